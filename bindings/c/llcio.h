@@ -3,7 +3,7 @@
  *
  * The interface of AirNET (Cain, Weaver, Colvin, Simoncic 1990). A station has sockets, which are its service access points;
  * each sends and receives at the same time, one operation in each direction. Operations are begun by LLCxmit and LLCrecv
- * and end by themselves: LLCstatus tells, and a signal function is called, if there is one.
+ * and end by themselves: LLCstatus returns their state, and the signal function is called, if there is one.
  *
  * Where the station is, the environment says when LLCon is called:
  *     LLC_NETWORK   eth:IFNAME (needs CAP_NET_RAW), udp:GROUP:PORT, or udp:GROUP:PORT@ADDRESS for another interface than
@@ -103,7 +103,7 @@ unsigned LLCxmit(int sock, const unsigned char *netadr, const void *packet, unsi
 /*
  * Lends room for one packet of up to `size` octets, and for the { socket, station } that it came from. The operation has ended
  * when a packet is there; of one that is larger the rest is lost, and it has failed (STFAIL). It is late (STFAIL | STLATE)
- * after rtime. Until then `netadr` and `packet` are the library's; room behind a shorter packet stays as it is.
+ * after rtime. Until then `netadr` and `packet` are the library's; room behind a shorter packet is unchanged.
  * OPINVAL, OPBUSY, OPNONET; OPARG: null.
  */
 unsigned LLCrecv(int sock, unsigned char *netadr, void *packet, unsigned size);

@@ -112,13 +112,13 @@ fuzz_target!(|bytes: &[u8]| {
                 2 => command(&mut hand, end, Command::Forget { id }),
                 // Output of the real peer.
                 _ => {
-                    let output = hand.hear(1 - end);
+                    let output = hand.outputs(1 - end);
                     hand.give(end, &output);
                 }
             },
         }
-        hand.hear(0);
-        hand.hear(1);
+        hand.outputs(0);
+        hand.outputs(1);
         for end in 0..2 {
             let node = hand.nodes[end].inner();
             let unread: u64 = (0..=255)
@@ -165,7 +165,7 @@ impl Seal {
 fn open(options: &Options, prepare: impl Fn(&mut Node)) -> (ManualPair, (u64, u64)) {
     let mut hand = ManualPair::prepared(options, options, prepare);
     let mut ids = None;
-    let mut output = [hand.hear(0), hand.hear(1)];
+    let mut output = [hand.outputs(0), hand.outputs(1)];
     while output.iter().any(|frames| !frames.is_empty()) {
         for frame in output.iter().flatten() {
             if let Some(Handshake::Opened { client, server, .. }) = Handshake::read(frame) {

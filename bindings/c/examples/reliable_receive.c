@@ -3,7 +3,7 @@
  *
  *     reliable_receive [COUNT]        99 messages
  *
- * After the last it goes on answering until nobody has asked for two seconds: that answer may have been lost too.
+ * After the last one it keeps answering until no request has arrived for two seconds: the last answer may be lost too.
  */
 #include <string.h>
 

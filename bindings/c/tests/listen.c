@@ -1,5 +1,5 @@
 /*
- * Takes COUNT packets at socket 2, and says where from and how large each was told to be by what was written of its room.
+ * Receives COUNT packets at socket 2, and prints the sender and the reported size of each.
  *
  *     listen COUNT
  */

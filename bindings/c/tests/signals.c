@@ -58,7 +58,7 @@ static void on_late(void)
 
 static void never(void)
 {
-    CHECK(!"a reset operation is told");
+    CHECK(!"a reset operation is signalled");
 }
 
 static void turn_off(void)
@@ -111,7 +111,7 @@ int main(void)
     wait_for(&done);
     CHECK(calls_x == ROUNDS && calls_r == ROUNDS && !pthread_equal(library, pthread_self()));
 
-    /* Also the end of what was not done in time is told; and not that of what was given up. */
+    /* The end of an operation that timed out is signalled, that of a cancelled one is not. */
     CHECK(LLCoption(6, NULL, on_late, 0, 1, 0, 1) == OPOK);
     CHECK(LLCrecv(6, from, room, 1) == OPOK);
     wait_for(&done);

@@ -27,7 +27,7 @@ int main(void)
     CHECK(LLCrecv(4, from, room, 1) == OPOK && ended(4, 'r') == (STFAIL | STLATE));
     CHECK(status_of(2, 'x') == (STBUSY | STIO) && LLCreset(2, 'x') == OPOK);
 
-    /* Nobody answers; and a socket that is not open. */
+    /* No station answers; and a socket that is not open. */
     CHECK(LLCoption(2, NULL, NULL, 0, 0, LLCACK, 2) == OPOK);
     CHECK(LLCxmit(2, absent, packet, 2) == OPOK && ended(2, 'x') == STFAIL && status_of(2, 'x') == STFAIL);
     CHECK(LLCxmit(2, closed, packet, 2) == OPOK && ended(2, 'x') == STFAIL);

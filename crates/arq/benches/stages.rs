@@ -1,5 +1,5 @@
 //! What it costs to measure where the time goes: the engine in memory, as in `engine`, so many messages and no more, for
-//! whoever counts instructions:
+//! to count instructions:
 //!
 //! ```sh
 //! cargo bench -p trunkline-arq --bench stages --no-run

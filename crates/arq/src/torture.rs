@@ -1,7 +1,7 @@
-//! Seeded faults for any path, as section 4.2.1 of the 1998 paper had them: frames are lost or damaged as they leave.
+//! Seeded faults for any path, as in section 4.2.1 of the 1998 paper: frames are lost or damaged when they are sent.
 //!
-//! A [`Torturer`] decides what becomes of single frames and does nothing else, so that it can stand anywhere between an
-//! engine and its socket. [`Tortured`] is an endpoint that puts one behind another endpoint, whatever drives it.
+//! A [`Torturer`] applies faults to single frames, at any point between an engine and its socket. [`Tortured`] is an
+//! endpoint that applies one to the frames of another endpoint, with any driver.
 
 use std::collections::BTreeMap;
 
@@ -9,42 +9,42 @@ use trunkline_endpoint::pair::Counts;
 use trunkline_endpoint::{Endpoint, Idle, Input, Output, Peer, Port, Reason, Segment, Transmit, Writable};
 use trunkline_units::{Instant, Span, Stream};
 
-/// Frames that a [`Tortured`] endpoint holds back at the most; what comes on top is lost.
+/// Maximum number of frames that a [`Tortured`] endpoint delays; further ones are lost.
 pub const HELD: usize = 1 << 16;
 
-/// What happens to frames, each for itself. The default is nothing.
+/// Faults, independent for each frame. The default has none.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Faults {
-    /// Share lost, 0 to 1.
+    /// Probability of loss, 0 to 1.
     pub drop: f64,
-    /// Share damaged: up to three bits flipped, or a part of the end cut off.
+    /// Probability of damage: up to three bits flipped, or the end truncated.
     pub damage: f64,
-    /// Share that goes on twice.
+    /// Probability of duplication.
     pub duplicate: f64,
-    /// Share held back by [`late`](Faults::late), so that others overtake it.
+    /// Probability of an extra delay by [`late`](Faults::late), so that other frames overtake this one.
     pub reorder: f64,
-    /// How long such a frame is held back.
+    /// The extra delay of reordered frames.
     pub late: Span,
-    /// How long every frame is held back.
+    /// The delay of every frame.
     pub delay: Span,
-    /// Uniform from zero to this, on top.
+    /// Maximum of a uniform additional delay.
     pub jitter: Span,
-    /// Times at which nothing passes.
+    /// Outages of the path.
     pub blackhole: Option<Blackhole>,
 }
 
-/// A path that goes away and returns: from the second period on once in each, at another point of it each time, so that
-/// it is in step with no timer.
+/// Repeated outages: one in each period from the second on, at a different point each time, so that no timer is in
+/// step with them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Blackhole {
     /// The period.
     pub every: Span,
-    /// How long it is away; for ever, if that is as long as the period.
+    /// The length of an outage; if it equals the period, the outage is permanent.
     pub lasts: Span,
 }
 
 impl Blackhole {
-    /// Whether nothing passes now.
+    /// Returns whether there is an outage.
     pub fn swallows(&self, now: Instant) -> bool {
         let (now, every, lasts) = (now.as_ps(), self.every.as_ps().max(1), self.lasts.as_ps());
         let period = now / every;
@@ -64,7 +64,7 @@ const fn mix(word: u64) -> u64 {
     word ^ (word >> 31)
 }
 
-/// Decides what becomes of each frame. The same stream and the same frames give the same faults.
+/// Applies faults to frames. Equal streams and frames give equal faults.
 #[derive(Clone, Debug)]
 pub struct Torturer {
     faults: Faults,
@@ -74,26 +74,26 @@ pub struct Torturer {
 }
 
 impl Torturer {
-    /// One that draws from `stream`.
+    /// Creates a torturer with this random stream.
     pub fn new(faults: Faults, stream: Stream) -> Torturer {
         Torturer { faults, stream, counts: Counts::default(), damaged: Vec::new() }
     }
 
-    /// What happens to frames from now on.
+    /// Sets the faults of later frames.
     pub fn set(&mut self, faults: Faults) {
         self.faults = faults;
     }
 
-    /// What has happened so far.
+    /// Returns the counts so far.
     pub fn counts(&self) -> Counts {
         self.counts
     }
 
-    /// Gives what becomes of `frame`, which leaves at `now`, to `pass`: when it goes on, and as what; not at all, once, or
-    /// twice.
+    /// Passes each surviving copy of `frame`, sent at `now`, to `pass` with its departure time: none, one or two
+    /// copies.
     pub fn torture(&mut self, now: Instant, frame: &[u8], mut pass: impl FnMut(Instant, &[u8])) {
         let Faults { drop, damage, duplicate, reorder, late, delay, jitter, blackhole } = self.faults;
-        // As many numbers for each frame, so that one fault more leaves all others where they were.
+        // Draw the same number of values for each frame, so that one fault does not change the later ones.
         let [dropped, damaged, doubled, reordered] =
             [drop, damage, duplicate, reorder].map(|share| self.stream.chance(share));
         let [first, second] = [(); 2].map(|()| Span::from_ps(self.stream.below(jitter.as_ps())));
@@ -128,7 +128,7 @@ impl Torturer {
         }
         let bits = frame.len() as u64 * 8;
         let first = stream.below(bits);
-        // Others lie behind the first, all within its neighbourhood, and so never undo it.
+        // Further bits follow the first closely, and never flip it back.
         for bit in (0..1 + stream.below(3)).map(|further| first + further * (1 + stream.below(40))) {
             if let Some(byte) = self.damaged.get_mut((bit / 8) as usize) {
                 *byte ^= 1 << (bit % 8);
@@ -137,9 +137,9 @@ impl Torturer {
     }
 }
 
-/// An endpoint whose frames suffer before they leave it.
+/// An endpoint with faults on its sent frames.
 ///
-/// Queue: at most [`HELD`] frames are held back; more are lost, and counted as dropped.
+/// Queue: at most [`HELD`] frames are delayed; further ones are lost and counted as dropped.
 #[derive(Debug)]
 pub struct Tortured<E> {
     inner: E,
@@ -149,27 +149,27 @@ pub struct Tortured<E> {
 }
 
 impl<E: Endpoint> Tortured<E> {
-    /// What `inner` sends goes through `torturer`.
+    /// Applies `torturer` to the frames of `inner`.
     pub fn new(inner: E, torturer: Torturer) -> Self {
         Tortured { inner, torturer, held: BTreeMap::new(), sequence: 0 }
     }
 
-    /// The endpoint itself.
+    /// Returns the inner endpoint.
     pub fn inner(&self) -> &E {
         &self.inner
     }
 
-    /// The endpoint itself, to be changed between calls.
+    /// Returns the inner endpoint, to modify it between calls.
     pub fn inner_mut(&mut self) -> &mut E {
         &mut self.inner
     }
 
-    /// What happens to frames from now on.
+    /// Sets the faults of later frames.
     pub fn set(&mut self, faults: Faults) {
         self.torturer.set(faults);
     }
 
-    /// What has happened so far.
+    /// Returns the counts so far.
     pub fn counts(&self) -> Counts {
         self.torturer.counts()
     }
@@ -190,7 +190,7 @@ impl<E: Endpoint> Tortured<E> {
         torturer.counts.dropped += overflow;
     }
 
-    /// The first frame that is due, if its port takes it; else the port that it waits for.
+    /// Returns the first due frame if its port is writable, otherwise the port.
     fn due(
         &mut self,
         now: Instant,
@@ -235,7 +235,7 @@ impl<E: Endpoint> Endpoint for Tortured<E> {
                     let deadline = idle.deadline.into_iter().chain(next).min();
                     let reason = match (blocked, idle.reason) {
                         (Some(port), _) => Reason::Port(port),
-                        // It waits for time no less than for input.
+                        // A port is reported before a deadline.
                         (None, reason) => reason,
                     };
                     return Output::Idle(Idle { deadline, reason });
@@ -255,7 +255,7 @@ mod tests {
 
     const NOW: Instant = Instant::from_ns(7000);
 
-    /// What becomes of `frame`, `count` times over.
+    /// Applies faults to `frame` `count` times.
     fn suffer(faults: Faults, frame: &[u8], count: u64) -> (Counts, Vec<(Instant, Vec<u8>)>) {
         let mut torturer = Torturer::new(faults, Seed(1).stream("torture"));
         let mut passed = Vec::new();
@@ -319,7 +319,7 @@ mod tests {
             times.filter(|at| hole.swallows(*at)).collect::<Vec<_>>()
         };
         let some = away(hole(1000, 100));
-        // Two may overlap.
+        // Two faults may coincide.
         assert!((9500..=9900).contains(&some.len()), "{}", some.len());
         assert!(some.iter().all(|at| *at >= Instant::ZERO + Span::from_s(1)));
         assert_eq!(away(hole(1000, 1000)).len(), 99_000, "it does not return");

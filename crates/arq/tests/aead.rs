@@ -13,7 +13,7 @@ use trunkline_units::{Instant, Seed, Span};
 
 /// Bytes of count and tag.
 const TRAILER: usize = 19;
-const PLAIN: &[u8] = b"what nobody else shall read, though everybody sees it";
+const PLAIN: &[u8] = b"a secret message that an observer must not read";
 
 fn with_key(secret: u8) -> Options {
     let key = Some(PresharedKey::new(&[secret; 32]));
@@ -34,7 +34,7 @@ fn only_the_same_key_opens() {
     assert_eq!(ends_as(&with_key(1), &with_key(2)), CloseReason::RefusedKey);
     assert_eq!(ends_as(&with_key(1), &Options::default()), CloseReason::RefusedTerms);
     assert_eq!(ends_as(&Options::default(), &with_key(1)), CloseReason::RefusedTerms);
-    // Somebody who accepts what is encrypted only, and has forgotten to say with what.
+    // A listener that requires encryption but has no key.
     assert_eq!(
         ends_as(&Options::default(), &Options { check: Check::Aead, ..Options::default() }),
         CloseReason::RefusedTerms
@@ -63,7 +63,7 @@ fn what_is_sent_cannot_be_read() {
     let mut hand = ManualPair::open(&with_key(77));
     for message in [PLAIN, b"short", &[0x5A; 5000]] {
         hand.send(0, message);
-        let frames = hand.hear(0);
+        let frames = hand.outputs(0);
         for (frame, piece) in frames.iter().zip(message.chunks(1400)) {
             let word = &piece[..5];
             assert!(!frame.windows(5).any(|bytes| bytes == word), "{frame:?}");
@@ -82,7 +82,7 @@ fn repair_frames_are_encrypted_and_rebuild_what_is_lost() {
     // That of a single frame holds what the frame does.
     let mut hand = ManualPair::open(&Options { fec: Some(Fec { frames: 1, repairs: 1 }), ..with_key(1) });
     hand.send(0, PLAIN);
-    let [_, repair] = &hand.hear(0)[..] else { panic!("a frame, and one to make it good") };
+    let [_, repair] = &hand.outputs(0)[..] else { panic!("a frame, and one to make it good") };
     let (head, rest) = repair.split_at(5);
     assert_eq!(head, [0xA0, 0, 0, 0, 1]);
     // A pack of one.
@@ -92,7 +92,7 @@ fn repair_frames_are_encrypted_and_rebuild_what_is_lost() {
     for at in 1..repair.len() {
         let mut damaged = repair.clone();
         damaged[at] ^= 1;
-        assert!(hand.give(1, &[damaged]).is_empty(), "nobody asks for it");
+        assert!(hand.give(1, &[damaged]).is_empty(), "no user asks for it");
         assert_eq!(hand.statistics(1).bad_checksums, at as u64);
     }
     hand.give(1, std::slice::from_ref(repair));
@@ -106,7 +106,7 @@ fn repair_frames_are_encrypted_and_rebuild_what_is_lost() {
 fn damaged_and_cut_frames_are_not_taken() {
     let mut hand = ManualPair::open(&with_key(1));
     hand.send(0, PLAIN);
-    let [frame] = &hand.hear(0)[..] else { panic!("one frame") };
+    let [frame] = &hand.outputs(0)[..] else { panic!("one frame") };
     hand.pass(HOP);
     let mut number = 0;
     for bit in 8..frame.len() * 8 {
@@ -130,7 +130,7 @@ fn frames_that_come_again_are_counted_and_do_nothing() {
         let keep_alive = Span::from_s(1);
         let mut hand = ManualPair::open(&Options { mode, ack_every: 1, keep_alive, ..with_key(1) });
         hand.send(0, PLAIN);
-        let mut all = [hand.hear(0), vec![]];
+        let mut all = [hand.outputs(0), vec![]];
         hand.pass(HOP);
         all[1] = hand.give(1, &all[0]);
         hand.give(0, &all[1]);
@@ -150,7 +150,7 @@ fn frames_that_come_again_are_counted_and_do_nothing() {
         let (before, events) = ([0, 1].map(|end| hand.statistics(end)), hand.events.len());
         for round in 1..4 {
             for end in 0..2 {
-                assert!(hand.give(end, &all[1 - end]).is_empty(), "{mode:?}: nobody answers");
+                assert!(hand.give(end, &all[1 - end]).is_empty(), "{mode:?}: no answer");
                 let (now, before) = (hand.statistics(end), before[end]);
                 assert_eq!(now.duplicates - before.duplicates, round * all[1 - end].len() as u64, "{mode:?}");
                 assert_eq!((now.bad_checksums, now.malformed), (before.bad_checksums, before.malformed));
@@ -163,7 +163,7 @@ fn frames_that_come_again_are_counted_and_do_nothing() {
 
 /// Carries everything to and fro, as [`Hand::exchange`] does, and keeps what each end said.
 fn record(hand: &mut ManualPair, all: &mut [Vec<Vec<u8>>; 2]) {
-    let mut said = [hand.hear(0), hand.hear(1)];
+    let mut said = [hand.outputs(0), hand.outputs(1)];
     while said.iter().any(|said| !said.is_empty()) {
         (0..2).for_each(|end| all[end].extend(said[end].iter().cloned()));
         hand.pass(HOP);
@@ -199,7 +199,7 @@ fn a_recorded_connection_is_no_connection_later() {
     let options = with_key(1);
     let (mut hand, all) = recorded(&options);
     assert!(all.iter().all(|said| said.len() > 3), "{all:?}");
-    // A server whose cookie still holds makes a connection, on which nobody can speak.
+    // A server with a valid cookie creates a connection, which the attacker cannot use.
     hand.give(1, &all[0]);
     assert_eq!(hand.events, [(1, EventKind::Opened { peer: ADDRESSES[0] })]);
     assert_eq!((hand.statistics(1).frames_received, hand.take(1).len()), (0, 0));
@@ -227,10 +227,10 @@ fn a_recorded_connection_is_no_connection_later() {
 }
 
 #[test]
-fn whoever_sees_all_and_has_no_key_ends_nothing() {
+fn an_observer_without_the_key_cannot_end_a_connection() {
     let mut hand = ManualPair::open(&with_key(1));
     hand.send(0, PLAIN);
-    let [frame] = &hand.hear(0)[..] else { panic!("one frame") };
+    let [frame] = &hand.outputs(0)[..] else { panic!("one frame") };
     let mut forged = vec![0; 200];
     let echo = handshake::echo(frame).expect("it is long enough");
     let length = Handshake::Unknown { echo }.write(&mut forged);
@@ -247,9 +247,9 @@ fn whoever_sees_all_and_has_no_key_ends_nothing() {
 }
 
 #[test]
-fn nobody_talks_a_client_into_less() {
+fn an_attacker_cannot_downgrade_a_client() {
     let mut hand = ManualPair::new(&with_key(1));
-    let [question] = &hand.hear(0)[..] else { panic!("one question") };
+    let [question] = &hand.outputs(0)[..] else { panic!("one question") };
     let Some(Handshake::Open { client, terms, .. }) = Handshake::read(question) else { panic!("it opens") };
     let other = PresharedKey::new(&[2; 32]);
     for check in [Check::None, Check::Crc32c, Check::Aead] {
@@ -264,7 +264,7 @@ fn nobody_talks_a_client_into_less() {
             hand.give(0, &[answer]);
         }
     }
-    assert_eq!(hand.events, [], "it goes on asking");
+    assert_eq!(hand.events, [], "it keeps asking");
     let answers = hand.give(1, std::slice::from_ref(question));
     let said = hand.give(0, &answers);
     let opened = hand.give(1, &said);
@@ -277,7 +277,7 @@ fn nobody_talks_a_client_into_less() {
 #[test]
 fn an_opening_that_was_changed_on_its_way_is_refused() {
     let mut hand = ManualPair::new(&with_key(1));
-    let first = hand.hear(0);
+    let first = hand.outputs(0);
     let cookie = hand.give(1, &first);
     let [mut question] = <[Vec<u8>; 1]>::try_from(hand.give(0, &cookie)).expect("one question");
     let whole = question.clone();
@@ -315,8 +315,8 @@ fn an_opening_that_crosses_another_is_no_way_around_the_key() {
             let (peer, mut id) = (ADDRESSES[1 - end], ConnectionId::default());
             hand.command(end, Command::Open { peer, options: &options, id: &mut id });
         }
-        hand.hear(0);
-        let mut said = hand.hear(1);
+        hand.outputs(0);
+        let mut said = hand.outputs(1);
         for _ in 0..3 {
             let answers = hand.give(0, &said);
             said = hand.give(1, &answers);
@@ -338,10 +338,10 @@ fn an_encrypted_connection_is_not_replaced_by_one_without_a_key() {
     hand.command(0, open);
     hand.exchange();
     hand.events.clear();
-    // Somebody at the peer's address, who gets the answers as well.
+    // An attacker at the peer's address, who also receives the answers.
     let terms = Options::default();
     let mut other = ManualPair::between(&terms, &terms);
-    let mut said = other.hear(0);
+    let mut said = other.outputs(0);
     for _ in 0..3 {
         let answers = hand.give(0, &said);
         said = other.give(0, &answers);
@@ -353,14 +353,14 @@ fn an_encrypted_connection_is_not_replaced_by_one_without_a_key() {
     assert_eq!(hand.take(0), [PLAIN]);
 }
 
-/// Frames that are sent again are not the same bytes: each has a count of its own, without gaps.
+/// Retransmitted frames have different bytes: each has its own packet number, without gaps.
 #[test]
 fn every_transmission_is_counted() {
     let mut hand = ManualPair::open(&with_key(1));
     let mut counts = Vec::new();
     for round in 0..50 {
         hand.send(0, PLAIN);
-        let mut said = hand.hear(0);
+        let mut said = hand.outputs(0);
         if round % 3 == 0 {
             // Lost, and sent again after a while.
             said.extend(hand.wake(0));

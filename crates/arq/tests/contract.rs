@@ -37,7 +37,7 @@ fn peer(number: u64) -> Peer {
 }
 
 #[test]
-fn a_node_among_strangers_keeps_the_laws() {
+fn a_node_among_unknown_peers_satisfies_the_contract() {
     for seed in 0..30 {
         let mut ids = Vec::new();
         hold(
@@ -88,7 +88,7 @@ fn standing(seed: u64) -> (Node, ConnectionId, ChecksumKey) {
 }
 
 #[test]
-fn a_node_whose_peer_says_anything_keeps_the_laws() {
+fn a_node_with_an_arbitrary_peer_satisfies_the_contract() {
     for seed in 0..60 {
         let (_, id, key) = standing(seed);
         hold(

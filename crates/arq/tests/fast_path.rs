@@ -73,11 +73,11 @@ impl Twins {
         });
     }
 
-    /// Lets both ends speak.
-    fn hear(&mut self) {
+    /// Exchanges the pending output of both ends.
+    fn receive(&mut self) {
         for end in 0..2 {
             let (said, _, _) = self.both(|hand| {
-                let said = hand.hear(end);
+                let said = hand.outputs(end);
                 let events: Vec<(usize, EventKind)> = std::mem::take(&mut hand.events);
                 (said, events, hand.deadlines[end])
             });
@@ -131,16 +131,16 @@ fn run(seed: u64) {
                 0 => twins.hand_over(end, 0, &message),
                 _ => twins.send(end, 0, &message),
             }
-            twins.hear();
+            twins.receive();
             twins.both(|hand| hand.pass(Span::from_us(5)));
             while let Some(frame) = twins.flying[1 - end].pop_front() {
                 twins.give(1 - end, &frame);
-                // Some take before they are told.
+                // Some take messages before the event.
                 if seed.is_multiple_of(2) {
                     while twins.take(1 - end, 0) {}
                 }
             }
-            twins.hear();
+            twins.receive();
             while twins.take(1 - end, 0) {}
             continue;
         }
@@ -177,12 +177,12 @@ fn run(seed: u64) {
             }
             _ => while twins.take(end, channel) {},
         }
-        twins.hear();
+        twins.receive();
         if random.below(3) > 0
             && let Some(frame) = twins.flying[end].pop_front()
         {
             twins.give(end, &frame);
-            twins.hear();
+            twins.receive();
         }
     }
 }

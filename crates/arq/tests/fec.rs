@@ -1,4 +1,4 @@
-//! Forward error correction between two ends by hand: what is lost is rebuilt, is told, and costs what the documents say.
+//! Forward error correction between two nodes: lost frames are rebuilt and counted, at the documented cost.
 
 use crate::support::manual_pair::{HOP, ManualPair};
 use trunkline_arq::wire::handshake::Handshake;
@@ -39,7 +39,7 @@ fn a_lost_frame_is_rebuilt_and_never_sent_again() {
     for lost in 0..4 {
         let mut hand = ManualPair::open(&options(4, 1));
         hand.send(0, &message(4));
-        let said = hand.hear(0);
+        let said = hand.outputs(0);
         assert_eq!(kinds(&said), "ddddr");
         assert!(said.iter().all(|frame| frame.len() <= FRAME), "no frame is longer than was agreed upon");
         assert_eq!(said[4].len(), FRAME, "and none could be");
@@ -68,7 +68,7 @@ fn as_many_are_rebuilt_as_there_are_repair_frames_left() {
     ] {
         let mut hand = ManualPair::open(&options(6, 3));
         hand.send(0, &message(6));
-        let said = hand.hear(0);
+        let said = hand.outputs(0);
         assert_eq!(kinds(&said), "ddddddrrr");
         hand.pass(HOP);
         hand.give(1, &without(&said, lost));
@@ -80,7 +80,7 @@ fn as_many_are_rebuilt_as_there_are_repair_frames_left() {
 fn the_last_frame_is_rebuilt_after_a_short_silence() {
     let mut hand = ManualPair::open(&options(10, 2));
     hand.send(0, b"all there is");
-    let lost = hand.hear(0);
+    let lost = hand.outputs(0);
     assert_eq!(kinds(&lost), "d");
     let (before, said) = (hand.now, hand.wake(0));
     assert_eq!(kinds(&said), "r", "one, for a block of one");
@@ -94,7 +94,7 @@ fn the_last_frame_is_rebuilt_after_a_short_silence() {
 fn what_has_arrived_by_then_costs_no_repair_frame() {
     let mut hand = ManualPair::open(&Options { ack_every: 1, ..options(10, 1) });
     hand.send(0, b"all there is");
-    let said = hand.hear(0);
+    let said = hand.outputs(0);
     let answers = hand.give(1, &said);
     hand.give(0, &answers);
     hand.pass(Span::from_s(1));
@@ -137,7 +137,7 @@ fn both_ends_must_want_it() {
     {
         let mut hand = ManualPair::between(client, server).opened();
         hand.send(0, &message(8));
-        let said = hand.hear(0);
+        let said = hand.outputs(0);
         assert_eq!(kinds(&said).contains('r'), wanted);
         hand.give(1, &said);
         hand.exchange();
@@ -155,7 +155,7 @@ fn an_end_that_probes_its_path_does_none() {
     for (client, server) in [(&probes, &with), (&with, &probes), (&probes, &probes)] {
         let mut hand = ManualPair::between(client, server).opened();
         hand.send(0, &message(8));
-        let said = hand.hear(0);
+        let said = hand.outputs(0);
         assert!(!kinds(&said).contains('r'));
         assert_eq!(said.iter().map(Vec::len).max(), Some(FRAME), "nor is a byte given up for it");
         hand.give(1, &said);
@@ -170,7 +170,7 @@ fn an_end_that_probes_its_path_does_none() {
 /// The first frame of an opening.
 fn question(options: &Options) -> Vec<u8> {
     let mut hand = ManualPair::new(options);
-    hand.hear(0).remove(0)
+    hand.outputs(0).remove(0)
 }
 
 #[test]
@@ -188,7 +188,7 @@ fn a_loss_that_was_rebuilt_halves_the_window_of_reno() {
     for (run, lost) in [&[][..], &[3]].into_iter().enumerate() {
         let mut hand = ManualPair::open(&Options { congestion: Congestion::Reno, ..options(10, 1) });
         hand.send(0, &message(500));
-        let (mut said, mut lost) = (hand.hear(0), lost);
+        let (mut said, mut lost) = (hand.outputs(0), lost);
         for _ in 0..4 {
             hand.pass(HOP);
             let answers = hand.give(1, &without(&said, lost));
@@ -207,7 +207,7 @@ fn a_loss_that_was_rebuilt_halves_the_window_of_reno() {
 fn the_window_holds_repair_frames_too() {
     let mut hand = ManualPair::open(&Options { window: 110, ..options(10, 1) });
     hand.send(0, &message(500));
-    let said = kinds(&hand.hear(0));
+    let said = kinds(&hand.outputs(0));
     assert_eq!((said.matches('d').count(), said.matches('r').count()), (100, 10));
 }
 
@@ -215,7 +215,7 @@ fn the_window_holds_repair_frames_too() {
 fn a_frame_that_comes_after_it_was_rebuilt_is_a_double() {
     let mut hand = ManualPair::open(&options(4, 1));
     hand.send(0, &message(4));
-    let said = hand.hear(0);
+    let said = hand.outputs(0);
     hand.give(1, &without(&said, &[2]));
     hand.give(1, &said[2..3]);
     let came = hand.statistics(1);
@@ -234,7 +234,7 @@ fn any_loss_is_made_good() {
         let text = |number: usize| (0..sizes[number]).map(|at| (at * 31 + number) as u8).collect::<Vec<_>>();
         let (mut got, loss) = (Vec::new(), draw.unit() * 0.4);
         (0..sizes.len()).for_each(|number| hand.send(0, &text(number)));
-        let mut said = [hand.hear(0), hand.hear(1)];
+        let mut said = [hand.outputs(0), hand.outputs(1)];
         for _ in 0..2000 {
             said.iter_mut().for_each(|said| said.retain(|_| !draw.chance(loss)));
             let [there, back] = said;

@@ -15,8 +15,8 @@ fn node(accept: Option<Options>, connections: usize, place: &str) -> Node {
     Node::new(Config { port: Port(0), accept, max_connections: connections, random: Seed(5).stream(place) })
 }
 
-/// All that a node has to say now.
-fn say(node: &mut Node, now: Instant, news: &mut Vec<EventKind>) -> Vec<Vec<u8>> {
+/// Polls a node until it is idle; returns its frames and adds its events to `news`.
+fn deliver(node: &mut Node, now: Instant, news: &mut Vec<EventKind>) -> Vec<Vec<u8>> {
     let (mut buffer, mut frames) = (vec![0; MAX_BATCH], Vec::new());
     for _ in 0..10_000 {
         match node.poll(now, Writable::ALL, &mut buffer) {
@@ -51,7 +51,7 @@ fn openings_that_cross_make_one_connection() {
     open(&mut nodes[0], now, 1, &options);
     open(&mut nodes[1], now, 0, &options);
     for _ in 0..20 {
-        let said = [0, 1].map(|end| say(&mut nodes[end], now, &mut news[end]));
+        let said = [0, 1].map(|end| deliver(&mut nodes[end], now, &mut news[end]));
         now += HOP;
         for end in 0..2 {
             said[1 - end].iter().for_each(|frame| give(&mut nodes[end], now, 1 - end, frame));
@@ -73,8 +73,8 @@ fn a_restarted_peer_is_not_turned_away_for_want_of_its_own_place() {
         open(&mut client, now, 1, &options);
         let mut news = vec![];
         for _ in 0..20 {
-            say(&mut client, now, &mut news).iter().for_each(|frame| give(&mut server, now, 0, frame));
-            let answers = say(&mut server, now, &mut heard);
+            deliver(&mut client, now, &mut news).iter().for_each(|frame| give(&mut server, now, 0, frame));
+            let answers = deliver(&mut server, now, &mut heard);
             now += HOP;
             answers.iter().for_each(|frame| give(&mut client, now, 1, frame));
         }
@@ -95,7 +95,7 @@ fn cookies_without_end_do_not_keep_a_client_asking() {
     for ms in 0..10_000 {
         let now = Instant::from_ns(ms * 1_000_000);
         client.handle(now, Input::Wake).expect("only commands are refused");
-        for frame in say(&mut client, now, &mut news) {
+        for frame in deliver(&mut client, now, &mut news) {
             let Some(Handshake::Open { client: number, .. }) = Handshake::read(&frame) else { continue };
             asked += 1;
             let mut answer = [0; 200];
@@ -108,7 +108,7 @@ fn cookies_without_end_do_not_keep_a_client_asking() {
 }
 
 #[test]
-fn an_opening_asked_for_twice_tells_no_round_trip() {
+fn a_retransmitted_opening_gives_no_round_trip() {
     // Its first question is still under way when it asks again.
     let options = Options::default();
     let mut nodes = [node(None, 4, "a"), node(Some(options.clone()), 4, "b")];
@@ -121,7 +121,7 @@ fn an_opening_asked_for_twice_tells_no_round_trip() {
         }
         for (end, node) in nodes.iter_mut().enumerate() {
             node.handle(now, Input::Wake).expect("only commands are refused");
-            let said = say(node, now, &mut news);
+            let said = deliver(node, now, &mut news);
             wire.extend(said.into_iter().map(|frame| (now + Span::from_ms(125), 1 - end, frame)));
         }
     }
@@ -137,7 +137,7 @@ fn options_of_nothing_are_held_within_bounds() {
     options.timeout.ceiling = Span::ZERO;
     let mut hand = ManualPair::open(&options);
     hand.send(0, b"x");
-    let first = hand.hear(0);
+    let first = hand.outputs(0);
     // The laws are checked at each step: time must pass from timeout to timeout.
     let again: usize = (0..5).map(|_| hand.wake(0).len()).sum();
     assert!(!first.is_empty() && again > 0);
@@ -146,14 +146,14 @@ fn options_of_nothing_are_held_within_bounds() {
 }
 
 #[test]
-fn a_listeners_own_mode_binds_nobody_who_chose_another() {
+fn a_listeners_mode_does_not_bind_a_client_that_chose_another() {
     let fec = Some(Fec { frames: 2, repairs: 1 });
     let congestion = Congestion::Fixed;
     let client = Options { fec, congestion, ..Options::default() };
     for mode in Mode::ALL {
         let mut hand = ManualPair::between(&client, &Options { mode, ..client.clone() }).opened();
         hand.send(1, &[7; 20_000]);
-        hand.hear(1);
+        hand.outputs(1);
         let (in_flight, repairs) =
             (hand.nodes[1].inner().in_flight(hand.ids[1]), hand.statistics(1).repairs_sent);
         assert!(in_flight > Some(10) && repairs > 3, "{mode:?}: {in_flight:?}, {repairs}");
@@ -180,7 +180,7 @@ fn opened_by_hand(options: Options, fec: Option<Fec>, parts: bool) -> (Node, u64
     for _ in 0..2 {
         let length = Handshake::Open { client: 9, terms, cookie }.write(&mut frame);
         give(&mut server, now, 0, &frame[..length]);
-        for said in say(&mut server, now, &mut news) {
+        for said in deliver(&mut server, now, &mut news) {
             match Handshake::read(&said) {
                 Some(Handshake::Cookie { cookie: given, .. }) => cookie = given,
                 Some(Handshake::Opened { server, .. }) => number = server,
@@ -214,7 +214,7 @@ fn crumbs_between_messages_take_what_they_pay_for() {
             }
             Check::Crc32c.seal(secret, &mut frame[..at + 4]);
             give(&mut server, now, 0, &frame[..at + 4]);
-            say(&mut server, now, &mut news);
+            deliver(&mut server, now, &mut news);
         }
     });
     assert!(!news.iter().any(|news| matches!(news, EventKind::Closed { .. })), "{news:?}");
@@ -223,24 +223,24 @@ fn crumbs_between_messages_take_what_they_pay_for() {
 }
 
 #[test]
-fn a_mode_or_check_that_nobody_knows_is_refused() {
+fn an_unknown_mode_or_check_is_refused() {
     // What a client asks for that is ahead of us: the open frame's bytes of mode and check.
     for (at, accept) in [(10, true), (11, true), (11, false)] {
         let mut server = node(accept.then(Options::default), 4, "s");
         let mut client = node(None, 4, "c");
         open(&mut client, Instant::ZERO, 1, &Options::default());
         let mut news = vec![];
-        let mut asks = say(&mut client, Instant::ZERO, &mut news).remove(0);
+        let mut asks = deliver(&mut client, Instant::ZERO, &mut news).remove(0);
         asks[at] = 9;
         Check::Crc32c.seal(0, &mut asks);
         give(&mut server, Instant::ZERO, 0, &asks);
-        let answers = say(&mut server, Instant::ZERO, &mut vec![]);
+        let answers = deliver(&mut server, Instant::ZERO, &mut vec![]);
         let reason = if accept { RefusalReason::Terms } else { RefusalReason::Closed };
         let told = Handshake::read(&answers[0]);
         assert!(matches!(told, Some(Handshake::Refused { reason: why, .. }) if why == reason), "{told:?}");
         assert!(answers.len() == 1 && answers[0].len() <= asks.len() && server.connection_count() == 0);
         give(&mut client, Instant::ZERO, 1, &answers[0]);
-        assert!(say(&mut client, Instant::ZERO, &mut news).is_empty());
+        assert!(deliver(&mut client, Instant::ZERO, &mut news).is_empty());
         let end = if accept { CloseReason::RefusedTerms } else { CloseReason::RefusedClosed };
         assert_eq!(news, [EventKind::Closed { reason: end }]);
     }
@@ -276,7 +276,7 @@ fn repair_frames_of_a_liar_take_bounded_memory_and_rebuild_only_frames() {
                 };
                 Check::Crc32c.seal(secret, &mut frame[..length + 4]);
                 give(&mut server, now, 0, &frame[..length + 4]);
-                say(&mut server, now, &mut news);
+                deliver(&mut server, now, &mut news);
             }
         });
         let counts = server.statistics(ConnectionId::default()).expect("it was never forgotten");
@@ -287,7 +287,7 @@ fn repair_frames_of_a_liar_take_bounded_memory_and_rebuild_only_frames() {
 }
 
 #[test]
-fn repair_frames_that_nobody_agreed_upon_are_dropped() {
+fn repair_frames_without_negotiation_are_dropped() {
     let wants = Some(Fec { frames: 8, repairs: 2 });
     // The last says that it takes parts as well.
     for (ours, theirs, parts) in
@@ -299,7 +299,7 @@ fn repair_frames_that_nobody_agreed_upon_are_dropped() {
         let length = RepairHeader::write(0, 0, 1, &sum, &mut frame);
         Check::Crc32c.seal(secret, &mut frame[..length + 4]);
         give(&mut server, Instant::ZERO, 0, &frame[..length + 4]);
-        say(&mut server, Instant::ZERO, &mut news);
+        deliver(&mut server, Instant::ZERO, &mut news);
         let counts = server.statistics(ConnectionId::default()).expect("it stands");
         assert_eq!((counts.malformed, counts.repairs_received, counts.frames_rebuilt), (1, 0, 0));
         assert_eq!(server.unread_bytes(ConnectionId::default(), 7), 0);

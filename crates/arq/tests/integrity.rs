@@ -33,7 +33,7 @@ fn a_receiver_takes_no_damaged_frame() {
         let mut hand = ManualPair::open(&Options { check, frame: 128, ..Options::default() });
         let message: Vec<u8> = (0..100).collect();
         hand.send(0, &message);
-        let [frame] = &hand.hear(0)[..] else { panic!("one frame") };
+        let [frame] = &hand.outputs(0)[..] else { panic!("one frame") };
         hand.pass(HOP);
         let mut draw = Seed(4).stream("receiver");
         for number in 1..=10_000 {
@@ -56,7 +56,7 @@ fn a_receiver_takes_no_damaged_repair_frame_and_asks_for_none() {
         let mut hand = ManualPair::open(&Options { check, frame: 128, fec, ..Options::default() });
         let message: Vec<u8> = (0..150).collect();
         hand.send(0, &message);
-        let [_, second, repair] = &hand.hear(0)[..] else { panic!("two frames and one for both") };
+        let [_, second, repair] = &hand.outputs(0)[..] else { panic!("two frames and one for both") };
         hand.pass(HOP);
         hand.give(1, std::slice::from_ref(second));
         let mut draw = Seed(4).stream("repair");

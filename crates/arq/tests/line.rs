@@ -1,4 +1,4 @@
-//! The paper's own test in simulated time: a line of 121.8 Mb/s is filled, whatever it loses and whoever is late.
+//! The test of the 1998 paper in simulated time: a line of 121.8 Mb/s is filled despite loss and delayed users.
 
 use crate::support::line::{Line, Run, Stalls};
 use trunkline_arq::{Congestion, Options};
@@ -12,7 +12,7 @@ fn fixed() -> Options {
     Options { window: 64, congestion: Congestion::Fixed, ..Options::default() }
 }
 
-fn told(run: &Run) -> String {
+fn report(run: &Run) -> String {
     format!("{:?}, {} overflowed, {:?}", run.of_what_is_left(), run.overflowed, run.statistics)
 }
 
@@ -24,8 +24,8 @@ fn a_line_is_filled_whatever_it_loses() {
         for stalls in [[None; 2], [Some(STALL), None], [None, Some(STALL)]] {
             let line = Line { loss, stalls, seed, ..Line::default() };
             let run = line.run(&Options::default(), false, Span::from_s(1));
-            assert!(run.of_what_is_left()[0] > 0.985, "{line:?}: {}", told(&run));
-            assert_eq!(run.overflowed, 0, "{line:?}: {}", told(&run));
+            assert!(run.of_what_is_left()[0] > 0.985, "{line:?}: {}", report(&run));
+            assert_eq!(run.overflowed, 0, "{line:?}: {}", report(&run));
         }
     }
 }
@@ -37,10 +37,10 @@ fn both_ways_at_once_neither_end_repeats_itself_without_end() {
             let line = Line { seed, stalls, ..Line::default() };
             let run = line.run(&options, true, Span::from_s(1));
             let ways = run.of_what_is_left();
-            assert!(ways[0] + ways[1] > 1.93, "{line:?}: {}", told(&run));
+            assert!(ways[0] + ways[1] > 1.93, "{line:?}: {}", report(&run));
             let doubles: u64 = run.statistics.iter().map(|end| end.duplicates).sum();
             let frames: u64 = run.statistics.iter().map(|end| end.frames_received).sum();
-            assert!(doubles < frames / 50, "{line:?}: {}", told(&run));
+            assert!(doubles < frames / 50, "{line:?}: {}", report(&run));
         }
     }
 }
@@ -52,9 +52,9 @@ fn what_both_ends_lose_is_not_sent_again_without_end() {
         let line = Line { loss: 0.05, seed, ..Line::default() };
         let run = line.run(&Options::default(), true, Span::from_s(1));
         let ways = run.of_what_is_left();
-        assert!(ways[0] + ways[1] > 1.7, "{line:?}: {}", told(&run));
+        assert!(ways[0] + ways[1] > 1.7, "{line:?}: {}", report(&run));
         let doubles: u64 = run.statistics.iter().map(|end| end.duplicates).sum();
         let frames: u64 = run.statistics.iter().map(|end| end.frames_received).sum();
-        assert!(doubles < frames / 100, "{line:?}: {}", told(&run));
+        assert!(doubles < frames / 100, "{line:?}: {}", report(&run));
     }
 }

@@ -78,8 +78,8 @@ fn a_sender_that_floods_a_reader_who_never_reads_is_stopped() {
 }
 
 #[test]
-fn strangers_take_no_memory() {
-    let (bare, with_a_friend) = memory::of_strangers(20_000);
+fn unknown_peers_take_no_memory() {
+    let (bare, with_a_friend) = memory::of_unknown_peers(20_000);
     assert!(bare.max(with_a_friend) < 200_000, "{bare} and {with_a_friend} bytes");
 }
 

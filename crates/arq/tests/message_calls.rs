@@ -13,26 +13,26 @@ use trunkline_units::{Instant, Seed, Span, Stream};
 const OPERATIONS: usize = 300;
 const ADDRESSES: [Peer; 2] = [Peer::new(b"a"), Peer::new(b"b")];
 
-/// What a node says until it is idle: frames, news, and when to wake it.
-type Said = (Vec<Vec<u8>>, Vec<EventKind>, Option<Instant>);
+/// The output of a node until it is idle: frames, events and the deadline.
+type RecordedOutput = (Vec<Vec<u8>>, Vec<EventKind>, Option<Instant>);
 
-/// Two ends twice: those that send and take at once, and those that do not.
+/// Two pairs of ends: one uses the message calls, the other commands and polls.
 struct Twins {
     nodes: [[Node; 2]; 2],
     ids: [ConnectionId; 2],
     now: Instant,
     flying: [VecDeque<Vec<u8>>; 2],
     deadlines: [Option<Instant>; 2],
-    /// All is taken before the next frame comes.
+    /// Messages are taken before the next frame arrives.
     eager: bool,
-    /// A frame was taken at once and not polled for since. Whoever takes it otherwise learns at the next poll, and not only
-    /// by being woken, that its acknowledgement has become due.
+    /// A frame was received by a message call without a poll since. A later call learns at its first poll, not only
+    /// when it is woken, that the acknowledgement is due.
     unpolled: [bool; 2],
-    /// How often something was sent, and taken, at once.
+    /// Number of messages sent and received by message calls.
     went: [u32; 2],
 }
 
-fn hear(node: &mut Node, now: Instant) -> (Said, Option<ConnectionId>) {
+fn receive(node: &mut Node, now: Instant) -> (RecordedOutput, Option<ConnectionId>) {
     let (mut frames, mut news, mut opened) = (Vec::new(), Vec::new(), None);
     let mut buffer = vec![0; MAX_BATCH];
     loop {
@@ -75,7 +75,7 @@ impl Twins {
             flying: Default::default(),
             deadlines: [None; 2],
             // How packs that wait are put together, and with that when credit for them is granted, depends on buffers that were
-            // used before. So where that is told they do not wait.
+            // used before. So the comparison does not wait for that event.
             eager: options.credit.min(options.channel_credit) < 1 << 20,
             unpolled: [false; 2],
             went: [0; 2],
@@ -85,7 +85,7 @@ impl Twins {
             nodes[0].handle(twins.now, Input::Command(command)).expect("it may open");
         }
         for _ in 0..8 {
-            twins.hear();
+            twins.receive();
             for end in 0..2 {
                 while let Some(frame) = twins.flying[end].pop_front() {
                     twins.give(end, &frame);
@@ -115,13 +115,13 @@ impl Twins {
         });
     }
 
-    /// Lets both ends speak, and compares all that can be asked.
-    fn hear(&mut self) {
+    /// Exchanges the pending output of both ends, and compares all observable state.
+    fn receive(&mut self) {
         for end in 0..2 {
             if std::mem::take(&mut self.unpolled[end]) {
                 self.nodes[0][end].handle(self.now, Input::Wake).expect("it may wake");
             }
-            let ((frames, _, deadline), opened) = self.both(end, |node, now, _| hear(node, now));
+            let ((frames, _, deadline), opened) = self.both(end, |node, now, _| receive(node, now));
             self.ids[end] = opened.unwrap_or(self.ids[end]);
             self.deadlines[end] = deadline;
             self.flying[1 - end].extend(frames);
@@ -148,10 +148,10 @@ impl Twins {
         (self.unpolled[end], self.went[0]) = (false, self.went[0] + 1);
         let long = &mut self.nodes[1][end];
         long.handle(now, Input::Command(Command::Send { id, channel, bytes })).expect("it was sent at once");
-        let ((frames, news, deadline), _) = hear(long, now);
+        let ((frames, news, deadline), _) = receive(long, now);
         assert_eq!((&frames[..], &news[..]), (&[buffer[..length].to_vec()][..], &[][..]));
         // There is nothing left to say.
-        let ((more, news, also), _) = hear(&mut self.nodes[0][end], now);
+        let ((more, news, also), _) = receive(&mut self.nodes[0][end], now);
         assert_eq!((more.len(), news.len(), also), (0, 0, deadline));
         self.flying[1 - end].extend(frames);
     }
@@ -228,14 +228,14 @@ fn run(seed: u64) -> [u32; 2] {
             }
             // Some speak late.
             if random.chance(0.8) {
-                twins.hear();
+                twins.receive();
             }
             twins.now += Span::from_us(5);
             while let Some(frame) = twins.flying[1 - end].pop_front() {
                 twins.give_awaited(1 - end, &frame, other);
             }
             if random.chance(0.8) {
-                twins.hear();
+                twins.receive();
             }
             twins.take_all(1 - end, other);
             continue;
@@ -266,7 +266,7 @@ fn run(seed: u64) -> [u32; 2] {
             }
             _ => {}
         }
-        twins.hear();
+        twins.receive();
         if random.below(3) > 0
             && let Some(frame) = twins.flying[end].pop_front()
         {

@@ -1,5 +1,5 @@
-//! Real paths of this machine's Linux, in network namespaces that go when the test does: a client, a router and a server,
-//! each a thread in a network of its own.
+//! Paths of this machine's Linux in temporary network namespaces: a client, a router and a server, each on a thread
+//! in a separate namespace.
 
 use std::process::Command;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -23,7 +23,7 @@ fn inside(name: &str) -> bool {
         tried.is_ok_and(|output| output.status.success())
     };
     let Some(flags) = ["-n", "-Urn"].into_iter().find(|flags| can(flags)) else {
-        trunkline_io::must::skip("no namespace of its own, or no ip");
+        trunkline_io::must::skip("no network namespace, or no ip");
         return false;
     };
     let mut process = Command::new("unshare");
@@ -42,33 +42,33 @@ fn sh(line: &str) {
     assert!(output.status.success(), "{line}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// What the threads tell each other, a step at a time.
+/// Synchronises the threads step by step.
 struct Step(Sender<String>, Receiver<String>);
 
 impl Step {
-    fn say(&self, what: &str) {
+    fn send(&self, what: &str) {
         self.0.send(what.into()).unwrap();
     }
 
-    fn hear(&self) -> String {
+    fn receive(&self) -> String {
         self.1.recv_timeout(Duration::from_secs(300)).unwrap()
     }
 }
 
-/// Runs `work` on a thread in a network of its own, whose interface `name` leads to the router.
+/// Runs `work` on a thread in a separate namespace, whose interface `name` leads to the router.
 fn host(name: &'static str, work: impl FnOnce(&Step) + Send + 'static) -> (thread::JoinHandle<()>, Step) {
     let ((to_router, from_host), (to_host, from_router)) = (channel(), channel());
     let thread = thread::spawn(move || {
         unshare(CloneFlags::CLONE_NEWNET).unwrap();
         let step = Step(to_router, from_router);
-        step.say(&format!("/proc/{}/ns/net", gettid()));
-        step.hear();
+        step.send(&format!("/proc/{}/ns/net", gettid()));
+        step.receive();
         let own = if name == "c" { 1 } else { 2 };
         sh(&format!(
             "ip link set lo up; ip addr add 10.77.{own}.2/24 dev {name}
              ip link set {name} mtu 9000 up; ip route add default via 10.77.{own}.1"
         ));
-        step.say("up");
+        step.send("up");
         work(&step);
     });
     (thread, Step(to_host, from_host))
@@ -79,14 +79,14 @@ fn options() -> Options {
 }
 
 #[test]
-fn a_router_whose_next_link_shrinks_loses_no_message() {
-    if !inside("a_router_whose_next_link_shrinks_loses_no_message") {
+fn a_smaller_mtu_behind_a_router_loses_no_message() {
+    if !inside("a_smaller_mtu_behind_a_router_loses_no_message") {
         return;
     }
     let message = |number: u32| -> Vec<u8> { (0..100_000).map(|at| (at * 7 + number) as u8).collect() };
     let (server, at_server) = host("s", move |router| {
         let listener = Listener::bind("10.77.2.2:7000", &options()).unwrap();
-        router.say("listens");
+        router.send("listens");
         let client = listener.accept().unwrap();
         for number in 0..60 {
             assert!(*client.recv(0).unwrap() == message(number), "message {number}");
@@ -94,14 +94,14 @@ fn a_router_whose_next_link_shrinks_loses_no_message() {
         client.close().unwrap();
     });
     let (client, at_client) = host("c", move |router| {
-        router.hear();
+        router.receive();
         let server = Connection::connect("10.77.2.2:7000", &options()).unwrap();
         while server.reach().unwrap().max_frame < 8972 {
             let _ = server.recv_timeout(0, Duration::from_millis(10));
         }
         (0..20).for_each(|number| server.send(0, &message(number)).unwrap());
-        router.say("grown");
-        router.hear();
+        router.send("grown");
+        router.receive();
         (20..60).for_each(|number| server.send(0, &message(number)).unwrap());
         server.flush().unwrap();
         let reach = server.reach().unwrap();
@@ -109,20 +109,20 @@ fn a_router_whose_next_link_shrinks_loses_no_message() {
         server.close().unwrap();
     });
     for (step, end, own) in [(&at_server, "s", 2), (&at_client, "c", 1)] {
-        let network = step.hear();
+        let network = step.receive();
         sh(&format!(
             "ip link add r{end} type veth peer name {end}; ip link set {end} netns {network}
              ip addr add 10.77.{own}.1/24 dev r{end}; ip link set r{end} mtu 9000 up"
         ));
-        step.say("there it is");
-        assert_eq!(step.hear(), "up");
+        step.send("there it is");
+        assert_eq!(step.receive(), "up");
     }
     sh("echo 1 > /proc/sys/net/ipv4/ip_forward");
-    assert_eq!(at_server.hear(), "listens");
-    at_client.say("go");
-    assert_eq!(at_client.hear(), "grown");
+    assert_eq!(at_server.receive(), "listens");
+    at_client.send("go");
+    assert_eq!(at_client.receive(), "grown");
     sh("ip link set rs mtu 1500");
-    at_client.say("now");
+    at_client.send("now");
     client.join().unwrap();
     server.join().unwrap();
 }

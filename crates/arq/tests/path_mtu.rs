@@ -163,7 +163,7 @@ fn a_path_that_becomes_shorter_loses_nothing() {
         let PathMtu { max_frame: frame, reductions: shrunk, .. } = talk.reach();
         assert_eq!((frame, shrunk), (1200, 1), "seed {seed}: what is known to be carried");
         let (sent, taken) = (talk.sent, talk.taken);
-        assert!(sent > 50 && taken + 3 >= sent, "seed {seed}: it goes on, {taken} of {sent}");
+        assert!(sent > 50 && taken + 3 >= sent, "seed {seed}: it continues, {taken} of {sent}");
         // It rests for a minute, finds what there is, and ten minutes later that there is more again.
         talk.busy(Span::from_s(100), SELDOM);
         let found = usize::from(talk.reach().max_frame);
@@ -213,7 +213,7 @@ fn a_path_that_comes_and_goes_is_not_probed_all_the_time() {
 }
 
 #[test]
-fn who_did_not_ask_is_not_probed_and_gets_no_longer_frames() {
+fn a_peer_without_path_mtu_discovery_gets_no_longer_frames() {
     let (plain, asks) = (Options::default(), probing(JUMBO));
     for options in [[&plain, &asks], [&asks, &plain], [&plain, &plain]] {
         let mut talk = OpenPair::open(options, [vec![], vec![]], 1);

@@ -47,7 +47,7 @@ impl Ends {
         self.nodes[0].handle(self.now, Input::Command(send)).expect("there is room");
     }
 
-    /// Until nobody has anything to say; of the first one's batches only those pass that are let.
+    /// Runs until both ends are idle; only selected batches of the first end pass.
     fn run(&mut self, mut passes: impl FnMut(usize) -> bool) {
         loop {
             let mut said = false;
@@ -123,7 +123,7 @@ fn message(number: usize, size: usize) -> Vec<u8> {
 }
 
 #[test]
-fn long_messages_leave_from_where_they_were_laid_out() {
+fn long_messages_are_sent_from_their_encoded_frames() {
     let mut ends = Ends::open(&options(), 0);
     ends.in_place.clear();
     let messages: Vec<_> = (0..64).map(|number| message(number, 8192)).collect();
@@ -136,7 +136,7 @@ fn long_messages_leave_from_where_they_were_laid_out() {
 }
 
 #[test]
-fn what_waits_when_full_flow_begins_is_laid_out_as_well() {
+fn messages_that_wait_when_full_flow_begins_are_encoded_too() {
     let late = Options { ack_every: 512, ack_delay: Span::from_ms(5), ..options() };
     let mut ends = Ends::open(&late, 128);
     ends.in_place.clear();
@@ -172,7 +172,7 @@ fn what_is_lost_is_sent_again() {
 }
 
 #[test]
-fn order_holds_among_messages_that_are_laid_out_and_others() {
+fn order_holds_among_encoded_and_other_messages() {
     let mut ends = Ends::open(&Options { frame: 700, window: 60, ..options() }, 0);
     let (mut sent, mut draw) = (Vec::new(), Seed(5).stream("sizes"));
     for number in 0..600 {

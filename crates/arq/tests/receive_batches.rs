@@ -1,5 +1,5 @@
-//! Frames that come in one piece come to the same as one by one: what a receiver says, tells and counts is compared, batch
-//! after batch, with what another says that takes each frame alone and the long way.
+//! Received batches have the same effect as single frames: the output, events and statistics of a receiver of batches
+//! are compared with those of a receiver of single frames on the general path.
 
 use std::collections::VecDeque;
 
@@ -39,11 +39,11 @@ impl Twins {
         batch
     }
 
-    /// Lets both ends speak.
-    fn hear(&mut self) {
+    /// Exchanges the pending output of both ends.
+    fn receive(&mut self) {
         for end in 0..2 {
             let (said, ..) = self.both(|hand| {
-                let said = hand.hear(end);
+                let said = hand.outputs(end);
                 let events: Vec<(usize, EventKind)> = std::mem::take(&mut hand.events);
                 let (node, id) = (hand.nodes[end].inner(), hand.ids[end]);
                 let counts = (
@@ -128,7 +128,7 @@ fn run(seed: u64) {
                 hand.nodes[0].handle(hand.now, Input::Command(command))
             });
         }
-        twins.hear();
+        twins.receive();
         let flying = &mut twins.flying[1];
         match random.below(6 * calm) {
             0 => drop(flying.pop_front()),
@@ -166,10 +166,10 @@ fn run(seed: u64) {
         while !twins.flying[1].is_empty() {
             twins.give_batch(most);
             if random.below(4) == 0 {
-                twins.hear();
+                twins.receive();
             }
         }
-        twins.hear();
+        twins.receive();
         if random.below(3) > 0 {
             for channel in 0..3 {
                 while twins.take(channel) {}

@@ -20,7 +20,7 @@ fn taken(options: &Options, count: u64, seed: u64) -> u64 {
         let mut hand = ManualPair::open(options);
         let message: Vec<u8> = (0..40 + draw.below(60)).map(|_| draw.bits() as u8).collect();
         hand.send(0, &message);
-        let [frame] = &hand.hear(0)[..] else { panic!("one frame") };
+        let [frame] = &hand.outputs(0)[..] else { panic!("one frame") };
         let turn = TURN.min(count - fed);
         let mut damaged = frame.clone();
         for _ in 0..turn {
@@ -47,7 +47,7 @@ fn taken(options: &Options, count: u64, seed: u64) -> u64 {
 /// Frames with random words, of which 2⁻³² pass a check of 32 bits: 0.23 expected, more than six of them with a chance
 /// of 1e-8.
 #[test]
-fn as_many_pass_as_the_checks_arithmetic_says() {
+fn damaged_frames_pass_at_the_theoretical_rate() {
     let with = |check| Options { check, ..Options::default() };
     #[cfg_attr(not(feature = "aead"), allow(unused_mut))]
     let mut all = vec![

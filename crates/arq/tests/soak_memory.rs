@@ -14,7 +14,7 @@ fn ten_thousand_channels_and_a_message_of_a_gibibyte() {
 
 #[test]
 fn ten_million_forged_packets_open_nothing_and_grow_no_memory() {
-    let (bare, with_a_friend) = memory::of_strangers(10_000_000);
+    let (bare, with_a_friend) = memory::of_unknown_peers(10_000_000);
     println!("forged packets: {bare} and {with_a_friend} bytes for a time");
     assert!(bare.max(with_a_friend) < 200_000);
 }

@@ -12,7 +12,7 @@ use trunkline_units::{Instant, Seed, Span};
 
 const MESSAGES: u64 = 500;
 
-/// A clock that goes on by a nanosecond a look, and how often it measured what.
+/// A clock that advances by a nanosecond per reading, and the number of measurements by stage.
 #[derive(Clone, Debug, Default)]
 struct Ticks(Arc<Mutex<(u64, BTreeMap<Stage, u64>)>>);
 
@@ -94,5 +94,5 @@ fn stages_are_counted_as_frames_and_messages_are() {
 fn what_is_measured_goes_as_it_would() {
     let (plain, measured) = (exchange(None), exchange(Some(1)));
     assert_eq!((plain.0, plain.1), (measured.0, measured.1));
-    assert!(plain.2.iter().all(|ticks| ticks.0.lock().unwrap().0 == 0), "nobody looked at a clock");
+    assert!(plain.2.iter().all(|ticks| ticks.0.lock().unwrap().0 == 0), "no clock was read");
 }

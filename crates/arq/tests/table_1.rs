@@ -39,7 +39,7 @@ impl Script {
         let mut hand = ManualPair::open(&options);
         let messages: Vec<Vec<u8>> = (0..count).map(|n| vec![n; 100]).collect();
         messages.iter().for_each(|message| hand.send(0, message));
-        let frames = hand.hear(0);
+        let frames = hand.outputs(0);
         assert_eq!(numbers(&frames), (0..u32::from(count)).collect::<Vec<_>>(), "a message a frame");
         hand.pass(HOP);
         Script { hand, messages, frames }
@@ -86,7 +86,10 @@ impl Script {
     fn is_over(&mut self) {
         assert_eq!(self.hand.take(1), self.messages);
         assert_eq!(self.hand.nodes[0].inner().in_flight(self.hand.ids[0]), Some(0));
-        assert!(self.hand.hear(0).is_empty() && self.hand.hear(1).is_empty(), "no further action is taken");
+        assert!(
+            self.hand.outputs(0).is_empty() && self.hand.outputs(1).is_empty(),
+            "no further action is taken"
+        );
     }
 }
 
@@ -151,7 +154,7 @@ fn a_frame_is_lost_and_more_follow() {
             }
             _ => {
                 let said = acks(&[nack.clone(), rest.clone()].concat());
-                assert_eq!(said, [(1, ACK); 3], "B keeps them, and each time tells what is missing");
+                assert_eq!(said, [(1, ACK); 3], "B stores them, and reports the missing frame each time");
                 script.at_a(&[first, nack, rest].concat())
             }
         };
@@ -190,7 +193,7 @@ fn a_frame_is_lost_and_nothing_follows() {
     for mode in [Mode::GoBackN, Mode::Selective] {
         let mut script = Script::new(mode, 1);
         script.suffer(Lost, 1, &[]);
-        assert!(script.hand.hear(1).is_empty(), "B knows nothing");
+        assert!(script.hand.outputs(1).is_empty(), "B knows nothing");
         let resent = script.hand.wake(0);
         assert_eq!(numbers(&resent), [0], "A times out and sends it again");
         script.hand.pass(HOP);
@@ -290,7 +293,7 @@ fn a_nack_is_damaged_or_lost_and_more_follow() {
                 resent
             }
             _ => {
-                // The next ack tells the same, so no timeout is needed.
+                // The next ACK reports the same, so no timeout is needed.
                 let resent = script.at_a(&[first, rest].concat());
                 assert_eq!(numbers(&resent), [1]);
                 assert_eq!((script.a().timeouts, script.a().tail_probes), (0, 0));

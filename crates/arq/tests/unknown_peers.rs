@@ -15,9 +15,9 @@ fn forged_packets_open_nothing() {
 }
 
 #[test]
-fn who_offers_encryption_to_a_node_without_a_key_is_told() {
+fn a_node_without_a_key_refuses_encryption() {
     let mut hand = ManualPair::new(&Options::default());
-    let Some(Handshake::Open { client, terms, cookie }) = Handshake::read(&hand.hear(0)[0]) else {
+    let Some(Handshake::Open { client, terms, cookie }) = Handshake::read(&hand.outputs(0)[0]) else {
         panic!("a client opens")
     };
     let (terms, mut frame) = (Terms { check: Check::Aead, ..terms }, vec![0; 200]);
@@ -28,7 +28,7 @@ fn who_offers_encryption_to_a_node_without_a_key_is_told() {
 }
 
 #[test]
-fn answers_that_cannot_leave_are_not_kept() {
+fn replies_that_cannot_be_sent_are_dropped() {
     let mut node = forge::server(10);
     let mut draw = Seed(3).stream("strangers");
     let mut buffer = vec![0; MAX_BATCH];
@@ -75,19 +75,19 @@ fn a_client_is_not_misled_by_forged_greetings() {
     let mut draw = Seed(5).stream("greetings");
     let options = Options::default();
     let mut hand = ManualPair::new(&options);
-    let mut said = [hand.hear(0), hand.hear(1)];
+    let mut said = [hand.outputs(0), hand.outputs(1)];
     let open = said[0][0].clone();
     for round in 0..200 {
         for _ in 0..50 {
             let forged = [misleading(&mut draw), welcome(&mut draw, &open)];
-            assert!(hand.give(0, &forged).is_empty(), "nobody is answered");
+            assert!(hand.give(0, &forged).is_empty(), "no packet is answered");
         }
         if round == 100 {
             hand.send(0, b"still here");
         }
         hand.pass(HOP);
         let [a, b] = said;
-        said = [[hand.give(0, &b), hand.hear(0)].concat(), hand.give(1, &a)];
+        said = [[hand.give(0, &b), hand.outputs(0)].concat(), hand.give(1, &a)];
     }
     let closed = hand.events.iter().any(|(_, news)| matches!(news, EventKind::Closed { .. }));
     assert!(!closed, "{:?}", hand.events);
@@ -101,7 +101,7 @@ fn an_old_open_frame_does_not_end_a_newer_connection() {
     let mut hand = ManualPair::new(&options);
     let mut opens = Vec::new();
     let carry = |hand: &mut ManualPair, opens: &mut Vec<Vec<u8>>| {
-        let mut said = [hand.hear(0), hand.hear(1)];
+        let mut said = [hand.outputs(0), hand.outputs(1)];
         while said.iter().any(|said| !said.is_empty()) {
             opens.extend(said[0].iter().filter(|frame| frame[0] == OPEN).cloned());
             hand.pass(HOP);
@@ -115,7 +115,7 @@ fn an_old_open_frame_does_not_end_a_newer_connection() {
     // The client gives it up without a word, and opens another.
     let id = hand.ids[0];
     hand.command(0, Command::Forget { id });
-    hand.hear(0);
+    hand.outputs(0);
     let mut id = ConnectionId::default();
     hand.command(0, Command::Open { peer: ADDRESSES[1], options: &options, id: &mut id });
     carry(&mut hand, &mut opens);

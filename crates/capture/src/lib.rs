@@ -1,24 +1,38 @@
-//! A traffic monitor without a screen: frames come from an interface or a capture file, are filtered, counted by station,
-//! service and connection, judged where they are LLC's, and the last of them kept.
+//! The packet monitor without its screen: reads frames from an interface or a capture file, filters them, counts them by
+//! station, service and connection, analyses LLC exchanges, and stores the last frames.
 //!
-//! | module | what it holds |
+//! ```
+//! use trunkline_capture::Filter;
+//! use trunkline_capture::packet::{Captured, Link, Packet};
+//!
+//! // An Ethernet frame with an LLC test command from SAP 8 to SAP 4.
+//! let mut frame = vec![0xff; 6];
+//! frame.extend([2, 0, 0, 0, 0, 1, 0, 3, 4, 8, 0xf3]);
+//! let original = frame.len() as u32;
+//! let captured = Captured { link: Link::Ethernet, at_ns: 0, bytes: &frame, original, tag: None };
+//! let packet = Packet::read(&captured, None);
+//! assert!("sap 4".parse::<Filter>().unwrap().matches(&packet));
+//! assert!(!"tcp port 80".parse::<Filter>().unwrap().matches(&packet));
+//! ```
+//!
+//! | module | contents |
 //! | --- | --- |
-//! | [`source`] | where frames come from: interfaces, capture files, folders of simulated runs |
-//! | [`packet`] | bytes → what stands in a frame |
-//! | [`filter`] | which frames are wanted, as text |
+//! | [`source`] | sources of frames: interfaces, capture files, folders of simulated runs |
+//! | [`packet`] | decoding of frames |
+//! | [`filter`] | display filters |
 //! | [`name`] | stations, services, connections, classes: the keys of the tables and how they are written |
-//! | [`table`] | bounded tables of what each key sent |
-//! | [`flow`] | flows each way, in the order in which they came |
+//! | [`table`] | bounded tables of counts by key |
+//! | [`flow`] | flows with counts by direction, in order of their first packet |
 //! | [`load`] | packets/s and bits/s, sampled |
-//! | [`exchange`] | LLC: tries, answers, priorities |
-//! | [`token`] | the ring of LLC: the token's rotation, and what was lost |
-//! | [`trace`] | the last so many packets, to be written as pcapng |
-//! | [`decode`] | a packet in words |
-//! | [`monitor`] | [`Monitor`], all of this together |
+//! | [`exchange`] | LLC exchanges: retransmissions, responses, priorities |
+//! | [`token`] | the token ring: rotation times and lost tokens |
+//! | [`trace`] | the last packets, to write as pcapng |
+//! | [`decode`] | the description of a packet |
+//! | [`monitor`] | [`Monitor`]: combines these |
 //!
-//! To the traffic monitor time is what frames bring, and what the caller says when none come; nothing here reads a clock. Nothing grows without
-//! bound: tables have as many rows as they are given ([`monitor::Limits`]), the load [`load::KEPT`] samples, the trace its
-//! length, exchanges [`exchange::MOST`]. What a frame holds is never an error.
+//! Time comes from the frames, or from the caller between frames; the crate reads no clock. Memory is bounded:
+//! [`monitor::Limits`] bounds the tables, [`load::KEPT`] the samples, the trace has a fixed length, [`exchange::MOST`] bounds the
+//! exchanges. The contents of a frame are never an error.
 
 pub mod decode;
 pub mod exchange;

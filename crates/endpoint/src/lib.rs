@@ -3,6 +3,20 @@
 //! An endpoint is a state machine that never blocks, sleeps or reads a clock. All input and output passes through two
 //! calls, so the same machine runs unchanged in a simulator and over sockets.
 //!
+//! ```
+//! use trunkline_endpoint::echo::{Client, Command, Config, Server};
+//! use trunkline_endpoint::pair::PEER_B;
+//! use trunkline_endpoint::{Pair, Port};
+//! use trunkline_units::{Seed, Span};
+//!
+//! let (interval, timeout) = (Span::from_ms(10), Span::from_ms(4));
+//! let client = Client::new(Config { port: Port(0), peer: PEER_B, length: 64, interval, timeout, tries: 5 });
+//! let mut pair = Pair::new(client, Server::new(), Seed(1));
+//! pair.command_a(Command::Start { count: 3 }).unwrap();
+//! pair.run(Span::from_s(1));
+//! assert_eq!(pair.b().answered(), 3);
+//! ```
+//!
 //! | module | contents |
 //! | --- | --- |
 //! | [`endpoint`] | the [`Endpoint`] trait, its [`Input`] and [`Output`], and the contract between machine and driver |

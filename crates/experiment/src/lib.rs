@@ -14,7 +14,7 @@
 //! assert!(plan_text(&plan).contains("duration = 5 s;"));
 //! ```
 //!
-//! | module | what | may know |
+//! | module | contents | may know |
 //! | --- | --- | --- |
 //! | [`plan`] | what an experiment means, as plain data; its hash | nothing here |
 //! | [`converters`] | who stands where about the converters of a plan | plan |

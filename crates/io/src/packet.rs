@@ -1,6 +1,6 @@
 //! Packet sockets: whole Ethernet frames of one interface (packet(7)). They need `CAP_NET_RAW`.
 //!
-//! | module | what |
+//! | module | contents |
 //! | --- | --- |
 //! | [`ring`] | [`Ring`], the same frames through memory shared with the kernel, for who receives very many |
 //!

@@ -1,17 +1,27 @@
-//! What was measured: the record, and where it is kept.
+//! The record of a run, and its storage.
 //!
-//! | module | what |
+//! ```
+//! use trunkline_record::Histogram;
+//! use trunkline_units::Span;
+//!
+//! let mut delays = Histogram::default();
+//! (1..=100).for_each(|us| delays.record(Span::from_us(us)));
+//! let distribution = delays.distribution_us().unwrap();
+//! assert_eq!(delays.count(), 100);
+//! assert!((distribution.p99 - 99.0).abs() < 1.0);
+//! ```
+//!
+//! | module | contents |
 //! | --- | --- |
-//! | [`schema`] | [`Record`], as it stands in `record.json` and in the archive |
-//! | [`histogram`] | [`Histogram`] of times, cheap enough for every message |
-//! | [`figure`] | any number of a record by its name; expectations judged |
+//! | [`schema`] | [`Record`]: the contents of `record.json` and of the archive |
+//! | [`histogram`] | [`Histogram`] of times, with one entry per message |
+//! | [`figure`] | numbers of a record by name; evaluation of expectations |
 //! | [`repeats`] | mean, spread and confidence interval over the runs of a `repeat` |
-//! | [`store`] | `DIR/BACKEND/record.json`: room reserved before the run, whole or absent after it |
-//! | [`archive`] | every run ever made, in one SQLite file |
+//! | [`store`] | `DIR/BACKEND/record.json`: space reserved before the run, complete or absent after it |
+//! | [`archive`] | all runs, in one SQLite file |
 //! | [`export`] | CSV, JSON and, with the feature `parquet`, Parquet |
 //!
-//! A record is plain data: it knows neither the plan that asked for it nor the backend that made it, and nothing
-//! here reads a clock.
+//! A record is plain data, independent of the plan and of the backend. The crate reads no clock.
 
 pub mod archive;
 pub mod export;

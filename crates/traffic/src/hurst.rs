@@ -1,6 +1,6 @@
 //! The Hurst exponent of a series, by five estimators, each with an interval that keeps its word.
 //!
-//! | module | what |
+//! | module | contents |
 //! | --- | --- |
 //! | [`local_whittle`] | the low frequencies, most likely exponent (Robinson 1995) |
 //! | [`periodogram`] | the low frequencies, a line through their logarithms (Geweke and Porter-Hudak 1983) |

@@ -1,5 +1,15 @@
 //! Traffic: random variables, burst patterns, and tests of sent traffic against the requested laws.
 //!
+//! ```
+//! use trunkline_traffic::{Law, Variable};
+//! use trunkline_units::Seed;
+//!
+//! let law = Law::new(Variable::Exponential { mean: 2.0 }, 0.0).unwrap();
+//! let mut stream = Seed(1).stream("example");
+//! let sum: f64 = (0..10_000).map(|_| law.sample(&mut stream)).sum();
+//! assert!((sum / 10_000.0 - 2.0).abs() < 0.1);
+//! ```
+//!
 //! | module | contents |
 //! | --- | --- |
 //! | [`variable`] | [`Variable`], a quantity of the plan that may be random |

@@ -1,6 +1,6 @@
 //! Profiles: a law fitted to a series, and series drawn from it, as sources for experiments.
 //!
-//! | module | what |
+//! | module | contents |
 //! | --- | --- |
 //! | [`on_off`] | a source that is on or off, how long each time |
 //! | [`tes`] | transform–expand–sample: the values of the series and its short memory |

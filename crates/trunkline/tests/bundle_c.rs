@@ -75,7 +75,7 @@ fn build_c(source: &str, name: &str) -> PathBuf {
     build("cc", source, name, &["-std=c11", "-pedantic"], false)
 }
 
-/// A central converter at an address of its own; it ends with this.
+/// A central converter at its own address; dropping this ends it.
 struct Central {
     child: Child,
     address: String,
@@ -162,7 +162,7 @@ fn threads_of_a_gateway_do_not_wait_for_each_other_for_ever() {
 }
 
 #[test]
-fn a_network_that_is_congested_says_so() {
+fn a_congested_network_signals_it() {
     check("bundle_congested", &["classic", "wide"], &["--capacity", "600"]);
 }
 

@@ -121,17 +121,18 @@ fn write_capture(file: &Path, datagrams: &[Datagram]) {
     fs::write(file, bytes).unwrap();
 }
 
-/// What a datagram says: the addresses or groups of its messages, and of how many PDUs of DIS; none if it is no bundle.
-type Said = Option<(Vec<u32>, usize)>;
+/// The content of a datagram: the addresses or groups of its messages and the number of DIS PDUs; `None` if it is not
+/// a bundle.
+type Decoded = Option<(Vec<u32>, usize)>;
 
-fn read_wide(datagram: &Datagram) -> Said {
+fn read_wide(datagram: &Datagram) -> Decoded {
     let bundle = format2::Bundle::read(&datagram.payload).ok()?;
     let pdus = bundle.messages().filter(|message| is_pdu(message.body)).count();
     Some((bundle.messages().map(|message| message.address).collect(), pdus))
 }
 
 /// In the classic format the addresses of control as well.
-fn read_classic(datagram: &Datagram) -> Said {
+fn read_classic(datagram: &Datagram) -> Decoded {
     let bytes = &datagram.payload[..];
     let messages: Vec<_> = match (datagram.from, datagram.to) {
         (_, 3456) => vec![classic::ClassicMessage::read(bytes)?],
@@ -186,7 +187,7 @@ fn numbers(list: &str) -> Vec<u32> {
 }
 
 /// Wireshark finds in a capture what the converter does: each message, each PDU, and what is no bundle. How many are none.
-fn compare(file: &Path, format: &str, expected: &[Said], is_damaged: bool) -> usize {
+fn compare(file: &Path, format: &str, expected: &[Decoded], is_damaged: bool) -> usize {
     let frames = tshark(file, "tlbundle");
     assert_eq!(frames.0.len(), expected.len(), "every datagram is known");
     let malformed = tshark(file, "tlbundle.malformed");
@@ -197,7 +198,7 @@ fn compare(file: &Path, format: &str, expected: &[Said], is_damaged: bool) -> us
         if let Some((all, of_dis)) = said {
             let found = if groups.is_empty() { addresses } else { groups };
             assert_eq!(&numbers(found), all, "frame {}, seed {SEED}", at + 1);
-            // Not every PDU that is whole is one to Wireshark: of versions and families that nobody knows.
+            // Wireshark rejects some complete PDUs: those of unknown versions and families.
             let known = pdus.split(',').filter(|one| !one.is_empty()).count();
             let right = if is_damaged { known <= *of_dis } else { known == *of_dis };
             assert!(right, "frame {}, seed {SEED}: {pdus:?} of {of_dis}, damaged: {is_damaged}", at + 1);
@@ -237,7 +238,7 @@ fn damage(payload: &mut Vec<u8>, keep: usize, dice: &mut Dice) {
     }
 }
 
-fn check(format: &str, second: &str, to_hosts: &str, priority: &str, read: fn(&Datagram) -> Said) {
+fn check(format: &str, second: &str, to_hosts: &str, priority: &str, read: fn(&Datagram) -> Decoded) {
     let here =
         can(&["unshare", "-n", "true"]) && can(&["tshark", "--version"]) && can(&["dumpcap", "--version"]);
     if !here || !can(&["python3", "--version"]) {
@@ -247,7 +248,7 @@ fn check(format: &str, second: &str, to_hosts: &str, priority: &str, read: fn(&D
     let ended = dir.end(dir.unshared("-n", SCENE, &[format, second, to_hosts, priority]));
     assert_eq!(ended.status, 0, "{}\n{}", ended.out, ended.err);
     let mut datagrams = read_capture(&dir.path("all.pcap"));
-    let said: Vec<Said> = datagrams.iter().map(read).collect();
+    let said: Vec<Decoded> = datagrams.iter().map(read).collect();
     let (messages, pdus) =
         said.iter().flatten().fold((0, 0), |(m, p), (all, pdus)| (m + all.len(), p + pdus));
     assert!(
@@ -266,7 +267,7 @@ fn check(format: &str, second: &str, to_hosts: &str, priority: &str, read: fn(&D
         damage(&mut datagram.payload, keep, &mut dice);
     }
     datagrams.retain(|datagram| !datagram.payload.is_empty());
-    let said: Vec<Said> = datagrams.iter().map(read).collect();
+    let said: Vec<Decoded> = datagrams.iter().map(read).collect();
     let file = dir.path("damaged.pcap");
     write_capture(&file, &datagrams);
     let malformed = compare(&file, format, &said, true);

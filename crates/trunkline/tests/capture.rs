@@ -129,7 +129,7 @@ fn assert_in_order<'a>(messages: impl IntoIterator<Item = &'a Message>, start_s:
 }
 
 #[test]
-fn what_leaves_is_what_the_record_says() {
+fn sent_frames_agree_with_the_record() {
     let (dir, [port]) = (TestDir::new(), free_ports());
     let Some(mut capture) = Capture::start(&dir, port) else { return };
     let text = format!(
@@ -189,7 +189,7 @@ fn a_file_can_be_put_together_from_what_was_captured() {
     );
     let record = dir.record(&text, &[]);
     let datagrams = capture.datagrams(41);
-    // What comes from the receiver's port tells the sender how far it is.
+    // Datagrams from the receiver's port report its progress to the sender.
     let (told, sent): (Vec<_>, Vec<_>) = datagrams.iter().partition(|(from, _)| *from == port);
     assert!(told.iter().all(|(_, bytes)| decode(bytes).flags == PROGRESS));
     let messages = sent.iter().map(|(_, bytes)| decode(bytes)).collect::<Vec<_>>();

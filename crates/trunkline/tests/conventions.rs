@@ -50,6 +50,7 @@ const CRATES: &[(&str, &[&str])] = &[
     ),
     ("live", &["run", "io", "arq", "llc", "bundle", "units", "traffic", "endpoint", "experiment", "record"]),
     ("report", &["record"]),
+    ("reproduction", &["experiment", "record", "report", "units"]),
     ("web", &["io", "counters", "units"]),
     (
         "trunkline",
@@ -67,6 +68,7 @@ const CRATES: &[(&str, &[&str])] = &[
             "live",
             "sim",
             "report",
+            "reproduction",
             "capture",
             "collector",
             "counters",
@@ -91,6 +93,7 @@ const SANS_IO: &[&str] = &[
     "run",
     "sim",
     "report",
+    "reproduction",
 ];
 
 /// Sans-I/O crates that also offer sockets behind a feature, with the folder that holds them.
@@ -120,13 +123,10 @@ const FORBIDDEN_DEPENDENCIES: &[&str] =
 const MAX_LINES: usize = 800;
 
 /// Folders whose words are not converted yet: they are exempt from the tests of names and prose. Remove each when it is done.
-const PENDING: &[&str] = &["bindings", "crates/arq", "crates/trunkline"];
+const PENDING: &[&str] = &[];
 
 /// Circles between modules that are still to be removed.
-const PENDING_CIRCLES: &[&str] = &[
-    "trunkline: `commands::airnet` and `commands::reproduce` use each other",
-    "trunkline: `commands::bundle_1997` and `commands::reproduce` use each other",
-];
+const PENDING_CIRCLES: &[&str] = &[];
 
 // --- The tree
 
@@ -459,8 +459,10 @@ fn glossary(heading: &str) -> Vec<(String, String)> {
     cells.collect()
 }
 
+/// Returns whether the tests of names and prose read this file: not the fixtures of earlier versions.
 fn is_converted(file: &Path) -> bool {
-    !PENDING.iter().any(|folder| file.starts_with(root().join(folder)))
+    let exempt = PENDING.iter().chain(&["crates/trunkline/tests/compatibility"]);
+    !exempt.into_iter().any(|folder| file.starts_with(root().join(folder)))
 }
 
 /// Splits an identifier into lower-case words: `HostSocket2` and `host_socket2` are `host`, `socket2`.

@@ -81,7 +81,7 @@ jobs=
 trap 'kill $jobs $one $two 2>/dev/null || true; wait' EXIT
 ip link set lo up
 start() { out="$1"; shift; "$trunkline" "$@" >"$out" & }
-# Until what a page tells is so; if it does not come to be, all that it tells.
+# Waits until the metrics of a page satisfy a condition; if they never do, prints them all.
 until_so() {
     for _ in $(seq 100); do [ "$(python3 page.py "$1" "$2" 2>/dev/null)" = "$3" ] && return; sleep 0.2; done
     cat one two; python3 page.py 9100; python3 page.py 9101; exit 9
@@ -99,7 +99,7 @@ kill $jobs; wait $jobs
 cat level1 central; tail -n 1 two; tail -n 1 one
 "#;
 
-/// What a page tells: a figure, or all that are not 0.
+/// Returns one metric of a page, or all that are not 0.
 const PAGE: &str = r#"
 import sys, urllib.request
 page = urllib.request.urlopen(f"http://127.0.0.1:{sys.argv[1]}/metrics").read().decode()
@@ -252,9 +252,9 @@ fn a_group_that_could_not_be_joined_is_tried_again() {
     assert_eq!((before, after), ("0", "1"));
 }
 
-/// Nobody is at the ports of this address.
+/// An address without a listener on its ports.
 #[test]
-fn a_workload_that_nobody_answers_says_so() {
+fn a_workload_without_an_answer_warns() {
     for words in [
         "host --listen 127.94.4.1 --central 127.94.4.9 --send 0 --rate 50 --time 500ms",
         "host --listen 127.94.4.2 --central 127.94.4.9 --join 0 --time 500ms",
@@ -265,13 +265,13 @@ fn a_workload_that_nobody_answers_says_so() {
         let words: Vec<&str> = ["converter"].into_iter().chain(words.split(' ')).collect();
         let ended = dir.execute(&words);
         ended.assert_line(1, "no central converter answered at 127.94.4.9:3458");
-        assert!(ended.out.contains("\nsent "), "the total is told all the same: {}", ended.out);
+        assert!(ended.out.contains("\nsent "), "the total is reported: {}", ended.out);
     }
 }
 
-/// A daemon goes on, and says it once; level 1 of the classic format is told nothing before somebody wants something.
+/// A daemon continues and warns once; a level-1 converter of format 1 receives nothing before a host subscribes.
 #[test]
-fn a_daemon_that_nobody_answers_says_so() {
+fn a_daemon_without_an_answer_warns() {
     for (words, flags) in [
         ("host --listen 127.94.4.3 --dis 127.94.4.3", "--central"),
         ("host --format wide --dis 127.94.4.4", "--central, --site"),
@@ -287,7 +287,7 @@ fn a_daemon_that_nobody_answers_says_so() {
         command.stdout(said.try_clone().unwrap()).stderr(line.try_clone().unwrap());
         let daemon = Running::with(command, said, line);
         let told = || std::fs::read_to_string(&err).unwrap();
-        within(LIMIT, "a line that nobody answers", || told().ends_with('\n'));
+        within(LIMIT, "a warning about the missing answer", || told().ends_with('\n'));
         let line =
             format!("no answer from a central converter at 127.94.4.9:3458 so far ({flags}); retrying");
         assert_eq!(told(), format!("trunkline: {line}\n"));
@@ -297,7 +297,7 @@ fn a_daemon_that_nobody_answers_says_so() {
 }
 
 #[test]
-fn who_loses_the_central_converter_or_is_of_another_site_is_told() {
+fn a_lost_central_converter_and_a_wrong_site_are_reported() {
     let dir = TestDir::new();
     let start = |name: &str, words: &str| {
         let open =
@@ -337,7 +337,7 @@ fn who_loses_the_central_converter_or_is_of_another_site_is_told() {
 }
 
 #[test]
-fn what_cannot_be_is_told_in_a_line() {
+fn impossible_options_are_errors_of_one_line() {
     let dir = TestDir::new();
     dir.write("odd.toml", "capacity = 7\nspeed = 3\n");
     dir.write("wrong.toml", "number = 0\n");

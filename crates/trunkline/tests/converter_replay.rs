@@ -87,8 +87,8 @@ fn check(name: &str) -> Option<TestDir> {
     Some(dir)
 }
 
-/// Datagrams that a check kept.
-fn kept(dir: &TestDir, name: &str) -> Vec<Vec<u8>> {
+/// Reads the datagrams that a check recorded.
+fn recorded_datagrams(dir: &TestDir, name: &str) -> Vec<Vec<u8>> {
     let bytes = fs::read(dir.path(name)).unwrap();
     let mut rest = &bytes[..];
     let mut found = Vec::new();
@@ -116,7 +116,7 @@ fn reads(bytes: &[u8]) -> PduBody {
 
 /// dis-rs reads every PDU that a program got.
 fn assert_read(dir: &TestDir) {
-    let pdus = kept(dir, "pdus");
+    let pdus = recorded_datagrams(dir, "pdus");
     assert!(pdus.len() > 50);
     pdus.iter().for_each(|pdu| drop(reads(pdu)));
 }
@@ -132,7 +132,7 @@ fn a_recording_arrives_and_another_decoder_reads_it_classic() {
 fn a_recording_arrives_and_another_decoder_reads_it_and_the_bundles_wide() {
     let Some(dir) = check("replayed_wide") else { return };
     assert_read(&dir);
-    let bundles = kept(&dir, "bundles");
+    let bundles = recorded_datagrams(&dir, "bundles");
     let mut carried = 0;
     for bundle in &bundles {
         let pdus = dis_rs::parse(bundle).unwrap_or_else(|e| panic!("{e}: {bundle:02x?}"));
@@ -152,7 +152,7 @@ fn a_recording_arrives_and_another_decoder_reads_it_and_the_bundles_wide() {
         }
         assert!(rest.is_empty(), "{} octets are left of {}", rest.len(), bundle.len());
     }
-    assert!(carried > kept(&dir, "pdus").len() / 2, "{carried} in {} bundles", bundles.len());
+    assert!(carried > recorded_datagrams(&dir, "pdus").len() / 2, "{carried} in {} bundles", bundles.len());
 }
 
 #[test]
@@ -196,7 +196,7 @@ fn capture(link: u32, frames: &[&[u8]]) -> Vec<u8> {
 }
 
 #[test]
-fn what_is_no_capture_is_told_in_a_line() {
+fn an_invalid_capture_is_an_error_of_one_line() {
     let dir = TestDir::new();
     dir.write("text", "a text that is longer than the header of a capture");
     dir.write("short", [0xd4, 0xc3, 0xb2, 0xa1]);

@@ -23,7 +23,7 @@ fn check(client: &str, name: &str) {
     if !works(&["python3", "--version"]) || !can(&["smcrouted", "-h"]) || !can(&["igmpproxy", "-h"]) {
         return;
     }
-    // Where the machine stood still for so long that somebody was taken for dead, nothing can be told: once more.
+    // If the machine stalled so long that a peer was considered dead, the check is inconclusive: repeat it.
     let tries = || {
         let mut command = Command::new(UNSHARED[0]);
         command.args(&UNSHARED[1..]).arg("python3").arg(repository(client));

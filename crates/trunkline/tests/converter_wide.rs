@@ -54,7 +54,7 @@ checks! {
 }
 
 #[test]
-fn what_only_one_format_has_is_told_in_a_line() {
+fn options_of_the_other_format_are_errors_of_one_line() {
     let dir = TestDir::new();
     dir.write("far.toml", "default.address = 65536\n");
     dir.write("urgent.toml", "[[rule]]\ntype = 2\naddress = 1\npriority = true\n");

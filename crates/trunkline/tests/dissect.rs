@@ -137,20 +137,20 @@ fn assert_sent(counters: &Value, side: &str, way: &Value, frames: &Value) {
         _ => sum(frames, &["damaged cookie", "damaged opened"]),
     };
     assert_eq!(sum(way, &["bad"]) + openings, of("checksums_altered"), "{side}");
-    // Nobody counts the greetings that were eaten.
+    // Lost opening frames are not counted.
     if of("frames_eaten") == 0 {
         let sent = of("frames_sent") + of("acks_forced") + of("repairs_sent");
         assert_eq!(sum(way, &["frames", "acks", "bad", "repairs"]), sent, "{side}");
         assert_eq!(sum(way, &["bytes"]), of("bytes_sent"), "{side}");
     }
-    // Of a damaged frame it cannot be told whether it was one of these.
+    // A damaged frame may have been one of these.
     if of("frames_eaten") + of("checksums_altered") == 0 {
         assert_eq!(sum(way, &["resent"]), of("frames_resent"), "{side}");
         assert_eq!(sum(way, &["acks_on_data"]), of("acks_piggybacked"), "{side}");
     }
 }
 
-/// What came to an end, as captured there, is what that end says it got.
+/// The messages captured at an end equal those that the end reports.
 fn assert_received(counters: &Value, side: &str, way: &Value) {
     let of = |name: &str| sum(counters, &[&format!("{side}_{name}")]);
     assert_eq!(sum(way, &["frames"]), of("frames_received") + of("doubles") + of("framing_errors"), "{side}");
@@ -234,7 +234,7 @@ fn small_messages_share_frames() {
 }
 
 #[test]
-fn damage_is_told_by_every_check() {
+fn every_check_detects_damage() {
     for (checksum, mode) in
         [("crc32c", "selective"), ("crc64", "gobackn"), ("folded", "selective"), ("none", "gobackn")]
     {
@@ -247,21 +247,21 @@ fn damage_is_told_by_every_check() {
 }
 
 #[test]
-fn credit_is_granted_and_kept() {
+fn credit_is_granted_and_respected() {
     let protocol = "mode = selective, frame = 1472 B";
     let found = check("", "b (rcvbuf = 20 kB)", protocol, "full (messagesize = 4000); messages = 40");
     assert!(sum(&found["back"], &["frames"]) > 10, "the receiver grants again and again");
 }
 
 #[test]
-fn a_quiet_peer_is_asked() {
+fn a_quiet_peer_is_probed() {
     let test = "cbr (messagesize = 100, period = 12 s); messages = 3";
     let found = check("", "b", "mode = selective, checksum = crc64", test);
     assert!(sum(&found["out"], &["control_frames"]) > 0 && sum(&found["back"], &["control_frames"]) > 0);
 }
 
 #[test]
-fn connections_of_one_path_are_told_apart() {
+fn connections_of_one_path_are_distinguished() {
     // Simulated ones share addresses and ports: the words of their checks are all that differs.
     let dir = TestDir::new();
     let one = |name: &str, checksum: &str| {
@@ -287,7 +287,7 @@ fn connections_of_one_path_are_told_apart() {
 }
 
 #[test]
-fn a_capture_without_its_opening_is_shown_when_asked() {
+fn a_capture_without_its_opening_is_shown_on_request() {
     let dir = TestDir::new();
     let experiment = format!(
         "experiment \"wire\" {{ network {{ host a, b; link a - b (rate = 20 Mb/s, delay = 2 ms, loss = 0.05); }}
@@ -303,7 +303,7 @@ fn a_capture_without_its_opening_is_shown_when_asked() {
         let whole: Vec<&str> = whole.lines().skip(4).collect();
         assert_eq!(rest.lines().count(), whole.len());
         for (rest, whole) in rest.lines().zip(whole) {
-            // All is the same but the packet's number, and that nobody knows whether the check holds.
+            // Only the packet number differs, and the check is unverified.
             let words = |line: &str| line.split('\t').map(str::to_owned).collect::<Vec<_>>();
             let (rest, whole) = (words(rest), words(whole));
             assert_eq!(rest[1..rest.len() - 1], whole[1..whole.len() - 1]);
@@ -404,7 +404,7 @@ fn the_encrypted_frames_in_the_document_are_right() {
 }
 
 #[test]
-fn noise_troubles_nobody() {
+fn noise_has_no_effect() {
     let dir = TestDir::new();
     let file = crafted(&dir, "noise");
     let fields = ["-T", "fields", "-e", "_ws.malformed", "-e", "_ws.lua.error"];

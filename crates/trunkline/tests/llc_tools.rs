@@ -16,17 +16,17 @@ use trunkline_llc::{Address, Options};
 
 const LONG: Duration = Duration::from_secs(60);
 
-/// A network of a test's own.
-struct Place {
+/// A separate network for a test.
+struct TestNetwork {
     dir: TestDir,
     network: String,
 }
 
-impl Place {
-    fn new() -> Place {
+impl TestNetwork {
+    fn new() -> TestNetwork {
         static PORTS: AtomicU16 = AtomicU16::new(30_000);
         let port = PORTS.fetch_add(256, Ordering::Relaxed);
-        Place { dir: TestDir::new(), network: format!("udp:239.77.9.0:{port}") }
+        TestNetwork { dir: TestDir::new(), network: format!("udp:239.77.9.0:{port}") }
     }
 
     fn command(&self, tool: &str, words: &[&str]) -> Command {
@@ -35,13 +35,13 @@ impl Place {
         command
     }
 
-    fn say(&self, tool: &str, words: &[&str]) -> Ended {
+    fn run(&self, tool: &str, words: &[&str]) -> Ended {
         self.dir.end(self.command(tool, words))
     }
 
-    /// What must go well.
+    /// Runs a tool that must succeed.
     fn well(&self, tool: &str, words: &[&str]) -> String {
-        let ended = self.say(tool, words);
+        let ended = self.run(tool, words);
         assert_eq!((ended.status, ended.err.as_str()), (0, ""), "{}", ended.out);
         ended.out
     }
@@ -85,7 +85,7 @@ impl Place {
 
 #[test]
 fn all_functions_of_a_station_work() {
-    let place = Place::new();
+    let place = TestNetwork::new();
     let told = place.well("test", &[]);
     assert_eq!(told.lines().filter(|line| line.starts_with("ok ")).count(), 21, "{told}");
     let ring = place.json("test", &["--ring"]);
@@ -97,36 +97,36 @@ fn all_functions_of_a_station_work() {
 }
 
 #[test]
-fn what_cannot_be_is_told_in_a_line() {
-    let place = Place::new();
-    place.say("test", &["--with", "7"]).assert_line(1, "station 7 does not answer");
-    place.say("ping", &["9", "-c", "1", "-W", "50ms"]).assert_line(1, "station 9 does not answer");
-    place.say("ping", &["0"]).assert_line(2, "`0` is no station");
-    place.say("ping", &["1:300"]).assert_line(2, "is no station");
-    place.say("ping", &["2", "--network", "eth:nosuch0"]).assert_line(2, "eth:nosuch0");
-    place.say("copy", &["nothing", "2"]).assert_line(2, "nothing: No such file");
-    place.say("copy", &["nothing", "all"]).assert_line(2, "one station");
-    place.say("copy", &["2", "--force"]).assert_line(2, "which files, and where to?");
+fn impossible_options_are_errors_of_one_line() {
+    let place = TestNetwork::new();
+    place.run("test", &["--with", "7"]).assert_line(1, "station 7 does not answer");
+    place.run("ping", &["9", "-c", "1", "-W", "50ms"]).assert_line(1, "station 9 does not answer");
+    place.run("ping", &["0"]).assert_line(2, "`0` is no station");
+    place.run("ping", &["1:300"]).assert_line(2, "is no station");
+    place.run("ping", &["2", "--network", "eth:nosuch0"]).assert_line(2, "eth:nosuch0");
+    place.run("copy", &["nothing", "2"]).assert_line(2, "nothing: No such file");
+    place.run("copy", &["nothing", "all"]).assert_line(2, "one station");
+    place.run("copy", &["2", "--force"]).assert_line(2, "which files, and where to?");
     place.dir.write("file", "content");
-    place.say("copy", &["file", "2", "--patience", "50ms"]).assert_line(1, "station 2 does not answer");
+    place.run("copy", &["file", "2", "--patience", "50ms"]).assert_line(1, "station 2 does not answer");
     let _serving = place.serve(&[]);
     let mut refused = None;
     within(LONG, "an acknowledgement", || {
-        let ended = place.say("copy", &["file", "2", "--patience", "50ms"]);
+        let ended = place.run("copy", &["file", "2", "--patience", "50ms"]);
         let is_silent = ended.err.contains("does not answer");
         refused = Some(ended);
         !is_silent
     });
     refused.unwrap().assert_line(1, "keeps no files");
-    place.say("serve", &[]).assert_line(2, "a station 2 there already");
+    place.run("serve", &[]).assert_line(2, "a station 2 there already");
     for words in [["--network", "nowhere"], ["--station", "255"], ["--size", "1498"]] {
-        assert_eq!(place.say("ping", &[&["2"], &words[..]].concat()).status, 2);
+        assert_eq!(place.run("ping", &[&["2"], &words[..]].concat()).status, 2);
     }
 }
 
 #[test]
 fn ping_counts_answers() {
-    let place = Place::new();
+    let place = TestNetwork::new();
     let _serving = place.serve(&[]);
     let told = place.json("ping", &["2:0x64", "-c", "5", "-i", "1ms", "-s", "1497", "-W", "30s"]);
     assert_eq!((&told["sent"], &told["answered"], &told["damaged"]), (&5.into(), &5.into(), &0.into()));
@@ -138,7 +138,7 @@ fn ping_counts_answers() {
         // What comes too late is not counted where another length is asked for.
         size += 1;
         let words = ["all:255", "-c", "1", "-W", "300ms", "--json", "-s", &size.to_string()];
-        let ended = place.say("ping", &words);
+        let ended = place.run("ping", &words);
         let all: Value = serde_json::from_str(&ended.out).unwrap_or_else(|e| panic!("{e}: {ended:?}"));
         let answers = all["answers"].as_u64().unwrap();
         assert!(answers <= 5, "{all}");
@@ -156,7 +156,7 @@ fn ping_counts_answers() {
 
 #[test]
 fn an_answer_that_comes_late_answers_nothing() {
-    let place = Place::new();
+    let place = TestNetwork::new();
     let serving = place.serve(&[]);
     signal(serving.id(), Signal::SIGSTOP);
     let (pinging, told) = place.read(place.command("ping", &["2", "-i", "0s", "-W", "20ms"]));
@@ -173,13 +173,13 @@ fn an_answer_that_comes_late_answers_nothing() {
 
 #[test]
 fn services_do_not_answer_each_other() {
-    let place = Place::new();
+    let place = TestNetwork::new();
     let _serving = place.serve(&[]);
     let station = StationSocket::to(&place.network.parse().unwrap(), 3, &Settings::default()).unwrap();
     let [person, service] = [0x78, 0x68].map(|sap| station.open(sap, &Options::default()).unwrap());
     let mut message = Vec::new();
     let echo = Address { sap: 0x64, station: 2 };
-    // The echo of the second tells that the first has been looked at.
+    // The echo of the second shows that the first has been processed.
     within(LONG, "an echo", || {
         service.send(echo, b"for ever").unwrap();
         person.send(echo, b"once").unwrap();
@@ -191,7 +191,7 @@ fn services_do_not_answer_each_other() {
 
 #[test]
 fn files_arrive_whole_and_replace_nothing_unasked() {
-    let place = Place::new();
+    let place = TestNetwork::new();
     let bytes = noise(200_000);
     place.dir.write("one", &bytes);
     place.dir.write("empty", "");
@@ -207,10 +207,10 @@ fn files_arrive_whole_and_replace_nothing_unasked() {
     // A refusal holds up no other file, and flags may stand between.
     place.dir.write("two", "two");
     place
-        .say("copy", &["one", "--priority", "3", "two", "2"])
+        .run("copy", &["one", "--priority", "3", "two", "2"])
         .assert_line(1, "another file of this name is there");
     assert_eq!(fs::read(place.dir.path("kept/two")).unwrap(), b"two");
-    let told: Value = serde_json::from_str(&place.say("copy", &["one", "two", "2", "--json"]).out).unwrap();
+    let told: Value = serde_json::from_str(&place.run("copy", &["one", "two", "2", "--json"]).out).unwrap();
     assert_eq!((&told["refused"][0]["name"], &told["copied"][0]["name"]), (&"one".into(), &"two".into()));
     assert_eq!(fs::read(place.dir.path("kept/one")).unwrap(), bytes);
     place.well("copy", &["one", "2:0x60", "--force"]);
@@ -223,7 +223,7 @@ fn files_arrive_whole_and_replace_nothing_unasked() {
 
 #[test]
 fn a_copy_survives_the_death_of_either_end() {
-    let place = Place::new();
+    let place = TestNetwork::new();
     let bytes = noise(20_000_000);
     place.dir.write("large", &bytes);
     let partial = || {
@@ -233,7 +233,7 @@ fn a_copy_survives_the_death_of_either_end() {
     let copy = |more: &[&str]| place.command("copy", &[&["large", "2", "--patience", "100s"], more].concat());
     // However late this test looks, not all is there.
     let serving = place.serve_until_it_dies(&["--into", "kept"]);
-    // Who sends is killed, and then goes on.
+    // The sender is killed, and then resumes.
     let sending = Running::start(copy(&[]));
     within(LONG, "some octets", || partial() > 100_000);
     signal(sending.id(), Signal::SIGKILL);
@@ -252,7 +252,7 @@ fn a_copy_survives_the_death_of_either_end() {
     assert_eq!(fs::read(place.dir.path("kept/large")).unwrap(), bytes);
 }
 
-impl Place {
+impl TestNetwork {
     /// One whose station number may be free only in a moment, and which is not asked anything.
     fn serve_again(&self, words: &[&str]) -> Running {
         Running::start(self.command("serve", words))
@@ -260,8 +260,8 @@ impl Place {
 }
 
 #[test]
-fn delay_and_load_are_told_by_size_and_class() {
-    let place = Place::new();
+fn delay_and_load_are_reported_by_size_and_class() {
+    let place = TestNetwork::new();
     let told = place.json("wrap", &["--messages", "3", "--size", "0,100", "--priority", "0,7"]);
     let rows = told["rows"].as_array().unwrap();
     assert_eq!(rows.len(), 4 * 2 * 2);
@@ -295,7 +295,7 @@ fn delay_and_load_are_told_by_size_and_class() {
 
 #[test]
 fn rings_keep_their_promises_or_refuse_them() {
-    let place = Place::new();
+    let place = TestNetwork::new();
     let nasa = ["--promise", "all:7:100:10ms", "--invited", "1", "--stations"];
     let told = place.json("admit", &[&nasa[..], &["51"]].concat());
     let streams = told["streams"].as_array().unwrap();
@@ -303,15 +303,15 @@ fn rings_keep_their_promises_or_refuse_them() {
     assert!(streams.iter().all(|stream| stream["delay_us"] == 9873.2), "{told}");
     let text = place.well("admit", &[&nasa[..], &["51"]].concat());
     assert!(text.contains("   1-51        7     100"), "{text}");
-    place.say("admit", &[&nasa[..], &["52"]].concat()).assert_line(1, "refused: station 1, priority 7");
-    let refused = place.say("admit", &[&nasa[..], &["52", "--json"]].concat());
+    place.run("admit", &[&nasa[..], &["52"]].concat()).assert_line(1, "refused: station 1, priority 7");
+    let refused = place.run("admit", &[&nasa[..], &["52", "--json"]].concat());
     let told: Value = serde_json::from_str(&refused.out).unwrap();
     assert!(
         refused.status == 1 && told["admitted"] == false && told["streams"] == Value::Array(vec![]),
         "{told}"
     );
-    place.say("admit", &["--stations", "3", "--promise", "9:7:100:10ms"]).assert_line(1, "not in the ring");
+    place.run("admit", &["--stations", "3", "--promise", "9:7:100:10ms"]).assert_line(1, "not in the ring");
     for wrong in [["3", "all:8:100:10ms"], ["0", "all:7:100:10ms"], ["1,1", "all:7:100:10ms"], ["3", "7"]] {
-        assert_eq!(place.say("admit", &["--stations", wrong[0], "--promise", wrong[1]]).status, 2);
+        assert_eq!(place.run("admit", &["--stations", wrong[0], "--promise", wrong[1]]).status, 2);
     }
 }

@@ -70,7 +70,7 @@ fn packets(file: &Path, script: bool, names: &[&'static str]) -> Packets {
 const WARNING: u64 = 6 << 20;
 
 impl Packets {
-    /// The packets of which something holds: it is told the value of a field by its name.
+    /// Returns the packets that satisfy a condition on their fields.
     fn count(&self, holds: impl Fn(&dyn Fn(&str) -> String) -> bool) -> usize {
         let value = |row: &[String], name: &str| {
             let at = self.names.iter().position(|other| *other == name);
@@ -144,7 +144,7 @@ fn wireshark_reads_all_that_the_tools_send() {
     assert_eq!(own + commands + responses, plain.rows.len());
     assert!(commands >= responses && responses > 500, "{commands} {responses}");
     assert_eq!(packets.count(|of| !of("llcac.status.command").is_empty()), responses);
-    // Somebody asked a SAP that is closed; numbers were agreed on.
+    // A command to a closed SAP; the sequence numbers were agreed on.
     assert!(packets.with("llcac.status.command", "1") > 0);
     let agreed = |of: &dyn Fn(&str) -> String| of("llcac.poll") == "1" && of("llcac.status.response") == "3";
     assert!(packets.count(agreed) > 5);
@@ -219,7 +219,7 @@ fn wireshark_reads_the_token_on_ethernet() {
 }
 
 #[test]
-fn frames_made_by_hand_are_answered_as_the_standard_says() {
+fn crafted_frames_get_the_responses_of_the_standard() {
     if !possible() || !can(&["python3", "--version"]) {
         return;
     }

@@ -1,4 +1,4 @@
-//! The integration tests of the command. `conventions.rs` is a program of its own, because it reads only sources.
+//! The integration tests of the command. `conventions.rs` is a separate program, because it reads only sources.
 //!
 //! | module | subject |
 //! | --- | --- |

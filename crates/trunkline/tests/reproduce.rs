@@ -57,7 +57,7 @@ fn threads_change_nothing() {
 }
 
 #[test]
-fn the_transport_of_1998_does_what_it_did() {
+fn the_transport_of_1998_is_reproduced() {
     let dir = TestDir::new();
     let ended = dir.execute(&["reproduce", "1998", "--seeds", "4"]);
     assert_eq!(ended.status, 0, "{}{}", ended.out, ended.err);
@@ -75,7 +75,7 @@ fn the_transport_of_1998_does_what_it_did() {
 
 /// Every cell of the four tables, as near as promised; the two that contradict their packets are shown and not judged.
 #[test]
-fn the_stations_of_1990_do_what_they_did() {
+fn the_stations_of_1990_are_reproduced() {
     let dir = TestDir::new();
     let ended = dir.execute(&["reproduce", "airnet", "--json"]);
     assert_eq!((ended.status, ended.err.as_str()), (0, ""), "{}", ended.out);
@@ -97,7 +97,7 @@ fn the_stations_of_1990_do_what_they_did() {
 
 /// The converter's fastest tables, as near as promised.
 #[test]
-fn the_converter_of_1997_does_what_it_did() {
+fn the_converter_of_1997_is_reproduced() {
     let dir = TestDir::new();
     for (words, count) in [(&["bundle", "4.4.3"], [1, 1]), (&["1997", "table-4-20-21"], [49, 32])] {
         let ended = dir.execute(&["reproduce", words[0], words[1], "--json"]);
@@ -111,7 +111,7 @@ fn the_converter_of_1997_does_what_it_did() {
 }
 
 #[test]
-fn what_there_is_not_is_said() {
+fn missing_things_are_errors() {
     let dir = TestDir::new();
     for (words, said) in [
         (

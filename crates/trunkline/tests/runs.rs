@@ -114,7 +114,7 @@ fn series_bytes(c: &Value, direction: &str) -> f64 {
     let points = c["series"].as_array().unwrap().iter();
     let bits = points.map(|point| {
         let width = number(&point["t_s"]) - std::mem::replace(&mut from, number(&point["t_s"]));
-        assert!(width > 0.0, "time goes on: {point}");
+        assert!(width > 0.0, "time increases: {point}");
         number(&point[direction]) * width
     });
     bits.sum::<f64>() / 8.0
@@ -244,7 +244,7 @@ fn an_ipv6_group_reaches_every_receiver() {
     if !can(&["unshare", "-n", "true"]) {
         return;
     }
-    // Linux has no IPv6 groups on the loopback; an interface of a network of our own bothers nobody.
+    // Linux has no IPv6 groups on the loopback; use an interface in a separate namespace.
     let network = "ip link add one type veth peer name two; ip link set lo up
         ip link set one up; ip link set two up; ip addr add fd00:77::1/64 dev one nodad
         for try in $(seq 500); do [ $(ip link show up | grep -c 'state UP') = 2 ] && break; sleep 0.02; done
@@ -266,7 +266,7 @@ fn an_ipv6_group_reaches_every_receiver() {
 }
 
 #[test]
-fn several_receivers_are_told_apart() {
+fn several_receivers_are_distinguished() {
     let text = "connection m { xmt = a; rcv = b, c; protocol = multicast (group = 239.77.3.2);
                                test = cbr (messagesize = 500, period = 5 ms); messages = 60; }";
     let record = TestDir::new().record(text, &[]);
@@ -342,7 +342,7 @@ fn when(run: &Value) -> (f64, f64) {
 }
 
 #[test]
-fn blocks_run_one_after_the_other_or_at_once_and_delays_are_kept() {
+fn serial_and_parallel_blocks_keep_their_delays() {
     let c = |name: &str, more: &str| {
         format!(
             "connection {name} {{ xmt = a; rcv = b; protocol = udp;
@@ -433,7 +433,7 @@ fn the_scripts_of_1996_run_as_printed() {
 }
 
 #[test]
-fn what_is_asked_of_a_socket_is_told() {
+fn socket_options_are_reported() {
     let text = "serial {
         connection w { xmt = a (xmtbuf = 40 kB); rcv = b (rcvbuf = 60 kB); protocol = tcp (congestion = reno);
                        test = full; duration = 1 s; }
@@ -503,7 +503,7 @@ fn expectations_decide_the_status_and_show_both_values() {
     ended.assert_line(1, "an expectation did not hold");
     let line = |word: &str| ended.out.lines().find(|l| l.trim_start().starts_with(word)).unwrap();
     assert_eq!(line("pass ").trim(), "pass  t.messages_received = 16: measured 16");
-    // 160 where the machine stood still for nobody.
+    // 160 unless the machine stalled.
     let failed = line("fail ").trim();
     assert!(failed.starts_with("fail  u.sent_bps > 3 Gb/s: measured "), "{failed}");
     assert!(failed.ends_with(" kb/s, expected 3 Gb/s"), "{failed}");

@@ -131,7 +131,7 @@ fn captures_of_atm_are_sound() {
 }
 
 #[test]
-fn what_cannot_be_simulated_is_refused_where_it_is_asked_for() {
+fn what_cannot_be_simulated_is_refused_at_its_position() {
     let network = "network { host a, b; link a - b (rate = 1 Mb/s); }";
     let connection = |protocol: &str| {
         format!("connection x {{ xmt = a; rcv = b; protocol = {protocol}; test = full; duration = 1 s; }}")

@@ -9,7 +9,7 @@ fn trunkline(words: &[&str]) -> Output {
 }
 
 #[test]
-fn groups_are_studied_and_told_three_ways() {
+fn groups_are_studied_and_reported_in_three_formats() {
     let out = tempfile::tempdir().expect("a folder");
     let folder = out.path().to_str().expect("UTF-8");
     let said = trunkline(&["study", "multicast", "--runs", "1", "--seconds", "1", "--out", folder, "--json"]);
@@ -31,7 +31,7 @@ fn groups_are_studied_and_told_three_ways() {
 }
 
 #[test]
-fn what_does_not_go_together_is_said() {
+fn conflicting_options_are_errors() {
     for words in [&["study", "host", "--runs", "3"][..], &["study", "host", "--out", "x"]] {
         let said = trunkline(words);
         assert_eq!(said.status.code(), Some(2));

@@ -117,7 +117,7 @@ fn intervals_are_students_and_seeds_are_those_of_run() {
 }
 
 #[test]
-fn what_nobody_measured_is_a_gap() {
+fn unmeasured_time_is_a_gap() {
     let dir = TestDir::new();
     let points =
         points(&dir, LOSS, &["--vary", "a-s.loss=0,1", "--seeds", "2", "--show", "delay_us.p50,rtt_us.p50"]);
@@ -128,7 +128,7 @@ fn what_nobody_measured_is_a_gap() {
 }
 
 #[test]
-fn standard_output_is_what_was_asked() {
+fn standard_output_is_the_requested_format() {
     let dir = TestDir::new();
     let short = ["--vary", "s.latency=0,1us", "--seeds", "1"];
     let text = sweep(&dir, LOSS, &short);
@@ -145,7 +145,7 @@ fn standard_output_is_what_was_asked() {
 }
 
 #[test]
-fn what_cannot_be_swept_is_said_in_one_line() {
+fn what_cannot_be_swept_is_an_error_of_one_line() {
     for (more, words) in [
         (vec!["--vary", "U.messagesiz=100..200"], "did you mean `messagesize`?"),
         (vec!["--vary", "a-x.loss=0..1"], "nothing in this experiment is called `a-x`; did you mean `a-s`?"),

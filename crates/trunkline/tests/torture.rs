@@ -29,7 +29,7 @@ fn everything_arrives_whatever_the_faults() {
 }
 
 #[test]
-fn faults_that_are_asked_for_happen() {
+fn requested_faults_happen() {
     let dir = TestDir::new();
     let words =
         ["torture", "--seeds", "12", "--json", "--drop", "0.2", "--damage", "0.1", "--duplicate", "0"];

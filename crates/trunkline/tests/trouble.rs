@@ -11,7 +11,7 @@ use nix::sys::signal::Signal;
 use nix::unistd::Pid;
 use serde_json::Value;
 
-/// Two connections that go on until somebody ends them, and one between other hosts that ends by itself.
+/// Two connections that run until they are stopped, and one between other hosts that ends by itself.
 const LONG: &str = r#"experiment "long" { parallel {
     connection t { xmt = a; rcv = b; protocol = tcp; test = cbr (messagesize = 10 kB, period = 2 ms); duration = 1 h; }
     connection u { xmt = a; rcv = b; protocol = udp; test = cbr (messagesize = 1000, period = 2 ms); duration = 1 h; }
@@ -28,7 +28,7 @@ const LONGER: &str = "connection s { xmt = a; rcv = b; protocol = udp;
 
 /// The record in `out` is partial and says so, the archive holds the same, and each of these connections was cut
 /// short by something that holds `words`.
-fn assert_kept(dir: &TestDir, words: &str, cut: &[&str]) -> Value {
+fn assert_retained(dir: &TestDir, words: &str, cut: &[&str]) -> Value {
     let record = dir.recorded("out");
     assert_eq!(record["partial"], true);
     let trouble = record["trouble"].to_string();
@@ -73,7 +73,7 @@ fn lose_the_agent_of(host: &str, how: Signal, words: &str) {
     ended.assert_line(1, &words);
     assert!(ended.err.contains("what was measured is kept, marked partial"), "{}", ended.err);
     assert!(ended.out.contains("PARTIAL") && ended.out.contains(&words), "{}", ended.out);
-    let record = assert_kept(&dir, &words, &["t", "u"]);
+    let record = assert_retained(&dir, &words, &["t", "u"]);
     assert_measured(&record, &["t", "u"]);
     assert!(is_gone(agent), "nothing is left behind");
 }
@@ -105,7 +105,7 @@ fn stop_with(ask: impl FnOnce(&Running)) {
     // The third may have ended by itself by then, on a slow machine.
     let late = dir.recorded("out")["connections"][2]["partial"] == true;
     let cut = if late { vec!["t", "u", "other"] } else { vec!["t", "u"] };
-    let record = assert_kept(&dir, "stopped on request", &cut);
+    let record = assert_retained(&dir, "stopped on request", &cut);
     assert_measured(&record, &["t", "u"]);
     assert_accounted(connection(&record, "u"));
     assert_eq!(connection(&record, "t")["lost"], 0, "tcp loses nothing");
@@ -145,7 +145,7 @@ fn a_controller_that_is_killed_takes_its_agents_along_and_leaves_a_trace() {
     assert_eq!(dir.archived(3), dir.recorded("out"));
 }
 
-/// Messages through converters that go on until somebody ends them, and a connection beside them that ends by itself.
+/// Messages through converters that run until they are stopped, and a connection that ends by itself.
 const BUNDLES: &str = r#"experiment "bundles" {
     network {
         host h1, h2, router, x, y; converter c1 (role = level1); converter c2 (role = central);
@@ -170,7 +170,7 @@ fn a_converter_that_dies_costs_what_goes_through_it() {
         let ended = running.end();
         let words = format!("host {converter}: its agent was killed by signal 9");
         assert!(ended.status == 1 && ended.err.contains(&words), "{ended:?}");
-        let record = assert_kept(&dir, &words, &["far", "near"]);
+        let record = assert_retained(&dir, &words, &["far", "near"]);
         assert_measured(&record, &["far", "near"]);
         assert!(is_gone(agent), "nothing is left behind");
     }
@@ -220,7 +220,7 @@ fn a_port_in_use_is_named() {
     let dir = TestDir::new();
     let words = format!("host b: port {taken} on 127.0.0.1 is in use");
     dir.run(&text, &[]).assert_line(1, &words);
-    let record = assert_kept(&dir, &words, &["a-b"]);
+    let record = assert_retained(&dir, &words, &["a-b"]);
     assert_measured(&record, &["b-a"]);
 }
 
@@ -248,7 +248,7 @@ fn a_host_that_does_not_answer_is_named() {
     let dir = TestDir::new();
     if let Some(ended) = in_a_network(&dir, &format!("{CUT}; exec \"$@\""), text) {
         ended.assert_line(1, "host a: 10.9.9.2 does not answer on port");
-        assert_kept(&dir, "10.9.9.2 does not answer", &["t"]);
+        assert_retained(&dir, "10.9.9.2 does not answer", &["t"]);
     }
 }
 
@@ -262,7 +262,7 @@ fn a_host_that_answers_no_more_does_not_hold_a_run_for_ever() {
     let dir = TestDir::new();
     if let Some(ended) = in_a_network(&dir, &script, text) {
         ended.assert_line(1, "has accepted no data for 30 s");
-        let record = assert_kept(&dir, "has accepted no data for 30 s", &["q"]);
+        let record = assert_retained(&dir, "has accepted no data for 30 s", &["q"]);
         assert_measured(&record, &["q"]);
     }
 }
@@ -278,7 +278,7 @@ fn a_group_that_the_interface_does_not_carry_is_named() {
     let args = ["run", "experiment.ns", "--out", "out"];
     let ended = dir.end(dir.unshared("-n", "ip link set lo up; exec \"$@\"", &args));
     ended.assert_line(1, "host a: group ff15::77:4 does not reach this interface");
-    assert_kept(&dir, "ff15::77:4", &["m"]);
+    assert_retained(&dir, "ff15::77:4", &["m"]);
 }
 
 #[test]
@@ -319,7 +319,7 @@ const FILL: &str = "until pgrep -P $! > /dev/null; do sleep 0.1; done
     cat /dev/zero > small/filler 2> /dev/null || true";
 
 #[test]
-fn a_full_disk_for_results_is_told_before_the_run() {
+fn a_full_disk_for_results_is_an_error_before_the_run() {
     let dir = TestDir::new();
     if let Some(ended) = on_a_small_disk(&dir, "size=512k", ":;", SHORT, &["--out", "small/out"]) {
         ended.assert_line(1, "cannot prepare small/out/live: No space left on device");
@@ -344,7 +344,7 @@ fn a_disk_that_fills_during_a_run_loses_nothing() {
 }
 
 #[test]
-fn a_full_disk_for_the_archive_is_told_before_the_run() {
+fn a_full_disk_for_the_archive_is_an_error_before_the_run() {
     let dir = TestDir::new();
     let full = "size=16k";
     let args = ["--out", "out", "--archive", "small/runs.sqlite"];
@@ -355,7 +355,7 @@ fn a_full_disk_for_the_archive_is_told_before_the_run() {
 }
 
 #[test]
-fn an_archive_whose_disk_fills_during_a_run_keeps_what_it_had() {
+fn an_archive_keeps_its_contents_if_the_disk_fills_during_a_run() {
     let dir = TestDir::new();
     let args = ["--out", "out", "--archive", "small/runs.sqlite"];
     if let Some(ended) = on_a_small_disk(&dir, "size=256k", FILL, LONGER, &args) {
@@ -380,10 +380,10 @@ fn a_full_disk_for_a_received_file_keeps_the_record() {
         let words = "host b: writing small/out/live/files/f/b/data.bin: No space left on device";
         ended.assert_line(1, words);
         fs::rename(dir.path("kept/out"), dir.path("out")).unwrap();
-        let record = assert_kept(&dir, words, &["f"]);
+        let record = assert_retained(&dir, words, &["f"]);
         assert_measured(&record, &["f"]);
         let part = fs::read(dir.path("out/live/files/f/b/data.bin")).unwrap();
-        assert!(!part.is_empty() && noise(part.len()) == part, "what came is what was sent");
+        assert!(!part.is_empty() && noise(part.len()) == part, "received equals sent");
     }
 }
 
@@ -401,12 +401,12 @@ fn a_folder_that_may_not_be_written_is_named() {
     let dir = TestDir::new();
     dir.write("out", "a file");
     dir.run(SHORT, &[]).assert_line(1, "cannot prepare out/live: Not a directory");
-    dir.write("archive.sqlite", "This is no archive, but a text of somebody who wants to keep it.");
+    dir.write("archive.sqlite", "This is not an archive but a text that must not be lost.");
     dir.execute(&["records", "list"]).assert_line(1, "archive.sqlite is not an archive of Trunkline");
 }
 
 #[test]
-fn wrong_usage_is_told_in_one_line() {
+fn wrong_usage_is_an_error_of_one_line() {
     let dir = TestDir::new();
     dir.write("good.ns", SHORT);
     dir.write("latin.ns", b"# caf\xe9\n");
@@ -440,7 +440,7 @@ fn wrong_usage_is_told_in_one_line() {
 }
 
 #[test]
-fn what_live_cannot_do_is_told_where_it_is_asked() {
+fn what_live_cannot_do_is_refused_at_its_position() {
     for (connection, words) in [
         (
             "protocol = llc; test = full (messagesize = 1498);",
@@ -496,7 +496,7 @@ fn a_missing_file_to_send_is_named() {
     let dir = TestDir::new();
     let text = r#"connection f { xmt = a; rcv = b; protocol = tcp; test = file (path = "none.bin"); }"#;
     dir.run(text, &[]).assert_line(1, "host a: opening none.bin: No such file or directory");
-    assert_kept(&dir, "opening none.bin", &["f"]);
+    assert_retained(&dir, "opening none.bin", &["f"]);
 }
 
 #[test]

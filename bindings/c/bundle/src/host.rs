@@ -152,7 +152,7 @@ impl SharedHost {
     }
 
     /// Runs turns, each of which calls `step` without waiting, until it returns a result, the time is over or
-    /// `bundle_wake` was called; the code tells which.
+    /// `bundle_wake` was called with this code.
     fn run_turns<T>(
         &self,
         timeout_ms: i32,

@@ -1,7 +1,7 @@
 //! LLC from C: the interface of AirNET (Cain, Weaver, Colvin, Simoncic 1990) over stations of
 //! [`llc`](trunkline_llc). What each function does stands in `bindings/c/llcio.h`.
 //!
-//! | module | what it holds |
+//! | module | contents |
 //! | --- | --- |
 //! | `library` | the station, its sockets, the library's thread |
 //! | `memory` | what a C program lends |
@@ -21,7 +21,7 @@ use memory::{Packet, Room, Signal};
 use words::Answer;
 use words::Direction;
 
-/// No panic goes on into C: it is a bug of ours, and the program is told that there is no network.
+/// Catches panics at the C boundary: a panic is a bug in the library, and the call returns that there is no network.
 fn answer(operation: impl FnOnce() -> Result<(), Answer>) -> c_uint {
     match catch_unwind(AssertUnwindSafe(operation)) {
         Ok(Ok(())) => 0,

@@ -81,7 +81,7 @@ static LIBRARY: Mutex<Option<Arc<Library>>> = Mutex::new(None);
 static LEAVING: Mutex<Option<JoinHandle<()>>> = Mutex::new(None);
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // A panic under a lock is a bug of ours; whoever comes next may see it too.
+    // A panic under a lock is a bug in the library; later callers may see it too.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -349,14 +349,14 @@ impl Library {
                 match state.due(now) {
                     None if state.failed => break,
                     None => (None, state.deadline().map(|at| at.since(now).into())),
-                    // What came meanwhile shall not wait for ever behind what is due.
+                    // Received frames must not starve behind due timers.
                     due => (due, Some(Duration::ZERO)),
                 }
             };
             call(due.flatten());
             match station.next_event(patience) {
                 Ok(event) => {
-                    let signal = lock(&self.state).heard(event);
+                    let signal = lock(&self.state).received(event);
                     call(signal);
                 }
                 Err(Error::TimedOut) => {}
@@ -414,8 +414,8 @@ impl State {
         posted.map(|posted| posted.until).min().filter(|until| *until < Instant::MAX)
     }
 
-    /// What an event means; whom to tell.
-    fn heard(&mut self, event: Event) -> Signal {
+    /// Handles an event; returns the signal function to call.
+    fn received(&mut self, event: Event) -> Signal {
         match event {
             Event::Sent { sap, ticket, outcome, .. } => {
                 let socket = self.sockets[usize::from(sap / 2)].as_mut()?;
@@ -448,7 +448,7 @@ impl Socket {
 mod tests {
     use super::*;
 
-    /// The network fails when an operation has been called and has not begun: nobody would ever end it.
+    /// Completes an operation that has not begun when the network fails; otherwise it would never end.
     #[test]
     fn nothing_begins_on_a_network_that_has_failed() {
         let network = "udp:239.77.9.0:31000".parse().unwrap();

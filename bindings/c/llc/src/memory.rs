@@ -10,7 +10,7 @@ pub(crate) type Signal = Option<unsafe extern "C" fn()>;
 /// Calls it, if there is one.
 pub(crate) fn call(signal: Signal) {
     if let Some(function) = signal {
-        // SAFETY: whoever gave it to `LLCoption` says that it takes nothing, returns, and is still there.
+        // SAFETY: the caller of `LLCoption` guarantees that the function takes no argument, returns, and stays loaded.
         unsafe { function() }
     }
 }

@@ -268,7 +268,7 @@ fn send_reliably(sap: &Sap, station: u8, texts: &[String]) {
     }
 }
 
-/// What `reliable_receive` does: and after the last it goes on until nobody asks.
+/// Receives like `reliable_receive`, and keeps answering after the last message until no request arrives.
 fn receive_reliably(sap: &Sap, count: usize) -> Vec<String> {
     let (mut texts, mut number, mut message) = (Vec::new(), 0, Vec::new());
     loop {

@@ -20,7 +20,7 @@ const FUNCTIONS: [&str; 11] = [
     "LLCxmit",
 ];
 
-/// Runs a test of C, each way on a network of its own.
+/// Runs a C test program, each variant on a separate network.
 fn check(source: &str, name: &str, port: u16) {
     let program = build_c(source, name);
     for (under, port) in [(Under::Nothing, port), (Under::Valgrind, port + 256)] {
@@ -29,12 +29,12 @@ fn check(source: &str, name: &str, port: u16) {
 }
 
 #[test]
-fn operations_answer_what_they_say() {
+fn operations_return_the_documented_status() {
     check("tests/operations.c", "operations", 24_000);
 }
 
 #[test]
-fn operations_end_as_they_say() {
+fn operations_end_with_the_documented_signal() {
     check("tests/statuses.c", "statuses", 24_512);
 }
 

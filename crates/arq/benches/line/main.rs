@@ -1,9 +1,9 @@
-//! The paper's own test, today: a line of 121.8 Mb/s, in namespaces of its own.
+//! The paper's own test, today: a line of 121.8 Mb/s, in separate namespaces.
 //!
 //! `cargo bench -p trunkline-arq --features sockets --bench line [-- WORD…]` measures the contests whose names hold one
 //! of the words, or all. `--rounds N` says how often, else four times.
 //!
-//! | module | what it holds |
+//! | module | contents |
 //! | --- | --- |
 //! | [`spaces`] | two namespaces and the line between them |
 //! | [`one_way`] | as much as crosses, one way or both |
@@ -11,7 +11,7 @@
 //!
 //! The line is a pair of virtual Ethernet devices, MTU 1500, without offload. What crosses it a second is limited by a
 //! token bucket of 30 kB before which 10 ms of packets may wait, both ways; loss is random, both ways. Contestants take
-//! turns; what is told of each is the median of its rounds, and the median of its ratios to raw UDP in the same round. Raw
+//! turns; the result of each is the median of its rounds, and the median of its ratios to raw UDP in the same round. Raw
 //! UDP sends datagrams of 1,472 bytes as fast as the system takes them, so it fills the line, and counts all bytes of
 //! those that arrive. The others carry messages of 8 KiB.
 //!
@@ -107,7 +107,7 @@ fn controls() -> Vec<String> {
     controls
 }
 
-/// For somebody who knows the line: 64 frames fit what may wait before it.
+/// A window tuned to the line: 64 frames fit into its queue.
 fn fixed() -> Options {
     Options { window: 64, congestion: Congestion::Fixed, ..Options::default() }
 }
@@ -120,7 +120,7 @@ fn one_way(spaces: &Spaces, name: &str, rounds: usize) {
     for (at, (contestant, _)) in contestants.iter().enumerate() {
         let mbps = sorted(rounds.iter().map(|round| round[at].bps * 1e-6));
         let ratios = sorted(rounds.iter().map(|round| round[at].bps / round[0].bps));
-        tell(contestant, &mbps, &ratios);
+        print_results(contestant, &mbps, &ratios);
         if contestant.starts_with("ours") {
             counts(rounds.iter().map(|round| round[at]));
         }
@@ -137,14 +137,14 @@ fn both_ways(spaces: &Spaces, name: &str, rounds: usize) {
     for (at, (contestant, _)) in contestants.iter().enumerate() {
         let mbps = sorted(rounds.iter().map(|round| round[at].1.bps * 1e-6));
         let ratios = sorted(rounds.iter().map(|round| round[at].1.bps / (2.0 * round[at].0.bps)));
-        tell(contestant, &mbps, &ratios);
+        print_results(contestant, &mbps, &ratios);
         if contestant.starts_with("ours") {
             counts(rounds.iter().map(|round| round[at].1));
         }
     }
 }
 
-fn tell(name: &str, mbps: &[f64], ratios: &[f64]) {
+fn print_results(name: &str, mbps: &[f64], ratios: &[f64]) {
     let (least, most) = (ratios[0], ratios[ratios.len() - 1]);
     println!("  {name:<26}  {:>7.2}  {:>6.4}  {least:>6.4} – {most:>6.4}", median(mbps), median(ratios));
 }

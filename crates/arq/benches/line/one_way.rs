@@ -22,7 +22,7 @@ const PATIENCE: Duration = Duration::from_millis(500);
 const FRAME: usize = 1472;
 const MESSAGE: usize = 8192;
 
-/// What came of it: bits of messages a second, both ways together, and what ours counted.
+/// The result: message bits per second, both directions together, and the counters of our transport.
 #[derive(Clone, Copy, Default)]
 pub struct Goodput {
     pub bps: f64,

@@ -1,7 +1,7 @@
 //! The transport on loopback sockets, beside raw UDP and the kernel's TCP.
 //!
 //! `cargo bench -p trunkline-arq --features sockets --bench sockets [-- WORD…]` measures the contests whose names hold
-//! one of the words, or all. Contestants take turns, a round each of at most half a second; what is told of each is
+//! one of the words, or all. Contestants take turns, a round each of at most half a second; the result of each is
 //! the median of its rounds, and the median of its ratios to the first of the same round. Absolute figures are the
 //! machine's and the hour's, the ratios mean something.
 //!

@@ -26,7 +26,7 @@ fn measure(mut once: impl FnMut()) -> f64 {
     median(took.into_iter())
 }
 
-/// On a thread of its own, so that it ends up on core 0 and this one does not.
+/// Runs on a separate thread on core 0, unlike this one.
 fn on_one_core(client: impl FnOnce() -> f64 + Send) -> f64 {
     let pinned = || {
         pin(0);

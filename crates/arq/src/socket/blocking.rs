@@ -1,4 +1,4 @@
-//! Connections for threads.
+//! Blocking connections, for threads.
 
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
@@ -10,32 +10,32 @@ use trunkline_units::{Instant, Span};
 
 use super::core::Core;
 use super::shared::Shared;
-use super::{Error, Patience, Settings, Stream};
+use super::{Error, Settings, Stream, Timeout};
 use crate::{Buffer, ConnectionId, Options, PathMtu, Statistics};
 
-/// A socket to which peers open connections.
+/// A socket that accepts connections.
 ///
-/// Clones are the same socket. When the last has gone, connections that nobody has accepted are reset; those that were
-/// accepted go on.
+/// Clones share the socket. Dropping the last one resets the connections that were not accepted; accepted ones
+/// continue.
 #[derive(Clone)]
 pub struct Listener(Arc<Listening>);
 
 struct Listening(Arc<Shared>);
 
 impl Listener {
-    /// Listens at `address`, port 0 being any, to connections that behave as `options` say, but for mode and check, which
-    /// are the client's choice.
+    /// Listens on `address`; port 0 selects a free port. `options` apply to accepted connections, except mode and
+    /// check, which the client selects.
     ///
     /// # Errors
-    /// [`Error::System`] if there is no such address, or it is taken.
+    /// [`Error::System`] if the address is not local or in use.
     pub fn bind(address: impl ToSocketAddrs, options: &Options) -> Result<Listener, Error> {
         Listener::bind_with(address, options, &Settings::default())
     }
 
-    /// The same, with a socket to the user's taste.
+    /// Like the function without `_with`, with explicit [`Settings`].
     ///
     /// # Errors
-    /// As [`bind`](Listener::bind).
+    /// As for [`bind`](Listener::bind).
     pub fn bind_with(
         address: impl ToSocketAddrs,
         options: &Options,
@@ -45,7 +45,7 @@ impl Listener {
         Ok(Listener(Arc::new(Listening(shared))))
     }
 
-    /// The address that it listens at.
+    /// Returns the local address.
     pub fn address(&self) -> SocketAddr {
         self.0.0.socket.local()
     }
@@ -55,30 +55,30 @@ impl Listener {
     /// # Errors
     /// [`Error::System`] if the socket fails.
     pub fn accept(&self) -> Result<Connection, Error> {
-        self.accept_within(Patience::Endless)
+        self.accept_within(Timeout::Endless)
     }
 
-    /// Waits for a connection, not longer than `patience`.
+    /// Waits for a connection, at most for `patience`.
     ///
     /// # Errors
     /// [`Error::TimedOut`], and as [`accept`](Listener::accept).
     pub fn accept_timeout(&self, patience: Duration) -> Result<Connection, Error> {
-        self.accept_within(Patience::For(patience))
+        self.accept_within(Timeout::For(patience))
     }
 
-    /// Dies, as a process would: tells nobody.
+    /// Closes the socket without notifying peers, like a crashed process.
     #[cfg(test)]
     pub(super) fn kill(&self) {
         self.0.0.lock().core.fail(io::ErrorKind::Other.into());
     }
 
-    /// Whether it hears others than one peer at a socket of their own.
+    /// Returns whether a separate unconnected socket receives from other peers.
     #[cfg(test)]
     pub(super) fn has_unconnected_socket(&self) -> bool {
         self.0.0.socket.unconnected_socket().is_some()
     }
 
-    fn accept_within(&self, patience: Patience) -> Result<Connection, Error> {
+    fn accept_within(&self, patience: Timeout) -> Result<Connection, Error> {
         let id = self.0.0.until(patience, |core, _| {
             let id = core.accept()?;
             core.handles += 1;
@@ -98,10 +98,10 @@ impl Drop for Listening {
     }
 }
 
-/// A connection: messages on any of its channels, 0 to 65,534, each in order, none in the way of another.
+/// A connection: messages on independent channels 0 to 65,534, in order within each channel.
 ///
-/// Clones are the same connection, for as many threads as like. When the last has gone it is reset, unless it was told
-/// to [`finish`](Connection::finish): then what was sent still arrives.
+/// Clones share the connection and can be used from any thread. Dropping the last one resets the connection, unless
+/// [`finish`](Connection::finish) was called: then everything sent still arrives.
 #[derive(Clone)]
 pub struct Connection(Arc<Handle>);
 
@@ -116,15 +116,15 @@ impl Connection {
         Connection(Arc::new(Handle { shared, id, finishing: AtomicBool::new(false) }))
     }
 
-    /// Opens a connection to `address` and waits until it stands.
+    /// Opens a connection to `address` and waits until it is established.
     ///
     /// # Errors
-    /// [`Error::Closed`] if the peer refuses or nobody answers within [`Options::peer_timeout`]; [`Error::System`].
+    /// [`Error::Closed`] if the peer refuses or does not answer within [`Options::peer_timeout`]; [`Error::System`].
     pub fn connect(address: impl ToSocketAddrs, options: &Options) -> Result<Connection, Error> {
         Connection::connect_with(address, options, &Settings::default())
     }
 
-    /// The same, with a socket to the user's taste.
+    /// Like the function without `_with`, with explicit [`Settings`].
     ///
     /// # Errors
     /// As [`connect`](Connection::connect).
@@ -143,7 +143,7 @@ impl Connection {
         let id = opened.inspect_err(|_| shared.release())?;
         let connection = Connection::new(shared, id);
         let shared = &connection.0.shared;
-        shared.until(Patience::Endless, |core, _| {
+        shared.until(Timeout::Endless, |core, _| {
             core.is_open(id)?;
             shared.socket.connect(to);
             Ok(())
@@ -151,27 +151,27 @@ impl Connection {
         Ok(connection)
     }
 
-    /// This end's address.
+    /// Returns the local address.
     pub fn address(&self) -> SocketAddr {
         self.0.shared.socket.local()
     }
 
-    /// The peer's address.
+    /// Returns the peer's address.
     pub fn peer(&self) -> Option<SocketAddr> {
         self.0.shared.lock().core.peer(self.0.id)
     }
 
-    /// Sends a copy of `message`; waits while the channel is full. Cheapest for small ones, which share frames.
+    /// Sends a copy of `message`; waits while the channel is full. Best for small messages, which share frames.
     ///
     /// # Errors
-    /// [`Error::Closed`] if the connection is over, [`Error::Refused`] if it was told to finish, the message has more
-    /// than 1 GiB, or there is no such channel.
+    /// [`Error::Closed`] if the connection is over, [`Error::Refused`] after [`finish`](Connection::finish), for a
+    /// message above 1 GiB, or for an invalid channel.
     #[inline]
     pub fn send(&self, channel: u16, message: &[u8]) -> Result<(), Error> {
-        self.send_within(Patience::Endless, channel, message)
+        self.send_within(Timeout::Endless, channel, message)
     }
 
-    /// The same; [`Error::Full`] instead of waiting.
+    /// Sends a copy of `message`, or returns [`Error::Full`].
     ///
     /// # Errors
     /// [`Error::Full`], and as [`send`](Connection::send).
@@ -180,72 +180,73 @@ impl Connection {
         self.0.shared.once(|core, now| core.send(now, self.0.id, channel, message))
     }
 
-    /// The same, not waiting longer than `patience`.
+    /// Like the function without `_timeout`, waiting at most `patience`.
     ///
     /// # Errors
     /// [`Error::TimedOut`], and as [`send`](Connection::send).
     pub fn send_timeout(&self, channel: u16, message: &[u8], patience: Duration) -> Result<(), Error> {
-        self.send_within(Patience::For(patience), channel, message)
+        self.send_within(Timeout::For(patience), channel, message)
     }
 
     #[inline]
-    fn send_within(&self, patience: Patience, channel: u16, message: &[u8]) -> Result<(), Error> {
+    fn send_within(&self, patience: Timeout, channel: u16, message: &[u8]) -> Result<(), Error> {
         self.0.shared.send(patience, self.0.id, channel, message)
     }
 
-    /// Sends `message` itself, without a copy. Best for large ones.
+    /// Sends `message` without copying it. Best for large messages.
     ///
     /// # Errors
-    /// As [`send`](Connection::send); the message is lost then.
+    /// As for [`send`](Connection::send); the message is lost on an error.
     pub fn send_buffer(&self, channel: u16, message: Buffer) -> Result<(), Error> {
         let mut message = message;
-        let hand_over = |core: &mut Core, now| core.hand_over(now, self.0.id, channel, &mut message);
-        self.0.shared.until(Patience::Endless, hand_over)
+        let hand_over = |core: &mut Core, now| core.send_buffer(now, self.0.id, channel, &mut message);
+        self.0.shared.until(Timeout::Endless, hand_over)
     }
 
-    /// The same without waiting: `message` is empty if it was taken, else as before.
+    /// Sends `message` without copying or waiting. It is empty after success and unchanged after an error.
     ///
     /// # Errors
     /// [`Error::Full`], and as [`send`](Connection::send).
     pub fn try_send_buffer(&self, channel: u16, message: &mut Buffer) -> Result<(), Error> {
-        self.0.shared.once(|core, now| core.hand_over(now, self.0.id, channel, message))
+        self.0.shared.once(|core, now| core.send_buffer(now, self.0.id, channel, message))
     }
 
-    /// Waits for the next message of `channel`. It begins on a boundary of 64 bytes, and a large one is not copied to be
-    /// handed out (see [Memory](super#memory)).
+    /// Waits for the next message of `channel`. The buffer is aligned to 64 bytes, and a large message is not copied
+    /// (see [Memory](super#memory)).
     ///
     /// # Errors
-    /// [`Error::Finished`] once the peer has finished and everything was taken; [`Error::Closed`] if the connection is
-    /// over otherwise; [`Error::TooLong`].
+    /// [`Error::Finished`] once the peer has finished and every message was taken; [`Error::Closed`] if the
+    /// connection ended otherwise; [`Error::TooLong`].
     pub fn recv(&self, channel: u16) -> Result<Buffer, Error> {
         let mut message = Buffer::new();
         self.recv_into(channel, &mut message).map(|()| message)
     }
 
-    /// The same, into a buffer, of which only the memory is used: a large message takes its place, and no copy is made.
+    /// Waits for the next message of `channel` and puts it into `message`, reusing its memory. A large message
+    /// replaces the buffer without a copy.
     ///
     /// # Errors
     /// As [`recv`](Connection::recv).
     #[inline]
     pub fn recv_into(&self, channel: u16, message: &mut Buffer) -> Result<(), Error> {
-        self.recv_within(Patience::Endless, channel, message)
+        self.recv_within(Timeout::Endless, channel, message)
     }
 
-    /// The same, not waiting longer than `patience`.
+    /// Like the function without `_timeout`, waiting at most `patience`.
     ///
     /// # Errors
     /// [`Error::TimedOut`], and as [`recv`](Connection::recv).
     pub fn recv_timeout(&self, channel: u16, patience: Duration) -> Result<Buffer, Error> {
         let mut message = Buffer::new();
-        self.recv_within(Patience::For(patience), channel, &mut message).map(|()| message)
+        self.recv_within(Timeout::For(patience), channel, &mut message).map(|()| message)
     }
 
     #[inline]
-    fn recv_within(&self, patience: Patience, channel: u16, message: &mut Buffer) -> Result<(), Error> {
+    fn recv_within(&self, patience: Timeout, channel: u16, message: &mut Buffer) -> Result<(), Error> {
         self.0.shared.receive(patience, self.0.id, channel, message)
     }
 
-    /// The next message of `channel`, if it is there.
+    /// Returns the next message of `channel`, if it has arrived.
     ///
     /// # Errors
     /// [`Error::NotYet`], and as [`recv`](Connection::recv).
@@ -254,7 +255,7 @@ impl Connection {
         self.0.shared.once(|core, now| core.take(now, self.0.id, channel, &mut message)).map(|()| message)
     }
 
-    /// Waits for the next message of any channel: channels that have some take turns.
+    /// Waits for the next message of any channel, in round-robin order.
     ///
     /// # Errors
     /// As [`recv`](Connection::recv).
@@ -263,28 +264,28 @@ impl Connection {
         self.recv_any_into(&mut message).map(|channel| (channel, message))
     }
 
-    /// The same, into a buffer, of which only the memory is used.
+    /// Waits for the next message of any channel and puts it into `message`, reusing its memory.
     ///
     /// # Errors
     /// As [`recv`](Connection::recv).
     pub fn recv_any_into(&self, message: &mut Buffer) -> Result<u16, Error> {
         message.clear();
         let take = |core: &mut Core, now| core.take_any(now, self.0.id, message);
-        self.0.shared.briskly(Core::gathers, Patience::Endless, take)
+        self.0.shared.until_fast(Core::delays_output, Timeout::Endless, take)
     }
 
-    /// The same, not waiting longer than `patience`.
+    /// Like the function without `_timeout`, waiting at most `patience`.
     ///
     /// # Errors
     /// [`Error::TimedOut`], and as [`recv`](Connection::recv).
     pub fn recv_any_timeout(&self, patience: Duration) -> Result<(u16, Buffer), Error> {
         let mut message = Buffer::new();
         let take = |core: &mut Core, now| core.take_any(now, self.0.id, &mut message);
-        let channel = self.0.shared.until(Patience::For(patience), take)?;
+        let channel = self.0.shared.until(Timeout::For(patience), take)?;
         Ok((channel, message))
     }
 
-    /// The next message of any channel, if there is one.
+    /// Returns the next message of any channel, if one has arrived.
     ///
     /// # Errors
     /// [`Error::NotYet`], and as [`recv`](Connection::recv).
@@ -294,99 +295,100 @@ impl Connection {
         Ok((channel, message))
     }
 
-    /// A channel as a stream of bytes. Whoever reads it this way should not take messages of it too.
+    /// Returns a channel as a stream of bytes. Do not also receive messages of this channel.
     pub fn stream(&self, channel: u16) -> Stream {
         Stream::new(self.clone(), channel)
     }
 
-    /// Channels of a higher priority send first; 0 to 7, at first 0.
+    /// Sets the priority of a channel, 0 to 7. Channels of higher priority send first. The default is 0.
     ///
     /// # Errors
-    /// [`Error::Refused`] if the connection does not stand.
+    /// [`Error::Refused`] if the connection is not established.
     pub fn set_priority(&self, channel: u16, priority: u8) -> Result<(), Error> {
         self.0.shared.now(|core, now| core.prioritize(now, self.0.id, channel, priority))
     }
 
-    /// Waits until the peer has acknowledged everything that was sent, on all channels: it is there, though the peer may
-    /// not have taken it. It takes a round trip, and as long as the peer lets its credit run out.
+    /// Waits until the peer has acknowledged everything sent on all channels: it has arrived, though the peer may not
+    /// have taken it. This takes a round trip, or longer while the peer's credit is exhausted.
     ///
     /// # Errors
     /// [`Error::Closed`] if the connection ends before.
     pub fn flush(&self) -> Result<(), Error> {
-        self.flush_within(Patience::Endless)
+        self.flush_within(Timeout::Endless)
     }
 
-    /// The same, not waiting longer than `patience`.
+    /// Like the function without `_timeout`, waiting at most `patience`.
     ///
     /// # Errors
     /// [`Error::TimedOut`], and as [`flush`](Connection::flush).
     pub fn flush_timeout(&self, patience: Duration) -> Result<(), Error> {
-        self.flush_within(Patience::For(patience))
+        self.flush_within(Timeout::For(patience))
     }
 
-    pub(super) fn flush_within(&self, patience: Patience) -> Result<(), Error> {
+    pub(super) fn flush_within(&self, patience: Timeout) -> Result<(), Error> {
         self.0.shared.until(patience, |core, _| core.flush(self.0.id))
     }
 
-    /// Sends no more, but all that was sent arrives, whether the connection is kept or dropped. The peer may go on.
+    /// Finishes sending. Everything sent before still arrives, even if the connection is dropped. The peer may
+    /// continue to send.
     ///
     /// # Errors
-    /// [`Error::Refused`] if the connection does not stand.
+    /// [`Error::Refused`] if the connection is not established.
     pub fn finish(&self) -> Result<(), Error> {
         self.0.finishing.store(true, Ordering::Relaxed);
         self.0.shared.now(|core, now| core.finish(now, self.0.id))
     }
 
-    /// Finishes, and waits until the peer has done so too and everything has arrived at both ends. What has arrived can
-    /// still be taken.
+    /// Finishes sending, and waits until the peer has finished too and everything has arrived at both ends. Arrived
+    /// messages can still be taken.
     ///
     /// # Errors
-    /// [`Error::Closed`] if it comes to another end.
+    /// [`Error::Closed`] if the connection ends otherwise.
     pub fn close(&self) -> Result<(), Error> {
-        self.close_within(Patience::Endless)
+        self.close_within(Timeout::Endless)
     }
 
-    /// The same, not waiting longer than `patience`.
+    /// Like the function without `_timeout`, waiting at most `patience`.
     ///
     /// # Errors
     /// [`Error::TimedOut`], and as [`close`](Connection::close).
     pub fn close_timeout(&self, patience: Duration) -> Result<(), Error> {
-        self.close_within(Patience::For(patience))
+        self.close_within(Timeout::For(patience))
     }
 
-    fn close_within(&self, patience: Patience) -> Result<(), Error> {
+    fn close_within(&self, patience: Timeout) -> Result<(), Error> {
         self.finish()?;
         self.0.shared.until(patience, |core, _| core.is_done(self.0.id))
     }
 
-    /// Ends it at once. What is under way is lost, and the peer is told once.
+    /// Resets the connection. Messages in flight are lost; the peer is notified once.
     ///
     /// # Errors
-    /// [`Error::Refused`] if the connection does not stand.
+    /// [`Error::Refused`] if the connection is not established.
     pub fn reset(&self) -> Result<(), Error> {
         self.0.shared.now(|core, now| core.reset(now, self.0.id))
     }
 
-    /// What the connection counted; none once it has failed to open.
+    /// Returns the connection's statistics, or `None` if it failed to open.
     pub fn statistics(&self) -> Option<Statistics> {
         self.0.shared.lock().core.node().statistics(self.0.id)
     }
 
-    /// How long the frames are that it sends; none once it has failed to open.
+    /// Returns the frame lengths in use, or `None` if the connection failed to open.
     pub fn reach(&self) -> Option<PathMtu> {
         self.0.shared.lock().core.node().path_mtu(self.0.id)
     }
 
-    /// The smoothed round trip, once there is one.
+    /// Returns the smoothed round-trip time, once it is measured.
     pub fn round_trip(&self) -> Option<Span> {
         self.0.shared.lock().core.node().round_trip(self.0.id)
     }
 
-    /// Tries something on the connection once, or until it succeeds.
+    /// Attempts an operation once, or until it succeeds.
     #[inline]
     pub(super) fn attempt<T>(
         &self,
-        patience: Option<Patience>,
+        patience: Option<Timeout>,
         mut attempt: impl FnMut(&mut Core, Instant, ConnectionId) -> Result<T, Error>,
     ) -> Result<T, Error> {
         match patience {
@@ -407,7 +409,7 @@ impl Drop for Handle {
     }
 }
 
-/// The first address that a name stands for.
+/// Resolves a name to its first address.
 fn first(address: impl ToSocketAddrs) -> Result<SocketAddr, Error> {
     let none = || io::Error::new(io::ErrorKind::NotFound, "the name stands for no address");
     Ok(address.to_socket_addrs()?.next().ok_or_else(none)?)

@@ -1,7 +1,7 @@
-//! What the threads and tasks of a socket share: the endpoint, and what it told of each connection.
+//! The state that threads and tasks of a socket share: the endpoint and the events of each connection.
 //!
-//! Nothing here waits. Whoever holds the lock hands in what came, tries what it wants, and lets the endpoint speak; what
-//! is to be waited for, and how, is the faces' business.
+//! Nothing here waits. The holder of the lock passes received frames in, attempts its operation and transmits output;
+//! the socket types decide what to wait for and how.
 
 mod single_frame;
 
@@ -24,37 +24,41 @@ use crate::{
 };
 
 const SOCKET: Port = Port(0);
-/// Batches that are received in a row before the endpoint may speak.
-const ROOMS: usize = 4;
-/// How much may be left unsaid: the bytes of a batch.
-pub(super) const AT_ONCE: u32 = 64 << 10;
-/// What a message taken, or a frame that came alone, counts as.
-const A_LITTLE: u32 = AT_ONCE / 32;
-/// How long at the most, whatever the options say: a thread that sends wakes the helper that often.
-pub(super) const GRACE: Span = Span::from_us(200);
-/// Frames in flight from which on messages are laid out in frames: two batches.
-const LAYS_FROM: u32 = 128;
-/// Datagrams received at the door in a row.
-const AT_THE_DOOR: usize = 64;
-/// Batches sent without hearing the socket.
-const DEAF: u32 = 8;
+/// Maximum batches received before the endpoint may transmit.
+const MAX_RECEIVED_BATCHES: usize = 4;
+/// Amount of input that triggers a transmission: the bytes of a batch.
+pub(super) const URGENT_WEIGHT: u32 = 64 << 10;
+/// Weight of a taken message or of a single received frame.
+const MESSAGE_WEIGHT: u32 = URGENT_WEIGHT / 32;
+/// Maximum delay of output, whatever the options: a sending thread wakes the helper this often.
+pub(super) const MAX_TRANSMIT_DELAY: Span = Span::from_us(200);
+/// Frames in flight from which messages are encoded into frames when they are sent: two batches.
+const PRE_ENCODE_FROM: u32 = 128;
+/// Datagrams received on the unconnected socket in one call.
+const MAX_UNCONNECTED_DATAGRAMS: usize = 64;
+/// Batches sent without receiving in between.
+const MAX_UNPOLLED_BATCHES: u32 = 8;
 
-/// Room for what is received. Whoever has it receives for all.
-pub(super) struct Rooms {
+/// Receive buffers. The thread that owns them receives for all threads.
+pub(super) struct ReceiveBuffers {
     bytes: Box<[u8]>,
-    /// What came, as much as that was.
-    arrived: [Received; ROOMS],
+    /// The received batches; the first `count` are valid.
+    arrived: [Received; MAX_RECEIVED_BATCHES],
     count: usize,
 }
 
-impl Rooms {
-    fn new() -> Box<Rooms> {
+impl ReceiveBuffers {
+    fn new() -> Box<ReceiveBuffers> {
         let nothing = Received { from: (Ipv4Addr::UNSPECIFIED, 0).into(), length: 0, stride: 0 };
-        Box::new(Rooms { bytes: vec![0; ROOMS * BUFFER_SIZE].into(), arrived: [nothing; ROOMS], count: 0 })
+        Box::new(ReceiveBuffers {
+            bytes: vec![0; MAX_RECEIVED_BATCHES * BUFFER_SIZE].into(),
+            arrived: [nothing; MAX_RECEIVED_BATCHES],
+            count: 0,
+        })
     }
 
-    /// Receives what came, at first waiting for it if that is wanted. More is asked for only after a batch, which says
-    /// that the peer is in full flow: else it would be a look in vain.
+    /// Receives pending batches; with `wait`, waits for the first one. Continues only after a whole batch, which
+    /// shows that the peer is in full flow: otherwise the extra call would find nothing.
     #[inline(always)]
     pub fn receive(&mut self, socket: &Datagrams, wait: bool) -> io::Result<()> {
         self.count = 0;
@@ -64,7 +68,7 @@ impl Rooms {
         if alone { Ok(()) } else { self.receive_more(socket) }
     }
 
-    /// Receives what is there.
+    /// Receives batches that are already there.
     fn receive_more(&mut self, socket: &Datagrams) -> io::Result<()> {
         for (room, arrived) in self.bytes.chunks_exact_mut(BUFFER_SIZE).zip(&mut self.arrived).skip(1) {
             let Some(came) = socket.receive(room, false)? else { break };
@@ -78,104 +82,104 @@ impl Rooms {
     }
 }
 
-/// What is known of a connection.
+/// The state of a connection.
 #[derive(Debug, Default)]
 struct User {
     peer: Option<SocketAddr>,
     open: bool,
-    over: Option<CloseReason>,
-    /// The peer sends no more.
+    close_reason: Option<CloseReason>,
+    /// The peer has finished sending.
     finished: bool,
     ready: Ready,
-    /// Messages of which a part was taken, and their bytes.
-    parts: BTreeMap<u16, Buffer>,
-    held: usize,
-    /// Bytes of a stream that were asked for before all were there.
-    stashes: BTreeMap<u16, Vec<u8>>,
-    /// Nobody has it any more.
-    orphan: bool,
+    /// Messages of which parts were taken, and their total bytes.
+    partial_messages: BTreeMap<u16, Buffer>,
+    partial_bytes: usize,
+    /// Bytes of streams for incomplete `try_read_exact` calls.
+    partial_reads: BTreeMap<u16, Vec<u8>>,
+    /// No handle is left.
+    is_abandoned: bool,
 }
 
-/// Channels that may have something, in turns, each once.
+/// Channels that may have messages, in round-robin order, each once.
 #[derive(Debug, Default)]
 struct Ready {
-    turns: VecDeque<u16>,
-    /// A bit for each channel among them.
-    among: Vec<u64>,
+    queue: VecDeque<u16>,
+    /// A bit for each queued channel.
+    queued: Vec<u64>,
 }
 
 impl Ready {
     #[inline]
     fn push(&mut self, channel: u16) {
         let (word, bit) = (usize::from(channel / 64), 1 << (channel % 64));
-        if word >= self.among.len() {
-            self.among.resize(word + 1, 0);
+        if word >= self.queued.len() {
+            self.queued.resize(word + 1, 0);
         }
-        if self.among[word] & bit == 0 {
-            self.among[word] |= bit;
-            self.turns.push_back(channel);
+        if self.queued[word] & bit == 0 {
+            self.queued[word] |= bit;
+            self.queue.push_back(channel);
         }
     }
 
     #[inline]
     fn pop(&mut self) -> Option<u16> {
-        let channel = self.turns.pop_front()?;
-        self.among[usize::from(channel / 64)] &= !(1 << (channel % 64));
+        let channel = self.queue.pop_front()?;
+        self.queued[usize::from(channel / 64)] &= !(1 << (channel % 64));
         Some(channel)
     }
 }
 
-/// What could not leave because the socket was full.
-struct Held {
+/// Frames that did not fit into the socket's send buffer.
+struct UnsentFrames {
     to: SocketAddr,
     bytes: Vec<u8>,
     segment: Option<Segment>,
 }
 
-/// The endpoint and what it told.
+/// The endpoint, and the events that it reported.
 pub(super) struct Core {
     node: Node,
     users: BTreeMap<ConnectionId, User>,
-    /// The one of them that last took a message, if it may be handled briefly.
-    plain: Option<Plain>,
-    /// Connections that peers opened and nobody took yet; no more than there may be connections.
-    came: VecDeque<ConnectionId>,
-    /// Connections whose users wait until all has been acknowledged; each once.
+    /// The connection that last took a message, if the fast path applies to it.
+    fast_connection: Option<Plain>,
+    /// Connections that peers opened and no caller has accepted yet; bounded by the connection limit.
+    incoming: VecDeque<ConnectionId>,
+    /// Connections with waiting `flush` calls; each once.
     flushing: Vec<ConnectionId>,
-    /// Somebody may take them; and whether anybody ever could, so that there may be others than those that users have.
+    /// Whether a listener exists, and whether one ever existed, so that there may be connections without a handle.
     accepts: bool,
     listens: bool,
     longest: usize,
-    /// Messages may wait for others.
-    shares: bool,
+    /// Whether messages may be delayed to share frames.
+    may_delay_messages: bool,
     output: Box<[u8]>,
-    held: Option<Held>,
-    /// Nobody receives: here it is.
-    pub rooms: Option<Box<Rooms>>,
-    /// Room for what is received at the door, once there was one.
-    porch: Vec<u8>,
-    /// What may make the endpoint speak and has happened since it did; what should not wait counts [`AT_ONCE`].
-    unsaid: u32,
-    /// When the endpoint last spoke.
-    spoke: Instant,
-    /// The last message that was sent waits for others: whoever sent it is in full flow.
-    pub flows: bool,
-    /// Batches sent since the socket was heard.
-    sent: u32,
-    /// When the endpoint wants to be woken, or earlier.
+    unsent: Option<UnsentFrames>,
+    /// The receive buffers, unless a thread is receiving.
+    pub buffers: Option<Box<ReceiveBuffers>>,
+    /// Receive buffer of the unconnected socket, once one was used.
+    unconnected_buffer: Vec<u8>,
+    /// Weight of the input since the last transmission; urgent input counts [`URGENT_WEIGHT`].
+    pending_weight: u32,
+    /// Time of the last transmission.
+    transmitted_at: Instant,
+    /// The last message is delayed: its sender is in full flow.
+    pub in_full_flow: bool,
+    /// Batches sent since the last receive.
+    unpolled_batches: u32,
+    /// The endpoint's deadline, or earlier.
     pub deadline: Instant,
-    /// Something was told since it was last looked at.
-    pub news: bool,
-    /// Tasks that wait for news.
+    /// Events were reported since the last check.
+    pub has_changed: bool,
+    /// Tasks that wait for a change.
     #[cfg(feature = "tokio")]
     pub wakers: Vec<Waker>,
-    /// Connections and listeners that users have.
+    /// Number of handles of connections and listeners.
     pub handles: usize,
-    /// The socket is of no more use.
+    /// The error that made the socket unusable.
     failed: Option<io::Error>,
 }
 
-/// A socket, its clock, and the endpoint for it.
+/// Opens a socket with its clock and endpoint.
 pub(super) fn open(
     local: SocketAddr,
     accept: Option<&Options>,
@@ -191,79 +195,79 @@ pub(super) fn open(
     let connections = settings.connections;
     let mut node =
         Node::new(Config { port: SOCKET, accept: accept.cloned(), max_connections: connections, random });
-    node.enable_pre_encoding(LAYS_FROM);
+    node.enable_pre_encoding(PRE_ENCODE_FROM);
     let mut core = Core {
         node,
         users: BTreeMap::new(),
-        plain: None,
-        came: VecDeque::new(),
+        fast_connection: None,
+        incoming: VecDeque::new(),
         flushing: Vec::new(),
         accepts: accept.is_some(),
         listens: accept.is_some(),
         longest: settings.longest,
-        shares: false,
+        may_delay_messages: false,
         output: vec![0; MAX_BATCH].into(),
-        held: None,
-        rooms: Some(Rooms::new()),
-        porch: Vec::new(),
-        unsaid: 0,
-        spoke: Instant::ZERO,
-        flows: false,
-        sent: 0,
+        unsent: None,
+        buffers: Some(ReceiveBuffers::new()),
+        unconnected_buffer: Vec::new(),
+        pending_weight: 0,
+        transmitted_at: Instant::ZERO,
+        in_full_flow: false,
+        unpolled_batches: 0,
         deadline: Instant::MAX,
-        news: false,
+        has_changed: false,
         #[cfg(feature = "tokio")]
         wakers: Vec::new(),
         handles: 0,
         failed: None,
     };
-    accept.into_iter().for_each(|options| core.share(options));
+    accept.into_iter().for_each(|options| core.allow_delays(options));
     Ok((socket, Clock::start(), core))
 }
 
 impl Core {
-    /// Whether something is left unsaid that may wait for more.
+    /// Returns whether pending output may be delayed.
     #[inline]
-    pub fn gathers(&self) -> bool {
-        (1..AT_ONCE).contains(&self.unsaid)
+    pub fn delays_output(&self) -> bool {
+        (1..URGENT_WEIGHT).contains(&self.pending_weight)
     }
 
-    /// Whether the next message may wait for others as well, as far as is known.
+    /// Returns whether the next message may be delayed too, as far as known.
     #[inline]
-    pub fn gathers_messages(&self) -> bool {
-        self.flows && self.gathers()
+    pub fn delays_messages(&self) -> bool {
+        self.in_full_flow && self.delays_output()
     }
 
-    /// Whether the endpoint should speak now: so much has happened, or so long ago.
+    /// Returns whether to transmit now: enough input since the last transmission, or enough time.
     #[inline]
-    pub fn should_speak(&mut self, now: Instant) -> bool {
-        let long = self.unsaid > 0 && now.since(self.spoke) >= GRACE;
-        self.unsaid >= AT_ONCE || long || self.is_due(now)
+    pub fn should_transmit(&mut self, now: Instant) -> bool {
+        let long = self.pending_weight > 0 && now.since(self.transmitted_at) >= MAX_TRANSMIT_DELAY;
+        self.pending_weight >= URGENT_WEIGHT || long || self.is_due(now)
     }
 
-    /// Whether it may have something to say.
+    /// Returns whether output may be pending.
     #[inline]
-    pub fn may_speak(&mut self, now: Instant) -> bool {
-        self.unsaid > 0 || self.is_due(now)
+    pub fn may_transmit(&mut self, now: Instant) -> bool {
+        self.pending_weight > 0 || self.is_due(now)
     }
 
-    /// Hands what was received to the endpoint, and takes the rooms back.
+    /// Passes received batches to the endpoint, and stores the buffers again.
     #[inline]
-    pub fn take_rooms(&mut self, now: Instant, rooms: Box<Rooms>) {
+    pub fn handle_received(&mut self, now: Instant, rooms: Box<ReceiveBuffers>) {
         for (room, arrived) in rooms.bytes.chunks_exact(BUFFER_SIZE).zip(rooms.arrived).take(rooms.count) {
-            self.take_arrived(now, &arrived, &room[..arrived.length]);
+            self.handle_batch(now, &arrived, &room[..arrived.length]);
         }
-        self.sent = 0;
-        self.rooms = Some(rooms);
+        self.unpolled_batches = 0;
+        self.buffers = Some(rooms);
     }
 
     #[inline]
-    fn take_arrived(&mut self, now: Instant, arrived: &Received, bytes: &[u8]) {
+    fn handle_batch(&mut self, now: Instant, arrived: &Received, bytes: &[u8]) {
         if bytes.is_empty() {
             return;
         }
         let (peer, segment) = (peer_of(arrived.from), arrived.segment());
-        self.unsaid += if segment.is_some() { AT_ONCE } else { A_LITTLE };
+        self.pending_weight += if segment.is_some() { URGENT_WEIGHT } else { MESSAGE_WEIGHT };
         let mut give = |bytes, segment| {
             let frame = Input::Frame { port: SOCKET, peer, bytes, segment };
             self.node.handle(now, frame).expect("only commands are refused");
@@ -271,41 +275,46 @@ impl Core {
         if Segment::fits(segment, bytes.len()) {
             give(bytes, segment);
         } else {
-            // IPv6 carries up to 20 bytes more than a batch has.
+            // An IPv6 datagram can be up to 20 bytes longer than a batch.
             let frames = Segment::frames(segment, bytes).filter(|frame| frame.len() <= MAX_BATCH);
             frames.for_each(|frame| give(frame, None));
         }
     }
 
-    /// The same, or notes that receiving failed.
+    /// Passes received batches to the endpoint, or records that receiving failed.
     #[inline]
-    pub fn take_received(&mut self, now: Instant, rooms: Box<Rooms>, received: io::Result<()>) {
+    pub fn handle_receive_result(
+        &mut self,
+        now: Instant,
+        rooms: Box<ReceiveBuffers>,
+        received: io::Result<()>,
+    ) {
         if let Err(error) = received {
             self.fail(error);
         }
-        self.take_rooms(now, rooms);
+        self.handle_received(now, rooms);
     }
 
-    /// Takes what has come, if nobody else is there to do it; whether something had.
-    pub fn listen(&mut self, now: Instant, socket: &Datagrams) -> bool {
-        let Some(mut rooms) = self.rooms.take() else { return false };
+    /// Receives pending batches, unless another thread is receiving; returns whether there were any.
+    pub fn receive_pending(&mut self, now: Instant, socket: &Datagrams) -> bool {
+        let Some(mut rooms) = self.buffers.take() else { return false };
         let received = rooms.receive(socket, false);
         let came = rooms.count > 0;
-        self.take_received(now, rooms, received);
+        self.handle_receive_result(now, rooms, received);
         came
     }
 
-    /// The same at the door where others than the peer of a connected socket are heard.
-    pub fn listen_at(&mut self, now: Instant, door: &UdpSocket) -> bool {
-        let mut room = std::mem::take(&mut self.porch);
+    /// Receives pending datagrams of other peers on the unconnected socket; returns whether there were any.
+    pub fn receive_unconnected(&mut self, now: Instant, door: &UdpSocket) -> bool {
+        let mut room = std::mem::take(&mut self.unconnected_buffer);
         room.resize(BUFFER_SIZE, 0);
         let mut came = false;
-        for _ in 0..AT_THE_DOOR {
+        for _ in 0..MAX_UNCONNECTED_DATAGRAMS {
             match Datagrams::receive_unconnected(door, &mut room) {
                 Ok(None) => break,
                 Ok(Some(arrived)) => {
                     came = true;
-                    self.take_arrived(now, &arrived, &room[..arrived.length]);
+                    self.handle_batch(now, &arrived, &room[..arrived.length]);
                 }
                 Err(error) => {
                     self.fail(error);
@@ -313,27 +322,27 @@ impl Core {
                 }
             }
         }
-        self.porch = room;
+        self.unconnected_buffer = room;
         came
     }
 
-    /// The socket is of no more use.
+    /// The error that made the socket unusable.
     pub fn fail(&mut self, error: io::Error) {
         self.failed.get_or_insert(error);
-        self.news = true;
+        self.has_changed = true;
     }
 
-    /// Whether the socket is of no more use.
+    /// Returns whether the socket is unusable.
     pub fn has_failed(&self) -> bool {
         self.failed.is_some()
     }
 
-    /// Does what is due and lets the endpoint say all it has to say.
+    /// Runs due timers and transmits all pending output.
     #[inline]
     pub fn transmit(&mut self, now: Instant, socket: &Datagrams) {
-        if self.is_due(now) || self.sent >= DEAF {
-            // What has come may make the deadline moot.
-            self.listen(now, socket);
+        if self.is_due(now) || self.unpolled_batches >= MAX_UNPOLLED_BATCHES {
+            // Received frames may cancel the deadline.
+            self.receive_pending(now, socket);
         }
         if self.is_due(now) {
             self.node.handle(now, Input::Wake).expect("only commands are refused");
@@ -341,18 +350,18 @@ impl Core {
         if self.failed.is_some() {
             return self.deadline = Instant::MAX;
         }
-        self.send_held(socket);
-        (self.unsaid, self.spoke) = (0, now);
+        self.send_unsent(socket);
+        (self.pending_weight, self.transmitted_at) = (0, now);
         loop {
-            let writable = if self.held.is_none() { Writable::ALL } else { Writable::NONE };
+            let writable = if self.unsent.is_none() { Writable::ALL } else { Writable::NONE };
             match self.node.poll_in_place(now, writable, &mut self.output) {
                 Output::Transmit(transmit) => {
-                    let to = address_of(transmit.peer).expect("an endpoint answers peers it was told");
+                    let to = address_of(transmit.peer).expect("an endpoint answers known peers only");
                     let bytes = self.node.transmitted_bytes(&self.output, transmit.length);
-                    self.sent += 1;
-                    self.held = put(socket, &to, bytes, transmit.segment);
+                    self.unpolled_batches += 1;
+                    self.unsent = send_frames(socket, &to, bytes, transmit.segment);
                 }
-                Output::Event(event) => self.note(now, event.id, event.kind),
+                Output::Event(event) => self.record_event(now, event.id, event.kind),
                 Output::Idle(idle) => break self.deadline = idle.deadline.unwrap_or(Instant::MAX),
             }
         }
@@ -361,27 +370,27 @@ impl Core {
         }
     }
 
-    /// Whether something waits for the socket to take it.
+    /// Returns whether frames wait for the socket's send buffer.
     #[cfg(feature = "tokio")]
     pub fn is_full(&self) -> bool {
-        self.held.is_some()
+        self.unsent.is_some()
     }
 
-    fn send_held(&mut self, socket: &Datagrams) {
-        if let Some(Held { to, bytes, segment }) = self.held.take() {
-            self.held = put(socket, &to, &bytes, segment);
+    fn send_unsent(&mut self, socket: &Datagrams) {
+        if let Some(UnsentFrames { to, bytes, segment }) = self.unsent.take() {
+            self.unsent = send_frames(socket, &to, &bytes, segment);
         }
     }
 
     #[inline]
-    fn note(&mut self, now: Instant, id: ConnectionId, news: EventKind) {
-        self.news = true;
+    fn record_event(&mut self, now: Instant, id: ConnectionId, news: EventKind) {
+        self.has_changed = true;
         if !self.users.contains_key(&id) {
-            // Only what a peer opened is new.
+            // Only connections opened by peers are new.
             if !self.accepts {
                 return self.forget(now, id);
             }
-            self.came.push_back(id);
+            self.incoming.push_back(id);
         }
         let user = self.users.entry(id).or_default();
         match news {
@@ -390,18 +399,18 @@ impl Core {
             EventKind::Writable { .. } => {}
             EventKind::Finished => user.finished = true,
             EventKind::Closed { reason: end } => {
-                user.over = Some(end);
-                // A peer that left before anybody took its connection and said nothing is nobody's business.
-                if user.orphan {
+                user.close_reason = Some(end);
+                // A connection that was never accepted and has no messages is dropped silently.
+                if user.is_abandoned {
                     self.forget(now, id);
                 }
             }
         }
     }
 
-    /// Messages may wait for as long as the options say.
-    fn share(&mut self, options: &Options) {
-        self.shares = !options.coalesce_delay.is_zero();
+    /// Allows delays as configured.
+    fn allow_delays(&mut self, options: &Options) {
+        self.may_delay_messages = !options.coalesce_delay.is_zero();
     }
 
     /// Opens a connection.
@@ -412,44 +421,44 @@ impl Core {
         options: &Options,
     ) -> Result<ConnectionId, Error> {
         let mut id = ConnectionId::default();
-        self.share(options);
+        self.allow_delays(options);
         self.command(now, Command::Open { peer: peer_of(to), options, id: &mut id })?;
         self.users.insert(id, User { peer: Some(to), ..User::default() });
         Ok(id)
     }
 
-    /// Whether a connection stands.
+    /// Returns whether a connection is established.
     pub fn is_open(&self, id: ConnectionId) -> Result<(), Error> {
         match self.users.get(&id) {
             Some(user) if user.open => Ok(()),
-            Some(User { over: None, .. }) => Err(self.or_worse(Error::NotYet)),
-            Some(User { over: Some(end), .. }) => Err(Error::Closed(*end)),
+            Some(User { close_reason: None, .. }) => Err(self.socket_error_or(Error::NotYet)),
+            Some(User { close_reason: Some(end), .. }) => Err(Error::Closed(*end)),
             None => Err(Error::Refused(Refusal::Unknown)),
         }
     }
 
-    /// A connection that a peer opened.
+    /// Accepts a connection that a peer opened.
     pub fn accept(&mut self) -> Result<ConnectionId, Error> {
-        self.came.pop_front().ok_or_else(|| self.or_worse(Error::NotYet))
+        self.incoming.pop_front().ok_or_else(|| self.socket_error_or(Error::NotYet))
     }
 
-    /// With whom.
+    /// Returns the peer's address.
     pub fn peer(&self, id: ConnectionId) -> Option<SocketAddr> {
         self.users.get(&id)?.peer
     }
 
-    /// The error, or a worse one.
-    fn or_worse(&self, error: Error) -> Error {
+    /// Returns the socket's error if it failed, otherwise `error`.
+    fn socket_error_or(&self, error: Error) -> Error {
         self.failed.as_ref().map_or(error, |failed| Error::System(failed.kind().into()))
     }
 
     #[inline]
     fn command(&mut self, now: Instant, command: Command<'_>) -> Result<(), Error> {
-        self.unsaid = AT_ONCE;
+        self.pending_weight = URGENT_WEIGHT;
         self.defer_command(now, command)
     }
 
-    /// A command that need not be heeded at once.
+    /// Passes a command whose effect may be delayed.
     #[inline]
     fn defer_command(&mut self, now: Instant, command: Command<'_>) -> Result<(), Error> {
         self.node.handle(now, Input::Command(command)).map_err(|refusal| match refusal {
@@ -458,53 +467,57 @@ impl Core {
         })
     }
 
-    /// Whether all that was sent has been acknowledged. If not, that is news once it has.
+    /// Returns whether everything sent has been acknowledged; if not, a later change wakes the caller.
     pub fn flush(&mut self, id: ConnectionId) -> Result<(), Error> {
         let Some(user) = self.users.get(&id) else { return Err(Error::Refused(Refusal::Unknown)) };
         if self.node.is_flushed(id) {
             return Ok(());
         }
-        if user.over.is_some() || self.failed.is_some() {
+        if user.close_reason.is_some() || self.failed.is_some() {
             return Err(self.closed_or_error(id, Error::NotYet));
         }
         if !self.flushing.contains(&id) {
             self.flushing.push(id);
-            self.unsaid = AT_ONCE;
+            self.pending_weight = URGENT_WEIGHT;
         }
         Err(Error::NotYet)
     }
 
-    /// Tells those that wait for it. A connection that is over may be forgotten; its users are told anyway.
+    /// Wakes waiting `flush` calls. A closed connection may be forgotten; its callers are woken anyway.
     #[cold]
     fn notify_flushed(&mut self) {
         let waiting = self.flushing.len();
         self.flushing.retain(|id| !self.node.is_flushed(*id));
-        self.news |= self.flushing.len() < waiting;
+        self.has_changed |= self.flushing.len() < waiting;
     }
 
-    /// Why a connection takes or gives nothing (more), if it does not.
+    /// Returns the close reason of a connection, or `error` if it is open.
     fn closed_or_error(&self, id: ConnectionId, error: Error) -> Error {
         match self.users.get(&id) {
-            Some(User { over: Some(end), .. }) => Error::Closed(*end),
-            _ => self.or_worse(error),
+            Some(User { close_reason: Some(end), .. }) => Error::Closed(*end),
+            _ => self.socket_error_or(error),
         }
     }
 
-    /// A message is to leave: at once, unless it may wait for others and frames are in flight, or very many are.
+    /// Schedules the transmission of a message: immediately, unless it may be delayed and frames are in flight.
     #[inline]
-    fn owe(&mut self, id: ConnectionId, bytes: usize) {
-        self.flows = match self.shares {
+    fn defer_transmit(&mut self, id: ConnectionId, bytes: usize) {
+        self.in_full_flow = match self.may_delay_messages {
             true => self.node.in_flight(id).is_some_and(|frames| frames > 0),
             false => self.node.is_busy(id),
         };
-        // As on its frame, roughly: what is said at once should fill a batch.
-        self.unsaid = if self.flows { self.unsaid.saturating_add(2 + bytes as u32) } else { AT_ONCE };
+        // Approximates its share of a frame: a transmission should fill a batch.
+        self.pending_weight = if self.in_full_flow {
+            self.pending_weight.saturating_add(2 + bytes as u32)
+        } else {
+            URGENT_WEIGHT
+        };
     }
 
-    /// Sends a copy.
+    /// Sends a copy of `bytes`.
     #[inline]
     pub fn send(&mut self, now: Instant, id: ConnectionId, channel: u16, bytes: &[u8]) -> Result<(), Error> {
-        self.owe(id, bytes.len());
+        self.defer_transmit(id, bytes.len());
         match self.node.send(now, id, channel, bytes) {
             Ok(()) => Ok(()),
             Err(Refusal::Full) => Err(self.closed_or_error(id, Error::Full)),
@@ -512,36 +525,41 @@ impl Core {
         }
     }
 
-    /// Lets the endpoint say what it has to say, if that is a single frame of this connection. Whatever it has otherwise
-    /// is left to [`transmit`](Core::transmit).
+    /// Transmits the output if it is a single frame of this connection. Leaves other output to
+    /// [`transmit`](Core::transmit).
     #[inline]
     pub fn send_only_frame(&mut self, now: Instant, socket: &Datagrams, id: ConnectionId) {
-        if self.flows || self.is_due(now) || self.sent >= DEAF || self.held.is_some() || self.has_failed() {
+        if self.in_full_flow
+            || self.is_due(now)
+            || self.unpolled_batches >= MAX_UNPOLLED_BATCHES
+            || self.unsent.is_some()
+            || self.has_failed()
+        {
             return;
         }
         if let Some((peer, length)) = self.node.send_only_frame(now, id, &mut self.output) {
-            let to = address_of(peer).expect("an endpoint answers peers it was told");
-            self.held = put(socket, &to, &self.output[..length], None);
-            self.sent += 1;
-            (self.unsaid, self.spoke) = (0, now);
+            let to = address_of(peer).expect("an endpoint answers known peers only");
+            self.unsent = send_frames(socket, &to, &self.output[..length], None);
+            self.unpolled_batches += 1;
+            (self.pending_weight, self.transmitted_at) = (0, now);
             self.deadline = self.node.next_deadline().unwrap_or(Instant::MAX);
         }
     }
 
-    /// Sends the buffer itself.
-    pub fn hand_over(
+    /// Sends the buffer without a copy.
+    pub fn send_buffer(
         &mut self,
         now: Instant,
         id: ConnectionId,
         channel: u16,
         message: &mut Buffer,
     ) -> Result<(), Error> {
-        self.owe(id, message.len());
+        self.defer_transmit(id, message.len());
         let done = self.defer_command(now, Command::SendOwned { id, channel, message });
         done.map_err(|error| self.closed_or_error(id, error))
     }
 
-    /// Takes a whole message into `into`, which is empty.
+    /// Takes a complete message into the empty buffer `into`.
     #[inline]
     pub fn take(
         &mut self,
@@ -555,13 +573,14 @@ impl Core {
             if !user.open {
                 return Err(self.closed_or_error(id, Error::NotYet));
             }
-            // A part waits beside, so that whoever takes the rest may be another thread with another buffer.
-            let mut part = if user.parts.is_empty() { None } else { user.parts.remove(&channel) };
-            user.held -= part.as_ref().map_or(0, |part| part.len());
+            // Parts are stored with the connection, because a different caller may take the rest into another buffer.
+            let mut part =
+                if user.partial_messages.is_empty() { None } else { user.partial_messages.remove(&channel) };
+            user.partial_bytes -= part.as_ref().map_or(0, |part| part.len());
             let target = part.as_mut().unwrap_or(into);
             let taken = self.node.receive(id, channel, target).map_err(Error::Refused)?;
             if taken != ReceiveStatus::Empty {
-                self.unsaid += A_LITTLE.min(64 + target.len() as u32);
+                self.pending_weight += MESSAGE_WEIGHT.min(64 + target.len() as u32);
             }
             if taken == ReceiveStatus::Complete {
                 if let Some(whole) = part {
@@ -571,15 +590,15 @@ impl Core {
                 return Ok(());
             }
             if taken == ReceiveStatus::Empty && part.is_none() && into.is_empty() {
-                return Err(self.nothing(id));
+                return Err(self.empty_error(id));
             }
             let part = part.unwrap_or_else(|| std::mem::take(into));
             self.forget_plain(id);
             let user = self.users.get_mut(&id).expect("it was there");
-            user.held += part.len();
-            let held = user.held;
+            user.partial_bytes += part.len();
+            let held = user.partial_bytes;
             if taken == ReceiveStatus::Partial || !part.is_empty() {
-                user.parts.insert(channel, part);
+                user.partial_messages.insert(channel, part);
             } else {
                 *into = part;
             }
@@ -588,27 +607,27 @@ impl Core {
                 return Err(Error::TooLong);
             }
             if taken == ReceiveStatus::Empty {
-                return Err(self.nothing(id));
+                return Err(self.empty_error(id));
             }
         }
     }
 
-    /// Why there is nothing to take.
-    fn nothing(&self, id: ConnectionId) -> Error {
+    /// Returns the reason why there is no message.
+    fn empty_error(&self, id: ConnectionId) -> Error {
         match self.users.get(&id) {
-            Some(User { over: Some(CloseReason::Completed), .. } | User { finished: true, .. }) => {
+            Some(User { close_reason: Some(CloseReason::Completed), .. } | User { finished: true, .. }) => {
                 Error::Finished
             }
-            Some(User { over: Some(end), .. }) => Error::Closed(*end),
-            _ => self.or_worse(Error::NotYet),
+            Some(User { close_reason: Some(end), .. }) => Error::Closed(*end),
+            _ => self.socket_error_or(Error::NotYet),
         }
     }
 
-    /// Takes a whole message of any channel, in turns.
+    /// Takes a complete message of any channel, in round-robin order.
     pub fn take_any(&mut self, now: Instant, id: ConnectionId, into: &mut Buffer) -> Result<u16, Error> {
         loop {
             let Some(user) = self.users.get_mut(&id) else { return Err(Error::Refused(Refusal::Unknown)) };
-            let Some(channel) = user.ready.pop() else { return Err(self.nothing(id)) };
+            let Some(channel) = user.ready.pop() else { return Err(self.empty_error(id)) };
             match self.take(now, id, channel, into) {
                 Ok(()) => {
                     self.users.get_mut(&id).expect("it was there").ready.push(channel);
@@ -620,7 +639,7 @@ impl Core {
         }
     }
 
-    /// Reads bytes of a channel as a stream, as many as there are; at least one.
+    /// Reads bytes of a channel as a stream: at least one, at most those that have arrived.
     pub fn read(
         &mut self,
         now: Instant,
@@ -632,7 +651,7 @@ impl Core {
             return Ok(0);
         }
         let user = self.users.get_mut(&id).ok_or(Error::Refused(Refusal::Unknown))?;
-        if let Some(stash) = user.stashes.get_mut(&channel).filter(|stash| !stash.is_empty()) {
+        if let Some(stash) = user.partial_reads.get_mut(&channel).filter(|stash| !stash.is_empty()) {
             let length = stash.len().min(into.len());
             into[..length].copy_from_slice(&stash[..length]);
             stash.drain(..length);
@@ -655,12 +674,12 @@ impl Core {
             other => Error::Refused(other),
         })?;
         if read > 0 {
-            self.unsaid += A_LITTLE;
+            self.pending_weight += MESSAGE_WEIGHT;
         }
-        if read > 0 { Ok(read) } else { Err(self.nothing(id)) }
+        if read > 0 { Ok(read) } else { Err(self.empty_error(id)) }
     }
 
-    /// Fills `into` if there is enough, else keeps what there is.
+    /// Fills `into`, or stores the available bytes for the next call.
     pub fn read_exact(
         &mut self,
         now: Instant,
@@ -669,7 +688,7 @@ impl Core {
         into: &mut [u8],
     ) -> Result<(), Error> {
         let user = self.users.get_mut(&id).ok_or(Error::Refused(Refusal::Unknown))?;
-        let mut stash = user.stashes.remove(&channel).unwrap_or_default();
+        let mut stash = user.partial_reads.remove(&channel).unwrap_or_default();
         let before = stash.len();
         let mut ended = Ok(());
         if before < into.len() {
@@ -685,7 +704,7 @@ impl Core {
         }
         let there = stash.len();
         if there > 0 {
-            self.users.get_mut(&id).expect("it was there").stashes.insert(channel, stash);
+            self.users.get_mut(&id).expect("it was there").partial_reads.insert(channel, stash);
         }
         match ended {
             _ if enough => Ok(()),
@@ -694,7 +713,7 @@ impl Core {
         }
     }
 
-    /// How urgent a channel is.
+    /// Sets the priority of a channel.
     pub fn prioritize(
         &mut self,
         now: Instant,
@@ -705,37 +724,37 @@ impl Core {
         self.command(now, Command::Prioritize { id, channel, priority })
     }
 
-    /// Sends no more.
+    /// Finishes sending.
     pub fn finish(&mut self, now: Instant, id: ConnectionId) -> Result<(), Error> {
         self.command(now, Command::Close { id })
     }
 
-    /// Ends it.
+    /// Resets a connection.
     pub fn reset(&mut self, now: Instant, id: ConnectionId) -> Result<(), Error> {
         self.command(now, Command::Reset { id })
     }
 
-    /// Whether it is over as it should be.
+    /// Returns whether the connection has completed.
     pub fn is_done(&self, id: ConnectionId) -> Result<(), Error> {
-        match self.users.get(&id).and_then(|user| user.over) {
+        match self.users.get(&id).and_then(|user| user.close_reason) {
             Some(CloseReason::Completed) => Ok(()),
             Some(end) => Err(Error::Closed(end)),
-            None => Err(self.or_worse(Error::NotYet)),
+            None => Err(self.socket_error_or(Error::NotYet)),
         }
     }
 
-    /// Nobody has a connection any more. One that was told to finish does so by itself; any other is reset.
+    /// Releases the last handle of a connection. A finished connection completes by itself; any other is reset.
     pub fn leave(&mut self, now: Instant, id: ConnectionId, finishing: bool) {
         match self.users.get_mut(&id) {
-            Some(user) if finishing && user.open && user.over.is_none() => user.orphan = true,
+            Some(user) if finishing && user.open && user.close_reason.is_none() => user.is_abandoned = true,
             _ => self.forget(now, id),
         }
     }
 
-    /// A listener has gone: what nobody took is reset, and whoever comes later.
+    /// Removes a listener: resets connections that were not accepted, and refuses later ones.
     pub fn refuse_all(&mut self, now: Instant) {
         self.accepts = false;
-        while let Some(id) = self.came.pop_front() {
+        while let Some(id) = self.incoming.pop_front() {
             self.forget(now, id);
         }
     }
@@ -743,30 +762,44 @@ impl Core {
     fn forget(&mut self, now: Instant, id: ConnectionId) {
         self.users.remove(&id);
         self.forget_plain(id);
-        self.unsaid = AT_ONCE;
-        // One that never stood is gone already.
+        self.pending_weight = URGENT_WEIGHT;
+        // A connection that was never established is already gone.
         let _ = self.node.handle(now, Input::Command(Command::Forget { id }));
     }
 
-    /// Whether nobody needs the socket any more.
+    /// Returns whether the socket is no longer needed.
     pub fn is_over(&self) -> bool {
         self.handles == 0 && (self.node.connection_count() == 0 || self.failed.is_some())
     }
 
-    /// The endpoint, to ask it something.
+    /// Returns the endpoint.
     pub fn node(&self) -> &Node {
         &self.node
     }
 }
 
-/// Sends; what finds the socket full is given back. Other trouble is a loss like any other.
+/// Sends frames; returns them if the socket's buffer is full. Other errors count as packet loss.
 #[inline(always)]
-fn put(socket: &Datagrams, to: &SocketAddr, bytes: &[u8], segment: Option<Segment>) -> Option<Held> {
+fn send_frames(
+    socket: &Datagrams,
+    to: &SocketAddr,
+    bytes: &[u8],
+    segment: Option<Segment>,
+) -> Option<UnsentFrames> {
     let Err(error) = socket.send(*to, bytes, segment) else { return None };
-    hold_back(&error, to, bytes, segment)
+    keep_unsent(&error, to, bytes, segment)
 }
 
 #[cold]
-fn hold_back(error: &io::Error, to: &SocketAddr, bytes: &[u8], segment: Option<Segment>) -> Option<Held> {
-    (error.kind() == io::ErrorKind::WouldBlock).then(|| Held { to: *to, bytes: bytes.into(), segment })
+fn keep_unsent(
+    error: &io::Error,
+    to: &SocketAddr,
+    bytes: &[u8],
+    segment: Option<Segment>,
+) -> Option<UnsentFrames> {
+    (error.kind() == io::ErrorKind::WouldBlock).then(|| UnsentFrames {
+        to: *to,
+        bytes: bytes.into(),
+        segment,
+    })
 }

@@ -1,14 +1,14 @@
 //! The transport over UDP sockets: blocking, as a stream of bytes, and for `tokio`.
 //!
-//! | module | what it holds |
+//! | module | contents |
 //! | --- | --- |
 //! | [`blocking`] | [`Listener`] and [`Connection`], for threads |
 //! | [`stream`] | [`Stream`], a channel without message boundaries, as [`std::io::Read`] and [`std::io::Write`] |
-//! | `tokio` | feature `tokio`: the same as futures |
-//! | `shared` | who receives for all, and who keeps the time |
-//! | `core` | the endpoint and what it told, without waiting |
+//! | `tokio` | feature `tokio`: [`Listener`] and [`Connection`] with futures |
+//! | `shared` | the threads of a blocking socket: receiving and deadlines |
+//! | `core` | the endpoint and the state of its connections; never waits |
 //!
-//! A server that answers, and a client that asks:
+//! An echo server and a client:
 //!
 //! ```
 //! use trunkline_arq::Options;
@@ -25,8 +25,8 @@
 //!         client.close()
 //!     });
 //!     let connection = Connection::connect(address, &Options::default())?;
-//!     connection.send(7, b"is anybody there?")?;
-//!     assert_eq!(*connection.recv(7)?, *b"is anybody there?");
+//!     connection.send(7, b"hello")?;
+//!     assert_eq!(*connection.recv(7)?, *b"hello");
 //!     connection.close()?;
 //!     server.join().expect("the server ends well")
 //! }
@@ -34,29 +34,29 @@
 //!
 //! # Queues
 //!
-//! What waits to be sent and what has arrived is bounded by [`Options`], channel by channel. Beyond
-//! that a connection holds parts of messages that are longer than the credit, [`Settings::longest`] bytes at the most,
-//! and of a stream what [`Stream::try_read_exact`] asked for in vain. Connections that nobody has accepted yet count
-//! among [`Settings::connections`]; peers that find no room are refused.
+//! [`Options`] bounds the messages that wait to be sent and those that have arrived, by channel. In addition a
+//! connection holds parts of messages longer than the credit, at most [`Settings::longest`] bytes, and bytes of
+//! incomplete [`Stream::try_read_exact`] calls. Connections that are not accepted yet count towards
+//! [`Settings::connections`]; further peers are refused.
 //!
 //! # Memory
 //!
-//! A message is handed out in a [`Buffer`](crate::Buffer) that begins on a boundary of 64 bytes, whatever its length and
-//! whichever function gave it. Its bytes are copied once, off the frames that brought them. What is handed out of a
-//! message of its own frames is the buffer it was put together in; small ones that shared a frame are copied out of it,
-//! and those longer than a quarter of their channel's credit are put together from parts. A buffer that is sent is kept
-//! as it is until the peer has all of it, and copied once, onto the frames. Of what is sent by reference a copy is kept,
-//! which is copied onto the frames; in full flow a long message is copied onto its frames at once, and they are kept.
+//! Every message is returned in a [`Buffer`](crate::Buffer) aligned to 64 bytes. Its bytes are copied once, from the
+//! frames. A message with its own frames is returned in the buffer in which it was assembled; small messages that
+//! shared a frame are copied from it, and messages longer than a quarter of their channel's credit are assembled from
+//! parts. A buffer that is sent is kept until the peer has acknowledged all of it, and copied once, into the frames.
+//! A message sent by reference is copied first, and from there into the frames; in full flow a long message is copied
+//! directly into its frames.
 //!
 //! # Threads
 //!
-//! Whoever waits receives, on the thread that waits, and if several do one of them receives for all. A second thread of
-//! each socket keeps the time, and receives only while nobody waits. It goes when the last handle has gone and every
-//! connection has come to its end. Over IPv4 a client's socket is connected to its peer,
-//! for what a round trip takes, and so is a listener's with whose only peer threads have long exchanged questions and answers: it
-//! hears others at a second socket of the same address. Both end when somebody else comes, or a thread that waits is to be woken,
-//! and begin again, after longer each time, no more than a few times. In full flow what was sent last may wait for that thread, up to about a millisecond, if
-//! its sender goes away without [waiting](Connection::flush) for anything.
+//! A waiting thread receives; if several wait, one of them receives for all. A second thread of each socket keeps the
+//! deadlines, and receives only while no other thread does. It ends with the last handle and the last connection.
+//! Over IPv4 a client's socket is connected to its peer, which saves time in each round trip; so is a listener's
+//! after a long series of exchanges with a single peer. The listener then receives from other peers on a second
+//! socket with the same address. The connection is undone when another peer sends, or when a waiting thread must be
+//! woken, and is repeated a few times after longer and longer series. In full flow the last messages may be delayed
+//! by up to about a millisecond, if the sender does not [flush](Connection::flush).
 
 use std::io;
 use std::time::Duration;
@@ -78,18 +78,19 @@ mod tests;
 pub use blocking::{Connection, Listener};
 pub use stream::Stream;
 
-/// How a socket behaves, whatever its connections do.
+/// Settings of a socket, independent of its connections.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Connections at the most, of either end.
+    /// Maximum number of connections opened by either end.
     pub connections: usize,
-    /// Bytes asked for each of the system's two buffers; it may grant less.
+    /// Requested size of the system's send and receive buffers, in bytes; the system may grant less.
     pub buffer: usize,
-    /// Longest message that is put together from parts, in bytes, and all parts that a connection holds. A peer that
-    /// sends more is reset. Messages within a quarter of their channel's credit come whole and do not count.
+    /// Maximum length of a message assembled from parts, and of all parts of a connection together, in bytes. A peer
+    /// that sends more is reset. Messages up to a quarter of their channel's credit are not assembled from parts and
+    /// do not count.
     pub longest: usize,
-    /// Lets no packet be fragmented: what is longer than a path carries is lost, so that it can be found out. Holds
-    /// anyway if the options [probe](Options::probe_up_to).
+    /// Forbids fragmentation: packets longer than the path MTU are lost, which makes the MTU measurable. Implied if
+    /// the options [probe](Options::probe_up_to).
     pub probe_mtu: bool,
 }
 
@@ -105,40 +106,40 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// The same for connections that behave as `options` say.
+    /// Returns the settings for connections with `options`.
     fn to_behave(&self, options: &Options) -> Settings {
         Settings { probe_mtu: self.probe_mtu || options.probe_up_to.is_some(), ..self.clone() }
     }
 }
 
-/// Why something was not done.
+/// The error of an operation.
 #[derive(Debug, Error)]
 pub enum Error {
-    /// As much waits on the channel as may, and the call does not wait.
+    /// The channel's queue is full, and the call does not wait.
     #[error("the channel is full")]
     Full,
-    /// Nothing has come yet, and the call does not wait.
-    #[error("nothing has come yet")]
+    /// No message has arrived, and the call does not wait.
+    #[error("no message has arrived yet")]
     NotYet,
-    /// So many bytes have come and not as many as were asked for.
-    #[error("only {0} bytes have come yet")]
+    /// Only this many bytes have arrived, fewer than requested.
+    #[error("only {0} bytes have arrived yet")]
     NotEnough(usize),
-    /// It did not happen in time.
-    #[error("it took too long")]
+    /// The timeout expired.
+    #[error("timed out")]
     TimedOut,
-    /// The peer sends no more, and all that it sent has been taken.
-    #[error("the peer sends no more")]
+    /// The peer has finished sending, and every message was taken.
+    #[error("the peer has finished sending")]
     Finished,
     /// The connection is over.
     #[error(transparent)]
     Closed(#[from] CloseReason),
-    /// What was asked is impossible.
+    /// The operation is invalid.
     #[error(transparent)]
     Refused(Refusal),
-    /// The peer sent more than [`Settings::longest`]; it was reset.
-    #[error("the peer sends a message that is too long")]
+    /// The peer sent a message longer than [`Settings::longest`] and was reset.
+    #[error("the peer sent a message that is too long")]
     TooLong,
-    /// The system refuses.
+    /// A system call failed.
     #[error(transparent)]
     System(#[from] io::Error),
 }
@@ -170,9 +171,9 @@ impl From<Error> for io::Error {
     }
 }
 
-/// How long a call may take.
+/// The time limit of a call.
 #[derive(Clone, Copy, Debug)]
-enum Patience {
+enum Timeout {
     Endless,
     For(Duration),
 }

@@ -1,15 +1,15 @@
-//! Who receives for all, and who keeps the time.
+//! The blocking socket's threads: which one receives, and which one keeps the deadlines.
 //!
-//! The thread that waits receives, without holding the lock: no other thread is to be woken between a datagram and its
-//! reader. If several wait, one leads and the others follow; one that has what it wants lets another lead. Deadlines are
-//! kept by a helper on a thread of its own, which sleeps until the first that it knew when it fell asleep: one that moves
-//! later lets it wake in vain, once, which costs less than telling it each time. While nobody leads, for [`TICK`] and
-//! longer, the helper hears the socket. Where it is connected to the one peer that somebody has a conversation with
-//! ([`Core::connect_socket`]), the helper hears others at its door all the time.
+//! A waiting thread receives without holding the lock, so no thread has to be woken between a datagram and its
+//! reader. If several threads wait, one leads (receives) and the others follow; a leader that is done passes the lead
+//! on. A helper thread keeps the deadlines. It sleeps until the first deadline known when it fell asleep: a deadline
+//! that moves later causes one needless wakeup, which costs less than notifying the helper each time. While no thread
+//! leads, for [`UNATTENDED`] or longer, the helper receives. If the socket is connected to its only active peer
+//! ([`Core::connect_socket`]), the helper always receives from other peers on the unconnected socket.
 //!
-//! In full flow most calls only add a message to those that wait for others, or take one of many. Such a call is *brisk*:
-//! it asks no clock, which would be a fifth of what it costs, and sets no alarm, for whoever left the first thing unsaid
-//! has set it. Every [`BRISK`]th asks.
+//! In full flow most calls only add a message to those that are delayed, or take one of many. Such a call takes a
+//! fast path: it does not read the clock, which would be a fifth of its cost, and sets no deadline, because the call
+//! that delayed the first message has set it. Every [`MAX_CALLS_WITHOUT_CLOCK`]th call reads the clock.
 
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::AsFd;
@@ -21,50 +21,51 @@ use trunkline_io::datagrams::Waker;
 use trunkline_io::{Clock, Datagrams};
 use trunkline_units::{Instant, Span};
 
-use super::core::{self, Core, GRACE};
-use super::{Error, Patience, Settings};
+use super::core::{self, Core, MAX_TRANSMIT_DELAY};
+use super::{Error, Settings, Timeout};
 use crate::{Buffer, ConnectionId, Options};
 
-/// A socket that threads share.
+/// A socket shared by threads.
 pub(super) struct Shared {
     pub socket: Datagrams,
     pub clock: Clock,
     state: Mutex<State>,
-    /// Followers: something was told, or nobody leads.
+    /// Wakes the followers: state changed, or no thread leads.
     changed: Condvar,
-    /// The helper: wake earlier, asleep or hearing the socket.
+    /// Wakes the sleeping helper earlier.
     timer: Condvar,
-    bell: Waker,
+    waker: Waker,
 }
 
-/// What the lock guards.
+/// The state behind the lock.
 pub(super) struct State {
     pub core: Core,
-    /// The time as last asked for, and calls since that did not ask.
+    /// The last reading of the clock, and the calls since then without one.
     now: Instant,
-    brisk: u32,
+    calls_without_clock: u32,
     followers: usize,
-    /// The first moment at which somebody's patience ends.
-    patience: Instant,
-    /// When somebody last led or let the endpoint speak.
-    attended: Instant,
-    /// Questions and answers in a row with one peer, and how many of them it takes to connect the socket to it.
+    /// The earliest timeout of a waiting call.
+    first_timeout: Instant,
+    /// Last time that a thread led or transmitted.
+    attended_at: Instant,
+    /// Consecutive request-response exchanges with one peer, and the number after which the socket is connected to
+    /// it.
     exchanges: u32,
     connects_at: u32,
-    /// How much later than a deadline the helper comes.
-    lazy: Span,
-    /// When the helper wakes, whether it waits for the bell until then, and whether it hears the socket.
-    alarm: Instant,
-    at_bell: bool,
-    /// How long it sleeps while others attend to the socket: longer each time that it woke in vain.
-    nap: Span,
-    listening: bool,
+    /// Delay of the helper after a deadline.
+    helper_slack: Span,
+    /// When the helper wakes, whether it waits for the waker until then, and whether it receives.
+    helper_wakes_at: Instant,
+    is_helper_waiting: bool,
+    /// Sleep of the helper while other threads attend to the socket: longer after each needless wakeup.
+    poll_interval: Span,
+    is_helper_receiving: bool,
 }
 
 pub(super) type Guard<'a> = MutexGuard<'a, State>;
 
 impl Shared {
-    /// A socket, and its helper.
+    /// Opens a socket and starts its helper thread.
     pub fn open(
         local: SocketAddr,
         accept: Option<&Options>,
@@ -75,41 +76,50 @@ impl Shared {
         let state = State {
             core,
             now,
-            brisk: 0,
+            calls_without_clock: 0,
             followers: 0,
-            patience,
-            attended: now,
+            first_timeout: patience,
+            attended_at: now,
             exchanges: 0,
-            connects_at: CONNECTS_AT,
-            lazy: Span::ZERO,
-            alarm,
-            at_bell: false,
-            nap: GRACE,
-            listening: false,
+            connects_at: EXCHANGES_TO_CONNECT,
+            helper_slack: Span::ZERO,
+            helper_wakes_at: alarm,
+            is_helper_waiting: false,
+            poll_interval: MAX_TRANSMIT_DELAY,
+            is_helper_receiving: false,
         };
         let (changed, timer) = (Condvar::new(), Condvar::new());
-        let shared =
-            Arc::new(Shared { socket, clock, state: Mutex::new(state), changed, timer, bell: Waker::new()? });
+        let shared = Arc::new(Shared {
+            socket,
+            clock,
+            state: Mutex::new(state),
+            changed,
+            timer,
+            waker: Waker::new()?,
+        });
         shared.lock().core.handles += 1;
         let helper = shared.clone();
-        thread::Builder::new().name("arq".into()).spawn(move || helper.help()).map_err(Error::System)?;
+        thread::Builder::new()
+            .name("arq".into())
+            .spawn(move || helper.run_helper())
+            .map_err(Error::System)?;
         Ok(shared)
     }
 
     #[inline]
     pub fn lock(&self) -> Guard<'_> {
-        // A panic under the lock is a bug of ours; whoever comes next may see it too.
+        // A panic under the lock is a bug in this crate; later callers may see it too.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Asks for the time.
+    /// Reads the clock.
     #[inline]
     fn time(&self, state: &mut State) -> Instant {
-        (state.now, state.brisk) = (self.clock.now(), 0);
+        (state.now, state.calls_without_clock) = (self.clock.now(), 0);
         state.now
     }
 
-    /// Tries something once.
+    /// Attempts an operation once.
     #[inline]
     pub fn now<T>(&self, attempt: impl FnOnce(&mut Core, Instant) -> Result<T, Error>) -> Result<T, Error> {
         let mut state = self.lock();
@@ -119,7 +129,7 @@ impl Shared {
         done
     }
 
-    /// Tries something once, and once more after a look at the socket.
+    /// Attempts an operation, and again after receiving what is pending.
     #[inline]
     pub fn once<T>(
         &self,
@@ -129,8 +139,8 @@ impl Shared {
         let now = self.time(&mut state);
         let mut done = attempt(&mut state.core, now);
         if let Err(Error::NotYet | Error::Full | Error::NotEnough(_)) = done {
-            // Who only ever tries shall not be deaf.
-            state.core.listen(now, &self.socket);
+            // A caller that never waits must still receive.
+            state.core.receive_pending(now, &self.socket);
             state.core.transmit(now, &self.socket);
             done = attempt(&mut state.core, now);
         }
@@ -138,7 +148,7 @@ impl Shared {
         done
     }
 
-    /// A handle has gone.
+    /// Releases a handle.
     pub fn release(&self) {
         let mut state = self.lock();
         state.core.handles -= 1;
@@ -146,43 +156,43 @@ impl Shared {
         self.leave(state, now);
     }
 
-    /// Tries something until it says neither [`Error::NotYet`] nor [`Error::Full`].
+    /// Repeats an operation until it returns neither [`Error::NotYet`] nor [`Error::Full`].
     #[inline]
     pub fn until<T>(
         &self,
-        patience: Patience,
+        patience: Timeout,
         attempt: impl FnMut(&mut Core, Instant) -> Result<T, Error>,
     ) -> Result<T, Error> {
         let mut state = self.lock();
         let now = self.time(&mut state);
-        self.go_on(state, now, patience, attempt)
+        self.retry(state, now, patience, attempt)
     }
 
-    /// The same, briskly if it `may` be and succeeds at once.
+    /// Like [`until`](Self::until), on the fast path if `may` allows it and the operation succeeds immediately.
     #[inline]
-    pub fn briskly<T>(
+    pub fn until_fast<T>(
         &self,
         may: impl FnOnce(&Core) -> bool,
-        patience: Patience,
+        patience: Timeout,
         attempt: impl FnMut(&mut Core, Instant) -> Result<T, Error>,
     ) -> Result<T, Error> {
-        self.go_briskly(self.lock(), may, patience, attempt)
+        self.try_fast(self.lock(), may, patience, attempt)
     }
 
     #[inline]
-    fn go_briskly<'a, T>(
+    fn try_fast<'a, T>(
         &'a self,
         mut state: Guard<'a>,
         may: impl FnOnce(&Core) -> bool,
-        patience: Patience,
+        patience: Timeout,
         mut attempt: impl FnMut(&mut Core, Instant) -> Result<T, Error>,
     ) -> Result<T, Error> {
-        if state.brisk < BRISK && may(&state.core) {
+        if state.calls_without_clock < MAX_CALLS_WITHOUT_CLOCK && may(&state.core) {
             let now = state.now;
             let done = attempt(&mut state.core, now);
             if !matches!(done, Err(Error::NotYet | Error::Full)) {
-                if state.core.gathers() {
-                    state.brisk += 1;
+                if state.core.delays_output() {
+                    state.calls_without_clock += 1;
                 } else {
                     let now = self.time(&mut state);
                     self.leave(state, now);
@@ -191,29 +201,23 @@ impl Shared {
             }
         }
         let now = self.time(&mut state);
-        self.go_on(state, now, patience, attempt)
+        self.retry(state, now, patience, attempt)
     }
 
-    /// Sends a message: at once, if that is all there is to say.
+    /// Sends a message; immediately, if its frame is the only output.
     #[inline]
-    pub fn send(
-        &self,
-        patience: Patience,
-        id: ConnectionId,
-        channel: u16,
-        bytes: &[u8],
-    ) -> Result<(), Error> {
+    pub fn send(&self, patience: Timeout, id: ConnectionId, channel: u16, bytes: &[u8]) -> Result<(), Error> {
         let mut state = self.lock();
-        if state.core.flows {
+        if state.core.in_full_flow {
             let attempt = self.sending(id, channel, bytes);
-            return self.go_briskly(state, Core::gathers_messages, patience, attempt);
+            return self.try_fast(state, Core::delays_messages, patience, attempt);
         }
         let now = self.time(&mut state);
         if !state.core.send_at_once(now, &self.socket, id, channel, bytes) {
-            return self.go_on(state, now, patience, self.sending(id, channel, bytes));
+            return self.retry(state, now, patience, self.sending(id, channel, bytes));
         }
-        // Before that nothing was due, and it left nothing unsaid.
-        self.leave_silently(state, now);
+        // Nothing was due before, and no output is pending.
+        self.leave_without_output(state, now);
         Ok(())
     }
 
@@ -231,70 +235,72 @@ impl Shared {
         }
     }
 
-    /// Takes the next message of a channel into `message`, whatever that held: if there is none, from the socket, if it is
-    /// the next to come.
+    /// Takes the next message of a channel into `message`, whose contents are replaced. Without a queued message it
+    /// reads the socket, and returns the message directly if it is the next to arrive.
     #[inline]
     pub fn receive(
         &self,
-        patience: Patience,
+        patience: Timeout,
         id: ConnectionId,
         channel: u16,
         message: &mut Buffer,
     ) -> Result<(), Error> {
         let mut state = self.lock();
-        if let Patience::Endless = patience
+        if let Timeout::Endless = patience
             && state.core.awaits(id, channel)
-            && let Some(mut rooms) = state.core.rooms.take()
+            && let Some(mut rooms) = state.core.buffers.take()
         {
             let now = state.now;
-            self.arm(&mut state, now);
+            self.wake_helper_in_time(&mut state, now);
             drop(state);
             let received = rooms.receive(&self.socket, true);
             state = self.lock();
             let now = self.time(&mut state);
             if received.is_ok() && state.core.take_at_once(now, &rooms, id, channel, message) {
-                state.core.rooms = Some(rooms);
+                state.core.buffers = Some(rooms);
                 self.note_exchange(&mut state);
-                self.leave_quietly(state, now);
+                self.leave_without_events(state, now);
                 return Ok(());
             }
             state.exchanges = 0;
-            state.core.take_received(now, rooms, received);
+            state.core.handle_receive_result(now, rooms, received);
         }
         message.clear();
-        self.go_briskly(state, Core::gathers, patience, move |core, now| core.take(now, id, channel, message))
+        self.try_fast(state, Core::delays_output, patience, move |core, now| {
+            core.take(now, id, channel, message)
+        })
     }
 
-    /// Connects the socket to a peer with whom questions and answers have long been all there is. It takes longer each time:
-    /// whoever is to be woken, and whoever else comes, takes it back.
+    /// Connects the socket to a peer after a series of exchanges with it alone. A wakeup of a waiting thread, or
+    /// another peer, disconnects it; each time the required series is longer.
     #[inline]
     fn note_exchange(&self, state: &mut State) {
         state.exchanges = state.exchanges.saturating_add(1);
         if state.exchanges == state.connects_at {
-            // Where it cannot be, that is tried more and more seldom.
+            // If connecting fails, retry less and less often.
             state.connects_at = state.connects_at.saturating_mul(2);
             if state.core.connect_socket(&self.socket) {
-                // The helper is to hear the others.
-                match state.at_bell {
-                    true => self.bell.wake(),
+                // The helper must receive from other peers.
+                match state.is_helper_waiting {
+                    true => self.waker.wake(),
                     false => self.timer.notify_one(),
                 }
             }
         }
     }
 
-    /// Goes on trying.
+    /// Repeats an operation that cannot complete yet.
     #[inline]
-    fn go_on<'a, T>(
+    fn retry<'a, T>(
         &'a self,
         mut state: Guard<'a>,
         mut now: Instant,
-        patience: Patience,
+        patience: Timeout,
         mut attempt: impl FnMut(&mut Core, Instant) -> Result<T, Error>,
     ) -> Result<T, Error> {
         let end = match patience {
-            Patience::Endless => Instant::MAX,
-            Patience::For(duration) => now + Span::from(duration),
+            Timeout::Endless => Instant::MAX,
+            Timeout::For(duration) => now + Span::from(duration),
         };
         loop {
             match attempt(&mut state.core, now) {
@@ -304,10 +310,10 @@ impl Shared {
                     return done;
                 }
             }
-            if state.core.may_speak(now) {
-                // It may be about to tell just what is waited for.
+            if state.core.may_transmit(now) {
+                // Its output may complete the operation.
                 state.core.transmit(now, &self.socket);
-                if state.core.news {
+                if state.core.has_changed {
                     self.notify_waiting(&mut state);
                     continue;
                 }
@@ -320,17 +326,17 @@ impl Shared {
         }
     }
 
-    /// Waits for something to happen: receives for all, or follows whoever does.
+    /// Waits for a change: receives for all threads, or follows the thread that does.
     #[inline]
     fn wait<'a>(&'a self, mut state: Guard<'a>, now: Instant, end: Instant) -> (Guard<'a>, Instant) {
-        if state.core.flows && state.core.listen(now, &self.socket) {
-            // In full flow what is waited for is mostly there: nobody needs to keep the time for so long.
+        if state.core.in_full_flow && state.core.receive_pending(now, &self.socket) {
+            // In full flow the awaited frames have mostly arrived: no deadline is needed for so short a wait.
             let now = self.time(&mut state);
             return (state, now);
         }
-        state.patience = state.patience.min(end);
-        let rooms = state.core.rooms.take();
-        self.arm(&mut state, now);
+        state.first_timeout = state.first_timeout.min(end);
+        let rooms = state.core.buffers.take();
+        self.wake_helper_in_time(&mut state, now);
         match rooms {
             None => {
                 state.followers += 1;
@@ -344,125 +350,130 @@ impl Shared {
                 let received = rooms.receive(&self.socket, true);
                 let mut state = self.lock();
                 let now = self.time(&mut state);
-                state.core.take_received(now, rooms, received);
+                state.core.handle_receive_result(now, rooms, received);
                 (state, now)
             }
         }
     }
 
-    /// Lets the endpoint speak, and goes.
+    /// Transmits pending output and releases the lock.
     #[inline]
     pub fn leave(&self, mut state: Guard<'_>, now: Instant) {
-        if state.core.should_speak(now) {
+        if state.core.should_transmit(now) {
             state.core.transmit(now, &self.socket);
             self.notify_waiting(&mut state);
         }
-        state.attended = now;
-        self.arm(&mut state, now);
-        if state.followers > 0 && state.core.rooms.is_some() {
+        state.attended_at = now;
+        self.wake_helper_in_time(&mut state, now);
+        if state.followers > 0 && state.core.buffers.is_some() {
             self.changed.notify_one();
         }
     }
 
-    /// Goes, where nothing was told and mostly nothing is left unsaid.
+    /// Releases the lock after a call without events and mostly without pending output.
     #[inline(always)]
-    fn leave_quietly(&self, mut state: Guard<'_>, now: Instant) {
-        if state.core.may_speak(now) {
+    fn leave_without_events(&self, mut state: Guard<'_>, now: Instant) {
+        if state.core.may_transmit(now) {
             return self.leave(state, now);
         }
-        self.leave_silently(state, now);
+        self.leave_without_output(state, now);
     }
 
-    /// Goes, where nothing was told and nothing is left unsaid.
+    /// Releases the lock after a call without events and pending output.
     #[inline(always)]
-    fn leave_silently(&self, mut state: Guard<'_>, now: Instant) {
+    fn leave_without_output(&self, mut state: Guard<'_>, now: Instant) {
         if state.followers > 0 {
             return self.leave(state, now);
         }
-        state.attended = now;
-        self.arm_for(&mut state, now, false);
+        state.attended_at = now;
+        self.wake_helper_if(&mut state, now, false);
     }
 
-    /// Tells those that wait that something has happened. Whoever leads is woken too, unless it is the caller.
+    /// Wakes the waiting threads after a change. Also wakes the leader, unless it is the caller.
     #[inline]
     fn notify_waiting(&self, state: &mut State) {
-        if std::mem::take(&mut state.core.news) {
+        if std::mem::take(&mut state.core.has_changed) {
             if state.followers > 0 {
                 self.changed.notify_all();
             }
-            if state.core.rooms.is_none() {
+            if state.core.buffers.is_none() {
                 self.socket.wake();
             }
         }
     }
 
-    /// Sees to it that the helper wakes in time.
+    /// Makes the helper wake in time.
     #[inline]
-    fn arm(&self, state: &mut State, now: Instant) {
-        let may_speak = state.core.may_speak(now);
-        self.arm_for(state, now, may_speak);
+    fn wake_helper_in_time(&self, state: &mut State, now: Instant) {
+        let may_speak = state.core.may_transmit(now);
+        self.wake_helper_if(state, now, may_speak);
     }
 
-    /// The same, where it is known whether something may be left to say.
+    /// Makes the helper wake in time, if output may be pending.
     #[inline(always)]
-    fn arm_for(&self, state: &mut State, now: Instant, may_speak: bool) {
-        let mut by = (state.core.deadline + state.lazy).min(state.patience);
-        let alone = state.core.rooms.is_some();
-        if alone && state.core.flows {
-            // What is due is done when the next messages are sent.
-            by = by.max(now + state.nap);
+    fn wake_helper_if(&self, state: &mut State, now: Instant, may_speak: bool) {
+        let mut by = (state.core.deadline + state.helper_slack).min(state.first_timeout);
+        let alone = state.core.buffers.is_some();
+        if alone && state.core.in_full_flow {
+            // The next send handles what is due.
+            by = by.max(now + state.poll_interval);
         }
-        if alone && !state.listening || may_speak {
-            by = by.min(now + state.nap);
+        if alone && !state.is_helper_receiving || may_speak {
+            by = by.min(now + state.poll_interval);
         }
-        // Nobody is there any more to be in time for.
+        // No handle is left, so no deadline matters.
         let by = if state.core.handles == 0 { now } else { by };
-        // Not for what is no longer than timers are late anyway: in question and answer each answer's deadline is a little
-        // earlier than its question's.
-        if by + SLACK < state.alarm {
-            state.alarm = by;
-            match state.at_bell {
-                true => self.bell.wake(),
+        // Skip differences within the accuracy of timers: in request-response traffic the deadline after each
+        // response is slightly earlier than the one after its request.
+        if by + TIMER_SLACK < state.helper_wakes_at {
+            state.helper_wakes_at = by;
+            match state.is_helper_waiting {
+                true => self.waker.wake(),
                 false => self.timer.notify_one(),
             }
         }
     }
 
-    /// Keeps the time, and hears the socket while nobody does.
-    fn help(&self) {
+    /// Runs the helper: keeps deadlines, and receives while no thread leads.
+    fn run_helper(&self) {
         let mut state = self.lock();
         loop {
             let now = self.time(&mut state);
-            let vain = !state.core.should_speak(now);
-            state.nap = if vain { (state.nap * 2).min(LONGEST_NAP) } else { GRACE };
-            state.lazy = if vain { (state.lazy * 2).max(LEAST_LAZY).min(LAZIEST) } else { Span::ZERO };
-            if state.core.may_speak(now) && (!vain || state.core.rooms.is_none()) {
+            let vain = !state.core.should_transmit(now);
+            state.poll_interval =
+                if vain { (state.poll_interval * 2).min(MAX_POLL_INTERVAL) } else { MAX_TRANSMIT_DELAY };
+            state.helper_slack = if vain {
+                (state.helper_slack * 2).max(MIN_HELPER_SLACK).min(MAX_HELPER_SLACK)
+            } else {
+                Span::ZERO
+            };
+            if state.core.may_transmit(now) && (!vain || state.core.buffers.is_none()) {
                 state.core.transmit(now, &self.socket);
             }
-            if state.patience <= now {
-                // All look at the time, and say again how long they wait.
-                (state.patience, state.core.news) = (Instant::MAX, true);
+            if state.first_timeout <= now {
+                // All waiting threads read the clock and report their timeouts again.
+                (state.first_timeout, state.core.has_changed) = (Instant::MAX, true);
             }
             self.notify_waiting(&mut state);
             if state.core.is_over() {
                 return;
             }
-            let leads = state.core.rooms.is_none();
-            let mut at = (state.core.deadline + state.lazy).min(state.patience);
-            if state.core.flows && !leads {
-                at = at.max(now + state.nap);
+            let leads = state.core.buffers.is_none();
+            let mut at = (state.core.deadline + state.helper_slack).min(state.first_timeout);
+            if state.core.in_full_flow && !leads {
+                at = at.max(now + state.poll_interval);
             }
-            let quiet = state.attended + TICK;
+            let quiet = state.attended_at + UNATTENDED;
             let hears = !leads && quiet <= now && !state.core.has_failed();
-            // One that leads for long says so by `arm` when it leaves.
-            let alarm = if hears || quiet <= now { at } else { at.min(now + state.nap) };
+            // A thread that leads for long calls `wake_helper_in_time` when it leaves.
+            let alarm = if hears || quiet <= now { at } else { at.min(now + state.poll_interval) };
             let door = self.socket.unconnected_socket().filter(|_| !state.core.has_failed());
             if hears || door.is_some() {
-                state = self.listen(state, now, alarm, hears, door.as_deref());
+                state = self.helper_receive(state, now, alarm, hears, door.as_deref());
                 continue;
             }
-            state.alarm = alarm;
-            state = match state.alarm {
+            state.helper_wakes_at = alarm;
+            state = match state.helper_wakes_at {
                 Instant::MAX => self.timer.wait(state).unwrap_or_else(PoisonError::into_inner),
                 alarm => {
                     let span = Duration::from(alarm.since(now));
@@ -472,9 +483,9 @@ impl Shared {
         }
     }
 
-    /// Waits until `at` for the socket, if it is to be heard, and for the door, if there is one, and takes what came, unless
-    /// somebody else does.
-    fn listen<'a>(
+    /// Waits until `at` for the socket, if `hears`, and for the unconnected socket, if there is one; then receives,
+    /// unless another thread does.
+    fn helper_receive<'a>(
         &'a self,
         mut state: Guard<'a>,
         now: Instant,
@@ -482,23 +493,24 @@ impl Shared {
         hears: bool,
         door: Option<&UdpSocket>,
     ) -> Guard<'a> {
-        (state.alarm, state.at_bell, state.listening) = (at, true, hears);
+        (state.helper_wakes_at, state.is_helper_waiting, state.is_helper_receiving) = (at, true, hears);
         drop(state);
         let (socket, door_fd) = (hears.then(|| self.socket.as_fd()), door.map(AsFd::as_fd));
         let sockets: Vec<_> = socket.into_iter().chain(door_fd).collect();
-        // A wait that fails is no worse than one that was cut short.
-        let _ = self.bell.wait(&sockets, (at < Instant::MAX).then(|| at.since(now)));
+        // A failed wait is equivalent to an interrupted one.
+        let _ = self.waker.wait(&sockets, (at < Instant::MAX).then(|| at.since(now)));
         let mut state = self.lock();
         let now = self.time(&mut state);
-        (state.at_bell, state.listening) = (false, false);
-        let came = door.is_some_and(|door| state.core.listen_at(now, door));
+        (state.is_helper_waiting, state.is_helper_receiving) = (false, false);
+        let came = door.is_some_and(|door| state.core.receive_unconnected(now, door));
         if let Some(door) = door.filter(|_| came) {
-            // There are others, and whoever leads is to hear them. What came to the door until it closed is still there.
+            // There are other peers, and the leader must receive from them. Datagrams that reached the unconnected
+            // socket before it closed are still there.
             self.socket.wake();
-            state.core.listen_at(now, door);
+            state.core.receive_unconnected(now, door);
         }
         if hears {
-            state.core.listen(now, &self.socket);
+            state.core.receive_pending(now, &self.socket);
         }
         if hears || came {
             state.core.transmit(now, &self.socket);
@@ -507,18 +519,18 @@ impl Shared {
     }
 }
 
-/// While deadlines only ever move, as those of questions do that are answered, the helper comes ever later, up to so much: in vain
-/// anyhow, and it takes the processor from who asks.
-const LEAST_LAZY: Span = Span::from_us(20);
-const LAZIEST: Span = Span::from_us(640);
+/// Bounds of the helper's delay. While deadlines only move later, as in request-response traffic, the helper wakes
+/// later and later: its wakeups are needless and take processor time from the caller.
+const MIN_HELPER_SLACK: Span = Span::from_us(20);
+const MAX_HELPER_SLACK: Span = Span::from_us(640);
 
-/// How exactly the system wakes a thread, if nobody asks for better.
-const SLACK: Span = Span::from_us(50);
-/// Questions and answers after which the socket is connected to their peer first.
-const CONNECTS_AT: u32 = 64;
-/// Calls in a row that may do without the time.
-const BRISK: u32 = 8;
-/// Longest nap: what a thread in full flow leaves unsaid when it goes away without waiting may stay so for so long.
-const LONGEST_NAP: Span = TICK;
-/// How long nobody may have received before the helper does.
-const TICK: Span = Span::from_ms(1);
+/// Default timer slack of Linux threads.
+const TIMER_SLACK: Span = Span::from_us(50);
+/// Exchanges before the socket is connected for the first time.
+const EXCHANGES_TO_CONNECT: u32 = 64;
+/// Consecutive calls that may skip the clock.
+const MAX_CALLS_WITHOUT_CLOCK: u32 = 8;
+/// Maximum sleep of the helper: output that a thread in full flow leaves pending may be delayed this long.
+const MAX_POLL_INTERVAL: Span = UNATTENDED;
+/// Time without a receiving thread after which the helper receives.
+const UNATTENDED: Span = Span::from_ms(1);

@@ -3,17 +3,16 @@
 use std::io::{self, Read, Write};
 
 use super::core::Core;
-use super::{Connection, Error, Patience};
+use super::{Connection, Error, Timeout};
 
-/// Longest message that a write becomes.
+/// Maximum length of the message that one write sends.
 const CHUNK: usize = 64 << 10;
 
-/// A channel whose messages have no boundaries: what is read in one call may have been sent in several, and the other
-/// way round.
+/// A channel without message boundaries: one read may return bytes of several writes, and the other way round.
 ///
 /// [`Read`] and [`Write`] wait; [`try_read`](Stream::try_read), [`try_read_exact`](Stream::try_read_exact) and
-/// [`try_write`](Stream::try_write) say what keeps them, as the functions of 1998 did (section 7). A stream ends when
-/// the peer has [finished](Connection::finish).
+/// [`try_write`](Stream::try_write) return an error instead, like the functions of 1998 (section 7). A stream ends
+/// when the peer has [finished](Connection::finish).
 #[derive(Clone)]
 pub struct Stream {
     connection: Connection,
@@ -25,37 +24,38 @@ impl Stream {
         Stream { connection, channel }
     }
 
-    /// The connection that it is a channel of.
+    /// Returns the connection of this channel.
     pub fn connection(&self) -> &Connection {
         &self.connection
     }
 
-    /// Sends as much of `bytes` as the channel takes; how much.
+    /// Sends as many of `bytes` as the channel accepts; returns the number.
     ///
     /// # Errors
-    /// [`Error::Full`] if that is nothing, and as [`Connection::send`].
+    /// [`Error::Full`] if it accepts none, and as for [`Connection::send`].
     pub fn try_write(&self, bytes: &[u8]) -> Result<usize, Error> {
         self.write_within(None, bytes)
     }
 
-    /// Reads what there is, as much as `into` holds; how much.
+    /// Reads the bytes that have arrived, at most the length of `into`; returns the number.
     ///
     /// # Errors
-    /// [`Error::NotYet`] if that is nothing; [`Error::Finished`] at the end.
+    /// [`Error::NotYet`] if there are none; [`Error::Finished`] at the end.
     pub fn try_read(&self, into: &mut [u8]) -> Result<usize, Error> {
         self.read_within(None, into)
     }
 
-    /// Fills `into`, or reads nothing.
+    /// Fills `into` completely, or reads nothing.
     ///
     /// # Errors
-    /// [`Error::NotEnough`] if less is there, which is kept for the next call; [`Error::Finished`] at the end.
+    /// [`Error::NotEnough`] if fewer bytes have arrived, which are kept for the next call; [`Error::Finished`] at the
+    /// end.
     pub fn try_read_exact(&self, into: &mut [u8]) -> Result<(), Error> {
         let read = |core: &mut Core, now, id| core.read_exact(now, id, self.channel, into);
         self.connection.attempt(None, read)
     }
 
-    fn write_within(&self, patience: Option<Patience>, bytes: &[u8]) -> Result<usize, Error> {
+    fn write_within(&self, patience: Option<Timeout>, bytes: &[u8]) -> Result<usize, Error> {
         self.connection.attempt(patience, |core, now, id| {
             let mut sent = 0;
             for chunk in bytes.chunks(CHUNK) {
@@ -69,14 +69,14 @@ impl Stream {
         })
     }
 
-    fn read_within(&self, patience: Option<Patience>, into: &mut [u8]) -> Result<usize, Error> {
+    fn read_within(&self, patience: Option<Timeout>, into: &mut [u8]) -> Result<usize, Error> {
         self.connection.attempt(patience, |core, now, id| core.read(now, id, self.channel, into))
     }
 }
 
 impl Read for Stream {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        match self.read_within(Some(Patience::Endless), into) {
+        match self.read_within(Some(Timeout::Endless), into) {
             Err(Error::Finished) => Ok(0),
             read => read.map_err(io::Error::from),
         }
@@ -85,13 +85,12 @@ impl Read for Stream {
 
 impl Write for Stream {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.write_within(Some(Patience::Endless), bytes).map_err(io::Error::from)
+        self.write_within(Some(Timeout::Endless), bytes).map_err(io::Error::from)
     }
 
-    /// Waits until the peer has acknowledged everything that was sent on the connection, as
-    /// [`Connection::flush`] does: what waits here waits in this process, and has reached nobody if that ends. Nothing
-    /// is held back for want of it.
+    /// Waits until the peer has acknowledged everything sent on the connection, like [`Connection::flush`]. Data is
+    /// transmitted without a flush, too.
     fn flush(&mut self) -> io::Result<()> {
-        self.connection.flush_within(Patience::Endless).map_err(io::Error::from)
+        self.connection.flush_within(Timeout::Endless).map_err(io::Error::from)
     }
 }

@@ -50,7 +50,7 @@ fn draw_options(draw: &mut Random) -> Options {
 }
 
 /// Sends what `way` has to say on `channel`.
-fn say(connection: &Connection, way: usize, channel: u16, count: u64, longest: u64) {
+fn send(connection: &Connection, way: usize, channel: u16, count: u64, longest: u64) {
     for number in 0..count {
         let bytes = message(way, channel, number, longest);
         match number % 3 {
@@ -61,7 +61,7 @@ fn say(connection: &Connection, way: usize, channel: u16, count: u64, longest: u
 }
 
 /// Takes it, and looks at every byte.
-fn hear(connection: &Connection, way: usize, channel: u16, count: u64, longest: u64) {
+fn receive(connection: &Connection, way: usize, channel: u16, count: u64, longest: u64) {
     for number in 0..count {
         let got = connection.recv(channel).unwrap();
         assert!(*got == message(way, channel, number, longest), "message {number} of channel {channel}");
@@ -78,8 +78,8 @@ fn exchange(seed: u64) {
     thread::scope(|scope| {
         for channel in [0, 7, 65_534] {
             for (way, from, to) in [(0, &client, &server), (1, &server, &client)] {
-                scope.spawn(move || say(from, way, channel, count, longest));
-                scope.spawn(move || hear(to, way, channel, count, longest));
+                scope.spawn(move || send(from, way, channel, count, longest));
+                scope.spawn(move || receive(to, way, channel, count, longest));
             }
         }
     });
@@ -97,7 +97,7 @@ fn nothing_is_lost_doubled_disordered_or_changed() {
 }
 
 #[test]
-fn any_channel_gives_all_that_came_on_each_in_order() {
+fn any_channel_returns_all_messages_in_order() {
     let (client, server) = plain();
     let message =
         |number: u32| [&number.to_be_bytes()[..], &vec![7; (number as usize * 577) % 3000]].concat();
@@ -142,7 +142,7 @@ fn a_slow_reader_stops_the_sender_and_loses_nothing() {
     let mut sent = 0u64;
     while client.send_timeout(5, &message, SOON).is_ok() {
         sent += 1;
-        assert!(sent < 100, "somebody must say that it is full");
+        assert!(sent < 100, "a call must return that the channel is full");
     }
     assert!(matches!(client.try_send(5, &message), Err(Error::Full)));
     let mut whole = Buffer::from(&message[..]);
@@ -158,7 +158,7 @@ fn a_slow_reader_stops_the_sender_and_loses_nothing() {
 }
 
 #[test]
-fn what_is_heard_without_anybody_waiting_is_acknowledged() {
+fn messages_without_a_waiting_reader_are_acknowledged() {
     let (client, server) = plain();
     client.send(1, b"anybody?").unwrap();
     // Neither end calls anything that waits for the socket.
@@ -170,7 +170,7 @@ fn what_is_heard_without_anybody_waiting_is_acknowledged() {
 
 #[test]
 fn what_waits_for_others_leaves_though_its_sender_goes_away() {
-    // Nobody would notice by and by: there are no questions, and what was acknowledged needs no timer.
+    // No retransmission would reveal it: there is no request, and acknowledged messages need no timer.
     let calm = Options { coalesce_delay: Span::from_us(100), keep_alive: Span::ZERO, ..Options::default() };
     for count in (1..200).step_by(11) {
         let (client, server) = pair(&calm, &Settings::default());
@@ -185,7 +185,7 @@ fn what_waits_for_others_leaves_though_its_sender_goes_away() {
 }
 
 #[test]
-fn who_only_tries_hears_and_is_heard() {
+fn non_blocking_calls_send_and_receive() {
     let (client, server) = plain();
     let mut got = 0;
     for number in 0..1000u32 {
@@ -209,7 +209,7 @@ fn patience_ends() {
     let (client, server) = plain();
     assert!(matches!(client.recv_timeout(0, SOON), Err(Error::TimedOut)));
     assert!(matches!(client.recv_any_timeout(SOON), Err(Error::TimedOut)));
-    // Somebody else waiting for longer, and receiving for all, changes nothing.
+    // Another waiting thread that receives for all makes no difference.
     thread::scope(|scope| {
         let waits = scope.spawn(|| server.recv(1));
         for _ in 0..5 {
@@ -228,7 +228,7 @@ fn patience_ends() {
 }
 
 #[test]
-fn all_that_wait_are_told_of_the_end() {
+fn all_waiting_calls_return_at_the_end() {
     for by_peer in [false, true] {
         let (client, server) = plain();
         thread::scope(|scope| {
@@ -255,7 +255,7 @@ fn all_that_wait_are_told_of_the_end() {
 }
 
 #[test]
-fn a_dropped_end_is_told_and_one_that_finished_still_delivers() {
+fn a_dropped_end_resets_and_a_finished_one_still_delivers() {
     let (client, server) = plain();
     client.send(0, b"lost or not").unwrap();
     drop(client);
@@ -312,7 +312,7 @@ fn a_peer_that_dies_for_good_is_given_up() {
 
 #[cfg(feature = "aead")]
 #[test]
-fn who_has_another_key_is_told_so() {
+fn another_key_is_an_error() {
     let with = |secret| Options { key: Some(crate::PresharedKey::new(&[secret; 32])), ..Options::default() };
     let listener = Listener::bind(LOOPBACK, &with(1)).unwrap();
     let refused = |options: &Options| match Connection::connect(listener.address(), options) {
@@ -347,7 +347,7 @@ fn connections_have_a_bound_and_one_listener_serves_many() {
 }
 
 #[test]
-fn question_and_answer_with_one_keeps_nobody_else_out() {
+fn other_peers_connect_during_request_and_response_with_one() {
     for local in [LOOPBACK, "0.0.0.0:0"] {
         let options = Options::default();
         let listener = Listener::bind(local, &options).unwrap();
@@ -370,7 +370,7 @@ fn question_and_answer_with_one_keeps_nobody_else_out() {
                 let first = listener.accept().unwrap();
                 assert!((0..MANY).any(|_| answer(&first)), "never connected");
                 let second = listener.accept().unwrap();
-                assert!(!listener.has_unconnected_socket(), "somebody came to it");
+                assert!(!listener.has_unconnected_socket(), "a second peer connected");
                 for _ in 0..100 {
                     assert!(!answer(&second) && !answer(&first));
                 }
@@ -402,7 +402,7 @@ fn who_comes_after_the_listener_has_gone_is_sent_away() {
     let server = [listener.accept().unwrap(), listener.accept().unwrap()];
     let never = Connection::connect(address, &Options::default()).unwrap();
     drop(listener);
-    assert!(matches!(never.recv(0), Err(Error::Closed(CloseReason::PeerReset))), "nobody had accepted it");
+    assert!(matches!(never.recv(0), Err(Error::Closed(CloseReason::PeerReset))), "it was not accepted");
     let late = Connection::connect(address, &Options::default()).and_then(|late| late.recv(0));
     assert!(matches!(late, Err(Error::Closed(CloseReason::PeerReset))));
     for (number, server) in server.iter().enumerate() {
@@ -517,7 +517,7 @@ fn what_is_flushed_has_arrived() {
     client.flush().expect("nothing was sent");
     let message = vec![8; 600_000];
     thread::scope(|scope| {
-        // One that waits receives for all: whoever flushes then follows.
+        // The waiting thread receives for all; the flushing thread follows.
         let waits = scope.spawn(|| client.recv(1).unwrap());
         for round in 0..20 {
             client.send(0, &message[..round * 30_000]).unwrap();
@@ -561,11 +561,11 @@ fn a_flush_ends_with_the_patience_or_the_connection() {
     let options = Options { credit: 100_000, channel_credit: 50_000, ..Options::default() };
     let (client, server) = pair(&options, &Settings::default());
     client.send(0, &[3; 200_000]).unwrap();
-    assert!(matches!(client.flush_timeout(SOON), Err(Error::TimedOut)), "nobody takes it");
+    assert!(matches!(client.flush_timeout(SOON), Err(Error::TimedOut)), "no reader takes it");
     thread::scope(|scope| {
         let flushes = scope.spawn(|| client.flush());
         assert_eq!(server.recv(0).unwrap().len(), 200_000);
-        flushes.join().unwrap().expect("now somebody has");
+        flushes.join().unwrap().expect("now a reader has");
     });
     client.send(0, &[3; 200_000]).unwrap();
     thread::scope(|scope| {

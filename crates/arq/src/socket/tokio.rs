@@ -1,8 +1,8 @@
-//! Connections for tasks of `tokio`.
+//! Connections for `tokio` tasks.
 //!
-//! As the [blocking](super::blocking) ones, but that what waits is a future. One task of each socket receives for all and
-//! keeps the time; whoever sends does so itself. A future may be dropped at any time: what it waited for is still there,
-//! but for a buffer that [`Connection::send_buffer`] was given. For patience there is `tokio::time::timeout`.
+//! Like the [blocking](super::blocking) ones, with futures instead of waiting calls. One task per socket receives for
+//! all tasks and keeps the deadlines; senders transmit themselves. Any future may be dropped: no message is lost,
+//! except the buffer of [`Connection::send_buffer`]. Use `tokio::time::timeout` for timeouts.
 //!
 //! ```
 //! use trunkline_arq::Options;
@@ -14,8 +14,8 @@
 //!     let listener = Listener::bind("127.0.0.1:0".parse().unwrap(), &Options::default())?;
 //!     let connection = Connection::connect(listener.address(), &Options::default()).await?;
 //!     let peer = listener.accept().await?;
-//!     connection.send(7, b"is anybody there?").await?;
-//!     assert_eq!(*peer.recv(7).await?, *b"is anybody there?");
+//!     connection.send(7, b"hello").await?;
+//!     assert_eq!(*peer.recv(7).await?, *b"hello");
 //!     let there = tokio::spawn(async move { peer.close().await });
 //!     connection.close().await?;
 //!     there.await.expect("it ends well")
@@ -38,18 +38,17 @@ use trunkline_io::driver::Timer;
 use trunkline_io::{Clock, Datagrams};
 use trunkline_units::{Instant, Span};
 
-use super::core::{self, Core, GRACE};
+use super::core::{self, Core, MAX_TRANSMIT_DELAY};
 use super::{Error, Settings};
 use crate::{Buffer, ConnectionId, Options, PathMtu, Statistics};
 
-/// A socket to which peers open connections. Clones are the same socket.
+/// A socket that accepts connections. Clones share the socket.
 #[derive(Clone)]
 pub struct Listener(Arc<Listening>);
 
 struct Listening(Arc<Shared>);
 
-/// A connection. Clones are the same; when the last has gone it is reset, unless it was told to
-/// [`finish`](Connection::finish).
+/// A connection. Clones share it; dropping the last one resets it, unless [`finish`](Connection::finish) was called.
 #[derive(Clone)]
 pub struct Connection(Arc<Handle>);
 
@@ -59,10 +58,10 @@ struct Handle {
     finishing: AtomicBool,
 }
 
-/// A socket that tasks share.
+/// A socket shared by tasks.
 struct Shared {
     socket: Datagrams,
-    /// The same, to wait for.
+    /// The same socket, registered with the runtime.
     ready: UdpSocket,
     clock: Clock,
     state: Mutex<State>,
@@ -79,7 +78,8 @@ impl Shared {
         socket.socket().set_nonblocking(true)?;
         let ready = UdpSocket::from_std(socket.socket().try_clone()?)?;
         let timer = Timer::new(clock)?;
-        // It is read as a pipe is, and rings to the microsecond; the runtime's own timers know milliseconds.
+        // A timer file descriptor, read like a pipe: precise to the microsecond, while the runtime's timers have
+        // milliseconds.
         let mut rings = Receiver::from_owned_fd_unchecked(timer.as_fd().try_clone_to_owned()?)?;
         core.handles += 1;
         let shared = Arc::new(Shared { socket, ready, clock, state: Mutex::new(State { core, timer }) });
@@ -92,7 +92,7 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Tries something once.
+    /// Attempts an operation once.
     fn now<T>(&self, attempt: impl FnOnce(&mut Core, Instant) -> Result<T, Error>) -> Result<T, Error> {
         let mut state = self.lock();
         let now = self.clock.now();
@@ -101,7 +101,7 @@ impl Shared {
         done
     }
 
-    /// Tries something until it says neither [`Error::NotYet`] nor [`Error::Full`].
+    /// Repeats an operation until it returns neither [`Error::NotYet`] nor [`Error::Full`].
     async fn until<T>(
         &self,
         mut attempt: impl FnMut(&mut Core, Instant) -> Result<T, Error>,
@@ -115,7 +115,7 @@ impl Shared {
                     self.leave(&mut state, now);
                     return Poll::Ready(done);
                 }
-                if state.core.may_speak(now) {
+                if state.core.may_transmit(now) {
                     state.core.transmit(now, &self.socket);
                     if wake_tasks(&mut state.core) {
                         continue;
@@ -131,15 +131,15 @@ impl Shared {
         .await
     }
 
-    /// Lets the endpoint speak, unless that can wait, and sets the timer.
+    /// Transmits pending output unless it may be delayed, and sets the timer.
     fn leave(&self, state: &mut State, now: Instant) {
-        if state.core.should_speak(now) {
+        if state.core.should_transmit(now) {
             state.core.transmit(now, &self.socket);
         }
         wake_tasks(&mut state.core);
-        let by = match state.core.may_speak(now) {
-            true => state.core.deadline.min(now + GRACE),
-            // The driver is to see that the last has gone, or that the socket is full.
+        let by = match state.core.may_transmit(now) {
+            true => state.core.deadline.min(now + MAX_TRANSMIT_DELAY),
+            // Wakes the driver if the last handle is gone or the socket is full.
             false if state.core.handles == 0 || state.core.is_full() => now,
             false => state.core.deadline,
         };
@@ -150,24 +150,25 @@ impl Shared {
         }
     }
 
-    /// Receives, and does what is due, as long as anybody needs it.
+    /// Receives and runs timers until the socket is no longer needed.
     fn drive(&self, cx: &mut Context<'_>, rings: &mut Receiver) -> Poll<()> {
         loop {
-            // Each is asked, so that each wakes.
+            // Poll both, so that both register the task.
             let readable = self.ready.poll_recv_ready(cx).is_ready();
             let mut room = [0; 8];
             let rang = Pin::new(&mut *rings).poll_read(cx, &mut ReadBuf::new(&mut room)).is_ready();
             let mut state = self.lock();
             if !readable && !rang {
-                return self.rest(cx, &mut state);
+                return self.schedule(cx, &mut state);
             }
             let now = self.clock.now();
             if rang && let Err(error) = state.timer.acknowledge() {
                 state.core.fail(error);
             }
             if readable {
-                let _ =
-                    self.ready.try_io(Interest::READABLE, || something(state.core.listen(now, &self.socket)));
+                let _ = self
+                    .ready
+                    .try_io(Interest::READABLE, || ready_if(state.core.receive_pending(now, &self.socket)));
             }
             state.core.transmit(now, &self.socket);
             self.leave(&mut state, now);
@@ -177,12 +178,12 @@ impl Shared {
         }
     }
 
-    /// Nothing has come. If something waits to leave, there may be room for it.
-    fn rest(&self, cx: &mut Context<'_>, state: &mut State) -> Poll<()> {
+    /// Nothing arrived. If frames wait, the socket may have room for them.
+    fn schedule(&self, cx: &mut Context<'_>, state: &mut State) -> Poll<()> {
         while state.core.is_full() && self.ready.poll_send_ready(cx).is_ready() {
             let _ = self.ready.try_io(Interest::WRITABLE, || {
                 state.core.transmit(self.clock.now(), &self.socket);
-                something(!state.core.is_full())
+                ready_if(!state.core.is_full())
             });
         }
         Poll::Pending
@@ -195,14 +196,14 @@ impl Shared {
     }
 }
 
-/// What the runtime is told of a socket: that there was something, or that it shall look again.
-fn something(was: bool) -> io::Result<()> {
+/// Returns whether the socket was ready; otherwise the runtime polls it again.
+fn ready_if(was: bool) -> io::Result<()> {
     if was { Ok(()) } else { Err(io::ErrorKind::WouldBlock.into()) }
 }
 
-/// Wakes all that wait, if there is news; whether there was.
+/// Wakes the waiting tasks after a change; returns whether there was one.
 fn wake_tasks(core: &mut Core) -> bool {
-    let news = std::mem::take(&mut core.news);
+    let news = std::mem::take(&mut core.has_changed);
     if news {
         core.wakers.drain(..).for_each(std::task::Waker::wake);
     }
@@ -210,28 +211,28 @@ fn wake_tasks(core: &mut Core) -> bool {
 }
 
 impl Listener {
-    /// Listens at `address`, port 0 being any. To be called within a runtime.
+    /// Listens on `address`; port 0 selects a free port. Must be called within a runtime.
     ///
     /// # Errors
-    /// [`Error::System`] if there is no such address, or it is taken.
+    /// [`Error::System`] if the address is not local or in use.
     pub fn bind(address: SocketAddr, options: &Options) -> Result<Listener, Error> {
         Listener::bind_with(address, options, &Settings::default())
     }
 
-    /// The same, with a socket to the user's taste.
+    /// Like the function without `_with`, with explicit [`Settings`].
     ///
     /// # Errors
-    /// As [`bind`](Listener::bind).
+    /// As for [`bind`](Listener::bind).
     pub fn bind_with(address: SocketAddr, options: &Options, settings: &Settings) -> Result<Listener, Error> {
         Ok(Listener(Arc::new(Listening(Shared::open(address, Some(options), &settings.to_behave(options))?))))
     }
 
-    /// The address that it listens at.
+    /// Returns the local address.
     pub fn address(&self) -> SocketAddr {
         self.0.0.socket.local()
     }
 
-    /// A connection that a peer opens.
+    /// Waits for a connection.
     ///
     /// # Errors
     /// [`Error::System`] if the socket fails.
@@ -242,7 +243,7 @@ impl Listener {
             core.handles += 1;
             Ok(id)
         });
-        // No future waits between these two.
+        // There is no await point between these two.
         Ok(Connection::new(shared.clone(), accepted.await?))
     }
 }
@@ -262,15 +263,15 @@ impl Connection {
         Connection(Arc::new(Handle { shared, id, finishing: AtomicBool::new(false) }))
     }
 
-    /// Opens a connection to `address`. To be called within a runtime.
+    /// Opens a connection to `address`. Must be called within a runtime.
     ///
     /// # Errors
-    /// [`Error::Closed`] if the peer refuses or nobody answers within [`Options::peer_timeout`]; [`Error::System`].
+    /// [`Error::Closed`] if the peer refuses or does not answer within [`Options::peer_timeout`]; [`Error::System`].
     pub async fn connect(address: SocketAddr, options: &Options) -> Result<Connection, Error> {
         Connection::connect_with(address, options, &Settings::default()).await
     }
 
-    /// The same, with a socket to the user's taste.
+    /// Like the function without `_with`, with explicit [`Settings`].
     ///
     /// # Errors
     /// As [`connect`](Connection::connect).
@@ -291,17 +292,17 @@ impl Connection {
         Ok(connection)
     }
 
-    /// This end's address.
+    /// Returns the local address.
     pub fn address(&self) -> SocketAddr {
         self.0.shared.socket.local()
     }
 
-    /// The peer's address.
+    /// Returns the peer's address.
     pub fn peer(&self) -> Option<SocketAddr> {
         self.0.shared.lock().core.peer(self.0.id)
     }
 
-    /// Sends a copy of `message`, once the channel is not full.
+    /// Sends a copy of `message` as soon as the channel has room.
     ///
     /// # Errors
     /// As [the blocking one](super::Connection::send).
@@ -309,7 +310,7 @@ impl Connection {
         self.0.shared.until(|core, now| core.send(now, self.0.id, channel, message)).await
     }
 
-    /// The same; [`Error::Full`] instead of waiting.
+    /// Sends a copy of `message`, or returns [`Error::Full`].
     ///
     /// # Errors
     /// [`Error::Full`], and as [`send`](Connection::send).
@@ -317,16 +318,16 @@ impl Connection {
         self.0.shared.now(|core, now| core.send(now, self.0.id, channel, message))
     }
 
-    /// Sends `message` itself, without a copy, once the channel is not full.
+    /// Sends `message` without copying it, as soon as the channel has room.
     ///
     /// # Errors
-    /// As [`send`](Connection::send); the message is lost then, or if the future is dropped.
+    /// As for [`send`](Connection::send). The message is lost on an error, or if the future is dropped.
     pub async fn send_buffer(&self, channel: u16, message: Buffer) -> Result<(), Error> {
         let mut message = message;
-        self.0.shared.until(|core, now| core.hand_over(now, self.0.id, channel, &mut message)).await
+        self.0.shared.until(|core, now| core.send_buffer(now, self.0.id, channel, &mut message)).await
     }
 
-    /// The next message of `channel`.
+    /// Receives the next message of `channel`.
     ///
     /// # Errors
     /// As [the blocking one](super::Connection::recv).
@@ -338,7 +339,7 @@ impl Connection {
         self.0.shared.until(take).await
     }
 
-    /// The next message of any channel: channels that have some take turns.
+    /// Receives the next message of any channel, in round-robin order.
     ///
     /// # Errors
     /// As [`recv`](Connection::recv).
@@ -350,7 +351,7 @@ impl Connection {
         self.0.shared.until(take).await
     }
 
-    /// Reads bytes of `channel` as a stream, as many as there are; at least one.
+    /// Reads bytes of `channel` as a stream: at least one, at most those that have arrived.
     ///
     /// # Errors
     /// As [`recv`](Connection::recv).
@@ -358,10 +359,10 @@ impl Connection {
         self.0.shared.until(|core, now| core.read(now, self.0.id, channel, into)).await
     }
 
-    /// Channels of a higher priority send first; 0 to 7, at first 0.
+    /// Sets the priority of a channel, 0 to 7. Channels of higher priority send first. The default is 0.
     ///
     /// # Errors
-    /// [`Error::Refused`] if the connection does not stand.
+    /// [`Error::Refused`] if the connection is not established.
     pub fn set_priority(&self, channel: u16, priority: u8) -> Result<(), Error> {
         self.0.shared.now(|core, now| core.prioritize(now, self.0.id, channel, priority))
     }
@@ -374,43 +375,44 @@ impl Connection {
         self.0.shared.until(|core, _| core.flush(self.0.id)).await
     }
 
-    /// Sends no more, but all that was sent arrives, whether the connection is kept or dropped. The peer may go on.
+    /// Finishes sending. Everything sent before still arrives, even if the connection is dropped. The peer may
+    /// continue to send.
     ///
     /// # Errors
-    /// [`Error::Refused`] if the connection does not stand.
+    /// [`Error::Refused`] if the connection is not established.
     pub fn finish(&self) -> Result<(), Error> {
         self.0.finishing.store(true, Ordering::Relaxed);
         self.0.shared.now(|core, now| core.finish(now, self.0.id))
     }
 
-    /// Finishes, and waits until the peer has done so too and everything has arrived at both ends.
+    /// Finishes sending, and waits until the peer has finished too and everything has arrived at both ends.
     ///
     /// # Errors
-    /// [`Error::Closed`] if it comes to another end.
+    /// [`Error::Closed`] if the connection ends otherwise.
     pub async fn close(&self) -> Result<(), Error> {
         self.finish()?;
         self.0.shared.until(|core, _| core.is_done(self.0.id)).await
     }
 
-    /// Ends it at once. What is under way is lost, and the peer is told once.
+    /// Resets the connection. Messages in flight are lost; the peer is notified once.
     ///
     /// # Errors
-    /// [`Error::Refused`] if the connection does not stand.
+    /// [`Error::Refused`] if the connection is not established.
     pub fn reset(&self) -> Result<(), Error> {
         self.0.shared.now(|core, now| core.reset(now, self.0.id))
     }
 
-    /// What the connection counted; none once it has failed to open.
+    /// Returns the connection's statistics, or `None` if it failed to open.
     pub fn statistics(&self) -> Option<Statistics> {
         self.0.shared.lock().core.node().statistics(self.0.id)
     }
 
-    /// How long the frames are that it sends; none once it has failed to open.
+    /// Returns the frame lengths in use, or `None` if the connection failed to open.
     pub fn reach(&self) -> Option<PathMtu> {
         self.0.shared.lock().core.node().path_mtu(self.0.id)
     }
 
-    /// The smoothed round trip, once there is one.
+    /// Returns the smoothed round-trip time, once it is measured.
     pub fn round_trip(&self) -> Option<Span> {
         self.0.shared.lock().core.node().round_trip(self.0.id)
     }
@@ -527,7 +529,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn ends_are_told() {
+    async fn waiting_tasks_return_at_the_end() {
         let (client, server) = pair().await;
         let waits = tokio::spawn(async move { server.recv_any().await.map(drop) });
         client.reset().unwrap();

@@ -1,4 +1,4 @@
-//! Strangers: packets that nobody asked for, from addresses that nobody has.
+//! Forged packets from unknown addresses.
 
 use trunkline_arq::wire::check::Check;
 use trunkline_arq::wire::handshake::{Handshake, Terms};
@@ -62,8 +62,8 @@ fn random_bytes(draw: &mut Stream, bytes: &mut [u8]) {
     bytes.chunks_mut(8).for_each(|chunk| chunk.copy_from_slice(&draw.bits().to_le_bytes()[..chunk.len()]));
 }
 
-/// Sends so many to a node, some as if by somebody who has a connection; each is answered to its sender, and never by more
-/// bytes than it has. When the last came.
+/// Sends `packets` forged packets to a node, some with the address of `friend`. Checks that each answer goes to the
+/// sender and is not longer than the packet. Returns the time of the last packet.
 pub fn flood(node: &mut Node, begin: Instant, packets: u64, seed: u64, friend: Option<Peer>) -> Instant {
     let (mut draw, connections) = (Seed(seed).stream("strangers"), node.connection_count());
     let (mut question, mut answer) = (vec![0; MAX_BATCH], vec![0; MAX_BATCH]);

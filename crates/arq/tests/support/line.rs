@@ -56,7 +56,7 @@ impl Default for Line {
     }
 }
 
-/// What came of it.
+/// The result of a run.
 pub struct Run {
     /// Bits of messages a second that arrived, by the end that sent them, of what datagrams of 1,472 bytes would carry if
     /// the line lost none.

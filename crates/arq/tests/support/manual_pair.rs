@@ -72,8 +72,8 @@ impl ManualPair {
         self.command(end, Command::Send { id, channel: 0, bytes });
     }
 
-    /// The frames that an end has to say.
-    pub fn hear(&mut self, end: usize) -> Vec<Vec<u8>> {
+    /// Polls an end until it is idle; returns its frames.
+    pub fn outputs(&mut self, end: usize) -> Vec<Vec<u8>> {
         let mut said = Vec::new();
         loop {
             match self.nodes[end].poll(self.now, Writable::ALL, &mut self.buffer) {
@@ -101,7 +101,7 @@ impl ManualPair {
         for bytes in frames {
             let input = Input::Frame { port: Port(0), peer: ADDRESSES[1 - end], bytes, segment: None };
             self.nodes[end].handle(self.now, input).expect("a frame is never refused");
-            answers.extend(self.hear(end));
+            answers.extend(self.outputs(end));
         }
         answers
     }
@@ -112,7 +112,7 @@ impl ManualPair {
 
     /// Carries everything to and fro, until neither end has more to say.
     pub fn exchange(&mut self) {
-        let mut said = [self.hear(0), self.hear(1)];
+        let mut said = [self.outputs(0), self.outputs(1)];
         while said.iter().any(|said| !said.is_empty()) {
             self.pass(HOP);
             let [a, b] = said;
@@ -122,11 +122,11 @@ impl ManualPair {
 
     /// Lets an end's deadline come; what it says then.
     pub fn wake(&mut self, end: usize) -> Vec<Vec<u8>> {
-        let mut said = self.hear(end);
+        let mut said = self.outputs(end);
         let Some(deadline) = self.deadlines[end] else { return said };
         self.now = self.now.max(deadline);
         self.nodes[end].handle(self.now, Input::Wake).expect("a wake is never refused");
-        said.extend(self.hear(end));
+        said.extend(self.outputs(end));
         said
     }
 

@@ -7,13 +7,13 @@ use trunkline_units::{Instant, Seed, Span};
 
 use super::forge;
 
-/// Two nodes in one place: what one says, the other hears at once.
+/// Two nodes connected without delay.
 pub struct LocalPair {
     pub nodes: [Node; 2],
     pub ids: [ConnectionId; 2],
     pub now: Instant,
     buffer: Vec<u8>,
-    /// Channels of which each end was told that they are readable.
+    /// Channels that were reported as readable, by end.
     pub readable: [Vec<u16>; 2],
 }
 
@@ -38,7 +38,7 @@ impl LocalPair {
         self.nodes[end].handle(self.now, Input::Command(command)).expect("nothing is refused");
     }
 
-    /// Runs until nobody has anything to say, and some timers further.
+    /// Runs until both ends are idle, and past some timers.
     pub fn run(&mut self) {
         for _ in 0..3 {
             while self.turn() {}
@@ -76,7 +76,7 @@ impl LocalPair {
         self.command(end, Command::Send { id, channel, bytes });
     }
 
-    /// Takes all of what is told to be readable; how many messages, and bytes.
+    /// Takes all messages of readable channels; returns their number and bytes.
     pub fn take(&mut self, end: usize) -> (u64, u64) {
         let (mut messages, mut bytes) = (0, 0);
         let mut into = Buffer::new();
@@ -127,9 +127,10 @@ pub fn of_idle_channels(count: u16) -> [i64; 2] {
     own.map(|own| grown.bytes_current * own / all / i64::from(count))
 }
 
-/// The most memory that so many forged packets take for a time, the flood's own buffers among it: of a node that knows nobody,
-/// and of one with a connection, as if by whose peer some of them come. Afterwards none of it is left.
-pub fn of_strangers(packets: u64) -> (u64, u64) {
+/// Returns the peak memory of a flood of forged packets, with the buffers of the flood itself: for a node without
+/// connections, and for one with a connection whose peer's address some packets have. Asserts that no memory remains
+/// allocated.
+pub fn of_unknown_peers(packets: u64) -> (u64, u64) {
     let mut bare = forge::server(10);
     let begun = forge::flood(&mut bare, Instant::ZERO, 1000, 1, None);
     let alone = measure(|| {

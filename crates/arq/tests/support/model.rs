@@ -66,7 +66,7 @@ impl Search {
         for end in 0..2 {
             self.sent(end).iter().for_each(|message| hand.send(end, message));
         }
-        let flying = [hand.hear(1), hand.hear(0)];
+        let flying = [hand.outputs(1), hand.outputs(0)];
         ModelState { hand, flying, got: Default::default() }
     }
 
@@ -132,8 +132,7 @@ impl Search {
             world.hand.pass(HOP);
             if world.flying.iter().all(Vec::is_empty) {
                 let ends = [0, 1].into_iter().filter(|end| world.hand.deadlines[*end].is_some());
-                let first =
-                    ends.min_by_key(|end| world.hand.deadlines[*end]).expect("somebody waits for something");
+                let first = ends.min_by_key(|end| world.hand.deadlines[*end]).expect("an end waits");
                 world.step(Step::Wake(first));
             }
             for end in 0..2 {

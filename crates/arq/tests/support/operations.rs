@@ -153,7 +153,7 @@ impl OperationTest {
             _ => self.deliver_batch(end, 2 + usize::from(much % 64)),
         }
         for end in 0..2 {
-            let said = self.hand.hear(end);
+            let said = self.hand.outputs(end);
             self.fly(end, said);
         }
         self.listen();
@@ -186,7 +186,7 @@ impl OperationTest {
                 let said = self.hand.give(end, &frames);
                 (0..CHANNELS).for_each(|channel| while self.take(end, channel, true, 0) {});
                 self.fly(end, said);
-                let said = self.hand.hear(end);
+                let said = self.hand.outputs(end);
                 self.fly(end, said);
             }
         }
@@ -210,7 +210,7 @@ impl OperationTest {
         self.hand.nodes[end].handle(self.hand.now, input).expect("a frame is never refused");
     }
 
-    /// A message of which the next frame comes at once, if nobody has anything else to say.
+    /// Sends a message whose next frame arrives at once, if both ends are otherwise idle.
     fn send_at_once(&mut self, end: usize, channel: usize, length: usize) {
         let message = self.message(end, channel, length);
         let (now, id, mut room) = (self.hand.now, self.hand.ids[end], vec![0; MAX_BATCH]);
@@ -221,7 +221,7 @@ impl OperationTest {
         }
     }
 
-    /// A frame that comes to somebody who waits for a message of that channel.
+    /// Delivers a frame to a reader that waits for a message of that channel.
     fn take_at_once(&mut self, end: usize, channel: usize, at: usize) {
         let Some(frame) = self.pick(end, at) else { return };
         let (now, id, mut into) = (self.hand.now, self.hand.ids[end], Buffer::from(&b"before"[..]));
@@ -283,7 +283,7 @@ impl OperationTest {
             let line = &mut self.lines[1 - end][channel];
             match taken {
                 ReceiveStatus::Complete => {
-                    let message = line.messages.pop_front().expect("nobody sent another message");
+                    let message = line.messages.pop_front().expect("no other message was sent");
                     assert!(into[..] == message[line.received..], "a message is what was sent");
                     line.received = 0;
                 }
@@ -298,7 +298,7 @@ impl OperationTest {
         assert_eq!(refusal, None);
         let line = &mut self.lines[1 - end][channel];
         for byte in &into[..read] {
-            let message = line.messages.front().expect("nobody sent another byte");
+            let message = line.messages.front().expect("no other byte was sent");
             assert_eq!(*byte, message[line.received], "a byte is what was sent");
             line.received += 1;
             if line.received == message.len() {
@@ -331,7 +331,7 @@ impl OperationTest {
                 break;
             }
             for end in 0..2 {
-                let said = self.hand.hear(end);
+                let said = self.hand.outputs(end);
                 self.fly(end, said);
             }
             self.hand.pass(HOP);

@@ -312,12 +312,12 @@ impl<'a, S: Stage> ScenarioRun<'a, S> {
                 }
                 // The newest with this number: a restarted node begins them anew.
                 let of_id = self.sessions[end].iter_mut().rev().find(|s| s.id == id && !s.gone);
-                let session = of_id.unwrap_or_else(|| panic!("{news:?} of a connection nobody has"));
+                let session = of_id.unwrap_or_else(|| panic!("{news:?} of an unknown connection"));
                 assert!(session.closed.is_none(), "{news:?} after {:?}", session.closed);
                 match news {
                     EventKind::Opened { .. } => assert!(!std::mem::replace(&mut session.open, true)),
                     EventKind::Readable { channel } => {
-                        assert!(session.readable.insert(channel), "told twice")
+                        assert!(session.readable.insert(channel), "reported twice")
                     }
                     EventKind::Writable { channel } => {
                         assert!(session.full.remove(&channel), "it was not full")
@@ -444,7 +444,7 @@ impl<'a, S: Stage> ScenarioRun<'a, S> {
         self.sessions[end][at].got.insert(channel, (number, read));
     }
 
-    /// What came is what one connection of the other end sent, always the same one.
+    /// Checks that received messages were sent by one connection of the other end, always the same one.
     fn check_content(
         &mut self,
         end: usize,
@@ -504,7 +504,7 @@ impl<'a, S: Stage> ScenarioRun<'a, S> {
                 let id = self.sessions[end][at].id;
                 self.command(end, Command::Reset { id }).expect("it stands");
                 if end == 1 {
-                    // What it has not told its peer, the peer learns by asking.
+                    // The peer learns the rest by probing.
                     self.sessions[end][at].gone = true;
                     self.command(end, Command::Forget { id }).expect("it stands");
                 }
@@ -575,7 +575,7 @@ impl<'a, S: Stage> ScenarioRun<'a, S> {
         if let Some((end, at)) = self.bereaved {
             let why = self.sessions[end][at].closed;
             // Silent: an open frame that came late made another connection of the one that its server had forgotten, and
-            // the answer that would have told the client was lost.
+            // the answer to the client was lost.
             let told = [
                 CloseReason::PeerRestarted,
                 CloseReason::Replaced,
@@ -584,7 +584,7 @@ impl<'a, S: Stage> ScenarioRun<'a, S> {
                 CloseReason::Completed,
             ];
             let told = why.is_some_and(|why| told.contains(&why));
-            assert!(told, "an end that lost its peer was told {why:?}");
+            assert!(told, "an end that lost its peer received {why:?}");
         }
         let did = self.check_counts(a, b);
         for end in 0..2 {
@@ -610,10 +610,10 @@ impl<'a, S: Stage> ScenarioRun<'a, S> {
             let path = self.host(end).counts();
             let doubled = path.duplicated;
             let context = || format!("{s:?}\n{r:?}\n{path:?}");
-            // The last frames may be a goodbye that nobody waited for.
+            // The last frames may be a close that no end waited for.
             let all = r.frames_received + r.frames_rebuilt;
             assert!(all <= s.frames_sent - s.frames_resent, "{}", context());
-            // Each repair frame is for a frame of its own at the least.
+            // Each repair frame restores at least one frame.
             assert!(s.repairs_sent <= s.frames_sent - s.frames_resent, "{}", context());
             assert!(r.repairs_received <= s.repairs_sent + doubled, "{}", context());
             assert!(r.repairs_received > 0 || r.frames_rebuilt == 0, "{}", context());

@@ -1,6 +1,6 @@
 //! Filters as text: the part of pcap's language (pcap-filter(7)) that names things, and words of LLC beside it.
 //!
-//! | module | what |
+//! | module | contents |
 //! | --- | --- |
 //! | [`read`] | text → [`Filter`] |
 //!

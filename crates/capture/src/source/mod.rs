@@ -1,6 +1,6 @@
 //! Where frames come from.
 //!
-//! | module | what |
+//! | module | contents |
 //! | --- | --- |
 //! | [`live`] | an interface |
 //! | [`file`](mod@file) | a capture file: pcap or pcapng |

@@ -1,6 +1,6 @@
 //! Tree → [`Plan`]: names found, defaults filled, units folded, everything checked that needs no run.
 //!
-//! | module | what |
+//! | module | contents |
 //! | --- | --- |
 //! | [`options`] | lists of options: known, given once, read by type |
 //! | [`quantity`] | numbers with units, random variables |

@@ -1,6 +1,6 @@
 //! A station: service access points, their queues, and the responses that the standard requires.
 //!
-//! | module | what it holds |
+//! | module | contents |
 //! | --- | --- |
 //! | `queue` | queues of eight levels, slots, moments, memory by a key |
 //! | `sap` | a service access point |

@@ -45,7 +45,7 @@ pub fn hold(title: &str, figures: &[Figure], tools: &[Tool<'_>], rounds: usize) 
     Ok(rows(title, figures, tools, &take_turns(title, tools, rounds)?))
 }
 
-/// Runs the tools in turn. Odd rounds run backwards, so that nobody always follows the same neighbour.
+/// Runs the tools in turn. Odd rounds run in reverse order, so that no tool always follows the same one.
 pub fn take_turns(title: &str, tools: &[Tool<'_>], rounds: usize) -> Outcome<Vec<Columns>> {
     let mut measured: Vec<Columns> = tools.iter().map(|_| Columns::new()).collect();
     for round in 0..rounds {
@@ -95,7 +95,7 @@ fn row(title: &str, figure: &Figure, ours: &[f64], peer: Option<(&str, &[f64])>,
     ])
 }
 
-/// Median, and the range over the rounds; nothing where somebody's zero leaves no ratio.
+/// Median and range over the rounds; nothing if a zero leaves no ratio.
 fn spread(values: &[f64], digits: usize) -> String {
     let at = |share| format!("{:.digits$}", quantile(values, share));
     match values {

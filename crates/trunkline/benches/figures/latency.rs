@@ -47,7 +47,7 @@ fn sockperf(transport: &str, seconds: u64) -> Outcome<Vec<Option<f64>>> {
     let told = peers::run(&ping.concat())?;
     let percentile = |which: &str| {
         let line = told.lines().find(|line| line.contains(which)).and_then(|line| line.split('=').nth(1));
-        line.and_then(|value| value.trim().parse().ok()).ok_or(format!("sockperf tells no {which}"))
+        line.and_then(|value| value.trim().parse().ok()).ok_or(format!("sockperf prints no {which}"))
     };
     Ok(vec![Some(percentile("percentile 50.000")?), Some(percentile("percentile 99.000")?)])
 }

@@ -1,6 +1,6 @@
 //! The figures Trunkline promises, beside the peers it finds installed: `cargo bench -p trunkline --bench figures`.
 //!
-//! | module | what |
+//! | module | contents |
 //! | --- | --- |
 //! | [`options`] | what may be said on the command line |
 //! | [`contest`] | tools run in turn, and the table they make |

@@ -20,8 +20,8 @@ struct Traffic {
     seconds: u64,
 }
 
-/// A peer that can send at a pace: the program that tells whether it is here, its name, whether it knows
-/// exponential gaps, and how it sends.
+/// A tool that sends at a rate: the program to look for, its name, whether it supports exponential gaps, and the
+/// function that runs it.
 type Sender = (&'static str, &'static str, bool, fn(Traffic, u16) -> Outcome<()>);
 
 const SENDERS: [Sender; 4] = [

@@ -15,7 +15,7 @@ pub const PINNED: [&str; 3] = ["taskset", "-c", "0"];
 /// The peers, and what each says of its version; `None` where it is not installed.
 pub struct Peers(Vec<(&'static str, Option<String>)>);
 
-/// How each tells its version: the line that begins so, the first number in it.
+/// The line of output that contains the version of each tool: its prefix; the version is the first number in it.
 const KNOWN: [(&str, &[&str], &str); 5] = [
     ("iperf3", &["--version"], "iperf "),
     ("iperf", &["-v"], "iperf version"),

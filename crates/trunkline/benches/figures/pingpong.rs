@@ -29,14 +29,14 @@ pub fn run(transport: &str, seconds: u64) -> Outcome<[f64; 2]> {
     let serve = with(&[SERVE, transport, &port]);
     let _server = Server::start(&serve.lines().collect::<Vec<_>>())?;
     let ping = with(&[PING, transport, &port, &seconds]);
-    let told = peers::run(&ping.lines().collect::<Vec<_>>())?;
-    let numbers: Vec<f64> = told.split_whitespace().filter_map(|word| word.parse().ok()).collect();
-    numbers.try_into().map_err(|_| format!("ping-pong: cannot read `{told}`"))
+    let reply = peers::run(&ping.lines().collect::<Vec<_>>())?;
+    let numbers: Vec<f64> = reply.split_whitespace().filter_map(|word| word.parse().ok()).collect();
+    numbers.try_into().map_err(|_| format!("ping-pong: cannot read `{reply}`"))
 }
 
 /// Answers everything.
 pub fn serve(arguments: &[String]) -> Outcome<()> {
-    let (transport, address) = told(arguments)?;
+    let (transport, address) = parse(arguments)?;
     let mut bytes = [0; SIZE];
     let why = match transport {
         "udp" => UdpSocket::bind(address).and_then(|socket| {
@@ -59,7 +59,7 @@ pub fn serve(arguments: &[String]) -> Outcome<()> {
 
 /// Asks for some seconds, and prints the median and the 99th percentile of the round trips in microseconds.
 pub fn ping(arguments: &[String]) -> Outcome<()> {
-    let (transport, address) = told(arguments)?;
+    let (transport, address) = parse(arguments)?;
     let seconds = arguments.get(2).and_then(|s| s.parse().ok()).ok_or("ping-pong: no seconds")?;
     let trips = match transport {
         "udp" => UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|socket| {
@@ -91,8 +91,8 @@ fn trips(seconds: u64, mut once: impl FnMut(&mut [u8]) -> io::Result<()>) -> io:
     Ok(trips)
 }
 
-/// The transport and the address that were told.
-fn told(arguments: &[String]) -> Outcome<(&str, SocketAddrV4)> {
+/// Parses the transport and the address.
+fn parse(arguments: &[String]) -> Outcome<(&str, SocketAddrV4)> {
     let [transport, port, ..] = arguments else { return Err("ping-pong: no transport and port".into()) };
     let port = port.parse().map_err(|_| format!("ping-pong: `{port}` is no port"))?;
     Ok((transport, SocketAddrV4::new(Ipv4Addr::LOCALHOST, port)))

@@ -1,8 +1,8 @@
-//! One instrument for all tools: when each datagram crossed the loopback.
+//! Measures all tools alike: the times at which datagrams cross the loopback.
 //!
-//! A packet socket sees every datagram to one port, whoever sends it, with the kernel's own time. The kernel keeps
-//! them until the run is over, so nothing wakes up meanwhile and the tap does not disturb what it measures. It needs
-//! the right to open packet sockets.
+//! A packet socket receives every datagram to one port, from any sender, with kernel timestamps. The kernel buffers
+//! them until the run is over, so the tap wakes no thread during the measurement. It needs the privilege to open
+//! packet sockets.
 
 use std::io::IoSliceMut;
 use std::os::fd::AsRawFd;
@@ -53,7 +53,7 @@ impl Tap {
 
     /// What crossed since, as gaps in microseconds.
     ///
-    /// Fails if fewer than three datagrams crossed, for then somebody did not send; and if time went back.
+    /// Fails if fewer than three datagrams crossed (a tool did not send), or if time went backwards.
     pub fn gaps_us(self) -> Outcome<Vec<f64>> {
         let mut times = Vec::new();
         while let Some(time) = self.next_ns()? {

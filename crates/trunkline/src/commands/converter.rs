@@ -1,6 +1,6 @@
 //! `trunkline converter`: the daemons of the bundle converter.
 //!
-//! | module | what |
+//! | module | contents |
 //! | --- | --- |
 //! | [`config`] | flags from a file |
 //! | [`control`] | signals and the status page, in the daemon's one wait |
@@ -40,10 +40,10 @@ use crate::flags::converter::{
     HOSTS_TO_CENTRAL, Host, LEVEL1_TO_CENTRAL, Level1, Timers, loopback,
 };
 
-/// What the media of today carry in 5 ms: 1 Gb/s Ethernet, as 6,000 octets are 10 Mb/s.
+/// Octets that 1 Gb/s Ethernet carries in 5 ms, as 6,000 octets are for 10 Mb/s.
 const CAPACITY: u64 = 600_000;
 
-/// Does what was said.
+/// Runs a daemon.
 pub fn converter(daemon: &Daemon) -> Result<(), Failure> {
     match daemon {
         Daemon::Level1(flags) => level1(config::filled(flags)?),
@@ -74,7 +74,7 @@ fn level1(flags: Level1) -> Result<(), Failure> {
     serve(Level1Socket::open(&options, Clock::start()).map_err(refused)?, &flags.common, |_| {})
 }
 
-/// Converters of level 1: their numbers, and where they are if that is to be known.
+/// Returns the level-1 converters: their numbers, and their addresses if the format needs them.
 fn converters(
     flags: Vec<(u16, Option<SocketAddrV4>)>,
     is_wide: bool,
@@ -106,7 +106,7 @@ fn converters(
     Ok((numbers, at))
 }
 
-/// Where bundles for hosts go, but for those to one host.
+/// Returns the addresses for bundles to all hosts.
 fn to_hosts(flags: Vec<SocketAddrV4>, is_wide: bool) -> Result<Vec<SocketAddrV4>, Failure> {
     if is_wide {
         let is_for_all = |to: &SocketAddrV4| host::is_shared(*to.ip());
@@ -212,7 +212,7 @@ fn host(flags: Host) -> Result<(), Failure> {
         face.saturate(flags.saturate).map_err(Failure::run)?;
     }
     let Some(script) = script else {
-        // Without programs of DIS nobody takes what comes: it is only counted.
+        // Without DIS programs received messages are only counted.
         let (alone, mut body) = (flags.dis.is_none(), Vec::new());
         return serve(face, &flags.common, |face| while alone && face.receive_body(&mut body) {});
     };
@@ -233,7 +233,8 @@ impl Common {
     }
 }
 
-/// What all converters and hosts agree on. Bundles are as long as the interfaces that have these addresses carry, unless said.
+/// Returns the settings that all converters and hosts share. Unless given, the bundle length is what the interfaces
+/// of these addresses carry.
 fn settings(common: &Common, interfaces: [Ipv4Addr; 2]) -> Result<Settings, Failure> {
     let format = match common.is_wide() {
         true => Format::Format2(wide(common, interfaces)),
@@ -259,7 +260,7 @@ fn settings(common: &Common, interfaces: [Ipv4Addr; 2]) -> Result<Settings, Fail
 }
 
 fn wide(common: &Common, interfaces: [Ipv4Addr; 2]) -> Format2 {
-    // Of what is not known any path carries this.
+    // If the interface is unknown, use a length that every path carries.
     let carried = interfaces.map(|interface| max_datagram_on(interface).unwrap_or(DEFAULT_DATAGRAM));
     let path = carried.into_iter().min().unwrap_or(DEFAULT_DATAGRAM);
     let congestion = match common.congestion {
@@ -270,7 +271,7 @@ fn wide(common: &Common, interfaces: [Ipv4Addr; 2]) -> Format2 {
     Format2 { site, max_datagram: path, congestion, ..Format2::default() }
 }
 
-/// Octets of the longest body that a host may send, if it is no PDU.
+/// Returns the maximum length of a message body, in octets, if it is not a PDU.
 fn longest_body(settings: &Settings) -> usize {
     match settings.format2() {
         Some(wide) => wire::max_body(wide.max_datagram_octets()),
@@ -278,7 +279,7 @@ fn longest_body(settings: &Settings) -> usize {
     }
 }
 
-/// A face that did not open: an address that is taken or not there is the user's to change.
+/// Converts an error of opening a socket: a wrong or used address is an input error.
 fn refused(error: Error) -> Failure {
     match error {
         Error::System(_) => Failure::run(error),
@@ -286,7 +287,7 @@ fn refused(error: Error) -> Failure {
     }
 }
 
-/// Serves until it is asked to end; `after` each turn something else may be done.
+/// Serves until it is stopped; calls `after` at the end of each turn.
 fn serve<F: SocketDriver>(
     mut face: F,
     common: &Common,
@@ -303,7 +304,7 @@ fn serve<F: SocketDriver>(
     }
 }
 
-/// What stands in docs/reference/bundle.md.
+/// The flags of docs/reference/bundle.md.
 #[cfg(test)]
 mod tests {
     use super::*;

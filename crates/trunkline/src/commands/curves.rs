@@ -345,7 +345,7 @@ impl Figure {
         sum.ok_or_else(|| format!("{}, seed {seed}: nothing was measured", self.name))
     }
 
-    /// What came of it, as the report draws it: a curve for each transport, and the paper's point.
+    /// The result as plotted in the report: a curve per transport, and the point of the paper.
     fn sweep(&self, seeds: u64, results: &mut impl Iterator<Item = f64>) -> Sweep {
         let mut points = Vec::new();
         for (transport, (name, _)) in self.transports.iter().enumerate() {

@@ -1,25 +1,25 @@
-//! `trunkline llc`: the tools of 1990 by today's habits.
+//! `trunkline llc`: tools for LLC stations.
 //!
-//! | module | what |
+//! | module | contents |
 //! | --- | --- |
-//! | [`mod@test`] | all functions of a station, one line each |
-//! | [`wrap`] | end to end delay by size and class |
-//! | [`load`] | offered load: packets and bits a second, losses |
-//! | [`copy`], [`keep`] | files between stations: who sends, who keeps |
-//! | [`talk`] | what those two say to each other |
+//! | [`mod@test`] | every function of a station |
+//! | [`wrap`] | end-to-end delay by size and class |
+//! | [`load`] | throughput and loss by size |
+//! | [`copy`], [`file_store`] | copying files between stations: the client, and the service |
+//! | [`copy_protocol`] | the messages of both |
 //! | [`ping`] | TEST and XID |
-//! | [`admit`] | which promises a ring can keep |
-//! | [`serve`] | a station for the others: echo, counts, files |
+//! | [`admit`] | delay bounds of a ring |
+//! | [`serve`] | a station with echo, counter and file services |
 //! | [`figures`] | processor time, distributions, tables |
 
 mod admit;
 mod copy;
+mod copy_protocol;
 mod figures;
-mod keep;
+mod file_store;
 mod load;
 mod ping;
 mod serve;
-mod talk;
 mod test;
 mod wrap;
 
@@ -39,33 +39,33 @@ use crate::flags::llc::{PeerOptions, StationOptions, Tool};
 /// Version of what `--json` prints.
 const VERSION: u32 = 1;
 
-/// Keeps files.
+/// SAP of the file service.
 const FILES: u8 = 0x60;
-/// Sends back what comes, with the priority that it came with.
+/// SAP of the echo service, which returns each message with its priority.
 const ECHO: u8 = 0x64;
-/// The same, with a checksum.
+/// The same service with a checksum.
 const CHECKED_ECHO: u8 = 0x68;
-/// Counts what comes.
+/// SAP of the sink, which counts messages.
 const SINK: u8 = 0x6c;
-/// The same, with a checksum.
+/// The same service with a checksum.
 const CHECKED_SINK: u8 = 0x70;
-/// Tells what the sinks have counted of whoever asks, and begins anew.
+/// SAP of the counter service, which returns and resets a station's counts of the sinks.
 const COUNT: u8 = 0x74;
-/// From where the tools send, and with a checksum.
+/// SAP from which the tools send; the next one has a checksum.
 const OWN: u8 = 0x78;
 const CHECKED_OWN: u8 = 0x7c;
 /// The group of the echo.
 const GROUP: u8 = ECHO | 1;
 
-/// The station of `serve`, and the second one in a process, unless said.
+/// Default number of the station of `serve`, and of the second station in a process.
 const SERVING: u8 = 2;
 const SECOND: u8 = 254;
 
-/// How long a ring is waited for.
+/// Time for a ring to form, in ms.
 const FORMS: u32 = 1_000;
 const LOOK: Duration = Duration::from_millis(10);
 
-/// Does what was said.
+/// Runs a tool.
 pub fn llc(tool: &Tool) -> Result<(), Failure> {
     match tool {
         Tool::Admit(flags) => admit::admit(flags),
@@ -78,13 +78,13 @@ pub fn llc(tool: &Tool) -> Result<(), Failure> {
     }
 }
 
-/// Acknowledged messages that get through unless nobody is there: a busy machine, or a ring that is being mended, may be
-/// silent for a while.
+/// Options for acknowledged messages that are retried for long: a busy machine, or a ring that is being repaired, may
+/// be silent for a while.
 fn stubborn(priority: u8) -> Options {
     Options { response_timeout: Span::from_ms(50), tries: 100, ..Options::acknowledged(priority) }
 }
 
-/// How stations of these tools behave.
+/// Returns the settings of the tools' stations.
 fn settings(place: &StationOptions) -> Settings {
     Settings { ring: place.ring.then(token::Options::default), ..Settings::default() }
 }
@@ -113,19 +113,19 @@ fn attach(network: &Network, number: u8, settings: &Settings) -> Result<StationS
 /// `ENODEV`.
 const NO_DEVICE: i32 = 19;
 
-/// What a station or the system did not do.
+/// Converts an error of a station or of the system.
 fn failed(e: Error) -> Failure {
     Failure::run(e)
 }
 
-/// A station of the user's, in its ring if there is one.
+/// Attaches the tool's station, and waits for its ring if there is one.
 fn own(place: &StationOptions, settings: &Settings, stop: &StopFlag) -> Result<StationSocket, Failure> {
     let station = attach(&place.network, place.station.unwrap_or(1), settings)?;
     belongs(&station, settings, None, stop)?;
     Ok(station)
 }
 
-/// Waits until a station is in a ring, and another one too.
+/// Waits until this station and another one are in the ring.
 fn belongs(
     station: &StationSocket,
     settings: &Settings,
@@ -143,7 +143,7 @@ fn belongs(
         if stop.is_requested() {
             return Err(stopped());
         }
-        nap(LOOK);
+        pause(LOOK);
     }
     Err(Failure::run(match other {
         Some(other) => format!("station {other} has come into no ring with station {}", station.number()),
@@ -152,7 +152,7 @@ fn belongs(
 }
 
 #[expect(clippy::disallowed_methods, reason = "a tool waits in real time")]
-fn nap(span: Duration) {
+fn pause(span: Duration) {
     std::thread::sleep(span);
 }
 
@@ -160,12 +160,12 @@ fn stopped() -> Failure {
     Failure::run("stopped on request")
 }
 
-/// Who is measured with: a station that serves, or a second one in this process.
+/// The stations of a measurement: the other one serves on the network, or is a second one in this process.
 struct Pair {
     own: StationSocket,
-    /// In this process.
+    /// The second station in this process.
     second: Option<StationSocket>,
-    /// Its number.
+    /// Number of the other station.
     other: u8,
 }
 
@@ -191,7 +191,7 @@ impl Pair {
         let own = attach(&place.network, number, settings)?;
         let number = other.with.or_else(|| second.as_ref().map(StationSocket::number)).unwrap_or(SECOND);
         belongs(&own, settings, Some(number), stop)?;
-        // Whoever does not hear itself says so at once, not after a minute of silence.
+        // A station that does not receive its own broadcast fails immediately, not after a minute of silence.
         let sap = own.open(OWN, &Options::default()).map_err(failed)?;
         let heard = (0..5).any(|_| sap.test(Address { sap: 0, station: number }, b"", ANSWERS).is_ok());
         match (heard, &second) {
@@ -208,10 +208,10 @@ impl Pair {
     }
 }
 
-/// How long somebody who is there may take to answer a TEST.
+/// Time for the answer to a TEST.
 const ANSWERS: Duration = Duration::from_millis(400);
 
-/// `STATION` or `STATION:SAP`; `all` is all stations.
+/// Parses `STATION` or `STATION:SAP`; `all` means all stations.
 fn address(text: &str, sap: u8) -> Result<Address, Failure> {
     let (station, of) = text.split_once(':').map_or((text, None), |(station, sap)| (station, Some(sap)));
     let station = match station {

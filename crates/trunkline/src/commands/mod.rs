@@ -1,8 +1,6 @@
 //! The commands.
 
-mod airnet;
 mod analyse;
-mod bundle_1997;
 mod check;
 mod converter;
 mod counters;

@@ -57,9 +57,9 @@ pub fn run(flags: &Run) -> Result<(), Failure> {
             out: out.join(backend.name()),
             stop: stop.clone(),
         };
-        let keeper = Keeper::new(&out, archive.as_ref(), backend.as_ref(), &experiment, &order)?;
+        let keeper = RunArchiver::new(&out, archive.as_ref(), backend.as_ref(), &experiment, &order)?;
         let mut watch = Bar::new(backend.name());
-        #[expect(clippy::disallowed_methods, reason = "what a run cost is told in real time")]
+        #[expect(clippy::disallowed_methods, reason = "the cost of a run is measured in real time")]
         let began = std::time::Instant::now();
         let mut record = backend.run(&experiment.plan, &order, &mut watch);
         watch.finish();
@@ -188,12 +188,12 @@ fn note_changes(record: &mut Record, flags: &Run) {
 }
 
 /// Keeps a record in two places, both made sure of before the run.
-struct Keeper<'a> {
+struct RunArchiver<'a> {
     file: RecordFile,
     archive: Option<(&'a Archive, RunId)>,
 }
 
-impl<'a> Keeper<'a> {
+impl<'a> RunArchiver<'a> {
     fn new(
         out: &std::path::Path,
         archive: Option<&'a Archive>,
@@ -206,7 +206,7 @@ impl<'a> Keeper<'a> {
             let asked = backend.planned_record(&experiment.plan, order);
             Ok::<_, Failure>((archive, archive.begin(&asked).map_err(Failure::run)?))
         };
-        Ok(Keeper { file, archive: archive.map(begin).transpose()? })
+        Ok(RunArchiver { file, archive: archive.map(begin).transpose()? })
     }
 
     /// Tries both places, whatever becomes of the other.

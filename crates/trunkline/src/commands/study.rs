@@ -1,6 +1,6 @@
-//! `trunkline study`: what a simulation must be told, and what hosts can take.
+//! `trunkline study`: measures the host parameters of a simulation, and the limits of hosts.
 //!
-//! | module | what it holds |
+//! | module | contents |
 //! | --- | --- |
 //! | `host` | here: what a packet and a byte cost |
 //! | [`rates`] | `host --rates`: shares by size and rate, and where bundling pays |
@@ -24,10 +24,10 @@ use super::report::write_atomically;
 use crate::failure::{Failure, print};
 use crate::flags::StudySubject;
 
-/// What the measured host is called in the line to paste.
+/// Name of the measured host in the printed declaration.
 const NAME: &str = "this";
 
-/// Does what was said.
+/// Runs a study.
 pub fn study(subject: &StudySubject) -> Result<(), Failure> {
     match subject {
         StudySubject::Host { rates: true, duration, repeated } => {
@@ -46,7 +46,7 @@ pub fn study(subject: &StudySubject) -> Result<(), Failure> {
     }
 }
 
-/// Measures with a progress bar on a terminal, without on a pipe. Progress is told as a part of all, 0 to 1.
+/// Measures with a progress bar if standard error is a terminal. Progress is a fraction, 0 to 1.
 fn watched<T>(
     name: &str,
     measure: impl FnOnce(&mut dyn FnMut(f64)) -> Result<T, StudyError>,
@@ -60,7 +60,7 @@ fn watched<T>(
     found.map_err(Failure::run)
 }
 
-/// A sweep over what this machine did, for tables and plots.
+/// Builds a sweep from measurements, for tables and plots.
 fn sweep(name: &str, runs: u64, vary: Vec<Parameter>, figures: &[&str], points: Vec<sweep::Point>) -> Sweep {
     Sweep {
         version: sweep::VERSION,
@@ -76,7 +76,7 @@ fn sweep(name: &str, runs: u64, vary: Vec<Parameter>, figures: &[&str], points: 
     }
 }
 
-/// What was varied, in numbers.
+/// Returns a varied parameter with numeric values.
 fn varied(key: &str, unit: &str, log: bool, numbers: impl IntoIterator<Item = f64>) -> Parameter {
     let numbers: Vec<f64> = numbers.into_iter().collect();
     Parameter {
@@ -88,7 +88,7 @@ fn varied(key: &str, unit: &str, log: bool, numbers: impl IntoIterator<Item = f6
     }
 }
 
-/// A point of it.
+/// Returns a point of the sweep.
 fn point(at: &[usize], vary: &[Parameter], figures: Vec<Vec<Option<f64>>>) -> sweep::Point {
     sweep::Point {
         indices: at.to_vec(),
@@ -106,7 +106,7 @@ fn write(out: &Path, name: &str, sweep: &Sweep) -> Result<(), Failure> {
     write_atomically(&out.join(format!("{name}.html")), sweep::html(sweep).as_bytes())
 }
 
-/// A table of rows and columns: the median of each cell's samples and half the distance from the least to the most.
+/// Formats a table: the median of each cell's samples and half their range.
 fn grid(head: &str, columns: &[String], rows: &[(String, Vec<Vec<f64>>)]) -> String {
     let mut text = format!("{head:>9}");
     columns.iter().for_each(|column| text += &format!("  {column:>11}"));
@@ -121,7 +121,7 @@ fn grid(head: &str, columns: &[String], rows: &[(String, Vec<Vec<f64>>)]) -> Str
     text
 }
 
-/// `12.3 ± 0.4`; nothing of no samples.
+/// Formats samples as `12.3 ± 0.4`; empty without samples.
 fn middle(samples: &[f64]) -> String {
     let mut sorted = samples.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -135,7 +135,7 @@ fn middle(samples: &[f64]) -> String {
     }
 }
 
-/// Samples that there are.
+/// Returns the existing samples.
 fn known(samples: &[Option<f64>]) -> Vec<f64> {
     samples.iter().flatten().copied().collect()
 }

@@ -1,7 +1,7 @@
 //! `trunkline sweep`: a plan at many points and with many seeds, on all cores; curves with confidence bands.
 //!
-//! A run knows its point and its seed and nothing of the others, and its result goes to its own place: what comes out
-//! does not depend on how many threads took part, nor on when. Of a run only the figures are kept.
+//! A run depends only on its point and its seed, and its result has a fixed position: the output does not depend on
+//! the number of threads or their timing. Only the figures of a run are stored.
 
 use std::path::Path;
 
@@ -21,16 +21,16 @@ use super::run::{out_folder, stop_on_signals};
 use crate::failure::{Failure, print};
 use crate::flags::{Overrides, Sweep};
 
-/// More runs than this are refused: what they measured is kept in memory.
+/// Maximum number of runs: their figures are stored in memory.
 const MOST_RUNS: usize = 1_000_000;
-/// More varied options than this nobody can draw.
+/// Maximum number of varied options, because plots have no more dimensions.
 const MOST_VARIED: usize = 2;
 
 /// Runs the sweep, writes its files, shows its tables.
 pub fn sweep(flags: &Sweep) -> Result<(), Failure> {
-    let asked = Asked::read(flags)?;
+    let asked = Requested::read(flags)?;
     let stop = stop_on_signals()?;
-    // Before the runs: their results must have somewhere to go.
+    // Check the output folder before the runs.
     let out = out_folder(&flags.out, &asked.experiment.plan.name);
     std::fs::create_dir_all(&out)
         .map_err(|e| Failure::run(format!("cannot make the folder {}: {e}", out.display())))?;
@@ -56,8 +56,8 @@ pub fn sweep(flags: &Sweep) -> Result<(), Failure> {
     shown
 }
 
-/// What was asked, once all of it has been found to be possible.
-struct Asked<'f> {
+/// A validated sweep.
+struct Requested<'f> {
     experiment: Experiment,
     set: &'f [(String, String)],
     vary: Vec<Variation>,
@@ -68,19 +68,19 @@ struct Asked<'f> {
     hashes: Vec<String>,
 }
 
-/// A run's figures, and what went wrong with it.
+/// The figures of a run, and its problem, if any.
 struct Ran {
     figures: Vec<Option<f64>>,
     trouble: Option<String>,
 }
 
-impl<'f> Asked<'f> {
-    fn read(flags: &'f Sweep) -> Result<Asked<'f>, Failure> {
+impl<'f> Requested<'f> {
+    fn read(flags: &'f Sweep) -> Result<Requested<'f>, Failure> {
         let experiment = Experiment::read(&flags.file, &Overrides { set: Vec::new() })?;
         let plan = &experiment.plan;
         for (key, value) in &flags.overrides.set {
             match apply_override(&mut plan.clone(), key, value) {
-                // What it only fits together with may be set or varied too.
+                // An option that it depends on may be set or varied, too.
                 Ok(()) | Err(OverrideError::Together(_)) => {}
                 Err(e) => return Err(Failure::input(format!("--set {key}={value}: {e}"))),
             }
@@ -92,7 +92,7 @@ impl<'f> Asked<'f> {
             return Err(Failure::input("--seed and --seeds go past the last seed there is"));
         }
         let mut asked =
-            Asked { experiment, set: &flags.overrides.set, vary, figures, seeds, hashes: Vec::new() };
+            Requested { experiment, set: &flags.overrides.set, vary, figures, seeds, hashes: Vec::new() };
         let runs = u64::try_from(asked.points()).ok().and_then(|points| points.checked_mul(seeds.count));
         if runs.is_none_or(|runs| runs > MOST_RUNS as u64) {
             return Err(Failure::input(format!("a sweep has at most {MOST_RUNS} runs")));
@@ -105,7 +105,7 @@ impl<'f> Asked<'f> {
         self.vary.iter().map(|v| v.values.len()).product()
     }
 
-    /// For each variation which of its values a point has: the last changes first.
+    /// Returns the index of each variation's value at a point: the last changes first.
     fn at(&self, point: usize) -> Vec<usize> {
         let mut left = point;
         let mut at: Vec<usize> = Vec::with_capacity(self.vary.len());
@@ -117,7 +117,7 @@ impl<'f> Asked<'f> {
         at
     }
 
-    /// The options that a point sets.
+    /// Returns the options that a point sets.
     fn settings(&self, point: usize) -> impl Iterator<Item = (&str, &str)> {
         let at = self.at(point);
         self.vary.iter().zip(at).map(|(v, at)| (v.key.as_str(), v.values[at].text.as_str()))
@@ -135,13 +135,13 @@ impl<'f> Asked<'f> {
         Ok(plan)
     }
 
-    /// The hash of the plan at a point, if it can be run.
+    /// Returns the hash of the plan at a point, or why it cannot run.
     fn check(&self, point: usize) -> Result<String, Failure> {
         let refuse = |why: String| Failure::input(format!("{}: {why}", self.name(point)));
         let plan = self.plan(point).map_err(|e| refuse(e.to_string()))?;
         match Sim::default().refuse(&plan).into_iter().next() {
             None => Ok(plan.hash()),
-            // Refused whatever is varied.
+            // Refused for every value.
             Some(refusal) if Sim::default().refuse(&self.experiment.plan).contains(&refusal) => {
                 Err(Failure::input(refusal.text))
             }
@@ -149,15 +149,15 @@ impl<'f> Asked<'f> {
         }
     }
 
-    // --- running
+    // --- Runs
 
-    /// What each run gave, point by point and seed by seed; none where it was not run to its end.
+    /// Returns the result of each run by point and seed; `None` if it was not completed.
     fn run(&self, threads: usize, out: &Path, stop: &StopFlag) -> Vec<Option<Ran>> {
         let runs = self.points() * self.seeds.count as usize;
         pool::run_all("sweep", runs, threads, stop, |run| self.one(run, out, stop))
     }
 
-    /// One run; none if it was stopped.
+    /// Runs one simulation; `None` if it was stopped.
     fn one(&self, run: usize, out: &Path, stop: &StopFlag) -> Option<Ran> {
         let (point, seed) = (run / self.seeds.count as usize, run as u64 % self.seeds.count);
         let plan = self.plan(point).expect("every point was checked");
@@ -177,13 +177,13 @@ impl<'f> Asked<'f> {
         if stop.is_requested() {
             return None;
         }
-        // What was cut short would shift the mean.
+        // An incomplete run would bias the mean.
         let why = record.problems.first().map_or("it was cut short", String::as_str);
         let trouble = Some(format!("{}, seed {}: {why}", self.name(point), order.seed));
         Some(Ran { figures: vec![None; self.figures.len()], trouble })
     }
 
-    // --- what came of it
+    // --- Results
 
     fn report(&self, flags: &Sweep, results: &[Option<Ran>]) -> report::Sweep {
         let plan = &self.experiment.plan;
@@ -245,7 +245,7 @@ fn variations(flags: &Sweep, plan: &Plan) -> Result<Vec<Variation>, Failure> {
     flags.vary.iter().map(read).collect()
 }
 
-/// The figures that were asked for, else what every connection received.
+/// Returns the requested figures, by default the received rate of every connection.
 fn shown(flags: &Sweep, plan: &Plan) -> Result<Vec<(String, String)>, Failure> {
     let mut all = Vec::new();
     for written in &flags.show {
@@ -283,7 +283,7 @@ fn troubles(results: &[Option<Ran>]) -> Vec<String> {
     lines
 }
 
-/// Whether every run was made, and made whole.
+/// Returns an error unless every run is complete.
 fn verdict(sweep: &report::Sweep, results: &[Option<Ran>]) -> Result<(), Failure> {
     if sweep.partial {
         return Err(Failure::run(

@@ -1,6 +1,6 @@
-//! `trunkline torture`: the guaranteed transport under faults, and an oracle that misses nothing.
+//! `trunkline torture`: the guaranteed transport under faults, with an oracle that checks every byte.
 //!
-//! | module | what |
+//! | module | contents |
 //! | --- | --- |
 //! | [`trial`] | what an exchange is, drawn from its seed |
 //! | [`party`] | who sends and takes at its ends, and knows what must come |
@@ -18,37 +18,37 @@ use super::pool;
 use super::run::stop_on_signals;
 use crate::failure::{Failure, print};
 use crate::flags::{ExchangeMedium, Torture};
-use path::{Did, Outcome};
+use path::{ExchangeResult, Outcome};
 use trial::Trial;
 
 /// Version of what `--json` prints.
 const VERSION: u32 = 1;
-/// What every exchange must show.
+/// The property of every exchange.
 const CLEAN: &str = "nothing lost, nothing twice, nothing out of order, nothing wrong";
-/// Failures told in full; more are only counted.
+/// Failures that are printed; further ones are only counted.
 const MOST_TOLD: usize = 5;
 
-/// An exchange that went wrong.
+/// A failed exchange.
 struct Finding {
     trial: Trial,
     why: String,
-    /// The command of a simpler one that fails too; looked for once, and in memory.
+    /// The command of a simpler exchange that fails, too; only searched once, and in memory.
     simpler: Option<String>,
 }
 
-/// What came of all exchanges.
+/// The results of all exchanges.
 struct Total {
     asked: usize,
     exchanges: usize,
-    did: Did,
+    did: ExchangeResult,
     findings: Vec<Finding>,
 }
 
-/// Runs the exchanges and judges them.
+/// Runs the exchanges and reports failures.
 pub fn torture(flags: &Torture) -> Result<(), Failure> {
     let (seeds, threads) = match flags.on {
         ExchangeMedium::Memory => (flags.seeds.unwrap_or(1000), pool::threads(flags.threads)),
-        // Each has two threads of its own, and time passes.
+        // Each exchange has two threads and runs in real time.
         ExchangeMedium::Loopback => (flags.seeds.unwrap_or(10), 1),
     };
     if flags.seed.checked_add(seeds).is_none() {
@@ -63,7 +63,8 @@ pub fn torture(flags: &Torture) -> Result<(), Failure> {
         };
         outcome.transpose()
     });
-    let mut total = Total { asked: outcomes.len(), exchanges: 0, did: Did::default(), findings: Vec::new() };
+    let mut total =
+        Total { asked: outcomes.len(), exchanges: 0, did: ExchangeResult::default(), findings: Vec::new() };
     for (run, outcome) in outcomes.into_iter().enumerate() {
         match outcome {
             Some(Ok(did)) => total.did.add(&did),
@@ -85,7 +86,7 @@ pub fn torture(flags: &Torture) -> Result<(), Failure> {
 
 impl Total {
     fn text(&self, flags: &Torture) -> String {
-        let Did { messages, bytes, path, ref counters, deaths } = self.did;
+        let ExchangeResult { messages, bytes, path, ref counters, deaths } = self.did;
         let count = |name: &str| counters.get(name).copied().unwrap_or_default();
         let stopped = if self.exchanges < self.asked { format!(" of {}", self.asked) } else { String::new() };
         let mut text = format!(
@@ -124,7 +125,7 @@ impl Total {
     }
 
     fn json(&self, flags: &Torture) -> String {
-        let Did { messages, bytes, path, ref counters, deaths } = self.did;
+        let ExchangeResult { messages, bytes, path, ref counters, deaths } = self.did;
         let finding = |f: &Finding| {
             let (seed, options) = (f.trial.seed, format!("{:?}", f.trial));
             let again = flags.repeat(seed);

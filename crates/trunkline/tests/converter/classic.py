@@ -102,7 +102,7 @@ class Daemon:
 
 
 class Place:
-    """An address of the loopback for one check, a central converter and whoever talks to it."""
+    """A loopback address for one check, a central converter and its clients."""
 
     def __init__(self):
         self.ip = "127.{}.{}.{}".format(*(random.randrange(1, 255) for _ in range(3)))
@@ -382,7 +382,7 @@ def check_a_host_that_refuses_is_removed_and_silence_removes_nobody():
             host.join(40)
         wanted = lambda host: place.metrics()[f'trunkline_converter_wanted{{host="{host}"}}']
         time.sleep(0.5)
-        assert [wanted(host) for host in (1, 2, 3)] == [1, 1, 1], "silence removes nobody"
+        assert [wanted(host) for host in (1, 2, 3)] == [1, 1, 1], "silence removes no host"
         two.socket.close()
         level1.send((40, b"first"))
         place.until("a refusal to be heard", lambda: wanted(2) == 0)
@@ -437,8 +437,8 @@ def check_pairs_and_priority_at_twice_the_load():
         place.until("all that was not dropped", is_over)
         assert [one for one in got if one in set(sent[65])] == sent[65], "each priority message, in order"
         assert set(got) <= set(sent[64] + sent[65]) and len(set(got)) == len(got)
-        assert max(one.control) > 3 and one.control[-1] == 3, "hosts are told, and told that it is over"
-        # Each tells a change: of one, unless this machine slept over several intervals.
+        assert max(one.control) > 3 and one.control[-1] == 3, "hosts receive the level, and its end"
+        # Each reports a change of one level, unless this machine slept for several intervals.
         assert all(before != after for before, after in zip([3, *one.control], one.control)), one.control
         assert set(one.control) <= {3, 4, 5, 6}, one.control
 
@@ -447,7 +447,7 @@ def check_pairs_and_priority_at_twice_the_load():
 
 
 class Wide:
-    """Somebody in the wide area."""
+    """A client in the wide area."""
 
     def __init__(self, place, *addresses):
         self.port = place.port
@@ -499,8 +499,8 @@ def check_two_level_1_bring_what_is_wanted_and_nothing_else():
         before = taken()
         for body in bodies:
             wide.send(321, body)
-            wide.send(322, b"nobody's, but of the same group")
-            wide.send(9_999, b"of a group that nobody joined")
+            wide.send(322, b"without subscriber, but in the same group")
+            wide.send(9_999, b"of a group without members")
             wide.send(321, b"of another group", to=352)
             wide.send(6400, b"of a group that only the wide area joined")
             while wide.take(0):
@@ -582,7 +582,7 @@ def check_any_order_and_restarts():
         heard(place, wide, one, 3)
         heard(place, wide, one, 700)
         # The central converter has lost its database; this host says again what it wants, but not all of it. Level 1 still
-        # has the other group, and is told to leave it when it brings something.
+        # has the other group, and must leave it when it forwards a message of it.
         central.end()
         place.daemons.remove(central)
         central = place.central(hosts=1)
@@ -701,7 +701,7 @@ class Program:
 
 
 def dis_host(place, number, *flags, dis=None, rules=None):
-    """A host's interface that speaks DIS at 8000 + its number, and says where it tells what it counted."""
+    """A host's interface that speaks DIS at 8000 + its number, and prints the address of its metrics."""
     status = place.free()
     if rules is not None:
         file = tempfile.NamedTemporaryFile("w", suffix=".toml")
@@ -800,7 +800,7 @@ def check_pdus_that_lie_hurt_no_neighbour():
         program.expect(good)
         other.expect(said)
         place.until("them to be counted", lambda: counts("to_programs") == [4, 2, 1])
-        # One that says 48 of 160: the rest is looked at as PDUs of its own, and is none.
+        # One whose length field is 48 of 160: the rest is parsed as separate PDUs, and is none.
         mixed = pdu(48) + bytes(112)
         program.send(mixed)
         other.expect([mixed[:48]])

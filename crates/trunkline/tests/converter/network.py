@@ -49,7 +49,7 @@ class Network:
     """All namespaces and lines, and what runs in them."""
 
     def __init__(self):
-        # Names of namespaces are files: here they are seen by nobody else.
+        # Names of namespaces are files: in this mount namespace no other process sees them.
         run("mount", "-t", "tmpfs", "none", "/run")
         os.mkdir("/run/netns")
         self.own = os.open("/proc/self/ns/net", os.O_RDONLY)
@@ -88,7 +88,7 @@ class Network:
             for name, value in [("ip_forward", 1), ("igmp_max_memberships", 4096)]:
                 with open(f"/proc/sys/net/ipv4/{name}", "w") as file:
                     file.write(str(value))
-        # Whoever is in the wide area finds hosts there by the router, and they it.
+        # Clients in the wide area reach hosts through the router, and hosts reach them.
         run("ip", "-n", "far", "route", "add", "10.7.0.0/24", "via", ROUTER_FAR)
         for place in NEAR:
             run("ip", "-n", place, "route", "add", "10.8.0.0/24", "via", ROUTER_NEAR)

@@ -69,7 +69,7 @@ class Small(Site):
                 *self.flags]
 
     def dropped(self):
-        """Ordinary messages that are counted as dropped, datagrams that nobody dropped on purpose, of these what this
+        """Ordinary messages that are counted as dropped, datagrams that were not dropped deliberately, of these what this
         machine had no time to take or to send, with those who were taken for dead, and messages with priority that are counted
         as dropped."""
         figures = [self.metrics(place) for place in ("a", "central", "h1", "h2")]
@@ -84,7 +84,7 @@ class Small(Site):
 
 
 class Source:
-    """Somebody in the wide area, beside level 1."""
+    """A client in the wide area, beside level 1."""
 
     def __init__(self, network, is_wide):
         self.is_wide, self.life, self.sequence = is_wide, random.randrange(1 << 32), {}
@@ -136,7 +136,7 @@ class Offer:
 
 
 class Levels:
-    """Levels of congestion as hosts are told them."""
+    """Congestion levels as hosts receive them."""
 
     def __init__(self, network, is_wide):
         self.is_wide, self.found = is_wide, []
@@ -205,7 +205,7 @@ def twice(format, *flags, by_levels=True):
         if not lost and not starved:
             break
     if all_starved:
-        # Nothing can be told from that.
+        # Nothing can be concluded from that.
         print(f"skipped: {format} {' '.join(flags)}: this machine lost datagrams in each of 5 attempts, {starved} in the last")
         site.end()
         return

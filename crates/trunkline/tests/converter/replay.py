@@ -23,7 +23,7 @@ import classic
 import wide
 from classic import TRUNKLINE, Place, Program, pdu
 
-# Entity States go to the one, all else to the other; nobody says anything to the third.
+# Entity States go to the one, all else to the other; the third receives nothing.
 STATES, REST, NOTHING = 7, 9, 8
 RULES = f"[[rule]]\ntype = 1\naddress = {STATES}\n[default]\naddress = {REST}\n[subscribe]\naddresses = "
 
@@ -124,7 +124,7 @@ class Sites:
         return said, got
 
 
-# Somebody's buffer was full, or somebody was taken for dead.
+# A buffer was full, or a peer was considered dead.
 STARVED = "_overflow_", "_silent_"
 
 

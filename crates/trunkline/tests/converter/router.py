@@ -27,7 +27,7 @@ from network import CENTRAL, FAR, HOSTS, LOCAL, NEAR, Capture, Network, local, r
 
 PORT = 3456
 STATUS = 9000
-# Everybody says and wants `ALL`; host k wants `OWN + 32 k` too, each a group of its own. `NOBODY` begins what nobody wants.
+# All hosts send to and subscribe to `ALL`; host k also subscribes to `OWN + 32 k`, each in a separate group. No host subscribes above that.
 ALL, OWN, NOBODY = 64, 320, 20_000
 # Cells in which entities move: a row has 32, which is a group.
 GRID = 4096
@@ -52,7 +52,7 @@ def state(host, x, y):
 
 
 class Far:
-    """Somebody on the far side of the router, who says and hears as a host of another site would."""
+    """A client on the far side of the router, which sends and receives like a host of another site."""
 
     def __init__(self, network, format):
         self.is_wide = format == "wide"
@@ -96,7 +96,7 @@ class Site:
         self.daemons, self.programs = {}, {}
         for place in ("a", "b", "central"):
             self.start(place)
-        # In the wide format whoever is met first would be given all.
+        # In format 2 the first converter would be assigned everything.
         self.until("both level 1 to be met", lambda: not self.is_wide or all(
             f'trunkline_converter_held{{level1="{number}"}}' in self.metrics("central") for number in (1, 2)))
         for host in HOSTS:
@@ -129,7 +129,7 @@ class Site:
                 "--interface", local(host), "--dis", "127.0.0.1:8000", "--dis-to", "127.0.0.1:7000", "--rules", file.name]
 
     def restart(self, place, how, meanwhile):
-        """Ends a daemon by a signal and starts it again; meanwhile something goes on."""
+        """Ends a daemon by a signal and starts it again; calls `meanwhile` in between."""
         process = self.daemons[place].process
         process.send_signal(how)
         self.until(f"{place} to end", lambda: meanwhile() and process.poll() is not None)
@@ -275,7 +275,7 @@ def the_switch_keeps_back_what_nobody_joined(network, site, far):
 
     # It looks from when the first answers are in.
     site.until("the switch to look for IGMP", lambda: arrived() == [set(), set()])
-    assert unwanted <= set(network.forwarded()), "the router forwards what it is told to"
+    assert unwanted <= set(network.forwarded()), "the router forwards the joined groups"
     # A switch that does not look gives all to both: so it was counted right. Level 1 takes none of it.
     run("ip", "link", "set", "near", "type", "bridge", "mcast_snooping", 0)
     before = taken()
@@ -287,7 +287,7 @@ def the_switch_keeps_back_what_nobody_joined(network, site, far):
 def joins_within_a_group_are_silent(network, site, far):
     near = [Capture(network, place, "near") for place in NEAR]
     igmp = lambda: [one for capture in near for one in capture.igmp()]
-    # The first in a group is told by IGMP, more than once.
+    # The first join of a group is announced by IGMP, more than once.
     site.say(16, state(16, 0, 0))
     flows(site, far, [16], GRID)
     assert any(socket.inet_aton(group(GRID)) in one for one in igmp()), "the group is joined"
@@ -316,7 +316,7 @@ def joins_within_a_group_are_silent(network, site, far):
         capture.socket.close()
     # The next bundle has it. Where this machine slept while one was under way it is the one after that.
     assert max(numbers) <= 2 and numbers.count(1) > len(numbers) / 2, numbers
-    assert len(igmp()) == heard, "a join in a group that is held is told to nobody"
+    assert len(igmp()) == heard, "a join in a group that is already joined sends no report"
     settle(site)
 
 
@@ -446,7 +446,7 @@ def check_all_groups_at_once_classic():
         for first in range(0, 2048, 255):
             joins = [classic.join(32 * packet) for packet in range(first, min(first + 255, 2048))]
             central.sendto(classic.bundle(joins), (place.ip, 3457))
-        # It answers when it has done what it was told before.
+        # It answers after it has completed earlier requests.
         place.until("it to hold all", lambda: place.metrics()["trunkline_converter_groups"] == 2048)
         return time.monotonic() - begin
 

@@ -99,7 +99,7 @@ class Host:
         while not self.ends:
             if time.monotonic() - said > 0.1:
                 said = time.monotonic()
-                # The same first change, however often it is told.
+                # The same first change, however often it is retransmitted.
                 told = self.join if self.session else b""
                 data = bundle(HOST, self.number, session=self.session, control=told)
                 self.socket.sendto(data, (self.place.ip, 3458))
@@ -169,7 +169,7 @@ def level1(place, number=1, *flags):
 
 
 class Workload:
-    """A host that plays a workload. Without a time it goes on until it is ended; all that it says is kept until then."""
+    """A host that plays a workload. Without a time it runs until it is ended; its output is stored until then."""
 
     def __init__(self, place, number, *flags, at=None):
         words = [TRUNKLINE, "converter", "host", "--format", "wide", "--number", number, "--central", at or f"{place.ip}:3458"]
@@ -351,7 +351,7 @@ def check_rules_give_priority():
         program, (urgent, other) = Program(place, 1), (pdu(144, kind=2), pdu(200, kind=3))
         program.send(urgent, other)
         both = {(FAR, 1 << 16 | 1, 3, urgent), (FAR + 1, 1 << 16 | 1, 0, other)}
-        # Nobody acknowledges: what has priority comes again.
+        # Without acknowledgements, priority messages are retransmitted.
         place.until("both, and one again", lambda: len(raw.messages()) > 3)
         raw.ends = True
         assert set(raw.messages()) == both and raw.messages().count((FAR + 1, 1 << 16 | 1, 0, other)) == 1

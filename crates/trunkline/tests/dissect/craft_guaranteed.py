@@ -133,7 +133,7 @@ def encrypted():
 
 def noise():
     draw = random.Random(1998)
-    # Without the frames that open, nobody knows the checks, and all of each frame is read.
+    # Without the opening frames the checks are unknown, and each frame is decoded completely.
     frames = [frame for frame in [*rare(), *parts()] if frame[1][0] not in (1, 3)]
     for _ in range(1500):
         out, frame = draw.choice(frames)

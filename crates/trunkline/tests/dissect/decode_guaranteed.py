@@ -523,7 +523,7 @@ class Way:
         self.next, self.early, self.end = 0, set(), 0
         self.frames, self.acknowledged, self.used, self.limit = {}, 0, 0, terms["credit"]
         self.channels, self.finish, self.probes = {}, None, {}
-        # What came of frames in parts, by their number.
+        # Reassembled frames in parts, by their number.
         self.parts = {}
         # What repair frames are made of, and those that wait for more: by block their sums, by row.
         self.protected, self.repairs = {}, {}
@@ -817,7 +817,7 @@ class Decoder:
             return
         asked = self.asked.get(said["client"])
         if asked is None:
-            raise Wrong("opened, and nobody asked")
+            raise Wrong("opened without a request")
         if (asked["mode"], asked["check"]) != (said["terms"]["mode"], said["terms"]["check"]):
             raise Wrong("opened on other terms")
         connection = Connection(said["client"], said["server"], asked, said["terms"], (client, server))

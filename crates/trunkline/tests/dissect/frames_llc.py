@@ -112,13 +112,13 @@ def _():
     assert len({answer[1] for answer in every}) == len(every)
 
 
-@trial("nobody answers for a SAP that is not open, for a response, or for what is no PDU")
+@trial("no reply to a closed SAP, to a response, or to an invalid PDU")
 def _():
     silent = [
         bytes([CLOSED, MINE, TEST_P]), bytes([CLOSED, MINE, XID_P]) + IDENTITY,
         bytes([NULL, MINE | 1, TEST_P]) + b"response", bytes([NULL, MINE | 1, XID_P]) + IDENTITY,
         bytes([NULL, MINE, 0x00]), bytes([NULL, MINE, 0x7F]), bytes([ECHO, MINE, 0x13]) + b"UI with P", bytes([NULL]),
-        bytes([GROUP, MINE, AC0]) + b"nobody acknowledges for a group", bytes([ECHO, MINE | 1, UI]) + b"a response",
+        bytes([GROUP, MINE, AC0]) + b"no acknowledgement for a group", bytes([ECHO, MINE | 1, UI]) + b"a response",
     ]
     for pdu in silent:
         assert all_answers(pdu, limit=0.1) == [], pdu.hex()

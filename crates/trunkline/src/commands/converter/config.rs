@@ -1,4 +1,4 @@
-//! Flags from a file: each key is the name of a flag, and means what it means there.
+//! Flags from a TOML file: each key is the name of a flag.
 
 use std::fs;
 use std::path::Path;
@@ -13,11 +13,11 @@ use crate::flags::converter::{Central, Common, Host, Level1};
 pub trait Filled: Args + Clone {
     fn common(&mut self) -> &mut Common;
 
-    /// What was not said is as `other` has it.
+    /// Takes missing values from `other`.
     fn fill(&mut self, other: Self);
 }
 
-/// The same flags with what their file says.
+/// Returns the flags, completed from their file.
 pub fn filled<F: Filled>(flags: &F) -> Result<F, Failure> {
     let mut flags = flags.clone();
     if let Some(path) = flags.common().config.clone() {
@@ -32,9 +32,9 @@ fn read<F: Filled>(path: &Path) -> Result<F, String> {
     parse(&text)
 }
 
-/// Flags that a text says.
+/// Parses flags from the text of a file.
 pub fn parse<F: Filled>(text: &str) -> Result<F, String> {
-    let table: Table = text.parse().map_err(|e| told(text, &e))?;
+    let table: Table = text.parse().map_err(|e| reported(text, &e))?;
     let command = F::augment_args(Command::new("file").no_binary_name(true).disable_help_flag(true));
     let mut words = Vec::new();
     for (key, value) in &table {
@@ -60,15 +60,15 @@ pub fn parse<F: Filled>(text: &str) -> Result<F, String> {
         }
     }
     let matches = command.try_get_matches_from(words).map_err(|e| {
-        // The first line says what is wrong, the others how to call a program.
+        // The first line has the reason, the others the usage.
         let said = e.to_string();
         said.lines().next().unwrap_or_default().trim_start_matches("error: ").to_owned()
     })?;
     F::from_arg_matches(&matches).map_err(|e| e.to_string())
 }
 
-/// What is wrong with a text, and in which line.
-pub fn told(text: &str, error: &toml::de::Error) -> String {
+/// Describes a TOML error with its line number.
+pub fn reported(text: &str, error: &toml::de::Error) -> String {
     let why = error.message().replace('\n', "; ");
     match error.span() {
         Some(at) => {
@@ -79,7 +79,7 @@ pub fn told(text: &str, error: &toml::de::Error) -> String {
     }
 }
 
-/// A value as it would be said.
+/// Returns a value as on the command line.
 fn word(key: &str, value: &Value) -> Result<String, String> {
     match value {
         Value::String(text) => Ok(text.clone()),
@@ -104,7 +104,7 @@ impl Common {
     }
 }
 
-/// Each of these fields is as said, or as the file has it.
+/// Fills each of these fields from the file unless it is given.
 macro_rules! fill {
     ($flags:ident, $other:ident: $($one:ident),* $(; $($list:ident),*)?) => {
         $($flags.$one = $flags.$one.take().or($other.$one);)*
@@ -151,7 +151,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_says_what_flags_say_and_flags_come_first() {
+    fn flags_override_the_file() {
         let text = r#"
             level1 = ["1=10.0.0.1", "2=10.0.0.2:99"]
             hosts = "10.0.0.255"
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_file_cannot_say_is_told_in_a_line() {
+    fn invalid_settings_of_a_file_are_errors_of_one_line() {
         for (text, why) in [
             ("capacities = 7", "there is no `capacities`"),
             ("config = 'other.toml'", "there is no `config`"),

@@ -1,4 +1,4 @@
-//! Signals and the status page, in the daemon's one wait.
+//! Signals and the status page, in the daemon's event loop.
 
 use std::io::{self, PipeReader, Read, Write};
 use std::net::SocketAddrV4;
@@ -12,7 +12,7 @@ use trunkline_io::socket::Step;
 use super::status::{Page, Status};
 use crate::failure::{Failure, print};
 
-/// What a daemon is asked from outside while it works, by the number under which its face watches it.
+/// External requests to a daemon, with the tokens under which its socket watches them.
 pub struct Control {
     ends: (usize, PipeReader),
     tells: (usize, PipeReader),
@@ -20,7 +20,7 @@ pub struct Control {
 }
 
 impl Control {
-    /// Has `face` watch for signals, and for questions at `status`.
+    /// Registers signals and status requests with `face`.
     pub fn of(face: &mut impl SocketDriver, status: Option<SocketAddrV4>) -> Result<Control, Failure> {
         let failed = |e: io::Error| Failure::run(format!("cannot listen for signals: {e}"));
         let mut signals = |signals: &[i32]| {
@@ -37,22 +37,22 @@ impl Control {
                 let error = SocketError { step: Step::Bind, address: at.into(), cause };
                 Failure::input(format!("--status {at}: {error}"))
             })?;
-            Ok::<_, Failure>((face.watch(status.bell()).map_err(Failure::run)?, status))
+            Ok::<_, Failure>((face.watch(status.waker()).map_err(Failure::run)?, status))
         };
         Ok(Control { ends, tells, status: status.map(open).transpose()? })
     }
 
-    /// Answers what was asked, and tells what is to be told at once; whether it is to end.
+    /// Handles requests and signals; returns whether the daemon should end.
     pub fn serve(&mut self, ready: Ready, face: &mut impl SocketDriver) -> Result<bool, Failure> {
         while let Some(line) = face.next_warning() {
-            // Whoever does not listen misses it; the daemon goes on.
+            // Ignore write errors on standard error.
             let _ = writeln!(io::stderr(), "trunkline: {line}");
         }
         if ready.watched(self.ends.0) {
             return Ok(true);
         }
         if ready.watched(self.tells.0) {
-            // Signals that came together are one.
+            // Several signals count as one.
             let _ = self.tells.1.read(&mut [0; 64])?;
             print(&page(face, Page::Text))?;
         }

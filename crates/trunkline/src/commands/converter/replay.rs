@@ -1,5 +1,5 @@
-//! `trunkline converter replay`: the datagrams of a capture once more, to programs of DIS or a host's interface, at their pace
-//! or faster. Only what they carry is read; all the rest of a capture is passed over and counted.
+//! `trunkline converter replay`: sends the UDP payloads of a capture again, to DIS programs or a host's interface, at
+//! the recorded pace or faster. Other packets are skipped and counted.
 
 use std::fs::File;
 use std::io::{BufReader, ErrorKind, Read, Seek};
@@ -15,10 +15,10 @@ use trunkline_units::Span;
 use crate::failure::{Failure, print};
 use crate::flags::converter::{DIS, Replay, loopback};
 
-/// What a capture of the newer kind begins with.
+/// The first bytes of a pcapng file.
 const PCAPNG: [u8; 4] = [0x0A, 0x0D, 0x0D, 0x0A];
 
-/// Sends what the capture has.
+/// Sends the datagrams of the capture.
 pub fn replay(flags: &Replay) -> Result<(), Failure> {
     let name = flags.capture.display();
     let wrong = |why: &dyn std::fmt::Display| Failure::input(format!("{name}: {why}"));
@@ -34,7 +34,7 @@ pub fn replay(flags: &Replay) -> Result<(), Failure> {
     let (clock, mut first) = (Clock::start(), None);
     let (mut sent, mut others) = (0u64, 0u64);
     while let Some(packet) = capture.next_packet() {
-        let packet = packet.map_err(|why| wrong(&told(&why)))?;
+        let packet = packet.map_err(|why| wrong(&reported(&why)))?;
         let Some(body) = datagram(link, &packet.data, port) else {
             others += 1;
             continue;
@@ -59,11 +59,11 @@ fn open(flags: &Replay) -> Result<PcapReader<BufReader<File>>, String> {
         return Err("a pcapng; `editcap -F nsecpcap` makes a pcap of it".into());
     }
     file.rewind().map_err(|why| why.to_string())?;
-    PcapReader::new(BufReader::new(file)).map_err(|why| told(&why))
+    PcapReader::new(BufReader::new(file)).map_err(|why| reported(&why))
 }
 
-/// What is wrong with a capture, in a line.
-fn told(why: &PcapError) -> String {
+/// Describes an error of a capture in one line.
+fn reported(why: &PcapError) -> String {
     match why {
         PcapError::IncompleteBuffer => "it ends too soon".into(),
         PcapError::IoError(why) if why.kind() == ErrorKind::UnexpectedEof => "it ends too soon".into(),
@@ -72,7 +72,7 @@ fn told(why: &PcapError) -> String {
     }
 }
 
-/// The body of a whole datagram to a port, if it is one.
+/// Returns the payload of a complete datagram to a port.
 fn datagram(link: DataLink, bytes: &[u8], port: u16) -> Option<&[u8]> {
     let packet = match link {
         DataLink::ETHERNET => SlicedPacket::from_ethernet(bytes),
@@ -85,7 +85,7 @@ fn datagram(link: DataLink, bytes: &[u8], port: u16) -> Option<&[u8]> {
     }
 }
 
-/// Waits until so long after the clock's start.
+/// Waits until this time after the start.
 #[expect(clippy::disallowed_methods, reason = "a tool keeps a pace in real time")]
 fn rest(clock: Clock, since: Duration) {
     let due = Span::from_ns(u64::try_from(since.as_nanos()).unwrap_or(u64::MAX / 1_000));

@@ -9,7 +9,7 @@ use serde::Deserialize;
 use trunkline_bundle::rules::{Entity, Grid, Numbers, Rule, Rules, Target};
 use trunkline_units::Span;
 
-use super::config::told;
+use super::config::reported;
 use crate::failure::Failure;
 use crate::flags::converter::{deadline, range};
 
@@ -91,7 +91,7 @@ fn one() -> u16 {
 }
 
 impl Ranges {
-    /// All numbers, in the order in which they were said.
+    /// Returns all ranges in the given order.
     pub fn all(&self) -> Result<Vec<RangeInclusive<u32>>, String> {
         let mut ranges = Vec::new();
         self.ranges(&mut ranges)?;
@@ -110,7 +110,7 @@ impl Ranges {
     }
 }
 
-/// Rules from a file; without one everything goes to address 0, which is wanted.
+/// Reads rules from a file. Without a file everything is sent to address 0, which is subscribed to.
 pub fn read(path: Option<&Path>, is_wide: bool, pairs: bool) -> Result<Rules, Failure> {
     let Some(path) = path else { return Ok(Rules { subscribed: vec![0..=0], ..Rules::default() }) };
     let text = fs::read_to_string(path).map_err(|e| e.to_string());
@@ -121,7 +121,7 @@ pub fn read(path: Option<&Path>, is_wide: bool, pairs: bool) -> Result<Rules, Fa
         (_, true) if !is_wide => {
             Err("priority = true is of the wide format; the classic one has --pairs".into())
         }
-        // Who leaves a cell would leave the one beside it, too.
+        // Leaving one cell would also leave its neighbour.
         _ if pairs
             && rules
                 .rules
@@ -136,7 +136,7 @@ pub fn read(path: Option<&Path>, is_wide: bool, pairs: bool) -> Result<Rules, Fa
 }
 
 pub fn parse(text: &str) -> Result<Rules, String> {
-    let file: File = toml::from_str(text).map_err(|e| told(text, &e))?;
+    let file: File = toml::from_str(text).map_err(|e| reported(text, &e))?;
     let rules: Result<Vec<Rule>, String> = file
         .rule
         .iter()
@@ -161,7 +161,7 @@ pub fn parse(text: &str) -> Result<Rules, String> {
     Ok(Rules { rules, default_address: otherwise, subscribed: wanted, around_entities: around })
 }
 
-/// Numbers up to `most`, as wide as their field in a PDU.
+/// Checks numbers against the maximum of their PDU field.
 fn numbers(told: Option<&Ranges>, most: u16) -> Result<Numbers, String> {
     let number = |number: u32| match u16::try_from(number) {
         Ok(number) if number <= most => Ok(number),
@@ -186,7 +186,7 @@ fn rule(rule: &OneRule) -> Result<Rule, String> {
     })
 }
 
-/// How long a message may wait.
+/// Parses the maximum wait of a message.
 fn within(text: &str) -> Result<Span, String> {
     deadline(text).map_err(|why| format!("within: `{text}`: {why}"))
 }
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_told_in_a_line() {
+    fn invalid_rules_are_errors_of_one_line() {
         for (text, why) in [
             ("\n[[rule]]\nkind = 1\naddress = 1", "line 3: unknown field `kind`"),
             ("[[rule]]\naddress = 4294967296", "line 2: "),

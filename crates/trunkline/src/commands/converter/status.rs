@@ -1,4 +1,4 @@
-//! Who answers by HTTP: one thread, one question at a time, nothing kept.
+//! The HTTP server of the status page: one thread, one request at a time, no stored state.
 
 use std::io::{self, PipeReader, PipeWriter, Read, Write};
 use std::net::{SocketAddrV4, TcpListener, TcpStream};
@@ -6,7 +6,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// What may be asked for.
+/// The pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Page {
     /// `/`, for a person.
@@ -15,15 +15,15 @@ pub enum Page {
     Metrics,
 }
 
-/// The longest question, in octets.
+/// Maximum length of a request, in octets.
 const LONGEST: usize = 8_192;
-/// How long a question and the reading of its answer may take.
+/// Timeout for a request and its response.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// After a connection that could not be taken, since there are too many files open: the next would not be either, at once.
+/// Pause after a failed `accept`, because too many files are open: the next would fail, too.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// A listener whose thread asks the daemon for pages.
+/// A listener whose thread requests pages from the daemon.
 pub struct Status {
     bell: PipeReader,
     questions: Receiver<Page>,
@@ -31,7 +31,7 @@ pub struct Status {
 }
 
 impl Status {
-    /// Listens there.
+    /// Listens on `at`.
     pub fn open(at: SocketAddrV4) -> io::Result<Status> {
         let listener = TcpListener::bind(at)?;
         let (bell, mut rope) = io::pipe()?;
@@ -39,21 +39,21 @@ impl Status {
         let (answers, told) = sync_channel(1);
         thread::Builder::new().name("status".into()).spawn(move || {
             let serve = |stream| {
-                // Whoever does not read, or goes, has no answer.
+                // Errors of a client are ignored.
                 let _ = serve(stream, |page| question(page, &ask, &mut rope, &told));
             };
-            #[expect(clippy::disallowed_methods, reason = "nothing tells when there is room again")]
+            #[expect(clippy::disallowed_methods, reason = "there is no event for free descriptors")]
             take(listener.incoming(), serve, || thread::sleep(PAUSE));
         })?;
         Ok(Status { bell, questions, answers })
     }
 
-    /// Can be read when there is a question.
-    pub fn bell(&self) -> &PipeReader {
+    /// Returns the pipe that is readable when a request waits.
+    pub fn waker(&self) -> &PipeReader {
         &self.bell
     }
 
-    /// Answers a question.
+    /// Answers the waiting request.
     pub fn answer(&mut self, page: impl Fn(Page) -> String) {
         let _ = self.bell.read(&mut [0]);
         if let Ok(kind) = self.questions.try_recv() {
@@ -62,7 +62,7 @@ impl Status {
     }
 }
 
-/// Serves each that comes, and pauses after each that could not be taken.
+/// Serves each connection; pauses after an `accept` that failed.
 fn take<T>(comes: impl Iterator<Item = io::Result<T>>, mut serve: impl FnMut(T), mut pause: impl FnMut()) {
     for one in comes {
         match one {
@@ -72,7 +72,7 @@ fn take<T>(comes: impl Iterator<Item = io::Result<T>>, mut serve: impl FnMut(T),
     }
 }
 
-/// Asks the daemon, and waits for what it says.
+/// Requests a page from the daemon and waits for it.
 fn question(
     page: Page,
     ask: &SyncSender<Page>,
@@ -86,7 +86,7 @@ fn question(
 
 fn serve(mut stream: TcpStream, ask: impl FnOnce(Page) -> Option<String>) -> io::Result<()> {
     stream.set_write_timeout(Some(PATIENCE))?;
-    let (status, kind, body) = match asked(&mut stream)? {
+    let (status, kind, body) = match request_path(&mut stream)? {
         Some(path) => match path.as_str() {
             "/" => ("200 OK", "text/plain; charset=utf-8", ask(Page::Text)),
             "/metrics" => ("200 OK", "text/plain; version=0.0.4; charset=utf-8", ask(Page::Metrics)),
@@ -103,8 +103,8 @@ fn serve(mut stream: TcpStream, ask: impl FnOnce(Page) -> Option<String>) -> io:
     stream.write_all(body.as_bytes())
 }
 
-/// The path of a GET; none if it is no such question.
-fn asked(stream: &mut TcpStream) -> io::Result<Option<String>> {
+/// Returns the path of a GET request, or `None` for other requests.
+fn request_path(stream: &mut TcpStream) -> io::Result<Option<String>> {
     #[expect(clippy::disallowed_methods, reason = "who asks is waited for in real time")]
     let until = Instant::now() + PATIENCE;
     let mut bytes = Vec::new();

@@ -1,8 +1,8 @@
-//! A workload in place of a simulation, as the test host of 1997 had: joins, leaves and sends by a script; messages a second
-//! and their delays are printed.
+//! A workload generator in place of a simulation, like the test host of 1997: a script of subscriptions and messages;
+//! prints messages per second and delays.
 //!
-//! A message says which machine and host sent it, when, and which of those to its address it is. What comes from this
-//! machine has a delay; what is missing between two messages of a host to an address was lost, or came before a join.
+//! Each message contains the machine and host of its sender, the time, and a number per address. Messages of this
+//! machine give delays; a gap in the numbers of a host and address is a loss, or precedes a subscription.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fs;
@@ -17,27 +17,27 @@ use trunkline_io::Clock;
 use trunkline_record::Histogram;
 use trunkline_units::{Instant, Seed, Span, Stream};
 
-use super::config::told;
+use super::config::reported;
 use super::control::Control;
 use super::rules::Ranges;
 use crate::failure::{Failure, print};
 use crate::flags::converter::{Host, deadline, rate, size, span};
 
-/// Streams of messages of which it is known what is to come next.
+/// Maximum number of streams whose next number is stored.
 const MOST_STREAMS: usize = 1 << 20;
 const MARK: [u8; 4] = *b"TKLW";
-/// Messages that are sent, at the most, before anything is heard.
+/// Messages sent between two receive calls.
 const BURST: u64 = 1_000;
-/// So long after everything was sent what is under way may still come.
+/// Time for messages in flight to arrive after the last one is sent.
 const REST: Span = Span::from_s(1);
 const SECOND: Span = Span::from_s(1);
 
-/// What a host does, and for how long.
+/// The actions of a host, and their duration.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Script {
-    /// By their time.
+    /// In order of time.
     steps: Vec<Step>,
-    /// None: until everything was sent; for ever, if nothing is.
+    /// `None`: until everything is sent, or forever if nothing is.
     time: Option<Span>,
 }
 
@@ -53,15 +53,15 @@ struct Step {
 #[derive(Clone, Debug, PartialEq)]
 struct Send {
     addresses: Vec<u32>,
-    /// Besides those that have it by their address.
+    /// Priority, in addition to addresses that have it.
     priority: bool,
-    /// How long each with priority may wait in a converter, if that is said.
+    /// Maximum wait of priority messages in a converter.
     within: Option<Span>,
-    /// A second.
+    /// Messages per second.
     rate: u32,
-    /// Octets of a body, uniform.
+    /// Length of a body in octets, uniform.
     size: RangeInclusive<usize>,
-    /// For how long; none: to the end.
+    /// Duration; `None`: to the end.
     time: Option<Span>,
 }
 
@@ -94,7 +94,7 @@ struct OneSend {
     time: Option<Text>,
 }
 
-/// As it would be said on the command line.
+/// A number or text, as on the command line.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Text {
@@ -114,7 +114,7 @@ impl Text {
 }
 
 impl Script {
-    /// From a file or flags; none if neither says anything.
+    /// Reads the script from a file or from flags; `None` if neither has one.
     pub fn of(flags: &Host, is_wide: bool) -> Result<Option<Script>, Failure> {
         let said = !flags.join.is_empty() || !flags.send.is_empty();
         if flags.dis.is_some() && (said || flags.script.is_some()) {
@@ -146,7 +146,7 @@ impl Script {
         Ok(Some(script))
     }
 
-    /// What the format does not have.
+    /// Rejects options that the format does not have.
     fn check(&self, is_wide: bool) -> Result<(), String> {
         if is_wide {
             return Ok(());
@@ -165,12 +165,12 @@ impl Script {
         }
     }
 
-    /// Octets of the longest body that it sends.
+    /// Returns the maximum length of a body, in octets.
     pub fn longest(&self) -> Option<usize> {
         self.steps.iter().filter_map(|step| Some(*step.send.as_ref()?.size.end())).max()
     }
 
-    /// When it is over, if it ever is.
+    /// Returns the end of the script, if it has one.
     fn ends(&self) -> Option<Span> {
         let ends = |step: &Step| step.send.as_ref().map(|send| Some(step.at + send.time?));
         let last: Option<Option<Span>> =
@@ -179,14 +179,14 @@ impl Script {
     }
 }
 
-/// Unless it is said.
+/// Default rate.
 const RATE: u32 = 1_000;
 const SIZE: RangeInclusive<usize> = 150..=150;
 
-/// Addresses that a host sends to in turn, at the most.
+/// Maximum number of addresses of a sending action.
 const MOST_ADDRESSES: u64 = 1 << 20;
 
-/// Each address of some ranges.
+/// Returns each address of the ranges.
 fn all_of(ranges: &[RangeInclusive<u32>]) -> Result<Vec<u32>, String> {
     let count: u64 = ranges.iter().map(|range| u64::from(range.end() - range.start()) + 1).sum();
     match count <= MOST_ADDRESSES {
@@ -203,7 +203,7 @@ fn read(path: &Path, is_wide: bool) -> Result<Script, String> {
 }
 
 pub fn parse(text: &str) -> Result<Script, String> {
-    let file: File = toml::from_str(text).map_err(|e| told(text, &e))?;
+    let file: File = toml::from_str(text).map_err(|e| reported(text, &e))?;
     let all = |ranges: &Option<Ranges>| ranges.as_ref().map_or(Ok(Vec::new()), Ranges::all);
     let mut steps = Vec::new();
     for (number, one) in (1..).zip(&file.step) {
@@ -233,7 +233,7 @@ pub fn parse(text: &str) -> Result<Script, String> {
     Ok(Script { steps, time: Text::read(&file.time, span)? })
 }
 
-/// Plays a script until it is over or it is to end.
+/// Plays a script to its end, or until it is stopped.
 pub fn play(
     script: &Script,
     face: &mut HostSocket,
@@ -245,7 +245,7 @@ pub fn play(
     let mut workload = Workload::new(script, settings, host, clock);
     loop {
         let until = workload.act(face, clock.now());
-        let ready = face.turn_with(until, |from, body| workload.hear(from, body, clock));
+        let ready = face.turn_with(until, |from, body| workload.receive(from, body, clock));
         let ready = ready.map_err(Failure::run)?;
         if let Some(line) = workload.line(clock.now(), face.machine().level(clock.now())) {
             print(&line)?;
@@ -262,14 +262,14 @@ struct Workload {
     begin: Instant,
     end: Option<Instant>,
     steps: Vec<Step>,
-    /// Ranges that are to be joined or left: no more than the script has.
+    /// Pending subscriptions and unsubscriptions; bounded by the script.
     wishes: VecDeque<(RangeInclusive<u32>, bool)>,
     sending: Vec<Sending>,
     sizes: Stream,
-    /// How many were sent to an address, of ordinary messages and those with priority.
+    /// Number of messages sent to an address, ordinary and with priority.
     numbers: BTreeMap<(u32, bool), u32>,
     body: Vec<u8>,
-    /// What each host is to send next to an address, ordinary and with priority; at most [`MOST_STREAMS`].
+    /// Next expected number of each host and address, ordinary and with priority; at most [`MOST_STREAMS`].
     next: BTreeMap<(u32, u32, bool), u32>,
     printed: Instant,
     since: Counts,
@@ -325,14 +325,14 @@ impl Workload {
         self.end.is_some_and(|end| end <= now)
     }
 
-    /// Does what is due; when there is more to do.
+    /// Runs due actions; returns the time of the next one.
     fn act(&mut self, face: &mut HostSocket, now: Instant) -> Option<Instant> {
         while let Some(step) = self.steps.pop_if(|step| self.begin + step.at <= now) {
             self.begin_step(step);
         }
         self.wish(face);
         let mut next = self.steps.last().map(|step| self.begin + step.at);
-        // What waits has room once what was said has left.
+        // Pending ranges have room after the next transmission.
         next = next.into_iter().chain((!self.wishes.is_empty()).then_some(now)).min();
         let mut sending = std::mem::take(&mut self.sending);
         for one in &mut sending {
@@ -351,8 +351,8 @@ impl Workload {
         next.into_iter().chain(self.end).chain([line]).min()
     }
 
-    /// Joins and leaves in their order. A classic range for which there is no room waits for the next turn; what else finds none
-    /// was too much at once, and is counted.
+    /// Subscribes and unsubscribes in order. In format 1 a range without room waits for the next turn; other refusals
+    /// are counted.
     fn wish(&mut self, face: &mut HostSocket) {
         while let Some((range, joins)) = self.wishes.front() {
             let (first, last) = (*range.start(), *range.end());
@@ -398,8 +398,8 @@ impl Workload {
         }
     }
 
-    /// Takes what came. Of the classic format a message says its address itself.
-    fn hear(&mut self, from: MessageInfo, body: &[u8], clock: Clock) {
+    /// Handles a received message. In format 1 the body contains the address.
+    fn receive(&mut self, from: MessageInfo, body: &[u8], clock: Clock) {
         self.since.received += 1;
         let parts =
             body.split_first_chunk::<10>().and_then(|(head, rest)| Some((head, rest.first_chunk::<14>()?)));
@@ -426,13 +426,13 @@ impl Workload {
             return;
         }
         if let Some(next) = self.next.insert(stream, number.wrapping_add(1)) {
-            // What goes back is a host that began anew, or a message that was overtaken.
+            // A number that goes back means a restarted host or a reordered message.
             let missing = number.wrapping_sub(next);
             self.since.lost += if missing < 1 << 31 { missing.into() } else { 0 };
         }
     }
 
-    /// A line a second.
+    /// Returns the line of each second.
     fn line(&mut self, now: Instant, level: u8) -> Option<String> {
         if now < self.printed + SECOND {
             return None;
@@ -445,7 +445,7 @@ impl Workload {
         Some(line)
     }
 
-    /// All of it.
+    /// Returns the totals.
     fn end(&mut self, now: Instant) -> String {
         self.total.add(std::mem::take(&mut self.since));
         let Counts { sent, refused, received, strange, lost, .. } = &self.total;
@@ -465,7 +465,7 @@ fn monotonic(now: Instant, face: &HostSocket) -> u64 {
     face.clock().epoch_ns() + now.since(Instant::ZERO).as_ns()
 }
 
-/// What no other machine has, until it starts again.
+/// Returns an identifier of this machine until its next boot.
 fn machine() -> [u8; 4] {
     let id = fs::read("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     let digits: Vec<u8> =
@@ -476,7 +476,7 @@ fn machine() -> [u8; 4] {
 }
 
 impl Sending {
-    /// When the next message leaves.
+    /// Returns the time of the next message.
     fn due(&self) -> Instant {
         let ps = u128::from(self.sent) * 1_000_000_000_000 / u128::from(self.what.rate);
         self.from + Span::from_ps(u64::try_from(ps).unwrap_or(u64::MAX))
@@ -497,7 +497,7 @@ impl Counts {
         self.delays.iter_mut().zip(&other.delays).for_each(|(all, some)| all.merge(some));
     }
 
-    /// Messages a second, and delays.
+    /// Formats messages per second and delays.
     fn text(&self, took: Span) -> String {
         let rate = |count: u64| count as f64 / took.as_s().max(1e-9);
         let mut text = format!("sent {:>8.0} /s  received {:>8.0} /s", rate(self.sent), rate(self.received));
@@ -553,7 +553,7 @@ mod tests {
         assert_eq!(parse("[[step]]\nsend.addresses = 1").unwrap().ends(), None);
     }
 
-    /// So many find no room at once.
+    /// They do not fit into one turn.
     #[test]
     fn all_addresses_of_the_classic_format_are_joined_and_left() {
         let script = parse("step = [{ join = '0-65535' }]").unwrap();
@@ -575,7 +575,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_told_in_a_line() {
+    fn invalid_scripts_are_errors_of_one_line() {
         for (text, why) in [
             ("\n[[step]]\ndo = 1", "line 3: unknown field `do`"),
             ("[[step]]\nsend = { addresses = [] }", "step 1: it sends to no address"),

@@ -1,4 +1,4 @@
-//! `trunkline llc admit`: which promises a ring can keep.
+//! `trunkline llc admit`: delay bounds of a token ring.
 
 use serde_json::json;
 use trunkline_llc::admit::{self, Network, Refusal, Station};
@@ -10,7 +10,7 @@ use super::VERSION;
 use crate::failure::{Failure, print};
 use crate::flags::llc::{Admit, Promise};
 
-/// Computes the bounds, or says why there are none.
+/// Computes the bounds, or reports why there are none.
 pub fn admit(flags: &Admit) -> Result<(), Failure> {
     let network = network(flags)?;
     let promises = promises(flags)?;
@@ -60,7 +60,7 @@ fn network(flags: &Admit) -> Result<Network, Failure> {
     Ok(Network { line, options, stations, lost: flags.lost, dead: flags.dead })
 }
 
-/// Those of all stations, one each.
+/// Returns the promises of all stations.
 fn promises(flags: &Admit) -> Result<Vec<admit::Promise>, Failure> {
     let mut all = Vec::new();
     for &Promise { station, priority, octets, period, deadline } in &flags.promise {
@@ -80,10 +80,10 @@ fn promises(flags: &Admit) -> Result<Vec<admit::Promise>, Failure> {
     }
 }
 
-/// Promises that are computed at once.
+/// Maximum number of promises.
 const MOST: usize = 4096;
 
-/// Why, with the promise in words instead of its place.
+/// Describes a refusal, with the promise itself instead of its index.
 fn reason(refusal: &Refusal, promises: &[admit::Promise]) -> String {
     let of = match *refusal {
         Refusal::UnknownStation { promise, .. }
@@ -124,7 +124,7 @@ fn text(
         );
     }
     let all: Vec<_> = promises.iter().zip(delays).collect();
-    // Equal ones of neighbours stand in one row.
+    // Equal promises of adjacent stations share a row.
     for group in all.chunk_by(|(a, x), (b, y)| x == y && like(a, b)) {
         let ((p, delay), last) = (group[0], group[group.len() - 1].0.station);
         let station = if p.station == last { last.to_string() } else { format!("{}-{last}", p.station) };
@@ -140,7 +140,7 @@ fn text(
     text
 }
 
-/// The same promise of the next station.
+/// Returns whether `b` is the same promise of the next station.
 fn like(a: &admit::Promise, b: &admit::Promise) -> bool {
     b.station == a.station + 1 && admit::Promise { station: b.station, ..*a } == *b
 }

@@ -1,4 +1,4 @@
-//! `trunkline llc copy`: files to a station that keeps them.
+//! `trunkline llc copy`: copies files to a station's file service.
 
 use std::fs::File;
 use std::io::{self, IsTerminal, Read, Seek, SeekFrom};
@@ -15,28 +15,28 @@ use trunkline_llc::{Address, Options, Outcome};
 use trunkline_run::StopFlag;
 use trunkline_units::{Instant, Rate, Size, Span};
 
-use super::talk::{Asks, DIGEST, NAME, PIECE, Says};
-use super::{CHECKED_OWN, FILES, VERSION, address, failed, keep, nap, own, settings, stopped};
+use super::copy_protocol::{DIGEST, NAME, PIECE, Request, Response};
+use super::{CHECKED_OWN, FILES, VERSION, address, failed, file_store, own, pause, settings, stopped};
 use crate::failure::{Failure, print};
 use crate::flags::llc::Copy;
 
-/// How long one answer of the other end is waited for before it is asked again.
+/// Time to wait for a reply before a request is repeated.
 const ANSWER: Span = Span::from_s(1);
-/// A station opens its SAPs in this time.
+/// Time for a station to open its SAPs.
 const STARTS: Span = Span::from_s(2);
-/// Between tries to reach a station that does not answer.
+/// Pause between attempts to reach a silent station.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// A file that has been copied.
+/// The result of a copied file.
 struct Copied {
     name: String,
     size: u64,
-    /// Octets that were there already.
+    /// Octets that an earlier copy had transferred.
     resumed: u64,
     took: Span,
 }
 
-/// Copies one file after the other.
+/// Copies the files in order.
 pub fn copy(flags: &Copy, stop: &StopFlag) -> Result<(), Failure> {
     let Some((to, files)) = flags.arguments.split_last().filter(|(_, files)| !files.is_empty()) else {
         return Err(Failure::input("which files, and where to? First the files, then the station"));
@@ -45,7 +45,7 @@ pub fn copy(flags: &Copy, stop: &StopFlag) -> Result<(), Failure> {
     if to.station == ALL || to.sap & 1 == 1 {
         return Err(Failure::input("files are copied to one station and SAP"));
     }
-    // All are looked at before the first is sent.
+    // Open all files before the first is sent.
     let files = files.iter().map(|path| open(Path::new(path))).collect::<Result<Vec<_>, _>>()?;
     let settings = settings(&flags.place);
     let station = own(&flags.place, &settings, stop)?;
@@ -57,7 +57,7 @@ pub fn copy(flags: &Copy, stop: &StopFlag) -> Result<(), Failure> {
     };
     let sap = station.open(CHECKED_OWN, &options).map_err(failed)?;
     let clock = Clock::start();
-    // Told apart from what an earlier program of this station began.
+    // Copy numbers that differ from those of an earlier program of this station.
     let first = clock.epoch_ns() as u32;
     let (mut copied, mut refused, mut trouble) = (Vec::new(), Vec::new(), None);
     for (at, (name, mut file)) in files.into_iter().enumerate() {
@@ -78,7 +78,7 @@ pub fn copy(flags: &Copy, stop: &StopFlag) -> Result<(), Failure> {
             }
         }
     }
-    // What ended the rest hides no refusal before it.
+    // Report earlier refusals together with the error that ended the copy.
     let trouble = match (trouble, refused.is_empty()) {
         (trouble, true) => trouble,
         (Some(Failure::Run(why)), false) => {
@@ -98,11 +98,11 @@ pub fn copy(flags: &Copy, stop: &StopFlag) -> Result<(), Failure> {
     trouble.map_or(Ok(()), Err)
 }
 
-/// Why a file was not copied.
+/// The reason why a file was not copied.
 enum Ended {
-    /// The other end does not want it; it may want others.
+    /// The station refuses this file; others may be accepted.
     Refused(String),
-    /// Nothing more can be copied.
+    /// No file can be copied.
     Failed(Failure),
 }
 
@@ -112,13 +112,13 @@ impl From<Failure> for Ended {
     }
 }
 
-/// What was not taken, in a line.
+/// Describes the refused files in one line.
 fn refusal(station: u8, refused: &[(String, String)]) -> String {
     let each: Vec<String> = refused.iter().map(|(name, why)| format!("{name}: {why}")).collect();
     format!("station {station} refuses {}", each.join("; "))
 }
 
-/// A file and its bare name.
+/// Opens a file; returns it with its base name.
 fn open(path: &Path) -> Result<(String, File), Failure> {
     let told = |why: &dyn std::fmt::Display| Failure::input(format!("{}: {why}", path.display()));
     let name = path.file_name().ok_or_else(|| told(&"it has no name"))?;
@@ -141,7 +141,7 @@ impl Copied {
     }
 }
 
-/// Who copies one file.
+/// The sender of one file.
 struct Sender<'a> {
     sap: &'a Sap,
     to: Address,
@@ -152,8 +152,8 @@ struct Sender<'a> {
     room: Vec<u8>,
 }
 
-/// What the other end wants.
-enum Wants {
+/// The next step that the station requests.
+enum NextStep {
     From(u64),
     Nothing,
     Again,
@@ -164,8 +164,8 @@ impl Sender<'_> {
         let told = |e: io::Error| Failure::run(format!("{name}: {e}"));
         let begun = self.clock.now();
         let size = file.metadata().map_err(told)?.len();
-        let digest: [u8; DIGEST] = keep::sum(file).map_err(told)?;
-        let offer = Asks::Offer { copy: self.number, force, size, digest, name };
+        let digest: [u8; DIGEST] = file_store::digest(file).map_err(told)?;
+        let offer = Request::Offer { copy: self.number, force, size, digest, name };
         let bar = if io::stderr().is_terminal() { ProgressBar::new(size) } else { ProgressBar::hidden() };
         if let Ok(style) =
             ProgressStyle::with_template("{msg} [{bar:40}] {bytes} of {total_bytes}, {eta} left")
@@ -175,12 +175,12 @@ impl Sender<'_> {
         }
         let mut resumed = None;
         let mut piece = vec![0; PIECE];
-        let mut wants = Wants::Again;
+        let mut wants = NextStep::Again;
         loop {
             wants = match wants {
-                Wants::Nothing => break,
-                Wants::Again => self.ask(offer)?,
-                Wants::From(there) => {
+                NextStep::Nothing => break,
+                NextStep::Again => self.ask(offer)?,
+                NextStep::From(there) => {
                     resumed.get_or_insert(there.min(size));
                     let at = file.seek(SeekFrom::Start(there.min(size))).map_err(told)?;
                     self.send(file, name, at..size, &mut piece, &bar)?
@@ -192,7 +192,7 @@ impl Sender<'_> {
         Ok(Copied { name: name.into(), size, resumed: resumed.unwrap_or(size), took })
     }
 
-    /// Sends these octets of a file that stands at the first of them, and asks whether all is there.
+    /// Sends the octets from the file's current position, then asks whether the file is complete.
     fn send(
         &mut self,
         file: &mut File,
@@ -200,7 +200,7 @@ impl Sender<'_> {
         rest: Range<u64>,
         piece: &mut [u8],
         bar: &ProgressBar,
-    ) -> Result<Wants, Ended> {
+    ) -> Result<NextStep, Ended> {
         let mut at = rest.start;
         while at < rest.end {
             let most = (rest.end - at).min(piece.len() as u64) as usize;
@@ -208,7 +208,7 @@ impl Sender<'_> {
             if got == 0 {
                 return Err(Failure::run(format!("{name}: it was cut while it was copied")).into());
             }
-            self.deliver(Asks::Data { copy: self.number, at, bytes: &piece[..got] })?;
+            self.deliver(Request::Data { copy: self.number, at, bytes: &piece[..got] })?;
             at += got as u64;
             bar.set_position(at);
             if self.sap.readable() > 0
@@ -217,11 +217,11 @@ impl Sender<'_> {
                 return Ok(wants);
             }
         }
-        self.ask(Asks::End { copy: self.number })
+        self.ask(Request::End { copy: self.number })
     }
 
-    /// Asks until the other end says what it wants.
-    fn ask(&mut self, asks: Asks<'_>) -> Result<Wants, Ended> {
+    /// Repeats a request until the station replies.
+    fn ask(&mut self, asks: Request<'_>) -> Result<NextStep, Ended> {
         let end = self.clock.now() + self.patience;
         loop {
             self.deliver(asks)?;
@@ -234,23 +234,23 @@ impl Sender<'_> {
         }
     }
 
-    /// What the other end says, if it says anything until then.
-    fn answer(&mut self, until: Instant) -> Result<Option<Wants>, Ended> {
+    /// Returns the station's reply, if one arrives in time.
+    fn answer(&mut self, until: Instant) -> Result<Option<NextStep>, Ended> {
         loop {
             let left = until.since(self.clock.now()).min(Span::from_ms(50));
             match self.sap.receive_within(&mut self.room, Some(left.into())) {
                 Ok(received) if received.from == self.to => {}
                 Ok(_) => continue,
-                Err(Error::TimedOut) if self.stop.is_requested() => return Err(self.kept().into()),
+                Err(Error::TimedOut) if self.stop.is_requested() => return Err(self.resumable().into()),
                 Err(Error::TimedOut) if self.clock.now() >= until => return Ok(None),
                 Err(Error::TimedOut) => continue,
                 Err(e) => return Err(failed(e).into()),
             }
-            return match Says::read(&self.room) {
-                Some(Says::From { copy, at }) if copy == self.number => Ok(Some(Wants::From(at))),
-                Some(Says::Done { copy }) if copy == self.number => Ok(Some(Wants::Nothing)),
-                Some(Says::Unknown { copy }) if copy == self.number => Ok(Some(Wants::Again)),
-                Some(Says::Refused { copy, why }) if copy == self.number => {
+            return match Response::read(&self.room) {
+                Some(Response::From { copy, at }) if copy == self.number => Ok(Some(NextStep::From(at))),
+                Some(Response::Done { copy }) if copy == self.number => Ok(Some(NextStep::Nothing)),
+                Some(Response::Unknown { copy }) if copy == self.number => Ok(Some(NextStep::Again)),
+                Some(Response::Refused { copy, why }) if copy == self.number => {
                     Err(Ended::Refused(why.to_string()))
                 }
                 _ => continue,
@@ -258,17 +258,17 @@ impl Sender<'_> {
         }
     }
 
-    /// Brings a message over, however often that takes.
-    fn deliver(&self, asks: Asks<'_>) -> Result<(), Failure> {
+    /// Sends a message, repeated until it is acknowledged.
+    fn deliver(&self, asks: Request<'_>) -> Result<(), Failure> {
         let mut message = Vec::new();
         asks.write(&mut message);
         let begun = self.clock.now();
         let end = begun + self.patience;
         loop {
             if self.stop.is_requested() {
-                return Err(self.kept());
+                return Err(self.resumable());
             }
-            // A station that is there and takes no files may just be starting, for a moment.
+            // A station that has just started may not have opened its file service yet.
             let closed = match self.sap.exchange(self.to, &message).map_err(failed)?.outcome {
                 Outcome::Done => return Ok(()),
                 outcome => outcome == Outcome::Refused(CommandStatus::Unimplemented),
@@ -282,19 +282,16 @@ impl Sender<'_> {
                     false => self.silent(),
                 });
             }
-            nap(PAUSE);
+            pause(PAUSE);
         }
     }
 
     fn silent(&self) -> Failure {
-        Failure::run(format!(
-            "station {} does not answer; what it has is kept, the same command goes on from there",
-            self.to.station
-        ))
+        Failure::run(format!("station {} does not answer; repeat the command to resume", self.to.station))
     }
 
-    fn kept(&self) -> Failure {
+    fn resumable(&self) -> Failure {
         let Failure::Run(stopped) = stopped() else { return stopped() };
-        Failure::run(format!("{stopped}; what was copied is kept, the same command goes on from there"))
+        Failure::run(format!("{stopped}; repeat the command to resume"))
     }
 }

@@ -8,25 +8,25 @@ use trunkline_io::usage::CpuTime;
 use trunkline_record::Histogram;
 use trunkline_units::{Instant, Span};
 
-/// Repetitions that tell what measuring costs.
+/// Repetitions for the cost of a measurement.
 const TRIALS: u64 = 20_000;
 
-/// Processor time until now.
+/// Processor time since the start.
 #[derive(Clone, Copy, Debug)]
 pub struct Usage {
     at: Instant,
     process: CpuTime,
-    /// Of all processors: idle, and altogether; in ticks.
+    /// Idle time and total time of all processors, in ticks.
     machine: Option<(u64, u64)>,
 }
 
-/// Processor time between two moments.
+/// Processor time between two readings.
 #[derive(Clone, Copy, Debug)]
 pub struct Used {
     pub took: Span,
-    /// Processors' worth that this process used: 1 is one of them all the time.
+    /// Processors used by this process: 1 is one of them all the time.
     pub process: f64,
-    /// Share of all processors that nobody used; the system counts in ticks of 10 ms.
+    /// Idle share of all processors; the system counts in ticks of 10 ms.
     pub idle: Option<f64>,
 }
 
@@ -58,17 +58,17 @@ impl Used {
     }
 }
 
-/// The first line of `/proc/stat`: idle ticks, waiting for disks among them, and all.
+/// Reads the first line of `/proc/stat`: idle ticks (with waiting for disks), and all ticks.
 fn machine() -> Option<(u64, u64)> {
     let text = fs::read_to_string("/proc/stat").ok()?;
     let words = text.lines().next()?.strip_prefix("cpu ")?.split_whitespace();
     let ticks: Vec<u64> = words.map_while(|word| word.parse().ok()).collect();
-    // The time of guests is counted in user time already.
+    // User time already contains the time of guests.
     let all = ticks.iter().take(8).sum();
     Some((ticks.get(3)? + ticks.get(4)?, all))
 }
 
-/// What it costs to time a message: two looks at the clock and a count.
+/// Measures the cost of timing a message: two clock readings and a histogram entry.
 pub fn measuring(clock: Clock) -> Span {
     let mut histogram = Histogram::default();
     let begin = clock.now();
@@ -79,7 +79,7 @@ pub fn measuring(clock: Clock) -> Span {
     clock.now().since(begin) / TRIALS
 }
 
-/// A distribution in microseconds.
+/// Returns a distribution in microseconds, as JSON.
 pub fn distribution(histogram: &Histogram) -> Value {
     match histogram.distribution_us() {
         None => json!(null),
@@ -90,7 +90,7 @@ pub fn distribution(histogram: &Histogram) -> Value {
     }
 }
 
-/// Its columns: p50, p99, p99.9 and max, in microseconds.
+/// Formats a distribution: p50, p99, p99.9 and max, in microseconds.
 pub fn columns(histogram: &Histogram) -> String {
     match histogram.distribution_us() {
         None => format!("{:>10}{:>10}{:>10}{:>10}", "-", "-", "-", "-"),
@@ -98,12 +98,12 @@ pub fn columns(histogram: &Histogram) -> String {
     }
 }
 
-/// What stands above them.
+/// Returns the column titles.
 pub fn heads() -> String {
     format!("{:>10}{:>10}{:>10}{:>10}", "p50 us", "p99", "p99.9", "max")
 }
 
-/// The class of a message, in the words of 1990.
+/// Returns the name of a message class.
 pub fn class(acknowledged: bool, crc: bool) -> &'static str {
     match (acknowledged, crc) {
         (false, false) => "NONE",
@@ -113,7 +113,7 @@ pub fn class(acknowledged: bool, crc: bool) -> &'static str {
     }
 }
 
-/// As a percentage.
+/// Formats a share as a percentage.
 pub fn percent(share: f64) -> String {
     format!("{:.1} %", share * 100.0)
 }

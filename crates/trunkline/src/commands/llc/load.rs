@@ -1,4 +1,4 @@
-//! `trunkline llc load`: offered load, by size.
+//! `trunkline llc load`: throughput by message size.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -16,18 +16,18 @@ use trunkline_units::{Rate, Size, Span};
 use super::figures::{self, Usage, Used};
 use super::serve::Common;
 use super::{
-    CHECKED_OWN, CHECKED_SINK, COUNT, OWN, Pair, SINK, VERSION, failed, nap, settings, stopped, stubborn,
+    CHECKED_OWN, CHECKED_SINK, COUNT, OWN, Pair, SINK, VERSION, failed, pause, settings, stopped, stubborn,
 };
 use crate::failure::{Failure, print};
 use crate::flags::llc::Load;
 
-/// What is under way still comes within this.
+/// Time for messages in flight to arrive.
 const SETTLES: Duration = Duration::from_millis(200);
-/// How long who counts may take to tell.
+/// Time for a reply of the counter service.
 const TELLS: Duration = Duration::from_secs(2);
-/// Messages between two looks at the clock, where nothing else needs it.
+/// Messages between two clock readings, where none is needed for another purpose.
 const ROW: u64 = 16;
-/// Size of the comparisons, and how long each lasts at the most.
+/// Message size and maximum duration of the comparisons.
 const SIZE: u16 = 128;
 const COMPARED: Span = Span::from_ms(500);
 
@@ -44,21 +44,21 @@ struct Offer {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum How {
-    /// One after the other.
+    /// One call after the other.
     Plain,
-    /// The same, and each call is timed.
+    /// One call after the other, each timed.
     Timed,
-    /// Each waits for the end of the last.
+    /// Each call waits for the end of the previous message.
     Completed,
-    /// Each looks again and again whether the last has ended.
+    /// Each call polls for the end of the previous message.
     Polled,
 }
 
-/// What came of it.
+/// The result.
 struct Row {
     size: u16,
     sent: u64,
-    /// Acknowledged ones that did not come to a good end.
+    /// Acknowledged messages that failed.
     failed: u64,
     received: u64,
     took: Span,
@@ -66,7 +66,7 @@ struct Row {
     call: Histogram,
 }
 
-/// From where to where.
+/// The sender and the receiver.
 struct Course<'a> {
     from: &'a Sap,
     to: Address,
@@ -76,11 +76,11 @@ struct Course<'a> {
     acknowledged: bool,
 }
 
-/// Measures and tells.
+/// Measures and prints the results.
 pub fn load(flags: &Load, stop: &StopFlag) -> Result<(), Failure> {
     let settings = Settings { batch: flags.batch.into(), ..settings(&flags.place) };
     let pair = Pair::open(&flags.place, &flags.other, &settings, stop)?;
-    // What is sent to the own station is counted there.
+    // Messages to the own station are counted there.
     let stations: Vec<&StationSocket> = pair.second.iter().chain([&pair.own]).collect();
     let common = stations.into_iter().map(Common::open).collect::<Result<Vec<_>, _>>()?;
     let over = AtomicBool::new(false);
@@ -89,7 +89,7 @@ pub fn load(flags: &Load, stop: &StopFlag) -> Result<(), Failure> {
         let serving: Vec<_> = common.iter().map(|common| scope.spawn(move || common.run(&done))).collect();
         let measured = measure(flags, &pair, stop);
         over.store(true, Ordering::Relaxed);
-        let served = serving.into_iter().map(|one| one.join().expect("a bug would have been told"));
+        let served = serving.into_iter().map(|one| one.join().expect("the thread does not panic"));
         served.collect::<Result<(), Failure>>().and(measured)
     })?;
     print(&if flags.json {
@@ -100,7 +100,7 @@ pub fn load(flags: &Load, stop: &StopFlag) -> Result<(), Failure> {
     if stop.is_requested() { Err(stopped()) } else { Ok(()) }
 }
 
-/// Comparisons, as section 5.2 of the report of 1990 has them. The first is what the others are compared with.
+/// The comparisons of section 5.2 of the 1990 report. The first one is the reference.
 struct Effects {
     plain: Row,
     timed: Row,
@@ -116,7 +116,7 @@ fn measure(flags: &Load, pair: &Pair, stop: &StopFlag) -> Result<(Vec<Row>, Opti
     let options =
         Options { acknowledged: flags.acknowledged, crc: flags.crc, queue: 256, ..stubborn(flags.priority) };
     let from = pair.own.open(own, &options).map_err(failed)?;
-    // What asks for the counts.
+    // The SAP that requests the counts.
     let asks = pair.own.open(ASKS, &stubborn(7)).map_err(failed)?;
     let to = |station: u8| Course {
         from: &from,
@@ -156,12 +156,12 @@ fn measure(flags: &Load, pair: &Pair, stop: &StopFlag) -> Result<(Vec<Row>, Opti
     Ok((rows, Some(effects)))
 }
 
-/// From where counts are asked for.
+/// SAP from which counts are requested.
 const ASKS: u8 = 0x84;
 
 impl Course<'_> {
     fn run(&self, offer: &Offer) -> Result<Row, Failure> {
-        // Nothing is counted twice.
+        // Reset the counts.
         self.counted()?;
         let before = Usage::now(self.clock);
         let mut row = Row {
@@ -176,7 +176,7 @@ impl Course<'_> {
         self.send(offer, &mut row)?;
         row.used = Usage::now(self.clock).since(before);
         row.took = row.used.took;
-        nap(SETTLES);
+        pause(SETTLES);
         row.received = self.counted()?;
         Ok(row)
     }
@@ -201,7 +201,7 @@ impl Course<'_> {
         Ok(())
     }
 
-    /// Sends `most` messages.
+    /// Sends up to `most` messages.
     fn some(&self, offer: &Offer, message: &[u8], most: u64, row: &mut Row) -> Result<(), Failure> {
         let (from, to, acknowledged) = (self.from, self.to, self.acknowledged);
         match offer.how {
@@ -251,7 +251,7 @@ impl Course<'_> {
         Ok(())
     }
 
-    /// What the sink has counted since it was last asked.
+    /// Returns the sink's count since the last request.
     fn counted(&self) -> Result<u64, Failure> {
         let to = Address { sap: COUNT, station: self.to.station };
         let mut answer = Vec::new();

@@ -11,29 +11,29 @@ use trunkline_record::Histogram;
 use trunkline_run::StopFlag;
 use trunkline_units::Span;
 
-use super::{OWN, VERSION, address, failed, figures, nap, own, settings};
+use super::{OWN, VERSION, address, failed, figures, own, pause, settings};
 use crate::failure::{Failure, print};
 use crate::flags::llc::Ping;
 
-/// What came of it.
+/// The result.
 #[derive(Default)]
 struct Tally {
     sent: u64,
-    /// Asked at least one answer of.
+    /// Requests with at least one response.
     answered: u64,
     answers: u64,
-    /// Came damaged, or after the question that they answer was given up.
+    /// Responses that were damaged or late.
     damaged: u64,
     took: Histogram,
     each: Vec<Value>,
 }
 
-/// Answers that `--json` keeps one by one.
+/// Responses that `--json` lists individually.
 const KEPT: usize = 10_000;
-/// The longest nap without a look at Ctrl-C.
+/// Interval between checks for Ctrl-C.
 const NAP: Duration = Duration::from_millis(50);
 
-/// Asks, and waits, and asks.
+/// Sends requests periodically.
 pub fn ping(flags: &Ping, stop: &StopFlag) -> Result<(), Failure> {
     let to = address(&flags.to, NULL_SAP)?;
     let settings = settings(&flags.place);
@@ -61,7 +61,7 @@ pub fn ping(flags: &Ping, stop: &StopFlag) -> Result<(), Failure> {
         due += flags.interval;
         while !stop.is_requested() && flags.count.is_none_or(|count| tally.sent < count) && clock.now() < due
         {
-            nap(NAP.min(due.since(clock.now()).into()));
+            pause(NAP.min(due.since(clock.now()).into()));
         }
     }
     print(&if flags.json { tally.json(flags, to) } else { tally.text() })?;
@@ -71,8 +71,8 @@ pub fn ping(flags: &Ping, stop: &StopFlag) -> Result<(), Failure> {
     }
 }
 
-/// What question `number` asks to have back. It begins with its number, as far as that has room, so that an answer to
-/// another does not fit.
+/// Returns the content of request `number`. It begins with the number, as far as it fits, so that a response to
+/// another request differs.
 fn pattern(number: u64, size: u16) -> Vec<u8> {
     let mut pattern: Vec<u8> = (0..size).map(|n| n as u8).collect();
     for (octet, number) in pattern.iter_mut().zip(&number.to_le_bytes()[..4]) {
@@ -86,15 +86,16 @@ fn named(to: Address) -> String {
     if to.sap == NULL_SAP { station } else { format!("{station} SAP {:#04x}", to.sap) }
 }
 
-/// One answer.
+/// A response.
 struct Answer {
     from: Address,
     took: Span,
-    /// Octets that came back and whether they were those, or which types are spoken.
+    /// The returned octets and whether they are correct, or the supported types.
     what: Result<(u16, bool), [bool; 3]>,
 }
 
-/// Asks once; all answers, of which several come only if several were asked, or if some do not fit.
+/// Sends one request; returns all responses. There are several only if several stations were addressed, or if some do
+/// not match.
 fn ask(
     flags: &Ping,
     sap: &trunkline_llc::socket::Sap,
@@ -132,7 +133,7 @@ fn ask(
 }
 
 impl Answer {
-    /// Whether it answers what was asked last. XID has nothing to tell it by.
+    /// Returns whether the response matches the last request; XID has no content to compare.
     fn fits(&self) -> bool {
         !matches!(self.what, Ok((_, false)))
     }

@@ -1,7 +1,6 @@
-//! `trunkline llc serve`: a station for the others.
+//! `trunkline llc serve`: a station with the services that the other tools use.
 //!
-//! Each of its SAPs has a thread. What `test` and `load` need of another station is here, so they also use it in their own
-//! process.
+//! Each SAP has a thread. `test` and `load` use the same services in their own process.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -15,7 +14,7 @@ use trunkline_llc::{Address, Options};
 use trunkline_run::StopFlag;
 use trunkline_units::Span;
 
-use super::keep::Keeper;
+use super::file_store::FileStore;
 use super::{
     CHECKED_ECHO, CHECKED_SINK, COUNT, ECHO, FILES, GROUP, SERVING, SINK, VERSION, attach, belongs, failed,
     settings,
@@ -23,19 +22,19 @@ use super::{
 use crate::failure::{Failure, print};
 use crate::flags::llc::Serve;
 
-/// The longest wait without a look at Ctrl-C.
+/// Interval between checks for Ctrl-C.
 const LOOK: Duration = Duration::from_millis(50);
-/// How long an answer may wait for room.
+/// Maximum wait of a reply for queue space.
 const ROOM: Duration = Duration::from_millis(500);
-/// Senders that the sinks count apart; those beyond are not counted.
+/// Maximum number of senders that the sinks count; further ones are not counted.
 const SENDERS: usize = 4096;
 
-/// Serves until somebody stops it.
+/// Serves until it is stopped.
 pub fn serve(flags: &Serve, stop: &StopFlag) -> Result<(), Failure> {
     let settings = settings(&flags.place);
     let number = flags.place.station.unwrap_or(SERVING);
     let keeper = flags.into.as_ref().map(|folder| {
-        Keeper::new(folder, flags.largest, flags.allow_force)
+        FileStore::new(folder, flags.largest, flags.allow_force)
             .map_err(|e| Failure::input(format!("{}: {e}", folder.display())))
     });
     let keeper = keeper.transpose()?;
@@ -45,26 +44,26 @@ pub fn serve(flags: &Serve, stop: &StopFlag) -> Result<(), Failure> {
         keeper.map(|keeper| Ok::<_, Failure>((station.open(FILES, &of_files()).map_err(failed)?, keeper)));
     let mut files = files.transpose()?;
     belongs(&station, &settings, None, stop)?;
-    tell(flags.json, "serving", &format!("station {number} on {}", flags.place.network))?;
+    serve_counts(flags.json, "serving", &format!("station {number} on {}", flags.place.network))?;
     thread::scope(|scope| {
         let common = scope.spawn(|| common.run(&|| stop.is_requested()));
         let files = files.as_mut().map(|(sap, keeper)| scope.spawn(|| keep(sap, keeper, stop, flags.json)));
-        let kept = files.map_or(Ok(()), |files| files.join().expect("a bug would have been told"));
-        // What stops one stops all.
+        let kept = files.map_or(Ok(()), |files| files.join().expect("the thread does not panic"));
+        // An error of one service stops all.
         if kept.is_err() {
             stop.request();
         }
-        kept.and(common.join().expect("a bug would have been told"))
+        kept.and(common.join().expect("the thread does not panic"))
     })
 }
 
-/// Whether somebody wants an answer. What claims to come from a service of a station is not answered: two services would
-/// answer each other without end.
+/// Returns whether to reply. Messages from a service of a station get no reply: two services would reply to each
+/// other without end.
 fn asks(from: Address) -> bool {
     ![FILES, ECHO, CHECKED_ECHO, SINK, CHECKED_SINK, COUNT].contains(&from.sap)
 }
 
-/// How both ends of a copy behave.
+/// Returns the options of both ends of a copy.
 fn of_files() -> Options {
     Options {
         crc: true,
@@ -75,14 +74,14 @@ fn of_files() -> Options {
     }
 }
 
-fn tell(as_json: bool, event: &str, what: &str) -> Result<(), Failure> {
+fn serve_counts(as_json: bool, event: &str, what: &str) -> Result<(), Failure> {
     print(&match as_json {
         true => format!("{}\n", json!({ "version": VERSION, "event": event, "what": what })),
         false => format!("{event} {what}\n"),
     })
 }
 
-fn keep(sap: &Sap, keeper: &mut Keeper, stop: &StopFlag, as_json: bool) -> Result<(), Failure> {
+fn keep(sap: &Sap, keeper: &mut FileStore, stop: &StopFlag, as_json: bool) -> Result<(), Failure> {
     let clock = Clock::start();
     let mut message = Vec::new();
     while !stop.is_requested() {
@@ -93,21 +92,21 @@ fn keep(sap: &Sap, keeper: &mut Keeper, stop: &StopFlag, as_json: bool) -> Resul
         };
         let said = keeper.take(clock.now(), received.from, &message);
         if !said.answer.is_empty() {
-            // Who wants it asks again.
+            // The client repeats its request.
             let _ = sap.send_with(received.from, &said.answer, Some(received.priority), Some(ROOM));
         }
         let from = received.from.station;
-        if let Some((name, size)) = said.kept {
-            tell(as_json, "kept", &format!("{name}, {size} octets, from station {from}"))?;
+        if let Some((name, size)) = said.stored {
+            serve_counts(as_json, "kept", &format!("{name}, {size} octets, from station {from}"))?;
         }
         if let Some(why) = said.refused {
-            tell(as_json, "refused", &format!("{why} (from station {from})"))?;
+            serve_counts(as_json, "refused", &format!("{why} (from station {from})"))?;
         }
     }
     Ok(())
 }
 
-/// What every serving station has: echoes and sinks.
+/// The echo and sink services.
 pub struct Common {
     echoes: [Sap; 2],
     sinks: [Sap; 2],
@@ -115,11 +114,11 @@ pub struct Common {
     counted: Mutex<Counted>,
 }
 
-/// Messages and octets by who sent them.
+/// Messages and octets by sender.
 type Counted = BTreeMap<Address, (u64, u64)>;
 
 impl Common {
-    /// Opens its SAPs.
+    /// Opens the SAPs.
     pub fn open(station: &StationSocket) -> Result<Common, Failure> {
         let open = |sap: u8, options: &Options| station.open(sap, options).map_err(failed);
         let echo = Options { groups: vec![GROUP], queue: 256, ..Options::default() };
@@ -135,7 +134,7 @@ impl Common {
         })
     }
 
-    /// Serves until it is done.
+    /// Serves until `done` returns true.
     pub fn run(&self, done: &(impl Fn() -> bool + Sync)) -> Result<(), Failure> {
         thread::scope(|scope| {
             let threads: Vec<_> = self
@@ -143,9 +142,9 @@ impl Common {
                 .iter()
                 .map(|sap| scope.spawn(|| self.echo(sap, done)))
                 .chain(self.sinks.iter().map(|sap| scope.spawn(|| self.sink(sap, done))))
-                .chain([scope.spawn(|| self.tell(done))])
+                .chain([scope.spawn(|| self.serve_counts(done))])
                 .collect();
-            threads.into_iter().try_for_each(|thread| thread.join().expect("a bug would have been told"))
+            threads.into_iter().try_for_each(|thread| thread.join().expect("the thread does not panic"))
         })
     }
 
@@ -182,8 +181,8 @@ impl Common {
         Ok(())
     }
 
-    /// Answers whoever asks what was counted of it, and begins anew.
-    fn tell(&self, done: &impl Fn() -> bool) -> Result<(), Failure> {
+    /// Serves counts: returns the sender's counts and resets them.
+    fn serve_counts(&self, done: &impl Fn() -> bool) -> Result<(), Failure> {
         let mut message = Vec::new();
         while !done() {
             match self.count.receive_within(&mut message, Some(LOOK)) {

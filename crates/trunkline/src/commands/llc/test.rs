@@ -1,4 +1,4 @@
-//! `trunkline llc test`: all functions of a station, one line each.
+//! `trunkline llc test`: tries every function of a station.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -13,23 +13,23 @@ use trunkline_units::Span;
 
 use super::serve::Common;
 use super::{
-    ANSWERS, CHECKED_ECHO, CHECKED_OWN, ECHO, GROUP, OWN, Pair, SINK, VERSION, nap, settings, stopped,
+    ANSWERS, CHECKED_ECHO, CHECKED_OWN, ECHO, GROUP, OWN, Pair, SINK, VERSION, pause, settings, stopped,
     stubborn,
 };
 use crate::failure::{Failure, print};
 use crate::flags::llc::Test;
 
-/// How long something that must come may take.
+/// Time for an expected message.
 const COMES: Duration = Duration::from_secs(5);
-/// A SAP that nobody opens.
+/// A SAP that is closed on every station.
 const CLOSED: u8 = 0x5c;
-/// One more of this station.
+/// A spare SAP of this station.
 const SPARE: u8 = 0x80;
 
-/// What was found: words to add, or why it does not work.
+/// The result of a trial: a remark, or the reason why it failed.
 type Found = Result<String, String>;
 
-/// A function of a station and how it is tried.
+/// A function of a station and its trial.
 type Trial = (&'static str, fn(&Bench) -> Found);
 
 const TRIALS: &[Trial] = &[
@@ -37,7 +37,7 @@ const TRIALS: &[Trial] = &[
     ("TEST to the station comes back", |bench| tests(bench, NULL_SAP)),
     ("TEST to a SAP comes back", |bench| tests(bench, ECHO)),
     ("TEST to a group is answered by its members", groups),
-    ("TEST to a SAP that is not open is not answered", nobody),
+    ("TEST to a SAP that is not open is not answered", closed_sap),
     ("XID: the station speaks types 1 and 3", |bench| identifies(bench, NULL_SAP)),
     ("XID: so does a SAP", |bench| identifies(bench, ECHO)),
     ("datagrams come back as they were", |bench| echoes(bench, &bench.sap, ECHO, MAX_INFORMATION)),
@@ -50,22 +50,22 @@ const TRIALS: &[Trial] = &[
     ("a SAP that is not open refuses them", refuses),
     ("who does not answer is given up after all tries", gives_up),
     ("what takes too long is given up", late),
-    ("a full queue is told", full),
+    ("a full queue is reported", full),
     ("reset gives up what waits", resets),
     ("a message to oneself", to_oneself),
     ("both send at once", both),
 ];
 
-/// What the trials have.
+/// The stations and SAPs of the trials.
 struct Bench {
     pair: Pair,
     sap: Sap,
     checked: Sap,
-    /// A station that is not there.
+    /// The number of an absent station.
     absent: Option<u8>,
 }
 
-/// Tries them all.
+/// Runs all trials.
 pub fn test(flags: &Test, stop: &StopFlag) -> Result<(), Failure> {
     let settings = settings(&flags.place);
     let pair = Pair::open(&flags.place, &flags.other, &settings, stop)?;
@@ -76,7 +76,7 @@ pub fn test(flags: &Test, stop: &StopFlag) -> Result<(), Failure> {
         let serving = common.map(|common| scope.spawn(|| common.run(&|| done.load(Ordering::Relaxed))));
         let found = try_all(pair, flags, stop);
         done.store(true, Ordering::Relaxed);
-        let served = serving.map_or(Ok(()), |serving| serving.join().expect("a bug would have been told"));
+        let served = serving.map_or(Ok(()), |serving| serving.join().expect("the thread does not panic"));
         served.and(found)
     })?;
     if flags.json {
@@ -102,7 +102,7 @@ fn try_all(pair: Pair, flags: &Test, stop: &StopFlag) -> Result<Vec<(&'static st
     let open = |sap: u8, options: &Options| pair.own.open(sap, options).map_err(super::failed);
     let (sap, checked) =
         (open(OWN, &Options::default())?, open(CHECKED_OWN, &Options { crc: true, ..Options::default() })?);
-    // From the top, where the fewest are.
+    // Search from the highest number, where stations are rare.
     let absent = (200..ALL).rev().filter(|n| *n != pair.other && *n != pair.own.number()).find(|&station| {
         sap.test(Address { sap: NULL_SAP, station }, b"", Duration::from_millis(100)).is_err()
     });
@@ -133,7 +133,7 @@ fn so(holds: bool, why: impl FnOnce() -> String) -> Result<(), String> {
     if holds { Ok(()) } else { Err(why()) }
 }
 
-fn told(e: Error) -> String {
+fn describe(e: Error) -> String {
     e.to_string()
 }
 
@@ -142,20 +142,20 @@ impl Bench {
         Address { sap, station: self.pair.other }
     }
 
-    /// Both SAPs as they were at first, and nothing that waits.
+    /// Resets both SAPs and discards pending messages.
     fn begin(&self) -> Result<(), String> {
         for (sap, crc) in [(&self.sap, false), (&self.checked, true)] {
-            sap.configure(&Options { crc, queue: 256, ..Options::default() }).map_err(told)?;
+            sap.configure(&Options { crc, queue: 256, ..Options::default() }).map_err(describe)?;
             while sap.try_receive(&mut Vec::new()).is_ok() {}
         }
         Ok(())
     }
 
-    /// A message that does not come back the first time is sent again: datagrams may be lost.
+    /// Sends a message and waits for its echo. Retries, because datagrams may be lost.
     fn back(&self, sap: &Sap, to: Address, from: Address, bytes: &[u8], priority: u8) -> Result<(), String> {
         let mut came = Vec::new();
         for _ in 0..3 {
-            sap.send_with(to, bytes, Some(priority), Some(COMES)).map_err(told)?;
+            sap.send_with(to, bytes, Some(priority), Some(COMES)).map_err(describe)?;
             loop {
                 match sap.receive_within(&mut came, Some(ANSWERS)) {
                     Ok(received) if received.from == from && came == bytes => {
@@ -166,7 +166,7 @@ impl Bench {
                     }
                     Ok(_) => {}
                     Err(Error::TimedOut) => break,
-                    Err(e) => return Err(told(e)),
+                    Err(e) => return Err(describe(e)),
                 }
             }
         }
@@ -185,7 +185,7 @@ fn pattern(octets: usize) -> Vec<u8> {
 
 fn opens(bench: &Bench) -> Found {
     let own = &bench.pair.own;
-    let spare = own.open(SPARE, &Options::default()).map_err(told)?;
+    let spare = own.open(SPARE, &Options::default()).map_err(describe)?;
     let refused = |sap: u8, options: &Options| match own.open(sap, options) {
         Err(Error::Refused(refusal)) => Some(refusal),
         _ => None,
@@ -202,14 +202,14 @@ fn opens(bench: &Bench) -> Found {
     let long = spare.send(bench.to(ECHO), &pattern(MAX_INFORMATION + 1));
     so(matches!(long, Err(Error::Refused(Refusal::TooLarge))), || format!("too long: {long:?}"))?;
     drop(spare);
-    own.open(SPARE, &Options::default()).map_err(told)?;
+    own.open(SPARE, &Options::default()).map_err(describe)?;
     Ok(String::new())
 }
 
 fn tests(bench: &Bench, sap: u8) -> Found {
     let mut slowest = Span::ZERO;
     for octets in [0, 1, 100, MAX_INFORMATION] {
-        let (tested, took) = bench.sap.test(bench.to(sap), &pattern(octets), COMES).map_err(told)?;
+        let (tested, took) = bench.sap.test(bench.to(sap), &pattern(octets), COMES).map_err(describe)?;
         let whole = tested.intact && usize::from(tested.length) == octets;
         so(whole && tested.from == bench.to(sap), || format!("{octets} octets: {tested:?}"))?;
         slowest = slowest.max(took);
@@ -218,10 +218,10 @@ fn tests(bench: &Bench, sap: u8) -> Found {
 }
 
 fn groups(bench: &Bench) -> Found {
-    let (tested, _) = bench.sap.test(bench.to(GROUP), b"group", COMES).map_err(told)?;
+    let (tested, _) = bench.sap.test(bench.to(GROUP), b"group", COMES).map_err(describe)?;
     so(tested.from == bench.to(ECHO) && tested.intact, || format!("{tested:?}"))?;
     let all = Address { sap: GLOBAL_SAP, station: ALL };
-    let (first, _) = bench.sap.test(all, b"all", COMES).map_err(told)?;
+    let (first, _) = bench.sap.test(all, b"all", COMES).map_err(describe)?;
     let mut from = vec![first.from];
     while let Ok(Event::Tested { from: one, .. }) = bench.sap.next_answer(ANSWERS) {
         from.push(one);
@@ -230,7 +230,7 @@ fn groups(bench: &Bench) -> Found {
     Ok(format!("all stations: {} SAPs", from.len()))
 }
 
-fn nobody(bench: &Bench) -> Found {
+fn closed_sap(bench: &Bench) -> Found {
     match bench.sap.test(bench.to(CLOSED), b"", ANSWERS) {
         Err(Error::TimedOut) => Ok(String::new()),
         other => Err(format!("{other:?}")),
@@ -238,7 +238,7 @@ fn nobody(bench: &Bench) -> Found {
 }
 
 fn identifies(bench: &Bench, sap: u8) -> Found {
-    let ((from, types), _) = bench.sap.identify(bench.to(sap), COMES).map_err(told)?;
+    let ((from, types), _) = bench.sap.identify(bench.to(sap), COMES).map_err(describe)?;
     so(from == bench.to(sap) && types == [true, false, true], || format!("{from}: {types:?}"))?;
     Ok(String::new())
 }
@@ -267,20 +267,20 @@ fn priorities(bench: &Bench) -> Found {
 
 fn highest_first(bench: &Bench) -> Found {
     let own = Address { sap: CHECKED_OWN, station: bench.pair.own.number() };
-    let spare = bench.pair.own.open(SPARE, &Options { crc: true, ..Options::default() }).map_err(told)?;
+    let spare = bench.pair.own.open(SPARE, &Options { crc: true, ..Options::default() }).map_err(describe)?;
     for priority in [3, 0, 7, 5, 1] {
-        spare.send_with(own, &[priority], Some(priority), Some(COMES)).map_err(told)?;
+        spare.send_with(own, &[priority], Some(priority), Some(COMES)).map_err(describe)?;
     }
-    // In a ring each waits for the token.
+    // In a ring each message waits for the token.
     for _ in 0..1_000 {
         if bench.checked.readable() >= 5 {
             break;
         }
-        nap(Duration::from_millis(5));
+        pause(Duration::from_millis(5));
     }
     let (mut taken, mut came) = (Vec::<u8>::new(), Vec::new());
     for _ in 0..5 {
-        bench.checked.receive_within(&mut came, Some(COMES)).map_err(told)?;
+        bench.checked.receive_within(&mut came, Some(COMES)).map_err(describe)?;
         taken.extend(came.first().copied());
     }
     so(taken == [7, 5, 3, 1, 0], || format!("taken in the order {taken:?}"))?;
@@ -290,20 +290,21 @@ fn highest_first(bench: &Bench) -> Found {
 fn acknowledged(bench: &Bench, crc: bool) -> Found {
     const MESSAGES: u32 = 200;
     let (sap, echo) = if crc { (&bench.checked, CHECKED_ECHO) } else { (&bench.sap, ECHO) };
-    sap.configure(&Options { crc, queue: 256, ..stubborn(5) }).map_err(told)?;
+    sap.configure(&Options { crc, queue: 256, ..stubborn(5) }).map_err(describe)?;
     let mut tries = 0;
     for number in 0..MESSAGES {
-        let sent = sap.exchange(bench.to(echo), &number.to_be_bytes()).map_err(told)?;
+        let sent = sap.exchange(bench.to(echo), &number.to_be_bytes()).map_err(describe)?;
         so(sent.outcome == Outcome::Done, || format!("message {number}: {:?}", sent.outcome))?;
         tries += u32::from(sent.tries);
     }
-    // What was echoed tells what was taken; echoes are datagrams and may be lost, but not come twice or out of order.
+    // The echoes show which messages were received; echoes are datagrams and may be lost, but not duplicated or
+    // reordered.
     let (mut before, mut came, mut echoes) = (None, Vec::new(), 0);
     while echoes < MESSAGES {
         match sap.receive_within(&mut came, Some(ANSWERS)) {
             Ok(_) => {}
             Err(Error::TimedOut) => break,
-            Err(e) => return Err(told(e)),
+            Err(e) => return Err(describe(e)),
         }
         let number = came[..].try_into().map(u32::from_be_bytes).map_err(|_| format!("echo of {came:?}"))?;
         so(before.is_none_or(|before| before < number), || format!("{number} came after {before:?}"))?;
@@ -314,8 +315,8 @@ fn acknowledged(bench: &Bench, crc: bool) -> Found {
 }
 
 fn refuses(bench: &Bench) -> Found {
-    bench.sap.configure(&stubborn(5)).map_err(told)?;
-    match bench.sap.exchange(bench.to(CLOSED), b"closed").map_err(told)?.outcome {
+    bench.sap.configure(&stubborn(5)).map_err(describe)?;
+    match bench.sap.exchange(bench.to(CLOSED), b"closed").map_err(describe)?.outcome {
         Outcome::Refused(CommandStatus::Unimplemented) => Ok("status 1".into()),
         other => Err(format!("{other:?}")),
     }
@@ -323,8 +324,8 @@ fn refuses(bench: &Bench) -> Found {
 
 fn gives_up(bench: &Bench) -> Found {
     let options = Options { tries: 4, response_timeout: Span::from_ms(5), ..Options::acknowledged(5) };
-    bench.sap.configure(&options).map_err(told)?;
-    let sent = bench.sap.exchange(bench.absent()?, b"nobody").map_err(told)?;
+    bench.sap.configure(&options).map_err(describe)?;
+    let sent = bench.sap.exchange(bench.absent()?, b"nobody").map_err(describe)?;
     so((sent.outcome, sent.tries) == (Outcome::Unanswered, 4), || format!("{sent:?}"))?;
     Ok(format!("4 tries in {:.0} ms", sent.took.as_us() / 1e3))
 }
@@ -334,29 +335,29 @@ fn late(bench: &Bench) -> Found {
     bench
         .sap
         .configure(&Options { send_limit: limit, response_timeout: patience, ..Options::acknowledged(5) })
-        .map_err(told)?;
-    let sent = bench.sap.exchange(bench.absent()?, b"late").map_err(told)?;
+        .map_err(describe)?;
+    let sent = bench.sap.exchange(bench.absent()?, b"late").map_err(describe)?;
     so(sent.outcome == Outcome::Late && sent.took >= limit, || format!("{sent:?}"))?;
     Ok(String::new())
 }
 
 fn full(bench: &Bench) -> Found {
     let options = Options { queue: 2, response_timeout: Span::from_ms(30), ..Options::acknowledged(5) };
-    bench.sap.configure(&options).map_err(told)?;
+    bench.sap.configure(&options).map_err(describe)?;
     let absent = bench.absent()?;
     let room = (0..3).map(|_| bench.sap.try_send(absent, b"full"));
     let room: Vec<bool> = room.map(|sent| !matches!(sent, Err(Error::Full))).collect();
-    bench.sap.reset(true).map_err(told)?;
+    bench.sap.reset(true).map_err(describe)?;
     so(room == [true, true, false], || format!("room for each of three in a queue of two: {room:?}"))?;
     Ok(String::new())
 }
 
 fn resets(bench: &Bench) -> Found {
     let options = Options { response_timeout: Span::from_s(60), ..Options::acknowledged(5) };
-    bench.sap.configure(&options).map_err(told)?;
-    let ticket = bench.sap.start(bench.absent()?, b"never", None).map_err(told)?;
-    bench.sap.reset(true).map_err(told)?;
-    let sent = bench.sap.ended(Some(COMES)).map_err(told)?;
+    bench.sap.configure(&options).map_err(describe)?;
+    let ticket = bench.sap.start(bench.absent()?, b"never", None).map_err(describe)?;
+    bench.sap.reset(true).map_err(describe)?;
+    let sent = bench.sap.ended(Some(COMES)).map_err(describe)?;
     so(sent.ticket == ticket && sent.outcome == Outcome::Reset, || format!("{sent:?}"))?;
     Ok(String::new())
 }
@@ -364,27 +365,28 @@ fn resets(bench: &Bench) -> Found {
 fn to_oneself(bench: &Bench) -> Found {
     let own = Address { sap: OWN, station: bench.pair.own.number() };
     bench.back(&bench.sap, own, own, b"to oneself", 3)?;
-    bench.sap.configure(&stubborn(2)).map_err(told)?;
-    let sent = bench.sap.exchange(own, b"to oneself").map_err(told)?;
+    bench.sap.configure(&stubborn(2)).map_err(describe)?;
+    let sent = bench.sap.exchange(own, b"to oneself").map_err(describe)?;
     so(sent.outcome == Outcome::Done, || format!("{sent:?}"))?;
     Ok(String::new())
 }
 
 fn both(bench: &Bench) -> Found {
     const MESSAGES: u32 = 100;
-    bench.sap.configure(&Options { queue: 256, ..stubborn(6) }).map_err(told)?;
-    bench.checked.configure(&Options { crc: true, queue: 256, ..stubborn(1) }).map_err(told)?;
+    bench.sap.configure(&Options { queue: 256, ..stubborn(6) }).map_err(describe)?;
+    bench.checked.configure(&Options { crc: true, queue: 256, ..stubborn(1) }).map_err(describe)?;
     thread::scope(|scope| {
         let threads = [(&bench.sap, ECHO), (&bench.checked, CHECKED_ECHO)].map(|(sap, echo)| {
             scope.spawn(move || {
                 for number in 0..MESSAGES {
-                    let outcome = sap.exchange(bench.to(echo), &number.to_be_bytes()).map_err(told)?.outcome;
+                    let outcome =
+                        sap.exchange(bench.to(echo), &number.to_be_bytes()).map_err(describe)?.outcome;
                     so(outcome == Outcome::Done, || format!("message {number} to {echo:#04x}: {outcome:?}"))?;
                 }
                 Ok::<(), String>(())
             })
         });
-        threads.into_iter().try_for_each(|thread| thread.join().expect("a bug would have been told"))
+        threads.into_iter().try_for_each(|thread| thread.join().expect("the thread does not panic"))
     })?;
     Ok(String::new())
 }

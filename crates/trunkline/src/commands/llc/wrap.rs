@@ -1,7 +1,7 @@
 //! `trunkline llc wrap`: the delay of messages end to end, by size and class.
 //!
-//! A message's delay is from before the call that sends it until the call that waits for it has returned on another
-//! thread. One is under way at a time, so that nothing waits but for the network and the processors.
+//! The delay of a message is from before the send call until the receive call returns on another thread. One message
+//! is in flight at a time, so that it waits only for the network and the processors.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -23,11 +23,11 @@ use super::{ECHO, OWN, Pair, SINK, VERSION, failed, settings, stopped, stubborn}
 use crate::failure::{Failure, print};
 use crate::flags::llc::{PeerOptions, Wrap};
 
-/// A datagram that has not come after this is lost.
+/// A datagram that has not arrived after this time is lost.
 const LOST: Duration = Duration::from_millis(500);
-/// The longest wait without a look at whether it is over.
+/// Interval between checks for the end.
 const LOOK: Duration = Duration::from_millis(20);
-/// Size of the messages of the comparisons: what NASA asked for.
+/// Message size of the comparisons, as in the requirement of NASA.
 const SIZE: u16 = 100;
 
 /// Class, size and priority.
@@ -39,29 +39,29 @@ struct Kind {
     priority: u8,
 }
 
-/// What messages of one kind took.
+/// The delays of one kind of message.
 #[derive(Clone, Default)]
 struct Row {
     delay: Histogram,
     lost: u64,
 }
 
-/// A message that came.
-struct Came {
+/// A received message.
+struct Arrival {
     at: Instant,
     octets: u16,
     number: Option<u32>,
 }
 
-/// The number of a message, if it has room for one: which one of those that were sent it is.
+/// Returns the number of a message, if it is long enough: it identifies the sent message.
 fn number(message: &[u8]) -> Option<u32> {
     message.first_chunk().map(|octets| u32::from_be_bytes(*octets))
 }
 
-/// When the message came that was sent at `begun`, if it did; one that was given up before may still come. Without room
-/// for a number it is known by its size, and by not having come before it was sent.
+/// Returns the arrival time of the message sent at `begun`. Late arrivals of earlier messages are skipped. A message
+/// without a number is recognised by its size and by arriving after `begun`.
 fn arrival(
-    came: &Receiver<Came>,
+    came: &Receiver<Arrival>,
     clock: Clock,
     begun: Instant,
     size: u16,
@@ -76,18 +76,18 @@ fn arrival(
     }
 }
 
-/// Two SAPs, and what comes at the second.
+/// Two SAPs, and the messages received at the second.
 struct Course<'a> {
     from: &'a Sap,
     to: Address,
     second: &'a Sap,
-    came: Receiver<Came>,
+    came: Receiver<Arrival>,
     clock: Clock,
-    /// Messages with a number that were sent.
+    /// Number of numbered messages sent.
     sent: Cell<u32>,
 }
 
-/// Measures and tells.
+/// Measures and prints the results.
 pub fn wrap(flags: &Wrap, stop: &StopFlag) -> Result<(), Failure> {
     let settings = settings(&flags.place);
     let other = PeerOptions { with: None, second: flags.second.clone() };
@@ -129,7 +129,7 @@ fn measure(
 ) -> Result<(Used, Effects), Failure> {
     let before = Usage::now(across.clock);
     let turns = flags.messages.div_ceil(TURN);
-    // A little of each in turn, so that what else the machine does meets all alike.
+    // Short turns, so that disturbances of the machine affect all kinds alike.
     for _ in 0..turns {
         for (kind, row) in &mut *rows {
             let left = u64::from(flags.messages) - row.delay.count() - row.lost;
@@ -148,10 +148,10 @@ fn measure(
     Ok((used, effects))
 }
 
-/// Messages of one kind in a row.
+/// Messages of one kind per turn.
 const TURN: u32 = 50;
 
-/// All kinds that are asked for. A size that leaves no room for its checksum is made that much smaller.
+/// Returns the requested kinds. A size without room for its checksum is reduced accordingly.
 fn kinds(flags: &Wrap) -> Vec<Kind> {
     let mut kinds = Vec::new();
     for (acknowledged, crc) in [(false, false), (true, false), (false, true), (true, true)] {
@@ -164,7 +164,7 @@ fn kinds(flags: &Wrap) -> Vec<Kind> {
     kinds
 }
 
-/// What section 5.2 of the report of 1990 looks at.
+/// The effects that section 5.2 of the 1990 report examines.
 #[derive(Default)]
 struct Effects {
     other: Row,
@@ -175,7 +175,7 @@ struct Effects {
 }
 
 impl<'a> Course<'a> {
-    /// A thread takes what comes at `second`, until it is over.
+    /// Starts a thread that receives at `second` until the end.
     fn begin<'scope>(
         scope: &'scope thread::Scope<'scope, '_>,
         from: &'a Sap,
@@ -191,11 +191,11 @@ impl<'a> Course<'a> {
             let mut message = Vec::new();
             while !over.load(Ordering::Relaxed) {
                 match second.receive_within(&mut message, Some(LOOK)) {
-                    // What nobody wants to know, because it came too late, finds no room.
+                    // Late messages find no room in the channel.
                     Ok(_) => {
                         let at = clock.now();
                         let octets = message.len() as u16;
-                        let _ = tell.try_send(Came { at, octets, number: number(&message) });
+                        let _ = tell.try_send(Arrival { at, octets, number: number(&message) });
                     }
                     Err(Error::TimedOut) => {}
                     Err(_) => return,
@@ -233,7 +233,7 @@ impl<'a> Course<'a> {
         Ok(())
     }
 
-    /// Acknowledged messages, each sent when the last has come to its end: which is waited for, or looked for.
+    /// Sends acknowledged messages, each after the end of the previous one, which is awaited or polled for.
     fn complete(&self, row: &mut Row, polls: bool, stop: &StopFlag) -> Result<(), Failure> {
         let options = stubborn(0);
         self.from.configure(&options).map_err(failed)?;
@@ -261,7 +261,7 @@ impl<'a> Course<'a> {
     }
 }
 
-/// Rows of one name together.
+/// Merges the rows of one name.
 fn together<T: PartialEq + Copy>(rows: &[(Kind, Row)], of: impl Fn(&Kind) -> T) -> Vec<(T, Row)> {
     let mut all: Vec<(T, Row)> = Vec::new();
     for (kind, row) in rows {
@@ -276,7 +276,7 @@ fn together<T: PartialEq + Copy>(rows: &[(Kind, Row)], of: impl Fn(&Kind) -> T) 
     all
 }
 
-/// How much one thing is of another, in its middle; none if either was not measured.
+/// Returns the ratio of two medians, or `None` if either was not measured.
 fn ratio(of: &Row, by: &Row) -> Option<f64> {
     Some(median(of)? / median(by)?)
 }
@@ -360,7 +360,7 @@ mod tests {
         let told = |came: &[(Instant, u16, Option<u32>)], size, number| {
             let (tell, told) = mpsc::sync_channel(8);
             for &(at, octets, number) in came {
-                tell.send(Came { at, octets, number }).unwrap();
+                tell.send(Arrival { at, octets, number }).unwrap();
             }
             drop(tell);
             arrival(&told, clock, begun, size, number)
@@ -368,7 +368,7 @@ mod tests {
         let late = (at(1), 100, Some(6));
         assert_eq!(told(&[late, (at(2), 100, Some(7))], 100, Some(7)), Some(at(2)));
         assert_eq!(told(&[late], 100, Some(7)), None);
-        // There is no room for a number in two octets.
+        // Two octets have no room for a number.
         let before = (early, 2, None);
         assert_eq!(told(&[before, (at(1), 0, None), (at(2), 2, None)], 2, None), Some(at(2)));
         assert_eq!([&b"abc"[..], &[0, 0, 1, 2, 3]].map(number), [None, Some(258)]);

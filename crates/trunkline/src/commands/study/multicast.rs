@@ -1,4 +1,4 @@
-//! `trunkline study multicast`: what groups cost a host.
+//! `trunkline study multicast`: the cost of multicast groups on a host.
 
 use serde_json::json;
 use trunkline_live::environment;
@@ -12,7 +12,7 @@ use super::{grid, known, middle, point, sweep, varied, watched, write};
 use crate::failure::{Failure, print};
 use crate::flags::MeasurementOptions;
 
-/// Measures, writes and tells.
+/// Measures, writes the files and prints the tables.
 pub fn study(budget: Span, repeated: &MeasurementOptions) -> Result<(), Failure> {
     let runs = repeated.runs.unwrap_or(5);
     let found = watched("multicast", |show| multicast::multicast(runs.into(), budget, show))?;

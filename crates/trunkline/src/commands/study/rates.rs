@@ -1,4 +1,4 @@
-//! `trunkline study host --rates`: what a host spends on packets by size and rate, and from where on bundling pays.
+//! `trunkline study host --rates`: processor time by packet size and rate, and the rate from which bundling pays.
 
 use serde_json::json;
 use trunkline_live::environment;
@@ -10,11 +10,11 @@ use super::{grid, known, middle, point, sweep, varied, watched, write};
 use crate::failure::{Failure, print};
 use crate::flags::MeasurementOptions;
 
-/// The figures of the sweeps: their names end in their unit.
+/// Names of the figures; they end in their unit.
 const RECEIVER: &str = "receiver.processor_percent";
 const TAKEN: &str = "machine.processor_percent";
 
-/// Measures, writes and tells.
+/// Measures, writes the files and prints the tables.
 pub fn study(budget: Span, repeated: &MeasurementOptions) -> Result<(), Failure> {
     let runs = repeated.runs.unwrap_or(5);
     let found = watched("host", |show| rates::rates(runs.into(), budget, show))?;

@@ -1,5 +1,6 @@
-//! A user of the transport, and the oracle: content is a counter, as in chapter 4 of the 1998 paper. Each end sends words
-//! that count on, cut into messages of random sizes, and counts along in what comes: every byte has one right value.
+//! A user of the transport, and the oracle. Content is a counter, as in chapter 4 of the 1998 paper: each end sends
+//! increasing words in messages of random sizes and compares received words with its own counter, so every byte has
+//! one correct value.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,14 +9,14 @@ use trunkline_units::{Instant, Seed, Span, Stream};
 
 use super::trial::Trial;
 
-/// From one channel that is used to the next.
+/// Distance between used channels.
 const STRIDE: u16 = 3277;
-/// Messages that an end sends in a row before it listens, half duplex.
+/// Messages that an end sends before it receives, in half duplex.
 const IN_A_ROW: u64 = 3;
-/// What the ends call themselves.
+/// Names of the ends.
 const NAMES: [&str; 2] = ["a", "b"];
 
-/// One channel of one direction as one end counts it.
+/// The counter of a channel and direction at one end.
 #[derive(Clone, Debug)]
 struct Count {
     /// Which end sends.
@@ -37,7 +38,7 @@ impl Count {
         Count { from, channel, messages: 0, bytes: 0, sizes: Seed(trial.seed).stream(&name) }
     }
 
-    /// The next message: long ones and short ones, empty ones among them.
+    /// Returns the next message, of random length, possibly empty.
     fn next(&mut self, longest: u64) -> Vec<u8> {
         let length = self.sizes.below(longest + 1) >> self.sizes.below(12);
         let (from, channel) = (self.from, self.channel);
@@ -47,34 +48,34 @@ impl Count {
     }
 }
 
-/// The byte at a place of all that an end sends on a channel: 64-bit words that count up, big endian. The ends, and the
-/// channels, count from different numbers.
+/// Returns the byte at an offset of the data that an end sends on a channel: increasing 64-bit words, big endian,
+/// with a different start for each end and channel.
 fn byte(from: usize, channel: u16, at: u64) -> u8 {
     let word = (from as u64) << 62 | u64::from(channel) << 44 | (at / 8);
     word.to_be_bytes()[(at % 8) as usize]
 }
 
-/// Something that came, and is nothing wrong.
+/// The outcome of a valid event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Heard {
-    /// It goes on.
+pub enum EventOutcome {
+    /// The connection continues.
     News,
-    /// Of another connection than its own.
+    /// The event belongs to another connection.
     Other,
-    /// The connection came to another end than the one that was wanted.
+    /// The connection ended unexpectedly.
     Lost(CloseReason),
 }
 
-/// One end's user.
+/// The user at one end.
 #[derive(Debug)]
-pub struct Party<'a> {
+pub struct Participant<'a> {
     trial: &'a Trial,
     end: usize,
     id: Option<ConnectionId>,
     habits: Stream,
     sent: BTreeMap<u16, Count>,
     got: BTreeMap<u16, Count>,
-    /// What has come of the next message of a channel.
+    /// The received part of the next message, by channel.
     partial: BTreeMap<u16, Buffer>,
     full: BTreeSet<u16>,
     readable: BTreeSet<u16>,
@@ -82,17 +83,17 @@ pub struct Party<'a> {
     closing: bool,
     finished: bool,
     over: bool,
-    /// It pauses until then.
+    /// End of the pause before the next message.
     send_at: Instant,
     read_at: Instant,
 }
 
-impl<'a> Party<'a> {
-    /// The user at end 0 or 1, who knows the connection's number if it opened it.
-    pub fn new(trial: &'a Trial, end: usize, id: Option<ConnectionId>) -> Party<'a> {
+impl<'a> Participant<'a> {
+    /// Creates the user of end 0 or 1; `id` is the connection if it opened it.
+    pub fn new(trial: &'a Trial, end: usize, id: Option<ConnectionId>) -> Participant<'a> {
         let channels = (0..trial.channels as u16).map(|number| number * STRIDE);
         let counts = |from| channels.clone().map(|at| (at, Count::new(trial, from, at))).collect();
-        Party {
+        Participant {
             trial,
             end,
             id,
@@ -111,38 +112,38 @@ impl<'a> Party<'a> {
         }
     }
 
-    /// The connection, once it is known.
+    /// Returns the connection, once it is known.
     pub fn id(&self) -> Option<ConnectionId> {
         self.id
     }
 
-    /// Messages and bytes that came, each as it should be.
+    /// Returns the number of correctly received messages and bytes.
     pub fn received(&self) -> (u64, u64) {
         (messages(&self.got), self.got.values().map(|count| count.bytes).sum())
     }
 
-    /// All was sent, all has come, and both have closed.
+    /// Returns whether everything was sent and received and both ends have closed.
     pub fn is_done(&self) -> bool {
         self.over && messages(&self.got) == self.trial.messages
     }
 
-    /// It has nothing more to send.
+    /// Returns whether everything was sent.
     pub fn is_closing(&self) -> bool {
         self.closing
     }
 
-    /// What this end saw, with its name.
+    /// Formats an error of this end.
     fn wrong(&self, what: impl std::fmt::Display) -> String {
         format!("end {}: {what}", NAMES[self.end])
     }
 
-    /// Hears of a connection.
+    /// Handles an event.
     ///
     /// # Errors
-    /// If that must never happen.
-    pub fn hear(&mut self, event: &Event) -> Result<Heard, String> {
+    /// The event violates the contract.
+    pub fn handle_event(&mut self, event: &Event) -> Result<EventOutcome, String> {
         if self.id.is_some_and(|id| id != event.id) {
-            return Ok(Heard::Other);
+            return Ok(EventOutcome::Other);
         }
         if self.over {
             return Err(self.wrong(format!("{:?} of a connection that is over", event.kind)));
@@ -155,12 +156,12 @@ impl<'a> Party<'a> {
             EventKind::Closed { reason: CloseReason::Completed } if self.finished && self.closing => {
                 self.over = true
             }
-            EventKind::Closed { reason: end } => return Ok(Heard::Lost(end)),
+            EventKind::Closed { reason: end } => return Ok(EventOutcome::Lost(end)),
         }
-        Ok(Heard::News)
+        Ok(EventOutcome::News)
     }
 
-    /// Half duplex, an end sends some and then receives as many; full duplex, it always may do either.
+    /// Returns whether it may send now. In half duplex the ends take turns; in full duplex it always may.
     fn may_send(&self) -> bool {
         let Trial { half_duplex, messages: all, .. } = *self.trial;
         let (sent, got) = (messages(&self.sent), messages(&self.got));
@@ -173,10 +174,10 @@ impl<'a> Party<'a> {
         !self.trial.half_duplex || !self.may_send()
     }
 
-    /// Sends and takes what it can and wants to.
+    /// Sends and takes messages as far as possible.
     ///
     /// # Errors
-    /// What is lost, came twice, out of order or wrong; or was refused without reason.
+    /// A lost, duplicated, reordered or wrong message, or a refusal without reason.
     pub fn act(
         &mut self,
         now: Instant,
@@ -187,7 +188,7 @@ impl<'a> Party<'a> {
         if messages(&self.sent) == self.trial.messages && !self.closing {
             self.closing = true;
             match command(Command::Close { id }) {
-                // It is over, and this end will hear of it.
+                // The connection is closed; the event follows.
                 Ok(()) | Err(Refusal::Closed) => {}
                 Err(refusal) => return Err(self.wrong(refusal)),
             }
@@ -199,14 +200,14 @@ impl<'a> Party<'a> {
         Ok(())
     }
 
-    /// When it wants to act by itself.
+    /// Returns the time of the next action.
     pub fn next(&self) -> Option<Instant> {
         let send = (self.may_send() && self.full.len() < self.sent.len()).then_some(self.send_at);
         let read = (self.may_read() && !self.readable.is_empty()).then_some(self.read_at);
         send.into_iter().chain(read).min()
     }
 
-    /// Whether it sent a message.
+    /// Sends a message if possible; returns whether it did.
     fn send(
         &mut self,
         now: Instant,
@@ -242,7 +243,7 @@ impl<'a> Party<'a> {
                 self.full.insert(channel);
                 Ok(false)
             }
-            // It is over, and this end will hear of it.
+            // The connection is closed; the event follows.
             Err(Refusal::Closed) => {
                 self.open = false;
                 Ok(false)
@@ -251,7 +252,7 @@ impl<'a> Party<'a> {
         }
     }
 
-    /// Whether it took something.
+    /// Takes a message if possible; returns whether it did.
     fn take(
         &mut self,
         now: Instant,
@@ -277,7 +278,7 @@ impl<'a> Party<'a> {
         Ok(true)
     }
 
-    /// Whether the message that came is the next of its channel, and whole.
+    /// Checks that a message is the next of its channel and complete.
     fn check(&mut self, channel: u16) -> Result<(), String> {
         let came = self.partial.remove(&channel).unwrap_or_default();
         let (got, all, longest) = (messages(&self.got), self.trial.messages, self.trial.longest);
@@ -303,14 +304,14 @@ impl<'a> Party<'a> {
         }
     }
 
-    /// Now and then up to `longest`, mostly much shorter.
+    /// Draws a pause: sometimes up to `longest`, mostly much shorter.
     fn pause(&mut self, often: f64, longest: Span) -> Span {
         let ps = self.habits.below(longest.as_ps()) >> self.habits.below(10);
         if self.habits.chance(often) { Span::from_ps(ps) } else { Span::ZERO }
     }
 }
 
-/// Of all channels.
+/// Returns the number of messages of all channels.
 fn messages(counts: &BTreeMap<u16, Count>) -> u64 {
     counts.values().map(|count| count.messages).sum()
 }

@@ -1,4 +1,4 @@
-//! The paths of an exchange: simulated time, or the loopback's sockets; and ends that die.
+//! The paths of an exchange: simulated time or loopback sockets; and ends that crash.
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, UdpSocket};
@@ -15,39 +15,39 @@ use trunkline_io::{Clock, Driver};
 use trunkline_run::StopFlag;
 use trunkline_units::{Instant, Seed, Span};
 
-use super::party::{Heard, Party};
+use super::party::{EventOutcome, Participant};
 use super::trial::{Death, Trial};
 
-/// In simulated time nothing new for so long is a deadlock: at half of all frames lost each way, and three seconds from
-/// one try to the next, chances are below 1e-24 that the path is at fault.
+/// Time without progress that counts as a deadlock in simulated time: with half of all frames lost each way and three
+/// seconds between retries, the path causes it with a probability below 1e-24.
 const DEADLOCK: Span = Span::from_s(600);
-/// On sockets, where timeouts are short.
+/// The same on sockets, where timeouts are short.
 const STUCK: Span = Span::from_s(20);
-/// An exchange on sockets takes no longer.
+/// Time limit of an exchange on sockets.
 const LONGEST: Span = Span::from_s(60);
-/// An end looks around at least so often.
+/// Interval between checks of an end.
 const ROUND: Span = Span::from_ms(10);
-/// Connections that an exchange takes at the most once an end has died: late frames may end another or two.
+/// Maximum number of connections of an exchange after a crash: late frames may end some.
 const MOST_CONNECTIONS: usize = 20;
 
-/// What an exchange did.
+/// The result of an exchange.
 #[derive(Clone, Debug, Default)]
-pub struct Did {
-    /// Messages that came.
+pub struct ExchangeResult {
+    /// Received messages.
     pub messages: u64,
-    /// Their bytes.
+    /// Received bytes.
     pub bytes: u64,
-    /// What the path did to the frames of both ends.
+    /// Faults of both directions.
     pub path: Counts,
-    /// What both ends counted, by name; in their last connection, where one has died.
+    /// Counters of both ends by name; after a crash those of the last connection.
     pub counters: BTreeMap<&'static str, u64>,
-    /// Ends that died.
+    /// Number of crashes.
     pub deaths: u64,
 }
 
-impl Did {
-    /// With what another did.
-    pub fn add(&mut self, other: &Did) {
+impl ExchangeResult {
+    /// Adds the result of another exchange.
+    pub fn add(&mut self, other: &ExchangeResult) {
         self.messages += other.messages;
         self.bytes += other.bytes;
         self.deaths += other.deaths;
@@ -63,22 +63,22 @@ impl Did {
     }
 }
 
-/// What came of an exchange: nothing if it was stopped, or what went wrong.
-pub type Outcome = Result<Option<Did>, String>;
+/// The outcome of an exchange: `None` if it was stopped, or the error.
+pub type Outcome = Result<Option<ExchangeResult>, String>;
 
-/// The transport with its faults, which can lose its memory.
-struct Mortal(Tortured<Node>);
+/// The transport with faults, which can crash and lose its state.
+struct CrashingNode(Tortured<Node>);
 
 enum Order<'a> {
     Node(Command<'a>),
-    /// All is forgotten; this is what comes up.
+    /// Crash: replaces the node with this new one.
     Die(Box<Node>),
 }
 
-impl Mortal {
-    fn new(trial: &Trial, end: usize) -> Mortal {
+impl CrashingNode {
+    fn new(trial: &Trial, end: usize) -> CrashingNode {
         let faults = Seed(trial.seed).stream(&format!("faults {end}"));
-        Mortal(Tortured::new(node(trial, end, "node"), Torturer::new(trial.faults[end], faults)))
+        CrashingNode(Tortured::new(node(trial, end, "node"), Torturer::new(trial.faults[end], faults)))
     }
 }
 
@@ -88,7 +88,7 @@ fn node(trial: &Trial, end: usize, name: &str) -> Node {
     Node::new(Config { port: Port(0), accept, max_connections: 4, random })
 }
 
-impl Endpoint for Mortal {
+impl Endpoint for CrashingNode {
     type Command<'a> = Order<'a>;
     type Event = Event;
     type Refusal = Refusal;
@@ -112,13 +112,13 @@ impl Endpoint for Mortal {
     }
 }
 
-/// A user at one end, through one death and what follows.
+/// A user at one end, before and after a crash.
 struct Life<'a> {
     trial: &'a Trial,
     end: usize,
-    /// Whom it opens connections to, if it is the one that does.
+    /// The peer to which it opens connections, if it is the client.
     peer: Option<Peer>,
-    party: Party<'a>,
+    party: Participant<'a>,
     death: Option<Death>,
     connections: usize,
     deaths: u64,
@@ -127,10 +127,10 @@ struct Life<'a> {
 impl<'a> Life<'a> {
     fn new(trial: &'a Trial, end: usize, peer: Option<Peer>) -> Life<'a> {
         let death = trial.death.filter(|death| death.end == end);
-        Life { trial, end, peer, party: Party::new(trial, end, None), death, connections: 0, deaths: 0 }
+        Life { trial, end, peer, party: Participant::new(trial, end, None), death, connections: 0, deaths: 0 }
     }
 
-    /// Begins anew, with a connection if it is the one that opens them.
+    /// Starts again; the client opens a connection.
     fn begin(&mut self, order: &mut impl FnMut(Order<'_>) -> Result<(), Refusal>) -> Result<(), String> {
         let mut own = None;
         if let Some(peer) = self.peer {
@@ -143,29 +143,29 @@ impl<'a> Life<'a> {
         if self.connections > MOST_CONNECTIONS {
             return Err("connections end and end".into());
         }
-        self.party = Party::new(self.trial, self.end, own);
+        self.party = Participant::new(self.trial, self.end, own);
         Ok(())
     }
 
-    /// Hears of a connection; `dead`: one of the ends has died, so that connections may be lost.
-    fn hear(
+    /// Handles an event. `dead`: an end has crashed, so connections may be lost.
+    fn handle_events(
         &mut self,
         event: &Event,
         dead: bool,
         order: &mut impl FnMut(Order<'_>) -> Result<(), Refusal>,
     ) -> Result<(), String> {
-        match self.party.hear(event)? {
-            Heard::News => {}
-            Heard::Lost(_) | Heard::Other if !dead => {
-                return Err(format!("end {}: {:?} and nobody has died", self.end, event.kind));
+        match self.party.handle_event(event)? {
+            EventOutcome::News => {}
+            EventOutcome::Lost(_) | EventOutcome::Other if !dead => {
+                return Err(format!("end {}: {:?} although no end has crashed", self.end, event.kind));
             }
-            // A peer that came back, before the one that it was is known to have gone.
-            Heard::Other if self.peer.is_none() && matches!(event.kind, EventKind::Opened { .. }) => {
+            // A restarted peer, before its old connection has timed out.
+            EventOutcome::Other if self.peer.is_none() && matches!(event.kind, EventKind::Opened { .. }) => {
                 self.begin(order)?;
-                self.party.hear(event)?;
+                self.party.handle_event(event)?;
             }
-            Heard::Other => {}
-            Heard::Lost(_) => {
+            EventOutcome::Other => {}
+            EventOutcome::Lost(_) => {
                 order(Order::Node(Command::Forget { id: event.id }))
                     .map_err(|refusal| refusal.to_string())?;
                 self.begin(order)?;
@@ -174,7 +174,7 @@ impl<'a> Life<'a> {
         Ok(())
     }
 
-    /// Dies, if it is time; whether it did.
+    /// Crashes when it is time; returns whether it did.
     fn die(&mut self, order: &mut impl FnMut(Order<'_>) -> Result<(), Refusal>) -> Result<bool, String> {
         let due =
             self.death.filter(|death| self.party.received().0 >= death.after && self.party.id().is_some());
@@ -188,16 +188,16 @@ impl<'a> Life<'a> {
         Ok(true)
     }
 
-    /// What this end did.
-    fn did(&self, host: &Mortal) -> Did {
+    /// Returns the result of this end.
+    fn result(&self, host: &CrashingNode) -> ExchangeResult {
         let (messages, bytes) = self.party.received();
         let statistics = self.party.id().and_then(|id| host.0.inner().statistics(id)).unwrap_or_default();
         let (path, counters) = (host.0.counts(), statistics.counters().into());
-        Did { messages, bytes, path, counters, deaths: self.deaths }
+        ExchangeResult { messages, bytes, path, counters, deaths: self.deaths }
     }
 }
 
-/// A panic is a finding like any other.
+/// Converts a panic into a failure.
 fn caught(run: impl FnOnce() -> Outcome) -> Outcome {
     catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<String>().map(String::as_str);
@@ -206,15 +206,15 @@ fn caught(run: impl FnOnce() -> Outcome) -> Outcome {
     })
 }
 
-/// In simulated time; the laws of endpoints are checked on the way.
+/// Runs an exchange in simulated time; checks the contract of endpoints.
 pub fn in_memory(trial: &Trial, stop: &StopFlag) -> Outcome {
     caught(|| {
-        let mut pair = Pair::new(Mortal::new(trial, 0), Mortal::new(trial, 1), Seed(trial.seed));
+        let mut pair = Pair::new(CrashingNode::new(trial, 0), CrashingNode::new(trial, 1), Seed(trial.seed));
         let [there, back] = trial.rates.map(|rate| Impairments { rate, ..Impairments::default() });
         pair.impair(there, back);
         let (mut a, mut b) = (Life::new(trial, 0, Some(PEER_B)), Life::new(trial, 1, None));
         a.begin(&mut |order| pair.command_a(order))?;
-        // Its own: that of the pair stands while all is quiet.
+        // A separate clock: the pair's clock stops while it is idle.
         let mut now = Instant::ZERO;
         let (mut progress, mut since, mut dead) = (0, now, false);
         while !(a.party.is_done() && b.party.is_done()) {
@@ -222,19 +222,19 @@ pub fn in_memory(trial: &Trial, stop: &StopFlag) -> Outcome {
                 return Ok(None);
             }
             for (_, event) in pair.take_events_a() {
-                a.hear(&event, dead, &mut |order| pair.command_a(order))?;
+                a.handle_events(&event, dead, &mut |order| pair.command_a(order))?;
             }
             for (_, event) in pair.take_events_b() {
-                b.hear(&event, dead, &mut |order| pair.command_b(order))?;
+                b.handle_events(&event, dead, &mut |order| pair.command_b(order))?;
             }
-            // All that happened before it has been told.
+            // Earlier events have been handled.
             dead |= a.die(&mut |order| pair.command_a(order))?;
             dead |= b.die(&mut |order| pair.command_b(order))?;
             a.party.act(now, |command| pair.command_a(Order::Node(command)))?;
             b.party.act(now, |command| pair.command_b(Order::Node(command)))?;
-            let frames = |did: Did| did.counters["frames_received"] + did.messages;
+            let frames = |did: ExchangeResult| did.counters["frames_received"] + did.messages;
             let connections = (a.connections + b.connections) as u64;
-            let moved = frames(a.did(pair.a())) + frames(b.did(pair.b())) + connections;
+            let moved = frames(a.result(pair.a())) + frames(b.result(pair.b())) + connections;
             if moved != progress {
                 (progress, since) = (moved, now);
             } else if now.since(since) > DEADLOCK {
@@ -245,23 +245,23 @@ pub fn in_memory(trial: &Trial, stop: &StopFlag) -> Outcome {
             pair.run(span);
             now += span;
         }
-        let mut did = a.did(pair.a());
-        did.add(&b.did(pair.b()));
+        let mut did = a.result(pair.a());
+        did.add(&b.result(pair.b()));
         Ok(Some(did))
     })
 }
 
-/// Over two UDP sockets of 127.0.0.1, each driven by a thread.
+/// Runs an exchange over two UDP sockets of 127.0.0.1, each on a thread.
 pub fn on_loopback(trial: &Trial, stop: &StopFlag) -> Outcome {
     let clock = Clock::start();
     let driver = |end| {
         let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?;
-        Driver::new(Mortal::new(trial, end), socket, clock)
+        Driver::new(CrashingNode::new(trial, end), socket, clock)
     };
     let system = |e: std::io::Error| e.to_string();
     let (a, b) = (driver(0).map_err(system)?, driver(1).map_err(system)?);
     let peer = peer_of(b.socket().local_addr().map_err(system)?);
-    // Ends that are done; far more if one has failed or was stopped.
+    // Number of finished ends; a large value after a failure or a stop.
     let (done, dead) = (AtomicUsize::new(0), AtomicBool::new(false));
     let run = |end, driver, peer| {
         let outcome = caught(|| one_end(Life::new(trial, end, peer), driver, clock, stop, &done, &dead));
@@ -272,7 +272,7 @@ pub fn on_loopback(trial: &Trial, stop: &StopFlag) -> Outcome {
         let ends = [scope.spawn(|| run(0, a, Some(peer))), scope.spawn(|| run(1, b, None))];
         ends.map(|end| end.join().unwrap_or_else(|_| Err("a thread died".into())))
     });
-    // If one end fails, the other only stops.
+    // If one end fails, the other one stops.
     match (a?, b?) {
         (Some(mut a), Some(b)) => {
             a.add(&b);
@@ -282,10 +282,10 @@ pub fn on_loopback(trial: &Trial, stop: &StopFlag) -> Outcome {
     }
 }
 
-/// One end until both are done; nothing if it was stopped or the other failed.
+/// Runs one end until both are done; `None` if it was stopped or the other end failed.
 fn one_end(
     mut life: Life<'_>,
-    mut driver: Driver<Mortal>,
+    mut driver: Driver<CrashingNode>,
     clock: Clock,
     stop: &StopFlag,
     done: &AtomicUsize,
@@ -297,7 +297,7 @@ fn one_end(
     let (mut told, mut progress, mut since) = (false, 0, clock.now());
     loop {
         let now = clock.now();
-        // Said first: the other may learn of it at once.
+        // Set the flag first: the other end may notice immediately.
         if life.death.is_some() {
             dead.store(true, Ordering::Relaxed);
         }
@@ -306,13 +306,13 @@ fn one_end(
         if life.party.is_done() && !std::mem::replace(&mut told, true) {
             done.fetch_add(1, Ordering::Relaxed);
         }
-        // Until then the other may need an answer.
+        // Until both are done the other end may need replies.
         match done.load(Ordering::Relaxed) {
-            2 if told => return Ok(Some(life.did(driver.endpoint()))),
+            2 if told => return Ok(Some(life.result(driver.endpoint()))),
             more if more >= 2 || stop.is_requested() => return Ok(None),
             _ => {}
         }
-        let did = life.did(driver.endpoint());
+        let did = life.result(driver.endpoint());
         let moved = did.counters["frames_received"] + did.messages + life.connections as u64;
         if moved != progress {
             (progress, since) = (moved, now);
@@ -324,9 +324,9 @@ fn one_end(
         let until = life.party.next().unwrap_or(Instant::MAX).min(now + ROUND);
         match driver.run(Some(until)).map_err(|e| e.to_string())? {
             DriverEvent::Endpoint(event) => {
-                life.hear(&event, dead.load(Ordering::Relaxed), &mut |order| driver.command(order))?;
+                life.handle_events(&event, dead.load(Ordering::Relaxed), &mut |order| driver.command(order))?;
             }
-            // A frame that the system refuses is one more that is lost.
+            // A frame that cannot be sent is lost.
             DriverEvent::SendFailed(_) | DriverEvent::Deadline | DriverEvent::Stopped => {}
         }
     }

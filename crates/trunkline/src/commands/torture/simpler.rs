@@ -1,5 +1,4 @@
-//! A failure with as little as possible about it: what need not be there is taken away, one thing at a time, while the
-//! exchange of the same seed still fails.
+//! Reduces a failure: removes options one at a time while the exchange with the same seed still fails.
 
 use trunkline_run::StopFlag;
 use trunkline_units::Span;
@@ -8,10 +7,10 @@ use super::path;
 use super::trial::Trial;
 use crate::flags::{Crashes, Torture};
 
-/// Exchanges that are tried at the most.
+/// Maximum number of attempts.
 const TRIES: usize = 100;
 
-/// The command of a simpler exchange that fails; none if this is the simplest.
+/// Returns the command of a simpler exchange that fails; `None` if there is none.
 pub fn find(flags: &Torture, seed: u64, stop: &StopFlag) -> Option<String> {
     let mut simplest = flags.clone();
     let (mut tries, mut found) = (0, false);
@@ -31,7 +30,7 @@ pub fn find(flags: &Torture, seed: u64, stop: &StopFlag) -> Option<String> {
     found.then(|| simplest.repeat(seed))
 }
 
-/// What is left if one thing is taken away.
+/// Returns the variants with one option removed.
 fn steps(flags: &Torture, trial: &Trial) -> Vec<Torture> {
     let with = |change: &dyn Fn(&mut Torture)| {
         let mut simpler = flags.clone();

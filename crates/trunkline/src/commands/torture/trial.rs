@@ -1,4 +1,4 @@
-//! What an exchange is: options, faults and habits, drawn from its seed unless they were given.
+//! The parameters of an exchange: options, faults and user behaviour, drawn from its seed unless given.
 
 use trunkline_arq::options::Timeouts;
 use trunkline_arq::torture::{Blackhole, Faults};
@@ -7,19 +7,19 @@ use trunkline_units::{Rate, Seed, Span, Stream};
 
 use crate::flags::{Crashes, ExchangeMedium, Torture};
 
-/// Channels of an exchange at the most.
+/// Maximum number of channels.
 pub const MOST_CHANNELS: u64 = 16;
 
-/// Everything about an exchange. What is first is end `a`, which opens.
+/// All parameters of an exchange; index 0 is end `a`, which opens the connection.
 #[derive(Clone, Debug)]
 pub struct Trial {
-    /// What all of it was drawn from.
+    /// The seed.
     pub seed: u64,
-    /// How each end's connection behaves.
+    /// Options of each end's connection.
     pub options: [Options; 2],
-    /// What happens to the frames of each end.
+    /// Faults of the frames of each end.
     pub faults: [Faults; 2],
-    /// The lines out of each end; none: as fast as it goes. In memory only.
+    /// Rates of the lines; `None`: unlimited. In memory only.
     pub rates: [Option<Rate>; 2],
     /// The ends take turns (section 4.1.1 of the 1998 paper), or both send at once (section 4.1.2).
     pub half_duplex: bool,
@@ -33,22 +33,21 @@ pub struct Trial {
     pub reading: [Span; 2],
     /// Channels that each end uses.
     pub channels: u64,
-    /// An end that dies once so many messages have come to it, and comes back without memory; if it has more to send
-    /// then.
+    /// A crash of an end after this many received messages; it restarts without state.
     pub death: Option<Death>,
 }
 
-/// When who dies.
+/// A crash of one end.
 #[derive(Clone, Copy, Debug)]
 pub struct Death {
     /// Which end.
     pub end: usize,
-    /// Once so many messages have come to it.
+    /// Number of received messages after which it crashes.
     pub after: u64,
 }
 
 impl Trial {
-    /// The exchange of a seed. Everything is drawn first, so that what is given leaves the rest as it was.
+    /// Draws an exchange. Every value is drawn, so that given options do not change the others.
     pub fn draw(seed: u64, flags: &Torture) -> Trial {
         let patient = flags.on == ExchangeMedium::Memory;
         let mut draw = Seed(seed).stream("torture");
@@ -95,7 +94,7 @@ impl Trial {
         trial
     }
 
-    /// What sends a window again for each loss gets less to send, so that exchanges are about equally long.
+    /// Modes that retransmit a window per loss get fewer messages, so that exchanges take similar time.
     fn shorten(&mut self) {
         let window = self.options.iter().map(|options| options.window).min();
         if self.options[0].mode != Mode::Selective || window < Some(8) {
@@ -107,7 +106,7 @@ impl Trial {
     }
 }
 
-/// With what the command line says in place of what was drawn.
+/// Replaces drawn values by those of the command line.
 fn given(drawn: Faults, flags: &Torture) -> Faults {
     Faults {
         drop: flags.drop.unwrap_or(drawn.drop),
@@ -120,7 +119,7 @@ fn given(drawn: Faults, flags: &Torture) -> Faults {
     }
 }
 
-/// Mostly short: up to `most` microseconds, each power of two as likely.
+/// Draws a time up to `most` microseconds, each power of two with equal probability.
 fn draw_time(draw: &mut Stream, most: u64) -> Span {
     Span::from_us(1 + (draw.below(most) >> draw.below(most.ilog2().into())))
 }
@@ -137,7 +136,7 @@ fn draw_options(draw: &mut Stream, patient: bool) -> Options {
         },
     };
     Options {
-        // The others are known to miss damage; they are there when asked for.
+        // The other checks are known to miss damage; they are used only on request.
         check: [Check::Crc32c, Check::Crc64][draw.below(2) as usize],
         window: 1 + (draw.below(400) >> draw.below(9)) as u16,
         frame: 128 + (draw.below(9000) >> draw.below(7)) as u16,
@@ -149,7 +148,7 @@ fn draw_options(draw: &mut Stream, patient: bool) -> Options {
         channel_credit: 300 + (draw.below(1 << 18) >> draw.below(8)) as u32,
         send_buffer: 1 + draw.below(1 << 18) as usize,
         coalesce_delay: if draw.chance(0.3) { Span::from_us(draw.below(500)) } else { Span::ZERO },
-        // Who waits on sockets for one that has died wants to know soon.
+        // On sockets a crashed peer must be detected soon.
         keep_alive: if patient { Options::default().keep_alive } else { Span::from_ms(500) },
         // With half of all frames lost, a peer may seem silent for minutes.
         peer_timeout: Span::from_s(300),
@@ -165,7 +164,7 @@ fn draw_fec(draw: &mut Stream) -> Fec {
 
 fn draw_faults(draw: &mut Stream, patient: bool) -> Faults {
     let mut share = |often: f64, most: f64| if draw.chance(often) { draw.unit() * most } else { 0.0 };
-    // On real sockets time passes for every loss.
+    // On sockets every loss takes real time.
     let (drop, damage) = (share(0.7, if patient { 0.5 } else { 0.1 }), share(0.4, 0.1));
     let (duplicate, reorder) = (share(0.4, 0.3), share(0.4, 0.3));
     let longest = if patient { 20_000 } else { 1000 };

@@ -1,8 +1,8 @@
-//! The bundle converter (Bobo, 1997): tables 4-14 to 4-21, its fifth topology, and what it claims.
+//! The bundle converter (Bobo, 1997): tables 4-14 to 4-21, its fifth topology, and its claims.
 //!
-//! Every station costs what an Indigo2 does, the line through table 4-2: two numbers in the experiments, and [`IDLE_PERCENT`].
+//! Every station has the costs of an Indigo2, the regression line of table 4-2: two numbers in the experiments, and [`INDIGO2_IDLE_PERCENT`](crate::table::INDIGO2_IDLE_PERCENT).
 
-use super::reproduce::{Cell, Load, Study, Unit};
+use crate::table::{Cell, Load, Study, Unit};
 
 /// What a packet costs, us, in the experiments.
 #[cfg(test)]
@@ -10,19 +10,12 @@ const PACKET_US: f64 = 147.4;
 /// What each of its bytes costs, headers of IP and UDP among them, ns.
 #[cfg(test)]
 const BYTE_NS: f64 = 90.9;
-/// The share of the processor that is used without any packet: where the line begins. It is no packet's, so the simulator
-/// does not have it, and it is added to what that gives.
-///
-/// The three are least squares of the relative errors over all 35 figures of table 4-2 (share = idle + rate · (packet + bytes ·
-/// byte)); what is left is 15 % (root mean square).
-pub(super) const IDLE_PERCENT: f64 = 2.1;
-
-const HUB: &str = include_str!("../../../../experiments/converter-baseline-hub.ns");
-const SWITCH: &str = include_str!("../../../../experiments/converter-baseline-switch.ns");
-const TEN: &str = include_str!("../../../../experiments/converter-10.ns");
-const MIXED: &str = include_str!("../../../../experiments/converter-100-10.ns");
-const FAST: &str = include_str!("../../../../experiments/converter-100-100.ns");
-const MANY: &str = include_str!("../../../../experiments/converter-level1.ns");
+const HUB: &str = include_str!("../../../experiments/converter-baseline-hub.ns");
+const SWITCH: &str = include_str!("../../../experiments/converter-baseline-switch.ns");
+const TEN: &str = include_str!("../../../experiments/converter-10.ns");
+const MIXED: &str = include_str!("../../../experiments/converter-100-10.ns");
+const FAST: &str = include_str!("../../../experiments/converter-100-100.ns");
+const MANY: &str = include_str!("../../../experiments/converter-level1.ns");
 
 /// Shares of processors and links.
 const NEAR: Option<f64> = Some(0.15);
@@ -148,7 +141,7 @@ const fn messages(paper: f64) -> Cell {
 }
 
 /// In the order of chapter 4.
-pub(super) const STUDIES: &[Study] = &[
+pub const STUDIES: &[Study] = &[
     study(
         "14-15",
         HUB,
@@ -507,6 +500,7 @@ pub(super) const STUDIES: &[Study] = &[
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::table::INDIGO2_IDLE_PERCENT;
 
     /// Table 4-2: a rate, and the shares in percent of packets of 96, 128, 160, 256, 512, 1,024 and 2,048 bytes; 0: collapse.
     const TABLE_4_2: [(f64, [f64; 7]); 7] = [
@@ -534,14 +528,14 @@ mod tests {
 
     #[test]
     fn the_costs_are_the_line_through_table_4_2() {
-        let (best, count) = errors(IDLE_PERCENT, PACKET_US, BYTE_NS);
+        let (best, count) = errors(INDIGO2_IDLE_PERCENT, PACKET_US, BYTE_NS);
         assert_eq!(count, 35);
         assert!(((best / count as f64).sqrt() - 0.15).abs() < 0.01, "{}", (best / count as f64).sqrt());
         // No other line is nearer, beyond the last digit.
         for (idle, packet, byte) in [(0.1, 0.0, 0.0), (0.0, 1.0, 0.0), (0.0, 0.0, 1.5)] {
             for sign in [-1.0, 1.0] {
                 let (idle, packet, byte) =
-                    (IDLE_PERCENT + sign * idle, PACKET_US + sign * packet, BYTE_NS + sign * byte);
+                    (INDIGO2_IDLE_PERCENT + sign * idle, PACKET_US + sign * packet, BYTE_NS + sign * byte);
                 assert!(errors(idle, packet, byte).0 > best, "{idle} {packet} {byte}");
             }
         }

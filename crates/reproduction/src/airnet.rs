@@ -1,7 +1,7 @@
 //! AirNET (1990): the four tables of its stations. Each column is modelled as a linear function of the message size,
 //! whose two coefficients are in the experiment.
 
-use super::reproduce::{Cell, Study, Unit};
+use crate::table::{Cell, Study, Unit};
 
 const NEAR: Option<f64> = Some(0.09);
 /// Tolerance of class NONE, which no linear function fits better.
@@ -9,9 +9,9 @@ const NONE: Option<f64> = Some(0.12);
 const FITTED: &str = "processor, fitted";
 const TWOFOLD: &str = "left out: half of what its packets/s say";
 
-const LOAD: &str = include_str!("../../../../experiments/airnet-load.ns");
-const DELAY: &str = include_str!("../../../../experiments/airnet-delay.ns");
-const CLASS: &str = include_str!("../../../../experiments/airnet-class.ns");
+const LOAD: &str = include_str!("../../../experiments/airnet-load.ns");
+const DELAY: &str = include_str!("../../../experiments/airnet-delay.ns");
+const CLASS: &str = include_str!("../../../experiments/airnet-class.ns");
 
 const fn cell(
     row: &'static str,
@@ -46,7 +46,7 @@ const fn study(table: &'static str, text: &'static str, cells: &'static [Cell]) 
 }
 
 /// The studies, in the order of the appendix of the report.
-pub(super) const STUDIES: &[Study] = &[
+pub const STUDIES: &[Study] = &[
     study(
         "bits",
         LOAD,

@@ -1,8 +1,8 @@
-//! Who keeps files that are copied to a station.
+//! The file service: stores files that are copied to a station.
 //!
-//! What has come of a file lies in `.partial/` of the folder, named by the file's digest, so that a copy goes on wherever
-//! either end stopped, and never with the octets of another file. Only when the digest of the whole holds it gets its
-//! name, in one step, and never in place of another unless that is allowed.
+//! The received part of a file is stored in `.partial/` of the folder under the file's digest, so an interrupted copy
+//! resumes and never mixes two files. When the digest of the whole matches, the file gets its name in one step. It
+//! replaces another file only if that is allowed.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -12,24 +12,24 @@ use sha2::{Digest, Sha256};
 use trunkline_llc::Address;
 use trunkline_units::{Instant, Span};
 
-use super::talk::{Asks, DIGEST, Says};
+use super::copy_protocol::{DIGEST, Request, Response};
 
-/// Where parts of files lie.
+/// Folder of incomplete files.
 const PARTIAL: &str = ".partial";
-/// Copies under way at once; of more, the one that has been quiet longest is left for later.
+/// Maximum number of simultaneous copies; a new one removes the one that has been idle longest.
 const MOST: usize = 64;
-/// How long a copy must have been quiet until another station may go on with it.
+/// Idle time after which another station may continue a copy.
 const QUIET: Span = Span::from_s(30);
 
 /// A folder for files.
-pub struct Keeper {
+pub struct FileStore {
     folder: PathBuf,
     largest: u64,
     may_replace: bool,
     copies: Vec<Copy>,
 }
 
-/// A copy under way, or done.
+/// A copy in progress or done.
 struct Copy {
     from: Address,
     number: u32,
@@ -37,38 +37,39 @@ struct Copy {
     size: u64,
     digest: [u8; DIGEST],
     force: bool,
-    /// None: the file is there.
+    /// `None` if the file is complete.
     part: Option<File>,
     at: u64,
     active: Instant,
 }
 
-/// What is to be said of a message, and to the person who watches.
+/// The result of a message.
 #[derive(Debug, Default)]
-pub struct Said {
-    /// The answer.
+pub struct Reply {
+    /// The reply to the sender.
     pub answer: Vec<u8>,
-    /// A file that is there now, and how large it is.
-    pub kept: Option<(String, u64)>,
-    /// Why one was refused.
+    /// The name and size of a completed file.
+    pub stored: Option<(String, u64)>,
+    /// The reason for a refusal.
     pub refused: Option<String>,
 }
 
-impl Keeper {
-    /// Keeps files in a folder, which is made if it is not there.
-    pub fn new(folder: &Path, largest: u64, may_replace: bool) -> io::Result<Keeper> {
+impl FileStore {
+    /// Opens a folder, creating it if necessary.
+    pub fn new(folder: &Path, largest: u64, may_replace: bool) -> io::Result<FileStore> {
         fs::create_dir_all(folder.join(PARTIAL))?;
-        Ok(Keeper { folder: folder.into(), largest, may_replace, copies: Vec::new() })
+        Ok(FileStore { folder: folder.into(), largest, may_replace, copies: Vec::new() })
     }
 
-    /// What comes of a message.
-    pub fn take(&mut self, now: Instant, from: Address, message: &[u8]) -> Said {
-        let mut said = Said::default();
-        let Some(asks) = Asks::read(message) else { return said };
-        let (Asks::Offer { copy: number, .. } | Asks::Data { copy: number, .. } | Asks::End { copy: number }) =
-            asks;
+    /// Handles a message.
+    pub fn take(&mut self, now: Instant, from: Address, message: &[u8]) -> Reply {
+        let mut said = Reply::default();
+        let Some(asks) = Request::read(message) else { return said };
+        let (Request::Offer { copy: number, .. }
+        | Request::Data { copy: number, .. }
+        | Request::End { copy: number }) = asks;
         let done = match asks {
-            Asks::Offer { copy, force, size, digest, name } => self.offer(
+            Request::Offer { copy, force, size, digest, name } => self.offer(
                 now,
                 Copy {
                     from,
@@ -82,34 +83,34 @@ impl Keeper {
                     active: now,
                 },
             ),
-            Asks::Data { at, bytes, .. } => self.data(now, from, number, at, bytes),
-            Asks::End { .. } => self.end(now, from, number),
+            Request::Data { at, bytes, .. } => self.data(now, from, number, at, bytes),
+            Request::End { .. } => self.end(now, from, number),
         };
         match done {
-            Ok(Came::Nothing) => {}
-            Ok(Came::Unknown) => Says::Unknown { copy: number }.write(&mut said.answer),
-            Ok(Came::From(at)) => Says::From { copy: number, at }.write(&mut said.answer),
-            Ok(Came::Kept(name, size)) => {
-                Says::Done { copy: number }.write(&mut said.answer);
-                said.kept = Some((name, size));
+            Ok(Outcome::Nothing) => {}
+            Ok(Outcome::Unknown) => Response::Unknown { copy: number }.write(&mut said.answer),
+            Ok(Outcome::From(at)) => Response::From { copy: number, at }.write(&mut said.answer),
+            Ok(Outcome::Kept(name, size)) => {
+                Response::Done { copy: number }.write(&mut said.answer);
+                said.stored = Some((name, size));
             }
-            Ok(Came::There) => Says::Done { copy: number }.write(&mut said.answer),
+            Ok(Outcome::There) => Response::Done { copy: number }.write(&mut said.answer),
             Err(why) => {
                 self.copies.retain(|copy| copy.from != from || copy.number != number);
-                Says::Refused { copy: number, why: &why }.write(&mut said.answer);
+                Response::Refused { copy: number, why: &why }.write(&mut said.answer);
                 said.refused = Some(why);
             }
         }
         said
     }
 
-    fn offer(&mut self, now: Instant, mut copy: Copy) -> Result<Came, String> {
+    fn offer(&mut self, now: Instant, mut copy: Copy) -> Result<Outcome, String> {
         let name = checked(&copy.name)?.to_owned();
         if copy.size > self.largest {
             return Err(format!("{name}: larger than the {} octets that are taken", self.largest));
         }
         if copy.force && !self.may_replace {
-            return Err(format!("{name}: this station lets nobody replace files"));
+            return Err(format!("{name}: this station does not allow files to be replaced"));
         }
         let rival = |other: &Copy| {
             let same = other.digest == copy.digest && other.from != copy.from && other.part.is_some();
@@ -126,18 +127,18 @@ impl Keeper {
         {
             self.copies.remove(oldest);
         }
-        match self.there(&copy).map_err(|e| told(&name, &e))? {
+        match self.existing(&copy).map_err(|e| report(&name, &e))? {
             Some(true) => {
                 self.copies.push(copy);
-                return Ok(Came::There);
+                return Ok(Outcome::There);
             }
             Some(false) if !copy.force => return Err(format!("{name}: another file of this name is there")),
             _ => {}
         }
-        let (part, at) = open_part(&self.part(&copy.digest), copy.size).map_err(|e| told(&name, &e))?;
+        let (part, at) = open_part(&self.part(&copy.digest), copy.size).map_err(|e| report(&name, &e))?;
         (copy.part, copy.at) = (Some(part), at);
         self.copies.push(copy);
-        Ok(Came::From(at))
+        Ok(Outcome::From(at))
     }
 
     fn data(
@@ -147,62 +148,64 @@ impl Keeper {
         number: u32,
         at: u64,
         bytes: &[u8],
-    ) -> Result<Came, String> {
+    ) -> Result<Outcome, String> {
         let Some(copy) = self.copies.iter_mut().find(|copy| copy.from == from && copy.number == number)
         else {
-            return Ok(Came::Unknown);
+            return Ok(Outcome::Unknown);
         };
         copy.active = now;
-        let Some(part) = &mut copy.part else { return Ok(Came::There) };
+        let Some(part) = &mut copy.part else { return Ok(Outcome::There) };
         match at {
-            at if at > copy.at => return Ok(Came::From(copy.at)),
-            at if at < copy.at => return Ok(Came::Nothing),
+            at if at > copy.at => return Ok(Outcome::From(copy.at)),
+            at if at < copy.at => return Ok(Outcome::Nothing),
             _ => {}
         }
         if copy.size - copy.at < bytes.len() as u64 {
             return Err(format!("{}: more octets than were offered", copy.name));
         }
-        part.write_all(bytes).map_err(|e| told(&copy.name, &e))?;
+        part.write_all(bytes).map_err(|e| report(&copy.name, &e))?;
         copy.at += bytes.len() as u64;
-        Ok(Came::Nothing)
+        Ok(Outcome::Nothing)
     }
 
-    fn end(&mut self, now: Instant, from: Address, number: u32) -> Result<Came, String> {
+    fn end(&mut self, now: Instant, from: Address, number: u32) -> Result<Outcome, String> {
         let Some(place) = self.copies.iter().position(|copy| copy.from == from && copy.number == number)
         else {
-            return Ok(Came::Unknown);
+            return Ok(Outcome::Unknown);
         };
         let copy = &mut self.copies[place];
         copy.active = now;
-        let Some(part) = &mut copy.part else { return Ok(Came::There) };
+        let Some(part) = &mut copy.part else { return Ok(Outcome::There) };
         if copy.at < copy.size {
-            return Ok(Came::From(copy.at));
+            return Ok(Outcome::From(copy.at));
         }
         let name = copy.name.clone();
-        let sound = sum(part).map_err(|e| told(&name, &e))? == copy.digest;
+        let sound = digest(part).map_err(|e| report(&name, &e))? == copy.digest;
         let path = self.part(&self.copies[place].digest);
         if !sound {
-            // It would be as wrong the next time.
+            // It would be wrong again the next time.
             let _ = fs::remove_file(&path);
-            return Err(format!("{name}: what came is not what was offered; it is forgotten, copy it again"));
+            return Err(format!(
+                "{name}: the received file has a wrong digest and is deleted; copy it again"
+            ));
         }
         let copy = &mut self.copies[place];
         if let Some(part) = &copy.part {
-            part.sync_all().map_err(|e| told(&name, &e))?;
+            part.sync_all().map_err(|e| report(&name, &e))?;
         }
         let target = self.folder.join(&name);
         if copy.force {
-            fs::rename(&path, &target).map_err(|e| told(&name, &e))?;
+            fs::rename(&path, &target).map_err(|e| report(&name, &e))?;
         } else {
-            // A link is made only where nothing is; a rename would replace it.
+            // `hard_link` fails if the target exists; a rename would replace it.
             fs::hard_link(&path, &target).map_err(|e| match e.kind() {
                 io::ErrorKind::AlreadyExists => format!("{name}: another file of this name is there"),
-                _ => told(&name, &e),
+                _ => report(&name, &e),
             })?;
             let _ = fs::remove_file(&path);
         }
         copy.part = None;
-        Ok(Came::Kept(name, copy.size))
+        Ok(Outcome::Kept(name, copy.size))
     }
 
     fn part(&self, digest: &[u8; DIGEST]) -> PathBuf {
@@ -210,8 +213,8 @@ impl Keeper {
         self.folder.join(PARTIAL).join(hex)
     }
 
-    /// Whether a file of this name is there, and is the same.
-    fn there(&self, copy: &Copy) -> io::Result<Option<bool>> {
+    /// Returns whether a file of this name exists with the same content.
+    fn existing(&self, copy: &Copy) -> io::Result<Option<bool>> {
         let path = self.folder.join(&copy.name);
         let about = match fs::symlink_metadata(&path) {
             Ok(about) => about,
@@ -221,12 +224,12 @@ impl Keeper {
         if !about.is_file() || about.len() != copy.size {
             return Ok(Some(false));
         }
-        Ok(Some(sum(&mut File::open(&path)?)? == copy.digest))
+        Ok(Some(digest(&mut File::open(&path)?)? == copy.digest))
     }
 }
 
-/// What came of a message.
-enum Came {
+/// The outcome of a message.
+enum Outcome {
     Nothing,
     Unknown,
     From(u64),
@@ -234,17 +237,17 @@ enum Came {
     There,
 }
 
-/// A name that stays in its folder.
+/// Checks that a name has no path.
 fn checked(name: &str) -> Result<&str, String> {
     let bad = matches!(name, "" | "." | ".." | PARTIAL) || name.chars().any(|c| c == '/' || c.is_control());
     if bad { Err(format!("{name:?} is no name for a file")) } else { Ok(name) }
 }
 
-fn told(name: &str, e: &io::Error) -> String {
+fn report(name: &str, e: &io::Error) -> String {
     format!("{name}: {e}")
 }
 
-/// What has come of a file, ready for more; and how much that is.
+/// Opens an incomplete file for appending; returns it with its length.
 fn open_part(path: &Path, size: u64) -> io::Result<(File, u64)> {
     if fs::symlink_metadata(path).is_ok_and(|about| !about.is_file()) {
         return Err(io::Error::other("what lies in the way of its parts is no file"));
@@ -259,8 +262,8 @@ fn open_part(path: &Path, size: u64) -> io::Result<(File, u64)> {
     Ok((part, at))
 }
 
-/// The digest of a whole file; it then stands at its end.
-pub fn sum(file: &mut File) -> io::Result<[u8; DIGEST]> {
+/// Returns the digest of a whole file, and leaves the position at its end.
+pub fn digest(file: &mut File) -> io::Result<[u8; DIGEST]> {
     let (mut sum, mut room) = (Sha256::new(), vec![0; 1 << 16]);
     file.seek(SeekFrom::Start(0))?;
     loop {
@@ -282,27 +285,27 @@ mod tests {
     fn offer(number: u32, name: &str, bytes: &[u8], force: bool) -> Vec<u8> {
         let (digest, size) = (Sha256::digest(bytes).into(), bytes.len() as u64);
         let mut message = Vec::new();
-        Asks::Offer { copy: number, force, size, digest, name }.write(&mut message);
+        Request::Offer { copy: number, force, size, digest, name }.write(&mut message);
         message
     }
 
-    fn message(asks: Asks<'_>) -> Vec<u8> {
+    fn message(asks: Request<'_>) -> Vec<u8> {
         let mut message = Vec::new();
         asks.write(&mut message);
         message
     }
 
-    fn says(said: &Said) -> Option<Says<'_>> {
-        Says::read(&said.answer)
+    fn reply(said: &Reply) -> Option<Response<'_>> {
+        Response::read(&said.answer)
     }
 
     #[test]
     fn names_stay_in_their_folder() {
         let desk = tempfile::tempdir().unwrap();
-        let mut keeper = Keeper::new(desk.path(), 100, true).unwrap();
+        let mut keeper = FileStore::new(desk.path(), 100, true).unwrap();
         for name in ["", ".", "..", "../x", "/etc/passwd", "a/b", "a\0b", "a\nb", ".partial"] {
             let said = keeper.take(Instant::ZERO, ME, &offer(1, name, b"x", true));
-            assert!(matches!(says(&said), Some(Says::Refused { copy: 1, .. })), "{name:?}: {said:?}");
+            assert!(matches!(reply(&said), Some(Response::Refused { copy: 1, .. })), "{name:?}: {said:?}");
         }
         assert_eq!(fs::read_dir(desk.path()).unwrap().count(), 1, "only the folder of parts");
         let said = keeper.take(Instant::ZERO, ME, &offer(1, "large", &[0; 101], false));
@@ -313,64 +316,64 @@ mod tests {
     fn a_copy_goes_on_where_either_end_stopped() {
         let desk = tempfile::tempdir().unwrap();
         let bytes = b"some octets of a file";
-        let mut keeper = Keeper::new(desk.path(), 100, false).unwrap();
+        let mut keeper = FileStore::new(desk.path(), 100, false).unwrap();
         let first = offer(1, "file", bytes, false);
-        assert_eq!(says(&keeper.take(Instant::ZERO, ME, &first)), Some(Says::From { copy: 1, at: 0 }));
-        let part = message(Asks::Data { copy: 1, at: 0, bytes: &bytes[..8] });
-        assert_eq!(says(&keeper.take(Instant::ZERO, ME, &part)), None);
-        // Twice is once, and a gap is told.
-        assert_eq!(says(&keeper.take(Instant::ZERO, ME, &part)), None);
-        let gap = message(Asks::Data { copy: 1, at: 9, bytes: &bytes[9..] });
-        assert_eq!(says(&keeper.take(Instant::ZERO, ME, &gap)), Some(Says::From { copy: 1, at: 8 }));
-        // It begins anew and knows nothing; then it is offered again.
-        let mut keeper = Keeper::new(desk.path(), 100, false).unwrap();
-        assert_eq!(says(&keeper.take(Instant::ZERO, ME, &gap)), Some(Says::Unknown { copy: 1 }));
+        assert_eq!(reply(&keeper.take(Instant::ZERO, ME, &first)), Some(Response::From { copy: 1, at: 0 }));
+        let part = message(Request::Data { copy: 1, at: 0, bytes: &bytes[..8] });
+        assert_eq!(reply(&keeper.take(Instant::ZERO, ME, &part)), None);
+        // A repeated part has no effect, and a gap is reported.
+        assert_eq!(reply(&keeper.take(Instant::ZERO, ME, &part)), None);
+        let gap = message(Request::Data { copy: 1, at: 9, bytes: &bytes[9..] });
+        assert_eq!(reply(&keeper.take(Instant::ZERO, ME, &gap)), Some(Response::From { copy: 1, at: 8 }));
+        // After a restart the copy is unknown and must be offered again.
+        let mut keeper = FileStore::new(desk.path(), 100, false).unwrap();
+        assert_eq!(reply(&keeper.take(Instant::ZERO, ME, &gap)), Some(Response::Unknown { copy: 1 }));
         let again = offer(2, "file", bytes, false);
-        assert_eq!(says(&keeper.take(Instant::ZERO, ME, &again)), Some(Says::From { copy: 2, at: 8 }));
-        // Another station may not write into it meanwhile, unless this one has long been quiet.
+        assert_eq!(reply(&keeper.take(Instant::ZERO, ME, &again)), Some(Response::From { copy: 2, at: 8 }));
+        // Another station may continue it only after this one has been idle for long.
         let other = Address { sap: 124, station: 9 };
         assert!(keeper.take(Instant::ZERO, other, &offer(5, "file", bytes, false)).refused.is_some());
-        let end = message(Asks::End { copy: 2 });
-        assert_eq!(says(&keeper.take(Instant::ZERO, ME, &end)), Some(Says::From { copy: 2, at: 8 }));
-        keeper.take(Instant::ZERO, ME, &message(Asks::Data { copy: 2, at: 8, bytes: &bytes[8..] }));
+        let end = message(Request::End { copy: 2 });
+        assert_eq!(reply(&keeper.take(Instant::ZERO, ME, &end)), Some(Response::From { copy: 2, at: 8 }));
+        keeper.take(Instant::ZERO, ME, &message(Request::Data { copy: 2, at: 8, bytes: &bytes[8..] }));
         assert!(!desk.path().join("file").exists());
         let done = keeper.take(Instant::ZERO, ME, &end);
-        assert_eq!((says(&done), done.kept.is_some()), (Some(Says::Done { copy: 2 }), true));
+        assert_eq!((reply(&done), done.stored.is_some()), (Some(Response::Done { copy: 2 }), true));
         assert_eq!(fs::read(desk.path().join("file")).unwrap(), bytes);
         assert_eq!(fs::read_dir(desk.path().join(PARTIAL)).unwrap().count(), 0);
-        // The answer may have been lost, and the same file may be offered again.
-        assert_eq!(says(&keeper.take(Instant::ZERO, ME, &end)), Some(Says::Done { copy: 2 }));
+        // The reply may have been lost: the same file may be offered again.
+        assert_eq!(reply(&keeper.take(Instant::ZERO, ME, &end)), Some(Response::Done { copy: 2 }));
         let third = keeper.take(Instant::ZERO, ME, &offer(3, "file", bytes, false));
-        assert_eq!(says(&third), Some(Says::Done { copy: 3 }));
+        assert_eq!(reply(&third), Some(Response::Done { copy: 3 }));
     }
 
     #[test]
-    fn nothing_is_replaced_unasked_and_nothing_wrong_is_kept() {
+    fn nothing_is_replaced_without_permission_and_no_wrong_file_is_stored() {
         let desk = tempfile::tempdir().unwrap();
         fs::write(desk.path().join("file"), "old").unwrap();
-        let mut keeper = Keeper::new(desk.path(), 100, false).unwrap();
+        let mut keeper = FileStore::new(desk.path(), 100, false).unwrap();
         assert!(keeper.take(Instant::ZERO, ME, &offer(1, "file", b"new", false)).refused.is_some());
         assert!(keeper.take(Instant::ZERO, ME, &offer(1, "file", b"new", true)).refused.is_some());
-        let mut keeper = Keeper::new(desk.path(), 100, true).unwrap();
+        let mut keeper = FileStore::new(desk.path(), 100, true).unwrap();
         for (number, sent, is) in [(2, b"nex", "old"), (3, b"new", "new")] {
             keeper.take(Instant::ZERO, ME, &offer(number, "file", b"new", true));
-            keeper.take(Instant::ZERO, ME, &message(Asks::Data { copy: number, at: 0, bytes: sent }));
-            let said = keeper.take(Instant::ZERO, ME, &message(Asks::End { copy: number }));
-            assert_eq!(said.kept.is_some(), is == "new", "{said:?}");
+            keeper.take(Instant::ZERO, ME, &message(Request::Data { copy: number, at: 0, bytes: sent }));
+            let said = keeper.take(Instant::ZERO, ME, &message(Request::End { copy: number }));
+            assert_eq!(said.stored.is_some(), is == "new", "{said:?}");
             assert_eq!(fs::read_to_string(desk.path().join("file")).unwrap(), is);
         }
-        // One that appears meanwhile stays.
-        let mut keeper = Keeper::new(desk.path(), 100, false).unwrap();
+        // A file that appears in the meantime is not replaced.
+        let mut keeper = FileStore::new(desk.path(), 100, false).unwrap();
         keeper.take(Instant::ZERO, ME, &offer(4, "late", b"mine", false));
-        keeper.take(Instant::ZERO, ME, &message(Asks::Data { copy: 4, at: 0, bytes: b"mine" }));
+        keeper.take(Instant::ZERO, ME, &message(Request::Data { copy: 4, at: 0, bytes: b"mine" }));
         fs::write(desk.path().join("late"), "theirs").unwrap();
-        assert!(keeper.take(Instant::ZERO, ME, &message(Asks::End { copy: 4 })).refused.is_some());
+        assert!(keeper.take(Instant::ZERO, ME, &message(Request::End { copy: 4 })).refused.is_some());
         assert_eq!(fs::read_to_string(desk.path().join("late")).unwrap(), "theirs");
         let more = keeper.take(Instant::ZERO, ME, &offer(5, "more", b"1", false));
-        assert_eq!(says(&more), Some(Says::From { copy: 5, at: 0 }));
+        assert_eq!(reply(&more), Some(Response::From { copy: 5, at: 0 }));
         assert!(
             keeper
-                .take(Instant::ZERO, ME, &message(Asks::Data { copy: 5, at: 0, bytes: b"12" }))
+                .take(Instant::ZERO, ME, &message(Request::Data { copy: 5, at: 0, bytes: b"12" }))
                 .refused
                 .is_some()
         );
@@ -379,7 +382,7 @@ mod tests {
     #[test]
     fn copies_under_way_are_bounded() {
         let desk = tempfile::tempdir().unwrap();
-        let mut keeper = Keeper::new(desk.path(), 100, false).unwrap();
+        let mut keeper = FileStore::new(desk.path(), 100, false).unwrap();
         for station in 1..=200 {
             let from = Address { sap: 124, station };
             let now = Instant::from_ns(u64::from(station));

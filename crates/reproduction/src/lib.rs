@@ -1,0 +1,35 @@
+//! The experiments of four papers of the 1990s, and the comparison of their tables with simulated runs.
+//!
+//! ```
+//! let study = trunkline_reproduction::studies().find(|study| study.table == "ftp-cells").unwrap();
+//! assert_eq!((study.paper, study.cells[0].paper), ("aai", 297_375.0));
+//! ```
+//!
+//! | module | contents |
+//! | --- | --- |
+//! | [`table`] | studies, cells, tolerances; comparisons as text and JSON |
+//! | [`aai`] | NetSpec over ATM networks (1996) |
+//! | [`airnet`] | AirNET, the LLC network for aircraft (1990) |
+//! | [`bundle_1997`] | the bundle converter (1997) |
+//! | [`guaranteed_1998`] | Guaranteed ATM (1998) |
+
+pub mod aai;
+pub mod airnet;
+pub mod bundle_1997;
+pub mod guaranteed_1998;
+pub mod table;
+
+use table::Study;
+
+/// The papers, each with its names; the first is the one of its studies.
+pub const PAPERS: [&[&str]; 4] = [
+    &["aai", "1996", "netspec"],
+    &["guaranteed", "1998"],
+    &["airnet", "1990"],
+    &["bundle", "1997", "converter"],
+];
+
+/// Returns the studies of all papers.
+pub fn studies() -> impl Iterator<Item = &'static Study> {
+    [aai::STUDIES, guaranteed_1998::STUDIES, airnet::STUDIES, bundle_1997::STUDIES].into_iter().flatten()
+}
