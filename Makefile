@@ -7,6 +7,8 @@ PREFIX  ?= $(HOME)/.local
 RUN     = $(CARGO) run --release --quiet --locked --features full --
 # Every command, and the socket APIs and encryption of the protocol crates.
 FEATURES = --features trunkline/full,trunkline-arq/tokio,trunkline-arq/aead,trunkline-llc/sockets,trunkline-bundle/sockets
+# Long tests, which only `make soak` runs, must compile.
+SOAK     = ,trunkline/soak,trunkline-arq/soak,trunkline-bundle/soak,trunkline-llc/soak,trunkline-models/soak,trunkline-sim/soak,trunkline-tcp/soak,trunkline-traffic/soak
 # The fuzz targets are a workspace of their own, but share the target folder.
 FUZZ     = --manifest-path fuzz/Cargo.toml --locked --target-dir $(TARGET)
 TARGET  = $(or $(CARGO_TARGET_DIR),target)
@@ -49,7 +51,7 @@ fmt: ## format all sources
 lint: ## formatting and clippy; any warning fails
 	$(CARGO) fmt --all --check
 	$(CARGO) fmt --manifest-path fuzz/Cargo.toml --check
-	$(CARGO) clippy --workspace --all-targets --locked $(FEATURES) -- -D warnings
+	$(CARGO) clippy --workspace --all-targets --locked $(FEATURES)$(SOAK) -- -D warnings
 	$(CARGO) clippy $(FUZZ) -- -D warnings
 	$(CARGO) check --locked -p trunkline
 

@@ -79,11 +79,12 @@ fuzz_target!(|bytes: &[u8]| {
             }
             18 => {
                 let (now, mut room) = (hand.now, vec![0; MAX_BATCH]);
-                let _ = hand.nodes[end].besides(now).send_message(now, id, (*much).into(), piece, &mut room);
+                let _ =
+                    hand.nodes[end].inner_mut(now).send_message(now, id, (*much).into(), piece, &mut room);
             }
             19 => {
                 let (now, bytes, mut into) = (hand.now, seals[end].seal(piece), Buffer::new());
-                let _ = hand.nodes[end].besides(now).receive_message(now, &bytes, id, 0, &mut into);
+                let _ = hand.nodes[end].inner_mut(now).receive_message(now, &bytes, id, 0, &mut into);
             }
             10 => {
                 let output = hand.wake(end);

@@ -10,7 +10,7 @@ use trunkline_endpoint::{Endpoint, Idle, Input, Output, Peer, Port, Reason, Segm
 use trunkline_units::{Instant, Span, Stream};
 
 /// Maximum number of frames that a [`Tortured`] endpoint delays; further ones are lost.
-pub const HELD: usize = 1 << 16;
+pub const MAX_DELAYED: usize = 1 << 16;
 
 /// Faults, independent for each frame. The default has none.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -45,7 +45,7 @@ pub struct Blackhole {
 
 impl Blackhole {
     /// Returns whether there is an outage.
-    pub fn swallows(&self, now: Instant) -> bool {
+    pub fn is_outage(&self, now: Instant) -> bool {
         let (now, every, lasts) = (now.as_ps(), self.every.as_ps().max(1), self.lasts.as_ps());
         let period = now / every;
         let within = |period: u64| {
@@ -94,17 +94,17 @@ impl Torturer {
     pub fn torture(&mut self, now: Instant, frame: &[u8], mut pass: impl FnMut(Instant, &[u8])) {
         let Faults { drop, damage, duplicate, reorder, late, delay, jitter, blackhole } = self.faults;
         // Draw the same number of values for each frame, so that one fault does not change the later ones.
-        let [dropped, damaged, doubled, reordered] =
+        let [dropped, damaged, duplicated, reordered] =
             [drop, damage, duplicate, reorder].map(|share| self.stream.chance(share));
         let [first, second] = [(); 2].map(|()| Span::from_ps(self.stream.below(jitter.as_ps())));
-        let swallowed = blackhole.is_some_and(|hole| hole.swallows(now));
+        let in_outage = blackhole.is_some_and(|hole| hole.is_outage(now));
         self.counts.sent += 1;
-        if dropped || swallowed {
+        if dropped || in_outage {
             self.counts.dropped += 1;
             return;
         }
         self.counts.corrupted += u64::from(damaged);
-        self.counts.duplicated += u64::from(doubled);
+        self.counts.duplicated += u64::from(duplicated);
         self.counts.reordered += u64::from(reordered);
         let at = now + delay + if reordered { late } else { Span::ZERO };
         let mut bytes = frame;
@@ -113,7 +113,7 @@ impl Torturer {
             bytes = &self.damaged;
         }
         pass(at + first, bytes);
-        if doubled {
+        if duplicated {
             pass(at + second, bytes);
         }
     }
@@ -139,19 +139,19 @@ impl Torturer {
 
 /// An endpoint with faults on its sent frames.
 ///
-/// Queue: at most [`HELD`] frames are delayed; further ones are lost and counted as dropped.
+/// Queue: at most [`MAX_DELAYED`] frames are delayed; further ones are lost and counted as dropped.
 #[derive(Debug)]
 pub struct Tortured<E> {
     inner: E,
     torturer: Torturer,
-    held: BTreeMap<(Instant, u64), (Port, Peer, Vec<u8>)>,
+    delayed: BTreeMap<(Instant, u64), (Port, Peer, Vec<u8>)>,
     sequence: u64,
 }
 
 impl<E: Endpoint> Tortured<E> {
     /// Applies `torturer` to the frames of `inner`.
     pub fn new(inner: E, torturer: Torturer) -> Self {
-        Tortured { inner, torturer, held: BTreeMap::new(), sequence: 0 }
+        Tortured { inner, torturer, delayed: BTreeMap::new(), sequence: 0 }
     }
 
     /// Returns the inner endpoint.
@@ -174,16 +174,16 @@ impl<E: Endpoint> Tortured<E> {
         self.torturer.counts()
     }
 
-    fn suffer(&mut self, now: Instant, transmit: &Transmit, bytes: &[u8]) {
-        let Tortured { torturer, held, sequence, .. } = self;
+    fn apply_faults(&mut self, now: Instant, transmit: &Transmit, bytes: &[u8]) {
+        let Tortured { torturer, delayed, sequence, .. } = self;
         let mut overflow = 0;
         for frame in Segment::frames(transmit.segment, bytes) {
             torturer.torture(now, frame, |at, bytes| {
-                if held.len() == HELD {
+                if delayed.len() == MAX_DELAYED {
                     overflow += 1;
                     return;
                 }
-                held.insert((at, *sequence), (transmit.port, transmit.peer, bytes.to_vec()));
+                delayed.insert((at, *sequence), (transmit.port, transmit.peer, bytes.to_vec()));
                 *sequence += 1;
             });
         }
@@ -198,14 +198,14 @@ impl<E: Endpoint> Tortured<E> {
         buffer: &mut [u8],
     ) -> Option<Result<Transmit, Port>> {
         let mut blocked = None;
-        let due = self.held.range(..=(now, u64::MAX));
-        let ready = due.map(|(at, held)| (*at, held.0)).find(|(_, port)| {
+        let due = self.delayed.range(..=(now, u64::MAX));
+        let ready = due.map(|(at, delayed)| (*at, delayed.0)).find(|(_, port)| {
             let takes = writable.has(*port);
             blocked = blocked.or((!takes).then_some(*port));
             takes
         });
         let Some((at, port)) = ready else { return blocked.map(Err) };
-        let (_, peer, bytes) = self.held.remove(&at)?;
+        let (_, peer, bytes) = self.delayed.remove(&at)?;
         buffer[..bytes.len()].copy_from_slice(&bytes);
         Some(Ok(Transmit { port, peer, length: bytes.len(), segment: None }))
     }
@@ -228,10 +228,10 @@ impl<E: Endpoint> Endpoint for Tortured<E> {
                 None => None,
             };
             match self.inner.poll(now, writable, buffer) {
-                Output::Transmit(transmit) => self.suffer(now, &transmit, &buffer[..transmit.length]),
+                Output::Transmit(transmit) => self.apply_faults(now, &transmit, &buffer[..transmit.length]),
                 Output::Event(event) => return Output::Event(event),
                 Output::Idle(idle) => {
-                    let next = self.held.range((now, u64::MAX)..).next().map(|((at, _), _)| *at);
+                    let next = self.delayed.range((now, u64::MAX)..).next().map(|((at, _), _)| *at);
                     let deadline = idle.deadline.into_iter().chain(next).min();
                     let reason = match (blocked, idle.reason) {
                         (Some(port), _) => Reason::Port(port),
@@ -250,13 +250,13 @@ mod tests {
     use super::*;
     use trunkline_endpoint::MAX_BATCH;
     use trunkline_endpoint::echo::Server;
-    use trunkline_endpoint::laws::hold;
+    use trunkline_endpoint::laws::check_laws;
     use trunkline_units::Seed;
 
     const NOW: Instant = Instant::from_ns(7000);
 
     /// Applies faults to `frame` `count` times.
-    fn suffer(faults: Faults, frame: &[u8], count: u64) -> (Counts, Vec<(Instant, Vec<u8>)>) {
+    fn apply_faults(faults: Faults, frame: &[u8], count: u64) -> (Counts, Vec<(Instant, Vec<u8>)>) {
         let mut torturer = Torturer::new(faults, Seed(1).stream("torture"));
         let mut passed = Vec::new();
         for _ in 0..count {
@@ -266,19 +266,19 @@ mod tests {
     }
 
     #[test]
-    fn nothing_happens_by_default() {
-        let (counts, passed) = suffer(Faults::default(), b"whole", 100);
+    fn the_default_has_no_faults() {
+        let (counts, passed) = apply_faults(Faults::default(), b"whole", 100);
         assert_eq!(passed, vec![(NOW, b"whole".to_vec()); 100]);
         assert_eq!(counts, Counts { sent: 100, ..Counts::default() });
     }
 
     #[test]
-    fn each_fault_has_its_share() {
+    fn faults_occur_with_their_probabilities() {
         let faults = Faults { drop: 0.2, damage: 0.1, duplicate: 0.3, reorder: 0.05, ..Faults::default() };
-        let (counts, passed) = suffer(faults, &[7; 50], 100_000);
+        let (counts, passed) = apply_faults(faults, &[7; 50], 100_000);
         let arrived = 80_000.0;
         // Six standard deviations of a binomial, rounded up.
-        let near = |count: u64, want: f64| (count as f64 - want).abs() < 6.0 * want.sqrt();
+        let near = |count: u64, expected: f64| (count as f64 - expected).abs() < 6.0 * expected.sqrt();
         assert!(near(counts.dropped, 20_000.0) && near(counts.corrupted, 0.1 * arrived), "{counts:?}");
         assert!(
             near(counts.duplicated, 0.3 * arrived) && near(counts.reordered, 0.05 * arrived),
@@ -288,46 +288,50 @@ mod tests {
     }
 
     #[test]
-    fn what_is_damaged_is_not_what_it_was() {
+    fn damage_always_changes_the_frame() {
         let faults = Faults { damage: 1.0, ..Faults::default() };
         for length in [1, 2, 5, 100, 1472] {
             let frame = vec![0x5A; length];
-            let (_, passed) = suffer(faults, &frame, 5000);
+            let (_, passed) = apply_faults(faults, &frame, 5000);
             assert!(passed.iter().all(|(_, bytes)| *bytes != frame && bytes.len() <= length), "{length}");
         }
-        assert_eq!(suffer(faults, b"", 10).1, vec![(NOW, Vec::new()); 10], "there is nothing to damage");
+        assert_eq!(
+            apply_faults(faults, b"", 10).1,
+            vec![(NOW, Vec::new()); 10],
+            "an empty frame has nothing to damage"
+        );
     }
 
     #[test]
-    fn delays_lie_within_their_bounds() {
+    fn delays_are_within_their_bounds() {
         let (delay, jitter, late) = (Span::from_us(10), Span::from_us(3), Span::from_us(100));
         let faults = Faults { delay, jitter, late, reorder: 0.5, duplicate: 0.5, ..Faults::default() };
-        let (_, passed) = suffer(faults, b"any", 10_000);
-        let (held, plain): (Vec<_>, Vec<_>) =
+        let (_, passed) = apply_faults(faults, b"any", 10_000);
+        let (late_times, plain): (Vec<_>, Vec<_>) =
             passed.iter().map(|(at, _)| *at).partition(|at| *at >= NOW + late);
         assert!(plain.iter().all(|at| (NOW + delay..NOW + delay + jitter).contains(at)));
-        assert!(held.iter().all(|at| (NOW + delay + late..NOW + delay + late + jitter).contains(at)));
-        assert!(held.len() > 6000 && plain.len() > 6000);
+        assert!(late_times.iter().all(|at| (NOW + delay + late..NOW + delay + late + jitter).contains(at)));
+        assert!(late_times.len() > 6000 && plain.len() > 6000);
         assert!(plain.iter().max() > Some(&(NOW + delay + jitter * 9 / 10)));
     }
 
     #[test]
-    fn a_blackhole_comes_and_goes() {
+    fn a_blackhole_begins_and_ends() {
         let hole = |every, lasts| Blackhole { every: Span::from_ms(every), lasts: Span::from_ms(lasts) };
         let away = |hole: Blackhole| {
             let times = (0..100_000).map(|ms| Instant::ZERO + Span::from_ms(ms));
-            times.filter(|at| hole.swallows(*at)).collect::<Vec<_>>()
+            times.filter(|at| hole.is_outage(*at)).collect::<Vec<_>>()
         };
         let some = away(hole(1000, 100));
         // Two faults may coincide.
         assert!((9500..=9900).contains(&some.len()), "{}", some.len());
         assert!(some.iter().all(|at| *at >= Instant::ZERO + Span::from_s(1)));
-        assert_eq!(away(hole(1000, 1000)).len(), 99_000, "it does not return");
+        assert_eq!(away(hole(1000, 1000)).len(), 99_000, "the outage is permanent");
         assert_eq!(away(hole(1000, 0)).len(), 0);
     }
 
     #[test]
-    fn a_tortured_endpoint_keeps_the_laws() {
+    fn a_tortured_endpoint_satisfies_the_contract() {
         let faults = Faults {
             drop: 0.1,
             damage: 0.1,
@@ -340,25 +344,25 @@ mod tests {
         };
         for seed in 0..20 {
             let torturer = || Torturer::new(faults, Seed(seed).stream("torture"));
-            hold(Seed(seed), || Tortured::new(Server::new(), torturer()), |_, _, _| {});
+            check_laws(Seed(seed), || Tortured::new(Server::new(), torturer()), |_, _, _| {});
         }
     }
 
     #[test]
-    fn what_is_held_back_has_a_bound() {
+    fn the_number_of_delayed_frames_is_bounded() {
         let faults = Faults { delay: Span::from_s(1), duplicate: 1.0, ..Faults::default() };
         let mut tortured = Tortured::new(Server::new(), Torturer::new(faults, Seed(1).stream("torture")));
         let transmit = Transmit { port: Port(0), peer: Peer::NONE, length: 1, segment: None };
-        for _ in 0..HELD {
-            tortured.suffer(NOW, &transmit, &[1]);
+        for _ in 0..MAX_DELAYED {
+            tortured.apply_faults(NOW, &transmit, &[1]);
         }
-        assert_eq!(tortured.counts().dropped, HELD as u64);
+        assert_eq!(tortured.counts().dropped, MAX_DELAYED as u64);
         let mut buffer = vec![0; MAX_BATCH];
         let at = NOW + Span::from_s(1);
         let mut passed = 0;
         while let Output::Transmit(_) = tortured.poll(at, Writable::ALL, &mut buffer) {
             passed += 1;
         }
-        assert_eq!(passed, HELD);
+        assert_eq!(passed, MAX_DELAYED);
     }
 }

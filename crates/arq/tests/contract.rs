@@ -6,7 +6,7 @@ use trunkline_arq::{
     Buffer, Command, Config, Congestion, ConnectionId, Event, EventKind, Fec, Mode, Node, Options,
     ReceiveStatus,
 };
-use trunkline_endpoint::laws::{Checked, hold};
+use trunkline_endpoint::laws::{Checked, check_laws};
 use trunkline_endpoint::{Endpoint, Input, MAX_BATCH, Output, Peer, Port, Writable};
 use trunkline_units::{Instant, Seed, Span, Stream};
 
@@ -40,7 +40,7 @@ fn peer(number: u64) -> Peer {
 fn a_node_among_unknown_peers_satisfies_the_contract() {
     for seed in 0..30 {
         let mut ids = Vec::new();
-        hold(
+        check_laws(
             Seed(seed),
             || node(seed, "node"),
             |node, now, draw| {
@@ -91,7 +91,7 @@ fn standing(seed: u64) -> (Node, ConnectionId, ChecksumKey) {
 fn a_node_with_an_arbitrary_peer_satisfies_the_contract() {
     for seed in 0..60 {
         let (_, id, key) = standing(seed);
-        hold(
+        check_laws(
             Seed(seed),
             || standing(seed).0,
             |node, now, draw| {

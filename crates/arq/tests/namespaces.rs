@@ -96,7 +96,7 @@ fn a_smaller_mtu_behind_a_router_loses_no_message() {
     let (client, at_client) = host("c", move |router| {
         router.receive();
         let server = Connection::connect("10.77.2.2:7000", &options()).unwrap();
-        while server.reach().unwrap().max_frame < 8972 {
+        while server.path_mtu().unwrap().max_frame < 8972 {
             let _ = server.recv_timeout(0, Duration::from_millis(10));
         }
         (0..20).for_each(|number| server.send(0, &message(number)).unwrap());
@@ -104,8 +104,8 @@ fn a_smaller_mtu_behind_a_router_loses_no_message() {
         router.receive();
         (20..60).for_each(|number| server.send(0, &message(number)).unwrap());
         server.flush().unwrap();
-        let reach = server.reach().unwrap();
-        assert_eq!((reach.max_frame, reach.reductions), (1200, 1), "{reach:?}");
+        let path_mtu = server.path_mtu().unwrap();
+        assert_eq!((path_mtu.max_frame, path_mtu.reductions), (1200, 1), "{path_mtu:?}");
         server.close().unwrap();
     });
     for (step, end, own) in [(&at_server, "s", 2), (&at_client, "c", 1)] {

@@ -1,7 +1,7 @@
 //! A hundred thousand exchanges over every mix of faults.
 
 use crate::support::plan::Plan;
-use crate::support::scenario::ScenarioResult;
+use crate::support::scenario::{self, ScenarioResult};
 
 /// `ARQ_SEED` and `ARQ_COUNT` choose others.
 #[test]

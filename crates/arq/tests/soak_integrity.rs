@@ -2,6 +2,7 @@
 
 use std::thread;
 
+use crate::support::damage;
 use crate::support::damage::{Damage, accepted};
 use crate::support::manual_pair::{ADDRESSES, ManualPair};
 use trunkline_arq::{Check, Options, Statistics};
@@ -30,7 +31,7 @@ fn taken(options: &Options, count: u64, seed: u64) -> u64 {
             }
             let (now, peer) = (hand.now, ADDRESSES[0]);
             let input = Input::Frame { port: Port(0), peer, bytes: &damaged, segment: None };
-            hand.nodes[1].besides(now).handle(now, input).expect("a frame is never refused");
+            hand.nodes[1].inner_mut(now).handle(now, input).expect("a frame is never refused");
             damaged.copy_from_slice(frame);
         }
         let Statistics { bad_checksums, .. } = hand.statistics(1);

@@ -10,7 +10,7 @@ use trunkline_bundle::settings::{Fanout, Format2};
 use trunkline_bundle::wire::format2::control::{Control, RangeChanges};
 use trunkline_bundle::wire::format2::{BundleBuilder, Header, Message, Role, packet_address};
 use trunkline_bundle::{Format, Settings};
-use trunkline_endpoint::laws::{Checked, hold};
+use trunkline_endpoint::laws::{Checked, check_laws};
 use trunkline_endpoint::{Endpoint, Input, Peer, Port};
 use trunkline_units::{Instant, Seed, Span, Stream};
 
@@ -80,7 +80,7 @@ fn deliver<E: Endpoint>(machine: &mut Checked<E>, now: Instant, port: Port, byte
 #[test]
 fn hosts_obey_the_endpoint_laws() {
     for seed in 0..32 {
-        hold(
+        check_laws(
             Seed(seed),
             || Host::with_incarnation(1, 1, settings(seed)),
             |host, now, draw| {
@@ -122,7 +122,7 @@ fn hosts_obey_the_endpoint_laws() {
 #[test]
 fn level_1_obeys_the_endpoint_laws() {
     for seed in 0..32 {
-        hold(
+        check_laws(
             Seed(seed),
             || Level1::with_incarnation(1, 1, settings(seed)),
             |level1, now, draw| {
@@ -167,7 +167,7 @@ fn the_central_converter_obeys_the_endpoint_laws() {
             local: medium,
             wide_area: medium,
         };
-        hold(
+        check_laws(
             Seed(seed),
             || Central::with_incarnation(1, config.clone()),
             |central, now, draw| {

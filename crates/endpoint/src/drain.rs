@@ -1,25 +1,25 @@
-//! The loop that every driver has: poll until idle.
+//! The loop of every driver: poll until idle.
 
 use trunkline_units::Instant;
 
 use crate::{Endpoint, Idle, Output, Transmit, Writable};
 
-/// Where the output of an endpoint goes.
+/// The destination of an endpoint's output.
 pub trait Sink<E> {
-    /// The ports that take a frame now. Asked before every poll, since sending may fill one.
+    /// Returns the ports that accept a frame now. `drain` calls it before every poll, since sending may fill a port.
     fn writable(&self) -> Writable<'_>;
 
-    /// Sends `bytes`, which are `transmit.length` long. What cannot be sent is lost; the endpoint has forgotten it.
+    /// Sends `bytes`, which are `transmit.length` long. A frame that cannot be sent is lost: the endpoint keeps no copy.
     fn transmit(&mut self, transmit: &Transmit, bytes: &[u8]);
 
     /// Takes an event.
     fn event(&mut self, event: E);
 }
 
-/// Polls `endpoint` at `now` until it is idle, and says what it waits for then; none if it had more than `limit`
-/// things to say, so that a machine that can send for ever does not keep its driver from listening.
+/// Polls `endpoint` at `now` until it is idle, and returns its [`Idle`]. Returns none after more than `limit` outputs,
+/// so that an endpoint that can send for ever does not keep its driver from receiving.
 ///
-/// `buffer` has at least [`MAX_BATCH`](crate::MAX_BATCH) bytes; one may serve any number of endpoints.
+/// `buffer` has at least [`MAX_BATCH`](crate::MAX_BATCH) bytes; any number of endpoints may share it.
 pub fn drain<E: Endpoint>(
     endpoint: &mut E,
     now: Instant,

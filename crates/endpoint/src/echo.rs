@@ -1,14 +1,14 @@
 //! Echo: numbered pings, answered by a stateless server.
 //!
-//! A frame is `kind u8 | try u8 | number u32 | padding`, big endian; kind 1 asks, kind 2 answers, the padding is
-//! zeros and comes back as it went. An answer is the request with its kind changed.
+//! A frame is `kind u8 | try u8 | number u32 | padding`, big endian; kind 1 is a request, kind 2 an answer. The padding
+//! of a request is zeros. An answer is the request with another kind.
 //!
-//! The [`Client`] has one ping in flight. It sends it again when the timeout passes, and gives up after so many
-//! tries. The number of the try comes back too, so a round trip is never measured against the wrong
-//! transmission (the ambiguity of Karn and Partridge, SIGCOMM 1987).
+//! The [`Client`] has one ping in flight. It retransmits the ping after each timeout, and gives up after
+//! [`Config::tries`] tries. The answer returns the number of the try, so a round trip is never measured against the
+//! wrong transmission (the ambiguity of Karn and Partridge, SIGCOMM 1987).
 //!
-//! The [`Server`] answers to where a request came from. At most [`QUEUE`] answers wait in it; requests that find
-//! it full are lost and counted ([`ServerEvent::Overrun`]).
+//! The [`Server`] answers to the source of a request. It queues at most [`QUEUE`] answers; further requests are lost
+//! and counted ([`ServerEvent::Overrun`]).
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -20,13 +20,13 @@ use crate::{
     Endpoint, Idle, Input, MAX_BATCH, MAX_SEGMENTS, Output, Peer, Port, Reason, Segment, Transmit, Writable,
 };
 
-/// Shortest frame: the header.
+/// Minimum frame length in bytes: the header.
 pub const HEADER: usize = 6;
 
-/// Longest frame: what a UDP datagram carries in one Ethernet frame.
+/// Maximum frame length in bytes: the payload of a UDP datagram in one Ethernet frame.
 pub const MAX_FRAME: usize = 1472;
 
-/// Answers that wait in a server at the most.
+/// Maximum number of answers in a server's queue.
 pub const QUEUE: usize = 64;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,7 +35,7 @@ enum Kind {
     Answer = 2,
 }
 
-/// What a frame's header means.
+/// The header of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Header {
     kind: Kind,
@@ -44,7 +44,7 @@ struct Header {
 }
 
 impl Header {
-    /// None for anything that is not a frame of this protocol.
+    /// Parses the header; none if `frame` is not of this protocol.
     fn read(frame: &[u8]) -> Option<Header> {
         let (&[kind, attempt, a, b, c, d], _) = frame.split_first_chunk::<HEADER>()?;
         let kind = match kind {
@@ -62,75 +62,75 @@ impl Header {
     }
 }
 
-/// How a [`Client`] pings.
+/// Configuration of a [`Client`].
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
-    /// Through which port.
+    /// The port to send through.
     pub port: Port,
-    /// Whom.
+    /// The server.
     pub peer: Peer,
-    /// Bytes of a frame, held between [`HEADER`] and [`MAX_FRAME`].
+    /// Frame length in bytes, clamped to [`HEADER`] through [`MAX_FRAME`].
     pub length: usize,
-    /// From ping to ping. A ping that takes longer delays the next.
+    /// Interval between pings. A ping that takes longer delays the next.
     pub interval: Span,
-    /// How long to wait for an answer; at least 1 ps.
+    /// Retransmission timeout, at least 1 ps.
     pub timeout: Span,
-    /// How often a ping is sent before giving up; at least 1.
+    /// Maximum number of transmissions of a ping, at least 1.
     pub tries: u8,
 }
 
-/// What a user of a [`Client`] may ask.
+/// A command of a [`Client`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Command {
     /// Send this many pings, the first at once. Numbers continue from the last.
     Start {
-        /// How many, at least 1.
+        /// Number of pings, at least 1.
         count: u32,
     },
-    /// Send no more. What is in flight is forgotten.
+    /// Stop. A ping in flight is forgotten.
     Stop,
 }
 
 /// Why a [`Client`] refuses a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum Refusal {
-    /// It is pinging already.
+    /// The client is sending pings already.
     #[error("pings are being sent already")]
     Busy,
-    /// There is nothing to send.
+    /// The count is 0.
     #[error("a count of 0 pings")]
     Nothing,
 }
 
-/// What a [`Client`] reports.
+/// An event of a [`Client`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// An answer came.
+    /// A ping was answered.
     Answered {
-        /// Which ping.
+        /// Number of the ping.
         number: u32,
-        /// How often it was sent.
+        /// Transmissions of the ping.
         tries: u8,
-        /// From the transmission that was answered; none if that was not the last one.
+        /// Time since the transmission that was answered; none if a later one followed.
         round_trip: Option<Span>,
     },
-    /// No answer came to any try. Nothing more is sent.
+    /// No try was answered. The client sends no further pings.
     GaveUp {
-        /// Which ping.
+        /// Number of the ping.
         number: u32,
-        /// How often it was sent.
+        /// Transmissions of the ping.
         tries: u8,
     },
-    /// The last ping of a start was answered.
+    /// The last ping of a [`Command::Start`] was answered.
     Finished,
-    /// Frames from another peer, or that no [`Server`] sends.
+    /// Frames arrived that are no answers of the protocol, or that another peer sent.
     Malformed {
-        /// How many since the last such event.
+        /// Frames since the last such event.
         frames: u64,
     },
-    /// Answers came to pings that were answered already or given up.
+    /// Answers arrived to pings that were answered or given up before.
     Stray {
-        /// How many since the last such event.
+        /// Frames since the last such event.
         frames: u64,
     },
 }
@@ -140,9 +140,9 @@ pub enum Event {
 pub struct Client {
     config: Config,
     phase: Phase,
-    /// The ping in flight, or the next.
+    /// Number of the ping in flight, or of the next.
     number: u32,
-    /// How often it was sent.
+    /// Transmissions of this ping so far.
     tries: u8,
     /// Pings left, this one included.
     left: u32,
@@ -165,7 +165,7 @@ enum Phase {
 }
 
 impl Client {
-    /// A client that has not started.
+    /// Creates a client that has not started.
     pub fn new(config: Config) -> Client {
         let config = Config {
             length: config.length.clamp(HEADER, MAX_FRAME),
@@ -218,7 +218,7 @@ impl Client {
             self.malformed += 1;
             return;
         };
-        // While a retransmission waits for the port the answer to an earlier try is still welcome.
+        // While a retransmission waits for the port, the answer to an earlier try is still accepted.
         let sent = match self.phase {
             Phase::Waiting { sent } => Some(sent),
             Phase::Sending if self.tries > 0 => None,
@@ -233,7 +233,7 @@ impl Client {
         self.advance(now);
     }
 
-    /// On to the next ping, or to the end.
+    /// Continues with the next ping, or finishes.
     fn advance(&mut self, now: Instant) {
         self.number = self.number.wrapping_add(1);
         self.left -= 1;
@@ -334,26 +334,26 @@ impl Endpoint for Client {
     }
 }
 
-/// What a [`Server`] reports.
+/// An event of a [`Server`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ServerEvent {
-    /// Frames came that no [`Client`] sends.
+    /// Frames arrived that are no requests of the protocol.
     Malformed {
-        /// How many since the last such event.
+        /// Frames since the last such event.
         frames: u64,
     },
-    /// Requests were lost because [`QUEUE`] answers waited.
+    /// Requests were lost because the queue was full.
     Overrun {
-        /// How many since the last such event.
+        /// Frames since the last such event.
         frames: u64,
     },
 }
 
-/// Answers pings. Takes no commands, keeps no memory of anybody, and has no timer.
+/// Answers pings. It takes no commands, stores no state about clients, and has no timer.
 #[derive(Debug, Default)]
 pub struct Server {
     waiting: VecDeque<Answer>,
-    /// Answers that left, whose buffers the next ones use.
+    /// Buffers of answers that were sent, for reuse.
     spare: Vec<Vec<u8>>,
     answered: u64,
     malformed: u64,
@@ -373,7 +373,7 @@ impl Server {
         Server::default()
     }
 
-    /// Answers sent so far.
+    /// Returns the number of answers sent.
     pub fn answered(&self) -> u64 {
         self.answered
     }
@@ -405,7 +405,7 @@ impl Server {
         }
     }
 
-    /// Takes the answer at `at` out of the queue into the buffer, and with it those right behind that make a batch.
+    /// Moves the answer at `at` from the queue to the buffer, together with those directly behind it that fit the batch.
     fn send(&mut self, at: usize, buffer: &mut [u8]) -> Transmit {
         let Answer { port, peer, ref bytes } = self.waiting[at];
         let length = bytes.len();
@@ -470,7 +470,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_server_loses_and_counts() {
+    fn a_full_server_counts_lost_requests() {
         let mut server = Server::new();
         let mut buffer = vec![0; MAX_BATCH];
         let frame = Header { kind: Kind::Request, attempt: 1, number: 0 }.write();

@@ -1,4 +1,4 @@
-//! The trait and its contract.
+//! The [`Endpoint`] trait and its contract.
 
 use trunkline_units::Instant;
 
@@ -37,28 +37,28 @@ use crate::{Peer, Port, Segment, Writable};
 ///
 /// # Bulk
 ///
-/// Events carry no bulk. A message that waits is taken by a command, into a buffer that the command borrows (hence
-/// [`Command`](Endpoint::Command) has a lifetime); what is not taken closes the window. Transports share one
-/// vocabulary: commands send, take, close; events readable, writable, closed.
+/// Events carry no bulk data. The user receives a message with a command, into a buffer that the command borrows
+/// (hence the lifetime of [`Command`](Endpoint::Command)); messages that are not received close the window. Transports
+/// use the same words: commands send, receive, close; events readable, writable, closed.
 ///
 /// # Media
 ///
-/// What frames cross is a machine of the same shape with owned frames: [`Medium`](crate::Medium).
+/// A medium that carries frames is a state machine of the same shape, with owned frames: [`Medium`](crate::Medium).
 pub trait Endpoint: Send {
-    /// What its user may ask. Borrows what the user lends it for the call.
+    /// A command of the user. It may borrow the user's buffers for the call.
     type Command<'a>;
-    /// What it reports to its user.
+    /// An event for the user.
     type Event;
-    /// Why it refuses a command.
+    /// The reason why a command is refused.
     type Refusal: std::fmt::Debug;
 
-    /// Takes one input. Output waits for [`poll`](Endpoint::poll).
+    /// Handles one input. [`poll`](Endpoint::poll) returns the resulting output.
     ///
     /// # Errors
-    /// For a command only: why it was refused.
+    /// For a command only: the reason of the refusal.
     fn handle(&mut self, now: Instant, input: Input<'_, Self::Command<'_>>) -> Result<(), Self::Refusal>;
 
-    /// The next output. A frame or batch to transmit has been written to the start of `buffer`.
+    /// Returns the next output. A frame or batch to transmit is at the start of `buffer`.
     fn poll(&mut self, now: Instant, writable: Writable<'_>, buffer: &mut [u8]) -> Output<Self::Event>;
 }
 
@@ -67,51 +67,51 @@ pub trait Endpoint: Send {
 pub enum Input<'a, C> {
     /// A frame arrived, or a batch of frames.
     Frame {
-        /// Where.
+        /// The port on which it arrived.
         port: Port,
-        /// From whom.
+        /// Its sender.
         peer: Peer,
-        /// All of it.
+        /// The frame or the whole batch.
         bytes: &'a [u8],
-        /// If this is a batch, the length of its frames.
+        /// For a batch, the length of its frames.
         segment: Option<Segment>,
     },
-    /// Its user asks for something.
+    /// The user gives a command.
     Command(C),
-    /// The deadline may have come.
+    /// The deadline may have passed.
     Wake,
 }
 
-/// What an endpoint says.
+/// An output of an endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Output<E> {
-    /// Send what stands at the start of the buffer.
+    /// Send the frame or batch at the start of the buffer.
     Transmit(Transmit),
-    /// Tell its user.
+    /// Report this event to the user.
     Event(E),
-    /// Nothing more now.
+    /// No further output now.
     Idle(Idle),
 }
 
 /// A frame or batch to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Transmit {
-    /// Through which port.
+    /// The port to send through.
     pub port: Port,
-    /// To whom.
+    /// Its destination.
     pub peer: Peer,
-    /// Bytes at the start of the buffer.
+    /// Its length in bytes.
     pub length: usize,
-    /// If this is a batch, the length of its frames.
+    /// For a batch, the length of its frames.
     pub segment: Option<Segment>,
 }
 
 /// The end of the output for now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Idle {
-    /// When to wake it, if nothing comes before.
+    /// When to pass [`Input::Wake`], unless another input arrives earlier.
     pub deadline: Option<Instant>,
-    /// What it waits for.
+    /// What the endpoint waits for.
     pub reason: Reason,
 }
 
@@ -120,8 +120,8 @@ pub struct Idle {
 pub enum Reason {
     /// A frame or a command.
     Input,
-    /// Its deadline, before anything else.
+    /// The deadline.
     Time,
-    /// This port: something waits to leave through it.
+    /// This port becoming writable: a frame waits to be sent through it.
     Port(Port),
 }

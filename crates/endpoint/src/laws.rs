@@ -1,14 +1,13 @@
-//! What every endpoint keeps, checked. A breach panics and says which law it broke.
+//! Checks of the contract of [`Endpoint`], law by law. A violation panics and names the law.
 //!
-//! [`Checked`] wraps an endpoint and watches each call; [`Pair`](crate::Pair) wraps both its ends. [`hold`] puts
-//! an endpoint through random inputs. [`idle_costs_nothing`] counts allocations. That an endpoint is `Send` the
-//! trait itself demands.
+//! [`Checked`] wraps an endpoint and checks each call; [`Pair`](crate::Pair) wraps both its ends. [`check_laws`] gives an
+//! endpoint random inputs. [`idle_costs_nothing`] counts allocations. The trait itself requires `Send`.
 //!
 //! ```compile_fail,E0277
 //! # use std::convert::Infallible;
 //! # use trunkline_endpoint::{Endpoint, Idle, Input, Output, Reason, Writable};
 //! # use trunkline_units::Instant;
-//! struct Shared(std::rc::Rc<u8>); // with an Arc it would do
+//! struct Shared(std::rc::Rc<u8>); // an Arc compiles
 //! impl Endpoint for Shared {
 //!     type Command<'a> = Infallible;
 //!     type Event = Infallible;
@@ -32,59 +31,59 @@ use crate::{
     Transmit, Writable, drain,
 };
 
-/// More than this to say at one moment is taken for a machine that never becomes idle.
+/// Maximum number of outputs at one instant. Beyond it, the endpoint is taken never to become idle.
 const ENDLESS: usize = 100_000;
 
-/// An endpoint whose every call is held against the contract of [`Endpoint`].
+/// An endpoint with a check of every call against the contract of [`Endpoint`].
 #[derive(Debug)]
 pub struct Checked<E> {
     inner: E,
     now: Instant,
-    /// What it last waited for, if nothing but early wakes came since.
+    /// The last `Idle`, if only early wakes followed.
     idle: Option<Idle>,
     woken: Woken,
 }
 
-/// What the last wake allows.
+/// What the last wake permits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Woken {
     No,
-    /// Before its deadline: it must wait for the same thing as before.
+    /// Before the deadline: the next `Idle` must equal this one.
     Early(Idle),
-    /// At its deadline: the next must be later.
+    /// At the deadline: the next one must be later.
     Due(Instant),
 }
 
 impl<E: Endpoint> Checked<E> {
-    /// Watches `inner` from its next call on.
+    /// Wraps `inner`.
     pub fn new(inner: E) -> Self {
         Checked { inner, now: Instant::ZERO, idle: None, woken: Woken::No }
     }
 
-    /// The endpoint itself.
+    /// Returns the endpoint.
     pub fn inner(&self) -> &E {
         &self.inner
     }
 
-    /// The endpoint itself, to be commanded otherwise than by an input.
-    pub fn besides(&mut self, now: Instant) -> &mut E {
+    /// Returns the endpoint at `now`, for calls outside the trait.
+    pub fn inner_mut(&mut self, now: Instant) -> &mut E {
         self.pass_time(now);
         (self.idle, self.woken) = (None, Woken::No);
         &mut self.inner
     }
 
     fn pass_time(&mut self, now: Instant) {
-        assert!(now >= self.now, "law: time never goes back ({now} after {})", self.now);
+        assert!(now >= self.now, "law: time never decreases ({now} after {})", self.now);
         self.now = now;
     }
 
     fn wake(&mut self) {
-        // A port that has become writable since may change what it says without being woken.
+        // If a port has become writable since, the output may change without a wake.
         self.woken = match self.idle {
             Some(Idle { reason: Reason::Port(_), .. }) => Woken::No,
             Some(idle) if idle.deadline.is_none_or(|at| self.now < at) => Woken::Early(idle),
             Some(_) => Woken::Due(self.now),
-            // Woken again before it was polled: what the first wake demands still stands.
+            // Woken again before a poll: the demand of the first wake remains.
             None => self.woken,
         };
         if !matches!(self.woken, Woken::Early(_)) {
@@ -95,7 +94,10 @@ impl<E: Endpoint> Checked<E> {
     fn check_transmit(&self, transmit: &Transmit, writable: Writable<'_>) {
         let Transmit { port, length, segment, .. } = *transmit;
         assert!(writable.has(port), "law: transmits only for writable ports, not {port:?}");
-        assert!(Segment::fits(segment, length), "law: a batch has bounds ({length} bytes, {segment:?})");
+        assert!(
+            Segment::fits(segment, length),
+            "law: a batch is within its limits ({length} bytes, {segment:?})"
+        );
         let batch = segment.is_none_or(|s| s.length() < length);
         assert!(batch, "law: a segment is shorter than its batch ({length} bytes, {segment:?})");
     }
@@ -103,14 +105,16 @@ impl<E: Endpoint> Checked<E> {
     fn check_idle(&self, idle: Idle, writable: Writable<'_>) {
         match idle.reason {
             Reason::Port(port) => {
-                assert!(!writable.has(port), "law: nothing waits for a port that is writable ({port:?})");
+                assert!(!writable.has(port), "law: no endpoint waits for a writable port ({port:?})");
             }
-            Reason::Time => assert!(idle.deadline.is_some(), "law: who waits for time states a deadline"),
+            Reason::Time => {
+                assert!(idle.deadline.is_some(), "law: an endpoint that waits for time has a deadline")
+            }
             Reason::Input => {}
         }
         match self.woken {
             Woken::Early(before) => {
-                assert_eq!(idle, before, "law: an early wake does nothing (at {})", self.now);
+                assert_eq!(idle, before, "law: an early wake has no effect (at {})", self.now);
             }
             Woken::Due(at) => assert!(
                 idle.deadline.is_none_or(|next| next > at),
@@ -137,10 +141,7 @@ impl<E: Endpoint> Endpoint for Checked<E> {
                 (self.idle, self.woken) = (None, Woken::No);
             }
             Input::Frame { bytes, segment, .. } => {
-                assert!(
-                    Segment::fits(*segment, bytes.len()),
-                    "the driver handed over a batch past its bounds"
-                );
+                assert!(Segment::fits(*segment, bytes.len()), "the driver passed a batch beyond the limits");
                 (self.idle, self.woken) = (None, Woken::No);
             }
         }
@@ -153,15 +154,15 @@ impl<E: Endpoint> Endpoint for Checked<E> {
 
     fn poll(&mut self, now: Instant, writable: Writable<'_>, buffer: &mut [u8]) -> Output<E::Event> {
         self.pass_time(now);
-        assert!(buffer.len() >= MAX_BATCH, "the driver handed over a short buffer");
+        assert!(buffer.len() >= MAX_BATCH, "the driver passed a short buffer");
         let output = self.inner.poll(now, writable, buffer);
         let early = matches!(self.woken, Woken::Early(_));
         match &output {
             Output::Transmit(transmit) => {
-                assert!(!early, "law: an early wake does nothing (it transmits at {now})");
+                assert!(!early, "law: an early wake has no effect (it transmits at {now})");
                 self.check_transmit(transmit, writable);
             }
-            Output::Event(_) => assert!(!early, "law: an early wake does nothing (an event at {now})"),
+            Output::Event(_) => assert!(!early, "law: an early wake has no effect (an event at {now})"),
             Output::Idle(idle) => {
                 self.check_idle(*idle, writable);
                 self.idle = Some(*idle);
@@ -179,10 +180,10 @@ enum RecordedOutput<E> {
     Event(E),
 }
 
-/// Records the outputs.
+/// A sink that records the outputs.
 struct Log<'a, E> {
     writable: Writable<'a>,
-    said: Vec<RecordedOutput<E>>,
+    outputs: Vec<RecordedOutput<E>>,
 }
 
 impl<E> Sink<E> for Log<'_, E> {
@@ -192,80 +193,80 @@ impl<E> Sink<E> for Log<'_, E> {
 
     fn transmit(&mut self, transmit: &Transmit, bytes: &[u8]) {
         let frames = Segment::frames(transmit.segment, bytes);
-        self.said
+        self.outputs
             .extend(frames.map(|frame| RecordedOutput::Frame(transmit.port, transmit.peer, frame.to_vec())));
     }
 
     fn event(&mut self, event: E) {
-        self.said.push(RecordedOutput::Event(event));
+        self.outputs.push(RecordedOutput::Event(event));
     }
 }
 
-/// Everything it has to say, and what it waits for.
-fn listen<E: Endpoint>(
+/// Returns all outputs of the endpoint, and its `Idle`.
+fn drain_outputs<E: Endpoint>(
     endpoint: &mut E,
     now: Instant,
     writable: Writable<'_>,
     buffer: &mut [u8],
 ) -> (Vec<RecordedOutput<E::Event>>, Idle) {
-    let mut log = Log { writable, said: Vec::new() };
+    let mut log = Log { writable, outputs: Vec::new() };
     let idle = drain(endpoint, now, ENDLESS, buffer, &mut log);
-    (log.said, idle.expect("law: an endpoint becomes idle"))
+    (log.outputs, idle.expect("law: an endpoint becomes idle"))
 }
 
-/// Puts two endpoints from `make` through the same random life, and watches every call ([`Checked`]).
+/// Gives two endpoints from `make` the same random inputs, and checks every call ([`Checked`]).
 ///
-/// The life: time passes, partly to deadlines; frames come that are garbage, or its own frames back again,
-/// damaged or whole; `act` gives commands; ports close and open; output waits undrained. One twin gets every batch
-/// whole and is woken at deadlines only. The other gets the frames one by one, is woken and polled needlessly.
-/// Both must say the same, so this also proves that a batch means its frames, that early wakes do nothing, and
-/// that the endpoint is deterministic.
+/// Time passes, partly to deadlines. Frames arrive: random bytes, or the endpoint's own frames, intact or damaged. `act`
+/// gives commands. Ports become writable or not. Output waits undrained. One twin receives every batch whole and is
+/// woken at deadlines only. The other receives the frames one by one, and is also woken and polled needlessly. Both must
+/// return the same output, so this also tests that a batch is equivalent to its frames, that early wakes have no effect,
+/// and that the endpoint is deterministic.
 ///
-/// `act` may give a command, or several, or none; it is called for each twin with equal streams.
+/// `act` may give any number of commands; it is called for each twin with equal random streams.
 ///
 /// # Panics
-/// If a law is broken, with the seed.
-pub fn hold<E: Endpoint>(
+/// If a law is violated; the message names the seed.
+pub fn check_laws<E: Endpoint>(
     seed: Seed,
     make: impl Fn() -> E,
     mut act: impl FnMut(&mut Checked<E>, Instant, &mut Stream),
 ) where
     E::Event: PartialEq + Debug,
 {
-    let mut life = Life {
+    let mut harness = Harness {
         stream: seed.stream("laws / life"),
         now: Instant::ZERO,
         deadline: None,
         seen: VecDeque::new(),
         buffer: vec![0; MAX_BATCH],
     };
-    let (mut steady, mut nervous) = (Checked::new(make()), Checked::new(make()));
+    let (mut minimal, mut frequent) = (Checked::new(make()), Checked::new(make()));
     for step in 0..2_000 {
-        match life.stream.below(8) {
-            0..=2 => life.frame(&mut steady, &mut nervous),
+        match harness.stream.below(8) {
+            0..=2 => harness.frame(&mut minimal, &mut frequent),
             3 => {
-                let mut again = life.stream.clone();
-                act(&mut steady, life.now, &mut life.stream);
-                act(&mut nervous, life.now, &mut again);
+                let mut again = harness.stream.clone();
+                act(&mut minimal, harness.now, &mut harness.stream);
+                act(&mut frequent, harness.now, &mut again);
             }
             4 => {} // output waits
-            _ => life.listen(&mut steady, &mut nervous, &format!("seed {seed}, step {step}")),
+            _ => harness.compare(&mut minimal, &mut frequent, &format!("seed {seed}, step {step}")),
         }
     }
 }
 
-/// The world of [`hold`].
-struct Life {
+/// The state of [`check_laws`]: virtual time and the source of random inputs.
+struct Harness {
     stream: Stream,
     now: Instant,
     deadline: Option<Instant>,
-    /// Frames it sent lately: what comes back is then at least nearly a frame of its protocol.
+    /// Frames sent recently. Returned to the endpoint, they are almost valid frames of its protocol.
     seen: VecDeque<(Port, Peer, Vec<u8>)>,
     buffer: Vec<u8>,
 }
 
-impl Life {
-    fn frame<E: Endpoint>(&mut self, steady: &mut Checked<E>, nervous: &mut Checked<E>) {
+impl Harness {
+    fn frame<E: Endpoint>(&mut self, minimal: &mut Checked<E>, frequent: &mut Checked<E>) {
         let (port, peer, mut frame) = self.draw_frame();
         let copies = match self.stream.below(4) {
             0 if !frame.is_empty() => 1 + self.stream.below(MAX_SEGMENTS.min(MAX_BATCH / frame.len()) as u64),
@@ -278,10 +279,10 @@ impl Life {
         }
         let segment = Segment::of(length, bytes.len());
         let whole = Input::Frame { port, peer, bytes: &bytes, segment };
-        steady.handle(self.now, whole).expect("law: only commands are refused");
+        minimal.handle(self.now, whole).expect("law: only commands are refused");
         for bytes in Segment::frames(segment, &bytes) {
             let single = Input::Frame { port, peer, bytes, segment: None };
-            nervous.handle(self.now, single).expect("law: only commands are refused");
+            frequent.handle(self.now, single).expect("law: only commands are refused");
         }
     }
 
@@ -313,8 +314,8 @@ impl Life {
         }
     }
 
-    /// Drains both, compares, and lets time pass.
-    fn listen<E: Endpoint>(&mut self, steady: &mut Checked<E>, nervous: &mut Checked<E>, place: &str)
+    /// Drains both twins, compares their outputs, and advances the time.
+    fn compare<E: Endpoint>(&mut self, minimal: &mut Checked<E>, frequent: &mut Checked<E>, context: &str)
     where
         E::Event: PartialEq + Debug,
     {
@@ -326,27 +327,27 @@ impl Life {
         }
         let all = self.stream.chance(0.5);
         let writable = if all { Writable::ALL } else { open.writable() };
-        let (said, idle) = listen(steady, self.now, writable, &mut self.buffer);
-        let (twin_said, twin_idle) = listen(nervous, self.now, writable, &mut self.buffer);
+        let (outputs, idle) = drain_outputs(minimal, self.now, writable, &mut self.buffer);
+        let (twin_outputs, twin_idle) = drain_outputs(frequent, self.now, writable, &mut self.buffer);
         assert_eq!(
-            (&said, idle),
-            (&twin_said, twin_idle),
-            "law: a batch means its frames, an early wake nothing, and equal inputs equal outputs ({place})"
+            (&outputs, idle),
+            (&twin_outputs, twin_idle),
+            "law: a batch is equivalent to its frames, an early wake has no effect, and equal inputs give equal outputs ({context})"
         );
-        for said in said {
-            if let RecordedOutput::Frame(port, peer, bytes) = said {
+        for output in outputs {
+            if let RecordedOutput::Frame(port, peer, bytes) = output {
                 self.seen.push_back((port, peer, bytes));
             }
         }
         self.seen.drain(..self.seen.len().saturating_sub(16));
         self.deadline = idle.deadline;
-        self.pass_time(steady, nervous, writable);
+        self.pass_time(minimal, frequent, writable);
     }
 
     fn pass_time<E: Endpoint>(
         &mut self,
-        steady: &mut Checked<E>,
-        nervous: &mut Checked<E>,
+        minimal: &mut Checked<E>,
+        frequent: &mut Checked<E>,
         writable: Writable<'_>,
     ) {
         let wake = |endpoint: &mut Checked<E>, now| {
@@ -354,42 +355,43 @@ impl Life {
         };
         let left = self.deadline.map_or(Span::from_ms(1), |at| at.since(self.now));
         if self.stream.chance(0.5) {
-            // Partway: early, unless there was no time left.
+            // Before the deadline, unless it has passed.
             self.now += Span::from_ps(self.stream.below(left.as_ps()));
             if self.deadline.is_none_or(|at| self.now < at) {
-                wake(nervous, self.now);
-                let (said, _) = listen(nervous, self.now, writable, &mut self.buffer);
-                assert!(said.is_empty(), "law: an early wake does nothing");
+                wake(frequent, self.now);
+                let (outputs, _) = drain_outputs(frequent, self.now, writable, &mut self.buffer);
+                assert!(outputs.is_empty(), "law: an early wake has no effect");
             }
         } else if let Some(at) = self.deadline {
             self.now = self.now.max(at) + Span::from_ps(self.stream.below(3));
         }
         if self.deadline.is_some_and(|at| self.now >= at) {
-            wake(steady, self.now);
-            wake(nervous, self.now);
-            wake(nervous, self.now);
+            wake(minimal, self.now);
+            wake(frequent, self.now);
+            wake(frequent, self.now);
         }
     }
 }
 
-/// Drains `endpoint` at `now` and polls it a thousand times more; `count_allocations` runs what it is given and says
-/// how often that allocated.
+/// Drains `endpoint` at `now` and polls it another thousand times. `count_allocations` runs its argument and returns the
+/// number of allocations.
 ///
 /// # Panics
-/// If polling the idle endpoint allocates, or says something.
+/// If polling the idle endpoint allocates, or returns another output.
 pub fn idle_costs_nothing<E: Endpoint>(
     endpoint: &mut E,
     now: Instant,
     count_allocations: impl FnOnce(&mut dyn FnMut()) -> u64,
 ) {
     let mut buffer = vec![0; MAX_BATCH];
-    let (_, idle) = listen(endpoint, now, Writable::NONE, &mut buffer);
-    let mut steady = true;
+    let (_, idle) = drain_outputs(endpoint, now, Writable::NONE, &mut buffer);
+    let mut stays_idle = true;
     let allocations = count_allocations(&mut || {
         for _ in 0..1_000 {
-            steady &= matches!(endpoint.poll(now, Writable::NONE, &mut buffer), Output::Idle(i) if i == idle);
+            stays_idle &=
+                matches!(endpoint.poll(now, Writable::NONE, &mut buffer), Output::Idle(i) if i == idle);
         }
     });
-    assert!(steady, "law: an idle endpoint stays idle");
+    assert!(stays_idle, "law: an idle endpoint stays idle");
     assert_eq!(allocations, 0, "law: polling an idle endpoint allocates nothing");
 }

@@ -1,21 +1,21 @@
-//! What frames cross: the shape of every medium.
+//! The [`Medium`] trait: a transmission medium as a state machine.
 
 use trunkline_units::{Instant, Span};
 
 use crate::Port;
 
-/// What crosses a medium: owned, and never opened. A medium knows how long it is, where it goes, and how urgent it is.
-/// In the simulator most of its payload is virtual; elsewhere it owns a pooled buffer.
+/// A frame as a medium sees it: owned, with a length, a destination and a priority. A medium never reads the payload.
+/// In the simulator most of the payload is virtual; elsewhere the frame owns a pooled buffer.
 pub trait Frame: Clone + Send {
-    /// Bytes handed to the medium, which adds its own framing (preamble, gap, trailer) to them.
+    /// Returns its length in bytes, without the framing that the medium adds (preamble, gap, trailer).
     fn length(&self) -> u32;
-    /// Whom it is for.
+    /// Returns its destination.
     fn to(&self) -> To;
-    /// Its virtual channel: frames of one flow in one direction share one.
+    /// Returns its virtual channel; the frames of a flow in one direction share a channel.
     fn channel(&self) -> u16 {
         0
     }
-    /// Its priority, 0 to 7, 7 the most urgent.
+    /// Returns its priority, 0 to 7 (7 is the highest).
     fn priority(&self) -> u8 {
         0
     }
@@ -54,16 +54,16 @@ pub enum To {
 /// **Every frame is accounted for.** Every accepted frame is in transit or leaves the medium as [`Passage::Transmit`]
 /// or [`Passage::Lost`]. A medium that duplicates or broadcasts clones frames.
 pub trait Medium<F: Frame>: Send {
-    /// Takes one input. Output waits for [`poll`](Medium::poll).
+    /// Handles one input. [`poll`](Medium::poll) returns the resulting output.
     fn handle(&mut self, now: Instant, input: Arrival<F>);
 
-    /// The next output, until [`Passage::Idle`].
+    /// Returns the next output, until [`Passage::Idle`].
     fn poll(&mut self, now: Instant) -> Passage<F>;
 
-    /// Whether `port` takes a frame of `length` bytes now without losing it for want of room.
+    /// Returns whether the queue at `port` has room for a frame of `length` bytes now.
     fn room(&mut self, now: Instant, port: Port, length: u32) -> bool;
 
-    /// What it counted at `port` until now: frames that its station sent.
+    /// Returns the counters of the frames that the station at `port` has sent.
     fn counters(&self, port: Port) -> &Counters;
 }
 
@@ -72,47 +72,47 @@ pub trait Medium<F: Frame>: Send {
 pub enum Arrival<F> {
     /// The station at `port` sends `frame`.
     Frame {
-        /// Where.
+        /// The sender's port.
         port: Port,
-        /// What.
+        /// The frame.
         frame: F,
     },
-    /// The station at `port` wants to know when there is room.
+    /// The station at `port` requests a [`Passage::Room`] when there is room.
     Ask {
-        /// Where.
+        /// The port of the station.
         port: Port,
     },
-    /// The deadline may have come.
+    /// The deadline may have passed.
     Wake,
 }
 
-/// What a medium says.
+/// An output of a medium.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Passage<F> {
-    /// Hand `frame` to the station at `port`: its last bit has arrived.
+    /// Deliver `frame` to the station at `port`: its last bit has arrived.
     Transmit {
-        /// Where.
+        /// The receiver's port.
         port: Port,
-        /// What.
+        /// The frame.
         frame: F,
     },
-    /// A frame that the station at `port` sent is no more.
+    /// A frame that the station at `port` sent is lost.
     Lost {
-        /// Who sent it.
+        /// The sender's port.
         port: Port,
-        /// What.
+        /// The frame.
         frame: F,
-        /// Why.
+        /// Why it was lost.
         cause: Cause,
     },
-    /// The station at `port`, which asked, may send again.
+    /// The queue at `port` has room again; answers [`Arrival::Ask`].
     Room {
-        /// Where.
+        /// The port of the station.
         port: Port,
     },
-    /// Nothing more now.
+    /// No further output now.
     Idle {
-        /// When to wake it, if nothing comes before.
+        /// When to pass [`Arrival::Wake`], unless another input arrives earlier.
         deadline: Option<Instant>,
     },
 }
@@ -120,82 +120,82 @@ pub enum Passage<F> {
 /// Why a frame was lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Cause {
-    /// No room in the queue it came to.
+    /// The queue was full.
     Full,
-    /// The line lost it.
+    /// A transmission error on the line.
     Noise,
-    /// Its sender gave up after too many collisions.
+    /// Too many collisions: the sender gave up.
     Collisions,
-    /// It is longer than the medium carries.
+    /// The frame is longer than the medium allows.
     TooLong,
-    /// No way leads where it goes.
-    NoWay,
-    /// Cells of it are missing, or its check fails.
+    /// No route to the destination.
+    NoRoute,
+    /// Cells of the frame are missing, or its checksum is wrong.
     Incomplete,
-    /// It had been damaged on the way.
+    /// The frame was damaged in transit.
     Damaged,
 }
 
-/// What a medium counted of the frames that one station sent.
+/// Counters of the frames that one station sent.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// Frames whose last bit has left.
+    /// Frames transmitted to the last bit.
     pub frames: u64,
     /// Their bytes, as in [`Frame::length`].
     pub bytes: u64,
-    /// Time during which a frame was leaving.
+    /// Total transmission time.
     pub busy: Span,
-    /// Frames lost for want of room.
+    /// Frames lost because the queue was full.
     pub full: u64,
     /// Frames lost for any other cause.
     pub lost: u64,
     /// Frames marked as damaged.
     pub damaged: u64,
-    /// Frames doubled.
+    /// Frames duplicated.
     pub doubled: u64,
-    /// Frames that arrived behind a later one.
+    /// Frames that arrived after a frame sent later.
     pub reordered: u64,
-    /// Most bytes that waited, the leaving frame included.
+    /// Maximum queue length in bytes, including the frame in transmission.
     pub queue_max: u64,
     /// Collisions (hub only).
     pub collisions: u64,
 }
 
-/// Room in a queue. A frame counts until its last bit has left.
+/// The capacity of a queue. A frame occupies it until its last bit is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bound {
-    /// How much.
+    /// The limit.
     pub room: Room,
-    /// Whether each virtual channel has that much, instead of all together.
+    /// Whether the limit applies to each virtual channel, instead of to all together.
     pub each_channel: bool,
 }
 
-/// How much may wait.
+/// The limit of a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Room {
-    /// Whatever comes.
+    /// No limit.
     Unbounded,
-    /// So many frames (on a medium of cells: cells).
+    /// A number of frames (of cells, on a medium of cells).
     Frames(u64),
-    /// So many bytes.
+    /// A number of bytes.
     Bytes(u64),
 }
 
 impl Bound {
-    /// Whatever comes.
+    /// No limit.
     pub const NONE: Bound = Bound { room: Room::Unbounded, each_channel: false };
 
-    /// So many frames, of all channels together.
+    /// Returns a limit of `count` frames for all channels together.
     pub const fn frames(count: u64) -> Bound {
         Bound { room: Room::Frames(count), each_channel: false }
     }
 
-    /// So many bytes, of all channels together.
+    /// Returns a limit of `count` bytes for all channels together.
     pub const fn bytes(count: u64) -> Bound {
         Bound { room: Room::Bytes(count), each_channel: false }
     }
 
-    /// Whether one more frame of `length` fits beside `frames` frames of together `bytes` bytes.
+    /// Returns whether a frame of `length` bytes fits a queue that holds `frames` frames, `bytes` bytes in total.
     #[inline]
     pub const fn fits(&self, frames: u64, bytes: u64, length: u32) -> bool {
         match self.room {

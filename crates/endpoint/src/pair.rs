@@ -17,56 +17,56 @@ pub const PEER_A: Peer = Peer::new(b"a");
 /// The address of the second end, as the first sees it.
 pub const PEER_B: Peer = Peer::new(b"b");
 
-/// More steps than this at one moment are taken for two machines that answer each other for ever.
+/// Maximum number of steps at one instant. Beyond it, the two endpoints are taken to answer each other for ever.
 const ENDLESS: usize = 100_000;
 
-/// What a line does to frames, each frame for itself. The default is a perfect line without delay.
+/// The impairments of a line, applied to each frame independently. The default is a perfect line without delay.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Impairments {
-    /// One way.
+    /// One-way delay.
     pub delay: Span,
-    /// Uniform from zero to this, on top of the delay; frames may overtake each other.
+    /// Maximum extra delay, uniformly distributed from zero; frames may overtake each other.
     pub jitter: Span,
-    /// Line rate; none: frames take no time and the port is always writable. With a rate the port is writable
-    /// while the line is free.
+    /// Line rate. With a rate, the port is writable while the line is free; without one, transmission takes no time
+    /// and the port is always writable.
     pub rate: Option<Rate>,
-    /// Share lost, 0 to 1.
+    /// Share of frames lost, 0 to 1.
     pub drop: f64,
-    /// Share that arrives twice.
+    /// Share of frames that arrive twice.
     pub duplicate: f64,
-    /// Share in which one bit is flipped.
+    /// Share of frames with one bit flipped.
     pub corrupt: f64,
-    /// Share held back by [`Impairments::late`].
+    /// Share of frames delayed by a further [`Impairments::late`].
     pub reorder: f64,
-    /// How long a reordered frame is held back.
+    /// Extra delay of a reordered frame.
     pub late: Span,
 }
 
-/// What a line has done.
+/// Counters of one direction of the line.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Frames that were sent.
     pub sent: u64,
     /// Frames dropped by the impairments, or sent to an unknown peer.
     pub dropped: u64,
-    /// Frames doubled.
+    /// Frames duplicated.
     pub duplicated: u64,
     /// Frames damaged.
     pub corrupted: u64,
-    /// Frames held back.
+    /// Frames reordered.
     pub reordered: u64,
 }
 
 /// How a run ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ended {
-    /// Nothing is on its way and neither end states a deadline.
+    /// No frame is in flight and neither end has a deadline.
     Quiet,
-    /// The time was up.
+    /// The time limit was reached.
     Limit,
 }
 
-/// A frame or batch on its way.
+/// A frame or batch in flight.
 #[derive(Debug)]
 struct Flight {
     to_b: bool,
@@ -75,7 +75,7 @@ struct Flight {
     segment: Option<Segment>,
 }
 
-/// Everything on its way, by arrival, then by order of sending.
+/// Frames in flight, by arrival time, then in sending order.
 #[derive(Debug, Default)]
 struct Flights {
     by_arrival: BTreeMap<(Instant, u64), Flight>,
@@ -88,14 +88,14 @@ impl Flights {
         self.sequence += 1;
     }
 
-    /// The next to arrive at `now`.
+    /// Removes the next frame that has arrived by `now`.
     fn arrived(&mut self, now: Instant) -> Option<Flight> {
         let first = self.by_arrival.first_entry()?;
         (first.key().0 <= now).then(|| first.remove())
     }
 }
 
-/// One direction.
+/// One direction of the line.
 #[derive(Debug)]
 struct Line {
     from: Peer,
@@ -107,7 +107,7 @@ struct Line {
 }
 
 /// The impairments of one frame.
-struct FrameCopies {
+struct FrameOutcome {
     extra: Span,
     dropped: bool,
     duplicated: bool,
@@ -115,7 +115,7 @@ struct FrameCopies {
     reordered: bool,
 }
 
-impl FrameCopies {
+impl FrameOutcome {
     fn is_plain(&self) -> bool {
         let changed = self.dropped || self.duplicated || self.corrupted;
         !changed && self.extra.is_zero()
@@ -124,11 +124,11 @@ impl FrameCopies {
 
 impl Line {
     /// Draws the same number of random values for each frame, so the outcome of one frame does not affect the next.
-    fn draw_copies(&mut self) -> FrameCopies {
+    fn draw_outcome(&mut self) -> FrameOutcome {
         let i = self.impairments;
         let jitter = Span::from_ps((self.stream.unit() * i.jitter.as_ps() as f64) as u64);
         let reordered = self.stream.chance(i.reorder);
-        FrameCopies {
+        FrameOutcome {
             extra: if reordered { jitter + i.late } else { jitter },
             dropped: self.stream.chance(i.drop),
             duplicated: self.stream.chance(i.duplicate),
@@ -137,15 +137,15 @@ impl Line {
         }
     }
 
-    fn count(&mut self, fate: &FrameCopies) {
+    fn count(&mut self, outcome: &FrameOutcome) {
         self.counts.sent += 1;
-        self.counts.dropped += u64::from(fate.dropped);
-        self.counts.duplicated += u64::from(fate.duplicated);
-        self.counts.corrupted += u64::from(fate.corrupted);
-        self.counts.reordered += u64::from(fate.reordered);
+        self.counts.dropped += u64::from(outcome.dropped);
+        self.counts.duplicated += u64::from(outcome.duplicated);
+        self.counts.corrupted += u64::from(outcome.corrupted);
+        self.counts.reordered += u64::from(outcome.reordered);
     }
 
-    /// A batch to which nothing happens crosses whole; else its frames cross one by one.
+    /// Sends a batch over the line: as a whole if no frame is impaired, else frame by frame.
     fn carry(&mut self, now: Instant, transmit: &Transmit, bytes: &[u8], flights: &mut Flights) {
         let to_b = self.to == PEER_B;
         let port = transmit.port;
@@ -153,24 +153,24 @@ impl Line {
             self.free_at = now.max(self.free_at) + rate.time_for(Size::from_bytes(bytes.len() as u64));
         }
         let arrival = now.max(self.free_at) + self.impairments.delay;
-        let mut fates: Vec<FrameCopies> =
-            Segment::frames(transmit.segment, bytes).map(|_| self.draw_copies()).collect();
+        let mut outcomes: Vec<FrameOutcome> =
+            Segment::frames(transmit.segment, bytes).map(|_| self.draw_outcome()).collect();
         if transmit.peer != self.to {
-            fates.iter_mut().for_each(|fate| fate.dropped = true);
+            outcomes.iter_mut().for_each(|outcome| outcome.dropped = true);
         }
-        fates.iter().for_each(|fate| self.count(fate));
-        if fates.iter().all(FrameCopies::is_plain) {
+        outcomes.iter().for_each(|outcome| self.count(outcome));
+        if outcomes.iter().all(FrameOutcome::is_plain) {
             let flight = Flight { to_b, port, bytes: bytes.to_vec(), segment: transmit.segment };
             return flights.add(arrival, flight);
         }
-        for (fate, frame) in fates.iter().zip(Segment::frames(transmit.segment, bytes)) {
-            let copies = if fate.dropped { 0 } else { 1 + usize::from(fate.duplicated) };
+        for (outcome, frame) in outcomes.iter().zip(Segment::frames(transmit.segment, bytes)) {
+            let copies = if outcome.dropped { 0 } else { 1 + usize::from(outcome.duplicated) };
             for _ in 0..copies {
                 let mut bytes = frame.to_vec();
-                if fate.corrupted {
+                if outcome.corrupted {
                     self.flip_a_bit(&mut bytes);
                 }
-                flights.add(arrival + fate.extra, Flight { to_b, port, bytes, segment: None });
+                flights.add(arrival + outcome.extra, Flight { to_b, port, bytes, segment: None });
             }
         }
     }
@@ -192,7 +192,7 @@ struct End<E: Endpoint> {
     events: Vec<(Instant, E::Event)>,
 }
 
-/// Takes what one end says.
+/// Receives the output of one end.
 struct Outbox<'a, V> {
     now: Instant,
     line: &'a mut Line,
@@ -240,7 +240,7 @@ impl<E: Endpoint> End<E> {
         self.blocked = matches!(idle.reason, Reason::Port(_));
     }
 
-    /// When it next has something to do by itself.
+    /// Returns the time of its next step without input.
     fn next(&self) -> Option<Instant> {
         let freed = self.blocked.then_some(self.line.free_at);
         self.deadline.into_iter().chain(freed).min()
@@ -257,7 +257,7 @@ pub struct Pair<A: Endpoint, B: Endpoint> {
 }
 
 impl<A: Endpoint, B: Endpoint> Pair<A, B> {
-    /// Two ends over a perfect line, at time 0.
+    /// Creates two ends with a perfect line between them, at time 0.
     pub fn new(a: A, b: B, seed: Seed) -> Self {
         Pair {
             a: End::new(a, seed, PEER_A, PEER_B),
@@ -268,62 +268,62 @@ impl<A: Endpoint, B: Endpoint> Pair<A, B> {
         }
     }
 
-    /// What the line does to frames from the first end to the second, and back.
+    /// Sets the impairments from the first end to the second, and back.
     pub fn impair(&mut self, a_to_b: Impairments, b_to_a: Impairments) {
         self.a.line.impairments = a_to_b;
         self.b.line.impairments = b_to_a;
     }
 
-    /// The time.
+    /// Returns the virtual time.
     pub fn now(&self) -> Instant {
         self.now
     }
 
-    /// The first end.
+    /// Returns the first endpoint.
     pub fn a(&self) -> &A {
         self.a.endpoint.inner()
     }
 
-    /// The second end.
+    /// Returns the second endpoint.
     pub fn b(&self) -> &B {
         self.b.endpoint.inner()
     }
 
-    /// What was done to frames from the first end, and to those from the second.
+    /// Returns the counters of frames from the first end, and of those from the second.
     pub fn counts(&self) -> (Counts, Counts) {
         (self.a.line.counts, self.b.line.counts)
     }
 
-    /// Gives the first end a command.
+    /// Passes a command to the first end.
     ///
     /// # Errors
-    /// Its refusal.
+    /// The endpoint's refusal.
     pub fn command_a(&mut self, command: A::Command<'_>) -> Result<(), A::Refusal> {
         self.a.endpoint.handle(self.now, Input::Command(command))
     }
 
-    /// Gives the second end a command.
+    /// Passes a command to the second end.
     ///
     /// # Errors
-    /// Its refusal.
+    /// The endpoint's refusal.
     pub fn command_b(&mut self, command: B::Command<'_>) -> Result<(), B::Refusal> {
         self.b.endpoint.handle(self.now, Input::Command(command))
     }
 
-    /// What the first end reported since the last call, and when.
+    /// Takes the events of the first end since the last call, with their times.
     pub fn take_events_a(&mut self) -> Vec<(Instant, A::Event)> {
         std::mem::take(&mut self.a.events)
     }
 
-    /// What the second end reported since the last call, and when.
+    /// Takes the events of the second end since the last call, with their times.
     pub fn take_events_b(&mut self) -> Vec<(Instant, B::Event)> {
         std::mem::take(&mut self.b.events)
     }
 
-    /// Runs until all is quiet, at most for `limit`; then the time is what it was plus `limit`.
+    /// Runs until the pair is quiet, at most for `limit`, after which the time has advanced by `limit`.
     ///
     /// # Panics
-    /// If an end breaks a law, or the two answer each other for ever without time passing.
+    /// If an end violates the contract, or the two answer each other for ever while time does not pass.
     pub fn run(&mut self, limit: Span) -> Ended {
         let end = self.now + limit;
         let mut steps = 0;

@@ -1,19 +1,19 @@
-//! Where frames come from and go to, and how many make a batch.
+//! Ports, peer addresses and batches of frames.
 
 use std::fmt;
 use std::num::NonZeroU16;
 
-/// Most bytes of a frame or a batch: what one UDP datagram over IPv4 carries.
+/// Maximum length of a frame or batch in bytes: the payload of a UDP datagram over IPv4.
 pub const MAX_BATCH: usize = 65_507;
 
-/// Most frames of a batch: the kernel's bound for segmentation offload (`UDP_MAX_SEGMENTS` of its first years).
+/// Maximum number of frames in a batch: the original limit of UDP segmentation offload in Linux (`UDP_MAX_SEGMENTS`).
 pub const MAX_SEGMENTS: usize = 64;
 
 /// A socket, an interface or a station, numbered from 0 by the driver.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Port(pub u16);
 
-/// Bytes of an address at the most: IPv6, port and scope take 22.
+/// Maximum length of an address in bytes: an IPv6 address with port and scope takes 22.
 const PEER_BYTES: usize = 23;
 
 /// An opaque address. Its bytes have a meaning only for the driver (a socket address, a MAC address, a station); the
@@ -28,10 +28,10 @@ impl Peer {
     /// No address: the other end of a point-to-point line, or all stations of a broadcast port.
     pub const NONE: Peer = Peer { bytes: [0; PEER_BYTES], length: 0 };
 
-    /// The address with these bytes, at most 23.
+    /// Creates an address from at most 23 bytes.
     ///
     /// # Panics
-    /// If there are more: addresses come from drivers, not from the network.
+    /// If `address` is longer: addresses come from drivers, not from the network.
     #[inline]
     pub const fn new(address: &[u8]) -> Peer {
         assert!(address.len() <= PEER_BYTES, "an address has at most 23 bytes");
@@ -40,7 +40,7 @@ impl Peer {
         Peer { bytes, length: address.len() as u8 }
     }
 
-    /// The bytes it was made from.
+    /// Returns its bytes.
     #[inline]
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes[..usize::from(self.length)]
@@ -55,45 +55,45 @@ impl fmt::Debug for Peer {
     }
 }
 
-/// Makes bytes a batch: frames of this length one after the other, of which only the last may be shorter. At most
-/// [`MAX_SEGMENTS`] frames and [`MAX_BATCH`] bytes, all to or from one peer through one port. A batch means
-/// exactly its frames one by one.
+/// The length of the frames of a batch. A batch is a sequence of frames of this length, of which only the last may be
+/// shorter: at most [`MAX_SEGMENTS`] frames and [`MAX_BATCH`] bytes, all to or from one peer through one port. A batch
+/// is equivalent to its frames one by one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Segment {
     length: NonZeroU16,
 }
 
 impl Segment {
-    /// Frames of `length` bytes.
+    /// Creates a segment of `length` bytes.
     pub const fn new(length: NonZeroU16) -> Segment {
         Segment { length }
     }
 
-    /// What makes frames of `frame` bytes up to `total` bytes: none if that is a single frame.
+    /// Returns the segment for `total` bytes in frames of `frame` bytes; none for a single frame.
     pub fn of(frame: usize, total: usize) -> Option<Segment> {
         let length = u16::try_from(frame).ok().and_then(NonZeroU16::new)?;
         (total > frame).then_some(Segment { length })
     }
 
-    /// Bytes of every frame but the last.
+    /// Returns the length in bytes of every frame but the last.
     pub const fn length(self) -> usize {
         self.length.get() as usize
     }
 
-    /// The frames that `bytes` hold: without a segment a single one, which may be empty.
+    /// Iterates over the frames in `bytes`. Without a segment this is a single frame, which may be empty.
     pub fn frames(segment: Option<Segment>, bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
         let length = segment.map_or(bytes.len(), Segment::length);
         let empty = bytes.is_empty().then_some(bytes);
         empty.into_iter().chain(bytes.chunks(length.max(1)))
     }
 
-    /// Whether `total` bytes are within the bounds of a frame or batch.
+    /// Returns whether `total` bytes are within the limits of a frame or batch.
     pub fn fits(segment: Option<Segment>, total: usize) -> bool {
         total <= MAX_BATCH && segment.is_none_or(|s| total.div_ceil(s.length()) <= MAX_SEGMENTS)
     }
 }
 
-/// The ports that take a frame now.
+/// The ports that accept a frame now.
 #[derive(Clone, Copy, Debug)]
 pub struct Writable<'a>(Bits<'a>);
 
@@ -109,7 +109,7 @@ impl Writable<'_> {
     /// No port.
     pub const NONE: Writable<'static> = Writable(Bits::Some(&[]));
 
-    /// Whether `port` takes a frame.
+    /// Returns whether `port` accepts a frame.
     pub fn has(self, port: Port) -> bool {
         match self.0 {
             Bits::All => true,
@@ -120,19 +120,19 @@ impl Writable<'_> {
     }
 }
 
-/// A set of ports, for drivers that have more than one.
+/// A set of ports, for drivers with more than one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PortSet(Vec<u64>);
 
 impl PortSet {
-    /// The ports from 0 up to `ports`.
+    /// Returns the set of ports 0 to `ports` - 1.
     pub fn first(ports: u16) -> PortSet {
         let mut set = PortSet::default();
         (0..ports).for_each(|port| set.insert(Port(port)));
         set
     }
 
-    /// Adds a port. Allocates only when it is past every port there was.
+    /// Adds a port. Allocates only for a port number higher than all before.
     pub fn insert(&mut self, port: Port) {
         let word = usize::from(port.0 / 64);
         if word >= self.0.len() {
@@ -141,7 +141,7 @@ impl PortSet {
         self.0[word] |= 1 << (port.0 % 64);
     }
 
-    /// Takes a port away.
+    /// Removes a port.
     pub fn remove(&mut self, port: Port) {
         if let Some(word) = self.0.get_mut(usize::from(port.0 / 64)) {
             *word &= !(1 << (port.0 % 64));
@@ -175,14 +175,14 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_has_bounds() {
+    fn a_batch_has_limits() {
         assert!(Segment::fits(segment(1000), 64_000) && !Segment::fits(segment(1000), 64_001));
         assert!(Segment::fits(None, MAX_BATCH) && !Segment::fits(None, MAX_BATCH + 1));
         assert!(!Segment::fits(segment(2000), MAX_BATCH + 1));
     }
 
     #[test]
-    fn ports_come_and_go() {
+    fn ports_are_inserted_and_removed() {
         let mut set = PortSet::first(2);
         set.insert(Port(200));
         set.remove(Port(1));
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_keeps_its_bytes() {
+    fn a_peer_returns_its_bytes() {
         assert_eq!(Peer::new(&[1, 2, 0]).as_bytes(), [1, 2, 0]);
         assert_ne!(Peer::new(&[1, 2, 0]), Peer::new(&[1, 2]));
         assert_eq!(Peer::new(&[]), Peer::NONE);

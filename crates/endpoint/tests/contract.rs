@@ -1,18 +1,18 @@
-//! Every law can be broken, and is then found out.
+//! Every violation of the contract is detected.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::num::NonZeroU16;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use trunkline_endpoint::laws::{Checked, hold, idle_costs_nothing};
+use trunkline_endpoint::laws::{Checked, check_laws, idle_costs_nothing};
 use trunkline_endpoint::pair::PEER_B;
 use trunkline_endpoint::{
     Endpoint, Idle, Input, MAX_BATCH, Output, Pair, Peer, Port, Reason, Segment, Transmit, Writable,
 };
 use trunkline_units::{Instant, Seed, Span};
 
-/// Says the length of each frame back and ticks every microsecond, with one fault.
+/// Replies with the length of each frame and ticks every microsecond, with one fault.
 #[derive(Debug)]
 struct Broken {
     fault: Fault,
@@ -26,18 +26,18 @@ struct Broken {
 enum Fault {
     None,
     WakesEarly,
-    StandsStill,
+    KeepsItsDeadline,
     IgnoresPorts,
     WaitsForAnOpenPort,
-    WaitsForNoTime,
+    WaitsWithoutDeadline,
     TooManyFrames,
-    SegmentsNothing,
-    AllocatesIdle,
-    IndexesGarbage,
+    SegmentsASingleFrame,
+    AllocatesWhenIdle,
+    TrustsItsInput,
     ReadsTheFirstFrameOnly,
     RefusesFrames,
     NeverIdle,
-    DrawsDice,
+    IsNotDeterministic,
 }
 
 impl Broken {
@@ -46,7 +46,7 @@ impl Broken {
     }
 
     fn frame(&mut self, port: Port, peer: Peer, frame: &[u8]) {
-        if self.fault == Fault::IndexesGarbage && frame.len() < 40 {
+        if self.fault == Fault::TrustsItsInput && frame.len() < 40 {
             let _ = frame[usize::from(frame[0])];
         }
         if self.waiting.len() < 1000 {
@@ -57,7 +57,7 @@ impl Broken {
     fn wake(&mut self, now: Instant) {
         if now >= self.next || self.fault == Fault::WakesEarly {
             self.tick = true;
-            if self.fault != Fault::StandsStill {
+            if self.fault != Fault::KeepsItsDeadline {
                 self.next = now + Span::from_us(1);
             }
         }
@@ -85,9 +85,9 @@ impl Endpoint for Broken {
 
     fn poll(&mut self, _: Instant, writable: Writable<'_>, buffer: &mut [u8]) -> Output<u64> {
         if std::mem::take(&mut self.tick) || self.fault == Fault::NeverIdle {
-            // An address is a different number in every run, and in every twin.
-            let dice = std::ptr::from_ref(self) as u64;
-            return Output::Event(if self.fault == Fault::DrawsDice { dice } else { 0 });
+            // An address differs in every run and in each twin.
+            let random = std::ptr::from_ref(self) as u64;
+            return Output::Event(if self.fault == Fault::IsNotDeterministic { random } else { 0 });
         }
         let any = |port| writable.has(port) || self.fault == Fault::IgnoresPorts;
         let at = self.waiting.iter().position(|w| any(w.0));
@@ -96,12 +96,12 @@ impl Endpoint for Broken {
             let one = Some(Segment::new(NonZeroU16::MIN));
             let (length, segment) = match self.fault {
                 Fault::TooManyFrames => (65, one),
-                Fault::SegmentsNothing => (1, one),
+                Fault::SegmentsASingleFrame => (1, one),
                 _ => (1, None),
             };
             return Output::Transmit(Transmit { port, peer, length, segment });
         }
-        if self.fault == Fault::AllocatesIdle {
+        if self.fault == Fault::AllocatesWhenIdle {
             self.refilled += vec![1; 10].len() as u64;
         }
         let blocked = self.waiting.front().map_or(Reason::Time, |w| Reason::Port(w.0));
@@ -110,68 +110,68 @@ impl Endpoint for Broken {
             Fault::WaitsForAnOpenPort if writable.has(Port(0)) => {
                 Idle { reason: Reason::Port(Port(0)), ..idle }
             }
-            Fault::WaitsForNoTime => Idle { deadline: None, reason: Reason::Time },
+            Fault::WaitsWithoutDeadline => Idle { deadline: None, reason: Reason::Time },
             _ => idle,
         })
     }
 }
 
-/// What `hold` says to this fault; none if nothing.
-fn breach(fault: Fault) -> Option<String> {
-    let held = catch_unwind(|| hold(Seed(1), || Broken::new(fault), |_, _, _| {}));
-    held.err().map(|panic| match panic.downcast::<String>() {
+/// Returns the panic message of `check_laws` for this fault; none if it does not panic.
+fn violation(fault: Fault) -> Option<String> {
+    let result = catch_unwind(|| check_laws(Seed(1), || Broken::new(fault), |_, _, _| {}));
+    result.err().map(|panic| match panic.downcast::<String>() {
         Ok(text) => *text,
         Err(panic) => (*panic.downcast::<&str>().expect("a panic has a message")).into(),
     })
 }
 
 #[test]
-fn a_faultless_endpoint_keeps_every_law() {
+fn a_correct_endpoint_satisfies_every_law() {
     for seed in 0..20 {
-        hold(Seed(seed), || Broken::new(Fault::None), |_, _, _| {});
+        check_laws(Seed(seed), || Broken::new(Fault::None), |_, _, _| {});
     }
     idle_costs_nothing(&mut Broken::new(Fault::None), Instant::ZERO, count_allocations);
 }
 
 #[test]
-fn every_broken_law_is_named() {
+fn every_violated_law_is_named() {
     for (fault, law) in [
-        (Fault::WakesEarly, "an early wake does nothing"),
-        (Fault::StandsStill, "the next deadline is later"),
+        (Fault::WakesEarly, "an early wake has no effect"),
+        (Fault::KeepsItsDeadline, "the next deadline is later"),
         (Fault::IgnoresPorts, "transmits only for writable ports"),
-        (Fault::WaitsForAnOpenPort, "nothing waits for a port that is writable"),
-        (Fault::WaitsForNoTime, "who waits for time states a deadline"),
-        (Fault::TooManyFrames, "a batch has bounds"),
-        (Fault::SegmentsNothing, "a segment is shorter than its batch"),
-        (Fault::IndexesGarbage, "index out of bounds"),
-        (Fault::ReadsTheFirstFrameOnly, "a batch means its frames"),
+        (Fault::WaitsForAnOpenPort, "no endpoint waits for a writable port"),
+        (Fault::WaitsWithoutDeadline, "an endpoint that waits for time has a deadline"),
+        (Fault::TooManyFrames, "a batch is within its limits"),
+        (Fault::SegmentsASingleFrame, "a segment is shorter than its batch"),
+        (Fault::TrustsItsInput, "index out of bounds"),
+        (Fault::ReadsTheFirstFrameOnly, "a batch is equivalent to its frames"),
         (Fault::RefusesFrames, "only commands are refused"),
         (Fault::NeverIdle, "an endpoint becomes idle"),
-        (Fault::DrawsDice, "equal inputs equal outputs"),
+        (Fault::IsNotDeterministic, "equal inputs give equal outputs"),
     ] {
-        let said = breach(fault).unwrap_or_else(|| panic!("{fault:?} was not noticed"));
-        assert!(said.contains(law), "{fault:?}: {said}");
+        let message = violation(fault).unwrap_or_else(|| panic!("{fault:?} was not detected"));
+        assert!(message.contains(law), "{fault:?}: {message}");
     }
 }
 
 #[test]
 #[should_panic(expected = "polling an idle endpoint allocates nothing")]
-fn an_endpoint_that_allocates_while_idle_is_found_out() {
-    idle_costs_nothing(&mut Broken::new(Fault::AllocatesIdle), Instant::ZERO, count_allocations);
+fn allocation_by_an_idle_endpoint_is_detected() {
+    idle_costs_nothing(&mut Broken::new(Fault::AllocatesWhenIdle), Instant::ZERO, count_allocations);
 }
 
 #[test]
-fn a_caller_that_turns_back_time_is_found_out() {
+fn decreasing_time_is_detected() {
     let mut checked = Checked::new(Broken::new(Fault::None));
     checked.handle(Instant::from_ns(2), Input::Wake).unwrap();
     let mut back = || checked.poll(Instant::from_ns(1), Writable::ALL, &mut vec![0; MAX_BATCH]);
     let panic = catch_unwind(AssertUnwindSafe(&mut back)).unwrap_err();
-    assert!(panic.downcast::<String>().unwrap().contains("time never goes back"));
+    assert!(panic.downcast::<String>().unwrap().contains("time never decreases"));
 }
 
 #[test]
 #[should_panic(expected = "time passes")]
-fn two_ends_that_answer_for_ever_are_found_out() {
+fn two_ends_that_answer_for_ever_are_detected() {
     let mut first = Broken::new(Fault::None);
     first.waiting.push_back((Port(0), PEER_B, 1));
     Pair::new(first, Broken::new(Fault::None), Seed(1)).run(Span::from_ms(1));

@@ -1,7 +1,7 @@
-//! The echo protocol keeps the laws, and over a bad line it does what it says.
+//! The echo protocol satisfies the contract, and works over an impaired line.
 
 use trunkline_endpoint::echo::{Client, Command, Config, Event, HEADER, MAX_FRAME, Server, ServerEvent};
-use trunkline_endpoint::laws::{hold, idle_costs_nothing};
+use trunkline_endpoint::laws::{check_laws, idle_costs_nothing};
 use trunkline_endpoint::pair::{Ended, PEER_B};
 use trunkline_endpoint::{Endpoint, Impairments, Input, Pair, Peer, Port};
 use trunkline_units::{Instant, Rate, Seed, Span};
@@ -23,7 +23,7 @@ fn pair(seed: u64, line: Impairments) -> Pair<Client, Server> {
     pair
 }
 
-/// Numbers answered, and how many pings took more than one try.
+/// Returns the numbers of the answered pings, and how many pings took more than one try.
 fn answered(events: &[(Instant, Event)]) -> (Vec<u32>, usize) {
     let answers = events.iter().filter_map(|(_, event)| match event {
         Event::Answered { number, tries, .. } => Some((*number, *tries)),
@@ -34,10 +34,10 @@ fn answered(events: &[(Instant, Event)]) -> (Vec<u32>, usize) {
 }
 
 #[test]
-fn the_client_keeps_the_laws() {
+fn the_client_satisfies_the_contract() {
     for seed in 0..40 {
         let make = || Client::new(config(Peer::new(&[1])));
-        hold(Seed(seed), make, |client, now, stream| {
+        check_laws(Seed(seed), make, |client, now, stream| {
             let command = match stream.below(3) {
                 0 => Command::Stop,
                 _ => Command::Start { count: stream.below(20) as u32 },
@@ -48,14 +48,14 @@ fn the_client_keeps_the_laws() {
 }
 
 #[test]
-fn the_server_keeps_the_laws() {
+fn the_server_satisfies_the_contract() {
     for seed in 0..40 {
-        hold(Seed(seed), Server::new, |_, _, _| {});
+        check_laws(Seed(seed), Server::new, |_, _, _| {});
     }
 }
 
 #[test]
-fn idle_ends_cost_nothing() {
+fn idle_endpoints_do_not_allocate() {
     let count = |run: &mut dyn FnMut()| allocation_counter::measure(run).count_total;
     idle_costs_nothing(&mut Server::new(), Instant::ZERO, count);
     let mut client = Client::new(config(PEER_B));
@@ -64,7 +64,7 @@ fn idle_ends_cost_nothing() {
 }
 
 #[test]
-fn a_good_line_answers_each_ping_at_its_time() {
+fn over_a_perfect_line_each_ping_is_answered_in_time() {
     let mut pair = pair(1, Impairments { delay: Span::from_ms(1), ..Impairments::default() });
     pair.command_a(Command::Start { count: 5 }).unwrap();
     assert_eq!(pair.run(Span::from_s(10)), Ended::Quiet);
@@ -79,7 +79,7 @@ fn a_good_line_answers_each_ping_at_its_time() {
 }
 
 #[test]
-fn a_bad_line_answers_all_the_same_and_repeats_exactly() {
+fn over_an_impaired_line_every_ping_is_answered_reproducibly() {
     let line = Impairments {
         delay: Span::from_ms(1),
         jitter: Span::from_ms(1),
@@ -111,8 +111,8 @@ fn a_bad_line_answers_all_the_same_and_repeats_exactly() {
 }
 
 #[test]
-fn round_trips_are_of_the_try_that_was_answered() {
-    // Slower than the timeout: the answer to the first try comes after the second was sent.
+fn a_round_trip_is_measured_from_the_answered_try() {
+    // Slower than the timeout: the answer to the first try arrives after the second was sent.
     let mut pair = pair(1, Impairments { delay: Span::from_ms(3), ..Impairments::default() });
     pair.command_a(Command::Start { count: 1 }).unwrap();
     assert_eq!(pair.run(Span::from_s(1)), Ended::Quiet);
@@ -128,7 +128,7 @@ fn round_trips_are_of_the_try_that_was_answered() {
 }
 
 #[test]
-fn a_dead_line_makes_it_give_up_and_starting_again_works() {
+fn the_client_gives_up_on_a_dead_line_and_can_restart() {
     let mut pair = pair(1, Impairments { drop: 1.0, ..Impairments::default() });
     pair.command_a(Command::Start { count: 3 }).unwrap();
     assert_eq!(pair.run(Span::from_s(1)), Ended::Quiet);
@@ -142,13 +142,13 @@ fn a_dead_line_makes_it_give_up_and_starting_again_works() {
 }
 
 #[test]
-fn a_slow_line_makes_it_wait_for_the_port() {
+fn on_a_slow_line_the_client_waits_for_the_port() {
     // 64 bytes at 64 kb/s take 8 ms, twice the timeout: the retransmission waits for the line.
     let mut pair = pair(1, Impairments { rate: Some(Rate::from_bps(64_000)), ..Impairments::default() });
     pair.command_a(Command::Start { count: 1 }).unwrap();
     assert_eq!(pair.run(Span::from_s(1)), Ended::Quiet);
     let events = pair.take_events_a();
-    // Sent at 0 and at 8. At 16, while the third try waits for the line, the answer to the first is in.
+    // Sent at 0 and at 8 ms. At 16 ms, while the third try waits for the line, the answer to the first arrives.
     let answer = Event::Answered { number: 0, tries: 2, round_trip: None };
     assert_eq!(events[0], (Instant::ZERO + Span::from_ms(16), answer));
     assert_eq!(pair.counts().0.sent, 2);
@@ -163,7 +163,7 @@ fn a_frame_to_an_unknown_peer_is_lost() {
 }
 
 #[test]
-fn the_time_can_be_up() {
+fn a_run_ends_at_its_time_limit() {
     let mut pair = pair(1, Impairments::default());
     pair.command_a(Command::Start { count: 100 }).unwrap();
     assert_eq!(pair.run(Span::from_ms(25)), Ended::Limit);
@@ -173,14 +173,14 @@ fn the_time_can_be_up() {
 }
 
 #[test]
-fn lengths_are_held_to_what_a_frame_may_have() {
-    for (length, held) in [(0, HEADER), (1 << 20, MAX_FRAME)] {
+fn lengths_are_clamped_to_the_limits_of_a_frame() {
+    for (length, clamped) in [(0, HEADER), (1 << 20, MAX_FRAME)] {
         let client = Client::new(Config { length, ..config(PEER_B) });
         let mut pair = Pair::new(client, Server::new(), Seed(1));
         let rate = Some(Rate::from_bps(8));
         pair.impair(Impairments { rate, ..Impairments::default() }, Impairments::default());
         pair.command_a(Command::Start { count: 1 }).unwrap();
-        pair.run(Span::from_s(held as u64) + Span::from_ms(1));
+        pair.run(Span::from_s(clamped as u64) + Span::from_ms(1));
         assert_eq!(pair.b().answered(), 1, "{length}");
     }
 }

@@ -8,7 +8,7 @@ mod hand;
 mod life;
 
 use hand::at;
-use trunkline_endpoint::laws::{hold, idle_costs_nothing};
+use trunkline_endpoint::laws::{check_laws, idle_costs_nothing};
 use trunkline_endpoint::{Endpoint, Input, MAX_BATCH, Output, Peer, Port, Writable};
 use trunkline_llc::{Command, Config, Options, Station, Ticket};
 use trunkline_units::{Instant, Seed};
@@ -16,7 +16,7 @@ use trunkline_units::{Instant, Seed};
 #[test]
 fn a_station_keeps_the_laws() {
     for seed in 0..60 {
-        hold(
+        check_laws(
             Seed(seed),
             || Station::new(life::config()),
             |station, now, draw| {

@@ -5,7 +5,7 @@ mod support;
 use support::bus::Bus;
 use support::queue::{Queue, Send};
 use support::{brisk, programs, slow};
-use trunkline_endpoint::laws::{Checked, hold};
+use trunkline_endpoint::laws::{Checked, check_laws};
 use trunkline_endpoint::{Endpoint, Input};
 use trunkline_llc::token::frame::CONTROL;
 use trunkline_llc::token::{Command, Event, Members, Options, Repair, Ring};
@@ -17,7 +17,7 @@ fn the_laws_hold() {
         let me = 1 + (seed % 3) as u8;
         let options = if seed % 2 == 0 { brisk(&slow(), 8, 200) } else { Options::default() };
         let make = || Ring::new(Queue::default(), me, options.clone());
-        hold(Seed(seed), make, |ring: &mut Checked<Ring<Queue>>, now, stream| {
+        check_laws(Seed(seed), make, |ring: &mut Checked<Ring<Queue>>, now, stream| {
             let command = match stream.below(10) {
                 0 => Command::Leave,
                 1..=6 => Command::Join,

@@ -4,7 +4,7 @@ use std::num::NonZeroU16;
 
 use proptest::collection::vec;
 use proptest::prelude::*;
-use trunkline_endpoint::laws::{Checked, hold, idle_costs_nothing};
+use trunkline_endpoint::laws::{Checked, check_laws, idle_costs_nothing};
 use trunkline_endpoint::{Endpoint, Input, MAX_BATCH, Peer, Port, Segment, Writable, drain};
 use trunkline_tcp::segment::{ACK, Header, Offer, SYN, Seq};
 use trunkline_tcp::{Bytes, Command, Content, Options, Tcp, Timers};
@@ -34,8 +34,8 @@ fn command(tcp: &mut Checked<Tcp<Bytes>>, now: Instant, stream: &mut Stream) {
 #[test]
 fn an_end_satisfies_the_contract() {
     for seed in 0..25 {
-        hold(Seed(seed), || Tcp::new(options(Timers::default())), command);
-        hold(Seed(seed), || Tcp::new(options(FINE)), command);
+        check_laws(Seed(seed), || Tcp::new(options(Timers::default())), command);
+        check_laws(Seed(seed), || Tcp::new(options(FINE)), command);
     }
 }
 

@@ -28,6 +28,14 @@ impl Failure {
         Failure::Input(reason.to_string())
     }
 
+    /// A command that needs a cargo feature which this program was built without: a failure of the usage.
+    #[cfg(not(all(feature = "forward", feature = "parquet", feature = "snmp", feature = "web")))]
+    pub fn missing_feature(command: &str, feature: &str) -> Self {
+        Failure::Input(format!(
+            "`{command}` needs the cargo feature `{feature}`, and this trunkline was built without it"
+        ))
+    }
+
     /// Prints the reason to standard error and returns the exit status.
     pub fn report(self) -> ExitCode {
         let (reason, code) = match self {

@@ -17,7 +17,6 @@ pub mod converter;
 pub mod counters;
 pub mod llc;
 pub mod monitor;
-#[cfg(feature = "web")]
 pub mod serve;
 mod values;
 
@@ -87,7 +86,6 @@ pub enum Command {
     /// Listens on the loopback address by default. On any other address clients need a token, which is generated and
     /// printed. If the archive does not exist yet, waits for `trunkline monitor poll` to create it. Ctrl-C stops it. Exit
     /// status: 0 when interrupted, 1 if it cannot serve, 2 if the input or the usage is wrong.
-    #[cfg(feature = "web")]
     Serve(serve::Serve),
     /// Compare records side by side
     Compare(Compare),

@@ -116,15 +116,15 @@ fn missing_things_are_errors() {
     for (words, said) in [
         (
             &["reproduce", "nonsense"][..],
-            "`nonsense` is no paper known here; what there is: aai, guaranteed, airnet, bundle",
+            "unknown paper `nonsense`; the papers are: aai, guaranteed, airnet, bundle",
         ),
         (
             &["reproduce", "1997", "4-22"],
-            "there is no `4-22`; what there is: 14-15, 16-17, 4.4.3, 18-19, 20-21, level-1, claim",
+            "unknown table `4-22`; the tables are: 14-15, 16-17, 4.4.3, 18-19, 20-21, level-1, claim",
         ),
         (
             &["reproduce", "aai", "13"],
-            "there is no `13`; what there is: figure-1, figure-2, 12, ftp-cells, 17, 18",
+            "unknown table `13`; the tables are: figure-1, figure-2, 12, ftp-cells, 17, 18",
         ),
         (&["reproduce", "--seeds", "0"], "invalid value '0'"),
     ] {

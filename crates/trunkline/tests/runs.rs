@@ -500,7 +500,7 @@ fn json_is_the_record_and_nothing_else() {
 fn expectations_decide_the_status_and_show_both_values() {
     let dir = TestDir::new();
     let ended = dir.run(SHORT, &["--junit", "tests.xml"]);
-    ended.assert_line(1, "an expectation did not hold");
+    ended.assert_line(1, "an expectation failed");
     let line = |word: &str| ended.out.lines().find(|l| l.trim_start().starts_with(word)).unwrap();
     assert_eq!(line("pass ").trim(), "pass  t.messages_received = 16: measured 16");
     // 160 unless the machine stalled.

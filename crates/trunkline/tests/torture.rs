@@ -10,7 +10,7 @@ use serde_json::Value;
 
 /// Far longer than a program takes to start.
 const LONG: Duration = Duration::from_secs(60);
-const CLEAN: &str = "nothing lost, nothing twice, nothing out of order, nothing wrong";
+const CLEAN: &str = "no message was lost, duplicated, reordered or corrupted";
 
 fn json(text: &str) -> Value {
     serde_json::from_str(text).unwrap_or_else(|e| panic!("{e}: {text}"))

@@ -71,7 +71,7 @@ fn lose_the_agent_of(host: &str, how: Signal, words: &str) {
     let ended = running.end();
     let words = format!("host {host}{words}");
     ended.assert_line(1, &words);
-    assert!(ended.err.contains("what was measured is kept, marked partial"), "{}", ended.err);
+    assert!(ended.err.contains("the partial results are stored"), "{}", ended.err);
     assert!(ended.out.contains("PARTIAL") && ended.out.contains(&words), "{}", ended.out);
     let record = assert_retained(&dir, &words, &["t", "u"]);
     assert_measured(&record, &["t", "u"]);
@@ -414,9 +414,12 @@ fn wrong_usage_is_an_error_of_one_line() {
         (&["run", "none.ns"][..], "cannot read none.ns: No such file or directory"),
         (&["run", "."], "cannot read .: Is a directory"),
         (&["check", "latin.ns"], "latin.ns is not UTF-8 text: byte 5"),
-        (&["run", "good.ns", "--on", "moon"], "there is no backend `moon`; this trunkline has `live`"),
+        (&["run", "good.ns", "--on", "moon"], "there is no backend `moon`; use `live` or `sim`"),
         (&["run", "good.ns", "--on", "sim"], "`sim` needs a network"),
-        (&["run", "good.ns", "--on", "live,lab"], "this trunkline has no backend `lab` yet"),
+        (
+            &["run", "good.ns", "--on", "live,lab"],
+            "the backend `lab` is not implemented; use `live` or `sim`",
+        ),
         (&["run", "good.ns", "--set", "duratoin=2s"], "did you mean `duration`?"),
         (&["run", "good.ns", "--set", "duration=blue"], "expected a duration"),
         (&["run", "good.ns", "--set", "window=1 MB"], "has the option `window`"),
@@ -509,7 +512,7 @@ fn a_reader_who_leaves_does_not_change_how_the_run_went() {
         assert_eq!((ended.status, ended.err.as_str()), (0, ""), "{args:?}");
     }
     for args in [&["run", "bad.ns"][..], &["run", "bad.ns", "--json"]] {
-        Running::unread(dir.trunkline(args)).end().assert_line(1, "an expectation did not hold");
+        Running::unread(dir.trunkline(args)).end().assert_line(1, "an expectation failed");
     }
     let mut full = dir.trunkline(&["check", "good.ns"]);
     full.stdout(fs::OpenOptions::new().write(true).open("/dev/full").unwrap());

@@ -163,7 +163,7 @@ pub(crate) struct Connection {
     keep_alive_at: Instant,
     pending_controls: VecDeque<PendingControl>,
     recent_frames: RecentFrames,
-    /// Forward error fec, if both ends agreed.
+    /// Forward error correction, if both ends agreed.
     fec: Option<Box<FecState>>,
     closing: ClosingState,
     /// Whether fast paths apply: no forward error correction and no path MTU probing.

@@ -1,4 +1,4 @@
-//! Forward error fec: transmission and reception of repair frames.
+//! Forward error correction: transmission and reception of repair frames.
 //!
 //! Repair frames are neither numbered nor acknowledged. They count towards window and pace: the policy controls all
 //! traffic, and data gets its share of it. Rebuilt frames are reported to the sender and count as lost for the

@@ -91,7 +91,7 @@ impl PathSearch {
         self.wake_at
     }
 
-    /// Returns the next probe, if any. Its reply may take `patience`, at least one second.
+    /// Returns the next probe, if any. A reply is expected within `timeout`, at least one second.
     pub fn next_probe(&mut self, now: Instant, timeout: Span) -> Option<Probe> {
         if now < self.wake_at {
             return None;

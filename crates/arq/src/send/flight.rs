@@ -587,7 +587,7 @@ impl Flights {
     }
 
     /// Declares frames lost that were sent `threshold` transmissions before the last that arrived, or before it and
-    /// more than `patience` ago. Returns when to check again without an acknowledgement.
+    /// more than `max_age` ago. Returns when to check again without an acknowledgement.
     #[inline]
     pub fn detect_lost(
         &mut self,

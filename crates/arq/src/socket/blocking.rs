@@ -41,7 +41,7 @@ impl Listener {
         options: &Options,
         settings: &Settings,
     ) -> Result<Listener, Error> {
-        let shared = Shared::open(first(address)?, Some(options), &settings.to_behave(options))?;
+        let shared = Shared::open(first(address)?, Some(options), &settings.with_probing(options))?;
         Ok(Listener(Arc::new(Listening(shared))))
     }
 
@@ -55,15 +55,15 @@ impl Listener {
     /// # Errors
     /// [`Error::System`] if the socket fails.
     pub fn accept(&self) -> Result<Connection, Error> {
-        self.accept_within(Timeout::Endless)
+        self.accept_within(Timeout::Never)
     }
 
-    /// Waits for a connection, at most for `patience`.
+    /// Waits for a connection, at most for `timeout`.
     ///
     /// # Errors
     /// [`Error::TimedOut`], and as [`accept`](Listener::accept).
-    pub fn accept_timeout(&self, patience: Duration) -> Result<Connection, Error> {
-        self.accept_within(Timeout::For(patience))
+    pub fn accept_timeout(&self, timeout: Duration) -> Result<Connection, Error> {
+        self.accept_within(Timeout::For(timeout))
     }
 
     /// Closes the socket without notifying peers, like a crashed process.
@@ -78,8 +78,8 @@ impl Listener {
         self.0.0.socket.unconnected_socket().is_some()
     }
 
-    fn accept_within(&self, patience: Timeout) -> Result<Connection, Error> {
-        let id = self.0.0.until(patience, |core, _| {
+    fn accept_within(&self, timeout: Timeout) -> Result<Connection, Error> {
+        let id = self.0.0.until(timeout, |core, _| {
             let id = core.accept()?;
             core.handles += 1;
             Ok(id)
@@ -138,12 +138,12 @@ impl Connection {
             SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
             SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
         };
-        let shared = Shared::open(any, None, &settings.to_behave(options))?;
+        let shared = Shared::open(any, None, &settings.with_probing(options))?;
         let opened = shared.now(|core, now| core.connect(now, to, options));
         let id = opened.inspect_err(|_| shared.release())?;
         let connection = Connection::new(shared, id);
         let shared = &connection.0.shared;
-        shared.until(Timeout::Endless, |core, _| {
+        shared.until(Timeout::Never, |core, _| {
             core.is_open(id)?;
             shared.socket.connect(to);
             Ok(())
@@ -168,7 +168,7 @@ impl Connection {
     /// message above 1 GiB, or for an invalid channel.
     #[inline]
     pub fn send(&self, channel: u16, message: &[u8]) -> Result<(), Error> {
-        self.send_within(Timeout::Endless, channel, message)
+        self.send_within(Timeout::Never, channel, message)
     }
 
     /// Sends a copy of `message`, or returns [`Error::Full`].
@@ -180,17 +180,17 @@ impl Connection {
         self.0.shared.once(|core, now| core.send(now, self.0.id, channel, message))
     }
 
-    /// Like the function without `_timeout`, waiting at most `patience`.
+    /// Like the function without `_timeout`, waiting at most `timeout`.
     ///
     /// # Errors
     /// [`Error::TimedOut`], and as [`send`](Connection::send).
-    pub fn send_timeout(&self, channel: u16, message: &[u8], patience: Duration) -> Result<(), Error> {
-        self.send_within(Timeout::For(patience), channel, message)
+    pub fn send_timeout(&self, channel: u16, message: &[u8], timeout: Duration) -> Result<(), Error> {
+        self.send_within(Timeout::For(timeout), channel, message)
     }
 
     #[inline]
-    fn send_within(&self, patience: Timeout, channel: u16, message: &[u8]) -> Result<(), Error> {
-        self.0.shared.send(patience, self.0.id, channel, message)
+    fn send_within(&self, timeout: Timeout, channel: u16, message: &[u8]) -> Result<(), Error> {
+        self.0.shared.send(timeout, self.0.id, channel, message)
     }
 
     /// Sends `message` without copying it. Best for large messages.
@@ -200,7 +200,7 @@ impl Connection {
     pub fn send_buffer(&self, channel: u16, message: Buffer) -> Result<(), Error> {
         let mut message = message;
         let hand_over = |core: &mut Core, now| core.send_buffer(now, self.0.id, channel, &mut message);
-        self.0.shared.until(Timeout::Endless, hand_over)
+        self.0.shared.until(Timeout::Never, hand_over)
     }
 
     /// Sends `message` without copying or waiting. It is empty after success and unchanged after an error.
@@ -215,7 +215,7 @@ impl Connection {
     /// (see [Memory](super#memory)).
     ///
     /// # Errors
-    /// [`Error::Finished`] once the peer has finished and every message was taken; [`Error::Closed`] if the
+    /// [`Error::Finished`] once the peer has finished and all messages were received; [`Error::Closed`] if the
     /// connection ended otherwise; [`Error::TooLong`].
     pub fn recv(&self, channel: u16) -> Result<Buffer, Error> {
         let mut message = Buffer::new();
@@ -229,21 +229,21 @@ impl Connection {
     /// As [`recv`](Connection::recv).
     #[inline]
     pub fn recv_into(&self, channel: u16, message: &mut Buffer) -> Result<(), Error> {
-        self.recv_within(Timeout::Endless, channel, message)
+        self.recv_within(Timeout::Never, channel, message)
     }
 
-    /// Like the function without `_timeout`, waiting at most `patience`.
+    /// Like the function without `_timeout`, waiting at most `timeout`.
     ///
     /// # Errors
     /// [`Error::TimedOut`], and as [`recv`](Connection::recv).
-    pub fn recv_timeout(&self, channel: u16, patience: Duration) -> Result<Buffer, Error> {
+    pub fn recv_timeout(&self, channel: u16, timeout: Duration) -> Result<Buffer, Error> {
         let mut message = Buffer::new();
-        self.recv_within(Timeout::For(patience), channel, &mut message).map(|()| message)
+        self.recv_within(Timeout::For(timeout), channel, &mut message).map(|()| message)
     }
 
     #[inline]
-    fn recv_within(&self, patience: Timeout, channel: u16, message: &mut Buffer) -> Result<(), Error> {
-        self.0.shared.receive(patience, self.0.id, channel, message)
+    fn recv_within(&self, timeout: Timeout, channel: u16, message: &mut Buffer) -> Result<(), Error> {
+        self.0.shared.receive(timeout, self.0.id, channel, message)
     }
 
     /// Returns the next message of `channel`, if it has arrived.
@@ -271,17 +271,17 @@ impl Connection {
     pub fn recv_any_into(&self, message: &mut Buffer) -> Result<u16, Error> {
         message.clear();
         let take = |core: &mut Core, now| core.take_any(now, self.0.id, message);
-        self.0.shared.until_fast(Core::delays_output, Timeout::Endless, take)
+        self.0.shared.until_fast(Core::delays_output, Timeout::Never, take)
     }
 
-    /// Like the function without `_timeout`, waiting at most `patience`.
+    /// Like the function without `_timeout`, waiting at most `timeout`.
     ///
     /// # Errors
     /// [`Error::TimedOut`], and as [`recv`](Connection::recv).
-    pub fn recv_any_timeout(&self, patience: Duration) -> Result<(u16, Buffer), Error> {
+    pub fn recv_any_timeout(&self, timeout: Duration) -> Result<(u16, Buffer), Error> {
         let mut message = Buffer::new();
         let take = |core: &mut Core, now| core.take_any(now, self.0.id, &mut message);
-        let channel = self.0.shared.until(Timeout::For(patience), take)?;
+        let channel = self.0.shared.until(Timeout::For(timeout), take)?;
         Ok((channel, message))
     }
 
@@ -314,19 +314,19 @@ impl Connection {
     /// # Errors
     /// [`Error::Closed`] if the connection ends before.
     pub fn flush(&self) -> Result<(), Error> {
-        self.flush_within(Timeout::Endless)
+        self.flush_within(Timeout::Never)
     }
 
-    /// Like the function without `_timeout`, waiting at most `patience`.
+    /// Like the function without `_timeout`, waiting at most `timeout`.
     ///
     /// # Errors
     /// [`Error::TimedOut`], and as [`flush`](Connection::flush).
-    pub fn flush_timeout(&self, patience: Duration) -> Result<(), Error> {
-        self.flush_within(Timeout::For(patience))
+    pub fn flush_timeout(&self, timeout: Duration) -> Result<(), Error> {
+        self.flush_within(Timeout::For(timeout))
     }
 
-    pub(super) fn flush_within(&self, patience: Timeout) -> Result<(), Error> {
-        self.0.shared.until(patience, |core, _| core.flush(self.0.id))
+    pub(super) fn flush_within(&self, timeout: Timeout) -> Result<(), Error> {
+        self.0.shared.until(timeout, |core, _| core.flush(self.0.id))
     }
 
     /// Finishes sending. Everything sent before still arrives, even if the connection is dropped. The peer may
@@ -345,20 +345,20 @@ impl Connection {
     /// # Errors
     /// [`Error::Closed`] if the connection ends otherwise.
     pub fn close(&self) -> Result<(), Error> {
-        self.close_within(Timeout::Endless)
+        self.close_within(Timeout::Never)
     }
 
-    /// Like the function without `_timeout`, waiting at most `patience`.
+    /// Like the function without `_timeout`, waiting at most `timeout`.
     ///
     /// # Errors
     /// [`Error::TimedOut`], and as [`close`](Connection::close).
-    pub fn close_timeout(&self, patience: Duration) -> Result<(), Error> {
-        self.close_within(Timeout::For(patience))
+    pub fn close_timeout(&self, timeout: Duration) -> Result<(), Error> {
+        self.close_within(Timeout::For(timeout))
     }
 
-    fn close_within(&self, patience: Timeout) -> Result<(), Error> {
+    fn close_within(&self, timeout: Timeout) -> Result<(), Error> {
         self.finish()?;
-        self.0.shared.until(patience, |core, _| core.is_done(self.0.id))
+        self.0.shared.until(timeout, |core, _| core.is_done(self.0.id))
     }
 
     /// Resets the connection. Messages in flight are lost; the peer is notified once.
@@ -374,8 +374,8 @@ impl Connection {
         self.0.shared.lock().core.node().statistics(self.0.id)
     }
 
-    /// Returns the frame lengths in use, or `None` if the connection failed to open.
-    pub fn reach(&self) -> Option<PathMtu> {
+    /// Returns the path MTU, or `None` if the connection failed to open.
+    pub fn path_mtu(&self) -> Option<PathMtu> {
         self.0.shared.lock().core.node().path_mtu(self.0.id)
     }
 
@@ -388,12 +388,12 @@ impl Connection {
     #[inline]
     pub(super) fn attempt<T>(
         &self,
-        patience: Option<Timeout>,
+        timeout: Option<Timeout>,
         mut attempt: impl FnMut(&mut Core, Instant, ConnectionId) -> Result<T, Error>,
     ) -> Result<T, Error> {
-        match patience {
+        match timeout {
             None => self.0.shared.once(|core, now| attempt(core, now, self.0.id)),
-            Some(patience) => self.0.shared.until(patience, |core, now| attempt(core, now, self.0.id)),
+            Some(timeout) => self.0.shared.until(timeout, |core, now| attempt(core, now, self.0.id)),
         }
     }
 }
@@ -411,6 +411,6 @@ impl Drop for Handle {
 
 /// Resolves a name to its first address.
 fn first(address: impl ToSocketAddrs) -> Result<SocketAddr, Error> {
-    let none = || io::Error::new(io::ErrorKind::NotFound, "the name stands for no address");
+    let none = || io::Error::new(io::ErrorKind::NotFound, "the name has no address");
     Ok(address.to_socket_addrs()?.next().ok_or_else(none)?)
 }

@@ -17,7 +17,7 @@ use trunkline_io::driver::{address_of, peer_of};
 use trunkline_io::{Clock, Datagrams, socket};
 use trunkline_units::{Instant, Size, Span};
 
-use self::single_frame::Plain;
+use self::single_frame::FastConnection;
 use super::{Error, Settings};
 use crate::{
     Buffer, CloseReason, Command, Config, ConnectionId, EventKind, Node, Options, ReceiveStatus, Refusal,
@@ -28,7 +28,7 @@ const SOCKET: Port = Port(0);
 const MAX_RECEIVED_BATCHES: usize = 4;
 /// Amount of input that triggers a transmission: the bytes of a batch.
 pub(super) const URGENT_WEIGHT: u32 = 64 << 10;
-/// Weight of a taken message or of a single received frame.
+/// Weight of a received message or of a single received frame.
 const MESSAGE_WEIGHT: u32 = URGENT_WEIGHT / 32;
 /// Maximum delay of output, whatever the options: a sending thread wakes the helper this often.
 pub(super) const MAX_TRANSMIT_DELAY: Span = Span::from_us(200);
@@ -62,19 +62,19 @@ impl ReceiveBuffers {
     #[inline(always)]
     pub fn receive(&mut self, socket: &Datagrams, wait: bool) -> io::Result<()> {
         self.count = 0;
-        let Some(came) = socket.receive(&mut self.bytes[..BUFFER_SIZE], wait)? else { return Ok(()) };
-        let alone = came.stride >= came.length;
-        (self.arrived[0], self.count) = (came, 1);
-        if alone { Ok(()) } else { self.receive_more(socket) }
+        let Some(received) = socket.receive(&mut self.bytes[..BUFFER_SIZE], wait)? else { return Ok(()) };
+        let is_single = received.stride >= received.length;
+        (self.arrived[0], self.count) = (received, 1);
+        if is_single { Ok(()) } else { self.receive_more(socket) }
     }
 
     /// Receives batches that are already there.
     fn receive_more(&mut self, socket: &Datagrams) -> io::Result<()> {
-        for (room, arrived) in self.bytes.chunks_exact_mut(BUFFER_SIZE).zip(&mut self.arrived).skip(1) {
-            let Some(came) = socket.receive(room, false)? else { break };
-            *arrived = came;
+        for (buffer, arrived) in self.bytes.chunks_exact_mut(BUFFER_SIZE).zip(&mut self.arrived).skip(1) {
+            let Some(received) = socket.receive(buffer, false)? else { break };
+            *arrived = received;
             self.count += 1;
-            if came.stride >= came.length {
+            if received.stride >= received.length {
                 break;
             }
         }
@@ -84,14 +84,14 @@ impl ReceiveBuffers {
 
 /// The state of a connection.
 #[derive(Debug, Default)]
-struct User {
+struct ConnectionState {
     peer: Option<SocketAddr>,
     open: bool,
     close_reason: Option<CloseReason>,
     /// The peer has finished sending.
     finished: bool,
     ready: Ready,
-    /// Messages of which parts were taken, and their total bytes.
+    /// Messages received in part, and their total bytes.
     partial_messages: BTreeMap<u16, Buffer>,
     partial_bytes: usize,
     /// Bytes of streams for incomplete `try_read_exact` calls.
@@ -139,9 +139,9 @@ struct UnsentFrames {
 /// The endpoint, and the events that it reported.
 pub(super) struct Core {
     node: Node,
-    users: BTreeMap<ConnectionId, User>,
+    connections: BTreeMap<ConnectionId, ConnectionState>,
     /// The connection that last took a message, if the fast path applies to it.
-    fast_connection: Option<Plain>,
+    fast_connection: Option<FastConnection>,
     /// Connections that peers opened and no caller has accepted yet; bounded by the connection limit.
     incoming: VecDeque<ConnectionId>,
     /// Connections with waiting `flush` calls; each once.
@@ -149,7 +149,7 @@ pub(super) struct Core {
     /// Whether a listener exists, and whether one ever existed, so that there may be connections without a handle.
     accepts: bool,
     listens: bool,
-    longest: usize,
+    max_message: usize,
     /// Whether messages may be delayed to share frames.
     may_delay_messages: bool,
     output: Box<[u8]>,
@@ -185,26 +185,25 @@ pub(super) fn open(
     accept: Option<&Options>,
     settings: &Settings,
 ) -> Result<(Datagrams, Clock, Core), Error> {
-    let size = Some(Size::from_bytes(settings.buffer as u64));
+    let size = Some(Size::from_bytes(settings.socket_buffer as u64));
     let buffers = socket::Options { send_buffer: size, receive_buffer: size, ..socket::Options::default() };
     let socket = Datagrams::bind(local, &buffers).map_err(|error| Error::System(error.cause))?;
     if settings.probe_mtu {
         socket.forbid_fragments().map_err(Error::System)?;
     }
     let random = trunkline_io::datagrams::random().map_err(Error::System)?;
-    let connections = settings.connections;
-    let mut node =
-        Node::new(Config { port: SOCKET, accept: accept.cloned(), max_connections: connections, random });
+    let max_connections = settings.max_connections;
+    let mut node = Node::new(Config { port: SOCKET, accept: accept.cloned(), max_connections, random });
     node.enable_pre_encoding(PRE_ENCODE_FROM);
     let mut core = Core {
         node,
-        users: BTreeMap::new(),
+        connections: BTreeMap::new(),
         fast_connection: None,
         incoming: VecDeque::new(),
         flushing: Vec::new(),
         accepts: accept.is_some(),
         listens: accept.is_some(),
-        longest: settings.longest,
+        max_message: settings.max_message,
         may_delay_messages: false,
         output: vec![0; MAX_BATCH].into(),
         unsent: None,
@@ -253,12 +252,13 @@ impl Core {
 
     /// Passes received batches to the endpoint, and stores the buffers again.
     #[inline]
-    pub fn handle_received(&mut self, now: Instant, rooms: Box<ReceiveBuffers>) {
-        for (room, arrived) in rooms.bytes.chunks_exact(BUFFER_SIZE).zip(rooms.arrived).take(rooms.count) {
-            self.handle_batch(now, &arrived, &room[..arrived.length]);
+    pub fn handle_received(&mut self, now: Instant, buffers: Box<ReceiveBuffers>) {
+        let batches = buffers.bytes.chunks_exact(BUFFER_SIZE).zip(buffers.arrived);
+        for (buffer, arrived) in batches.take(buffers.count) {
+            self.handle_batch(now, &arrived, &buffer[..arrived.length]);
         }
         self.unpolled_batches = 0;
-        self.buffers = Some(rooms);
+        self.buffers = Some(buffers);
     }
 
     #[inline]
@@ -268,16 +268,16 @@ impl Core {
         }
         let (peer, segment) = (peer_of(arrived.from), arrived.segment());
         self.pending_weight += if segment.is_some() { URGENT_WEIGHT } else { MESSAGE_WEIGHT };
-        let mut give = |bytes, segment| {
+        let mut handle = |bytes, segment| {
             let frame = Input::Frame { port: SOCKET, peer, bytes, segment };
             self.node.handle(now, frame).expect("only commands are refused");
         };
         if Segment::fits(segment, bytes.len()) {
-            give(bytes, segment);
+            handle(bytes, segment);
         } else {
             // An IPv6 datagram can be up to 20 bytes longer than a batch.
             let frames = Segment::frames(segment, bytes).filter(|frame| frame.len() <= MAX_BATCH);
-            frames.for_each(|frame| give(frame, None));
+            frames.for_each(|frame| handle(frame, None));
         }
     }
 
@@ -286,35 +286,35 @@ impl Core {
     pub fn handle_receive_result(
         &mut self,
         now: Instant,
-        rooms: Box<ReceiveBuffers>,
+        buffers: Box<ReceiveBuffers>,
         received: io::Result<()>,
     ) {
         if let Err(error) = received {
             self.fail(error);
         }
-        self.handle_received(now, rooms);
+        self.handle_received(now, buffers);
     }
 
     /// Receives pending batches, unless another thread is receiving; returns whether there were any.
     pub fn receive_pending(&mut self, now: Instant, socket: &Datagrams) -> bool {
-        let Some(mut rooms) = self.buffers.take() else { return false };
-        let received = rooms.receive(socket, false);
-        let came = rooms.count > 0;
-        self.handle_receive_result(now, rooms, received);
-        came
+        let Some(mut buffers) = self.buffers.take() else { return false };
+        let received = buffers.receive(socket, false);
+        let has_received = buffers.count > 0;
+        self.handle_receive_result(now, buffers, received);
+        has_received
     }
 
     /// Receives pending datagrams of other peers on the unconnected socket; returns whether there were any.
-    pub fn receive_unconnected(&mut self, now: Instant, door: &UdpSocket) -> bool {
-        let mut room = std::mem::take(&mut self.unconnected_buffer);
-        room.resize(BUFFER_SIZE, 0);
-        let mut came = false;
+    pub fn receive_unconnected(&mut self, now: Instant, socket: &UdpSocket) -> bool {
+        let mut buffer = std::mem::take(&mut self.unconnected_buffer);
+        buffer.resize(BUFFER_SIZE, 0);
+        let mut has_received = false;
         for _ in 0..MAX_UNCONNECTED_DATAGRAMS {
-            match Datagrams::receive_unconnected(door, &mut room) {
+            match Datagrams::receive_unconnected(socket, &mut buffer) {
                 Ok(None) => break,
                 Ok(Some(arrived)) => {
-                    came = true;
-                    self.handle_batch(now, &arrived, &room[..arrived.length]);
+                    has_received = true;
+                    self.handle_batch(now, &arrived, &buffer[..arrived.length]);
                 }
                 Err(error) => {
                     self.fail(error);
@@ -322,11 +322,11 @@ impl Core {
                 }
             }
         }
-        self.unconnected_buffer = room;
-        came
+        self.unconnected_buffer = buffer;
+        has_received
     }
 
-    /// The error that made the socket unusable.
+    /// Records the error that makes the socket unusable.
     pub fn fail(&mut self, error: io::Error) {
         self.failed.get_or_insert(error);
         self.has_changed = true;
@@ -383,25 +383,25 @@ impl Core {
     }
 
     #[inline]
-    fn record_event(&mut self, now: Instant, id: ConnectionId, news: EventKind) {
+    fn record_event(&mut self, now: Instant, id: ConnectionId, kind: EventKind) {
         self.has_changed = true;
-        if !self.users.contains_key(&id) {
+        if !self.connections.contains_key(&id) {
             // Only connections opened by peers are new.
             if !self.accepts {
                 return self.forget(now, id);
             }
             self.incoming.push_back(id);
         }
-        let user = self.users.entry(id).or_default();
-        match news {
-            EventKind::Opened { peer } => (user.open, user.peer) = (true, address_of(peer)),
-            EventKind::Readable { channel } => user.ready.push(channel),
+        let connection = self.connections.entry(id).or_default();
+        match kind {
+            EventKind::Opened { peer } => (connection.open, connection.peer) = (true, address_of(peer)),
+            EventKind::Readable { channel } => connection.ready.push(channel),
             EventKind::Writable { .. } => {}
-            EventKind::Finished => user.finished = true,
-            EventKind::Closed { reason: end } => {
-                user.close_reason = Some(end);
+            EventKind::Finished => connection.finished = true,
+            EventKind::Closed { reason } => {
+                connection.close_reason = Some(reason);
                 // A connection that was never accepted and has no messages is dropped silently.
-                if user.is_abandoned {
+                if connection.is_abandoned {
                     self.forget(now, id);
                 }
             }
@@ -423,16 +423,16 @@ impl Core {
         let mut id = ConnectionId::default();
         self.allow_delays(options);
         self.command(now, Command::Open { peer: peer_of(to), options, id: &mut id })?;
-        self.users.insert(id, User { peer: Some(to), ..User::default() });
+        self.connections.insert(id, ConnectionState { peer: Some(to), ..ConnectionState::default() });
         Ok(id)
     }
 
     /// Returns whether a connection is established.
     pub fn is_open(&self, id: ConnectionId) -> Result<(), Error> {
-        match self.users.get(&id) {
-            Some(user) if user.open => Ok(()),
-            Some(User { close_reason: None, .. }) => Err(self.socket_error_or(Error::NotYet)),
-            Some(User { close_reason: Some(end), .. }) => Err(Error::Closed(*end)),
+        match self.connections.get(&id) {
+            Some(connection) if connection.open => Ok(()),
+            Some(ConnectionState { close_reason: None, .. }) => Err(self.socket_error_or(Error::NotYet)),
+            Some(ConnectionState { close_reason: Some(end), .. }) => Err(Error::Closed(*end)),
             None => Err(Error::Refused(Refusal::Unknown)),
         }
     }
@@ -444,7 +444,7 @@ impl Core {
 
     /// Returns the peer's address.
     pub fn peer(&self, id: ConnectionId) -> Option<SocketAddr> {
-        self.users.get(&id)?.peer
+        self.connections.get(&id)?.peer
     }
 
     /// Returns the socket's error if it failed, otherwise `error`.
@@ -469,11 +469,13 @@ impl Core {
 
     /// Returns whether everything sent has been acknowledged; if not, a later change wakes the caller.
     pub fn flush(&mut self, id: ConnectionId) -> Result<(), Error> {
-        let Some(user) = self.users.get(&id) else { return Err(Error::Refused(Refusal::Unknown)) };
+        let Some(connection) = self.connections.get(&id) else {
+            return Err(Error::Refused(Refusal::Unknown));
+        };
         if self.node.is_flushed(id) {
             return Ok(());
         }
-        if user.close_reason.is_some() || self.failed.is_some() {
+        if connection.close_reason.is_some() || self.failed.is_some() {
             return Err(self.closed_or_error(id, Error::NotYet));
         }
         if !self.flushing.contains(&id) {
@@ -493,8 +495,8 @@ impl Core {
 
     /// Returns the close reason of a connection, or `error` if it is open.
     fn closed_or_error(&self, id: ConnectionId, error: Error) -> Error {
-        match self.users.get(&id) {
-            Some(User { close_reason: Some(end), .. }) => Error::Closed(*end),
+        match self.connections.get(&id) {
+            Some(ConnectionState { close_reason: Some(end), .. }) => Error::Closed(*end),
             _ => self.socket_error_or(error),
         }
     }
@@ -569,44 +571,49 @@ impl Core {
         into: &mut Buffer,
     ) -> Result<(), Error> {
         loop {
-            let Some(user) = self.users.get_mut(&id) else { return Err(Error::Refused(Refusal::Unknown)) };
-            if !user.open {
+            let Some(connection) = self.connections.get_mut(&id) else {
+                return Err(Error::Refused(Refusal::Unknown));
+            };
+            if !connection.open {
                 return Err(self.closed_or_error(id, Error::NotYet));
             }
             // Parts are stored with the connection, because a different caller may take the rest into another buffer.
-            let mut part =
-                if user.partial_messages.is_empty() { None } else { user.partial_messages.remove(&channel) };
-            user.partial_bytes -= part.as_ref().map_or(0, |part| part.len());
+            let mut part = if connection.partial_messages.is_empty() {
+                None
+            } else {
+                connection.partial_messages.remove(&channel)
+            };
+            connection.partial_bytes -= part.as_ref().map_or(0, |part| part.len());
             let target = part.as_mut().unwrap_or(into);
-            let taken = self.node.receive(id, channel, target).map_err(Error::Refused)?;
-            if taken != ReceiveStatus::Empty {
+            let status = self.node.receive(id, channel, target).map_err(Error::Refused)?;
+            if status != ReceiveStatus::Empty {
                 self.pending_weight += MESSAGE_WEIGHT.min(64 + target.len() as u32);
             }
-            if taken == ReceiveStatus::Complete {
+            if status == ReceiveStatus::Complete {
                 if let Some(whole) = part {
                     *into = whole;
                 }
-                self.note_plain(id);
+                self.set_fast_connection(id);
                 return Ok(());
             }
-            if taken == ReceiveStatus::Empty && part.is_none() && into.is_empty() {
+            if status == ReceiveStatus::Empty && part.is_none() && into.is_empty() {
                 return Err(self.empty_error(id));
             }
             let part = part.unwrap_or_else(|| std::mem::take(into));
-            self.forget_plain(id);
-            let user = self.users.get_mut(&id).expect("it was there");
-            user.partial_bytes += part.len();
-            let held = user.partial_bytes;
-            if taken == ReceiveStatus::Partial || !part.is_empty() {
-                user.partial_messages.insert(channel, part);
+            self.clear_fast_connection(id);
+            let connection = self.connections.get_mut(&id).expect("the connection exists");
+            connection.partial_bytes += part.len();
+            let partial_bytes = connection.partial_bytes;
+            if status == ReceiveStatus::Partial || !part.is_empty() {
+                connection.partial_messages.insert(channel, part);
             } else {
                 *into = part;
             }
-            if held > self.longest {
+            if partial_bytes > self.max_message {
                 self.command(now, Command::Reset { id })?;
                 return Err(Error::TooLong);
             }
-            if taken == ReceiveStatus::Empty {
+            if status == ReceiveStatus::Empty {
                 return Err(self.empty_error(id));
             }
         }
@@ -614,11 +621,12 @@ impl Core {
 
     /// Returns the reason why there is no message.
     fn empty_error(&self, id: ConnectionId) -> Error {
-        match self.users.get(&id) {
-            Some(User { close_reason: Some(CloseReason::Completed), .. } | User { finished: true, .. }) => {
-                Error::Finished
-            }
-            Some(User { close_reason: Some(end), .. }) => Error::Closed(*end),
+        match self.connections.get(&id) {
+            Some(
+                ConnectionState { close_reason: Some(CloseReason::Completed), .. }
+                | ConnectionState { finished: true, .. },
+            ) => Error::Finished,
+            Some(ConnectionState { close_reason: Some(end), .. }) => Error::Closed(*end),
             _ => self.socket_error_or(Error::NotYet),
         }
     }
@@ -626,11 +634,13 @@ impl Core {
     /// Takes a complete message of any channel, in round-robin order.
     pub fn take_any(&mut self, now: Instant, id: ConnectionId, into: &mut Buffer) -> Result<u16, Error> {
         loop {
-            let Some(user) = self.users.get_mut(&id) else { return Err(Error::Refused(Refusal::Unknown)) };
-            let Some(channel) = user.ready.pop() else { return Err(self.empty_error(id)) };
+            let Some(connection) = self.connections.get_mut(&id) else {
+                return Err(Error::Refused(Refusal::Unknown));
+            };
+            let Some(channel) = connection.ready.pop() else { return Err(self.empty_error(id)) };
             match self.take(now, id, channel, into) {
                 Ok(()) => {
-                    self.users.get_mut(&id).expect("it was there").ready.push(channel);
+                    self.connections.get_mut(&id).expect("the connection exists").ready.push(channel);
                     return Ok(channel);
                 }
                 Err(Error::TooLong) => return Err(Error::TooLong),
@@ -650,8 +660,8 @@ impl Core {
         if into.is_empty() {
             return Ok(0);
         }
-        let user = self.users.get_mut(&id).ok_or(Error::Refused(Refusal::Unknown))?;
-        if let Some(stash) = user.partial_reads.get_mut(&channel).filter(|stash| !stash.is_empty()) {
+        let connection = self.connections.get_mut(&id).ok_or(Error::Refused(Refusal::Unknown))?;
+        if let Some(stash) = connection.partial_reads.get_mut(&channel).filter(|stash| !stash.is_empty()) {
             let length = stash.len().min(into.len());
             into[..length].copy_from_slice(&stash[..length]);
             stash.drain(..length);
@@ -687,8 +697,8 @@ impl Core {
         channel: u16,
         into: &mut [u8],
     ) -> Result<(), Error> {
-        let user = self.users.get_mut(&id).ok_or(Error::Refused(Refusal::Unknown))?;
-        let mut stash = user.partial_reads.remove(&channel).unwrap_or_default();
+        let connection = self.connections.get_mut(&id).ok_or(Error::Refused(Refusal::Unknown))?;
+        let mut stash = connection.partial_reads.remove(&channel).unwrap_or_default();
         let before = stash.len();
         let mut ended = Ok(());
         if before < into.len() {
@@ -704,7 +714,11 @@ impl Core {
         }
         let there = stash.len();
         if there > 0 {
-            self.users.get_mut(&id).expect("it was there").partial_reads.insert(channel, stash);
+            self.connections
+                .get_mut(&id)
+                .expect("the connection exists")
+                .partial_reads
+                .insert(channel, stash);
         }
         match ended {
             _ if enough => Ok(()),
@@ -736,7 +750,7 @@ impl Core {
 
     /// Returns whether the connection has completed.
     pub fn is_done(&self, id: ConnectionId) -> Result<(), Error> {
-        match self.users.get(&id).and_then(|user| user.close_reason) {
+        match self.connections.get(&id).and_then(|connection| connection.close_reason) {
             Some(CloseReason::Completed) => Ok(()),
             Some(end) => Err(Error::Closed(end)),
             None => Err(self.socket_error_or(Error::NotYet)),
@@ -745,8 +759,10 @@ impl Core {
 
     /// Releases the last handle of a connection. A finished connection completes by itself; any other is reset.
     pub fn leave(&mut self, now: Instant, id: ConnectionId, finishing: bool) {
-        match self.users.get_mut(&id) {
-            Some(user) if finishing && user.open && user.close_reason.is_none() => user.is_abandoned = true,
+        match self.connections.get_mut(&id) {
+            Some(connection) if finishing && connection.open && connection.close_reason.is_none() => {
+                connection.is_abandoned = true
+            }
             _ => self.forget(now, id),
         }
     }
@@ -760,8 +776,8 @@ impl Core {
     }
 
     fn forget(&mut self, now: Instant, id: ConnectionId) {
-        self.users.remove(&id);
-        self.forget_plain(id);
+        self.connections.remove(&id);
+        self.clear_fast_connection(id);
         self.pending_weight = URGENT_WEIGHT;
         // A connection that was never established is already gone.
         let _ = self.node.handle(now, Input::Command(Command::Forget { id }));

@@ -28,16 +28,16 @@
 //!     connection.send(7, b"hello")?;
 //!     assert_eq!(*connection.recv(7)?, *b"hello");
 //!     connection.close()?;
-//!     server.join().expect("the server ends well")
+//!     server.join().expect("the server thread panicked")
 //! }
 //! ```
 //!
 //! # Queues
 //!
 //! [`Options`] bounds the messages that wait to be sent and those that have arrived, by channel. In addition a
-//! connection holds parts of messages longer than the credit, at most [`Settings::longest`] bytes, and bytes of
+//! connection holds parts of messages longer than the credit, at most [`Settings::max_message`] bytes, and bytes of
 //! incomplete [`Stream::try_read_exact`] calls. Connections that are not accepted yet count towards
-//! [`Settings::connections`]; further peers are refused.
+//! [`Settings::max_connections`]; further peers are refused.
 //!
 //! # Memory
 //!
@@ -82,13 +82,13 @@ pub use stream::Stream;
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// Maximum number of connections opened by either end.
-    pub connections: usize,
-    /// Requested size of the system's send and receive buffers, in bytes; the system may grant less.
-    pub buffer: usize,
+    pub max_connections: usize,
+    /// Requested size of the socket's send and receive buffers in bytes; the system may grant less.
+    pub socket_buffer: usize,
     /// Maximum length of a message assembled from parts, and of all parts of a connection together, in bytes. A peer
     /// that sends more is reset. Messages up to a quarter of their channel's credit are not assembled from parts and
     /// do not count.
-    pub longest: usize,
+    pub max_message: usize,
     /// Forbids fragmentation: packets longer than the path MTU are lost, which makes the MTU measurable. Implied if
     /// the options [probe](Options::probe_up_to).
     pub probe_mtu: bool,
@@ -97,17 +97,17 @@ pub struct Settings {
 impl Default for Settings {
     fn default() -> Self {
         Settings {
-            connections: 1024,
-            buffer: 4 << 20,
-            longest: crate::options::MAX_MESSAGE,
+            max_connections: 1024,
+            socket_buffer: 4 << 20,
+            max_message: crate::options::MAX_MESSAGE,
             probe_mtu: false,
         }
     }
 }
 
 impl Settings {
-    /// Returns the settings for connections with `options`.
-    fn to_behave(&self, options: &Options) -> Settings {
+    /// Returns the settings with `probe_mtu` set if `options` probe the path MTU.
+    fn with_probing(&self, options: &Options) -> Settings {
         Settings { probe_mtu: self.probe_mtu || options.probe_up_to.is_some(), ..self.clone() }
     }
 }
@@ -127,7 +127,7 @@ pub enum Error {
     /// The timeout expired.
     #[error("timed out")]
     TimedOut,
-    /// The peer has finished sending, and every message was taken.
+    /// The peer has finished sending, and all its messages were received.
     #[error("the peer has finished sending")]
     Finished,
     /// The connection is over.
@@ -136,7 +136,7 @@ pub enum Error {
     /// The operation is invalid.
     #[error(transparent)]
     Refused(Refusal),
-    /// The peer sent a message longer than [`Settings::longest`] and was reset.
+    /// The peer sent a message longer than [`Settings::max_message`] and was reset.
     #[error("the peer sent a message that is too long")]
     TooLong,
     /// A system call failed.
@@ -174,6 +174,6 @@ impl From<Error> for io::Error {
 /// The time limit of a call.
 #[derive(Clone, Copy, Debug)]
 enum Timeout {
-    Endless,
+    Never,
     For(Duration),
 }

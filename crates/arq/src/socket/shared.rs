@@ -72,18 +72,18 @@ impl Shared {
         settings: &Settings,
     ) -> Result<Arc<Shared>, Error> {
         let (socket, clock, core) = core::open(local, accept, settings)?;
-        let (patience, now, alarm) = (Instant::MAX, clock.now(), Instant::MAX);
+        let now = clock.now();
         let state = State {
             core,
             now,
             calls_without_clock: 0,
             followers: 0,
-            first_timeout: patience,
+            first_timeout: Instant::MAX,
             attended_at: now,
             exchanges: 0,
             connects_at: EXCHANGES_TO_CONNECT,
             helper_slack: Span::ZERO,
-            helper_wakes_at: alarm,
+            helper_wakes_at: Instant::MAX,
             is_helper_waiting: false,
             poll_interval: MAX_TRANSMIT_DELAY,
             is_helper_receiving: false,
@@ -160,12 +160,12 @@ impl Shared {
     #[inline]
     pub fn until<T>(
         &self,
-        patience: Timeout,
+        timeout: Timeout,
         attempt: impl FnMut(&mut Core, Instant) -> Result<T, Error>,
     ) -> Result<T, Error> {
         let mut state = self.lock();
         let now = self.time(&mut state);
-        self.retry(state, now, patience, attempt)
+        self.retry(state, now, timeout, attempt)
     }
 
     /// Like [`until`](Self::until), on the fast path if `may` allows it and the operation succeeds immediately.
@@ -173,10 +173,10 @@ impl Shared {
     pub fn until_fast<T>(
         &self,
         may: impl FnOnce(&Core) -> bool,
-        patience: Timeout,
+        timeout: Timeout,
         attempt: impl FnMut(&mut Core, Instant) -> Result<T, Error>,
     ) -> Result<T, Error> {
-        self.try_fast(self.lock(), may, patience, attempt)
+        self.try_fast(self.lock(), may, timeout, attempt)
     }
 
     #[inline]
@@ -184,7 +184,7 @@ impl Shared {
         &'a self,
         mut state: Guard<'a>,
         may: impl FnOnce(&Core) -> bool,
-        patience: Timeout,
+        timeout: Timeout,
         mut attempt: impl FnMut(&mut Core, Instant) -> Result<T, Error>,
     ) -> Result<T, Error> {
         if state.calls_without_clock < MAX_CALLS_WITHOUT_CLOCK && may(&state.core) {
@@ -201,20 +201,20 @@ impl Shared {
             }
         }
         let now = self.time(&mut state);
-        self.retry(state, now, patience, attempt)
+        self.retry(state, now, timeout, attempt)
     }
 
     /// Sends a message; immediately, if its frame is the only output.
     #[inline]
-    pub fn send(&self, patience: Timeout, id: ConnectionId, channel: u16, bytes: &[u8]) -> Result<(), Error> {
+    pub fn send(&self, timeout: Timeout, id: ConnectionId, channel: u16, bytes: &[u8]) -> Result<(), Error> {
         let mut state = self.lock();
         if state.core.in_full_flow {
             let attempt = self.sending(id, channel, bytes);
-            return self.try_fast(state, Core::delays_messages, patience, attempt);
+            return self.try_fast(state, Core::delays_messages, timeout, attempt);
         }
         let now = self.time(&mut state);
-        if !state.core.send_at_once(now, &self.socket, id, channel, bytes) {
-            return self.retry(state, now, patience, self.sending(id, channel, bytes));
+        if !state.core.send_directly(now, &self.socket, id, channel, bytes) {
+            return self.retry(state, now, timeout, self.sending(id, channel, bytes));
         }
         // Nothing was due before, and no output is pending.
         self.leave_without_output(state, now);
@@ -240,33 +240,33 @@ impl Shared {
     #[inline]
     pub fn receive(
         &self,
-        patience: Timeout,
+        timeout: Timeout,
         id: ConnectionId,
         channel: u16,
         message: &mut Buffer,
     ) -> Result<(), Error> {
         let mut state = self.lock();
-        if let Timeout::Endless = patience
-            && state.core.awaits(id, channel)
-            && let Some(mut rooms) = state.core.buffers.take()
+        if let Timeout::Never = timeout
+            && state.core.can_take_directly(id, channel)
+            && let Some(mut buffers) = state.core.buffers.take()
         {
             let now = state.now;
             self.wake_helper_in_time(&mut state, now);
             drop(state);
-            let received = rooms.receive(&self.socket, true);
+            let received = buffers.receive(&self.socket, true);
             state = self.lock();
             let now = self.time(&mut state);
-            if received.is_ok() && state.core.take_at_once(now, &rooms, id, channel, message) {
-                state.core.buffers = Some(rooms);
+            if received.is_ok() && state.core.take_directly(now, &buffers, id, channel, message) {
+                state.core.buffers = Some(buffers);
                 self.note_exchange(&mut state);
                 self.leave_without_events(state, now);
                 return Ok(());
             }
             state.exchanges = 0;
-            state.core.handle_receive_result(now, rooms, received);
+            state.core.handle_receive_result(now, buffers, received);
         }
         message.clear();
-        self.try_fast(state, Core::delays_output, patience, move |core, now| {
+        self.try_fast(state, Core::delays_output, timeout, move |core, now| {
             core.take(now, id, channel, message)
         })
     }
@@ -295,11 +295,11 @@ impl Shared {
         &'a self,
         mut state: Guard<'a>,
         mut now: Instant,
-        patience: Timeout,
+        timeout: Timeout,
         mut attempt: impl FnMut(&mut Core, Instant) -> Result<T, Error>,
     ) -> Result<T, Error> {
-        let end = match patience {
-            Timeout::Endless => Instant::MAX,
+        let end = match timeout {
+            Timeout::Never => Instant::MAX,
             Timeout::For(duration) => now + Span::from(duration),
         };
         loop {
@@ -335,9 +335,9 @@ impl Shared {
             return (state, now);
         }
         state.first_timeout = state.first_timeout.min(end);
-        let rooms = state.core.buffers.take();
+        let buffers = state.core.buffers.take();
         self.wake_helper_in_time(&mut state, now);
-        match rooms {
+        match buffers {
             None => {
                 state.followers += 1;
                 state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
@@ -345,12 +345,12 @@ impl Shared {
                 let now = self.time(&mut state);
                 (state, now)
             }
-            Some(mut rooms) => {
+            Some(mut buffers) => {
                 drop(state);
-                let received = rooms.receive(&self.socket, true);
+                let received = buffers.receive(&self.socket, true);
                 let mut state = self.lock();
                 let now = self.time(&mut state);
-                state.core.handle_receive_result(now, rooms, received);
+                state.core.handle_receive_result(now, buffers, received);
                 (state, now)
             }
         }
@@ -405,23 +405,23 @@ impl Shared {
     /// Makes the helper wake in time.
     #[inline]
     fn wake_helper_in_time(&self, state: &mut State, now: Instant) {
-        let may_speak = state.core.may_transmit(now);
-        self.wake_helper_if(state, now, may_speak);
+        let may_transmit = state.core.may_transmit(now);
+        self.wake_helper_if(state, now, may_transmit);
     }
 
-    /// Makes the helper wake in time, if output may be pending.
+    /// Makes the helper wake in time. Set `may_transmit` if output may be pending.
     #[inline(always)]
-    fn wake_helper_if(&self, state: &mut State, now: Instant, may_speak: bool) {
+    fn wake_helper_if(&self, state: &mut State, now: Instant, may_transmit: bool) {
         let mut by = (state.core.deadline + state.helper_slack).min(state.first_timeout);
-        let alone = state.core.buffers.is_some();
-        if alone && state.core.in_full_flow {
+        let no_leader = state.core.buffers.is_some();
+        if no_leader && state.core.in_full_flow {
             // The next send handles what is due.
             by = by.max(now + state.poll_interval);
         }
-        if alone && !state.is_helper_receiving || may_speak {
+        if no_leader && !state.is_helper_receiving || may_transmit {
             by = by.min(now + state.poll_interval);
         }
-        // No handle is left, so no deadline matters.
+        // Without handles no deadline matters.
         let by = if state.core.handles == 0 { now } else { by };
         // Skip differences within the accuracy of timers: in request-response traffic the deadline after each
         // response is slightly earlier than the one after its request.
@@ -439,15 +439,15 @@ impl Shared {
         let mut state = self.lock();
         loop {
             let now = self.time(&mut state);
-            let vain = !state.core.should_transmit(now);
+            let needless = !state.core.should_transmit(now);
             state.poll_interval =
-                if vain { (state.poll_interval * 2).min(MAX_POLL_INTERVAL) } else { MAX_TRANSMIT_DELAY };
-            state.helper_slack = if vain {
+                if needless { (state.poll_interval * 2).min(MAX_POLL_INTERVAL) } else { MAX_TRANSMIT_DELAY };
+            state.helper_slack = if needless {
                 (state.helper_slack * 2).max(MIN_HELPER_SLACK).min(MAX_HELPER_SLACK)
             } else {
                 Span::ZERO
             };
-            if state.core.may_transmit(now) && (!vain || state.core.buffers.is_none()) {
+            if state.core.may_transmit(now) && (!needless || state.core.buffers.is_none()) {
                 state.core.transmit(now, &self.socket);
             }
             if state.first_timeout <= now {
@@ -464,55 +464,55 @@ impl Shared {
                 at = at.max(now + state.poll_interval);
             }
             let quiet = state.attended_at + UNATTENDED;
-            let hears = !leads && quiet <= now && !state.core.has_failed();
+            let receives = !leads && quiet <= now && !state.core.has_failed();
             // A thread that leads for long calls `wake_helper_in_time` when it leaves.
-            let alarm = if hears || quiet <= now { at } else { at.min(now + state.poll_interval) };
-            let door = self.socket.unconnected_socket().filter(|_| !state.core.has_failed());
-            if hears || door.is_some() {
-                state = self.helper_receive(state, now, alarm, hears, door.as_deref());
+            let wake_at = if receives || quiet <= now { at } else { at.min(now + state.poll_interval) };
+            let unconnected = self.socket.unconnected_socket().filter(|_| !state.core.has_failed());
+            if receives || unconnected.is_some() {
+                state = self.helper_receive(state, now, wake_at, receives, unconnected.as_deref());
                 continue;
             }
-            state.helper_wakes_at = alarm;
+            state.helper_wakes_at = wake_at;
             state = match state.helper_wakes_at {
                 Instant::MAX => self.timer.wait(state).unwrap_or_else(PoisonError::into_inner),
-                alarm => {
-                    let span = Duration::from(alarm.since(now));
+                wake_at => {
+                    let span = Duration::from(wake_at.since(now));
                     self.timer.wait_timeout(state, span).unwrap_or_else(PoisonError::into_inner).0
                 }
             };
         }
     }
 
-    /// Waits until `at` for the socket, if `hears`, and for the unconnected socket, if there is one; then receives,
+    /// Waits until `at` for the socket, if `receives`, and for the unconnected socket, if there is one; then receives,
     /// unless another thread does.
     fn helper_receive<'a>(
         &'a self,
         mut state: Guard<'a>,
         now: Instant,
         at: Instant,
-        hears: bool,
-        door: Option<&UdpSocket>,
+        receives: bool,
+        unconnected: Option<&UdpSocket>,
     ) -> Guard<'a> {
-        (state.helper_wakes_at, state.is_helper_waiting, state.is_helper_receiving) = (at, true, hears);
+        (state.helper_wakes_at, state.is_helper_waiting, state.is_helper_receiving) = (at, true, receives);
         drop(state);
-        let (socket, door_fd) = (hears.then(|| self.socket.as_fd()), door.map(AsFd::as_fd));
-        let sockets: Vec<_> = socket.into_iter().chain(door_fd).collect();
+        let socket = receives.then(|| self.socket.as_fd());
+        let sockets: Vec<_> = socket.into_iter().chain(unconnected.map(AsFd::as_fd)).collect();
         // A failed wait is equivalent to an interrupted one.
         let _ = self.waker.wait(&sockets, (at < Instant::MAX).then(|| at.since(now)));
         let mut state = self.lock();
         let now = self.time(&mut state);
         (state.is_helper_waiting, state.is_helper_receiving) = (false, false);
-        let came = door.is_some_and(|door| state.core.receive_unconnected(now, door));
-        if let Some(door) = door.filter(|_| came) {
+        let has_other_peers = unconnected.is_some_and(|socket| state.core.receive_unconnected(now, socket));
+        if let Some(socket) = unconnected.filter(|_| has_other_peers) {
             // There are other peers, and the leader must receive from them. Datagrams that reached the unconnected
             // socket before it closed are still there.
             self.socket.wake();
-            state.core.receive_unconnected(now, door);
+            state.core.receive_unconnected(now, socket);
         }
-        if hears {
+        if receives {
             state.core.receive_pending(now, &self.socket);
         }
-        if hears || came {
+        if receives || has_other_peers {
             state.core.transmit(now, &self.socket);
         }
         state

@@ -55,8 +55,8 @@ impl Stream {
         self.connection.attempt(None, read)
     }
 
-    fn write_within(&self, patience: Option<Timeout>, bytes: &[u8]) -> Result<usize, Error> {
-        self.connection.attempt(patience, |core, now, id| {
+    fn write_within(&self, timeout: Option<Timeout>, bytes: &[u8]) -> Result<usize, Error> {
+        self.connection.attempt(timeout, |core, now, id| {
             let mut sent = 0;
             for chunk in bytes.chunks(CHUNK) {
                 match core.send(now, id, self.channel, chunk) {
@@ -69,14 +69,14 @@ impl Stream {
         })
     }
 
-    fn read_within(&self, patience: Option<Timeout>, into: &mut [u8]) -> Result<usize, Error> {
-        self.connection.attempt(patience, |core, now, id| core.read(now, id, self.channel, into))
+    fn read_within(&self, timeout: Option<Timeout>, into: &mut [u8]) -> Result<usize, Error> {
+        self.connection.attempt(timeout, |core, now, id| core.read(now, id, self.channel, into))
     }
 }
 
 impl Read for Stream {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        match self.read_within(Some(Timeout::Endless), into) {
+        match self.read_within(Some(Timeout::Never), into) {
             Err(Error::Finished) => Ok(0),
             read => read.map_err(io::Error::from),
         }
@@ -85,12 +85,12 @@ impl Read for Stream {
 
 impl Write for Stream {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.write_within(Some(Timeout::Endless), bytes).map_err(io::Error::from)
+        self.write_within(Some(Timeout::Never), bytes).map_err(io::Error::from)
     }
 
     /// Waits until the peer has acknowledged everything sent on the connection, like [`Connection::flush`]. Data is
     /// transmitted without a flush, too.
     fn flush(&mut self) -> io::Result<()> {
-        self.connection.flush_within(Timeout::Endless).map_err(io::Error::from)
+        self.connection.flush_within(Timeout::Never).map_err(io::Error::from)
     }
 }

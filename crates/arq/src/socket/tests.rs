@@ -1,4 +1,4 @@
-//! The same exchanges as over simulated paths, on loopback sockets. No test looks at how long anything takes.
+//! Exchanges over loopback sockets. No test depends on how long anything takes.
 
 use std::io::{Read, Write};
 use std::thread;
@@ -12,7 +12,7 @@ use crate::{Buffer, Check, Congestion, Mode, Options};
 const LOOPBACK: &str = "127.0.0.1:0";
 const SOON: Duration = Duration::from_millis(20);
 
-/// Two ends of a connection.
+/// Returns the two ends of a connection.
 fn pair(options: &Options, settings: &Settings) -> (Connection, Connection) {
     let listener = Listener::bind_with(LOOPBACK, options, settings).unwrap();
     let client = Connection::connect_with(listener.address(), options, settings).unwrap();
@@ -23,9 +23,9 @@ fn plain() -> (Connection, Connection) {
     pair(&Options::default(), &Settings::default())
 }
 
-/// The message that a channel carries as its `number`th: its length and content follow from that.
-fn message(way: usize, channel: u16, number: u64, longest: u64) -> Vec<u8> {
-    let mut stream = Seed(number).stream(&format!("message {way} {channel}"));
+/// Returns message `number` of a channel; its length and contents depend only on the arguments.
+fn message(direction: usize, channel: u16, number: u64, longest: u64) -> Vec<u8> {
+    let mut stream = Seed(number).stream(&format!("message {direction} {channel}"));
     let length = [20, 2000, longest, longest][stream.below(4) as usize];
     let length = stream.below(length);
     (0..length).map(|at| (at as u8).wrapping_add(number as u8).wrapping_mul(channel as u8 | 1)).collect()
@@ -49,10 +49,10 @@ fn draw_options(draw: &mut Random) -> Options {
     }
 }
 
-/// Sends what `way` has to say on `channel`.
-fn send(connection: &Connection, way: usize, channel: u16, count: u64, longest: u64) {
+/// Sends `count` messages of a direction on `channel`.
+fn send(connection: &Connection, direction: usize, channel: u16, count: u64, longest: u64) {
     for number in 0..count {
-        let bytes = message(way, channel, number, longest);
+        let bytes = message(direction, channel, number, longest);
         match number % 3 {
             0 => connection.send_buffer(channel, Buffer::from(&bytes[..])).unwrap(),
             _ => connection.send(channel, &bytes).unwrap(),
@@ -60,11 +60,14 @@ fn send(connection: &Connection, way: usize, channel: u16, count: u64, longest: 
     }
 }
 
-/// Takes it, and looks at every byte.
-fn receive(connection: &Connection, way: usize, channel: u16, count: u64, longest: u64) {
+/// Receives `count` messages and compares every byte.
+fn receive(connection: &Connection, direction: usize, channel: u16, count: u64, longest: u64) {
     for number in 0..count {
         let got = connection.recv(channel).unwrap();
-        assert!(*got == message(way, channel, number, longest), "message {number} of channel {channel}");
+        assert!(
+            *got == message(direction, channel, number, longest),
+            "message {number} of channel {channel}"
+        );
     }
 }
 
@@ -77,9 +80,9 @@ fn exchange(seed: u64) {
     let (client, server) = pair(&options, &Settings::default());
     thread::scope(|scope| {
         for channel in [0, 7, 65_534] {
-            for (way, from, to) in [(0, &client, &server), (1, &server, &client)] {
-                scope.spawn(move || send(from, way, channel, count, longest));
-                scope.spawn(move || receive(to, way, channel, count, longest));
+            for (direction, from, to) in [(0, &client, &server), (1, &server, &client)] {
+                scope.spawn(move || send(from, direction, channel, count, longest));
+                scope.spawn(move || receive(to, direction, channel, count, longest));
             }
         }
     });
@@ -92,7 +95,7 @@ fn exchange(seed: u64) {
 }
 
 #[test]
-fn nothing_is_lost_doubled_disordered_or_changed() {
+fn messages_arrive_intact_once_and_in_order() {
     (0..if cfg!(feature = "soak") { 1000 } else { 16 }).for_each(exchange);
 }
 
@@ -106,10 +109,10 @@ fn any_channel_returns_all_messages_in_order() {
             let client = &client;
             scope.spawn(move || (0..50).for_each(|number| client.send(channel, &message(number)).unwrap()));
         }
-        // Two take, and each gets what it gets of a channel in order.
-        let take = || (0..500).map(|_| server.recv_any().unwrap()).collect::<Vec<_>>();
-        let takers = [scope.spawn(take), scope.spawn(take)];
-        let got = takers.map(|taker| taker.join().unwrap());
+        // Two threads receive, each the messages of a channel in order.
+        let receive = || (0..500).map(|_| server.recv_any().unwrap()).collect::<Vec<_>>();
+        let receivers = [scope.spawn(receive), scope.spawn(receive)];
+        let got = receivers.map(|receiver| receiver.join().unwrap());
         for channel in 0..20 {
             let of = |got: &[(u16, Buffer)]| {
                 let of_channel = got.iter().filter(|(of, _)| *of == channel);
@@ -134,7 +137,7 @@ fn any_channel_returns_all_messages_in_order() {
 }
 
 #[test]
-fn a_slow_reader_stops_the_sender_and_loses_nothing() {
+fn a_slow_reader_blocks_the_sender_without_loss() {
     let options =
         Options { credit: 200_000, channel_credit: 100_000, send_buffer: 100_000, ..Options::default() };
     let (client, server) = pair(&options, &Settings::default());
@@ -142,13 +145,13 @@ fn a_slow_reader_stops_the_sender_and_loses_nothing() {
     let mut sent = 0u64;
     while client.send_timeout(5, &message, SOON).is_ok() {
         sent += 1;
-        assert!(sent < 100, "a call must return that the channel is full");
+        assert!(sent < 100, "no call reported a full channel");
     }
     assert!(matches!(client.try_send(5, &message), Err(Error::Full)));
     let mut whole = Buffer::from(&message[..]);
     assert!(matches!(client.try_send_buffer(5, &mut whole), Err(Error::Full)));
-    assert_eq!(whole.len(), message.len(), "it is as before");
-    client.send_timeout(6, &message, SOON).expect("another channel is not in its way");
+    assert_eq!(whole.len(), message.len(), "the message is unchanged");
+    client.send_timeout(6, &message, SOON).expect("other channels are not blocked");
     client.finish().unwrap();
     for _ in 0..sent {
         assert_eq!(*server.recv(5).unwrap(), message);
@@ -169,11 +172,12 @@ fn messages_without_a_waiting_reader_are_acknowledged() {
 }
 
 #[test]
-fn what_waits_for_others_leaves_though_its_sender_goes_away() {
-    // No retransmission would reveal it: there is no request, and acknowledged messages need no timer.
-    let calm = Options { coalesce_delay: Span::from_us(100), keep_alive: Span::ZERO, ..Options::default() };
+fn delayed_messages_are_sent_after_the_last_call() {
+    // Nothing else would send them: there are no keep-alive probes, and acknowledged messages need no timer.
+    let options =
+        Options { coalesce_delay: Span::from_us(100), keep_alive: Span::ZERO, ..Options::default() };
     for count in (1..200).step_by(11) {
-        let (client, server) = pair(&calm, &Settings::default());
+        let (client, server) = pair(&options, &Settings::default());
         for number in 0..count {
             client.send(0, &[number; 50]).unwrap();
         }
@@ -205,7 +209,7 @@ fn non_blocking_calls_send_and_receive() {
 }
 
 #[test]
-fn patience_ends() {
+fn timeouts_expire() {
     let (client, server) = plain();
     assert!(matches!(client.recv_timeout(0, SOON), Err(Error::TimedOut)));
     assert!(matches!(client.recv_any_timeout(SOON), Err(Error::TimedOut)));
@@ -228,7 +232,7 @@ fn patience_ends() {
 }
 
 #[test]
-fn all_waiting_calls_return_at_the_end() {
+fn all_waiting_calls_return_when_the_connection_ends() {
     for by_peer in [false, true] {
         let (client, server) = plain();
         thread::scope(|scope| {
@@ -243,9 +247,9 @@ fn all_waiting_calls_return_at_the_end() {
             } else {
                 server.reset().unwrap()
             }
-            for one in waiting {
+            for thread in waiting {
                 let end = if by_peer { CloseReason::PeerReset } else { CloseReason::LocalReset };
-                assert!(matches!(one.join().unwrap(), Err(Error::Closed(why)) if why == end));
+                assert!(matches!(thread.join().unwrap(), Err(Error::Closed(why)) if why == end));
             }
         });
         let end = if by_peer { CloseReason::LocalReset } else { CloseReason::PeerReset };
@@ -273,7 +277,7 @@ fn a_dropped_end_resets_and_a_finished_one_still_delivers() {
 }
 
 #[test]
-fn a_peer_that_dies_and_returns_is_noticed() {
+fn a_restarted_peer_is_detected() {
     let quick = Options { keep_alive: Span::from_ms(20), ..Options::default() };
     let listener = Listener::bind(LOOPBACK, &quick).unwrap();
     let address = listener.address();
@@ -282,7 +286,7 @@ fn a_peer_that_dies_and_returns_is_noticed() {
     listener.kill();
     drop((listener, server));
     let again = loop {
-        // Until the helper has let go of the port.
+        // Until the helper has released the port.
         match Listener::bind(address, &quick) {
             Ok(listener) => break listener,
             Err(_) => thread::yield_now(),
@@ -295,7 +299,7 @@ fn a_peer_that_dies_and_returns_is_noticed() {
 }
 
 #[test]
-fn a_peer_that_dies_for_good_is_given_up() {
+fn a_dead_peer_is_detected() {
     let quick =
         Options { keep_alive: Span::from_ms(5), peer_timeout: Span::from_ms(50), ..Options::default() };
     let listener = Listener::bind(LOOPBACK, &quick).unwrap();
@@ -318,15 +322,15 @@ fn another_key_is_an_error() {
     let refused = |options: &Options| match Connection::connect(listener.address(), options) {
         Err(Error::Closed(end)) => end,
         Err(other) => panic!("{other}"),
-        Ok(_) => panic!("it connects"),
+        Ok(_) => panic!("the connection was accepted"),
     };
     assert_eq!(refused(&with(2)), CloseReason::RefusedKey);
     assert_eq!(refused(&Options::default()), CloseReason::RefusedTerms);
 }
 
 #[test]
-fn connections_have_a_bound_and_one_listener_serves_many() {
-    let settings = Settings { connections: 3, ..Settings::default() };
+fn one_listener_serves_a_bounded_number_of_connections() {
+    let settings = Settings { max_connections: 3, ..Settings::default() };
     let listener = Listener::bind_with(LOOPBACK, &Options::default(), &settings).unwrap();
     let clients: Vec<_> =
         (0..3).map(|_| Connection::connect(listener.address(), &Options::default()).unwrap()).collect();
@@ -340,7 +344,7 @@ fn connections_have_a_bound_and_one_listener_serves_many() {
         assert_eq!(*server.recv(0).unwrap(), *b"to you");
         assert_eq!(client.peer(), Some(listener.address()));
     }
-    // Those that were accepted outlive the listener.
+    // Accepted connections outlive the listener.
     drop(listener);
     servers.iter().for_each(|server| server.send(3, b"still here").unwrap());
     clients.iter().for_each(|client| assert_eq!(*client.recv(3).unwrap(), *b"still here"));
@@ -352,17 +356,17 @@ fn other_peers_connect_during_request_and_response_with_one() {
         let options = Options::default();
         let listener = Listener::bind(local, &options).unwrap();
         let address = (std::net::Ipv4Addr::LOCALHOST, listener.address().port());
-        // A machine that has nothing to do needs a few hundred.
+        // An idle machine needs a few hundred exchanges.
         const MANY: usize = 200_000;
-        // Says whether others are heard at a door.
+        // Replies whether a separate socket receives from other peers.
         let answer = |to: &Connection| {
             to.recv(0).unwrap();
-            let door = listener.has_unconnected_socket();
-            to.send(0, &[door.into()]).unwrap();
-            door
+            let connected = listener.has_unconnected_socket();
+            to.send(0, &[connected.into()]).unwrap();
+            connected
         };
         let ask = |of: &Connection| {
-            of.send(0, b"Is the door open?").unwrap();
+            of.send(0, b"connected?").unwrap();
             of.recv(0).unwrap()[0] == 1
         };
         thread::scope(|scope| {
@@ -394,7 +398,7 @@ fn other_peers_connect_during_request_and_response_with_one() {
 }
 
 #[test]
-fn who_comes_after_the_listener_has_gone_is_sent_away() {
+fn a_dropped_listener_resets_later_connections() {
     let listener = Listener::bind(LOOPBACK, &Options::default()).unwrap();
     let address = listener.address();
     let waits = Connection::connect(address, &Options::default()).unwrap();
@@ -414,7 +418,7 @@ fn who_comes_after_the_listener_has_gone_is_sent_away() {
 }
 
 #[test]
-fn long_frames_pass_where_the_path_has_room_and_none_may_be_fragmented() {
+fn long_frames_pass_without_fragmentation() {
     let options = Options { frame: 20_000, ..Options::default() };
     let settings = Settings { probe_mtu: true, ..Settings::default() };
     let (client, server) = pair(&options, &settings);
@@ -424,9 +428,9 @@ fn long_frames_pass_where_the_path_has_room_and_none_may_be_fragmented() {
 }
 
 #[test]
-fn a_message_longer_than_the_credit_is_put_together_up_to_the_bound() {
+fn a_message_longer_than_the_credit_is_assembled_up_to_the_limit() {
     let options = Options { credit: 100_000, channel_credit: 50_000, ..Options::default() };
-    let settings = Settings { longest: 1 << 20, ..Settings::default() };
+    let settings = Settings { max_message: 1 << 20, ..Settings::default() };
     let (client, server) = pair(&options, &settings);
     let fits = vec![1; 1 << 20];
     thread::scope(|scope| {
@@ -440,7 +444,7 @@ fn a_message_longer_than_the_credit_is_put_together_up_to_the_bound() {
 }
 
 #[test]
-fn a_stream_has_no_boundaries() {
+fn a_stream_has_no_message_boundaries() {
     let (client, server) = plain();
     let bytes: Vec<u8> = (0..3_000_000u32).map(|at| (at.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
     for seed in 0..3 {
@@ -480,7 +484,7 @@ fn a_stream_has_no_boundaries() {
 }
 
 #[test]
-fn handles_may_go_anywhere() {
+fn handles_are_clone_send_and_sync() {
     fn shared<T: Clone + Send + Sync + 'static>() {}
     shared::<Connection>();
     shared::<Listener>();
@@ -488,7 +492,7 @@ fn handles_may_go_anywhere() {
 }
 
 #[test]
-fn what_cannot_be_is_refused() {
+fn invalid_operations_are_refused() {
     let (client, _server) = plain();
     assert!(matches!(client.send(65_535, b""), Err(Error::Refused(Refusal::Channel))));
     assert!(matches!(Listener::bind("192.0.2.1:0", &Options::default()), Err(Error::System(_))));
@@ -501,7 +505,7 @@ fn what_cannot_be_is_refused() {
 }
 
 #[test]
-fn ipv6_works_where_there_is_any() {
+fn ipv6_works_where_available() {
     let Ok(listener) = Listener::bind("[::1]:0", &Options::default()) else { return };
     let client = Connection::connect(listener.address(), &Options::default()).unwrap();
     let server = listener.accept().unwrap();
@@ -512,7 +516,7 @@ fn ipv6_works_where_there_is_any() {
 }
 
 #[test]
-fn what_is_flushed_has_arrived() {
+fn flushed_messages_have_arrived() {
     let (client, server) = plain();
     client.flush().expect("nothing was sent");
     let message = vec![8; 600_000];
@@ -538,7 +542,7 @@ fn what_is_flushed_has_arrived() {
 }
 
 #[test]
-fn an_answer_that_another_thread_takes_ends_a_flush() {
+fn a_flush_ends_when_another_thread_receives_the_acknowledgement() {
     let (client, server) = plain();
     thread::scope(|scope| {
         scope.spawn(|| {
@@ -557,15 +561,15 @@ fn an_answer_that_another_thread_takes_ends_a_flush() {
 }
 
 #[test]
-fn a_flush_ends_with_the_patience_or_the_connection() {
+fn a_flush_ends_at_its_timeout_or_with_the_connection() {
     let options = Options { credit: 100_000, channel_credit: 50_000, ..Options::default() };
     let (client, server) = pair(&options, &Settings::default());
     client.send(0, &[3; 200_000]).unwrap();
-    assert!(matches!(client.flush_timeout(SOON), Err(Error::TimedOut)), "no reader takes it");
+    assert!(matches!(client.flush_timeout(SOON), Err(Error::TimedOut)), "no reader receives it");
     thread::scope(|scope| {
         let flushes = scope.spawn(|| client.flush());
         assert_eq!(server.recv(0).unwrap().len(), 200_000);
-        flushes.join().unwrap().expect("now a reader has");
+        flushes.join().unwrap().expect("a reader has received it");
     });
     client.send(0, &[3; 200_000]).unwrap();
     thread::scope(|scope| {
@@ -584,17 +588,17 @@ fn a_flush_ends_with_the_patience_or_the_connection() {
 }
 
 #[test]
-fn what_is_handed_out_begins_on_a_boundary_of_64() {
+fn received_buffers_are_aligned_to_64_bytes() {
     let (client, server) = plain();
     let mut again = Buffer::new();
-    // All that is sent before anything is taken fits the channel.
+    // All messages sent before the first receive fit the channel.
     let longest = Options::default().send_buffer / 5;
     for (number, length) in [0, 1, 63, 64, 65, 700, 1000, 1460, 100_000, longest].into_iter().enumerate() {
         let message = vec![number as u8; length];
         for _ in 0..5 {
             client.send(3, &message).unwrap();
         }
-        again.extend_from_slice(b"what was there is of no account");
+        again.extend_from_slice(b"previous contents are discarded");
         server.recv_into(3, &mut again).unwrap();
         let got = [
             std::mem::take(&mut again),
@@ -614,10 +618,10 @@ fn what_is_handed_out_begins_on_a_boundary_of_64() {
 }
 
 #[test]
-fn frames_grow_where_the_path_has_room() {
+fn frames_grow_to_the_path_mtu() {
     let options = Options { probe_up_to: Some(65_507), ..Options::default() };
     let (client, server) = pair(&options, &Settings::default());
-    while [&client, &server].iter().any(|end| end.reach().unwrap().max_frame < 65_507) {
+    while [&client, &server].iter().any(|end| end.path_mtu().unwrap().max_frame < 65_507) {
         assert!(matches!(server.recv_timeout(0, SOON), Err(Error::TimedOut)));
     }
     let before = client.statistics().unwrap().frames_sent;

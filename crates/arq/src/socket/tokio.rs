@@ -18,7 +18,7 @@
 //!     assert_eq!(*peer.recv(7).await?, *b"hello");
 //!     let there = tokio::spawn(async move { peer.close().await });
 //!     connection.close().await?;
-//!     there.await.expect("it ends well")
+//!     there.await.expect("the task panicked")
 //! }
 //! ```
 
@@ -80,11 +80,11 @@ impl Shared {
         let timer = Timer::new(clock)?;
         // A timer file descriptor, read like a pipe: precise to the microsecond, while the runtime's timers have
         // milliseconds.
-        let mut rings = Receiver::from_owned_fd_unchecked(timer.as_fd().try_clone_to_owned()?)?;
+        let mut timer_events = Receiver::from_owned_fd_unchecked(timer.as_fd().try_clone_to_owned()?)?;
         core.handles += 1;
         let shared = Arc::new(Shared { socket, ready, clock, state: Mutex::new(State { core, timer }) });
         let driven = shared.clone();
-        tokio::spawn(async move { poll_fn(|cx| driven.drive(cx, &mut rings)).await });
+        tokio::spawn(async move { poll_fn(|cx| driven.drive(cx, &mut timer_events)).await });
         Ok(shared)
     }
 
@@ -151,18 +151,19 @@ impl Shared {
     }
 
     /// Receives and runs timers until the socket is no longer needed.
-    fn drive(&self, cx: &mut Context<'_>, rings: &mut Receiver) -> Poll<()> {
+    fn drive(&self, cx: &mut Context<'_>, timer_events: &mut Receiver) -> Poll<()> {
         loop {
             // Poll both, so that both register the task.
             let readable = self.ready.poll_recv_ready(cx).is_ready();
-            let mut room = [0; 8];
-            let rang = Pin::new(&mut *rings).poll_read(cx, &mut ReadBuf::new(&mut room)).is_ready();
+            let mut expirations = [0; 8];
+            let expired =
+                Pin::new(&mut *timer_events).poll_read(cx, &mut ReadBuf::new(&mut expirations)).is_ready();
             let mut state = self.lock();
-            if !readable && !rang {
+            if !readable && !expired {
                 return self.schedule(cx, &mut state);
             }
             let now = self.clock.now();
-            if rang && let Err(error) = state.timer.acknowledge() {
+            if expired && let Err(error) = state.timer.acknowledge() {
                 state.core.fail(error);
             }
             if readable {
@@ -178,7 +179,7 @@ impl Shared {
         }
     }
 
-    /// Nothing arrived. If frames wait, the socket may have room for them.
+    /// Sends waiting frames when the socket becomes writable.
     fn schedule(&self, cx: &mut Context<'_>, state: &mut State) -> Poll<()> {
         while state.core.is_full() && self.ready.poll_send_ready(cx).is_ready() {
             let _ = self.ready.try_io(Interest::WRITABLE, || {
@@ -197,17 +198,17 @@ impl Shared {
 }
 
 /// Returns whether the socket was ready; otherwise the runtime polls it again.
-fn ready_if(was: bool) -> io::Result<()> {
-    if was { Ok(()) } else { Err(io::ErrorKind::WouldBlock.into()) }
+fn ready_if(ready: bool) -> io::Result<()> {
+    if ready { Ok(()) } else { Err(io::ErrorKind::WouldBlock.into()) }
 }
 
 /// Wakes the waiting tasks after a change; returns whether there was one.
 fn wake_tasks(core: &mut Core) -> bool {
-    let news = std::mem::take(&mut core.has_changed);
-    if news {
+    let changed = std::mem::take(&mut core.has_changed);
+    if changed {
         core.wakers.drain(..).for_each(std::task::Waker::wake);
     }
-    news
+    changed
 }
 
 impl Listener {
@@ -224,7 +225,11 @@ impl Listener {
     /// # Errors
     /// As for [`bind`](Listener::bind).
     pub fn bind_with(address: SocketAddr, options: &Options, settings: &Settings) -> Result<Listener, Error> {
-        Ok(Listener(Arc::new(Listening(Shared::open(address, Some(options), &settings.to_behave(options))?))))
+        Ok(Listener(Arc::new(Listening(Shared::open(
+            address,
+            Some(options),
+            &settings.with_probing(options),
+        )?))))
     }
 
     /// Returns the local address.
@@ -284,7 +289,7 @@ impl Connection {
             SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
             SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
         };
-        let shared = Shared::open(any, None, &settings.to_behave(options))?;
+        let shared = Shared::open(any, None, &settings.with_probing(options))?;
         let opened = shared.now(|core, now| core.connect(now, address, options));
         let id = opened.inspect_err(|_| shared.release())?;
         let connection = Connection::new(shared, id);
@@ -407,8 +412,8 @@ impl Connection {
         self.0.shared.lock().core.node().statistics(self.0.id)
     }
 
-    /// Returns the frame lengths in use, or `None` if the connection failed to open.
-    pub fn reach(&self) -> Option<PathMtu> {
+    /// Returns the path MTU, or `None` if the connection failed to open.
+    pub fn path_mtu(&self) -> Option<PathMtu> {
         self.0.shared.lock().core.node().path_mtu(self.0.id)
     }
 
@@ -473,7 +478,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn one_thread_is_enough_and_a_blocking_peer_is_a_peer() {
+    async fn a_task_exchanges_messages_with_a_blocking_peer() {
         let listener = Listener::bind("127.0.0.1:0".parse().unwrap(), &Options::default()).unwrap();
         let address = listener.address();
         let peer = std::thread::spawn(move || {
@@ -496,7 +501,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_future_that_is_dropped_takes_nothing_with_it() {
+    async fn a_dropped_future_loses_no_message() {
         let (client, server) = pair().await;
         for number in 0..50u8 {
             let short = tokio::time::timeout(std::time::Duration::from_micros(1), server.recv(0)).await;
@@ -508,13 +513,13 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_flushed_has_arrived() {
+    async fn flushed_messages_have_arrived() {
         let (client, server) = pair().await;
         client.flush().await.unwrap();
         for number in 0..20 {
             client.send(3, &message(3, number)).await.unwrap();
             client.flush().await.unwrap();
-            // It is there, and no other task has to run first.
+            // The message has arrived before any other task runs.
             let got = server.0.shared.now(|core, now| {
                 let mut got = Buffer::new();
                 core.take(now, server.0.id, 3, &mut got).map(|()| got)
@@ -529,7 +534,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn waiting_tasks_return_at_the_end() {
+    async fn waiting_tasks_return_when_the_connection_ends() {
         let (client, server) = pair().await;
         let waits = tokio::spawn(async move { server.recv_any().await.map(drop) });
         client.reset().unwrap();

@@ -1,12 +1,12 @@
 //! Acknowledgement frames.
 //!
 //! ```text
-//! kind and flags u8 | acknowledged u24 | delay u16 | doubles u8 | runs u8 | [rebuilt u16]
-//!     | runs of (missing u16, arrived u16) | check
+//! kind and flags u8 | acknowledged u24 | delay u16 | duplicates u8 | ranges u8 | [rebuilt u16]
+//!     | ranges of (missing u16, received u16) | check
 //! ```
 //!
-//! Every frame before `acknowledged` has arrived. From there on, each run gives a number of missing frames and a
-//! number of received frames. `delay` is the time in µs since the last frame arrived; `doubles` counts duplicate
+//! Every frame before `acknowledged` has arrived. From there on, each range gives a number of missing frames and a
+//! number of received frames. `delay` is the time in µs since the last frame arrived; `duplicates` counts duplicate
 //! frames, modulo 256.
 
 use super::{KIND_ACK, get16, get24, kind, put24};

@@ -145,7 +145,7 @@ pub struct Chunks<'a> {
 }
 
 impl<'a> Chunks<'a> {
-    /// Decodes the bytes after `head`; none unless they are one or more whole chunks.
+    /// Decodes the bytes after the header `head`; none unless they are one or more whole chunks.
     #[inline]
     pub fn read(head: &FrameHeader, rest: &'a [u8]) -> Option<Chunks<'a>> {
         let single = match head.kind {

@@ -27,19 +27,19 @@ pub const VERSION: u8 = 1;
 
 /// First byte of an open frame.
 pub const OPEN: u8 = 1;
-/// See [`OPEN`].
+/// First byte of a cookie frame.
 pub const COOKIE: u8 = 2;
-/// See [`OPEN`].
+/// First byte of an opened frame.
 pub const OPENED: u8 = 3;
-/// See [`OPEN`].
+/// First byte of a refused frame.
 pub const REFUSED: u8 = 4;
-/// See [`OPEN`].
+/// First byte of an unknown frame.
 pub const UNKNOWN: u8 = 5;
-/// See [`OPEN`].
+/// First byte of a reset frame.
 pub const RESET: u8 = 6;
-/// See [`OPEN`].
+/// First byte of a probe.
 pub const PROBE: u8 = 7;
-/// See [`OPEN`].
+/// First byte of a probe reply.
 pub const PROBE_REPLY: u8 = 8;
 
 /// Bytes of a cookie.
@@ -127,9 +127,9 @@ pub struct Terms {
     pub ack_delay_us: u32,
     /// Frames per acknowledgement.
     pub ack_every: u16,
-    /// Initial credit of the connection and of each channel in bytes.
+    /// Initial credit of the connection in bytes.
     pub credit: u32,
-    /// See `credit`.
+    /// Initial credit of each channel in bytes.
     pub channel_credit: u32,
     /// Whether this end accepts long frames in [parts](super::part).
     pub parts: bool,

@@ -7,7 +7,7 @@
 //! The sum covers these bytes of each frame of the block, padded with zeros to the longest:
 //!
 //! ```text
-//! length of the chunks u16 | kind and flags u8, but ACK, ASK and NACK | chunks, with their heads
+//! length of the chunks u16 | kind and flags u8, without ACK, ACK_REQUEST and NACK | chunks, with their headers
 //! ```
 //!
 //! These bytes do not change in retransmissions. The sum is over GF(256), with a coefficient for each frame: in row 0

@@ -214,7 +214,7 @@ impl OperationTest {
     fn send_at_once(&mut self, end: usize, channel: usize, length: usize) {
         let message = self.message(end, channel, length);
         let (now, id, mut room) = (self.hand.now, self.hand.ids[end], vec![0; MAX_BATCH]);
-        let node = self.hand.nodes[end].besides(now);
+        let node = self.hand.nodes[end].inner_mut(now);
         if let Some((length, _)) = node.send_message(now, id, channel as u16, &message, &mut room) {
             self.sent(end, channel, message);
             self.fly(end, vec![room[..length].to_vec()]);
@@ -225,7 +225,7 @@ impl OperationTest {
     fn take_at_once(&mut self, end: usize, channel: usize, at: usize) {
         let Some(frame) = self.pick(end, at) else { return };
         let (now, id, mut into) = (self.hand.now, self.hand.ids[end], Buffer::from(&b"before"[..]));
-        let node = self.hand.nodes[end].besides(now);
+        let node = self.hand.nodes[end].inner_mut(now);
         if !node.receive_message(now, &frame, id, channel as u16, &mut into) {
             let said = self.hand.give(end, &[frame]);
             return self.fly(end, said);

@@ -462,9 +462,9 @@ impl<F: CellFrame> Direction<F> {
             (Sender::Adapter(_), None) => self.take_packet(now, frame, spare),
             (Sender::Bare(_), None) => match frame.take_train() {
                 Some(train) => self.take_train(now, frame, train, spare),
-                None => Some((frame, Cause::NoWay)),
+                None => Some((frame, Cause::NoRoute)),
             },
-            (Sender::Adapter(_), Some(_)) => Some((frame, Cause::NoWay)),
+            (Sender::Adapter(_), Some(_)) => Some((frame, Cause::NoRoute)),
         };
         if let Some((_, length)) = self.asked {
             self.asked = Some((self.room_at(now, length), length));

@@ -442,7 +442,7 @@ impl<F: Frame> Ring<F> {
         let Flight { from, frame, astray, .. } = self.flights.remove(place);
         if astray {
             self.stations[from].counters.lost += 1;
-            return Some(Passage::Lost { port, frame, cause: Cause::NoWay });
+            return Some(Passage::Lost { port, frame, cause: Cause::NoRoute });
         }
         Some(Passage::Transmit { port, frame })
     }

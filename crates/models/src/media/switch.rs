@@ -32,7 +32,7 @@ impl Default for SwitchOptions {
 /// It has no output queues: the buffer of an output is the [`Bound`](trunkline_endpoint::Bound) of the link or ring
 /// at that port. Frames inside the switch are limited by [`SwitchOptions::inside`].
 ///
-/// Forwarding tables are configured, not learnt. A frame to an unknown station or group is lost ([`Cause::NoWay`]). A
+/// Forwarding tables are configured, not learnt. A frame to an unknown station or group is lost ([`Cause::NoRoute`]). A
 /// frame to several ports is cloned. No frame leaves through its input port; such a frame is counted as
 /// [filtered](Switch::filtered).
 ///
@@ -209,7 +209,7 @@ impl<F: Frame> Switch<F> {
             return self.lose(from, Cause::Damaged);
         }
         if let To::Station(station) = to {
-            let Some(port) = self.table.get(station) else { return self.lose(from, Cause::NoWay) };
+            let Some(port) = self.table.get(station) else { return self.lose(from, Cause::NoRoute) };
             let frame = self.take()?;
             if port == from {
                 self.filtered += 1;
@@ -219,7 +219,7 @@ impl<F: Frame> Switch<F> {
         }
         let Some((at, port)) = self.next_target(to, from, self.considered) else {
             if self.target(to, 0).is_none() {
-                return self.lose(from, Cause::NoWay);
+                return self.lose(from, Cause::NoRoute);
             }
             self.filtered += 1;
             self.take();

@@ -199,7 +199,7 @@ fn oversized_and_foreign_frames_are_reported_lost() {
         .iter()
         .map(|(_, p)| if let Passage::Lost { cause, .. } = p { *cause } else { panic!() })
         .collect();
-    assert_eq!(causes, [Cause::TooLong, Cause::TooLong, Cause::NoWay, Cause::NoWay, Cause::Full]);
+    assert_eq!(causes, [Cause::TooLong, Cause::TooLong, Cause::NoRoute, Cause::NoRoute, Cause::Full]);
     give(&mut link, START, RIGHT, Packet::new(6, 65_527, 0));
     assert_eq!(listen(&mut link, START).len(), 1_366);
     // Indexes that make no sense break a packet, and nothing else.

@@ -85,7 +85,7 @@ fn unknown_destination_and_oversized_frames_are_lost() {
         frame: packet(id, if id == 0 { 10 } else { 101 }, To::Station(if id == 0 { 9 } else { 2 })),
         cause,
     };
-    assert_eq!(world.said, [(us(0), lost(1, Cause::TooLong)), (us(3 + 80 + 12), lost(0, Cause::NoWay))]);
+    assert_eq!(world.said, [(us(0), lost(1, Cause::TooLong)), (us(3 + 80 + 12), lost(0, Cause::NoRoute))]);
 }
 
 #[test]

@@ -3,7 +3,6 @@
 //! prints the table of docs/benchmarks/simulator.md.
 #![cfg(feature = "soak")]
 
-use super::common;
 use super::csma;
 
 use csma::{

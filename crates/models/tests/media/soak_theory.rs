@@ -2,7 +2,6 @@
 //! `cargo test --release -p trunkline-media --features soak --test soak_theory`.
 #![cfg(feature = "soak")]
 
-use super::common;
 use super::queueing;
 
 use queueing::{Service, check};

@@ -56,7 +56,7 @@ fn frames_follow_the_table() {
         let mut filtered = 0;
         for (_, from, packet) in &load {
             match (ways(packet.to), &lost(packet.id)[..]) {
-                (None, [(_, cause)]) => assert!(matches!(cause, Cause::NoWay | Cause::Full), "seed {seed}"),
+                (None, [(_, cause)]) => assert!(matches!(cause, Cause::NoRoute | Cause::Full), "seed {seed}"),
                 (Some(ports), []) => filtered += u64::from(ports == [*from]),
                 (Some(_), [(_, Cause::Full)]) => {}
                 other => panic!("seed {seed}: {packet:?} met {other:?}"),

@@ -1,9 +1,13 @@
-//! `trunkline reproduce guaranteed curves`: the curves of 1998, drawn again in the simulator.
+//! `trunkline reproduce guaranteed curves`: the figures of the 1998 paper, and figures of forward error correction.
 //!
-//! [`FIGURES`] says what varies in which figure of the paper; hosts, lines and the transport of 1998 are those of
-//! `experiments/guaranteed-1998.ns`. Beside it runs what the transport does today, and where the paper's text has a number
-//! it is a point. The report draws each figure; [`page`] puts them into one file. Below them are figures of our own:
-//! [`repair`] says what forward error correction buys.
+//! [`FIGURES`] declares what each figure of the paper varies; hosts, links and the transport of 1998 come from
+//! `experiments/guaranteed-1998.ns`. Each figure compares that transport with the current defaults, and shows a value that
+//! the text of the paper states as a point.
+//!
+//! | module | contents |
+//! | --- | --- |
+//! | [`page`] | all figures in one HTML file |
+//! | [`repair`] | the figures of forward error correction |
 
 mod page;
 mod repair;
@@ -27,39 +31,39 @@ use crate::flags::Reproduce;
 /// Version of `curves.json`.
 const VERSION: u32 = 1;
 const BASE: &str = include_str!("../../../../experiments/guaranteed-1998.ns");
-/// What asks for all figures at once.
+/// The name that selects all figures.
 pub const ALL: &str = "curves";
 
-/// A transport that is compared: its name, and what it changes in the base.
+/// A compared transport: its name, and the options that it sets.
 type Transport = (&'static str, &'static [(&'static str, &'static str)]);
 
-/// A figure of the paper, or one of our own.
+/// A figure: its experiment, and the option that it varies.
 pub struct Figure {
-    /// As the command names it.
+    /// Name on the command line.
     pub name: &'static str,
     title: &'static str,
-    /// The experiment that it is a part of.
+    /// Text of the experiment.
     base: &'static str,
     transports: &'static [Transport],
-    /// The connections of the base that run, side by side from the first moment on; their figures are summed up.
+    /// The connections of the experiment that run, in parallel; the figure is the sum of theirs.
     connections: &'static [&'static str],
     figure: &'static str,
-    /// The options that take each value.
+    /// The options that are set to each value.
     keys: &'static [&'static str],
-    /// What the axis is called.
+    /// Title of the axis.
     axis: &'static str,
     unit: &'static str,
     values: &'static [(&'static str, f64)],
-    /// Set at every point.
+    /// Options that are set at every point.
     set: &'static [(&'static str, &'static str)],
     seeds: u64,
-    /// A value and the number that the paper's text has for it, if it is the paper's.
+    /// A value of the axis and the number that the text of the paper states for it; `None` if the figure is not in the paper.
     paper: Option<(&'static str, f64)>,
-    /// What the text says, and where the point comes from.
+    /// Explanation, with the source of the point.
     note: &'static str,
 }
 
-/// The transports that are compared: their names, and what each changes in the base.
+/// The compared transports of the paper's figures.
 const TRANSPORTS: &[Transport] = &[
     ("of 1998", &[]),
     (
@@ -70,7 +74,7 @@ const TRANSPORTS: &[Transport] = &[
 const PAPER: &str = "of the paper's text";
 
 const SECOND: &[(&str, &str)] = &[("delay", "0 s"), ("duration", "1 s")];
-/// A timeout takes three seconds: after one, a second holds nothing.
+/// A timeout takes three seconds, so a run of one second would measure nothing after it.
 const LONG: &[(&str, &str)] = &[("delay", "0 s"), ("duration", "20 s")];
 const BOTH: &[(&str, &str)] =
     &[("there.delay", "0 s"), ("back.delay", "uniform(0 s, 0.02 s)"), ("duration", "1 s")];
@@ -110,22 +114,22 @@ const WINDOWS: &[(&str, f64)] = &[
     ("32", 32.0),
 ];
 
-/// All there are, the paper's first.
+/// Returns all figures, those of the paper first.
 pub fn all() -> impl Iterator<Item = &'static Figure> {
     FIGURES.iter().chain(repair::FIGURES)
 }
 
-/// Those that a name asks for: one, all, or those about forward error correction.
+/// Returns the figures that a name selects: one, all, or those of forward error correction.
 pub fn named(name: &str) -> Vec<&'static Figure> {
     let about = |figure: &Figure| name == repair::ALL && figure.paper.is_none();
     all().filter(|figure| name == ALL || name == figure.name || about(figure)).collect()
 }
 
-/// In the paper's order.
+/// The figures of the paper, in its order.
 const FIGURES: &[Figure] = &[
     Figure {
         name: "figure-13",
-        title: "Figure 13: throughput against the share of damaged frames",
+        title: "Figure 13: throughput against the fraction of damaged frames",
         base: BASE,
         transports: TRANSPORTS,
         connections: &["one-way"],
@@ -138,12 +142,12 @@ const FIGURES: &[Figure] = &[
         seeds: 5,
         paper: Some(("0", 119e6)),
         note: "Frames of both ends are damaged. 119.0 Mb/s is the finished transport without damage (section 6); the \
-               figure was measured with an earlier one. Its long delays are timeouts (section 4.2.1), here too: runs \
-               of 20 s.",
+               figure was measured with an earlier one. Its long delays are timeouts (section 4.2.1), as they are \
+               here, so each run takes 20 s.",
     },
     Figure {
         name: "figure-14",
-        title: "Figure 14: throughput against the share of dropped frames",
+        title: "Figure 14: throughput against the fraction of dropped frames",
         base: BASE,
         transports: TRANSPORTS,
         connections: &["one-way"],
@@ -156,8 +160,7 @@ const FIGURES: &[Figure] = &[
         seeds: 5,
         paper: Some(("0", 119e6)),
         note: "Frames of both ends are dropped. 119.0 Mb/s is the finished transport without loss (section 6); the \
-               figure was measured with an earlier one. Runs of \
-               20 s.",
+               figure was measured with an earlier one. Each run takes 20 s.",
     },
     Figure {
         name: "figure-16",
@@ -175,7 +178,7 @@ const FIGURES: &[Figure] = &[
         paper: Some(("3", 119e6)),
         note: "The text says that any counter above one gives full throughput, and that three was chosen; 119.0 Mb/s is \
                the finished transport with three. With all acknowledgements piggybacked an earlier one reached 126 \
-               Mb/s (section 5.2.3), which has no place on this axis.",
+               Mb/s (section 5.2.3), which this axis cannot show.",
     },
     Figure {
         name: "figure-17",
@@ -192,11 +195,11 @@ const FIGURES: &[Figure] = &[
         seeds: 1,
         paper: Some(("16", 119e6)),
         note: "The text says that 16 is the smallest window that gives full throughput; 119.0 Mb/s is the finished \
-               transport with 16. Windows of one and two are acknowledged as often as they are full.",
+               transport with 16. Windows of one and two are acknowledged whenever they are full.",
     },
     Figure {
         name: "figure-18",
-        title: "Figure 18: throughput against the message, one way",
+        title: "Figure 18: throughput against the message size, one way",
         base: BASE,
         transports: TRANSPORTS,
         connections: &["one-way"],
@@ -208,12 +211,12 @@ const FIGURES: &[Figure] = &[
         set: SECOND,
         seeds: 1,
         paper: Some(("64 KiB", 119e6)),
-        note: "119.0 Mb/s is the most that was reached. The text does not say with which size; it stands at the longest. \
-               Here, small messages that wait share frames.",
+        note: "119.0 Mb/s is the highest throughput of the paper. The text does not state the message size; the point is \
+               at the largest. Here, small queued messages share frames.",
     },
     Figure {
         name: "figure-19",
-        title: "Figure 19: throughput against the message, both ways",
+        title: "Figure 19: throughput against the message size, both ways",
         base: BASE,
         transports: TRANSPORTS,
         connections: &["there", "back"],
@@ -225,12 +228,12 @@ const FIGURES: &[Figure] = &[
         set: BOTH,
         seeds: 3,
         paper: Some(("64 KiB", 216e6)),
-        note: "Both directions added up. 216 Mb/s is the most that was reached (section 5.3); the text does not say with \
-               which size; it stands at the longest.",
+        note: "Sum of both directions. 216 Mb/s is the highest throughput of the paper (section 5.3). The text does not \
+               state the message size; the point is at the largest.",
     },
     Figure {
         name: "figure-20",
-        title: "Figure 20: one-way latency against the message",
+        title: "Figure 20: one-way latency against the message size",
         base: BASE,
         transports: TRANSPORTS,
         connections: &["one-way-64"],
@@ -242,11 +245,11 @@ const FIGURES: &[Figure] = &[
         set: SECOND,
         seeds: 1,
         paper: Some(("64 B", 890.0)),
-        note: "The median of one way of a ping-pong. 0.89 ms with 64 bytes is the paper's (section 6).",
+        note: "Median one-way delay of a ping-pong exchange. The paper states 0.89 ms for 64 bytes (section 6).",
     },
 ];
 
-/// A run: which figure, transport, value and seed.
+/// A run: indices of its figure, transport and value, and its seed.
 struct Run {
     figure: usize,
     transport: usize,
@@ -254,12 +257,12 @@ struct Run {
     seed: u64,
 }
 
-/// Runs the figures, writes their files if there is a folder for them, shows their tables.
+/// Runs the figures, writes their files if a folder is given, and prints their tables.
 pub fn curves(flags: &Reproduce, figures: &[&Figure]) -> Result<(), Failure> {
     let stop = stop_on_signals()?;
     if let Some(out) = &flags.out {
         std::fs::create_dir_all(out)
-            .map_err(|e| Failure::run(format!("cannot make the folder {}: {e}", out.display())))?;
+            .map_err(|e| Failure::run(format!("cannot create the folder {}: {e}", out.display())))?;
     }
     let seeds: Vec<u64> = figures.iter().map(|f| flags.seeds.unwrap_or(f.seeds)).collect();
     let runs: Vec<Run> = runs(figures, &seeds);
@@ -292,7 +295,7 @@ pub fn curves(flags: &Reproduce, figures: &[&Figure]) -> Result<(), Failure> {
     print(&text)
 }
 
-/// Every run of the figures: seeds within values within transports.
+/// Returns all runs of the figures, ordered by figure, transport, value and seed.
 fn runs(figures: &[&Figure], seeds: &[u64]) -> Vec<Run> {
     let mut runs = Vec::new();
     for (figure, of) in figures.iter().enumerate() {
@@ -311,7 +314,7 @@ impl Figure {
         base.plan.expect("tests check every experiment")
     }
 
-    /// The base with this figure's connections alone, and a value and a transport set.
+    /// Returns the plan of a point: the connections of this figure, with the options of a transport and a value.
     fn plan(&self, transport: usize, value: usize) -> Plan {
         let mut plan = self.base();
         plan.connections.retain(|connection| self.connections.contains(&connection.name.as_str()));
@@ -319,15 +322,15 @@ impl Figure {
         let (value, number) = self.values[value];
         let changes = self.set.iter().chain(self.transports[transport].1).copied();
         let varied = self.keys.iter().map(|key| (*key, value));
-        // No acknowledgement may be due later than the window is full.
-        let due = (self.keys == ["window"] && number < 3.0).then_some(("ack_every", value));
-        apply_overrides(&mut plan, changes.chain(varied).chain(due)).expect("tests set every value");
+        // An acknowledgement must be due before the window is full.
+        let ack_every = (self.keys == ["window"] && number < 3.0).then_some(("ack_every", value));
+        apply_overrides(&mut plan, changes.chain(varied).chain(ack_every)).expect("tests set every value");
         plan
     }
 
-    /// One run's figure, of all its connections together.
+    /// Runs a plan and returns the figure, summed over its connections.
     fn measure(&self, plan: &Plan, seed: Seed, stop: &StopFlag) -> Result<f64, String> {
-        let order = RunOptions {
+        let options = RunOptions {
             seed,
             text: String::new(),
             started_at: String::new(),
@@ -335,17 +338,17 @@ impl Figure {
             out: std::path::PathBuf::new(),
             stop: stop.clone(),
         };
-        let record = Sim::default().run(plan, &order, &mut NoProgress);
+        let record = Sim::default().run(plan, &options, &mut NoProgress);
         if record.partial {
-            let why = record.problems.first().map_or("it was cut short", String::as_str);
-            return Err(format!("{}, seed {seed}: {why}", self.name));
+            let reason = record.problems.first().map_or("the run is incomplete", String::as_str);
+            return Err(format!("{}, seed {seed}: {reason}", self.name));
         }
         let of = |name: &&str| figure(&record, name, self.figure);
         let sum = self.connections.iter().map(of).sum::<Option<f64>>();
-        sum.ok_or_else(|| format!("{}, seed {seed}: nothing was measured", self.name))
+        sum.ok_or_else(|| format!("{}, seed {seed}: no result", self.name))
     }
 
-    /// The result as plotted in the report: a curve per transport, and the point of the paper.
+    /// Builds the plotted result: a curve per transport, and the point of the paper.
     fn sweep(&self, seeds: u64, results: &mut impl Iterator<Item = f64>) -> Sweep {
         let mut points = Vec::new();
         for (transport, (name, _)) in self.transports.iter().enumerate() {
@@ -368,9 +371,9 @@ impl Figure {
                 figures: vec![Spread::of(vec![Some(number)])],
             });
         }
-        // Shares have a zero, which a logarithmic axis lacks: they stand side by side as words.
-        let is_share = self.values.first().is_some_and(|(_, number)| *number == 0.0);
-        let number = |(_, number): &(&str, f64)| (!is_share).then_some(*number);
+        // Fractions contain 0, which a logarithmic axis cannot show, so they are categories.
+        let has_zero = self.values.first().is_some_and(|(_, number)| *number == 0.0);
+        let number = |(_, number): &(&str, f64)| (!has_zero).then_some(*number);
         let axis = Parameter {
             key: self.axis.into(),
             unit: self.unit.into(),
@@ -415,7 +418,7 @@ fn json(figures: &[&Figure], sweeps: &[Sweep]) -> String {
     serde_json::to_string_pretty(&whole).expect("text keys only") + "\n"
 }
 
-/// A row for each point. No field holds a comma or a quote.
+/// Returns one row per point. Fields contain no commas or quotes, so they need no escaping.
 fn csv(figures: &[&Figure], sweeps: &[Sweep]) -> String {
     let mut text = "figure,transport,axis,value,number,of,n,mean,sd,low,high,min,max\n".to_owned();
     for (figure, sweep) in figures.iter().zip(sweeps) {
@@ -438,7 +441,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_point_is_a_plan_that_the_simulator_takes() {
+    fn every_point_is_a_distinct_plan_that_the_simulator_supports() {
         for figure in all() {
             let has = |(at, _)| figure.values.iter().any(|(text, _)| *text == at);
             assert!(figure.paper.is_none_or(has), "{}", figure.name);

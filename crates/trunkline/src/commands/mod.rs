@@ -43,6 +43,8 @@ pub fn run(command: Command) -> Result<(), Failure> {
         Command::Analyse(flags) => analyse::analyse(&flags),
         #[cfg(feature = "web")]
         Command::Serve(flags) => serve::serve(&flags),
+        #[cfg(not(feature = "web"))]
+        Command::Serve(_) => Err(Failure::missing_feature("trunkline serve", "web")),
         Command::Compare(flags) => report::compare(&flags),
         Command::Report(flags) => report::report(&flags),
         Command::Records(flags) => records::records(flags.action),
@@ -64,9 +66,7 @@ fn agent(_: &Agent) -> Result<(), Failure> {
     let input = std::io::stdin().as_fd().try_clone_to_owned().map_err(Failure::run)?;
     let stream = UnixStream::from(input);
     if stream.peer_addr().is_err() {
-        return Err(Failure::input(
-            "`agent --stdio` is started by `run`: its standard input must be a socket",
-        ));
+        return Err(Failure::input("standard input is not a socket; `trunkline run` starts `agent --stdio`"));
     }
     // A panic in one thread must end the whole agent, or the controller would wait for it.
     let report = std::panic::take_hook();

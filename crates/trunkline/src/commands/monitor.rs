@@ -20,12 +20,14 @@ pub fn monitor(tool: &Tool) -> Result<(), Failure> {
         #[cfg(feature = "snmp")]
         Tool::Poll(flags) => poll::poll(flags),
         #[cfg(not(feature = "snmp"))]
-        Tool::Poll(_) => Err(Failure::input("this trunkline was built without `snmp`")),
+        Tool::Poll(_) => Err(Failure::missing_feature("trunkline monitor poll", "snmp")),
         Tool::List(flags) => counters::list::list(flags),
         Tool::Export(flags) => counters::export::export(flags),
         Tool::Import(flags) => counters::import::import(flags),
         Tool::Capture(flags) => counters::capture::capture(flags),
         #[cfg(feature = "forward")]
         Tool::Forward(flags) => counters::forward::forward(flags),
+        #[cfg(not(feature = "forward"))]
+        Tool::Forward(_) => Err(Failure::missing_feature("trunkline monitor forward", "forward")),
     }
 }

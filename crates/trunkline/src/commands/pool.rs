@@ -9,15 +9,15 @@ use indicatif::{ProgressBar, ProgressStyle};
 use trunkline_run::StopFlag;
 
 /// Executes `runs` runs on `threads` threads and returns their results in order, independent of the number and speed of
-/// threads. A result is `None` if `one` returns `None`, or if `stop` prevented the run. `word` labels the progress bar.
+/// threads. A result is `None` if `one` returns `None`, or if `stop` prevented the run. `label` names the progress bar.
 pub fn run_all<T: Send>(
-    word: &str,
+    label: &str,
     runs: usize,
     threads: usize,
     stop: &StopFlag,
     one: impl Fn(usize) -> Option<T> + Sync,
 ) -> Vec<Option<T>> {
-    let bar = bar(word, runs);
+    let bar = bar(label, runs);
     let next = AtomicUsize::new(0);
     let work = || {
         let mut mine = Vec::new();
@@ -49,9 +49,9 @@ pub fn threads(requested: Option<u16>) -> usize {
 }
 
 /// Returns a progress bar, hidden unless standard error is a terminal.
-fn bar(word: &str, runs: usize) -> ProgressBar {
+fn bar(label: &str, runs: usize) -> ProgressBar {
     let bar = if io::stderr().is_terminal() { ProgressBar::new(runs as u64) } else { ProgressBar::hidden() };
-    match ProgressStyle::with_template(&format!("{word} [{{bar:40}}] {{pos}} of {{len}} runs, {{eta}} left"))
+    match ProgressStyle::with_template(&format!("{label} [{{bar:40}}] {{pos}} of {{len}} runs, {{eta}} left"))
     {
         Ok(style) => bar.with_style(style.progress_chars("━╸ ")),
         Err(_) => bar,

@@ -52,7 +52,7 @@ fn encode(records: &[Record], format: Format, series: bool) -> Result<Vec<u8>, F
         #[cfg(feature = "parquet")]
         Format::Parquet => export::parquet::write(&table(), &mut out).map_err(Failure::run)?,
         #[cfg(not(feature = "parquet"))]
-        Format::Parquet => return Err(Failure::input("this trunkline was built without Parquet")),
+        Format::Parquet => return Err(Failure::missing_feature("--format parquet", "parquet")),
     }
     Ok(out)
 }

@@ -23,14 +23,14 @@ struct Job {
 
 /// Runs the selected studies and compares them with the papers.
 pub fn reproduce(flags: &Reproduce) -> Result<(), Failure> {
-    if let Some(figures) = drawn(flags) {
+    if let Some(figures) = requested_curves(flags) {
         return curves::curves(flags, &figures);
     }
     let jobs = jobs(flags)?;
     let stop = stop_on_signals()?;
     if let Some(out) = &flags.out {
         std::fs::create_dir_all(out)
-            .map_err(|e| Failure::run(format!("cannot make the folder {}: {e}", out.display())))?;
+            .map_err(|e| Failure::run(format!("cannot create the folder {}: {e}", out.display())))?;
     }
     let compared = compare(&jobs, pool::threads(flags.threads), &stop)?;
     let (table, json) = (table(&compared), json(&compared, Sim::default().name()));
@@ -39,31 +39,30 @@ pub fn reproduce(flags: &Reproduce) -> Result<(), Failure> {
         write_atomically(&out.join("reproduce.txt"), table.as_bytes())?;
     }
     print(if flags.json { &json } else { &table })?;
-    let promised = compared.iter().filter_map(Comparison::is_within);
-    let (all, outside) = promised.fold((0, 0), |(all, out), within| (all + 1, out + u32::from(!within)));
+    let judged = compared.iter().filter_map(Comparison::is_within);
+    let (all, outside) = judged.fold((0, 0), |(all, out), within| (all + 1, out + u32::from(!within)));
     match outside {
         0 => Ok(()),
-        _ => Err(Failure::run(format!("{outside} of {all} figures are not as near as promised"))),
+        _ => Err(Failure::run(format!("{outside} of {all} figures are outside their tolerance"))),
     }
 }
 
 /// Returns the selected curves, if curves are selected.
-fn drawn(flags: &Reproduce) -> Option<Vec<&'static curves::Figure>> {
-    let (paper, wanted) = (flags.paper.as_deref()?, flags.table.as_deref()?);
-    let is_ours = PAPERS[1].contains(&paper);
-    Some(curves::named(wanted)).filter(|figures| is_ours && !figures.is_empty())
+fn requested_curves(flags: &Reproduce) -> Option<Vec<&'static curves::Figure>> {
+    let (paper, name) = (flags.paper.as_deref()?, flags.table.as_deref()?);
+    let has_curves = PAPERS[1].contains(&paper);
+    Some(curves::named(name)).filter(|figures| has_curves && !figures.is_empty())
 }
 
 /// Returns the selected studies.
 fn jobs(flags: &Reproduce) -> Result<Vec<Job>, Failure> {
-    let there_is = PAPERS.map(|names| names[0]).join(", ");
     let paper = match flags.paper.as_deref() {
         None => None,
         Some(name) => match PAPERS.into_iter().find(|names| names.contains(&name)) {
             Some(names) => Some(names[0]),
             None => {
-                let why = "is no paper known here";
-                return Err(Failure::input(format!("`{name}` {why}; what there is: {there_is}")));
+                let papers = PAPERS.map(|names| names[0]).join(", ");
+                return Err(Failure::input(format!("unknown paper `{name}`; the papers are: {papers}")));
             }
         },
     };
@@ -90,7 +89,10 @@ fn jobs(flags: &Reproduce) -> Result<Vec<Job>, Failure> {
             tables.extend(curves::all().map(|figure| figure.name));
         }
         let table = flags.table.as_deref().unwrap_or_default();
-        return Err(Failure::input(format!("there is no `{table}`; what there is: {}", tables.join(", "))));
+        return Err(Failure::input(format!(
+            "unknown table `{table}`; the tables are: {}",
+            tables.join(", ")
+        )));
     }
     Ok(jobs)
 }
@@ -102,7 +104,7 @@ fn compare(jobs: &[Job], threads: usize, stop: &StopFlag) -> Result<Vec<Comparis
     let mut results = pool::run_all("reproduce", runs.len(), threads, stop, |run| {
         let (job, seed) = runs[run];
         let seed = Seed(Seed::default().0 + seed);
-        Some(one(job, seed, stop).map_err(|why| format!("{}, seed {seed}: {why}", job.plan.name)))
+        Some(one(job, seed, stop).map_err(|error| format!("{}, seed {seed}: {error}", job.plan.name)))
     })
     .into_iter();
     let mut compared = Vec::new();
@@ -111,7 +113,7 @@ fn compare(jobs: &[Job], threads: usize, stop: &StopFlag) -> Result<Vec<Comparis
         for _ in 0..job.seeds {
             match results.next().flatten() {
                 Some(Ok(run)) => figures.push(run),
-                Some(Err(why)) if !stop.is_requested() => return Err(Failure::run(why)),
+                Some(Err(error)) if !stop.is_requested() => return Err(Failure::run(error)),
                 _ => return Err(Failure::run("stopped on request")),
             }
         }
@@ -128,7 +130,7 @@ fn compare(jobs: &[Job], threads: usize, stop: &StopFlag) -> Result<Vec<Comparis
 
 /// Runs one simulation; returns the figure of each cell in the paper's unit.
 fn one(job: &Job, seed: Seed, stop: &StopFlag) -> Result<Vec<Option<f64>>, String> {
-    let order = RunOptions {
+    let options = RunOptions {
         seed,
         text: String::new(),
         started_at: String::new(),
@@ -136,9 +138,9 @@ fn one(job: &Job, seed: Seed, stop: &StopFlag) -> Result<Vec<Option<f64>>, Strin
         out: std::path::PathBuf::new(),
         stop: stop.clone(),
     };
-    let record = Sim::default().run(&job.plan, &order, &mut NoProgress);
+    let record = Sim::default().run(&job.plan, &options, &mut NoProgress);
     if record.partial {
-        return Err(record.problems.first().cloned().unwrap_or("it was cut short".into()));
+        return Err(record.problems.first().cloned().unwrap_or("the run is incomplete".into()));
     }
     Ok(job.study.cells.iter().map(|cell| cell.of(&record)).collect())
 }

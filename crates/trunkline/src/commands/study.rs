@@ -1,10 +1,9 @@
-//! `trunkline study`: measures the host parameters of a simulation, and the limits of hosts.
+//! `trunkline study`: measures the parameters of simulated hosts, and the limits of this machine.
 //!
 //! | module | contents |
 //! | --- | --- |
-//! | `host` | here: what a packet and a byte cost |
-//! | [`rates`] | `host --rates`: shares by size and rate, and where bundling pays |
-//! | [`multicast`] | groups |
+//! | [`rates`] | `host --rates`: processor load by packet size and rate, and the break-even of bundling |
+//! | [`multicast`] | `multicast`: the cost of multicast groups |
 
 mod multicast;
 mod rates;
@@ -20,7 +19,6 @@ use trunkline_report::sweep::{self, Parameter, Seeds, Spread, Sweep};
 use trunkline_units::Span;
 
 use super::report::write_atomically;
-
 use crate::failure::{Failure, print};
 use crate::flags::StudySubject;
 
@@ -35,7 +33,7 @@ pub fn study(subject: &StudySubject) -> Result<(), Failure> {
         }
         StudySubject::Host { rates: false, duration, repeated } => {
             if repeated.runs.is_some() || repeated.out.is_some() {
-                return Err(Failure::input("`--runs` and `--out` go with `--rates`"));
+                return Err(Failure::input("`--runs` and `--out` need `--rates`"));
             }
             let budget = duration.unwrap_or(Span::from_s(5));
             let part = |passed: Span| passed.as_s() / budget.as_s();
@@ -101,7 +99,7 @@ fn point(at: &[usize], vary: &[Parameter], figures: Vec<Vec<Option<f64>>>) -> sw
 /// Writes tables and plots into a folder.
 fn write(out: &Path, name: &str, sweep: &Sweep) -> Result<(), Failure> {
     std::fs::create_dir_all(out)
-        .map_err(|e| Failure::run(format!("cannot make the folder {}: {e}", out.display())))?;
+        .map_err(|e| Failure::run(format!("cannot create the folder {}: {e}", out.display())))?;
     write_atomically(&out.join(format!("{name}.csv")), sweep::csv(sweep).as_bytes())?;
     write_atomically(&out.join(format!("{name}.html")), sweep::html(sweep).as_bytes())
 }
@@ -153,10 +151,10 @@ fn as_json(study: &HostStudy) -> String {
 fn table(study: &HostStudy) -> String {
     let HostStudy { messages, rounds, send, receive, .. } = study;
     let mut text = format!(
-        "UDP over the loopback, one message a system call: {messages} messages in {rounds} rounds.\n\
-         Processor time of a message, ns: median ± half the distance of the quartiles.\n\n\
+        "UDP over the loopback interface, one message per system call: {messages} messages in {rounds} rounds.\n\
+         Processor time per message, ns: median ± half the interquartile range; `fit` is the fitted line.\n\n\
          {:>9}  {:>12}  {:>8}  {:>12}  {:>8}\n",
-        "bytes", "send", "line", "receive", "line"
+        "bytes", "send", "fit", "receive", "fit"
     );
     for Point { size_bytes, send: sent, receive: received } in &study.points {
         let line = |line: &Line| line.cost_ns(*size_bytes as f64);
@@ -167,15 +165,15 @@ fn table(study: &HostStudy) -> String {
             line(receive)
         );
     }
-    let row = |what: &str, figure: fn(&Line) -> String| {
-        format!("{what:>9}  {:>12}  {:>8}  {:>12}\n", figure(send), "", figure(receive))
+    let row = |label: &str, figure: fn(&Line) -> String| {
+        format!("{label:>9}  {:>12}  {:>8}  {:>12}\n", figure(send), "", figure(receive))
     };
     text += "\n";
-    text += &row("a packet", |line| format!("{:.0}", line.packet_ns));
-    text += &row("a byte", |line| format!("{:.3}", line.byte_ns));
-    text += &row("line off", |line| format!("{:.1} %", line.residual * 100.0));
-    text += &format!("\nNot in it: {}.\n", EXCLUDED.join(";\n  "));
-    text + &format!("The mean of sending and receiving, to paste:\n\n{}\n", study.host_line(NAME))
+    text += &row("ns/packet", |line| format!("{:.0}", line.packet_ns));
+    text += &row("ns/byte", |line| format!("{:.3}", line.byte_ns));
+    text += &row("max error", |line| format!("{:.1} %", line.residual * 100.0));
+    text += &format!("\nNot included: {}.\n", EXCLUDED.join(";\n  "));
+    text + &format!("Declaration to paste into an experiment (mean of sending and receiving):\n\n{}\n", study.host_line(NAME))
 }
 
 fn cost(cost: Cost) -> String {

@@ -22,20 +22,20 @@ use crate::failure::{Failure, print};
 use crate::flags::{Overrides, Sweep};
 
 /// Maximum number of runs: their figures are stored in memory.
-const MOST_RUNS: usize = 1_000_000;
+const MAX_RUNS: usize = 1_000_000;
 /// Maximum number of varied options, because plots have no more dimensions.
-const MOST_VARIED: usize = 2;
+const MAX_VARIED: usize = 2;
 
-/// Runs the sweep, writes its files, shows its tables.
+/// Runs the sweep, writes its files and prints its tables.
 pub fn sweep(flags: &Sweep) -> Result<(), Failure> {
-    let asked = Requested::read(flags)?;
+    let request = SweepRequest::read(flags)?;
     let stop = stop_on_signals()?;
     // Check the output folder before the runs.
-    let out = out_folder(&flags.out, &asked.experiment.plan.name);
+    let out = out_folder(&flags.out, &request.experiment.plan.name);
     std::fs::create_dir_all(&out)
-        .map_err(|e| Failure::run(format!("cannot make the folder {}: {e}", out.display())))?;
-    let results = asked.run(pool::threads(flags.threads), &out, &stop);
-    let sweep = asked.report(flags, &results);
+        .map_err(|e| Failure::run(format!("cannot create the folder {}: {e}", out.display())))?;
+    let results = request.run(pool::threads(flags.threads), &out, &stop);
+    let sweep = request.report(flags, &results);
     let files = [
         ("sweep.json", report::json(&sweep)),
         ("sweep.csv", report::csv(&sweep)),
@@ -52,12 +52,12 @@ pub fn sweep(flags: &Sweep) -> Result<(), Failure> {
         }
     };
     written?;
-    verdict(&sweep, &results)?;
+    check_outcome(&sweep, &results)?;
     shown
 }
 
 /// A validated sweep.
-struct Requested<'f> {
+struct SweepRequest<'f> {
     experiment: Experiment,
     set: &'f [(String, String)],
     vary: Vec<Variation>,
@@ -69,13 +69,13 @@ struct Requested<'f> {
 }
 
 /// The figures of a run, and its problem, if any.
-struct Ran {
+struct RunResult {
     figures: Vec<Option<f64>>,
-    trouble: Option<String>,
+    problem: Option<String>,
 }
 
-impl<'f> Requested<'f> {
-    fn read(flags: &'f Sweep) -> Result<Requested<'f>, Failure> {
+impl<'f> SweepRequest<'f> {
+    fn read(flags: &'f Sweep) -> Result<SweepRequest<'f>, Failure> {
         let experiment = Experiment::read(&flags.file, &Overrides { set: Vec::new() })?;
         let plan = &experiment.plan;
         for (key, value) in &flags.overrides.set {
@@ -89,16 +89,16 @@ impl<'f> Requested<'f> {
         let figures = shown(flags, plan)?;
         let seeds = Seeds { first: Some(flags.seed), count: flags.seeds };
         if flags.seed.checked_add(flags.seeds).is_none() {
-            return Err(Failure::input("--seed and --seeds go past the last seed there is"));
+            return Err(Failure::input("--seed plus --seeds exceeds the largest seed"));
         }
-        let mut asked =
-            Requested { experiment, set: &flags.overrides.set, vary, figures, seeds, hashes: Vec::new() };
-        let runs = u64::try_from(asked.points()).ok().and_then(|points| points.checked_mul(seeds.count));
-        if runs.is_none_or(|runs| runs > MOST_RUNS as u64) {
-            return Err(Failure::input(format!("a sweep has at most {MOST_RUNS} runs")));
+        let mut request =
+            SweepRequest { experiment, set: &flags.overrides.set, vary, figures, seeds, hashes: Vec::new() };
+        let runs = u64::try_from(request.points()).ok().and_then(|points| points.checked_mul(seeds.count));
+        if runs.is_none_or(|runs| runs > MAX_RUNS as u64) {
+            return Err(Failure::input(format!("a sweep has at most {MAX_RUNS} runs")));
         }
-        asked.hashes = (0..asked.points()).map(|point| asked.check(point)).collect::<Result<_, _>>()?;
-        Ok(asked)
+        request.hashes = (0..request.points()).map(|point| request.check(point)).collect::<Result<_, _>>()?;
+        Ok(request)
     }
 
     fn points(&self) -> usize {
@@ -137,7 +137,7 @@ impl<'f> Requested<'f> {
 
     /// Returns the hash of the plan at a point, or why it cannot run.
     fn check(&self, point: usize) -> Result<String, Failure> {
-        let refuse = |why: String| Failure::input(format!("{}: {why}", self.name(point)));
+        let refuse = |reason: String| Failure::input(format!("{}: {reason}", self.name(point)));
         let plan = self.plan(point).map_err(|e| refuse(e.to_string()))?;
         match Sim::default().refuse(&plan).into_iter().next() {
             None => Ok(plan.hash()),
@@ -152,16 +152,16 @@ impl<'f> Requested<'f> {
     // --- Runs
 
     /// Returns the result of each run by point and seed; `None` if it was not completed.
-    fn run(&self, threads: usize, out: &Path, stop: &StopFlag) -> Vec<Option<Ran>> {
+    fn run(&self, threads: usize, out: &Path, stop: &StopFlag) -> Vec<Option<RunResult>> {
         let runs = self.points() * self.seeds.count as usize;
         pool::run_all("sweep", runs, threads, stop, |run| self.one(run, out, stop))
     }
 
     /// Runs one simulation; `None` if it was stopped.
-    fn one(&self, run: usize, out: &Path, stop: &StopFlag) -> Option<Ran> {
+    fn one(&self, run: usize, out: &Path, stop: &StopFlag) -> Option<RunResult> {
         let (point, seed) = (run / self.seeds.count as usize, run as u64 % self.seeds.count);
         let plan = self.plan(point).expect("every point was checked");
-        let order = RunOptions {
+        let options = RunOptions {
             seed: Seed(self.seeds.first.unwrap_or_default() + seed),
             text: String::new(),
             started_at: String::new(),
@@ -169,29 +169,29 @@ impl<'f> Requested<'f> {
             out: out.to_owned(),
             stop: stop.clone(),
         };
-        let record = Sim::default().run(&plan, &order, &mut NoProgress);
+        let record = Sim::default().run(&plan, &options, &mut NoProgress);
         if !record.partial {
             let of = |(subject, path): &(String, String)| figure(&record, subject, path);
-            return Some(Ran { figures: self.figures.iter().map(of).collect(), trouble: None });
+            return Some(RunResult { figures: self.figures.iter().map(of).collect(), problem: None });
         }
         if stop.is_requested() {
             return None;
         }
         // An incomplete run would bias the mean.
-        let why = record.problems.first().map_or("it was cut short", String::as_str);
-        let trouble = Some(format!("{}, seed {}: {why}", self.name(point), order.seed));
-        Some(Ran { figures: vec![None; self.figures.len()], trouble })
+        let reason = record.problems.first().map_or("the run is incomplete", String::as_str);
+        let problem = Some(format!("{}, seed {}: {reason}", self.name(point), options.seed));
+        Some(RunResult { figures: vec![None; self.figures.len()], problem })
     }
 
     // --- Results
 
-    fn report(&self, flags: &Sweep, results: &[Option<Ran>]) -> report::Sweep {
+    fn report(&self, flags: &Sweep, results: &[Option<RunResult>]) -> report::Sweep {
         let plan = &self.experiment.plan;
         let points: Vec<Point> = results
             .chunks(self.seeds.count as usize)
             .enumerate()
             .filter_map(|(point, runs)| {
-                let runs: Option<Vec<&Ran>> = runs.iter().map(Option::as_ref).collect();
+                let runs: Option<Vec<&RunResult>> = runs.iter().map(Option::as_ref).collect();
                 Some(self.point(point, &runs?))
             })
             .collect();
@@ -206,14 +206,14 @@ impl<'f> Requested<'f> {
             overrides: self.set.iter().map(|(key, value)| format!("{key}={value}")).collect(),
             seeds: self.seeds,
             partial: points.len() < self.points(),
-            problems: troubles(results),
+            problems: problems(results),
             parameters: self.vary.iter().map(|v| varied(v, flags.log)).collect(),
             figures: self.figures.iter().map(|(subject, path)| format!("{subject}.{path}")).collect(),
             points,
         }
     }
 
-    fn point(&self, point: usize, runs: &[&Ran]) -> Point {
+    fn point(&self, point: usize, runs: &[&RunResult]) -> Point {
         let spread = |figure: usize| Spread::of(runs.iter().map(|run| run.figures[figure]).collect());
         Point {
             indices: self.at(point),
@@ -225,8 +225,8 @@ impl<'f> Requested<'f> {
 }
 
 fn variations(flags: &Sweep, plan: &Plan) -> Result<Vec<Variation>, Failure> {
-    if flags.vary.len() > MOST_VARIED {
-        return Err(Failure::input(format!("at most {MOST_VARIED} options can be varied at once")));
+    if flags.vary.len() > MAX_VARIED {
+        return Err(Failure::input(format!("--vary can be given at most {MAX_VARIED} times")));
     }
     if let [(first, _), (second, _)] = &flags.vary[..]
         && first == second
@@ -248,8 +248,8 @@ fn variations(flags: &Sweep, plan: &Plan) -> Result<Vec<Variation>, Failure> {
 /// Returns the requested figures, by default the received rate of every connection.
 fn shown(flags: &Sweep, plan: &Plan) -> Result<Vec<(String, String)>, Failure> {
     let mut all = Vec::new();
-    for written in &flags.show {
-        all.extend(figures(plan, written).map_err(|e| Failure::input(format!("--show {written}: {e}")))?);
+    for name in &flags.show {
+        all.extend(figures(plan, name).map_err(|e| Failure::input(format!("--show {name}: {e}")))?);
     }
     if flags.show.is_empty() {
         all.extend(figures(plan, "received_bps").map_err(Failure::input)?);
@@ -257,7 +257,7 @@ fn shown(flags: &Sweep, plan: &Plan) -> Result<Vec<(String, String)>, Failure> {
     let mut seen = std::collections::BTreeSet::new();
     all.retain(|figure| seen.insert(figure.clone()));
     if all.is_empty() {
-        Err(Failure::input("there is no connection to show; give --show FIGURE"))
+        Err(Failure::input("the experiment has no connection; select a figure with --show"))
     } else {
         Ok(all)
     }
@@ -273,8 +273,8 @@ fn varied(variation: &Variation, log: bool) -> Parameter {
     }
 }
 
-fn troubles(results: &[Option<Ran>]) -> Vec<String> {
-    let all = || results.iter().flatten().filter_map(|result| result.trouble.as_ref());
+fn problems(results: &[Option<RunResult>]) -> Vec<String> {
+    let all = || results.iter().flatten().filter_map(|result| result.problem.as_ref());
     let mut lines: Vec<String> = all().take(MAX_PROBLEMS).cloned().collect();
     match all().count() {
         n if n > MAX_PROBLEMS => lines.push(format!("and {} more runs", n - MAX_PROBLEMS)),
@@ -284,13 +284,11 @@ fn troubles(results: &[Option<Ran>]) -> Vec<String> {
 }
 
 /// Returns an error unless every run is complete.
-fn verdict(sweep: &report::Sweep, results: &[Option<Ran>]) -> Result<(), Failure> {
+fn check_outcome(sweep: &report::Sweep, results: &[Option<RunResult>]) -> Result<(), Failure> {
     if sweep.partial {
-        return Err(Failure::run(
-            "stopped on request; the points that are complete are kept, marked partial",
-        ));
+        return Err(Failure::run("stopped on request; the complete points are stored"));
     }
-    let failed = results.iter().flatten().filter(|result| result.trouble.is_some()).count();
+    let failed = results.iter().flatten().filter(|result| result.problem.is_some()).count();
     match sweep.problems.first() {
         Some(first) => Err(Failure::run(format!("{failed} of {} runs failed; {first}", results.len()))),
         None => Ok(()),

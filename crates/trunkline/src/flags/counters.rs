@@ -171,7 +171,6 @@ pub enum FlowKey {
     Stations,
 }
 
-#[cfg(feature = "forward")]
 #[derive(Debug, Args)]
 pub struct Forward {
     #[command(flatten)]

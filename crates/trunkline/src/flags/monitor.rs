@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand, ValueHint};
 
 use super::archives::CountersArchive;
-use super::counters::{Capture, Export, Import, List};
+use super::counters::{Capture, Export, Forward, Import, List};
 
 #[derive(Debug, Args)]
 #[command(arg_required_else_help = true)]
@@ -43,8 +43,7 @@ pub enum Tool {
     ///
     /// Continues where the last run stopped. Exit status: 0 when interrupted, 1 if reading or sending fails, 2 if the usage
     /// is wrong.
-    #[cfg(feature = "forward")]
-    Forward(super::counters::Forward),
+    Forward(Forward),
 }
 
 #[derive(Debug, Args)]

@@ -15,7 +15,7 @@ use crate::{Buffer, ConnectionId};
 
 /// An established connection without partially received messages.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Plain {
+pub(super) struct FastConnection {
     pub id: ConnectionId,
     pub peer: SocketAddr,
 }
@@ -39,23 +39,28 @@ impl Core {
 
     /// Stores a connection to which the fast path applies.
     #[inline]
-    pub(super) fn note_plain(&mut self, id: ConnectionId) {
-        if self.fast_connection.is_none_or(|plain| plain.id != id) {
-            let user = self.users.get(&id).filter(|user| user.open && user.partial_messages.is_empty());
-            self.fast_connection = user.and_then(|user| user.peer).map(|peer| Plain { id, peer });
+    pub(super) fn set_fast_connection(&mut self, id: ConnectionId) {
+        if self.fast_connection.is_none_or(|fast| fast.id != id) {
+            let connection = self
+                .connections
+                .get(&id)
+                .filter(|connection| connection.open && connection.partial_messages.is_empty());
+            self.fast_connection =
+                connection.and_then(|connection| connection.peer).map(|peer| FastConnection { id, peer });
         }
     }
 
     /// Removes the stored connection.
     #[inline]
-    pub(super) fn forget_plain(&mut self, id: ConnectionId) {
-        self.fast_connection.take_if(|plain| plain.id == id);
+    pub(super) fn clear_fast_connection(&mut self, id: ConnectionId) {
+        self.fast_connection.take_if(|fast| fast.id == id);
     }
 
     /// Connects the socket to the peer of the only connection, if the fast path applies to it; returns whether it
     /// did. A listener then receives from other peers on the unconnected socket.
     pub fn connect_socket(&self, socket: &Datagrams) -> bool {
-        let Some(Plain { peer, .. }) = self.fast_connection.filter(|_| self.users.len() == 1) else {
+        let Some(FastConnection { peer, .. }) = self.fast_connection.filter(|_| self.connections.len() == 1)
+        else {
             return false;
         };
         if self.listens { socket.connect_with_unconnected(peer) } else { socket.connect(peer) }
@@ -63,7 +68,7 @@ impl Core {
 
     /// Sends a message immediately in one frame, if that is the only output; returns whether it did.
     #[inline]
-    pub fn send_at_once(
+    pub fn send_directly(
         &mut self,
         now: Instant,
         socket: &Datagrams,
@@ -78,11 +83,11 @@ impl Core {
         {
             return false;
         }
-        let Some(plain) = self.fast_connection.as_ref().filter(|plain| plain.id == id) else { return false };
-        let said = self.node.send_message(now, id, channel, bytes, &mut self.output);
-        let Some((length, deadline)) = said else { return false };
-        if let held @ Some(_) = send_frames(socket, &plain.peer, &self.output[..length], None) {
-            self.unsent = held;
+        let Some(fast) = self.fast_connection.as_ref().filter(|fast| fast.id == id) else { return false };
+        let sent = self.node.send_message(now, id, channel, bytes, &mut self.output);
+        let Some((length, deadline)) = sent else { return false };
+        if let unsent @ Some(_) = send_frames(socket, &fast.peer, &self.output[..length], None) {
+            self.unsent = unsent;
         }
         self.unpolled_batches += 1;
         (self.pending_weight, self.transmitted_at, self.in_full_flow) = (0, now, false);
@@ -93,36 +98,36 @@ impl Core {
     /// Returns whether a caller that waits for a message of a channel has only to receive: no message is queued and
     /// no output is pending.
     #[inline]
-    pub fn awaits(&mut self, id: ConnectionId, channel: u16) -> bool {
+    pub fn can_take_directly(&mut self, id: ConnectionId, channel: u16) -> bool {
         self.pending_weight == 0
             && !self.in_full_flow
             && self.buffers.is_some()
             && self.failed.is_none()
-            && self.fast_connection.as_ref().is_some_and(|plain| plain.id == id)
+            && self.fast_connection.as_ref().is_some_and(|fast| fast.id == id)
             && self.node.awaits_message(id, channel)
     }
 
     /// Takes the received frame if it is exactly the awaited message; returns whether it was.
     #[inline]
-    pub fn take_at_once(
+    pub fn take_directly(
         &mut self,
         now: Instant,
-        rooms: &ReceiveBuffers,
+        buffers: &ReceiveBuffers,
         id: ConnectionId,
         channel: u16,
         into: &mut Buffer,
     ) -> bool {
-        let arrived = &rooms.arrived[0];
-        let plain =
-            self.fast_connection.as_ref().is_some_and(|plain| plain.id == id && plain.peer == arrived.from);
-        if !plain || rooms.count != 1 || self.pending_weight > 0 || arrived.stride < arrived.length {
+        let arrived = &buffers.arrived[0];
+        let fast =
+            self.fast_connection.as_ref().is_some_and(|fast| fast.id == id && fast.peer == arrived.from);
+        if !fast || buffers.count != 1 || self.pending_weight > 0 || arrived.stride < arrived.length {
             return false;
         }
         // Waiting `flush` calls depend on a regular transmission.
         if !self.flushing.is_empty() {
             return false;
         }
-        let frame = &rooms.bytes[..arrived.length];
+        let frame = &buffers.bytes[..arrived.length];
         match self.node.receive_message_outcome(now, frame, id, channel, into) {
             FastPathOutcome::NoMatch => return false,
             FastPathOutcome::Idle(deadline) => self.deadline = self.deadline.min(deadline),

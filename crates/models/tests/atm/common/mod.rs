@@ -203,7 +203,7 @@ impl Chain {
                 }
                 Passage::Lost { port, frame, cause } => {
                     assert_eq!(port, RIGHT);
-                    assert_ne!(cause, Cause::NoWay);
+                    assert_ne!(cause, Cause::NoRoute);
                     if frame.is_packet() {
                         self.fates.lost.push(frame.serial);
                     }

@@ -247,7 +247,7 @@ pub fn check_conservation<M: Medium<Packet>>(
             twice => panic!("{packet:?} was lost more than once: {twice:?}"),
         }
         // A frame to an unknown station still left its sender.
-        if fate.lost.iter().all(|(_, cause)| *cause == Cause::NoWay) {
+        if fate.lost.iter().all(|(_, cause)| *cause == Cause::NoRoute) {
             counted.0 += 1;
             counted.1 += u64::from(packet.length);
         }

@@ -72,7 +72,7 @@ fn write_parquet(reader: &Reader, wanted: &ExportQuery, out: File) -> Result<Exp
 
 #[cfg(not(feature = "parquet"))]
 fn write_parquet(_: &Reader, _: &ExportQuery, _: File) -> Result<ExportStats, Failure> {
-    Err(Failure::input("this trunkline was built without the feature `parquet`"))
+    Err(Failure::missing_feature("--format parquet", "parquet"))
 }
 
 fn flat_error(error: ExportError) -> Failure {

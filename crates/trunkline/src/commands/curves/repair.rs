@@ -1,11 +1,11 @@
-//! What forward error correction buys: message delay and goodput against loss, at three round trips.
+//! Figures of forward error correction: message delay and goodput against loss, at three round-trip times.
 
 use super::{Figure, Transport};
 
-/// What asks for these figures alone.
+/// The name that selects these figures.
 pub const ALL: &str = "fec";
 
-/// One link; a connection that sends as fast as it can, and one with a message every now and then.
+/// One link, with a connection that sends at full speed and one that sends a message every 5 ms on average.
 const BASE: &str = r#"experiment "fec" {
   network { host a, b; link a - b (rate = 20 Mb/s); }
   connection full {
@@ -34,9 +34,9 @@ const SHORT: &[(&str, &str)] = &[("a-b.delay", "0.5 ms")];
 const MIDDLE: &[(&str, &str)] = &[("a-b.delay", "20 ms")];
 const LONG: &[(&str, &str)] = &[("a-b.delay", "300 ms")];
 
-const DELAY: &str = "A message of 1,000 bytes every 5 ms in the mean (Poisson), each delivered in its order: one that is lost \
-                     holds up those behind it. 30 s.";
-const GOODPUT: &str = "As fast as it goes over a line of 20 Mb/s, paced, for 20 s, startup included.";
+const DELAY: &str = "A message of 1,000 bytes every 5 ms on average (Poisson), for 30 s. Messages are delivered in order, so a lost \
+                     one delays those after it.";
+const GOODPUT: &str = "Full speed over a link of 20 Mb/s, paced, for 20 s including startup.";
 
 const fn of(
     name: &'static str,
@@ -70,7 +70,7 @@ const MEDIAN: &str = "delay_us.p50";
 const TAIL: &str = "delay_us.p99";
 const RATE: &str = "received_bps";
 
-/// By round trip.
+/// The figures, by round-trip time.
 pub const FIGURES: &[Figure] = &[
     of("fec-1ms-median", "Median delay at a round trip of 1 ms", SPARSE, MEDIAN, SHORT, DELAY),
     of("fec-1ms-p99", "99th percentile of the delay at a round trip of 1 ms", SPARSE, TAIL, SHORT, DELAY),

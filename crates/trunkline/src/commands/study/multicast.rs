@@ -41,7 +41,7 @@ fn shares(found: &Multicast) -> Sweep {
     });
     let points = points.collect();
     let figures = ["receiver.processor_percent", "machine.processor_percent"];
-    sweep("what groups cost a host", found.runs as u64, vary, &figures, points)
+    sweep("Cost of multicast groups", found.runs as u64, vary, &figures, points)
 }
 
 fn table(found: &Multicast) -> String {
@@ -57,11 +57,11 @@ fn table(found: &Multicast) -> String {
     };
     let each = |figure: fn(&multicast::JoinCost) -> f64| middle(&join.iter().map(figure).collect::<Vec<_>>());
     format!(
-        "{RATE} packets of {SIZE} B a second over the loopback, to all groups in turn, {runs} runs: median ± half of least \
-         to most.\n\n\
-         Processor share of the thread that receives, %:\n\n{}\n\
-         Work left over: what a timed loop on each processor lost to both ends and the kernel, % of one processor:\n\n{}\n\
-         {JOINED_GROUPS} groups, {GROUPS_PER_SOCKET} a socket, us a group: joining {} ({} of processor), leaving {}.\n",
+        "{RATE} packets of {SIZE} B per second over the loopback interface, to all groups in turn, {runs} runs: median ± half \
+         the range.\n\n\
+         Processor share of the receiving thread, %:\n\n{}\n\
+         Total load: the time that a loop on each processor lost to sender, receiver and kernel, % of one processor:\n\n{}\n\
+         {JOINED_GROUPS} groups, {GROUPS_PER_SOCKET} per socket, us per group: join {} (processor time {}), leave {}.\n",
         shares(|cell| &cell.receiver_percent),
         shares(|cell| &cell.taken_percent),
         each(|join| join.join_us),

@@ -1,4 +1,4 @@
-//! `trunkline study host --rates`: processor time by packet size and rate, and the rate from which bundling pays.
+//! `trunkline study host --rates`: processor time by packet size and rate, and the break-even rate of bundling.
 
 use serde_json::json;
 use trunkline_live::environment;
@@ -47,22 +47,21 @@ fn shares(found: &Rates) -> Sweep {
         point(&[at % RATES.len(), at / RATES.len()], &vary, samples)
     });
     let points = points.collect();
-    sweep("what packets cost a host", found.runs as u64, vary, &[RECEIVER, TAKEN], points)
+    sweep("Cost of packets", found.runs as u64, vary, &[RECEIVER, TAKEN], points)
 }
 
 fn bundling(found: &Rates) -> Sweep {
-    let ways = ["plain", "bundled"];
-    let mut way = varied("messages", "", false, [0.0, 1.0]);
-    (way.values, way.numbers) = (ways.map(String::from).to_vec(), vec![None; 2]);
-    let vary = vec![varied("messages_per_s", "", true, LOADS.map(f64::from)), way];
+    let mut transfer = varied("messages", "", false, [0.0, 1.0]);
+    (transfer.values, transfer.numbers) = (["plain", "bundled"].map(String::from).to_vec(), vec![None; 2]);
+    let vary = vec![varied("messages_per_s", "", true, LOADS.map(f64::from)), transfer];
     let mut points = Vec::new();
-    for way in 0..2 {
+    for transfer in 0..2 {
         for (at, load) in found.bundling.iter().enumerate() {
-            let samples = if way == 0 { &load.plain_percent } else { &load.bundled_percent };
-            points.push(point(&[at, way], &vary, vec![samples.clone()]));
+            let samples = if transfer == 0 { &load.plain_percent } else { &load.bundled_percent };
+            points.push(point(&[at, transfer], &vary, vec![samples.clone()]));
         }
     }
-    sweep("where bundling pays", found.runs as u64, vary, &[RECEIVER], points)
+    sweep("Break-even of bundling", found.runs as u64, vary, &[RECEIVER], points)
 }
 
 fn table(found: &Rates) -> String {
@@ -77,9 +76,9 @@ fn table(found: &Rates) -> String {
         grid("packets/s", &columns, &rows)
     };
     let mut text = format!(
-        "UDP over the loopback, one packet a system call, {runs} runs: median ± half of least to most. – : not reached.\n\n\
-         Processor share of the thread that receives, %:\n\n{}\n\
-         Work left over: what a timed loop on each processor lost to both ends and the kernel, % of one processor:\n\n{}\n",
+        "UDP over the loopback interface, one packet per system call, {runs} runs: median ± half the range; –: not reached.\n\n\
+         Processor share of the receiving thread, %:\n\n{}\n\
+         Total load: the time that a loop on each processor lost to sender, receiver and kernel, % of one processor:\n\n{}\n",
         shares(|cell| &cell.receiver_percent),
         shares(|cell| &cell.taken_percent),
     );
@@ -94,29 +93,29 @@ fn table(found: &Rates) -> String {
         cells + "\n"
     };
     let thousands = |samples: &[f64]| middle(&samples.iter().map(|x| x / 1e3).collect::<Vec<_>>());
-    text += "Highest rates, thousands of packets/s where nothing else is said:\n\n";
+    text += "Highest rates, in thousands of packets/s unless stated otherwise:\n\n";
     text += &format!("{:<22}{}", "", per_size(&|size| columns[size].clone()));
-    text += &format!("{:<22}{}", "reached, packets/s", per_size(&highest));
+    text += &format!("{:<22}{}", "paced, packets/s", per_size(&highest));
     text +=
-        &format!("{:<22}{}", "at full speed, sent", per_size(&|size| thousands(&limits[size].sent_per_s)));
-    text += &format!("{:<22}{}", "and received", per_size(&|size| thousands(&limits[size].received_per_s)));
+        &format!("{:<22}{}", "unpaced, sent", per_size(&|size| thousands(&limits[size].sent_per_s)));
+    text += &format!("{:<22}{}", "unpaced, received", per_size(&|size| thousands(&limits[size].received_per_s)));
     let gigabits: Vec<f64> = loopback_bps.iter().map(|bps| bps / 1e9).collect();
-    text += &format!("\nThe loopback carries {} Gb/s in datagrams of {MAX_DATAGRAM} B.\n", middle(&gigabits));
+    text += &format!("\nThe loopback interface carries {} Gb/s in datagrams of {MAX_DATAGRAM} B.\n", middle(&gigabits));
     text += &format!(
-        "\nMessages of {MESSAGE} B, each in a datagram and in bundles of {BUNDLE} B or 5 ms; share of the receiver, %:\n\n"
+        "\nMessages of {MESSAGE} B, in separate datagrams and in bundles of {BUNDLE} B or 5 ms; processor share of the receiver, %:\n\n"
     );
     let rows: Vec<_> = bundling
         .iter()
         .map(|load| {
             let (plain, bundled) = (known(&load.plain_percent), known(&load.bundled_percent));
-            let times: Vec<f64> =
+            let ratios: Vec<f64> =
                 plain.iter().zip(&bundled).map(|(plain, bundled)| plain / bundled).collect();
-            (load.rate_per_s.to_string(), vec![plain, bundled, times])
+            (load.rate_per_s.to_string(), vec![plain, bundled, ratios])
         })
         .collect();
-    text += &grid("messages", &["plain", "bundled", "times less"].map(String::from), &rows);
+    text += &grid("messages", &["plain", "bundled", "ratio"].map(String::from), &rows);
     text + &match break_even_per_s {
-        Some(rate) => format!("\nBundling pays from {rate:.0} messages a second on.\n"),
-        None => "\nThe curves do not cross at these loads.\n".into(),
+        Some(rate) => format!("\nBundling pays off above {rate:.0} messages/s.\n"),
+        None => "\nBundling does not pay off at these rates.\n".into(),
     }
 }

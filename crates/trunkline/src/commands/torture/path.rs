@@ -15,20 +15,20 @@ use trunkline_io::{Clock, Driver};
 use trunkline_run::StopFlag;
 use trunkline_units::{Instant, Seed, Span};
 
-use super::party::{EventOutcome, Participant};
+use super::participant::{EventOutcome, Participant};
 use super::trial::{Death, Trial};
 
 /// Time without progress that counts as a deadlock in simulated time: with half of all frames lost each way and three
 /// seconds between retries, the path causes it with a probability below 1e-24.
-const DEADLOCK: Span = Span::from_s(600);
-/// The same on sockets, where timeouts are short.
-const STUCK: Span = Span::from_s(20);
+const SIMULATED_STALL_LIMIT: Span = Span::from_s(600);
+/// Time without progress that counts as a deadlock on sockets, where timeouts are short.
+const STALL_LIMIT: Span = Span::from_s(20);
 /// Time limit of an exchange on sockets.
-const LONGEST: Span = Span::from_s(60);
+const TIME_LIMIT: Span = Span::from_s(60);
 /// Interval between checks of an end.
-const ROUND: Span = Span::from_ms(10);
+const CHECK_INTERVAL: Span = Span::from_ms(10);
 /// Maximum number of connections of an exchange after a crash: late frames may end some.
-const MOST_CONNECTIONS: usize = 20;
+const MAX_CONNECTIONS: usize = 20;
 
 /// The result of an exchange.
 #[derive(Clone, Debug, Default)]
@@ -72,7 +72,7 @@ struct CrashingNode(Tortured<Node>);
 enum Order<'a> {
     Node(Command<'a>),
     /// Crash: replaces the node with this new one.
-    Die(Box<Node>),
+    Crash(Box<Node>),
 }
 
 impl CrashingNode {
@@ -100,7 +100,7 @@ impl Endpoint for CrashingNode {
             }
             Input::Wake => self.0.handle(now, Input::Wake),
             Input::Command(Order::Node(command)) => self.0.handle(now, Input::Command(command)),
-            Input::Command(Order::Die(node)) => {
+            Input::Command(Order::Crash(node)) => {
                 *self.0.inner_mut() = *node;
                 Ok(())
             }
@@ -113,21 +113,21 @@ impl Endpoint for CrashingNode {
 }
 
 /// A user at one end, before and after a crash.
-struct Life<'a> {
+struct End<'a> {
     trial: &'a Trial,
     end: usize,
     /// The peer to which it opens connections, if it is the client.
     peer: Option<Peer>,
-    party: Participant<'a>,
+    participant: Participant<'a>,
     death: Option<Death>,
     connections: usize,
     deaths: u64,
 }
 
-impl<'a> Life<'a> {
-    fn new(trial: &'a Trial, end: usize, peer: Option<Peer>) -> Life<'a> {
+impl<'a> End<'a> {
+    fn new(trial: &'a Trial, end: usize, peer: Option<Peer>) -> End<'a> {
         let death = trial.death.filter(|death| death.end == end);
-        Life { trial, end, peer, party: Participant::new(trial, end, None), death, connections: 0, deaths: 0 }
+        End { trial, end, peer, participant: Participant::new(trial, end, None), death, connections: 0, deaths: 0 }
     }
 
     /// Starts again; the client opens a connection.
@@ -140,10 +140,10 @@ impl<'a> Life<'a> {
             own = Some(id);
         }
         self.connections += 1;
-        if self.connections > MOST_CONNECTIONS {
-            return Err("connections end and end".into());
+        if self.connections > MAX_CONNECTIONS {
+            return Err(format!("more than {MAX_CONNECTIONS} connections ended"));
         }
-        self.party = Participant::new(self.trial, self.end, own);
+        self.participant = Participant::new(self.trial, self.end, own);
         Ok(())
     }
 
@@ -154,15 +154,15 @@ impl<'a> Life<'a> {
         dead: bool,
         order: &mut impl FnMut(Order<'_>) -> Result<(), Refusal>,
     ) -> Result<(), String> {
-        match self.party.handle_event(event)? {
-            EventOutcome::News => {}
+        match self.participant.handle_event(event)? {
+            EventOutcome::Continue => {}
             EventOutcome::Lost(_) | EventOutcome::Other if !dead => {
                 return Err(format!("end {}: {:?} although no end has crashed", self.end, event.kind));
             }
             // A restarted peer, before its old connection has timed out.
             EventOutcome::Other if self.peer.is_none() && matches!(event.kind, EventKind::Opened { .. }) => {
                 self.begin(order)?;
-                self.party.handle_event(event)?;
+                self.participant.handle_event(event)?;
             }
             EventOutcome::Other => {}
             EventOutcome::Lost(_) => {
@@ -174,24 +174,24 @@ impl<'a> Life<'a> {
         Ok(())
     }
 
-    /// Crashes when it is time; returns whether it did.
-    fn die(&mut self, order: &mut impl FnMut(Order<'_>) -> Result<(), Refusal>) -> Result<bool, String> {
+    /// Crashes when it is time; returns whether it result.
+    fn crash(&mut self, order: &mut impl FnMut(Order<'_>) -> Result<(), Refusal>) -> Result<bool, String> {
         let due =
-            self.death.filter(|death| self.party.received().0 >= death.after && self.party.id().is_some());
-        if due.is_none() || self.party.is_closing() {
+            self.death.filter(|death| self.participant.received().0 >= death.after && self.participant.id().is_some());
+        if due.is_none() || self.participant.is_closing() {
             return Ok(false);
         }
         (self.death, self.deaths) = (None, 1);
         let node = Box::new(node(self.trial, self.end, "node that came back"));
-        order(Order::Die(node)).map_err(|refusal| refusal.to_string())?;
+        order(Order::Crash(node)).map_err(|refusal| refusal.to_string())?;
         self.begin(order)?;
         Ok(true)
     }
 
     /// Returns the result of this end.
     fn result(&self, host: &CrashingNode) -> ExchangeResult {
-        let (messages, bytes) = self.party.received();
-        let statistics = self.party.id().and_then(|id| host.0.inner().statistics(id)).unwrap_or_default();
+        let (messages, bytes) = self.participant.received();
+        let statistics = self.participant.id().and_then(|id| host.0.inner().statistics(id)).unwrap_or_default();
         let (path, counters) = (host.0.counts(), statistics.counters().into());
         ExchangeResult { messages, bytes, path, counters, deaths: self.deaths }
     }
@@ -201,8 +201,8 @@ impl<'a> Life<'a> {
 fn caught(run: impl FnOnce() -> Outcome) -> Outcome {
     catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<String>().map(String::as_str);
-        let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("without a word");
-        Err(format!("it panicked: {text}"))
+        let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no message");
+        Err(format!("panic: {text}"))
     })
 }
 
@@ -212,12 +212,12 @@ pub fn in_memory(trial: &Trial, stop: &StopFlag) -> Outcome {
         let mut pair = Pair::new(CrashingNode::new(trial, 0), CrashingNode::new(trial, 1), Seed(trial.seed));
         let [there, back] = trial.rates.map(|rate| Impairments { rate, ..Impairments::default() });
         pair.impair(there, back);
-        let (mut a, mut b) = (Life::new(trial, 0, Some(PEER_B)), Life::new(trial, 1, None));
+        let (mut a, mut b) = (End::new(trial, 0, Some(PEER_B)), End::new(trial, 1, None));
         a.begin(&mut |order| pair.command_a(order))?;
         // A separate clock: the pair's clock stops while it is idle.
         let mut now = Instant::ZERO;
         let (mut progress, mut since, mut dead) = (0, now, false);
-        while !(a.party.is_done() && b.party.is_done()) {
+        while !(a.participant.is_done() && b.participant.is_done()) {
             if stop.is_requested() {
                 return Ok(None);
             }
@@ -228,26 +228,26 @@ pub fn in_memory(trial: &Trial, stop: &StopFlag) -> Outcome {
                 b.handle_events(&event, dead, &mut |order| pair.command_b(order))?;
             }
             // Earlier events have been handled.
-            dead |= a.die(&mut |order| pair.command_a(order))?;
-            dead |= b.die(&mut |order| pair.command_b(order))?;
-            a.party.act(now, |command| pair.command_a(Order::Node(command)))?;
-            b.party.act(now, |command| pair.command_b(Order::Node(command)))?;
-            let frames = |did: ExchangeResult| did.counters["frames_received"] + did.messages;
+            dead |= a.crash(&mut |order| pair.command_a(order))?;
+            dead |= b.crash(&mut |order| pair.command_b(order))?;
+            a.participant.act(now, |command| pair.command_a(Order::Node(command)))?;
+            b.participant.act(now, |command| pair.command_b(Order::Node(command)))?;
+            let frames = |result: ExchangeResult| result.counters["frames_received"] + result.messages;
             let connections = (a.connections + b.connections) as u64;
             let moved = frames(a.result(pair.a())) + frames(b.result(pair.b())) + connections;
             if moved != progress {
                 (progress, since) = (moved, now);
-            } else if now.since(since) > DEADLOCK {
-                return Err(format!("nothing has moved since {since}"));
+            } else if now.since(since) > SIMULATED_STALL_LIMIT {
+                return Err(format!("no progress since {since}"));
             }
-            let next = a.party.next().into_iter().chain(b.party.next()).min().unwrap_or(Instant::MAX);
-            let span = next.since(now).clamp(Span::from_us(1), ROUND);
+            let next = a.participant.next().into_iter().chain(b.participant.next()).min().unwrap_or(Instant::MAX);
+            let span = next.since(now).clamp(Span::from_us(1), CHECK_INTERVAL);
             pair.run(span);
             now += span;
         }
-        let mut did = a.result(pair.a());
-        did.add(&b.result(pair.b()));
-        Ok(Some(did))
+        let mut result = a.result(pair.a());
+        result.add(&b.result(pair.b()));
+        Ok(Some(result))
     })
 }
 
@@ -264,13 +264,13 @@ pub fn on_loopback(trial: &Trial, stop: &StopFlag) -> Outcome {
     // Number of finished ends; a large value after a failure or a stop.
     let (done, dead) = (AtomicUsize::new(0), AtomicBool::new(false));
     let run = |end, driver, peer| {
-        let outcome = caught(|| one_end(Life::new(trial, end, peer), driver, clock, stop, &done, &dead));
+        let outcome = caught(|| one_end(End::new(trial, end, peer), driver, clock, stop, &done, &dead));
         done.fetch_add(if matches!(outcome, Ok(Some(_))) { 0 } else { 2 }, Ordering::Relaxed);
         outcome
     };
     let [a, b] = thread::scope(|scope| {
         let ends = [scope.spawn(|| run(0, a, Some(peer))), scope.spawn(|| run(1, b, None))];
-        ends.map(|end| end.join().unwrap_or_else(|_| Err("a thread died".into())))
+        ends.map(|end| end.join().unwrap_or_else(|_| Err("a thread panicked".into())))
     });
     // If one end fails, the other one stops.
     match (a?, b?) {
@@ -284,47 +284,47 @@ pub fn on_loopback(trial: &Trial, stop: &StopFlag) -> Outcome {
 
 /// Runs one end until both are done; `None` if it was stopped or the other end failed.
 fn one_end(
-    mut life: Life<'_>,
+    mut end: End<'_>,
     mut driver: Driver<CrashingNode>,
     clock: Clock,
     stop: &StopFlag,
     done: &AtomicUsize,
     dead: &AtomicBool,
 ) -> Outcome {
-    if life.peer.is_some() {
-        life.begin(&mut |order| driver.command(order))?;
+    if end.peer.is_some() {
+        end.begin(&mut |order| driver.command(order))?;
     }
-    let (mut told, mut progress, mut since) = (false, 0, clock.now());
+    let (mut is_done, mut progress, mut since) = (false, 0, clock.now());
     loop {
         let now = clock.now();
         // Set the flag first: the other end may notice immediately.
-        if life.death.is_some() {
+        if end.death.is_some() {
             dead.store(true, Ordering::Relaxed);
         }
-        life.die(&mut |order| driver.command(order))?;
-        life.party.act(now, |command| driver.command(Order::Node(command)))?;
-        if life.party.is_done() && !std::mem::replace(&mut told, true) {
+        end.crash(&mut |order| driver.command(order))?;
+        end.participant.act(now, |command| driver.command(Order::Node(command)))?;
+        if end.participant.is_done() && !std::mem::replace(&mut is_done, true) {
             done.fetch_add(1, Ordering::Relaxed);
         }
         // Until both are done the other end may need replies.
         match done.load(Ordering::Relaxed) {
-            2 if told => return Ok(Some(life.result(driver.endpoint()))),
+            2 if is_done => return Ok(Some(end.result(driver.endpoint()))),
             more if more >= 2 || stop.is_requested() => return Ok(None),
             _ => {}
         }
-        let did = life.result(driver.endpoint());
-        let moved = did.counters["frames_received"] + did.messages + life.connections as u64;
+        let result = end.result(driver.endpoint());
+        let moved = result.counters["frames_received"] + result.messages + end.connections as u64;
         if moved != progress {
             (progress, since) = (moved, now);
         }
-        if (now.since(since) > STUCK && !told) || now > Instant::ZERO + LONGEST {
-            let (came, all) = (did.messages, life.trial.messages);
-            return Err(format!("it took too long: {came} of {all} messages came"));
+        if (now.since(since) > STALL_LIMIT && !is_done) || now > Instant::ZERO + TIME_LIMIT {
+            let (received, all) = (result.messages, end.trial.messages);
+            return Err(format!("timeout: {received} of {all} messages arrived"));
         }
-        let until = life.party.next().unwrap_or(Instant::MAX).min(now + ROUND);
+        let until = end.participant.next().unwrap_or(Instant::MAX).min(now + CHECK_INTERVAL);
         match driver.run(Some(until)).map_err(|e| e.to_string())? {
             DriverEvent::Endpoint(event) => {
-                life.handle_events(&event, dead.load(Ordering::Relaxed), &mut |order| driver.command(order))?;
+                end.handle_events(&event, dead.load(Ordering::Relaxed), &mut |order| driver.command(order))?;
             }
             // A frame that cannot be sent is lost.
             DriverEvent::SendFailed(_) | DriverEvent::Deadline | DriverEvent::Stopped => {}

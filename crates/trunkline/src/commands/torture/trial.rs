@@ -8,7 +8,7 @@ use trunkline_units::{Rate, Seed, Span, Stream};
 use crate::flags::{Crashes, ExchangeMedium, Torture};
 
 /// Maximum number of channels.
-pub const MOST_CHANNELS: u64 = 16;
+pub const MAX_CHANNELS: u64 = 16;
 
 /// All parameters of an exchange; index 0 is end `a`, which opens the connection.
 #[derive(Clone, Debug)]
@@ -19,19 +19,19 @@ pub struct Trial {
     pub options: [Options; 2],
     /// Faults of the frames of each end.
     pub faults: [Faults; 2],
-    /// Rates of the lines; `None`: unlimited. In memory only.
+    /// Rates of the links in memory; `None` means unlimited.
     pub rates: [Option<Rate>; 2],
-    /// The ends take turns (section 4.1.1 of the 1998 paper), or both send at once (section 4.1.2).
+    /// Whether the ends take turns (section 4.1.1 of the 1998 paper) or both send at once (section 4.1.2).
     pub half_duplex: bool,
-    /// Messages of each end.
+    /// Number of messages of each end.
     pub messages: u64,
-    /// The longest, in bytes.
+    /// Maximum message size, in bytes.
     pub longest: u64,
-    /// The longest pause before a message.
+    /// Maximum pause before a message.
     pub pause: Span,
-    /// The longest pause of each reader between messages.
+    /// Maximum pause of each reader between messages.
     pub reading: [Span; 2],
-    /// Channels that each end uses.
+    /// Number of channels that each end uses.
     pub channels: u64,
     /// A crash of an end after this many received messages; it restarts without state.
     pub death: Option<Death>,
@@ -40,7 +40,7 @@ pub struct Trial {
 /// A crash of one end.
 #[derive(Clone, Copy, Debug)]
 pub struct Death {
-    /// Which end.
+    /// The end that crashes.
     pub end: usize,
     /// Number of received messages after which it crashes.
     pub after: u64,
@@ -63,7 +63,7 @@ impl Trial {
             false => Span::ZERO,
         });
         let rates = [(); 2].map(|()| draw.chance(0.5).then(|| 1_000_000 + draw.below(1_000_000_000)));
-        let channels = if draw.chance(0.5) { 1 + draw.below(MOST_CHANNELS) } else { 1 };
+        let channels = if draw.chance(0.5) { 1 + draw.below(MAX_CHANNELS) } else { 1 };
         let (dies, end, after) = (draw.chance(0.2), draw.below(2) as usize, draw.unit());
         let corrects = draw.chance(0.5);
         let fecs = [(); 2].map(|()| Some(draw_fec(draw)).filter(|_| corrects));

@@ -8,7 +8,7 @@ use super::trial::Trial;
 use crate::flags::{Crashes, Torture};
 
 /// Maximum number of attempts.
-const TRIES: usize = 100;
+const MAX_TRIES: usize = 100;
 
 /// Returns the command of a simpler exchange that fails; `None` if there is none.
 pub fn find(flags: &Torture, seed: u64, stop: &StopFlag) -> Option<String> {
@@ -17,7 +17,7 @@ pub fn find(flags: &Torture, seed: u64, stop: &StopFlag) -> Option<String> {
     'simpler: loop {
         for simpler in steps(&simplest, &Trial::draw(seed, &simplest)) {
             tries += 1;
-            if tries > TRIES || stop.is_requested() {
+            if tries > MAX_TRIES || stop.is_requested() {
                 break 'simpler;
             }
             if path::in_memory(&Trial::draw(seed, &simpler), stop).is_err() {

@@ -10,21 +10,21 @@ use trunkline_units::{Instant, Seed, Span, Stream};
 use super::trial::Trial;
 
 /// Distance between used channels.
-const STRIDE: u16 = 3277;
+const CHANNEL_STRIDE: u16 = 3277;
 /// Messages that an end sends before it receives, in half duplex.
-const IN_A_ROW: u64 = 3;
+const MESSAGES_PER_TURN: u64 = 3;
 /// Names of the ends.
 const NAMES: [&str; 2] = ["a", "b"];
 
-/// The counter of a channel and direction at one end.
+/// The content of one channel in one direction: the counter, and the sizes of its messages.
 #[derive(Clone, Debug)]
 struct Count {
-    /// Which end sends.
+    /// The sending end.
     from: usize,
     channel: u16,
-    /// Whole messages.
+    /// Number of messages so far.
     messages: u64,
-    /// Their bytes.
+    /// Number of bytes so far.
     bytes: u64,
     sizes: Stream,
 }
@@ -59,7 +59,7 @@ fn byte(from: usize, channel: u16, at: u64) -> u8 {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EventOutcome {
     /// The connection continues.
-    News,
+    Continue,
     /// The event belongs to another connection.
     Other,
     /// The connection ended unexpectedly.
@@ -72,9 +72,9 @@ pub struct Participant<'a> {
     trial: &'a Trial,
     end: usize,
     id: Option<ConnectionId>,
-    habits: Stream,
+    random: Stream,
     sent: BTreeMap<u16, Count>,
-    got: BTreeMap<u16, Count>,
+    received_counts: BTreeMap<u16, Count>,
     /// The received part of the next message, by channel.
     partial: BTreeMap<u16, Buffer>,
     full: BTreeSet<u16>,
@@ -82,7 +82,7 @@ pub struct Participant<'a> {
     open: bool,
     closing: bool,
     finished: bool,
-    over: bool,
+    closed: bool,
     /// End of the pause before the next message.
     send_at: Instant,
     read_at: Instant,
@@ -91,22 +91,22 @@ pub struct Participant<'a> {
 impl<'a> Participant<'a> {
     /// Creates the user of end 0 or 1; `id` is the connection if it opened it.
     pub fn new(trial: &'a Trial, end: usize, id: Option<ConnectionId>) -> Participant<'a> {
-        let channels = (0..trial.channels as u16).map(|number| number * STRIDE);
+        let channels = (0..trial.channels as u16).map(|number| number * CHANNEL_STRIDE);
         let counts = |from| channels.clone().map(|at| (at, Count::new(trial, from, at))).collect();
         Participant {
             trial,
             end,
             id,
-            habits: Seed(trial.seed).stream(&format!("habits of {}", NAMES[end])),
+            random: Seed(trial.seed).stream(&format!("habits of {}", NAMES[end])),
             sent: counts(end),
-            got: counts(1 - end),
+            received_counts: counts(1 - end),
             partial: BTreeMap::new(),
             full: BTreeSet::new(),
             readable: BTreeSet::new(),
             open: false,
             closing: false,
             finished: false,
-            over: false,
+            closed: false,
             send_at: Instant::ZERO,
             read_at: Instant::ZERO,
         }
@@ -119,12 +119,12 @@ impl<'a> Participant<'a> {
 
     /// Returns the number of correctly received messages and bytes.
     pub fn received(&self) -> (u64, u64) {
-        (messages(&self.got), self.got.values().map(|count| count.bytes).sum())
+        (messages(&self.received_counts), self.received_counts.values().map(|count| count.bytes).sum())
     }
 
     /// Returns whether everything was sent and received and both ends have closed.
     pub fn is_done(&self) -> bool {
-        self.over && messages(&self.got) == self.trial.messages
+        self.closed && messages(&self.received_counts) == self.trial.messages
     }
 
     /// Returns whether everything was sent.
@@ -133,8 +133,8 @@ impl<'a> Participant<'a> {
     }
 
     /// Formats an error of this end.
-    fn wrong(&self, what: impl std::fmt::Display) -> String {
-        format!("end {}: {what}", NAMES[self.end])
+    fn error(&self, text: impl std::fmt::Display) -> String {
+        format!("end {}: {text}", NAMES[self.end])
     }
 
     /// Handles an event.
@@ -145,8 +145,8 @@ impl<'a> Participant<'a> {
         if self.id.is_some_and(|id| id != event.id) {
             return Ok(EventOutcome::Other);
         }
-        if self.over {
-            return Err(self.wrong(format!("{:?} of a connection that is over", event.kind)));
+        if self.closed {
+            return Err(self.error(format!("{:?} after the connection was closed", event.kind)));
         }
         match event.kind {
             EventKind::Opened { .. } => (self.id, self.open) = (Some(event.id), true),
@@ -154,19 +154,19 @@ impl<'a> Participant<'a> {
             EventKind::Writable { channel } => _ = self.full.remove(&channel),
             EventKind::Finished => self.finished = true,
             EventKind::Closed { reason: CloseReason::Completed } if self.finished && self.closing => {
-                self.over = true
+                self.closed = true
             }
             EventKind::Closed { reason: end } => return Ok(EventOutcome::Lost(end)),
         }
-        Ok(EventOutcome::News)
+        Ok(EventOutcome::Continue)
     }
 
     /// Returns whether it may send now. In half duplex the ends take turns; in full duplex it always may.
     fn may_send(&self) -> bool {
         let Trial { half_duplex, messages: all, .. } = *self.trial;
-        let (sent, got) = (messages(&self.sent), messages(&self.got));
-        let begun = sent - sent % IN_A_ROW;
-        let first = if self.end == 0 { begun } else { (begun + IN_A_ROW).min(all) };
+        let (sent, got) = (messages(&self.sent), messages(&self.received_counts));
+        let begun = sent - sent % MESSAGES_PER_TURN;
+        let first = if self.end == 0 { begun } else { (begun + MESSAGES_PER_TURN).min(all) };
         self.open && sent < all && (!half_duplex || got >= first)
     }
 
@@ -174,7 +174,7 @@ impl<'a> Participant<'a> {
         !self.trial.half_duplex || !self.may_send()
     }
 
-    /// Sends and takes messages as far as possible.
+    /// Sends and receives messages as far as possible.
     ///
     /// # Errors
     /// A lost, duplicated, reordered or wrong message, or a refusal without reason.
@@ -184,18 +184,18 @@ impl<'a> Participant<'a> {
         mut command: impl FnMut(Command<'_>) -> Result<(), Refusal>,
     ) -> Result<(), String> {
         let Some(id) = self.id else { return Ok(()) };
-        while self.send(now, id, &mut command)? | self.take(now, id, &mut command)? {}
+        while self.send(now, id, &mut command)? | self.receive(now, id, &mut command)? {}
         if messages(&self.sent) == self.trial.messages && !self.closing {
             self.closing = true;
             match command(Command::Close { id }) {
                 // The connection is closed; the event follows.
                 Ok(()) | Err(Refusal::Closed) => {}
-                Err(refusal) => return Err(self.wrong(refusal)),
+                Err(refusal) => return Err(self.error(refusal)),
             }
         }
-        let (got, all) = (messages(&self.got), self.trial.messages);
-        if self.over && self.readable.is_empty() && got < all {
-            return Err(self.wrong(format!("{got} of {all} messages came")));
+        let (got, all) = (messages(&self.received_counts), self.trial.messages);
+        if self.closed && self.readable.is_empty() && got < all {
+            return Err(self.error(format!("{got} of {all} messages arrived")));
         }
         Ok(())
     }
@@ -222,18 +222,18 @@ impl<'a> Participant<'a> {
         let channel = match open.len() {
             0 => return Ok(false),
             1 => open[0],
-            several => open[self.habits.below(several as u64) as usize],
+            several => open[self.random.below(several as u64) as usize],
         };
         let mut sent = self.sent[&channel].clone();
         let bytes = sent.next(self.trial.longest);
-        let given = if self.habits.chance(0.5) {
+        let result = if self.random.chance(0.5) {
             command(Command::Send { id, channel, bytes: &bytes })
         } else {
             let mut message = Buffer::new();
             message.extend_from_slice(&bytes);
             command(Command::SendOwned { id, channel, message: &mut message })
         };
-        match given {
+        match result {
             Ok(()) => {
                 self.sent.insert(channel, sent);
                 self.send_at = now + self.pause(0.3, self.trial.pause);
@@ -248,12 +248,12 @@ impl<'a> Participant<'a> {
                 self.open = false;
                 Ok(false)
             }
-            Err(refusal) => Err(self.wrong(refusal)),
+            Err(refusal) => Err(self.error(refusal)),
         }
     }
 
-    /// Takes a message if possible; returns whether it did.
-    fn take(
+    /// Receives a message if possible; returns whether it did.
+    fn receive(
         &mut self,
         now: Instant,
         id: ConnectionId,
@@ -264,10 +264,10 @@ impl<'a> Participant<'a> {
         }
         let Some(&channel) = self.readable.first() else { return Ok(false) };
         let partial = self.partial.entry(channel).or_default();
-        let mut taken = ReceiveStatus::Empty;
-        let take = Command::Receive { id, channel, buffer: partial, status: &mut taken };
-        command(take).map_err(|refusal| self.wrong(refusal))?;
-        match taken {
+        let mut status = ReceiveStatus::Empty;
+        let receive = Command::Receive { id, channel, buffer: partial, status: &mut status };
+        command(receive).map_err(|refusal| self.error(refusal))?;
+        match status {
             ReceiveStatus::Empty => _ = self.readable.remove(&channel),
             ReceiveStatus::Partial => {}
             ReceiveStatus::Complete => {
@@ -280,25 +280,24 @@ impl<'a> Participant<'a> {
 
     /// Checks that a message is the next of its channel and complete.
     fn check(&mut self, channel: u16) -> Result<(), String> {
-        let came = self.partial.remove(&channel).unwrap_or_default();
-        let (got, all, longest) = (messages(&self.got), self.trial.messages, self.trial.longest);
-        let count = self.got.get_mut(&channel).filter(|_| got < all);
+        let message = self.partial.remove(&channel).unwrap_or_default();
+        let (got, all, longest) = (messages(&self.received_counts), self.trial.messages, self.trial.longest);
+        let count = self.received_counts.get_mut(&channel).filter(|_| got < all);
         let Some(count) = count else {
-            let bytes = came.len();
-            let what =
-                format!("{got} messages have come, and one on channel {channel} of {bytes} bytes more");
-            return Err(self.wrong(what));
+            let bytes = message.len();
+            let text = format!("a message of {bytes} bytes on channel {channel} arrived after all {got} messages");
+            return Err(self.error(text));
         };
         let number = count.messages;
-        let want = count.next(longest);
-        if want.len() != came.len() {
-            let (want, came) = (want.len(), came.len());
-            let what = format!("message {number} of channel {channel} has {want} bytes, and {came} came");
-            return Err(self.wrong(what));
+        let expected = count.next(longest);
+        if expected.len() != message.len() {
+            let (expected, got) = (expected.len(), message.len());
+            let text = format!("message {number} of channel {channel} has {got} bytes instead of {expected}");
+            return Err(self.error(text));
         }
-        match want.iter().zip(came.iter()).position(|(want, came)| want != came) {
+        match expected.iter().zip(message.iter()).position(|(expected, got)| expected != got) {
             Some(at) => {
-                Err(self.wrong(format!("byte {at} of message {number} of channel {channel} is wrong")))
+                Err(self.error(format!("byte {at} of message {number} of channel {channel} is wrong")))
             }
             None => Ok(()),
         }
@@ -306,8 +305,8 @@ impl<'a> Participant<'a> {
 
     /// Draws a pause: sometimes up to `longest`, mostly much shorter.
     fn pause(&mut self, often: f64, longest: Span) -> Span {
-        let ps = self.habits.below(longest.as_ps()) >> self.habits.below(10);
-        if self.habits.chance(often) { Span::from_ps(ps) } else { Span::ZERO }
+        let ps = self.random.below(longest.as_ps()) >> self.random.below(10);
+        if self.random.chance(often) { Span::from_ps(ps) } else { Span::ZERO }
     }
 }
 
