@@ -344,37 +344,28 @@ fn impossible_options_are_errors_of_one_line() {
     let _taken = std::net::UdpSocket::bind("127.94.3.1:3458").unwrap();
     let _busy = std::net::TcpListener::bind("127.94.3.1:80").unwrap();
     for (words, line) in [
-        ("central --config odd.toml", "odd.toml: there is no `speed`"),
+        ("central --config odd.toml", "odd.toml: unknown key `speed`"),
         ("level1 --config wrong.toml", "wrong.toml: invalid value '0' for '--number <N>'"),
         ("host --config nowhere.toml", "nowhere.toml: No such file"),
         ("central --listen-level1 127.94.3.1 --listen-hosts 127.94.3.1", "port 3458 on 127.94.3.1 is in use"),
         (
             "host --longest 512 --send 4 --size 100-600",
-            "a body of 600 octets is too long: no message here has more than 505",
+            "a body of 600 octets is too long; the maximum is 505",
         ),
         ("host --listen 192.0.2.1", "192.0.2.1 is not an address of this machine"),
         ("level1 --interface 192.0.2.1", "192.0.2.1 is not an address of this machine"),
         ("level1 --base 239.255.250.0", "239.255.250.0 is not a base for 2,048 multicast groups"),
-        ("central --level1 1=127.0.0.1 --level1 1=127.0.0.2", "--level1: there are two with the number 1"),
+        ("central --level1 1=127.0.0.1 --level1 1=127.0.0.2", "--level1: number 1 is given twice"),
         (
             "host --listen 127.94.3.2 --status 127.94.3.1:80",
             "--status 127.94.3.1:80: port 80 on 127.94.3.1 is in use",
         ),
         ("host --status 192.0.2.1:80 --listen 127.94.3.2", "192.0.2.1 is not an address of this machine"),
-        (
-            "central --level1 7",
-            "--level1 7: in the classic format also where it hears, such as 7=127.0.0.1:3457",
-        ),
-        (
-            "host --rules wrong.toml --join 0",
-            "--rules is for programs of DIS: say where they send to, by --dis",
-        ),
-        ("host --dis-to 127.0.0.1", "--dis-to is for programs of DIS"),
-        (
-            "host --dis 127.0.0.1 --join 0",
-            "a host speaks with programs (--dis) or plays a workload, not both",
-        ),
-        ("host --script wrong.toml --send 0", "what a script says --join and --send cannot say as well"),
+        ("central --level1 7", "--level1 7: the classic format needs an address, such as 7=127.0.0.1:3457"),
+        ("host --rules wrong.toml --join 0", "--rules needs --dis, the address that DIS programs send to"),
+        ("host --dis-to 127.0.0.1", "--dis-to needs --dis"),
+        ("host --dis 127.0.0.1 --join 0", "--dis and a workload cannot be combined"),
+        ("host --script wrong.toml --send 0", "--script cannot be combined with --join or --send"),
         ("host --script wrong.toml", "wrong.toml: line 1: unknown field `number`"),
         ("host --dis 127.0.0.1 --rules wrong.toml", "wrong.toml: line 1: unknown field `number`"),
     ] {

@@ -62,16 +62,19 @@ fn options_of_the_other_format_are_errors_of_one_line() {
     dir.write("urgent-script.toml", "[[step]]\nsend = { addresses = 1, priority = true }\n");
     dir.write("site.toml", "site = 7\n");
     for (words, line) in [
-        ("host --number 17", "--number 17: the classic format has hosts 1 to 16; --format wide has more"),
-        ("host --join 65536", "65536 is an address of the wide format"),
-        ("host --script far-script.toml", "far-script.toml: 65536 is an address of the wide format"),
-        ("host --script urgent-script.toml", "urgent-script.toml: priority is of the wide format"),
-        ("host --dis 127.0.0.1 --rules far.toml", "far.toml: 65536 is an address of the wide format"),
-        ("host --dis 127.0.0.1 --rules urgent.toml", "urgent.toml: priority = true is of the wide format"),
-        ("host --saturate 5", "--priority and --saturate are of the wide format"),
-        ("level1 --congestion rates", "--site and --congestion are of the wide format"),
-        ("central --config site.toml", "--site and --congestion are of the wide format"),
-        ("host --format wide --send 0-4294967295", "--send: 4294967296 addresses to send to are more than"),
+        (
+            "host --number 17",
+            "--number 17: the classic format supports hosts 1 to 16; use --format wide for more",
+        ),
+        ("host --join 65536", "address 65536 needs --format wide"),
+        ("host --script far-script.toml", "far-script.toml: address 65536 needs --format wide"),
+        ("host --script urgent-script.toml", "urgent-script.toml: priority needs --format wide"),
+        ("host --dis 127.0.0.1 --rules far.toml", "far.toml: address 65536 needs --format wide"),
+        ("host --dis 127.0.0.1 --rules urgent.toml", "urgent.toml: priority = true needs --format wide"),
+        ("host --saturate 5", "--priority and --saturate need --format wide"),
+        ("level1 --congestion rates", "--site and --congestion need --format wide"),
+        ("central --config site.toml", "--site and --congestion need --format wide"),
+        ("host --format wide --send 0-4294967295", "--send: 4294967296 addresses to send to; at most"),
         ("central --format wide --hosts 127.0.0.1,127.0.0.2", "--hosts: in the wide format hosts say where"),
         ("central --format wide --hosts 127.0.0.1", "--hosts: in the wide format hosts say where"),
     ] {

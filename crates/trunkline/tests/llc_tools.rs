@@ -101,12 +101,12 @@ fn impossible_options_are_errors_of_one_line() {
     let place = TestNetwork::new();
     place.run("test", &["--with", "7"]).assert_line(1, "station 7 does not answer");
     place.run("ping", &["9", "-c", "1", "-W", "50ms"]).assert_line(1, "station 9 does not answer");
-    place.run("ping", &["0"]).assert_line(2, "`0` is no station");
-    place.run("ping", &["1:300"]).assert_line(2, "is no station");
+    place.run("ping", &["0"]).assert_line(2, "`0` is not a station");
+    place.run("ping", &["1:300"]).assert_line(2, "is not a station");
     place.run("ping", &["2", "--network", "eth:nosuch0"]).assert_line(2, "eth:nosuch0");
     place.run("copy", &["nothing", "2"]).assert_line(2, "nothing: No such file");
     place.run("copy", &["nothing", "all"]).assert_line(2, "one station");
-    place.run("copy", &["2", "--force"]).assert_line(2, "which files, and where to?");
+    place.run("copy", &["2", "--force"]).assert_line(2, "expected one or more files");
     place.dir.write("file", "content");
     place.run("copy", &["file", "2", "--patience", "50ms"]).assert_line(1, "station 2 does not answer");
     let _serving = place.serve(&[]);
@@ -117,8 +117,8 @@ fn impossible_options_are_errors_of_one_line() {
         refused = Some(ended);
         !is_silent
     });
-    refused.unwrap().assert_line(1, "keeps no files");
-    place.run("serve", &[]).assert_line(2, "a station 2 there already");
+    refused.unwrap().assert_line(1, "accepts no files");
+    place.run("serve", &[]).assert_line(2, "station 2 is already in use");
     for words in [["--network", "nowhere"], ["--station", "255"], ["--size", "1498"]] {
         assert_eq!(place.run("ping", &[&["2"], &words[..]].concat()).status, 2);
     }
@@ -150,7 +150,7 @@ fn ping_counts_answers() {
     signal(under_way.id(), Signal::SIGINT);
     let ended = under_way.end();
     assert_eq!(ended.status, 0, "{}", ended.err);
-    let (asked, _) = ended.out.split_once(" asked, ").expect("what was measured");
+    let (asked, _) = ended.out.split_once(" sent, ").expect("what was measured");
     assert!(asked.lines().last().unwrap().parse::<u64>().unwrap() >= 1, "{}", ended.out);
 }
 
@@ -208,7 +208,7 @@ fn files_arrive_whole_and_replace_nothing_unasked() {
     place.dir.write("two", "two");
     place
         .run("copy", &["one", "--priority", "3", "two", "2"])
-        .assert_line(1, "another file of this name is there");
+        .assert_line(1, "another file of this name exists");
     assert_eq!(fs::read(place.dir.path("kept/two")).unwrap(), b"two");
     let told: Value = serde_json::from_str(&place.run("copy", &["one", "two", "2", "--json"]).out).unwrap();
     assert_eq!((&told["refused"][0]["name"], &told["copied"][0]["name"]), (&"one".into(), &"two".into()));

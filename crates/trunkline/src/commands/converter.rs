@@ -2,12 +2,12 @@
 //!
 //! | module | contents |
 //! | --- | --- |
-//! | [`config`] | flags from a file |
-//! | [`control`] | signals and the status page, in the daemon's one wait |
-//! | [`replay`] | datagrams of a capture once more |
-//! | [`rules`] | rules for PDUs from a file |
-//! | [`status`] | who answers by HTTP |
-//! | [`workload`] | what a host does in place of a simulation |
+//! | [`config`] | flags from a TOML file |
+//! | [`control`] | signals and status requests, in the daemon's event loop |
+//! | [`replay`] | replay of the datagrams of a capture |
+//! | [`rules`] | rules that map PDUs to message addresses, from a TOML file |
+//! | [`status`] | the HTTP server of the status page |
+//! | [`workload`] | the workload generator of a host |
 
 mod config;
 mod control;
@@ -40,15 +40,15 @@ use crate::flags::converter::{
     HOSTS_TO_CENTRAL, Host, LEVEL1_TO_CENTRAL, Level1, Timers, loopback,
 };
 
-/// Octets that 1 Gb/s Ethernet carries in 5 ms, as 6,000 octets are for 10 Mb/s.
+/// Octets that 1 Gb/s Ethernet carries in 5 ms, in proportion to 6,000 octets for 10 Mb/s.
 const CAPACITY: u64 = 600_000;
 
 /// Runs a daemon.
 pub fn converter(daemon: &Daemon) -> Result<(), Failure> {
     match daemon {
-        Daemon::Level1(flags) => level1(config::filled(flags)?),
-        Daemon::Central(flags) => central(config::filled(flags)?),
-        Daemon::Host(flags) => host(config::filled(flags)?),
+        Daemon::Level1(flags) => level1(config::complete(flags)?),
+        Daemon::Central(flags) => central(config::complete(flags)?),
+        Daemon::Host(flags) => host(config::complete(flags)?),
         Daemon::Replay(flags) => replay::replay(flags),
     }
 }
@@ -71,7 +71,7 @@ fn level1(flags: Level1) -> Result<(), Failure> {
         port: flags.port.unwrap_or(GROUPS),
         ttl: flags.ttl.unwrap_or(1),
     };
-    serve(Level1Socket::open(&options, Clock::start()).map_err(refused)?, &flags.common, |_| {})
+    serve(Level1Socket::open(&options, Clock::start()).map_err(open_error)?, &flags.common, |_| {})
 }
 
 /// Returns the level-1 converters: their numbers, and their addresses if the format needs them.
@@ -87,21 +87,21 @@ fn converters(
     }
     if flags.len() > MAX_LEVEL1 {
         return Err(Failure::input(format!(
-            "--level1: there are {}, and at most {MAX_LEVEL1} may be",
+            "--level1: {} converters are given, at most {MAX_LEVEL1} are supported",
             flags.len()
         )));
     }
     if let (false, Some((number, _))) = (is_wide, flags.iter().find(|(_, at)| at.is_none())) {
         return Err(Failure::input(format!(
-            "--level1 {number}: in the classic format also where it hears, such as {number}=127.0.0.1:{CENTRAL_TO_LEVEL1}"
+            "--level1 {number}: the classic format needs an address, such as {number}=127.0.0.1:{CENTRAL_TO_LEVEL1}"
         )));
     }
     let numbers: Vec<u16> = flags.iter().map(|(number, _)| *number).collect();
     let at = flags.into_iter().filter_map(|(_, at)| at).collect();
-    if let Some(twice) =
+    if let Some(duplicate) =
         numbers.iter().enumerate().find_map(|(n, one)| numbers[..n].contains(one).then_some(one))
     {
-        return Err(Failure::input(format!("--level1: there are two with the number {twice}")));
+        return Err(Failure::input(format!("--level1: number {duplicate} is given twice")));
     }
     Ok((numbers, at))
 }
@@ -114,13 +114,13 @@ fn to_hosts(flags: Vec<SocketAddrV4>, is_wide: bool) -> Result<Vec<SocketAddrV4>
             [] => Ok(flags),
             [to] if is_for_all(to) => Ok(flags),
             _ => Err(Failure::input(
-                "--hosts: in the wide format hosts say where they are; it is one address that all of them hear, broadcast or multicast",
+                "--hosts: with --format wide, expected one broadcast or multicast address; hosts announce their own addresses",
             )),
         };
     }
     if flags.len() > usize::from(MAX_HOSTS) {
         return Err(Failure::input(format!(
-            "--hosts: there are {}, and at most {MAX_HOSTS} may be",
+            "--hosts: {} hosts are given, at most {MAX_HOSTS} are supported",
             flags.len()
         )));
     }
@@ -130,7 +130,7 @@ fn to_hosts(flags: Vec<SocketAddrV4>, is_wide: bool) -> Result<Vec<SocketAddrV4>
 fn central(flags: Central) -> Result<(), Failure> {
     let is_wide = flags.common.is_wide();
     if is_wide && flags.rebalance.is_some() {
-        return Err(Failure::input("--rebalance is of the classic format: the wide one does it by itself"));
+        return Err(Failure::input("--rebalance needs --format classic; the wide format always rebalances"));
     }
     let (numbers, at) = converters(flags.level1, is_wide)?;
     let hosts = to_hosts(flags.hosts, is_wide)?;
@@ -158,7 +158,7 @@ fn central(flags: Central) -> Result<(), Failure> {
         refresh: flags.retell.unwrap_or(central::REFRESH_INTERVAL),
         rebalance: flags.rebalance.unwrap_or(central::REBALANCE_INTERVAL),
     };
-    serve(CentralSocket::open(&options, Clock::start()).map_err(refused)?, &flags.common, |_| {})
+    serve(CentralSocket::open(&options, Clock::start()).map_err(open_error)?, &flags.common, |_| {})
 }
 
 fn host(flags: Host) -> Result<(), Failure> {
@@ -166,20 +166,18 @@ fn host(flags: Host) -> Result<(), Failure> {
     let number = flags.number.unwrap_or(1);
     if !is_wide && number > MAX_HOSTS.into() {
         return Err(Failure::input(format!(
-            "--number {number}: the classic format has hosts 1 to {MAX_HOSTS}; --format wide has more"
+            "--number {number}: the classic format supports hosts 1 to {MAX_HOSTS}; use --format wide for more"
         )));
     }
     if !is_wide && (flags.priority || flags.saturate.is_some()) {
-        return Err(Failure::input("--priority and --saturate are of the wide format"));
+        return Err(Failure::input("--priority and --saturate need --format wide"));
     }
-    for (flag, is_said) in [("--rules", flags.rules.is_some()), ("--dis-to", flags.dis_to.is_some())] {
-        if is_said && flags.dis.is_none() {
-            return Err(Failure::input(format!(
-                "{flag} is for programs of DIS: say where they send to, by --dis"
-            )));
+    for (flag, is_given) in [("--rules", flags.rules.is_some()), ("--dis-to", flags.dis_to.is_some())] {
+        if is_given && flags.dis.is_none() {
+            return Err(Failure::input(format!("{flag} needs --dis, the address that DIS programs send to")));
         }
     }
-    let script = Script::of(&flags, is_wide)?;
+    let script = Script::from_flags(&flags, is_wide)?;
     let dis = |listen| {
         let rules = rules::read(flags.rules.as_deref(), is_wide, flags.common.pairs)?;
         Ok::<_, Failure>(DisOptions { listen, destination: flags.dis_to, rules })
@@ -203,25 +201,25 @@ fn host(flags: Host) -> Result<(), Failure> {
     let longest = longest_body(&options.settings);
     if let Some(size) = script.as_ref().and_then(Script::longest).filter(|size| *size > longest) {
         return Err(Failure::input(format!(
-            "a body of {size} octets is too long: no message here has more than {longest} (--longest)"
+            "a body of {size} octets is too long; the maximum is {longest} (--longest)"
         )));
     }
     let clock = Clock::start();
-    let mut face = HostSocket::open(&options, clock).map_err(refused)?;
+    let mut socket = HostSocket::open(&options, clock).map_err(open_error)?;
     if flags.saturate.is_some() {
-        face.saturate(flags.saturate).map_err(Failure::run)?;
+        socket.saturate(flags.saturate).map_err(Failure::run)?;
     }
     let Some(script) = script else {
         // Without DIS programs received messages are only counted.
-        let (alone, mut body) = (flags.dis.is_none(), Vec::new());
-        return serve(face, &flags.common, |face| while alone && face.receive_body(&mut body) {});
+        let (discards, mut body) = (flags.dis.is_none(), Vec::new());
+        return serve(socket, &flags.common, |socket| while discards && socket.receive_body(&mut body) {});
     };
-    let mut control = Control::of(&mut face, flags.common.status)?;
-    print(&format!("{}\n", face.local_addresses()))?;
-    workload::play(&script, &mut face, &mut control, options.settings, options.number, clock)?;
-    let met = face.has_central_answered();
-    face.shutdown().map_err(Failure::run)?;
-    match met {
+    let mut control = Control::new(&mut socket, flags.common.status)?;
+    print(&format!("{}\n", socket.local_addresses()))?;
+    workload::play(&script, &mut socket, &mut control, options.settings, options.number, clock)?;
+    let has_answer = socket.has_central_answered();
+    socket.shutdown().map_err(Failure::run)?;
+    match has_answer {
         true => Ok(()),
         false => Err(Failure::run(format!("no central converter answered at {}", options.central))),
     }
@@ -239,7 +237,7 @@ fn settings(common: &Common, interfaces: [Ipv4Addr; 2]) -> Result<Settings, Fail
     let format = match common.is_wide() {
         true => Format::Format2(wide(common, interfaces)),
         false if common.site.is_some() || common.congestion.is_some() => {
-            return Err(Failure::input("--site and --congestion are of the wide format"));
+            return Err(Failure::input("--site and --congestion need --format wide"));
         }
         false => Format::Classic,
     };
@@ -249,13 +247,11 @@ fn settings(common: &Common, interfaces: [Ipv4Addr; 2]) -> Result<Settings, Fail
         Some(Timers::Delay) => Timing::LEAST_DELAY,
     };
     let timing = timing.with_deadlines(common.deadline, common.priority_deadline).ok_or_else(|| {
-        Failure::input(
-            "--deadline and --priority-deadline are of --timers processor and delay: a tick has none",
-        )
+        Failure::input("--deadline and --priority-deadline need --timers processor or delay")
     })?;
-    let usual = Settings::default();
-    let interval = common.interval.unwrap_or(usual.interval);
-    let longest = common.longest.unwrap_or(usual.max_bundle);
+    let defaults = Settings::default();
+    let interval = common.interval.unwrap_or(defaults.interval);
+    let longest = common.longest.unwrap_or(defaults.max_bundle);
     Ok(Settings { timing, pairs: common.pairs, interval, max_bundle: longest, format })
 }
 
@@ -280,7 +276,7 @@ fn longest_body(settings: &Settings) -> usize {
 }
 
 /// Converts an error of opening a socket: a wrong or used address is an input error.
-fn refused(error: Error) -> Failure {
+fn open_error(error: Error) -> Failure {
     match error {
         Error::System(_) => Failure::run(error),
         Error::Socket(_) | Error::Base(_) => Failure::input(error),
@@ -289,17 +285,17 @@ fn refused(error: Error) -> Failure {
 
 /// Serves until it is stopped; calls `after` at the end of each turn.
 fn serve<F: SocketDriver>(
-    mut face: F,
+    mut socket: F,
     common: &Common,
     mut after: impl FnMut(&mut F),
 ) -> Result<(), Failure> {
-    let mut control = Control::of(&mut face, common.status)?;
-    print(&format!("{}\n", face.local_addresses()))?;
+    let mut control = Control::new(&mut socket, common.status)?;
+    print(&format!("{}\n", socket.local_addresses()))?;
     loop {
-        let ready = face.turn(None).map_err(Failure::run)?;
-        after(&mut face);
-        if control.serve(ready, &mut face)? {
-            return face.shutdown().map_err(Failure::run);
+        let ready = socket.turn(None).map_err(Failure::run)?;
+        after(&mut socket);
+        if control.serve(ready, &mut socket)? {
+            return socket.shutdown().map_err(Failure::run);
         }
     }
 }
@@ -310,7 +306,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn files_in_the_documents_are_right() {
+    fn files_in_the_documents_are_valid() {
         let text = include_str!("../../../../docs/reference/bundle.md");
         let blocks: Vec<&str> =
             text.split("```toml\n").skip(1).filter_map(|rest| rest.split("```").next()).collect();

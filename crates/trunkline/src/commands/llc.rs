@@ -36,7 +36,7 @@ use super::run::stop_on_signals;
 use crate::failure::Failure;
 use crate::flags::llc::{PeerOptions, StationOptions, Tool};
 
-/// Version of what `--json` prints.
+/// Version of the JSON output.
 const VERSION: u32 = 1;
 
 /// SAP of the file service.
@@ -61,9 +61,10 @@ const GROUP: u8 = ECHO | 1;
 const SERVING: u8 = 2;
 const SECOND: u8 = 254;
 
-/// Time for a ring to form, in ms.
-const FORMS: u32 = 1_000;
-const LOOK: Duration = Duration::from_millis(10);
+/// Maximum number of checks whether the ring has formed.
+const RING_CHECKS: u32 = 1_000;
+/// Interval between these checks.
+const RING_CHECK_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Runs a tool.
 pub fn llc(tool: &Tool) -> Result<(), Failure> {
@@ -78,39 +79,39 @@ pub fn llc(tool: &Tool) -> Result<(), Failure> {
     }
 }
 
-/// Options for acknowledged messages that are retried for long: a busy machine, or a ring that is being repaired, may
-/// be silent for a while.
-fn stubborn(priority: u8) -> Options {
+/// Returns options for acknowledged messages with many retries, because a busy machine or a ring under repair may not
+/// respond for a while.
+fn persistent(priority: u8) -> Options {
     Options { response_timeout: Span::from_ms(50), tries: 100, ..Options::acknowledged(priority) }
 }
 
 /// Returns the settings of the tools' stations.
-fn settings(place: &StationOptions) -> Settings {
-    Settings { ring: place.ring.then(token::Options::default), ..Settings::default() }
+fn settings(local: &StationOptions) -> Settings {
+    Settings { ring: local.ring.then(token::Options::default), ..Settings::default() }
 }
 
 /// Attaches a station.
 fn attach(network: &Network, number: u8, settings: &Settings) -> Result<StationSocket, Failure> {
     StationSocket::to(network, number, settings).map_err(|e| {
-        let why = match (&e, network) {
+        let reason = match (&e, network) {
             (Error::System(e), Network::Ethernet { .. }) if e.kind() == io::ErrorKind::PermissionDenied => {
-                "frames need the right to open packet sockets (root, or CAP_NET_RAW); udp:… needs none".into()
+                "packet sockets need root or CAP_NET_RAW; udp:… needs neither".into()
             }
             (Error::System(e), _) if e.kind() == io::ErrorKind::AddrInUse => {
                 format!(
-                    "this machine has a station {number} there already; give another number with --station"
+                    "station {number} is already in use on this machine; select another number with --station"
                 )
             }
             (Error::System(e), Network::Ethernet { .. }) if e.raw_os_error() == Some(NO_DEVICE) => {
-                "there is no such interface".into()
+                "no such interface".into()
             }
             _ => e.to_string(),
         };
-        Failure::input(format!("{network}: {why}"))
+        Failure::input(format!("{network}: {reason}"))
     })
 }
 
-/// `ENODEV`.
+/// `ENODEV` of errno(3).
 const NO_DEVICE: i32 = 19;
 
 /// Converts an error of a station or of the system.
@@ -119,14 +120,18 @@ fn failed(e: Error) -> Failure {
 }
 
 /// Attaches the tool's station, and waits for its ring if there is one.
-fn own(place: &StationOptions, settings: &Settings, stop: &StopFlag) -> Result<StationSocket, Failure> {
-    let station = attach(&place.network, place.station.unwrap_or(1), settings)?;
-    belongs(&station, settings, None, stop)?;
+fn attach_own(
+    local: &StationOptions,
+    settings: &Settings,
+    stop: &StopFlag,
+) -> Result<StationSocket, Failure> {
+    let station = attach(&local.network, local.station.unwrap_or(1), settings)?;
+    wait_for_ring(&station, settings, None, stop)?;
     Ok(station)
 }
 
 /// Waits until this station and another one are in the ring.
-fn belongs(
+fn wait_for_ring(
     station: &StationSocket,
     settings: &Settings,
     other: Option<u8>,
@@ -135,7 +140,7 @@ fn belongs(
     if settings.ring.is_none() {
         return Ok(());
     }
-    for _ in 0..FORMS {
+    for _ in 0..RING_CHECKS {
         let members = station.members();
         if members.has(station.number()) && other.is_none_or(|other| members.has(other)) {
             return Ok(());
@@ -143,11 +148,11 @@ fn belongs(
         if stop.is_requested() {
             return Err(stopped());
         }
-        pause(LOOK);
+        pause(RING_CHECK_INTERVAL);
     }
     Err(Failure::run(match other {
-        Some(other) => format!("station {other} has come into no ring with station {}", station.number()),
-        None => format!("station {} has come into no ring", station.number()),
+        Some(other) => format!("station {other} did not join a ring with station {}", station.number()),
+        None => format!("station {} did not join a ring", station.number()),
     }))
 }
 
@@ -160,7 +165,7 @@ fn stopped() -> Failure {
     Failure::run("stopped on request")
 }
 
-/// The stations of a measurement: the other one serves on the network, or is a second one in this process.
+/// The stations of a measurement: its own, and one that serves on the network or in this process.
 struct Pair {
     own: StationSocket,
     /// The second station in this process.
@@ -171,45 +176,46 @@ struct Pair {
 
 impl Pair {
     fn open(
-        place: &StationOptions,
+        local: &StationOptions,
         other: &PeerOptions,
         settings: &Settings,
         stop: &StopFlag,
     ) -> Result<Pair, Failure> {
-        let number = place.station.unwrap_or(1);
+        let number = local.station.unwrap_or(1);
         let second = match other.with {
             Some(other) if other == number => {
-                return Err(Failure::input(format!("--with {other} is this station itself")));
+                return Err(Failure::input(format!("--with {other} is the number of this station")));
             }
             Some(_) => None,
             None => {
-                let network = other.second.as_ref().unwrap_or(&place.network);
+                let network = other.second.as_ref().unwrap_or(&local.network);
                 let second = if number == SECOND { SECOND - 1 } else { SECOND };
                 Some(attach(network, second, settings)?)
             }
         };
-        let own = attach(&place.network, number, settings)?;
+        let own = attach(&local.network, number, settings)?;
         let number = other.with.or_else(|| second.as_ref().map(StationSocket::number)).unwrap_or(SECOND);
-        belongs(&own, settings, Some(number), stop)?;
+        wait_for_ring(&own, settings, Some(number), stop)?;
         // A station that does not receive its own broadcast fails immediately, not after a minute of silence.
         let sap = own.open(OWN, &Options::default()).map_err(failed)?;
-        let heard = (0..5).any(|_| sap.test(Address { sap: 0, station: number }, b"", ANSWERS).is_ok());
-        match (heard, &second) {
+        let has_response =
+            (0..5).any(|_| sap.test(Address { sap: 0, station: number }, b"", RESPONSE_TIMEOUT).is_ok());
+        match (has_response, &second) {
             (true, _) => Ok(Pair { own, second, other: number }),
             (false, None) => {
-                Err(Failure::run(format!("station {number} does not answer on {}", place.network)))
+                Err(Failure::run(format!("station {number} does not answer on {}", local.network)))
             }
             (false, Some(_)) => Err(Failure::input(format!(
-                "two stations of this process do not hear each other on {}: name the interface of the second one \
-                 with --second, or a station that serves with --with",
-                place.network
+                "the two stations of this process cannot reach each other on {}: select the interface of the second one \
+                 with --second, or a serving station with --with",
+                local.network
             ))),
         }
     }
 }
 
-/// Time for the answer to a TEST.
-const ANSWERS: Duration = Duration::from_millis(400);
+/// Time limit of a response to TEST.
+const RESPONSE_TIMEOUT: Duration = Duration::from_millis(400);
 
 /// Parses `STATION` or `STATION:SAP`; `all` means all stations.
 fn address(text: &str, sap: u8) -> Result<Address, Failure> {
@@ -225,7 +231,7 @@ fn address(text: &str, sap: u8) -> Result<Address, Failure> {
     match (station, of.map_or(Some(sap), number)) {
         (Some(station), Some(sap)) => Ok(Address { sap, station }),
         _ => Err(Failure::input(format!(
-            "`{text}` is no station: expected 1 to 254 or all, and perhaps a SAP, 0 to {GLOBAL_SAP}: 7, 7:0x60"
+            "`{text}` is not a station: expected 1 to 254 or all, optionally with a SAP from 0 to {GLOBAL_SAP}, such as 7 or 7:0x60"
         ))),
     }
 }

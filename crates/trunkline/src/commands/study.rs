@@ -173,7 +173,10 @@ fn table(study: &HostStudy) -> String {
     text += &row("ns/byte", |line| format!("{:.3}", line.byte_ns));
     text += &row("max error", |line| format!("{:.1} %", line.residual * 100.0));
     text += &format!("\nNot included: {}.\n", EXCLUDED.join(";\n  "));
-    text + &format!("Declaration to paste into an experiment (mean of sending and receiving):\n\n{}\n", study.host_line(NAME))
+    text + &format!(
+        "Declaration to paste into an experiment (mean of sending and receiving):\n\n{}\n",
+        study.host_line(NAME)
+    )
 }
 
 fn cost(cost: Cost) -> String {

@@ -63,8 +63,12 @@ pub fn torture(flags: &Torture) -> Result<(), Failure> {
         };
         outcome.transpose()
     });
-    let mut total =
-        Total { requested: outcomes.len(), exchanges: 0, result: ExchangeResult::default(), findings: Vec::new() };
+    let mut total = Total {
+        requested: outcomes.len(),
+        exchanges: 0,
+        result: ExchangeResult::default(),
+        findings: Vec::new(),
+    };
     for (run, outcome) in outcomes.into_iter().enumerate() {
         match outcome {
             Some(Ok(result)) => total.result.add(&result),
@@ -88,7 +92,8 @@ impl Total {
     fn text(&self, flags: &Torture) -> String {
         let ExchangeResult { messages, bytes, path, ref counters, deaths } = self.result;
         let count = |name: &str| counters.get(name).copied().unwrap_or_default();
-        let stopped = if self.exchanges < self.requested { format!(" of {}", self.requested) } else { String::new() };
+        let stopped =
+            if self.exchanges < self.requested { format!(" of {}", self.requested) } else { String::new() };
         let mut text = format!(
             "torture  {}  {}{stopped} exchanges  from seed {}\n\n",
             flags.on.name(),

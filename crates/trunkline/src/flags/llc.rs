@@ -72,7 +72,7 @@ pub struct PeerOptions {
 #[derive(Debug, Args)]
 pub struct Test {
     #[command(flatten)]
-    pub place: StationOptions,
+    pub local: StationOptions,
     #[command(flatten)]
     pub other: PeerOptions,
     /// Print only the results, as JSON
@@ -83,7 +83,7 @@ pub struct Test {
 #[derive(Debug, Args)]
 pub struct Wrap {
     #[command(flatten)]
-    pub place: StationOptions,
+    pub local: StationOptions,
     /// Network of the second station, e.g. the other end of a veth pair [default: the same]
     #[arg(long, value_name = "NETWORK")]
     pub second: Option<Network>,
@@ -106,7 +106,7 @@ pub struct Wrap {
 #[derive(Debug, Args)]
 pub struct Load {
     #[command(flatten)]
-    pub place: StationOptions,
+    pub local: StationOptions,
     #[command(flatten)]
     pub other: PeerOptions,
     /// Message sizes, in octets
@@ -145,7 +145,7 @@ pub struct Load {
 #[derive(Debug, Args)]
 pub struct Copy {
     #[command(flatten)]
-    pub place: StationOptions,
+    pub local: StationOptions,
     /// Files to copy, then the station or STATION:SAP
     #[arg(required = true, num_args = 1.., value_name = "FILE… STATION[:SAP]", value_hint = ValueHint::FilePath)]
     pub arguments: Vec<String>,
@@ -166,7 +166,7 @@ pub struct Copy {
 #[derive(Debug, Args)]
 pub struct Ping {
     #[command(flatten)]
-    pub place: StationOptions,
+    pub local: StationOptions,
     /// Destination: a station or `all`, optionally with one of its SAPs
     #[arg(value_name = "STATION[:SAP]")]
     pub to: String,
@@ -236,7 +236,7 @@ pub struct Admit {
 #[derive(Debug, Args)]
 pub struct Serve {
     #[command(flatten)]
-    pub place: StationOptions,
+    pub local: StationOptions,
     /// Folder for received files [default: reject files]
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub into: Option<PathBuf>,

@@ -103,7 +103,7 @@ impl Session {
         let stop = Arc::new(AtomicBool::new(false));
         for signal in [SIGINT, SIGTERM, SIGHUP] {
             signal_hook::flag::register(signal, stop.clone())
-                .map_err(|e| Failure::run(format!("cannot listen for signals: {e}")))?;
+                .map_err(|e| Failure::run(format!("cannot handle signals: {e}")))?;
         }
         Ok(Session {
             source,

@@ -148,7 +148,7 @@ def replayed(format, speed, seconds=None):
         for attempt in range(5):
             before = sites.heard(), sites.counted()
             said, got = sites.replay("capture", speed, pdus)
-            count, seconds_taken = re.match(r"sent (\d+) datagrams to \S+ in ([0-9.]+) s, passed over 0 packets\n$", said).groups()
+            count, seconds_taken = re.match(r"sent (\d+) datagrams to \S+ in ([0-9.]+) s, skipped 0 packets\n$", said).groups()
             assert int(count) == len(pdus) and float(seconds_taken) + 0.1 > takes / speed, (said, takes, speed)
             # A process that does not run for a while does not take what comes; then it is counted, and all is done again.
             grown = {key: value - before[1].get(key, 0) for key, value in sites.counted().items() if value != before[1].get(key, 0)}

@@ -9,8 +9,8 @@ use toml::{Table, Value};
 use crate::failure::Failure;
 use crate::flags::converter::{Central, Common, Host, Level1};
 
-/// Flags that a file may complete.
-pub trait Filled: Args + Clone {
+/// Flags that a file can complete.
+pub trait FileFlags: Args + Clone {
     fn common(&mut self) -> &mut Common;
 
     /// Takes missing values from `other`.
@@ -18,23 +18,24 @@ pub trait Filled: Args + Clone {
 }
 
 /// Returns the flags, completed from their file.
-pub fn filled<F: Filled>(flags: &F) -> Result<F, Failure> {
+pub fn complete<F: FileFlags>(flags: &F) -> Result<F, Failure> {
     let mut flags = flags.clone();
     if let Some(path) = flags.common().config.clone() {
-        let told = read::<F>(&path).map_err(|why| Failure::input(format!("{}: {why}", path.display())))?;
-        flags.fill(told);
+        let from_file =
+            read::<F>(&path).map_err(|error| Failure::input(format!("{}: {error}", path.display())))?;
+        flags.fill(from_file);
     }
     Ok(flags)
 }
 
-fn read<F: Filled>(path: &Path) -> Result<F, String> {
+fn read<F: FileFlags>(path: &Path) -> Result<F, String> {
     let text = fs::read_to_string(path).map_err(|e| e.to_string())?;
     parse(&text)
 }
 
 /// Parses flags from the text of a file.
-pub fn parse<F: Filled>(text: &str) -> Result<F, String> {
-    let table: Table = text.parse().map_err(|e| reported(text, &e))?;
+pub fn parse<F: FileFlags>(text: &str) -> Result<F, String> {
+    let table: Table = text.parse().map_err(|e| toml_error(text, &e))?;
     let command = F::augment_args(Command::new("file").no_binary_name(true).disable_help_flag(true));
     let mut words = Vec::new();
     for (key, value) in &table {
@@ -44,13 +45,15 @@ pub fn parse<F: Filled>(text: &str) -> Result<F, String> {
         };
         let argument = command.get_arguments().find(has_name);
         let Some(argument) = argument.filter(|_| key != "config") else {
-            return Err(format!("there is no `{key}`"));
+            return Err(format!("unknown key `{key}`"));
         };
         match value {
-            Value::Boolean(said) if !argument.get_action().takes_values() => {
-                words.extend(said.then(|| format!("--{key}")));
+            Value::Boolean(is_set) if !argument.get_action().takes_values() => {
+                words.extend(is_set.then(|| format!("--{key}")));
             }
-            _ if !argument.get_action().takes_values() => return Err(format!("`{key}` is true or false")),
+            _ if !argument.get_action().takes_values() => {
+                return Err(format!("`{key}` must be true or false"));
+            }
             Value::Array(values) => {
                 for value in values {
                     words.push(format!("--{key}={}", word(key, value)?));
@@ -61,21 +64,21 @@ pub fn parse<F: Filled>(text: &str) -> Result<F, String> {
     }
     let matches = command.try_get_matches_from(words).map_err(|e| {
         // The first line has the reason, the others the usage.
-        let said = e.to_string();
-        said.lines().next().unwrap_or_default().trim_start_matches("error: ").to_owned()
+        let message = e.to_string();
+        message.lines().next().unwrap_or_default().trim_start_matches("error: ").to_owned()
     })?;
     F::from_arg_matches(&matches).map_err(|e| e.to_string())
 }
 
 /// Describes a TOML error with its line number.
-pub fn reported(text: &str, error: &toml::de::Error) -> String {
-    let why = error.message().replace('\n', "; ");
+pub fn toml_error(text: &str, error: &toml::de::Error) -> String {
+    let message = error.message().replace('\n', "; ");
     match error.span() {
         Some(at) => {
             let line = text.get(..at.start).map_or(1, |before| before.matches('\n').count() + 1);
-            format!("line {line}: {why}")
+            format!("line {line}: {message}")
         }
-        None => why,
+        None => message,
     }
 }
 
@@ -85,7 +88,7 @@ fn word(key: &str, value: &Value) -> Result<String, String> {
         Value::String(text) => Ok(text.clone()),
         Value::Integer(number) => Ok(number.to_string()),
         Value::Float(number) => Ok(number.to_string()),
-        _ => Err(format!("`{key}` is a text or a number, or a list of them")),
+        _ => Err(format!("`{key}` must be a string, a number, or a list of them")),
     }
 }
 
@@ -113,7 +116,7 @@ macro_rules! fill {
     };
 }
 
-impl Filled for Level1 {
+impl FileFlags for Level1 {
     fn common(&mut self) -> &mut Common {
         &mut self.common
     }
@@ -123,7 +126,7 @@ impl Filled for Level1 {
     }
 }
 
-impl Filled for Central {
+impl FileFlags for Central {
     fn common(&mut self) -> &mut Common {
         &mut self.common
     }
@@ -133,7 +136,7 @@ impl Filled for Central {
     }
 }
 
-impl Filled for Host {
+impl FileFlags for Host {
     fn common(&mut self) -> &mut Common {
         &mut self.common
     }
@@ -162,34 +165,35 @@ mod tests {
             priority-deadline = "500us"
             pairs = true
         "#;
-        let told: Central = parse(text).unwrap();
+        let file: Central = parse(text).unwrap();
         let at = |text: &str| Some(text.parse().unwrap());
-        assert_eq!(told.level1, [(1, at("10.0.0.1:3457")), (2, at("10.0.0.2:99"))]);
-        assert_eq!((told.hosts.len(), told.capacity, told.common.pairs), (1, Some(60_000), true));
-        let deadlines = (told.common.deadline, told.common.priority_deadline);
+        assert_eq!(file.level1, [(1, at("10.0.0.1:3457")), (2, at("10.0.0.2:99"))]);
+        assert_eq!((file.hosts.len(), file.capacity, file.common.pairs), (1, Some(60_000), true));
+        let deadlines = (file.common.deadline, file.common.priority_deadline);
         assert_eq!(deadlines, (Some(Span::from_ms(20)), Some(Span::from_us(500))));
-        let mut said: Central = parse("capacity = 7\nhosts = '10.0.0.1,10.0.0.2'\ndeadline = '1ms'").unwrap();
-        said.fill(told);
-        let deadlines = (said.common.deadline, said.common.priority_deadline);
+        let mut flags: Central =
+            parse("capacity = 7\nhosts = '10.0.0.1,10.0.0.2'\ndeadline = '1ms'").unwrap();
+        flags.fill(file);
+        let deadlines = (flags.common.deadline, flags.common.priority_deadline);
         assert_eq!(deadlines, (Some(Span::from_ms(1)), Some(Span::from_us(500))));
-        assert_eq!((said.capacity, said.hosts.len(), said.level1.len()), (Some(7), 2, 2));
-        assert!(said.common.pairs);
+        assert_eq!((flags.capacity, flags.hosts.len(), flags.level1.len()), (Some(7), 2, 2));
+        assert!(flags.common.pairs);
     }
 
     #[test]
     fn invalid_settings_of_a_file_are_errors_of_one_line() {
-        for (text, why) in [
-            ("capacities = 7", "there is no `capacities`"),
-            ("config = 'other.toml'", "there is no `config`"),
-            ("help = true", "there is no `help`"),
+        for (text, expected) in [
+            ("capacities = 7", "unknown key `capacities`"),
+            ("config = 'other.toml'", "unknown key `config`"),
+            ("help = true", "unknown key `help`"),
             ("capacity = 'much'", "invalid value 'much' for '--capacity <OCTETS>'"),
-            ("capacity = { of = 7 }", "`capacity` is a text or a number"),
-            ("pairs = 1", "`pairs` is true or false"),
+            ("capacity = { of = 7 }", "`capacity` must be a string, a number"),
+            ("pairs = 1", "`pairs` must be true or false"),
             ("capacity = [1, 2]", "cannot be used multiple times"),
             ("pairs = true\ncapacity 7", "line 2: "),
         ] {
-            let said = parse::<Central>(text).unwrap_err();
-            assert!(said.contains(why) && !said.contains('\n'), "{text}: {said}");
+            let error = parse::<Central>(text).unwrap_err();
+            assert!(error.contains(expected) && !error.contains('\n'), "{text}: {error}");
         }
     }
 }

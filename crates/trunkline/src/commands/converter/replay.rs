@@ -21,11 +21,11 @@ const PCAPNG: [u8; 4] = [0x0A, 0x0D, 0x0D, 0x0A];
 /// Sends the datagrams of the capture.
 pub fn replay(flags: &Replay) -> Result<(), Failure> {
     let name = flags.capture.display();
-    let wrong = |why: &dyn std::fmt::Display| Failure::input(format!("{name}: {why}"));
-    let mut capture = open(flags).map_err(|why| wrong(&why))?;
+    let invalid = |reason: &dyn std::fmt::Display| Failure::input(format!("{name}: {reason}"));
+    let mut capture = open(flags).map_err(|error| invalid(&error))?;
     let link = capture.header().datalink;
     if !matches!(link, DataLink::ETHERNET | DataLink::RAW | DataLink::IPV4 | DataLink::LINUX_SLL) {
-        return Err(wrong(&format!("its frames ({link:?}) are neither Ethernet nor IP")));
+        return Err(invalid(&format!("unsupported link type {link:?}: neither Ethernet nor IP")));
     }
     let (port, speed) = (flags.port.unwrap_or(DIS), flags.speed.unwrap_or(1));
     let to = flags.to.unwrap_or(loopback(DIS));
@@ -34,41 +34,41 @@ pub fn replay(flags: &Replay) -> Result<(), Failure> {
     let (clock, mut first) = (Clock::start(), None);
     let (mut sent, mut others) = (0u64, 0u64);
     while let Some(packet) = capture.next_packet() {
-        let packet = packet.map_err(|why| wrong(&reported(&why)))?;
+        let packet = packet.map_err(|error| invalid(&describe(&error)))?;
         let Some(body) = datagram(link, &packet.data, port) else {
             others += 1;
             continue;
         };
         let since = packet.timestamp.saturating_sub(*first.get_or_insert(packet.timestamp));
-        rest(clock, since / speed);
-        socket.send_to(body, to).map_err(|why| Failure::run(format!("to {to}: {why}")))?;
+        wait_until(clock, since / speed);
+        socket.send_to(body, to).map_err(|e| Failure::run(format!("cannot send to {to}: {e}")))?;
         sent += 1;
     }
     if sent == 0 {
-        let what = format!("none of its {others} packets is a datagram to port {port} (--port)");
-        return Err(wrong(&what));
+        let reason = format!("none of the {others} packets is a datagram to port {port} (--port)");
+        return Err(invalid(&reason));
     }
     let took = clock.now().since(trunkline_units::Instant::ZERO).as_s();
-    print(&format!("sent {sent} datagrams to {to} in {took:.1} s, passed over {others} packets\n"))
+    print(&format!("sent {sent} datagrams to {to} in {took:.1} s, skipped {others} packets\n"))
 }
 
 fn open(flags: &Replay) -> Result<PcapReader<BufReader<File>>, String> {
-    let mut file = File::open(&flags.capture).map_err(|why| why.to_string())?;
+    let mut file = File::open(&flags.capture).map_err(|e| e.to_string())?;
     let mut begin = [0; 4];
     if file.read_exact(&mut begin).is_ok() && begin == PCAPNG {
-        return Err("a pcapng; `editcap -F nsecpcap` makes a pcap of it".into());
+        return Err("pcapng is not supported; convert it with `editcap -F nsecpcap`".into());
     }
-    file.rewind().map_err(|why| why.to_string())?;
-    PcapReader::new(BufReader::new(file)).map_err(|why| reported(&why))
+    file.rewind().map_err(|e| e.to_string())?;
+    PcapReader::new(BufReader::new(file)).map_err(|error| describe(&error))
 }
 
 /// Describes an error of a capture in one line.
-fn reported(why: &PcapError) -> String {
-    match why {
-        PcapError::IncompleteBuffer => "it ends too soon".into(),
-        PcapError::IoError(why) if why.kind() == ErrorKind::UnexpectedEof => "it ends too soon".into(),
-        PcapError::IoError(why) => why.to_string(),
-        _ => format!("no capture: {why}"),
+fn describe(error: &PcapError) -> String {
+    match error {
+        PcapError::IncompleteBuffer => "the file is truncated".into(),
+        PcapError::IoError(e) if e.kind() == ErrorKind::UnexpectedEof => "the file is truncated".into(),
+        PcapError::IoError(e) => e.to_string(),
+        _ => format!("not a capture: {error}"),
     }
 }
 
@@ -86,8 +86,8 @@ fn datagram(link: DataLink, bytes: &[u8], port: u16) -> Option<&[u8]> {
 }
 
 /// Waits until this time after the start.
-#[expect(clippy::disallowed_methods, reason = "a tool keeps a pace in real time")]
-fn rest(clock: Clock, since: Duration) {
+#[expect(clippy::disallowed_methods, reason = "the capture is replayed in real time")]
+fn wait_until(clock: Clock, since: Duration) {
     let due = Span::from_ns(u64::try_from(since.as_nanos()).unwrap_or(u64::MAX / 1_000));
     let passed = clock.now().since(trunkline_units::Instant::ZERO);
     if due > passed {

@@ -9,7 +9,7 @@ use serde::Deserialize;
 use trunkline_bundle::rules::{Entity, Grid, Numbers, Rule, Rules, Target};
 use trunkline_units::Span;
 
-use super::config::reported;
+use super::config::toml_error;
 use crate::failure::Failure;
 use crate::flags::converter::{deadline, range};
 
@@ -102,7 +102,7 @@ impl Ranges {
         match self {
             Ranges::Number(number) => into.push(*number..=*number),
             Ranges::Range(text) => {
-                into.push(range(text).map_err(|why| format!("`{text}` is no range: {why}"))?)
+                into.push(range(text).map_err(|error| format!("`{text}` is not a range: {error}"))?)
             }
             Ranges::List(list) => list.iter().try_for_each(|one| one.ranges(into))?,
         }
@@ -115,11 +115,11 @@ pub fn read(path: Option<&Path>, is_wide: bool, pairs: bool) -> Result<Rules, Fa
     let Some(path) = path else { return Ok(Rules { subscribed: vec![0..=0], ..Rules::default() }) };
     let text = fs::read_to_string(path).map_err(|e| e.to_string());
     let rules = text.and_then(|text| parse(&text)).and_then(|rules| match rules.requirements() {
-        (highest, _) if !is_wide && highest > u16::MAX.into() => Err(format!(
-            "{highest} is an address of the wide format; those of the classic one end with 65535"
-        )),
+        (highest, _) if !is_wide && highest > u16::MAX.into() => {
+            Err(format!("address {highest} needs --format wide; the classic format ends at 65535"))
+        }
         (_, true) if !is_wide => {
-            Err("priority = true is of the wide format; the classic one has --pairs".into())
+            Err("priority = true needs --format wide; the classic format has --pairs".into())
         }
         // Leaving one cell would also leave its neighbour.
         _ if pairs
@@ -128,27 +128,27 @@ pub fn read(path: Option<&Path>, is_wide: bool, pairs: bool) -> Result<Rules, Fa
                 .iter()
                 .any(|rule| matches!(&rule.target, Target::Grid(grid) if grid.step % 2 == 1)) =>
         {
-            Err("with --pairs cells of a grid need addresses of their own pairs: step = 2".into())
+            Err("with --pairs, a grid needs an even step, such as step = 2".into())
         }
         _ => Ok(rules),
     });
-    rules.map_err(|why| Failure::input(format!("{}: {why}", path.display())))
+    rules.map_err(|error| Failure::input(format!("{}: {error}", path.display())))
 }
 
 pub fn parse(text: &str) -> Result<Rules, String> {
-    let file: File = toml::from_str(text).map_err(|e| reported(text, &e))?;
+    let file: File = toml::from_str(text).map_err(|e| toml_error(text, &e))?;
     let rules: Result<Vec<Rule>, String> = file
         .rule
         .iter()
         .enumerate()
-        .map(|(at, one)| rule(one).map_err(|why| format!("rule {}: {why}", at + 1)))
+        .map(|(at, one)| rule(one).map_err(|error| format!("rule {}: {error}", at + 1)))
         .collect();
     let otherwise = match file.default {
         None => Some(0),
         Some(Otherwise { address, drop }) => match target(address, None, drop) {
             Ok(Target::Address(address)) => Some(address),
             Ok(_) => None,
-            Err(_) => return Err("[default] has either an address or drop = true".into()),
+            Err(_) => return Err("[default] needs either an address or drop = true".into()),
         },
     };
     let wanted = file.subscribe.addresses.as_ref().map_or(Ok(Vec::new()), Ranges::all)?;
@@ -156,18 +156,18 @@ pub fn parse(text: &str) -> Result<Rules, String> {
         file.subscribe.around.iter().map(|around| (around.entity, around.cells.into())).collect();
     let rules = rules?;
     if !around.is_empty() && !rules.iter().any(|rule| matches!(rule.target, Target::Grid(_))) {
-        return Err("there is no grid in which an entity of `around` could be followed".into());
+        return Err("`around` needs a rule with a grid".into());
     }
     Ok(Rules { rules, default_address: otherwise, subscribed: wanted, around_entities: around })
 }
 
 /// Checks numbers against the maximum of their PDU field.
-fn numbers(told: Option<&Ranges>, most: u16) -> Result<Numbers, String> {
+fn numbers(ranges: Option<&Ranges>, max: u16) -> Result<Numbers, String> {
     let number = |number: u32| match u16::try_from(number) {
-        Ok(number) if number <= most => Ok(number),
-        _ => Err(format!("`{number}` is above {most}")),
+        Ok(number) if number <= max => Ok(number),
+        _ => Err(format!("`{number}` is above {max}")),
     };
-    let ranges = told.map_or(Ok(Vec::new()), Ranges::all)?;
+    let ranges = ranges.map_or(Ok(Vec::new()), Ranges::all)?;
     let ranges: Result<_, String> =
         ranges.into_iter().map(|range| Ok(number(*range.start())?..=number(*range.end())?)).collect();
     ranges.map(Numbers)
@@ -188,7 +188,7 @@ fn rule(rule: &OneRule) -> Result<Rule, String> {
 
 /// Parses the maximum wait of a message.
 fn within(text: &str) -> Result<Span, String> {
-    deadline(text).map_err(|why| format!("within: `{text}`: {why}"))
+    deadline(text).map_err(|error| format!("within: `{text}`: {error}"))
 }
 
 fn target(address: Option<u32>, grid: Option<&OneGrid>, drop: bool) -> Result<Target, String> {
@@ -196,7 +196,7 @@ fn target(address: Option<u32>, grid: Option<&OneGrid>, drop: bool) -> Result<Ta
         (Some(address), None, false) => Ok(Target::Address(address)),
         (None, Some(grid), false) => self::grid(grid).map(Target::Grid),
         (None, None, true) => Ok(Target::Drop),
-        _ => Err("it has one of address, grid and drop = true".into()),
+        _ => Err("expected one of address, grid and drop = true".into()),
     }
 }
 
@@ -207,9 +207,9 @@ fn grid(grid: &OneGrid) -> Result<Grid, String> {
         (None, Some(latitude), Some(longitude)) => {
             Grid::on_earth(first, step, [latitude, longitude], cells, size)
         }
-        _ => return Err("a grid has an origin, or a latitude and a longitude".into()),
+        _ => return Err("a grid needs an origin, or a latitude and a longitude".into()),
     }
-    .map_err(|why| why.to_string())
+    .map_err(|error| error.to_string())
 }
 
 #[cfg(test)]
@@ -217,7 +217,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_of_all_there_is() {
+    fn a_file_with_all_keys_is_parsed() {
         let rules = parse(
             r#"
             [[rule]]
@@ -259,27 +259,27 @@ mod tests {
 
     #[test]
     fn invalid_rules_are_errors_of_one_line() {
-        for (text, why) in [
+        for (text, expected) in [
             ("\n[[rule]]\nkind = 1\naddress = 1", "line 3: unknown field `kind`"),
             ("[[rule]]\naddress = 4294967296", "line 2: "),
             ("[[rule]]\naddress = 1\nsite = '5-65536'", "rule 1: `65536` is above 65535"),
             ("[[rule]]\naddress = 1\ntype = [1, 256]", "rule 1: `256` is above 255"),
-            ("[[rule]]\ntype = 1", "rule 1: it has one of address, grid and drop = true"),
-            ("[[rule]]\naddress = 1\ndrop = true", "rule 1: it has one of"),
-            ("[[rule]]\naddress = 1\nsite = '5-3'", "rule 1: `5-3` is no range"),
+            ("[[rule]]\ntype = 1", "rule 1: expected one of address, grid and drop = true"),
+            ("[[rule]]\naddress = 1\ndrop = true", "rule 1: expected one of"),
+            ("[[rule]]\naddress = 1\nsite = '5-3'", "rule 1: `5-3` is not a range"),
             ("[[rule]]\naddress = 1\nsite = 1.5", "line 3: expected a number, a range"),
             ("[[rule]]\naddress = 1\nwithin = '2s'", "rule 1: within: `2s`: expected 0s to 1s"),
-            ("[default]\naddress = 1\ndrop = true", "[default] has either"),
-            ("[[rule]]\ngrid = { address = 0, size = 1, cells = [2] }", "rule 1: a grid has an origin, or"),
+            ("[default]\naddress = 1\ndrop = true", "[default] needs either"),
+            ("[[rule]]\ngrid = { address = 0, size = 1, cells = [2] }", "rule 1: a grid needs an origin, or"),
             (
                 "[[rule]]\ngrid = { address = 0, size = 1, cells = [300, 300], origin = [0, 0, 0] }",
                 "rule 1: a grid has at most 65536 cells",
             ),
-            ("subscribe = { around = [{ entity = [1, 2, 3] }] }", "there is no grid in which"),
+            ("subscribe = { around = [{ entity = [1, 2, 3] }] }", "`around` needs a rule"),
             ("subscribe = { around = [{ entity = [1, 2] }] }", "line 1: "),
         ] {
-            let said = parse(text).unwrap_err();
-            assert!(said.starts_with(why) && !said.contains('\n'), "{text}: {said}");
+            let error = parse(text).unwrap_err();
+            assert!(error.starts_with(expected) && !error.contains('\n'), "{text}: {error}");
         }
     }
 }

@@ -16,56 +16,60 @@ pub enum Page {
 }
 
 /// Maximum length of a request, in octets.
-const LONGEST: usize = 8_192;
+const MAX_REQUEST: usize = 8_192;
 /// Timeout for a request and its response.
-const PATIENCE: Duration = Duration::from_secs(2);
-
-/// Pause after a failed `accept`, because too many files are open: the next would fail, too.
-const PAUSE: Duration = Duration::from_millis(100);
+const TIMEOUT: Duration = Duration::from_secs(2);
+/// Pause after a failed `accept`: with too many open files the next one would fail, too.
+const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);
 
 /// A listener whose thread requests pages from the daemon.
 pub struct Status {
-    bell: PipeReader,
-    questions: Receiver<Page>,
-    answers: SyncSender<String>,
+    waker: PipeReader,
+    requests: Receiver<Page>,
+    responses: SyncSender<String>,
 }
 
 impl Status {
     /// Listens on `at`.
     pub fn open(at: SocketAddrV4) -> io::Result<Status> {
         let listener = TcpListener::bind(at)?;
-        let (bell, mut rope) = io::pipe()?;
-        let (ask, questions) = sync_channel(1);
-        let (answers, told) = sync_channel(1);
+        let (waker, mut wake) = io::pipe()?;
+        let (request_sender, requests) = sync_channel(1);
+        let (responses, response_receiver) = sync_channel(1);
         thread::Builder::new().name("status".into()).spawn(move || {
             let serve = |stream| {
                 // Errors of a client are ignored.
-                let _ = serve(stream, |page| question(page, &ask, &mut rope, &told));
+                let _ =
+                    serve(stream, |page| request_page(page, &request_sender, &mut wake, &response_receiver));
             };
             #[expect(clippy::disallowed_methods, reason = "there is no event for free descriptors")]
-            take(listener.incoming(), serve, || thread::sleep(PAUSE));
+            serve_all(listener.incoming(), serve, || thread::sleep(ACCEPT_RETRY_DELAY));
         })?;
-        Ok(Status { bell, questions, answers })
+        Ok(Status { waker, requests, responses })
     }
 
-    /// Returns the pipe that is readable when a request waits.
+    /// Returns the pipe that becomes readable when a request is pending.
     pub fn waker(&self) -> &PipeReader {
-        &self.bell
+        &self.waker
     }
 
-    /// Answers the waiting request.
+    /// Answers the pending request.
     pub fn answer(&mut self, page: impl Fn(Page) -> String) {
-        let _ = self.bell.read(&mut [0]);
-        if let Ok(kind) = self.questions.try_recv() {
-            let _ = self.answers.try_send(page(kind));
+        let _ = self.waker.read(&mut [0]);
+        if let Ok(kind) = self.requests.try_recv() {
+            let _ = self.responses.try_send(page(kind));
         }
     }
 }
 
 /// Serves each connection; pauses after an `accept` that failed.
-fn take<T>(comes: impl Iterator<Item = io::Result<T>>, mut serve: impl FnMut(T), mut pause: impl FnMut()) {
-    for one in comes {
-        match one {
+fn serve_all<T>(
+    connections: impl Iterator<Item = io::Result<T>>,
+    mut serve: impl FnMut(T),
+    mut pause: impl FnMut(),
+) {
+    for connection in connections {
+        match connection {
             Ok(stream) => serve(stream),
             Err(_) => pause(),
         }
@@ -73,26 +77,26 @@ fn take<T>(comes: impl Iterator<Item = io::Result<T>>, mut serve: impl FnMut(T),
 }
 
 /// Requests a page from the daemon and waits for it.
-fn question(
+fn request_page(
     page: Page,
-    ask: &SyncSender<Page>,
-    rope: &mut PipeWriter,
-    told: &Receiver<String>,
+    requests: &SyncSender<Page>,
+    wake: &mut PipeWriter,
+    responses: &Receiver<String>,
 ) -> Option<String> {
-    ask.send(page).ok()?;
-    rope.write_all(&[0]).ok()?;
-    told.recv().ok()
+    requests.send(page).ok()?;
+    wake.write_all(&[0]).ok()?;
+    responses.recv().ok()
 }
 
-fn serve(mut stream: TcpStream, ask: impl FnOnce(Page) -> Option<String>) -> io::Result<()> {
-    stream.set_write_timeout(Some(PATIENCE))?;
+fn serve(mut stream: TcpStream, get_page: impl FnOnce(Page) -> Option<String>) -> io::Result<()> {
+    stream.set_write_timeout(Some(TIMEOUT))?;
     let (status, kind, body) = match request_path(&mut stream)? {
         Some(path) => match path.as_str() {
-            "/" => ("200 OK", "text/plain; charset=utf-8", ask(Page::Text)),
-            "/metrics" => ("200 OK", "text/plain; version=0.0.4; charset=utf-8", ask(Page::Metrics)),
-            _ => ("404 Not Found", "text/plain", Some("there are / and /metrics\n".into())),
+            "/" => ("200 OK", "text/plain; charset=utf-8", get_page(Page::Text)),
+            "/metrics" => ("200 OK", "text/plain; version=0.0.4; charset=utf-8", get_page(Page::Metrics)),
+            _ => ("404 Not Found", "text/plain", Some("not found; the pages are / and /metrics\n".into())),
         },
-        None => ("400 Bad Request", "text/plain", Some("GET is understood\n".into())),
+        None => ("400 Bad Request", "text/plain", Some("only GET is supported\n".into())),
     };
     let body = body.unwrap_or_default();
     let head = format!(
@@ -105,20 +109,20 @@ fn serve(mut stream: TcpStream, ask: impl FnOnce(Page) -> Option<String>) -> io:
 
 /// Returns the path of a GET request, or `None` for other requests.
 fn request_path(stream: &mut TcpStream) -> io::Result<Option<String>> {
-    #[expect(clippy::disallowed_methods, reason = "who asks is waited for in real time")]
-    let until = Instant::now() + PATIENCE;
+    #[expect(clippy::disallowed_methods, reason = "a client is awaited in real time")]
+    let until = Instant::now() + TIMEOUT;
     let mut bytes = Vec::new();
-    let mut room = [0; 1_024];
-    while bytes.len() < LONGEST {
-        #[expect(clippy::disallowed_methods, reason = "who asks is waited for in real time")]
+    let mut buffer = [0; 1_024];
+    while bytes.len() < MAX_REQUEST {
+        #[expect(clippy::disallowed_methods, reason = "a client is awaited in real time")]
         let left = until.saturating_duration_since(Instant::now());
         if left.is_zero() {
             return Err(io::ErrorKind::TimedOut.into());
         }
         stream.set_read_timeout(Some(left))?;
-        match stream.read(&mut room)? {
+        match stream.read(&mut buffer)? {
             0 => return Ok(None),
-            got => bytes.extend_from_slice(&room[..got]),
+            got => bytes.extend_from_slice(&buffer[..got]),
         }
         let mut headers = [httparse::EMPTY_HEADER; 64];
         let mut request = httparse::Request::new(&mut headers);
@@ -138,10 +142,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_cannot_be_taken_is_waited_for() {
+    fn a_failed_accept_is_followed_by_a_pause() {
         let full = || Err(io::Error::from_raw_os_error(24));
         let (mut served, mut pauses) = (Vec::new(), 0);
-        take([Ok(1), full(), full(), Ok(2), full()].into_iter(), |one| served.push(one), || pauses += 1);
+        serve_all([Ok(1), full(), full(), Ok(2), full()].into_iter(), |one| served.push(one), || pauses += 1);
         assert_eq!((served, pauses), (vec![1, 2], 3));
     }
 }

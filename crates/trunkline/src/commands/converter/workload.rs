@@ -17,19 +17,20 @@ use trunkline_io::Clock;
 use trunkline_record::Histogram;
 use trunkline_units::{Instant, Seed, Span, Stream};
 
-use super::config::reported;
+use super::config::toml_error;
 use super::control::Control;
 use super::rules::Ranges;
 use crate::failure::{Failure, print};
 use crate::flags::converter::{Host, deadline, rate, size, span};
 
 /// Maximum number of streams whose next number is stored.
-const MOST_STREAMS: usize = 1 << 20;
+const MAX_STREAMS: usize = 1 << 20;
+/// First octets of each message.
 const MARK: [u8; 4] = *b"TKLW";
 /// Messages sent between two receive calls.
 const BURST: u64 = 1_000;
 /// Time for messages in flight to arrive after the last one is sent.
-const REST: Span = Span::from_s(1);
+const SETTLE_TIME: Span = Span::from_s(1);
 const SECOND: Span = Span::from_s(1);
 
 /// The actions of a host, and their duration.
@@ -103,8 +104,8 @@ enum Text {
 }
 
 impl Text {
-    fn read<T>(this: &Option<Text>, how: impl Fn(&str) -> Result<T, String>) -> Result<Option<T>, String> {
-        let read = |text: &str| how(text).map_err(|why| format!("`{text}`: {why}"));
+    fn read<T>(this: &Option<Text>, parse: impl Fn(&str) -> Result<T, String>) -> Result<Option<T>, String> {
+        let read = |text: &str| parse(text).map_err(|error| format!("`{text}`: {error}"));
         match this {
             None => Ok(None),
             Some(Text::Number(number)) => read(&number.to_string()).map(Some),
@@ -115,24 +116,24 @@ impl Text {
 
 impl Script {
     /// Reads the script from a file or from flags; `None` if neither has one.
-    pub fn of(flags: &Host, is_wide: bool) -> Result<Option<Script>, Failure> {
-        let said = !flags.join.is_empty() || !flags.send.is_empty();
-        if flags.dis.is_some() && (said || flags.script.is_some()) {
-            return Err(Failure::input("a host speaks with programs (--dis) or plays a workload, not both"));
+    pub fn from_flags(flags: &Host, is_wide: bool) -> Result<Option<Script>, Failure> {
+        let has_actions = !flags.join.is_empty() || !flags.send.is_empty();
+        if flags.dis.is_some() && (has_actions || flags.script.is_some()) {
+            return Err(Failure::input("--dis and a workload cannot be combined"));
         }
-        if said && flags.script.is_some() {
-            return Err(Failure::input("what a script says --join and --send cannot say as well"));
+        if has_actions && flags.script.is_some() {
+            return Err(Failure::input("--script cannot be combined with --join or --send"));
         }
         if let Some(path) = &flags.script {
             let script = read(path, is_wide);
-            let script = script.map_err(|why| Failure::input(format!("{}: {why}", path.display())))?;
+            let script = script.map_err(|error| Failure::input(format!("{}: {error}", path.display())))?;
             return Ok(Some(Script { time: flags.time.or(script.time), ..script }));
         }
-        if !said {
+        if !has_actions {
             return Ok(None);
         }
         let send = Send {
-            addresses: all_of(&flags.send).map_err(|why| Failure::input(format!("--send: {why}")))?,
+            addresses: all_of(&flags.send).map_err(|error| Failure::input(format!("--send: {error}")))?,
             priority: flags.priority,
             within: flags.within,
             rate: flags.rate.unwrap_or(RATE),
@@ -153,14 +154,14 @@ impl Script {
         }
         let sends = || self.steps.iter().filter_map(|step| step.send.as_ref());
         if sends().any(|send| send.priority) {
-            return Err("priority is of the wide format; the classic one has --pairs".into());
+            return Err("priority needs --format wide; the classic format has --pairs".into());
         }
         let ranges = self.steps.iter().flat_map(|step| step.join.iter().chain(&step.leave));
         let highest = ranges.map(RangeInclusive::end).chain(sends().flat_map(|send| &send.addresses)).max();
         match highest {
-            Some(highest) if *highest > u16::MAX.into() => Err(format!(
-                "{highest} is an address of the wide format; those of the classic one end with 65535"
-            )),
+            Some(highest) if *highest > u16::MAX.into() => {
+                Err(format!("address {highest} needs --format wide; the classic format ends at 65535"))
+            }
             _ => Ok(()),
         }
     }
@@ -171,11 +172,11 @@ impl Script {
     }
 
     /// Returns the end of the script, if it has one.
-    fn ends(&self) -> Option<Span> {
-        let ends = |step: &Step| step.send.as_ref().map(|send| Some(step.at + send.time?));
+    fn end(&self) -> Option<Span> {
+        let step_end = |step: &Step| step.send.as_ref().map(|send| Some(step.at + send.time?));
         let last: Option<Option<Span>> =
-            self.steps.iter().filter_map(ends).reduce(|one, other| Some(one?.max(other?)));
-        self.time.or_else(|| last.flatten().map(|last| last + REST))
+            self.steps.iter().filter_map(step_end).reduce(|one, other| Some(one?.max(other?)));
+        self.time.or_else(|| last.flatten().map(|last| last + SETTLE_TIME))
     }
 }
 
@@ -184,14 +185,14 @@ const RATE: u32 = 1_000;
 const SIZE: RangeInclusive<usize> = 150..=150;
 
 /// Maximum number of addresses of a sending action.
-const MOST_ADDRESSES: u64 = 1 << 20;
+const MAX_ADDRESSES: u64 = 1 << 20;
 
 /// Returns each address of the ranges.
 fn all_of(ranges: &[RangeInclusive<u32>]) -> Result<Vec<u32>, String> {
     let count: u64 = ranges.iter().map(|range| u64::from(range.end() - range.start()) + 1).sum();
-    match count <= MOST_ADDRESSES {
+    match count <= MAX_ADDRESSES {
         true => Ok(ranges.iter().cloned().flatten().collect()),
-        false => Err(format!("{count} addresses to send to are more than {MOST_ADDRESSES}")),
+        false => Err(format!("{count} addresses to send to; at most {MAX_ADDRESSES} are supported")),
     }
 }
 
@@ -203,7 +204,7 @@ fn read(path: &Path, is_wide: bool) -> Result<Script, String> {
 }
 
 pub fn parse(text: &str) -> Result<Script, String> {
-    let file: File = toml::from_str(text).map_err(|e| reported(text, &e))?;
+    let file: File = toml::from_str(text).map_err(|e| toml_error(text, &e))?;
     let all = |ranges: &Option<Ranges>| ranges.as_ref().map_or(Ok(Vec::new()), Ranges::all);
     let mut steps = Vec::new();
     for (number, one) in (1..).zip(&file.step) {
@@ -211,7 +212,7 @@ pub fn parse(text: &str) -> Result<Script, String> {
             let send = |send: &OneSend| {
                 let addresses = all_of(&send.addresses.all()?)?;
                 if addresses.is_empty() {
-                    return Err("it sends to no address".to_owned());
+                    return Err("`send` has no address".to_owned());
                 }
                 Ok(Send {
                     addresses,
@@ -227,7 +228,7 @@ pub fn parse(text: &str) -> Result<Script, String> {
             steps.push(Step { at, join: all(&one.join)?, leave: all(&one.leave)?, send });
             Ok(())
         };
-        step().map_err(|why: String| format!("step {number}: {why}"))?;
+        step().map_err(|error: String| format!("step {number}: {error}"))?;
     }
     steps.sort_by_key(|step| step.at);
     Ok(Script { steps, time: Text::read(&file.time, span)? })
@@ -236,7 +237,7 @@ pub fn parse(text: &str) -> Result<Script, String> {
 /// Plays a script to its end, or until it is stopped.
 pub fn play(
     script: &Script,
-    face: &mut HostSocket,
+    socket: &mut HostSocket,
     control: &mut Control,
     settings: Settings,
     host: u16,
@@ -244,13 +245,13 @@ pub fn play(
 ) -> Result<(), Failure> {
     let mut workload = Workload::new(script, settings, host, clock);
     loop {
-        let until = workload.act(face, clock.now());
-        let ready = face.turn_with(until, |from, body| workload.receive(from, body, clock));
+        let until = workload.act(socket, clock.now());
+        let ready = socket.turn_with(until, |from, body| workload.receive(from, body, clock));
         let ready = ready.map_err(Failure::run)?;
-        if let Some(line) = workload.line(clock.now(), face.machine().level(clock.now())) {
+        if let Some(line) = workload.line(clock.now(), socket.machine().level(clock.now())) {
             print(&line)?;
         }
-        if control.serve(ready, face)? || workload.is_over(clock.now()) {
+        if control.serve(ready, socket)? || workload.is_over(clock.now()) {
             return print(&workload.end(clock.now()));
         }
     }
@@ -263,13 +264,13 @@ struct Workload {
     end: Option<Instant>,
     steps: Vec<Step>,
     /// Pending subscriptions and unsubscriptions; bounded by the script.
-    wishes: VecDeque<(RangeInclusive<u32>, bool)>,
+    pending: VecDeque<(RangeInclusive<u32>, bool)>,
     sending: Vec<Sending>,
     sizes: Stream,
     /// Number of messages sent to an address, ordinary and with priority.
     numbers: BTreeMap<(u32, bool), u32>,
     body: Vec<u8>,
-    /// Next expected number of each host and address, ordinary and with priority; at most [`MOST_STREAMS`].
+    /// Next expected number of each host and address, ordinary and with priority; at most [`MAX_STREAMS`].
     next: BTreeMap<(u32, u32, bool), u32>,
     printed: Instant,
     since: Counts,
@@ -277,7 +278,7 @@ struct Workload {
 }
 
 struct Sending {
-    what: Send,
+    action: Send,
     from: Instant,
     until: Option<Instant>,
     sent: u64,
@@ -289,7 +290,7 @@ struct Counts {
     sent: u64,
     refused: u64,
     received: u64,
-    strange: u64,
+    unknown: u64,
     lost: u64,
     delays: [Histogram; 2],
 }
@@ -307,9 +308,9 @@ impl Workload {
             settings,
             head,
             begin,
-            end: script.ends().map(|span| begin + span),
+            end: script.end().map(|span| begin + span),
             steps,
-            wishes: VecDeque::new(),
+            pending: VecDeque::new(),
             sending: Vec::new(),
             sizes: Seed::default().stream(&format!("host {host} / size")),
             numbers: BTreeMap::new(),
@@ -326,70 +327,71 @@ impl Workload {
     }
 
     /// Runs due actions; returns the time of the next one.
-    fn act(&mut self, face: &mut HostSocket, now: Instant) -> Option<Instant> {
+    fn act(&mut self, socket: &mut HostSocket, now: Instant) -> Option<Instant> {
         while let Some(step) = self.steps.pop_if(|step| self.begin + step.at <= now) {
             self.begin_step(step);
         }
-        self.wish(face);
+        self.update_subscriptions(socket);
         let mut next = self.steps.last().map(|step| self.begin + step.at);
-        // Pending ranges have room after the next transmission.
-        next = next.into_iter().chain((!self.wishes.is_empty()).then_some(now)).min();
+        // Pending ranges are tried again after the next transmission.
+        next = next.into_iter().chain((!self.pending.is_empty()).then_some(now)).min();
         let mut sending = std::mem::take(&mut self.sending);
         for one in &mut sending {
             for _ in 0..BURST {
                 if one.due() > now || one.is_over() {
                     break;
                 }
-                self.send(one, face, now);
+                self.send(one, socket, now);
             }
             next = next.into_iter().chain((!one.is_over()).then(|| one.due())).min();
         }
         sending.retain(|one| !one.is_over());
         self.sending = sending;
-        face.flush();
+        socket.flush();
         let line = self.printed + SECOND;
         next.into_iter().chain(self.end).chain([line]).min()
     }
 
-    /// Subscribes and unsubscribes in order. In format 1 a range without room waits for the next turn; other refusals
-    /// are counted.
-    fn wish(&mut self, face: &mut HostSocket) {
-        while let Some((range, joins)) = self.wishes.front() {
+    /// Subscribes and unsubscribes in order. In format 1 a range that finds a full queue waits for the next turn;
+    /// other refusals are counted.
+    fn update_subscriptions(&mut self, socket: &mut HostSocket) {
+        while let Some((range, joins)) = self.pending.front() {
             let (first, last) = (*range.start(), *range.end());
-            let asked = if *joins { face.join_range(first, last) } else { face.leave_range(first, last) };
-            match asked {
+            let result =
+                if *joins { socket.join_range(first, last) } else { socket.leave_range(first, last) };
+            match result {
                 Err(CommandError::Full) if self.settings.format2().is_none() => return,
-                asked => self.since.refused += u64::from(asked.is_err()),
+                result => self.since.refused += u64::from(result.is_err()),
             }
-            self.wishes.pop_front();
+            self.pending.pop_front();
         }
     }
 
     fn begin_step(&mut self, step: Step) {
-        self.wishes.extend(step.join.into_iter().map(|range| (range, true)));
-        self.wishes.extend(step.leave.into_iter().map(|range| (range, false)));
-        if let Some(what) = step.send {
+        self.pending.extend(step.join.into_iter().map(|range| (range, true)));
+        self.pending.extend(step.leave.into_iter().map(|range| (range, false)));
+        if let Some(action) = step.send {
             let from = self.begin + step.at;
-            let until = what.time.map(|time| from + time);
-            self.sending.push(Sending { what, from, until, sent: 0 });
+            let until = action.time.map(|time| from + time);
+            self.sending.push(Sending { action, from, until, sent: 0 });
         }
     }
 
-    fn send(&mut self, sending: &mut Sending, face: &mut HostSocket, now: Instant) {
-        let Send { addresses, size, .. } = &sending.what;
+    fn send(&mut self, sending: &mut Sending, socket: &mut HostSocket, now: Instant) {
+        let Send { addresses, size, .. } = &sending.action;
         let address = addresses[(sending.sent % addresses.len() as u64) as usize];
         let more = self.sizes.below((size.end() - size.start() + 1) as u64) as usize;
-        let priority = sending.what.priority || self.settings.is_priority(address);
+        let priority = sending.action.priority || self.settings.is_priority(address);
         let number = self.numbers.entry((address, priority)).or_default();
         self.body.clear();
         self.body.extend_from_slice(&self.head);
         self.body.extend_from_slice(&(address as u16).to_be_bytes());
         self.body.extend_from_slice(&number.to_be_bytes());
-        self.body.extend_from_slice(&monotonic(now, face).to_be_bytes());
+        self.body.extend_from_slice(&monotonic(now, socket).to_be_bytes());
         self.body.resize(size.start() + more, 0);
         sending.sent += 1;
-        let within = sending.what.within.filter(|_| priority);
-        match face.send_message(OutgoingMessage { address, priority, max_wait: within, body: &self.body }) {
+        let within = sending.action.within.filter(|_| priority);
+        match socket.send_message(OutgoingMessage { address, priority, max_wait: within, body: &self.body }) {
             Ok(()) => {
                 *number = number.wrapping_add(1);
                 self.since.sent += 1;
@@ -404,15 +406,15 @@ impl Workload {
         let parts =
             body.split_first_chunk::<10>().and_then(|(head, rest)| Some((head, rest.first_chunk::<14>()?)));
         let Some((head, rest)) = parts.filter(|(head, _)| head[..4] == MARK && head[8..] != [0; 2]) else {
-            self.since.strange += 1;
+            self.since.unknown += 1;
             return;
         };
-        let said = u32::from(u16::from_be_bytes([rest[0], rest[1]]));
+        let body_address = u32::from(u16::from_be_bytes([rest[0], rest[1]]));
         let number = u32::from_be_bytes([rest[2], rest[3], rest[4], rest[5]]);
         let host = u16::from_le_bytes([head[8], head[9]]);
         let (source, address, priority) = match self.settings.format2() {
             Some(_) => (from.source, from.address, from.priority),
-            None => (host.into(), said, self.settings.is_priority(said)),
+            None => (host.into(), body_address, self.settings.is_priority(body_address)),
         };
         if head[..8] == self.head[..8] {
             let mut sent = [0; 8];
@@ -422,7 +424,7 @@ impl Workload {
             self.since.delays[usize::from(priority)].record(delay);
         }
         let stream = (source, address, priority);
-        if self.next.len() >= MOST_STREAMS && !self.next.contains_key(&stream) {
+        if self.next.len() >= MAX_STREAMS && !self.next.contains_key(&stream) {
             return;
         }
         if let Some(next) = self.next.insert(stream, number.wrapping_add(1)) {
@@ -432,7 +434,7 @@ impl Workload {
         }
     }
 
-    /// Returns the line of each second.
+    /// Returns the line of the last second, if it is due.
     fn line(&mut self, now: Instant, level: u8) -> Option<String> {
         if now < self.printed + SECOND {
             return None;
@@ -448,21 +450,21 @@ impl Workload {
     /// Returns the totals.
     fn end(&mut self, now: Instant) -> String {
         self.total.add(std::mem::take(&mut self.since));
-        let Counts { sent, refused, received, strange, lost, .. } = &self.total;
+        let Counts { sent, refused, received, unknown, lost, .. } = &self.total;
         let took = now.since(self.begin);
-        let strange =
-            if *strange > 0 { format!(", {strange} of them of another kind") } else { String::new() };
+        let unknown =
+            if *unknown > 0 { format!(", {unknown} of them not from a workload") } else { String::new() };
         format!(
-            "total  {}\nsent {sent}, refused {refused}, received {received}{strange}, lost {lost} in {:.1} s\n",
+            "total  {}\nsent {sent}, refused {refused}, received {received}{unknown}, lost {lost} in {:.1} s\n",
             self.total.text(took),
             took.as_s()
         )
     }
 }
 
-/// The system's monotonic clock in nanoseconds, which all hosts of a machine have.
-fn monotonic(now: Instant, face: &HostSocket) -> u64 {
-    face.clock().epoch_ns() + now.since(Instant::ZERO).as_ns()
+/// Returns the system's monotonic clock in nanoseconds, which all hosts of a machine share.
+fn monotonic(now: Instant, socket: &HostSocket) -> u64 {
+    socket.clock().epoch_ns() + now.since(Instant::ZERO).as_ns()
 }
 
 /// Returns an identifier of this machine until its next boot.
@@ -478,7 +480,7 @@ fn machine() -> [u8; 4] {
 impl Sending {
     /// Returns the time of the next message.
     fn due(&self) -> Instant {
-        let ps = u128::from(self.sent) * 1_000_000_000_000 / u128::from(self.what.rate);
+        let ps = u128::from(self.sent) * 1_000_000_000_000 / u128::from(self.action.rate);
         self.from + Span::from_ps(u64::try_from(ps).unwrap_or(u64::MAX))
     }
 
@@ -492,7 +494,7 @@ impl Counts {
         self.sent += other.sent;
         self.refused += other.refused;
         self.received += other.received;
-        self.strange += other.strange;
+        self.unknown += other.unknown;
         self.lost += other.lost;
         self.delays.iter_mut().zip(&other.delays).for_each(|(all, some)| all.merge(some));
     }
@@ -523,7 +525,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_script_of_all_there_is() {
+    fn a_script_with_all_keys_is_parsed() {
         let script = parse(
             r#"
             [[step]]
@@ -546,61 +548,64 @@ mod tests {
         let first = Step { at: Span::ZERO, join: vec![0..=2], leave: vec![], send: Some(send) };
         let second = Step { at: Span::from_s(2), leave: vec![0..=0, 64..=66], ..Step::default() };
         assert_eq!(script.steps, [first.clone(), second]);
-        assert_eq!(script.ends(), Some(Span::from_s(4)));
-        assert_eq!(parse("time = '9s'").unwrap().ends(), Some(Span::from_s(9)));
+        assert_eq!(script.end(), Some(Span::from_s(4)));
+        assert_eq!(parse("time = '9s'").unwrap().end(), Some(Span::from_s(9)));
         let endless = Script { steps: vec![Step { send: None, ..first }], time: None };
-        assert_eq!(endless.ends(), None);
-        assert_eq!(parse("[[step]]\nsend.addresses = 1").unwrap().ends(), None);
+        assert_eq!(endless.end(), None);
+        assert_eq!(parse("[[step]]\nsend.addresses = 1").unwrap().end(), None);
     }
 
-    /// They do not fit into one turn.
+    /// All addresses do not fit into one turn.
     #[test]
-    fn all_addresses_of_the_classic_format_are_joined_and_left() {
+    fn all_addresses_of_format_1_can_be_joined_and_left() {
         let script = parse("step = [{ join = '0-65535' }]").unwrap();
         let settings = Settings::default();
         let nowhere = SocketAddrV4::new(Ipv4Addr::LOCALHOST, 9);
         let clock = Clock::start();
-        let mut face = HostSocket::open(&HostOptions::on_loopback(settings, 3, nowhere), clock).unwrap();
+        let mut socket = HostSocket::open(&HostOptions::on_loopback(settings, 3, nowhere), clock).unwrap();
         let mut workload = Workload::new(&script, settings, 3, clock);
         for joined in [65_536, 1] {
             for _ in 0..9 {
                 let now = clock.now();
-                let until = workload.act(&mut face, now).unwrap();
-                assert!(workload.wishes.is_empty() || until <= now, "it does not wait for the rest");
-                face.turn(Some(clock.now())).unwrap();
+                let until = workload.act(&mut socket, now).unwrap();
+                assert!(
+                    workload.pending.is_empty() || until <= now,
+                    "pending ranges must be tried again at once"
+                );
+                socket.turn(Some(clock.now())).unwrap();
             }
-            assert_eq!((face.machine().joined(), workload.since.refused), (joined, 0));
-            workload.wishes.push_back((1..=65_535, false));
+            assert_eq!((socket.machine().joined(), workload.since.refused), (joined, 0));
+            workload.pending.push_back((1..=65_535, false));
         }
     }
 
     #[test]
     fn invalid_scripts_are_errors_of_one_line() {
-        for (text, why) in [
+        for (text, expected) in [
             ("\n[[step]]\ndo = 1", "line 3: unknown field `do`"),
-            ("[[step]]\nsend = { addresses = [] }", "step 1: it sends to no address"),
+            ("[[step]]\nsend = { addresses = [] }", "step 1: `send` has no address"),
             ("[[step]]\nsend = { addresses = 1, rate = 0 }", "step 1: `0`: expected"),
             ("[[step]]\nsend = { addresses = 1, size = 20 }", "step 1: `20`: expected"),
             ("[[step]]\nsend = { addresses = 1, size = 65501 }", "step 1: `65501`: expected"),
             ("[[step]]\nat = 'soon'", "step 1: `soon`: expected"),
             (
                 "[[step]]\nsend = { addresses = '0-4294967295' }",
-                "step 1: 4294967296 addresses to send to are",
+                "step 1: 4294967296 addresses to send to; at most",
             ),
-            ("[[step]]\njoin = '9-'", "step 1: `9-` is no range"),
+            ("[[step]]\njoin = '9-'", "step 1: `9-` is not a range"),
         ] {
-            let said = parse(text).unwrap_err();
-            assert!(said.starts_with(why) && !said.contains('\n'), "{text}: {said}");
+            let error = parse(text).unwrap_err();
+            assert!(error.starts_with(expected) && !error.contains('\n'), "{text}: {error}");
         }
     }
 
     #[test]
-    fn messages_leave_at_their_rate() {
-        let what =
+    fn messages_are_sent_at_their_rate() {
+        let action =
             Send { addresses: vec![1], priority: false, within: None, rate: 3, size: SIZE, time: None };
         let from = Instant::ZERO + Span::from_s(5);
         let until = Some(from + Span::from_s(2));
-        let mut sending = Sending { what, from, until, sent: 0 };
+        let mut sending = Sending { action, from, until, sent: 0 };
         let times: Vec<u64> = std::iter::from_fn(|| {
             let due = (!sending.is_over()).then(|| sending.due().since(from).as_ns() / 1_000_000);
             sending.sent += 1;

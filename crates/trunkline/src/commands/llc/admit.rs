@@ -37,7 +37,7 @@ pub fn admit(flags: &Admit) -> Result<(), Failure> {
     } else {
         text(flags, &network, &promises, bounds.as_deref().unwrap_or_default(), rotation)
     })?;
-    refused.map_or(Ok(()), |why| Err(Failure::run(why)))
+    refused.map_or(Ok(()), |reason| Err(Failure::run(reason)))
 }
 
 fn network(flags: &Admit) -> Result<Network, Failure> {
@@ -75,13 +75,13 @@ fn promises(flags: &Admit) -> Result<Vec<admit::Promise>, Failure> {
         }));
     }
     match all.len() {
-        ..=MOST => Ok(all),
-        n => Err(Failure::input(format!("{n} promises are too many: {MOST} at the most"))),
+        ..=MAX_PROMISES => Ok(all),
+        n => Err(Failure::input(format!("{n} promises are too many; at most {MAX_PROMISES} are supported"))),
     }
 }
 
 /// Maximum number of promises.
-const MOST: usize = 4096;
+const MAX_PROMISES: usize = 4096;
 
 /// Describes a refusal, with the promise itself instead of its index.
 fn reason(refusal: &Refusal, promises: &[admit::Promise]) -> String {
@@ -96,8 +96,9 @@ fn reason(refusal: &Refusal, promises: &[admit::Promise]) -> String {
     let Some((at, p)) = of else { return format!("refused: {refusal}") };
     let named =
         format!("station {}, priority {}, {} octets every {}", p.station, p.priority, p.octets, p.period);
-    let why = refusal.to_string();
-    format!("refused: {named}: {}", why.strip_prefix(&format!("promise {at}: ")).unwrap_or(&why))
+    let reason = refusal.to_string();
+    let reason = reason.strip_prefix(&format!("promise {at}: ")).unwrap_or(&reason);
+    format!("refused: {named}: {reason}")
 }
 
 fn text(
@@ -108,19 +109,19 @@ fn text(
     rotation: Option<Span>,
 ) -> String {
     let Network { line, options, stations, .. } = network;
-    let mut text = format!("ring of {} stations  {}  {} a hop\n\n", stations.len(), line.rate, line.hop);
-    let mut row = |what: &str, span: Span| text += &format!("{what:<34}  {:>12.3} us\n", span.as_us());
-    rotation.into_iter().for_each(|rotation| row("the token comes round within", rotation));
-    row("a lost token is back within", options.lost());
-    row("if a station dies, within", options.repair());
-    row("if several die, within", options.restart());
+    let mut text = format!("ring of {} stations, {}, {} per hop\n\n", stations.len(), line.rate, line.hop);
+    let mut row = |label: &str, span: Span| text += &format!("{label:<34}  {:>12.3} us\n", span.as_us());
+    rotation.into_iter().for_each(|rotation| row("maximum token rotation time", rotation));
+    row("recovery from a lost token", options.lost());
+    row("recovery from a failed station", options.repair());
+    row("recovery from several failed", options.restart());
     if let Some(octets) = flags.background {
-        text += &format!("{:<34}  {octets:>12} octets\n", "background of each station");
+        text += &format!("{:<34}  {octets:>12} octets\n", "background messages per station");
     }
     if !delays.is_empty() {
         text += &format!(
             "\n{:>7} {:>8} {:>7} {:>14} {:>14} {:>14}\n",
-            "station", "priority", "octets", "every us", "promised us", "at most us"
+            "station", "priority", "octets", "period us", "deadline us", "bound us"
         );
     }
     let all: Vec<_> = promises.iter().zip(delays).collect();

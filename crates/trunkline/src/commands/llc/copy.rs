@@ -16,16 +16,16 @@ use trunkline_run::StopFlag;
 use trunkline_units::{Instant, Rate, Size, Span};
 
 use super::copy_protocol::{DIGEST, NAME, PIECE, Request, Response};
-use super::{CHECKED_OWN, FILES, VERSION, address, failed, file_store, own, pause, settings, stopped};
+use super::{CHECKED_OWN, FILES, VERSION, address, attach_own, failed, file_store, pause, settings, stopped};
 use crate::failure::{Failure, print};
 use crate::flags::llc::Copy;
 
 /// Time to wait for a reply before a request is repeated.
-const ANSWER: Span = Span::from_s(1);
+const RESPONSE_TIMEOUT: Span = Span::from_s(1);
 /// Time for a station to open its SAPs.
-const STARTS: Span = Span::from_s(2);
+const START_TIME: Span = Span::from_s(2);
 /// Pause between attempts to reach a silent station.
-const PAUSE: Duration = Duration::from_millis(50);
+const RETRY_INTERVAL: Duration = Duration::from_millis(50);
 
 /// The result of a copied file.
 struct Copied {
@@ -39,16 +39,16 @@ struct Copied {
 /// Copies the files in order.
 pub fn copy(flags: &Copy, stop: &StopFlag) -> Result<(), Failure> {
     let Some((to, files)) = flags.arguments.split_last().filter(|(_, files)| !files.is_empty()) else {
-        return Err(Failure::input("which files, and where to? First the files, then the station"));
+        return Err(Failure::input("expected one or more files, then the station"));
     };
     let to = address(to, FILES)?;
     if to.station == ALL || to.sap & 1 == 1 {
-        return Err(Failure::input("files are copied to one station and SAP"));
+        return Err(Failure::input("the destination must be one station and SAP"));
     }
     // Open all files before the first is sent.
     let files = files.iter().map(|path| open(Path::new(path))).collect::<Result<Vec<_>, _>>()?;
-    let settings = settings(&flags.place);
-    let station = own(&flags.place, &settings, stop)?;
+    let settings = settings(&flags.local);
+    let station = attach_own(&flags.local, &settings, stop)?;
     let options = Options {
         crc: true,
         response_timeout: Span::from_ms(20),
@@ -59,11 +59,11 @@ pub fn copy(flags: &Copy, stop: &StopFlag) -> Result<(), Failure> {
     let clock = Clock::start();
     // Copy numbers that differ from those of an earlier program of this station.
     let first = clock.epoch_ns() as u32;
-    let (mut copied, mut refused, mut trouble) = (Vec::new(), Vec::new(), None);
+    let (mut copied, mut refused, mut error) = (Vec::new(), Vec::new(), None);
     for (at, (name, mut file)) in files.into_iter().enumerate() {
         let number = first.wrapping_add(at as u32);
         let mut sender =
-            Sender { sap: &sap, to, clock, stop, patience: flags.timeout, number, room: Vec::new() };
+            Sender { sap: &sap, to, clock, stop, timeout: flags.timeout, number, message: Vec::new() };
         match sender.copy(&name, &mut file, flags.force) {
             Ok(done) => {
                 if !flags.json {
@@ -71,44 +71,44 @@ pub fn copy(flags: &Copy, stop: &StopFlag) -> Result<(), Failure> {
                 }
                 copied.push(done);
             }
-            Err(Ended::Refused(why)) => refused.push((name, why)),
-            Err(Ended::Failed(failure)) => {
-                trouble = Some(failure);
+            Err(CopyError::Refused(why)) => refused.push((name, why)),
+            Err(CopyError::Failed(failure)) => {
+                error = Some(failure);
                 break;
             }
         }
     }
     // Report earlier refusals together with the error that ended the copy.
-    let trouble = match (trouble, refused.is_empty()) {
-        (trouble, true) => trouble,
+    let error = match (error, refused.is_empty()) {
+        (error, true) => error,
         (Some(Failure::Run(why)), false) => {
             Some(Failure::run(format!("{}; {why}", refusal(to.station, &refused))))
         }
-        (trouble, false) => trouble.or_else(|| Some(Failure::run(refusal(to.station, &refused)))),
+        (error, false) => error.or_else(|| Some(Failure::run(refusal(to.station, &refused)))),
     };
     if flags.json {
         let one = |c: &Copied| json!({ "name": c.name, "octets": c.size, "resumed_from": c.resumed, "took_s": c.took.as_s() });
         let whole = json!({
-            "version": VERSION, "tool": "copy", "network": flags.place.network.to_string(), "station": to.station,
+            "version": VERSION, "tool": "copy", "network": flags.local.network.to_string(), "station": to.station,
             "sap": to.sap, "copied": copied.iter().map(one).collect::<Vec<_>>(),
-            "refused": refused.iter().map(|(name, why)| json!({ "name": name, "why": why })).collect::<Vec<_>>(), "partial": trouble.is_some(),
+            "refused": refused.iter().map(|(name, why)| json!({ "name": name, "why": why })).collect::<Vec<_>>(), "partial": error.is_some(),
         });
         print(&format!("{whole:#}\n"))?;
     }
-    trouble.map_or(Ok(()), Err)
+    error.map_or(Ok(()), Err)
 }
 
 /// The reason why a file was not copied.
-enum Ended {
+enum CopyError {
     /// The station refuses this file; others may be accepted.
     Refused(String),
     /// No file can be copied.
     Failed(Failure),
 }
 
-impl From<Failure> for Ended {
-    fn from(failure: Failure) -> Ended {
-        Ended::Failed(failure)
+impl From<Failure> for CopyError {
+    fn from(failure: Failure) -> CopyError {
+        CopyError::Failed(failure)
     }
 }
 
@@ -120,24 +120,27 @@ fn refusal(station: u8, refused: &[(String, String)]) -> String {
 
 /// Opens a file; returns it with its base name.
 fn open(path: &Path) -> Result<(String, File), Failure> {
-    let told = |why: &dyn std::fmt::Display| Failure::input(format!("{}: {why}", path.display()));
-    let name = path.file_name().ok_or_else(|| told(&"it has no name"))?;
-    let name = name.to_str().ok_or_else(|| told(&"its name is not UTF-8"))?;
+    let invalid = |reason: &dyn std::fmt::Display| Failure::input(format!("{}: {reason}", path.display()));
+    let name = path.file_name().ok_or_else(|| invalid(&"the path has no file name"))?;
+    let name = name.to_str().ok_or_else(|| invalid(&"the name is not UTF-8"))?;
     if name.len() > NAME {
-        return Err(told(&format!("its name is longer than {NAME} octets")));
+        return Err(invalid(&format!("the name is longer than {NAME} octets")));
     }
-    let file = File::open(path).map_err(|e| told(&e))?;
-    let about = file.metadata().map_err(|e| told(&e))?;
-    if about.is_file() { Ok((name.into(), file)) } else { Err(told(&"it is no file")) }
+    let file = File::open(path).map_err(|e| invalid(&e))?;
+    let metadata = file.metadata().map_err(|e| invalid(&e))?;
+    if metadata.is_file() { Ok((name.into(), file)) } else { Err(invalid(&"not a regular file")) }
 }
 
 impl Copied {
     fn text(&self) -> String {
         let Copied { name, size, resumed, took } = self;
         let sent = Size::from_bytes(size - resumed);
-        let how =
-            if *resumed > 0 { format!(", {} were there", Size::from_bytes(*resumed)) } else { String::new() };
-        format!("{name}: {}{how}, {took}, {}\n", Size::from_bytes(*size), Rate::of(sent, *took))
+        let resumed = if *resumed > 0 {
+            format!(", {} already received", Size::from_bytes(*resumed))
+        } else {
+            String::new()
+        };
+        format!("{name}: {}{resumed}, {took}, {}\n", Size::from_bytes(*size), Rate::of(sent, *took))
     }
 }
 
@@ -147,24 +150,28 @@ struct Sender<'a> {
     to: Address,
     clock: Clock,
     stop: &'a StopFlag,
-    patience: Span,
+    timeout: Span,
     number: u32,
-    room: Vec<u8>,
+    /// The last received message.
+    message: Vec<u8>,
 }
 
 /// The next step that the station requests.
 enum NextStep {
-    From(u64),
-    Nothing,
-    Again,
+    /// Send from this offset.
+    SendFrom(u64),
+    /// The file is complete.
+    Done,
+    /// Offer the file again.
+    Offer,
 }
 
 impl Sender<'_> {
-    fn copy(&mut self, name: &str, file: &mut File, force: bool) -> Result<Copied, Ended> {
-        let told = |e: io::Error| Failure::run(format!("{name}: {e}"));
+    fn copy(&mut self, name: &str, file: &mut File, force: bool) -> Result<Copied, CopyError> {
+        let io_error = |e: io::Error| Failure::run(format!("{name}: {e}"));
         let begun = self.clock.now();
-        let size = file.metadata().map_err(told)?.len();
-        let digest: [u8; DIGEST] = file_store::digest(file).map_err(told)?;
+        let size = file.metadata().map_err(io_error)?.len();
+        let digest: [u8; DIGEST] = file_store::digest(file).map_err(io_error)?;
         let offer = Request::Offer { copy: self.number, force, size, digest, name };
         let bar = if io::stderr().is_terminal() { ProgressBar::new(size) } else { ProgressBar::hidden() };
         if let Ok(style) =
@@ -175,14 +182,14 @@ impl Sender<'_> {
         }
         let mut resumed = None;
         let mut piece = vec![0; PIECE];
-        let mut wants = NextStep::Again;
+        let mut step = NextStep::Offer;
         loop {
-            wants = match wants {
-                NextStep::Nothing => break,
-                NextStep::Again => self.ask(offer)?,
-                NextStep::From(there) => {
-                    resumed.get_or_insert(there.min(size));
-                    let at = file.seek(SeekFrom::Start(there.min(size))).map_err(told)?;
+            step = match step {
+                NextStep::Done => break,
+                NextStep::Offer => self.request(offer)?,
+                NextStep::SendFrom(offset) => {
+                    resumed.get_or_insert(offset.min(size));
+                    let at = file.seek(SeekFrom::Start(offset.min(size))).map_err(io_error)?;
                     self.send(file, name, at..size, &mut piece, &bar)?
                 }
             };
@@ -200,33 +207,33 @@ impl Sender<'_> {
         rest: Range<u64>,
         piece: &mut [u8],
         bar: &ProgressBar,
-    ) -> Result<NextStep, Ended> {
+    ) -> Result<NextStep, CopyError> {
         let mut at = rest.start;
         while at < rest.end {
             let most = (rest.end - at).min(piece.len() as u64) as usize;
             let got = file.read(&mut piece[..most]).map_err(|e| Failure::run(format!("{name}: {e}")))?;
             if got == 0 {
-                return Err(Failure::run(format!("{name}: it was cut while it was copied")).into());
+                return Err(Failure::run(format!("{name}: the file was truncated during the copy")).into());
             }
             self.deliver(Request::Data { copy: self.number, at, bytes: &piece[..got] })?;
             at += got as u64;
             bar.set_position(at);
             if self.sap.readable() > 0
-                && let Some(wants) = self.answer(Instant::ZERO)?
+                && let Some(step) = self.answer(Instant::ZERO)?
             {
-                return Ok(wants);
+                return Ok(step);
             }
         }
-        self.ask(Request::End { copy: self.number })
+        self.request(Request::End { copy: self.number })
     }
 
     /// Repeats a request until the station replies.
-    fn ask(&mut self, asks: Request<'_>) -> Result<NextStep, Ended> {
-        let end = self.clock.now() + self.patience;
+    fn request(&mut self, request: Request<'_>) -> Result<NextStep, CopyError> {
+        let end = self.clock.now() + self.timeout;
         loop {
-            self.deliver(asks)?;
-            if let Some(wants) = self.answer(self.clock.now() + ANSWER)? {
-                return Ok(wants);
+            self.deliver(request)?;
+            if let Some(step) = self.answer(self.clock.now() + RESPONSE_TIMEOUT)? {
+                return Ok(step);
             }
             if self.clock.now() >= end {
                 return Err(self.silent().into());
@@ -235,10 +242,10 @@ impl Sender<'_> {
     }
 
     /// Returns the station's reply, if one arrives in time.
-    fn answer(&mut self, until: Instant) -> Result<Option<NextStep>, Ended> {
+    fn answer(&mut self, until: Instant) -> Result<Option<NextStep>, CopyError> {
         loop {
             let left = until.since(self.clock.now()).min(Span::from_ms(50));
-            match self.sap.receive_within(&mut self.room, Some(left.into())) {
+            match self.sap.receive_within(&mut self.message, Some(left.into())) {
                 Ok(received) if received.from == self.to => {}
                 Ok(_) => continue,
                 Err(Error::TimedOut) if self.stop.is_requested() => return Err(self.resumable().into()),
@@ -246,12 +253,12 @@ impl Sender<'_> {
                 Err(Error::TimedOut) => continue,
                 Err(e) => return Err(failed(e).into()),
             }
-            return match Response::read(&self.room) {
-                Some(Response::From { copy, at }) if copy == self.number => Ok(Some(NextStep::From(at))),
-                Some(Response::Done { copy }) if copy == self.number => Ok(Some(NextStep::Nothing)),
-                Some(Response::Unknown { copy }) if copy == self.number => Ok(Some(NextStep::Again)),
+            return match Response::read(&self.message) {
+                Some(Response::From { copy, at }) if copy == self.number => Ok(Some(NextStep::SendFrom(at))),
+                Some(Response::Done { copy }) if copy == self.number => Ok(Some(NextStep::Done)),
+                Some(Response::Unknown { copy }) if copy == self.number => Ok(Some(NextStep::Offer)),
                 Some(Response::Refused { copy, why }) if copy == self.number => {
-                    Err(Ended::Refused(why.to_string()))
+                    Err(CopyError::Refused(why.to_string()))
                 }
                 _ => continue,
             };
@@ -259,11 +266,11 @@ impl Sender<'_> {
     }
 
     /// Sends a message, repeated until it is acknowledged.
-    fn deliver(&self, asks: Request<'_>) -> Result<(), Failure> {
+    fn deliver(&self, request: Request<'_>) -> Result<(), Failure> {
         let mut message = Vec::new();
-        asks.write(&mut message);
+        request.write(&mut message);
         let begun = self.clock.now();
-        let end = begun + self.patience;
+        let end = begun + self.timeout;
         loop {
             if self.stop.is_requested() {
                 return Err(self.resumable());
@@ -273,16 +280,16 @@ impl Sender<'_> {
                 Outcome::Done => return Ok(()),
                 outcome => outcome == Outcome::Refused(CommandStatus::Unimplemented),
             };
-            if self.clock.now() >= if closed { end.min(begun + STARTS) } else { end } {
+            if self.clock.now() >= if closed { end.min(begun + START_TIME) } else { end } {
                 return Err(match closed {
                     true => Failure::run(format!(
-                        "station {} keeps no files: `trunkline llc serve --into DIR` does",
+                        "station {} accepts no files: start it with `trunkline llc serve --into DIR`",
                         self.to.station
                     )),
                     false => self.silent(),
                 });
             }
-            pause(PAUSE);
+            pause(RETRY_INTERVAL);
         }
     }
 

@@ -5,9 +5,9 @@ use trunkline_llc::wire::{CRC, MAX_INFORMATION};
 /// Octets of a file's digest, SHA-256.
 pub const DIGEST: usize = 32;
 /// Header octets of a data message.
-const BEFORE: usize = 1 + 4 + 8;
+const DATA_HEADER: usize = 1 + 4 + 8;
 /// Maximum octets of a file in one message.
-pub const PIECE: usize = MAX_INFORMATION - CRC - BEFORE;
+pub const PIECE: usize = MAX_INFORMATION - CRC - DATA_HEADER;
 /// Maximum length of a name, in octets.
 pub const NAME: usize = 255;
 
@@ -29,7 +29,7 @@ pub enum Response<'a> {
     From { copy: u32, at: u64 },
     /// The file is complete.
     Done { copy: u32 },
-    /// The file is refused, with the reason.
+    /// The file is refused for this reason.
     Refused { copy: u32, why: &'a str },
     /// The copy is unknown and must be offered again.
     Unknown { copy: u32 },
@@ -41,7 +41,7 @@ fn number(bytes: &[u8]) -> Option<(u32, &[u8])> {
     Some((u32::from_be_bytes(*number), rest))
 }
 
-fn large(bytes: &[u8]) -> Option<(u64, &[u8])> {
+fn offset(bytes: &[u8]) -> Option<(u64, &[u8])> {
     let (number, rest) = bytes.split_first_chunk()?;
     Some((u64::from_be_bytes(*number), rest))
 }
@@ -53,13 +53,13 @@ impl<'a> Request<'a> {
         let (copy, rest) = number(rest)?;
         match (kind, rest) {
             (1, [force @ 0..=1, rest @ ..]) => {
-                let (size, rest) = large(rest)?;
+                let (size, rest) = offset(rest)?;
                 let (digest, name) = rest.split_first_chunk()?;
                 let name = std::str::from_utf8(name).ok().filter(|name| name.len() <= NAME)?;
                 Some(Request::Offer { copy, force: *force == 1, size, digest: *digest, name })
             }
             (2, rest) => {
-                let (at, bytes) = large(rest)?;
+                let (at, bytes) = offset(rest)?;
                 (!bytes.is_empty()).then_some(Request::Data { copy, at, bytes })
             }
             (3, []) => Some(Request::End { copy }),
@@ -99,7 +99,7 @@ impl<'a> Response<'a> {
         let (kind, rest) = bytes.split_first()?;
         let (copy, rest) = number(rest)?;
         match (kind, rest) {
-            (0x81, rest) => match large(rest)? {
+            (0x81, rest) => match offset(rest)? {
                 (at, []) => Some(Response::From { copy, at }),
                 _ => None,
             },
@@ -134,28 +134,28 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_read_is_what_was_written() {
+    fn messages_round_trip() {
         let mut bytes = Vec::new();
         let digest = std::array::from_fn(|n| n as u8);
-        for asks in [
+        for request in [
             Request::Offer { copy: 7, force: true, size: 1 << 40, digest, name: "naïve.txt" },
             Request::Data { copy: u32::MAX, at: 9, bytes: &[1; PIECE] },
             Request::End { copy: 0x0102_0304 },
         ] {
-            asks.write(&mut bytes);
+            request.write(&mut bytes);
             assert!(bytes.len() <= MAX_INFORMATION - CRC);
-            assert_eq!(Request::read(&bytes), Some(asks));
+            assert_eq!(Request::read(&bytes), Some(request));
             assert_eq!(Response::read(&bytes), None);
             assert!((0..5).all(|cut| Request::read(&bytes[..cut]).is_none()));
         }
-        for says in [
+        for response in [
             Response::From { copy: 7, at: 1 << 33 },
             Response::Done { copy: 8 },
             Response::Refused { copy: 9, why: "no" },
             Response::Unknown { copy: 1 },
         ] {
-            says.write(&mut bytes);
-            assert_eq!(Response::read(&bytes), Some(says));
+            response.write(&mut bytes);
+            assert_eq!(Response::read(&bytes), Some(response));
             assert_eq!(Request::read(&bytes), None);
         }
         assert_eq!(Request::read(&[3, 0, 0, 0, 1, 9]), None, "too long");

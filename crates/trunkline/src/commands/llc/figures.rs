@@ -69,7 +69,7 @@ fn machine() -> Option<(u64, u64)> {
 }
 
 /// Measures the cost of timing a message: two clock readings and a histogram entry.
-pub fn measuring(clock: Clock) -> Span {
+pub fn timing_cost(clock: Clock) -> Span {
     let mut histogram = Histogram::default();
     let begin = clock.now();
     for _ in 0..TRIALS {

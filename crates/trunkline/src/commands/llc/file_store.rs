@@ -17,9 +17,9 @@ use super::copy_protocol::{DIGEST, Request, Response};
 /// Folder of incomplete files.
 const PARTIAL: &str = ".partial";
 /// Maximum number of simultaneous copies; a new one removes the one that has been idle longest.
-const MOST: usize = 64;
+const MAX_COPIES: usize = 64;
 /// Idle time after which another station may continue a copy.
-const QUIET: Span = Span::from_s(30);
+const IDLE_TIME: Span = Span::from_s(30);
 
 /// A folder for files.
 pub struct FileStore {
@@ -62,13 +62,13 @@ impl FileStore {
     }
 
     /// Handles a message.
-    pub fn take(&mut self, now: Instant, from: Address, message: &[u8]) -> Reply {
-        let mut said = Reply::default();
-        let Some(asks) = Request::read(message) else { return said };
+    pub fn handle(&mut self, now: Instant, from: Address, message: &[u8]) -> Reply {
+        let mut reply = Reply::default();
+        let Some(request) = Request::read(message) else { return reply };
         let (Request::Offer { copy: number, .. }
         | Request::Data { copy: number, .. }
-        | Request::End { copy: number }) = asks;
-        let done = match asks {
+        | Request::End { copy: number }) = request;
+        let done = match request {
             Request::Offer { copy, force, size, digest, name } => self.offer(
                 now,
                 Copy {
@@ -88,54 +88,54 @@ impl FileStore {
         };
         match done {
             Ok(Outcome::Nothing) => {}
-            Ok(Outcome::Unknown) => Response::Unknown { copy: number }.write(&mut said.answer),
-            Ok(Outcome::From(at)) => Response::From { copy: number, at }.write(&mut said.answer),
-            Ok(Outcome::Kept(name, size)) => {
-                Response::Done { copy: number }.write(&mut said.answer);
-                said.stored = Some((name, size));
+            Ok(Outcome::Unknown) => Response::Unknown { copy: number }.write(&mut reply.answer),
+            Ok(Outcome::From(at)) => Response::From { copy: number, at }.write(&mut reply.answer),
+            Ok(Outcome::Stored(name, size)) => {
+                Response::Done { copy: number }.write(&mut reply.answer);
+                reply.stored = Some((name, size));
             }
-            Ok(Outcome::There) => Response::Done { copy: number }.write(&mut said.answer),
-            Err(why) => {
+            Ok(Outcome::Exists) => Response::Done { copy: number }.write(&mut reply.answer),
+            Err(reason) => {
                 self.copies.retain(|copy| copy.from != from || copy.number != number);
-                Response::Refused { copy: number, why: &why }.write(&mut said.answer);
-                said.refused = Some(why);
+                Response::Refused { copy: number, why: &reason }.write(&mut reply.answer);
+                reply.refused = Some(reason);
             }
         }
-        said
+        reply
     }
 
     fn offer(&mut self, now: Instant, mut copy: Copy) -> Result<Outcome, String> {
-        let name = checked(&copy.name)?.to_owned();
+        let name = check_name(&copy.name)?.to_owned();
         if copy.size > self.largest {
-            return Err(format!("{name}: larger than the {} octets that are taken", self.largest));
+            return Err(format!("{name}: larger than {} octets", self.largest));
         }
         if copy.force && !self.may_replace {
-            return Err(format!("{name}: this station does not allow files to be replaced"));
+            return Err(format!("{name}: this station does not replace files"));
         }
         let rival = |other: &Copy| {
             let same = other.digest == copy.digest && other.from != copy.from && other.part.is_some();
-            same && now.since(other.active) < QUIET
+            same && now.since(other.active) < IDLE_TIME
         };
         if let Some(rival) = self.copies.iter().find(|other| rival(other)) {
-            return Err(format!("{name}: station {} is copying it just now", rival.from.station));
+            return Err(format!("{name}: station {} is copying this file", rival.from.station));
         }
         // A station copies one file at a time from one SAP.
         self.copies
             .retain(|other| other.from != copy.from && (other.digest != copy.digest || other.part.is_none()));
-        if self.copies.len() >= MOST
+        if self.copies.len() >= MAX_COPIES
             && let Some(oldest) = (0..self.copies.len()).min_by_key(|at| self.copies[*at].active)
         {
             self.copies.remove(oldest);
         }
-        match self.existing(&copy).map_err(|e| report(&name, &e))? {
+        match self.existing(&copy).map_err(|e| io_message(&name, &e))? {
             Some(true) => {
                 self.copies.push(copy);
-                return Ok(Outcome::There);
+                return Ok(Outcome::Exists);
             }
-            Some(false) if !copy.force => return Err(format!("{name}: another file of this name is there")),
+            Some(false) if !copy.force => return Err(format!("{name}: another file of this name exists")),
             _ => {}
         }
-        let (part, at) = open_part(&self.part(&copy.digest), copy.size).map_err(|e| report(&name, &e))?;
+        let (part, at) = open_part(&self.part(&copy.digest), copy.size).map_err(|e| io_message(&name, &e))?;
         (copy.part, copy.at) = (Some(part), at);
         self.copies.push(copy);
         Ok(Outcome::From(at))
@@ -154,58 +154,58 @@ impl FileStore {
             return Ok(Outcome::Unknown);
         };
         copy.active = now;
-        let Some(part) = &mut copy.part else { return Ok(Outcome::There) };
+        let Some(part) = &mut copy.part else { return Ok(Outcome::Exists) };
         match at {
             at if at > copy.at => return Ok(Outcome::From(copy.at)),
             at if at < copy.at => return Ok(Outcome::Nothing),
             _ => {}
         }
         if copy.size - copy.at < bytes.len() as u64 {
-            return Err(format!("{}: more octets than were offered", copy.name));
+            return Err(format!("{}: more octets than offered", copy.name));
         }
-        part.write_all(bytes).map_err(|e| report(&copy.name, &e))?;
+        part.write_all(bytes).map_err(|e| io_message(&copy.name, &e))?;
         copy.at += bytes.len() as u64;
         Ok(Outcome::Nothing)
     }
 
     fn end(&mut self, now: Instant, from: Address, number: u32) -> Result<Outcome, String> {
-        let Some(place) = self.copies.iter().position(|copy| copy.from == from && copy.number == number)
+        let Some(index) = self.copies.iter().position(|copy| copy.from == from && copy.number == number)
         else {
             return Ok(Outcome::Unknown);
         };
-        let copy = &mut self.copies[place];
+        let copy = &mut self.copies[index];
         copy.active = now;
-        let Some(part) = &mut copy.part else { return Ok(Outcome::There) };
+        let Some(part) = &mut copy.part else { return Ok(Outcome::Exists) };
         if copy.at < copy.size {
             return Ok(Outcome::From(copy.at));
         }
         let name = copy.name.clone();
-        let sound = digest(part).map_err(|e| report(&name, &e))? == copy.digest;
-        let path = self.part(&self.copies[place].digest);
-        if !sound {
-            // It would be wrong again the next time.
+        let is_intact = digest(part).map_err(|e| io_message(&name, &e))? == copy.digest;
+        let path = self.part(&self.copies[index].digest);
+        if !is_intact {
+            // Resuming would yield the same digest.
             let _ = fs::remove_file(&path);
             return Err(format!(
                 "{name}: the received file has a wrong digest and is deleted; copy it again"
             ));
         }
-        let copy = &mut self.copies[place];
+        let copy = &mut self.copies[index];
         if let Some(part) = &copy.part {
-            part.sync_all().map_err(|e| report(&name, &e))?;
+            part.sync_all().map_err(|e| io_message(&name, &e))?;
         }
         let target = self.folder.join(&name);
         if copy.force {
-            fs::rename(&path, &target).map_err(|e| report(&name, &e))?;
+            fs::rename(&path, &target).map_err(|e| io_message(&name, &e))?;
         } else {
             // `hard_link` fails if the target exists; a rename would replace it.
             fs::hard_link(&path, &target).map_err(|e| match e.kind() {
-                io::ErrorKind::AlreadyExists => format!("{name}: another file of this name is there"),
-                _ => report(&name, &e),
+                io::ErrorKind::AlreadyExists => format!("{name}: another file of this name exists"),
+                _ => io_message(&name, &e),
             })?;
             let _ = fs::remove_file(&path);
         }
         copy.part = None;
-        Ok(Outcome::Kept(name, copy.size))
+        Ok(Outcome::Stored(name, copy.size))
     }
 
     fn part(&self, digest: &[u8; DIGEST]) -> PathBuf {
@@ -216,12 +216,12 @@ impl FileStore {
     /// Returns whether a file of this name exists with the same content.
     fn existing(&self, copy: &Copy) -> io::Result<Option<bool>> {
         let path = self.folder.join(&copy.name);
-        let about = match fs::symlink_metadata(&path) {
-            Ok(about) => about,
+        let metadata = match fs::symlink_metadata(&path) {
+            Ok(metadata) => metadata,
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(e) => return Err(e),
         };
-        if !about.is_file() || about.len() != copy.size {
+        if !metadata.is_file() || metadata.len() != copy.size {
             return Ok(Some(false));
         }
         Ok(Some(digest(&mut File::open(&path)?)? == copy.digest))
@@ -230,27 +230,32 @@ impl FileStore {
 
 /// The outcome of a message.
 enum Outcome {
+    /// No reply.
     Nothing,
+    /// The copy must be offered.
     Unknown,
+    /// Continue from this offset.
     From(u64),
-    Kept(String, u64),
-    There,
+    /// The file of this name and size is complete.
+    Stored(String, u64),
+    /// The file was already complete.
+    Exists,
 }
 
 /// Checks that a name has no path.
-fn checked(name: &str) -> Result<&str, String> {
+fn check_name(name: &str) -> Result<&str, String> {
     let bad = matches!(name, "" | "." | ".." | PARTIAL) || name.chars().any(|c| c == '/' || c.is_control());
-    if bad { Err(format!("{name:?} is no name for a file")) } else { Ok(name) }
+    if bad { Err(format!("{name:?} is not a valid file name")) } else { Ok(name) }
 }
 
-fn report(name: &str, e: &io::Error) -> String {
+fn io_message(name: &str, e: &io::Error) -> String {
     format!("{name}: {e}")
 }
 
 /// Opens an incomplete file for appending; returns it with its length.
 fn open_part(path: &Path, size: u64) -> io::Result<(File, u64)> {
-    if fs::symlink_metadata(path).is_ok_and(|about| !about.is_file()) {
-        return Err(io::Error::other("what lies in the way of its parts is no file"));
+    if fs::symlink_metadata(path).is_ok_and(|metadata| !metadata.is_file()) {
+        return Err(io::Error::other("the partial file is not a regular file"));
     }
     let mut part = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
     let mut at = part.metadata()?.len();
@@ -264,12 +269,12 @@ fn open_part(path: &Path, size: u64) -> io::Result<(File, u64)> {
 
 /// Returns the digest of a whole file, and leaves the position at its end.
 pub fn digest(file: &mut File) -> io::Result<[u8; DIGEST]> {
-    let (mut sum, mut room) = (Sha256::new(), vec![0; 1 << 16]);
+    let (mut sum, mut buffer) = (Sha256::new(), vec![0; 1 << 16]);
     file.seek(SeekFrom::Start(0))?;
     loop {
-        match file.read(&mut room) {
+        match file.read(&mut buffer) {
             Ok(0) => return Ok(sum.finalize().into()),
-            Ok(got) => sum.update(&room[..got]),
+            Ok(got) => sum.update(&buffer[..got]),
             Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
             Err(e) => return Err(e),
         }
@@ -289,105 +294,114 @@ mod tests {
         message
     }
 
-    fn message(asks: Request<'_>) -> Vec<u8> {
+    fn message(request: Request<'_>) -> Vec<u8> {
         let mut message = Vec::new();
-        asks.write(&mut message);
+        request.write(&mut message);
         message
     }
 
-    fn reply(said: &Reply) -> Option<Response<'_>> {
-        Response::read(&said.answer)
+    fn response(reply: &Reply) -> Option<Response<'_>> {
+        Response::read(&reply.answer)
     }
 
     #[test]
     fn names_stay_in_their_folder() {
-        let desk = tempfile::tempdir().unwrap();
-        let mut keeper = FileStore::new(desk.path(), 100, true).unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        let mut store = FileStore::new(dir.path(), 100, true).unwrap();
         for name in ["", ".", "..", "../x", "/etc/passwd", "a/b", "a\0b", "a\nb", ".partial"] {
-            let said = keeper.take(Instant::ZERO, ME, &offer(1, name, b"x", true));
-            assert!(matches!(reply(&said), Some(Response::Refused { copy: 1, .. })), "{name:?}: {said:?}");
+            let reply = store.handle(Instant::ZERO, ME, &offer(1, name, b"x", true));
+            assert!(
+                matches!(response(&reply), Some(Response::Refused { copy: 1, .. })),
+                "{name:?}: {reply:?}"
+            );
         }
-        assert_eq!(fs::read_dir(desk.path()).unwrap().count(), 1, "only the folder of parts");
-        let said = keeper.take(Instant::ZERO, ME, &offer(1, "large", &[0; 101], false));
-        assert!(said.refused.unwrap().contains("larger"));
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1, "only the folder of parts");
+        let reply = store.handle(Instant::ZERO, ME, &offer(1, "large", &[0; 101], false));
+        assert!(reply.refused.unwrap().contains("larger"));
     }
 
     #[test]
-    fn a_copy_goes_on_where_either_end_stopped() {
-        let desk = tempfile::tempdir().unwrap();
+    fn an_interrupted_copy_resumes() {
+        let dir = tempfile::tempdir().unwrap();
         let bytes = b"some octets of a file";
-        let mut keeper = FileStore::new(desk.path(), 100, false).unwrap();
+        let mut store = FileStore::new(dir.path(), 100, false).unwrap();
         let first = offer(1, "file", bytes, false);
-        assert_eq!(reply(&keeper.take(Instant::ZERO, ME, &first)), Some(Response::From { copy: 1, at: 0 }));
+        assert_eq!(
+            response(&store.handle(Instant::ZERO, ME, &first)),
+            Some(Response::From { copy: 1, at: 0 })
+        );
         let part = message(Request::Data { copy: 1, at: 0, bytes: &bytes[..8] });
-        assert_eq!(reply(&keeper.take(Instant::ZERO, ME, &part)), None);
+        assert_eq!(response(&store.handle(Instant::ZERO, ME, &part)), None);
         // A repeated part has no effect, and a gap is reported.
-        assert_eq!(reply(&keeper.take(Instant::ZERO, ME, &part)), None);
+        assert_eq!(response(&store.handle(Instant::ZERO, ME, &part)), None);
         let gap = message(Request::Data { copy: 1, at: 9, bytes: &bytes[9..] });
-        assert_eq!(reply(&keeper.take(Instant::ZERO, ME, &gap)), Some(Response::From { copy: 1, at: 8 }));
+        assert_eq!(response(&store.handle(Instant::ZERO, ME, &gap)), Some(Response::From { copy: 1, at: 8 }));
         // After a restart the copy is unknown and must be offered again.
-        let mut keeper = FileStore::new(desk.path(), 100, false).unwrap();
-        assert_eq!(reply(&keeper.take(Instant::ZERO, ME, &gap)), Some(Response::Unknown { copy: 1 }));
+        let mut store = FileStore::new(dir.path(), 100, false).unwrap();
+        assert_eq!(response(&store.handle(Instant::ZERO, ME, &gap)), Some(Response::Unknown { copy: 1 }));
         let again = offer(2, "file", bytes, false);
-        assert_eq!(reply(&keeper.take(Instant::ZERO, ME, &again)), Some(Response::From { copy: 2, at: 8 }));
+        assert_eq!(
+            response(&store.handle(Instant::ZERO, ME, &again)),
+            Some(Response::From { copy: 2, at: 8 })
+        );
         // Another station may continue it only after this one has been idle for long.
         let other = Address { sap: 124, station: 9 };
-        assert!(keeper.take(Instant::ZERO, other, &offer(5, "file", bytes, false)).refused.is_some());
+        assert!(store.handle(Instant::ZERO, other, &offer(5, "file", bytes, false)).refused.is_some());
         let end = message(Request::End { copy: 2 });
-        assert_eq!(reply(&keeper.take(Instant::ZERO, ME, &end)), Some(Response::From { copy: 2, at: 8 }));
-        keeper.take(Instant::ZERO, ME, &message(Request::Data { copy: 2, at: 8, bytes: &bytes[8..] }));
-        assert!(!desk.path().join("file").exists());
-        let done = keeper.take(Instant::ZERO, ME, &end);
-        assert_eq!((reply(&done), done.stored.is_some()), (Some(Response::Done { copy: 2 }), true));
-        assert_eq!(fs::read(desk.path().join("file")).unwrap(), bytes);
-        assert_eq!(fs::read_dir(desk.path().join(PARTIAL)).unwrap().count(), 0);
+        assert_eq!(response(&store.handle(Instant::ZERO, ME, &end)), Some(Response::From { copy: 2, at: 8 }));
+        store.handle(Instant::ZERO, ME, &message(Request::Data { copy: 2, at: 8, bytes: &bytes[8..] }));
+        assert!(!dir.path().join("file").exists());
+        let done = store.handle(Instant::ZERO, ME, &end);
+        assert_eq!((response(&done), done.stored.is_some()), (Some(Response::Done { copy: 2 }), true));
+        assert_eq!(fs::read(dir.path().join("file")).unwrap(), bytes);
+        assert_eq!(fs::read_dir(dir.path().join(PARTIAL)).unwrap().count(), 0);
         // The reply may have been lost: the same file may be offered again.
-        assert_eq!(reply(&keeper.take(Instant::ZERO, ME, &end)), Some(Response::Done { copy: 2 }));
-        let third = keeper.take(Instant::ZERO, ME, &offer(3, "file", bytes, false));
-        assert_eq!(reply(&third), Some(Response::Done { copy: 3 }));
+        assert_eq!(response(&store.handle(Instant::ZERO, ME, &end)), Some(Response::Done { copy: 2 }));
+        let third = store.handle(Instant::ZERO, ME, &offer(3, "file", bytes, false));
+        assert_eq!(response(&third), Some(Response::Done { copy: 3 }));
     }
 
     #[test]
     fn nothing_is_replaced_without_permission_and_no_wrong_file_is_stored() {
-        let desk = tempfile::tempdir().unwrap();
-        fs::write(desk.path().join("file"), "old").unwrap();
-        let mut keeper = FileStore::new(desk.path(), 100, false).unwrap();
-        assert!(keeper.take(Instant::ZERO, ME, &offer(1, "file", b"new", false)).refused.is_some());
-        assert!(keeper.take(Instant::ZERO, ME, &offer(1, "file", b"new", true)).refused.is_some());
-        let mut keeper = FileStore::new(desk.path(), 100, true).unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("file"), "old").unwrap();
+        let mut store = FileStore::new(dir.path(), 100, false).unwrap();
+        assert!(store.handle(Instant::ZERO, ME, &offer(1, "file", b"new", false)).refused.is_some());
+        assert!(store.handle(Instant::ZERO, ME, &offer(1, "file", b"new", true)).refused.is_some());
+        let mut store = FileStore::new(dir.path(), 100, true).unwrap();
         for (number, sent, is) in [(2, b"nex", "old"), (3, b"new", "new")] {
-            keeper.take(Instant::ZERO, ME, &offer(number, "file", b"new", true));
-            keeper.take(Instant::ZERO, ME, &message(Request::Data { copy: number, at: 0, bytes: sent }));
-            let said = keeper.take(Instant::ZERO, ME, &message(Request::End { copy: number }));
-            assert_eq!(said.stored.is_some(), is == "new", "{said:?}");
-            assert_eq!(fs::read_to_string(desk.path().join("file")).unwrap(), is);
+            store.handle(Instant::ZERO, ME, &offer(number, "file", b"new", true));
+            store.handle(Instant::ZERO, ME, &message(Request::Data { copy: number, at: 0, bytes: sent }));
+            let reply = store.handle(Instant::ZERO, ME, &message(Request::End { copy: number }));
+            assert_eq!(reply.stored.is_some(), is == "new", "{reply:?}");
+            assert_eq!(fs::read_to_string(dir.path().join("file")).unwrap(), is);
         }
         // A file that appears in the meantime is not replaced.
-        let mut keeper = FileStore::new(desk.path(), 100, false).unwrap();
-        keeper.take(Instant::ZERO, ME, &offer(4, "late", b"mine", false));
-        keeper.take(Instant::ZERO, ME, &message(Request::Data { copy: 4, at: 0, bytes: b"mine" }));
-        fs::write(desk.path().join("late"), "theirs").unwrap();
-        assert!(keeper.take(Instant::ZERO, ME, &message(Request::End { copy: 4 })).refused.is_some());
-        assert_eq!(fs::read_to_string(desk.path().join("late")).unwrap(), "theirs");
-        let more = keeper.take(Instant::ZERO, ME, &offer(5, "more", b"1", false));
-        assert_eq!(reply(&more), Some(Response::From { copy: 5, at: 0 }));
+        let mut store = FileStore::new(dir.path(), 100, false).unwrap();
+        store.handle(Instant::ZERO, ME, &offer(4, "late", b"mine", false));
+        store.handle(Instant::ZERO, ME, &message(Request::Data { copy: 4, at: 0, bytes: b"mine" }));
+        fs::write(dir.path().join("late"), "theirs").unwrap();
+        assert!(store.handle(Instant::ZERO, ME, &message(Request::End { copy: 4 })).refused.is_some());
+        assert_eq!(fs::read_to_string(dir.path().join("late")).unwrap(), "theirs");
+        let more = store.handle(Instant::ZERO, ME, &offer(5, "more", b"1", false));
+        assert_eq!(response(&more), Some(Response::From { copy: 5, at: 0 }));
         assert!(
-            keeper
-                .take(Instant::ZERO, ME, &message(Request::Data { copy: 5, at: 0, bytes: b"12" }))
+            store
+                .handle(Instant::ZERO, ME, &message(Request::Data { copy: 5, at: 0, bytes: b"12" }))
                 .refused
                 .is_some()
         );
     }
 
     #[test]
-    fn copies_under_way_are_bounded() {
-        let desk = tempfile::tempdir().unwrap();
-        let mut keeper = FileStore::new(desk.path(), 100, false).unwrap();
+    fn the_number_of_copies_is_bounded() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut store = FileStore::new(dir.path(), 100, false).unwrap();
         for station in 1..=200 {
             let from = Address { sap: 124, station };
             let now = Instant::from_ns(u64::from(station));
-            assert!(keeper.take(now, from, &offer(1, "file", &[station], false)).refused.is_none());
-            assert!(keeper.copies.len() <= MOST);
+            assert!(store.handle(now, from, &offer(1, "file", &[station], false)).refused.is_none());
+            assert!(store.copies.len() <= MAX_COPIES);
         }
     }
 }

@@ -16,20 +16,20 @@ use trunkline_units::{Rate, Size, Span};
 use super::figures::{self, Usage, Used};
 use super::serve::Common;
 use super::{
-    CHECKED_OWN, CHECKED_SINK, COUNT, OWN, Pair, SINK, VERSION, failed, pause, settings, stopped, stubborn,
+    CHECKED_OWN, CHECKED_SINK, COUNT, OWN, Pair, SINK, VERSION, failed, pause, persistent, settings, stopped,
 };
 use crate::failure::{Failure, print};
 use crate::flags::llc::Load;
 
 /// Time for messages in flight to arrive.
-const SETTLES: Duration = Duration::from_millis(200);
+const SETTLE_TIME: Duration = Duration::from_millis(200);
 /// Time for a reply of the counter service.
-const TELLS: Duration = Duration::from_secs(2);
-/// Messages between two clock readings, where none is needed for another purpose.
-const ROW: u64 = 16;
+const COUNT_TIMEOUT: Duration = Duration::from_secs(2);
+/// Messages between two clock readings, unless each message is timed.
+const MESSAGES_PER_READING: u64 = 16;
 /// Message size and maximum duration of the comparisons.
 const SIZE: u16 = 128;
-const COMPARED: Span = Span::from_ms(500);
+const COMPARISON_TIME: Span = Span::from_ms(500);
 
 /// How messages are sent.
 #[derive(Clone, Copy, Debug)]
@@ -39,11 +39,11 @@ struct Offer {
     messages: u64,
     rate: Option<u64>,
     batch: usize,
-    how: How,
+    mode: SendMode,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum How {
+enum SendMode {
     /// One call after the other.
     Plain,
     /// One call after the other, each timed.
@@ -66,8 +66,8 @@ struct Row {
     call: Histogram,
 }
 
-/// The sender and the receiver.
-struct Course<'a> {
+/// The sender and the receiver of a measurement.
+struct Path<'a> {
     from: &'a Sap,
     to: Address,
     count: &'a Sap,
@@ -78,8 +78,8 @@ struct Course<'a> {
 
 /// Measures and prints the results.
 pub fn load(flags: &Load, stop: &StopFlag) -> Result<(), Failure> {
-    let settings = Settings { batch: flags.batch.into(), ..settings(&flags.place) };
-    let pair = Pair::open(&flags.place, &flags.other, &settings, stop)?;
+    let settings = Settings { batch: flags.batch.into(), ..settings(&flags.local) };
+    let pair = Pair::open(&flags.local, &flags.other, &settings, stop)?;
     // Messages to the own station are counted there.
     let stations: Vec<&StationSocket> = pair.second.iter().chain([&pair.own]).collect();
     let common = stations.into_iter().map(Common::open).collect::<Result<Vec<_>, _>>()?;
@@ -113,15 +113,19 @@ struct Effects {
 fn measure(flags: &Load, pair: &Pair, stop: &StopFlag) -> Result<(Vec<Row>, Option<Effects>), Failure> {
     let own = if flags.crc { CHECKED_OWN } else { OWN };
     let sink = if flags.crc { CHECKED_SINK } else { SINK };
-    let options =
-        Options { acknowledged: flags.acknowledged, crc: flags.crc, queue: 256, ..stubborn(flags.priority) };
+    let options = Options {
+        acknowledged: flags.acknowledged,
+        crc: flags.crc,
+        queue: 256,
+        ..persistent(flags.priority)
+    };
     let from = pair.own.open(own, &options).map_err(failed)?;
     // The SAP that requests the counts.
-    let asks = pair.own.open(ASKS, &stubborn(7)).map_err(failed)?;
-    let to = |station: u8| Course {
+    let count = pair.own.open(COUNT_REQUESTS, &persistent(7)).map_err(failed)?;
+    let to = |station: u8| Path {
         from: &from,
         to: Address { sap: sink, station },
-        count: &asks,
+        count: &count,
         clock: Clock::start(),
         stop,
         acknowledged: flags.acknowledged,
@@ -133,7 +137,7 @@ fn measure(flags: &Load, pair: &Pair, stop: &StopFlag) -> Result<(Vec<Row>, Opti
         messages: flags.messages,
         rate: flags.rate,
         batch: flags.batch.into(),
-        how: How::Plain,
+        mode: SendMode::Plain,
     };
     let mut rows = Vec::new();
     for &size in &flags.size {
@@ -144,22 +148,22 @@ fn measure(flags: &Load, pair: &Pair, stop: &StopFlag) -> Result<(Vec<Row>, Opti
     if flags.plain || stop.is_requested() {
         return Ok((rows, None));
     }
-    let offer = Offer { time: flags.duration.min(COMPARED), rate: None, ..offer(SIZE) };
+    let offer = Offer { time: flags.duration.min(COMPARISON_TIME), rate: None, ..offer(SIZE) };
     let effects = Effects {
         plain: across.run(&offer)?,
-        timed: across.run(&Offer { how: How::Timed, ..offer })?,
+        timed: across.run(&Offer { mode: SendMode::Timed, ..offer })?,
         same: within.run(&offer)?,
-        completed: across.run(&Offer { how: How::Completed, ..offer })?,
-        polled: across.run(&Offer { how: How::Polled, ..offer })?,
-        measuring: figures::measuring(across.clock),
+        completed: across.run(&Offer { mode: SendMode::Completed, ..offer })?,
+        polled: across.run(&Offer { mode: SendMode::Polled, ..offer })?,
+        measuring: figures::timing_cost(across.clock),
     };
     Ok((rows, Some(effects)))
 }
 
 /// SAP from which counts are requested.
-const ASKS: u8 = 0x84;
+const COUNT_REQUESTS: u8 = 0x84;
 
-impl Course<'_> {
+impl Path<'_> {
     fn run(&self, offer: &Offer) -> Result<Row, Failure> {
         // Reset the counts.
         self.counted()?;
@@ -176,7 +180,7 @@ impl Course<'_> {
         self.send(offer, &mut row)?;
         row.used = Usage::now(self.clock).since(before);
         row.took = row.used.took;
-        pause(SETTLES);
+        pause(SETTLE_TIME);
         row.received = self.counted()?;
         Ok(row)
     }
@@ -187,7 +191,8 @@ impl Course<'_> {
         let mut pacer = Pacer::new(self.clock);
         let begun = self.clock.now();
         while row.sent < offer.messages && !self.stop.is_requested() && self.clock.now() < end {
-            let mut most = if offer.how == How::Timed { 1 } else { ROW }.min(offer.messages - row.sent);
+            let mut most = if offer.mode == SendMode::Timed { 1 } else { MESSAGES_PER_READING }
+                .min(offer.messages - row.sent);
             if let Some(rate) = offer.rate {
                 let due = begun
                     + Span::from_ps((u128::from(row.sent) * 1_000_000_000_000 / u128::from(rate)) as u64);
@@ -196,26 +201,26 @@ impl Course<'_> {
                 }
                 most = 1;
             }
-            self.some(offer, &message, most, row)?;
+            self.send_some(offer, &message, most, row)?;
         }
         Ok(())
     }
 
     /// Sends up to `most` messages.
-    fn some(&self, offer: &Offer, message: &[u8], most: u64, row: &mut Row) -> Result<(), Failure> {
+    fn send_some(&self, offer: &Offer, message: &[u8], most: u64, row: &mut Row) -> Result<(), Failure> {
         let (from, to, acknowledged) = (self.from, self.to, self.acknowledged);
-        match offer.how {
-            How::Plain if !acknowledged && offer.batch > 1 && offer.rate.is_none() => {
+        match offer.mode {
+            SendMode::Plain if !acknowledged && offer.batch > 1 && offer.rate.is_none() => {
                 let messages = vec![message; offer.batch];
                 row.sent += from.send_many(to, &messages).map_err(failed)? as u64;
             }
-            How::Plain if !acknowledged => {
+            SendMode::Plain if !acknowledged => {
                 for _ in 0..most {
                     from.send(to, message).map_err(failed)?;
                 }
                 row.sent += most;
             }
-            How::Timed => {
+            SendMode::Timed => {
                 let before = self.clock.now();
                 match acknowledged {
                     true => self.exchange(message, row)?,
@@ -226,8 +231,10 @@ impl Course<'_> {
                 }
                 row.call.record(self.clock.now().since(before));
             }
-            How::Plain | How::Completed => (0..most).try_for_each(|_| self.exchange(message, row))?,
-            How::Polled => {
+            SendMode::Plain | SendMode::Completed => {
+                (0..most).try_for_each(|_| self.exchange(message, row))?
+            }
+            SendMode::Polled => {
                 for _ in 0..most {
                     from.start(to, message, None).map_err(failed)?;
                     row.sent += 1;
@@ -260,13 +267,13 @@ impl Course<'_> {
             if self.count.exchange(to, &[self.from.number()]).map_err(failed)?.outcome != Outcome::Done {
                 continue;
             }
-            if self.count.receive_within(&mut answer, Some(TELLS)).is_ok()
+            if self.count.receive_within(&mut answer, Some(COUNT_TIMEOUT)).is_ok()
                 && let Some((messages, _)) = answer.split_first_chunk()
             {
                 return Ok(u64::from_be_bytes(*messages));
             }
         }
-        Err(Failure::run(format!("station {} does not tell what it has counted", self.to.station)))
+        Err(Failure::run(format!("station {} does not report its counts", self.to.station)))
     }
 }
 
@@ -283,10 +290,10 @@ impl Row {
         Rate::of(Size::from_bytes(messages * u64::from(self.size)), self.took)
     }
 
-    fn text(&self, what: &str) -> String {
+    fn text(&self, label: &str) -> String {
         let idle = self.used.idle.map_or("-".into(), figures::percent);
         format!(
-            "{what:<16}{:>12.0}{:>16}{:>12.0}{:>16}{:>10}{:>10}{:>8.2}\n",
+            "{label:<16}{:>12.0}{:>16}{:>12.0}{:>16}{:>10}{:>10}{:>8.2}\n",
             self.per_second(self.sent),
             self.bits(self.sent).to_string(),
             self.per_second(self.received),
@@ -320,32 +327,29 @@ const HEAD: &str =
 fn text(flags: &Load, rows: &[Row], effects: Option<&Effects>) -> String {
     let class = figures::class(flags.acknowledged, flags.crc);
     let mut text =
-        format!("load on {}, class {class}, priority {}\n\n{HEAD}", flags.place.network, flags.priority);
+        format!("load on {}, class {class}, priority {}\n\n{HEAD}", flags.local.network, flags.priority);
     for row in rows {
         text += &row.text(&row.size.to_string());
     }
     let Some(Effects { plain, timed, same, completed, polled, measuring }) = effects else { return text };
-    text += &format!("\nof {} octets\n", plain.size);
-    for (what, row) in [
+    text += &format!("\n{} octets\n", plain.size);
+    for (label, row) in [
         ("plain", plain),
-        ("each call timed", timed),
+        ("calls timed", timed),
         ("same station", same),
-        ("next at the end", completed),
-        ("end polled", polled),
+        ("signalled", completed),
+        ("polled", polled),
     ] {
-        text += &row.text(what);
+        text += &row.text(label);
     }
     let ratio = |a: &Row, b: &Row| a.per_second(a.sent) / b.per_second(b.sent).max(1e-9);
     text += &format!(
-        "\nmeasuring each: {:.3} us a message, {:.2} of the rate without\n",
+        "\ntiming each message: {:.3} us per message; rate ratio to untimed {:.2}\n",
         measuring.as_us(),
         ratio(timed, plain)
     );
-    text += &format!("to the same station: {:.2} of the rate to another\n", ratio(same, plain));
-    text + &format!(
-        "next at the signal of completion: {:.2} of the rate with polling\n",
-        ratio(completed, polled)
-    )
+    text += &format!("same station: rate ratio to another station {:.2}\n", ratio(same, plain));
+    text + &format!("completion signalled: rate ratio to polling {:.2}\n", ratio(completed, polled))
 }
 
 fn as_json(flags: &Load, rows: &[Row], effects: Option<&Effects>, partial: bool) -> String {
@@ -356,7 +360,7 @@ fn as_json(flags: &Load, rows: &[Row], effects: Option<&Effects>, partial: bool)
         })
     });
     let whole = json!({
-        "version": VERSION, "tool": "load", "network": flags.place.network.to_string(),
+        "version": VERSION, "tool": "load", "network": flags.local.network.to_string(),
         "class": figures::class(flags.acknowledged, flags.crc), "priority": flags.priority, "batch": flags.batch,
         "rows": rows.iter().map(Row::json).collect::<Vec<_>>(), "effects": effects, "partial": partial,
     });

@@ -11,11 +11,11 @@ use trunkline_record::Histogram;
 use trunkline_run::StopFlag;
 use trunkline_units::Span;
 
-use super::{OWN, VERSION, address, failed, figures, own, pause, settings};
+use super::{OWN, VERSION, address, attach_own, failed, figures, pause, settings};
 use crate::failure::{Failure, print};
 use crate::flags::llc::Ping;
 
-/// The result.
+/// Counts of requests and responses.
 #[derive(Default)]
 struct Tally {
     sent: u64,
@@ -29,39 +29,39 @@ struct Tally {
 }
 
 /// Responses that `--json` lists individually.
-const KEPT: usize = 10_000;
+const MAX_LISTED: usize = 10_000;
 /// Interval between checks for Ctrl-C.
-const NAP: Duration = Duration::from_millis(50);
+const CHECK_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Sends requests periodically.
 pub fn ping(flags: &Ping, stop: &StopFlag) -> Result<(), Failure> {
     let to = address(&flags.to, NULL_SAP)?;
-    let settings = settings(&flags.place);
-    let station = own(&flags.place, &settings, stop)?;
+    let settings = settings(&flags.local);
+    let station = attach_own(&flags.local, &settings, stop)?;
     let options = Options { priority: flags.priority, ..Options::default() };
     let sap = station.open(OWN, &options).map_err(failed)?;
     let clock = Clock::start();
     let what = if flags.xid { "XID".into() } else { format!("TEST of {} octets", flags.size) };
-    let say_text = |text: &str| if flags.json { Ok(()) } else { print(text) };
-    say_text(&format!("{what} to {} on {}\n", named(to), flags.place.network))?;
+    let print_text = |text: &str| if flags.json { Ok(()) } else { print(text) };
+    print_text(&format!("{what} to {} on {}\n", named(to), flags.local.network))?;
     let mut tally = Tally::default();
     let mut due = clock.now();
     while !stop.is_requested() && flags.count.is_none_or(|count| tally.sent < count) {
         tally.sent += 1;
         let answers = ask(flags, &sap, to, &pattern(tally.sent, flags.size), clock)?;
-        let answered = answers.iter().any(Answer::fits);
+        let answered = answers.iter().any(Answer::is_match);
         if !answered {
-            say_text(&format!("no answer to {} within {}\n", tally.sent, flags.timeout))?;
+            print_text(&format!("no answer to {} within {}\n", tally.sent, flags.timeout))?;
         }
         tally.answered += u64::from(answered);
         for answer in answers {
-            say_text(&answer.text(tally.sent))?;
+            print_text(&answer.text(tally.sent))?;
             tally.count(&answer);
         }
         due += flags.interval;
         while !stop.is_requested() && flags.count.is_none_or(|count| tally.sent < count) && clock.now() < due
         {
-            pause(NAP.min(due.since(clock.now()).into()));
+            pause(CHECK_INTERVAL.min(due.since(clock.now()).into()));
         }
     }
     print(&if flags.json { tally.json(flags, to) } else { tally.text() })?;
@@ -119,7 +119,7 @@ fn ask(
         Err(e) => return Err(failed(e)),
     };
     let several = to.station == ALL || to.sap & 1 == 1;
-    while (several || !answers.iter().any(Answer::fits)) && answers.len() < 1 + usize::from(ALL) * 127 {
+    while (several || !answers.iter().any(Answer::is_match)) && answers.len() < 1 + usize::from(ALL) * 127 {
         let left = flags.timeout.as_ps().saturating_sub(clock.now().since(begun).as_ps());
         let what = match sap.next_answer(Span::from_ps(left).into()) {
             Ok(Event::Tested { from, length, intact, .. }) => (from, Ok((length, intact))),
@@ -134,7 +134,7 @@ fn ask(
 
 impl Answer {
     /// Returns whether the response matches the last request; XID has no content to compare.
-    fn fits(&self) -> bool {
+    fn is_match(&self) -> bool {
         !matches!(self.what, Ok((_, false)))
     }
 
@@ -143,21 +143,21 @@ impl Answer {
         let what = match what {
             Ok((octets, true)) => format!("{octets} octets"),
             Ok((octets, false)) => format!("{octets} octets, DAMAGED OR LATE"),
-            Err(types) => format!("speaks {}", spoken(types)),
+            Err(types) => format!("supports {}", type_names(types)),
         };
         format!("{what} from {}: seq={number} time={:.1} us\n", named(*from), took.as_us())
     }
 }
 
-fn spoken(types: &[bool; 3]) -> String {
+fn type_names(types: &[bool; 3]) -> String {
     let types: Vec<String> =
-        (1..=3).zip(types).filter(|(_, spoken)| **spoken).map(|(n, _)| n.to_string()).collect();
+        (1..=3).zip(types).filter(|(_, supported)| **supported).map(|(n, _)| n.to_string()).collect();
     if types.is_empty() { "no type".into() } else { format!("type {}", types.join(" and ")) }
 }
 
 impl Tally {
     fn count(&mut self, answer: &Answer) {
-        if answer.fits() {
+        if answer.is_match() {
             self.answers += 1;
             self.took.record(answer.took);
         }
@@ -171,7 +171,7 @@ impl Tally {
             }
             Err(types) => one["types"] = (1..=3).zip(types).filter(|(_, t)| *t).map(|(n, _)| n).collect(),
         }
-        if self.each.len() < KEPT {
+        if self.each.len() < MAX_LISTED {
             self.each.push(one);
         }
     }
@@ -182,7 +182,7 @@ impl Tally {
 
     fn text(&self) -> String {
         let mut text = format!(
-            "\n{} asked, {} answered, {} without an answer\n",
+            "\n{} sent, {} answered, {} unanswered\n",
             self.sent,
             self.answered,
             figures::percent(self.lost())
@@ -201,7 +201,7 @@ impl Tally {
 
     fn json(&self, flags: &Ping, to: Address) -> String {
         let whole = json!({
-            "version": VERSION, "tool": "ping", "network": flags.place.network.to_string(),
+            "version": VERSION, "tool": "ping", "network": flags.local.network.to_string(),
             "station": to.station, "sap": to.sap, "xid": flags.xid, "sent": self.sent, "answered": self.answered,
             "answers": self.answers, "damaged": self.damaged, "took_us": figures::distribution(&self.took),
             "each": self.each,

@@ -16,55 +16,56 @@ use trunkline_units::Span;
 
 use super::file_store::FileStore;
 use super::{
-    CHECKED_ECHO, CHECKED_SINK, COUNT, ECHO, FILES, GROUP, SERVING, SINK, VERSION, attach, belongs, failed,
-    settings,
+    CHECKED_ECHO, CHECKED_SINK, COUNT, ECHO, FILES, GROUP, SERVING, SINK, VERSION, attach, failed, settings,
+    wait_for_ring,
 };
 use crate::failure::{Failure, print};
 use crate::flags::llc::Serve;
 
 /// Interval between checks for Ctrl-C.
-const LOOK: Duration = Duration::from_millis(50);
+const CHECK_INTERVAL: Duration = Duration::from_millis(50);
 /// Maximum wait of a reply for queue space.
-const ROOM: Duration = Duration::from_millis(500);
+const REPLY_TIMEOUT: Duration = Duration::from_millis(500);
 /// Maximum number of senders that the sinks count; further ones are not counted.
-const SENDERS: usize = 4096;
+const MAX_SENDERS: usize = 4096;
 
 /// Serves until it is stopped.
 pub fn serve(flags: &Serve, stop: &StopFlag) -> Result<(), Failure> {
-    let settings = settings(&flags.place);
-    let number = flags.place.station.unwrap_or(SERVING);
-    let keeper = flags.into.as_ref().map(|folder| {
+    let settings = settings(&flags.local);
+    let number = flags.local.station.unwrap_or(SERVING);
+    let store = flags.into.as_ref().map(|folder| {
         FileStore::new(folder, flags.largest, flags.allow_force)
             .map_err(|e| Failure::input(format!("{}: {e}", folder.display())))
     });
-    let keeper = keeper.transpose()?;
-    let station = attach(&flags.place.network, number, &settings)?;
+    let store = store.transpose()?;
+    let station = attach(&flags.local.network, number, &settings)?;
     let common = Common::open(&station)?;
     let files =
-        keeper.map(|keeper| Ok::<_, Failure>((station.open(FILES, &of_files()).map_err(failed)?, keeper)));
+        store.map(|store| Ok::<_, Failure>((station.open(FILES, &file_options()).map_err(failed)?, store)));
     let mut files = files.transpose()?;
-    belongs(&station, &settings, None, stop)?;
-    serve_counts(flags.json, "serving", &format!("station {number} on {}", flags.place.network))?;
+    wait_for_ring(&station, &settings, None, stop)?;
+    print_event(flags.json, "serving", &format!("station {number} on {}", flags.local.network))?;
     thread::scope(|scope| {
         let common = scope.spawn(|| common.run(&|| stop.is_requested()));
-        let files = files.as_mut().map(|(sap, keeper)| scope.spawn(|| keep(sap, keeper, stop, flags.json)));
-        let kept = files.map_or(Ok(()), |files| files.join().expect("the thread does not panic"));
+        let files =
+            files.as_mut().map(|(sap, store)| scope.spawn(|| serve_files(sap, store, stop, flags.json)));
+        let served = files.map_or(Ok(()), |files| files.join().expect("the thread does not panic"));
         // An error of one service stops all.
-        if kept.is_err() {
+        if served.is_err() {
             stop.request();
         }
-        kept.and(common.join().expect("the thread does not panic"))
+        served.and(common.join().expect("the thread does not panic"))
     })
 }
 
 /// Returns whether to reply. Messages from a service of a station get no reply: two services would reply to each
 /// other without end.
-fn asks(from: Address) -> bool {
+fn needs_reply(from: Address) -> bool {
     ![FILES, ECHO, CHECKED_ECHO, SINK, CHECKED_SINK, COUNT].contains(&from.sap)
 }
 
 /// Returns the options of both ends of a copy.
-fn of_files() -> Options {
+fn file_options() -> Options {
     Options {
         crc: true,
         response_timeout: Span::from_ms(20),
@@ -74,33 +75,33 @@ fn of_files() -> Options {
     }
 }
 
-fn serve_counts(as_json: bool, event: &str, what: &str) -> Result<(), Failure> {
+fn print_event(as_json: bool, event: &str, what: &str) -> Result<(), Failure> {
     print(&match as_json {
         true => format!("{}\n", json!({ "version": VERSION, "event": event, "what": what })),
         false => format!("{event} {what}\n"),
     })
 }
 
-fn keep(sap: &Sap, keeper: &mut FileStore, stop: &StopFlag, as_json: bool) -> Result<(), Failure> {
+fn serve_files(sap: &Sap, store: &mut FileStore, stop: &StopFlag, as_json: bool) -> Result<(), Failure> {
     let clock = Clock::start();
     let mut message = Vec::new();
     while !stop.is_requested() {
-        let received = match sap.receive_within(&mut message, Some(LOOK)) {
-            Ok(received) if asks(received.from) => received,
+        let received = match sap.receive_within(&mut message, Some(CHECK_INTERVAL)) {
+            Ok(received) if needs_reply(received.from) => received,
             Ok(_) | Err(Error::TimedOut) => continue,
             Err(e) => return Err(failed(e)),
         };
-        let said = keeper.take(clock.now(), received.from, &message);
-        if !said.answer.is_empty() {
+        let reply = store.handle(clock.now(), received.from, &message);
+        if !reply.answer.is_empty() {
             // The client repeats its request.
-            let _ = sap.send_with(received.from, &said.answer, Some(received.priority), Some(ROOM));
+            let _ = sap.send_with(received.from, &reply.answer, Some(received.priority), Some(REPLY_TIMEOUT));
         }
         let from = received.from.station;
-        if let Some((name, size)) = said.stored {
-            serve_counts(as_json, "kept", &format!("{name}, {size} octets, from station {from}"))?;
+        if let Some((name, size)) = reply.stored {
+            print_event(as_json, "kept", &format!("{name}, {size} octets, from station {from}"))?;
         }
-        if let Some(why) = said.refused {
-            serve_counts(as_json, "refused", &format!("{why} (from station {from})"))?;
+        if let Some(reason) = reply.refused {
+            print_event(as_json, "refused", &format!("{reason} (from station {from})"))?;
         }
     }
     Ok(())
@@ -151,9 +152,10 @@ impl Common {
     fn echo(&self, sap: &Sap, done: &impl Fn() -> bool) -> Result<(), Failure> {
         let mut message = Vec::new();
         while !done() {
-            match sap.receive_within(&mut message, Some(LOOK)) {
-                Ok(received) if asks(received.from) => {
-                    let _ = sap.send_with(received.from, &message, Some(received.priority), Some(ROOM));
+            match sap.receive_within(&mut message, Some(CHECK_INTERVAL)) {
+                Ok(received) if needs_reply(received.from) => {
+                    let _ =
+                        sap.send_with(received.from, &message, Some(received.priority), Some(REPLY_TIMEOUT));
                 }
                 Ok(_) | Err(Error::TimedOut) => {}
                 Err(e) => return Err(failed(e)),
@@ -165,11 +167,11 @@ impl Common {
     fn sink(&self, sap: &Sap, done: &impl Fn() -> bool) -> Result<(), Failure> {
         let mut message = Vec::new();
         while !done() {
-            match sap.receive_within(&mut message, Some(LOOK)) {
+            match sap.receive_within(&mut message, Some(CHECK_INTERVAL)) {
                 Ok(received) => {
                     let mut counted = self.counted.lock().expect("no thread panics with it");
-                    let room = counted.len() < SENDERS || counted.contains_key(&received.from);
-                    if room {
+                    let is_counted = counted.len() < MAX_SENDERS || counted.contains_key(&received.from);
+                    if is_counted {
                         let (messages, octets) = counted.entry(received.from).or_default();
                         (*messages, *octets) = (*messages + 1, *octets + message.len() as u64);
                     }
@@ -185,8 +187,8 @@ impl Common {
     fn serve_counts(&self, done: &impl Fn() -> bool) -> Result<(), Failure> {
         let mut message = Vec::new();
         while !done() {
-            match self.count.receive_within(&mut message, Some(LOOK)) {
-                Ok(received) if asks(received.from) => {
+            match self.count.receive_within(&mut message, Some(CHECK_INTERVAL)) {
+                Ok(received) if needs_reply(received.from) => {
                     let [sap] = message[..] else { continue };
                     let of = Address { sap, station: received.from.station };
                     let (messages, octets) = self
@@ -196,7 +198,7 @@ impl Common {
                         .remove(&of)
                         .unwrap_or_default();
                     let answer = [messages.to_be_bytes(), octets.to_be_bytes()].concat();
-                    let _ = self.count.send_with(received.from, &answer, None, Some(ROOM));
+                    let _ = self.count.send_with(received.from, &answer, None, Some(REPLY_TIMEOUT));
                 }
                 Ok(_) | Err(Error::TimedOut) => {}
                 Err(e) => return Err(failed(e)),

@@ -1,4 +1,4 @@
-//! `trunkline llc test`: tries every function of a station.
+//! `trunkline llc test`: tests every function of a station.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -13,47 +13,47 @@ use trunkline_units::Span;
 
 use super::serve::Common;
 use super::{
-    ANSWERS, CHECKED_ECHO, CHECKED_OWN, ECHO, GROUP, OWN, Pair, SINK, VERSION, pause, settings, stopped,
-    stubborn,
+    CHECKED_ECHO, CHECKED_OWN, ECHO, GROUP, OWN, Pair, RESPONSE_TIMEOUT, SINK, VERSION, pause, persistent,
+    settings, stopped,
 };
 use crate::failure::{Failure, print};
 use crate::flags::llc::Test;
 
 /// Time for an expected message.
-const COMES: Duration = Duration::from_secs(5);
+const MESSAGE_TIMEOUT: Duration = Duration::from_secs(5);
 /// A SAP that is closed on every station.
 const CLOSED: u8 = 0x5c;
 /// A spare SAP of this station.
 const SPARE: u8 = 0x80;
 
-/// The result of a trial: a remark, or the reason why it failed.
-type Found = Result<String, String>;
+/// The result of a trial: a remark, or the error.
+type TrialResult = Result<String, String>;
 
 /// A function of a station and its trial.
-type Trial = (&'static str, fn(&Bench) -> Found);
+type Trial = (&'static str, fn(&Bench) -> TrialResult);
 
 const TRIALS: &[Trial] = &[
-    ("SAPs open, and what is wrong is refused", opens),
-    ("TEST to the station comes back", |bench| tests(bench, NULL_SAP)),
-    ("TEST to a SAP comes back", |bench| tests(bench, ECHO)),
+    ("SAPs open; invalid requests are rejected", opens),
+    ("TEST to the station is answered", |bench| tests(bench, NULL_SAP)),
+    ("TEST to a SAP is answered", |bench| tests(bench, ECHO)),
     ("TEST to a group is answered by its members", groups),
-    ("TEST to a SAP that is not open is not answered", closed_sap),
-    ("XID: the station speaks types 1 and 3", |bench| identifies(bench, NULL_SAP)),
-    ("XID: so does a SAP", |bench| identifies(bench, ECHO)),
-    ("datagrams come back as they were", |bench| echoes(bench, &bench.sap, ECHO, MAX_INFORMATION)),
+    ("TEST to a closed SAP is not answered", closed_sap),
+    ("XID: the station supports types 1 and 3", |bench| identifies(bench, NULL_SAP)),
+    ("XID: a SAP supports types 1 and 3", |bench| identifies(bench, ECHO)),
+    ("datagrams are echoed unchanged", |bench| echoes(bench, &bench.sap, ECHO, MAX_INFORMATION)),
     ("datagrams with a checksum", |bench| echoes(bench, &bench.checked, CHECKED_ECHO, MAX_INFORMATION - CRC)),
-    ("datagrams to a group and to all", to_many),
-    ("priorities arrive", priorities),
-    ("the highest priority is taken first", highest_first),
-    ("acknowledged messages are taken once and in order", |bench| acknowledged(bench, false)),
+    ("datagrams to a group and to all stations", to_many),
+    ("priorities are preserved", priorities),
+    ("the highest priority is received first", highest_first),
+    ("acknowledged messages are received once and in order", |bench| acknowledged(bench, false)),
     ("acknowledged messages with a checksum", |bench| acknowledged(bench, true)),
-    ("a SAP that is not open refuses them", refuses),
-    ("who does not answer is given up after all tries", gives_up),
-    ("what takes too long is given up", late),
+    ("a closed SAP refuses acknowledged messages", refuses),
+    ("a message to an absent station fails after all tries", gives_up),
+    ("a message fails at its time limit", late),
     ("a full queue is reported", full),
-    ("reset gives up what waits", resets),
-    ("a message to oneself", to_oneself),
-    ("both send at once", both),
+    ("a reset aborts queued messages", resets),
+    ("a message to the own station", to_own_station),
+    ("two SAPs send simultaneously", both),
 ];
 
 /// The stations and SAPs of the trials.
@@ -67,8 +67,8 @@ struct Bench {
 
 /// Runs all trials.
 pub fn test(flags: &Test, stop: &StopFlag) -> Result<(), Failure> {
-    let settings = settings(&flags.place);
-    let pair = Pair::open(&flags.place, &flags.other, &settings, stop)?;
+    let settings = settings(&flags.local);
+    let pair = Pair::open(&flags.local, &flags.other, &settings, stop)?;
     let common = pair.second.as_ref().map(Common::open).transpose()?;
     let done = AtomicBool::new(false);
     let found = thread::scope(|scope| {
@@ -80,12 +80,12 @@ pub fn test(flags: &Test, stop: &StopFlag) -> Result<(), Failure> {
         served.and(found)
     })?;
     if flags.json {
-        let one = |(what, found): &(&str, Found)| {
-            let (Ok(said) | Err(said)) = found;
-            json!({ "what": what, "ok": found.is_ok(), "said": said })
+        let one = |(what, found): &(&str, TrialResult)| {
+            let (Ok(text) | Err(text)) = found;
+            json!({ "what": what, "ok": found.is_ok(), "said": text })
         };
         let whole = json!({
-            "version": VERSION, "tool": "test", "network": flags.place.network.to_string(),
+            "version": VERSION, "tool": "test", "network": flags.local.network.to_string(),
             "ok": found.iter().all(|(_, found)| found.is_ok()), "partial": found.len() < TRIALS.len(),
             "functions": found.iter().map(one).collect::<Vec<_>>(),
         });
@@ -94,11 +94,11 @@ pub fn test(flags: &Test, stop: &StopFlag) -> Result<(), Failure> {
     match found.iter().filter(|(_, found)| found.is_err()).count() {
         0 if found.len() < TRIALS.len() => Err(stopped()),
         0 => Ok(()),
-        failed => Err(Failure::run(format!("{failed} of {} functions do not work", found.len()))),
+        failed => Err(Failure::run(format!("{failed} of {} functions failed", found.len()))),
     }
 }
 
-fn try_all(pair: Pair, flags: &Test, stop: &StopFlag) -> Result<Vec<(&'static str, Found)>, Failure> {
+fn try_all(pair: Pair, flags: &Test, stop: &StopFlag) -> Result<Vec<(&'static str, TrialResult)>, Failure> {
     let open = |sap: u8, options: &Options| pair.own.open(sap, options).map_err(super::failed);
     let (sap, checked) =
         (open(OWN, &Options::default())?, open(CHECKED_OWN, &Options { crc: true, ..Options::default() })?);
@@ -109,7 +109,7 @@ fn try_all(pair: Pair, flags: &Test, stop: &StopFlag) -> Result<Vec<(&'static st
     let bench = Bench { pair, sap, checked, absent };
     if !flags.json {
         let (own, other) = (bench.pair.own.number(), bench.pair.other);
-        print(&format!("station {own} with station {other} on {}\n\n", flags.place.network))?;
+        print(&format!("station {own} with station {other} on {}\n\n", flags.local.network))?;
     }
     let mut all = Vec::new();
     for (what, trial) in TRIALS {
@@ -119,9 +119,9 @@ fn try_all(pair: Pair, flags: &Test, stop: &StopFlag) -> Result<Vec<(&'static st
         let found = bench.begin().and_then(|()| trial(&bench));
         if !flags.json {
             print(&match &found {
-                Ok(said) if said.is_empty() => format!("ok      {what}\n"),
-                Ok(said) => format!("ok      {what}: {said}\n"),
-                Err(why) => format!("NOT OK  {what}: {why}\n"),
+                Ok(text) if text.is_empty() => format!("ok      {what}\n"),
+                Ok(text) => format!("ok      {what}: {text}\n"),
+                Err(error) => format!("FAILED  {what}: {error}\n"),
             })?;
         }
         all.push((*what, found));
@@ -129,8 +129,8 @@ fn try_all(pair: Pair, flags: &Test, stop: &StopFlag) -> Result<Vec<(&'static st
     Ok(all)
 }
 
-fn so(holds: bool, why: impl FnOnce() -> String) -> Result<(), String> {
-    if holds { Ok(()) } else { Err(why()) }
+fn require(condition: bool, error: impl FnOnce() -> String) -> Result<(), String> {
+    if condition { Ok(()) } else { Err(error()) }
 }
 
 fn describe(e: Error) -> String {
@@ -152,16 +152,16 @@ impl Bench {
     }
 
     /// Sends a message and waits for its echo. Retries, because datagrams may be lost.
-    fn back(&self, sap: &Sap, to: Address, from: Address, bytes: &[u8], priority: u8) -> Result<(), String> {
-        let mut came = Vec::new();
+    fn echo(&self, sap: &Sap, to: Address, from: Address, bytes: &[u8], priority: u8) -> Result<(), String> {
+        let mut message = Vec::new();
         for _ in 0..3 {
-            sap.send_with(to, bytes, Some(priority), Some(COMES)).map_err(describe)?;
+            sap.send_with(to, bytes, Some(priority), Some(MESSAGE_TIMEOUT)).map_err(describe)?;
             loop {
-                match sap.receive_within(&mut came, Some(ANSWERS)) {
-                    Ok(received) if received.from == from && came == bytes => {
+                match sap.receive_within(&mut message, Some(RESPONSE_TIMEOUT)) {
+                    Ok(received) if received.from == from && message == bytes => {
                         let got = received.priority;
-                        return so(got == priority, || {
-                            format!("came back with priority {got} instead of {priority}")
+                        return require(got == priority, || {
+                            format!("the echo has priority {got} instead of {priority}")
                         });
                     }
                     Ok(_) => {}
@@ -170,11 +170,11 @@ impl Bench {
                 }
             }
         }
-        Err(format!("{} octets to {to} did not come back", bytes.len()))
+        Err(format!("no echo of {} octets to {to}", bytes.len()))
     }
 
     fn absent(&self) -> Result<Address, String> {
-        let station = self.absent.ok_or("every number from 200 on answers")?;
+        let station = self.absent.ok_or("all stations from 200 to 254 answer")?;
         Ok(Address { sap: ECHO, station })
     }
 }
@@ -183,7 +183,7 @@ fn pattern(octets: usize) -> Vec<u8> {
     (0..octets).map(|n| (n * 7 + octets) as u8).collect()
 }
 
-fn opens(bench: &Bench) -> Found {
+fn opens(bench: &Bench) -> TrialResult {
     let own = &bench.pair.own;
     let spare = own.open(SPARE, &Options::default()).map_err(describe)?;
     let refused = |sap: u8, options: &Options| match own.open(sap, options) {
@@ -197,79 +197,82 @@ fn opens(bench: &Bench) -> Found {
         (SPARE + 4, Options { tries: 0, ..Options::default() }, Refusal::Options),
     ] {
         let refused = refused(sap, &options);
-        so(refused == Some(expected), || format!("SAP {sap:#04x}: {refused:?} instead of {expected:?}"))?;
+        require(refused == Some(expected), || {
+            format!("SAP {sap:#04x}: {refused:?} instead of {expected:?}")
+        })?;
     }
     let long = spare.send(bench.to(ECHO), &pattern(MAX_INFORMATION + 1));
-    so(matches!(long, Err(Error::Refused(Refusal::TooLarge))), || format!("too long: {long:?}"))?;
+    require(matches!(long, Err(Error::Refused(Refusal::TooLarge))), || format!("too long: {long:?}"))?;
     drop(spare);
     own.open(SPARE, &Options::default()).map_err(describe)?;
     Ok(String::new())
 }
 
-fn tests(bench: &Bench, sap: u8) -> Found {
+fn tests(bench: &Bench, sap: u8) -> TrialResult {
     let mut slowest = Span::ZERO;
     for octets in [0, 1, 100, MAX_INFORMATION] {
-        let (tested, took) = bench.sap.test(bench.to(sap), &pattern(octets), COMES).map_err(describe)?;
+        let (tested, took) =
+            bench.sap.test(bench.to(sap), &pattern(octets), MESSAGE_TIMEOUT).map_err(describe)?;
         let whole = tested.intact && usize::from(tested.length) == octets;
-        so(whole && tested.from == bench.to(sap), || format!("{octets} octets: {tested:?}"))?;
+        require(whole && tested.from == bench.to(sap), || format!("{octets} octets: {tested:?}"))?;
         slowest = slowest.max(took);
     }
     Ok(format!("at most {:.0} us", slowest.as_us()))
 }
 
-fn groups(bench: &Bench) -> Found {
-    let (tested, _) = bench.sap.test(bench.to(GROUP), b"group", COMES).map_err(describe)?;
-    so(tested.from == bench.to(ECHO) && tested.intact, || format!("{tested:?}"))?;
+fn groups(bench: &Bench) -> TrialResult {
+    let (tested, _) = bench.sap.test(bench.to(GROUP), b"group", MESSAGE_TIMEOUT).map_err(describe)?;
+    require(tested.from == bench.to(ECHO) && tested.intact, || format!("{tested:?}"))?;
     let all = Address { sap: GLOBAL_SAP, station: ALL };
-    let (first, _) = bench.sap.test(all, b"all", COMES).map_err(describe)?;
+    let (first, _) = bench.sap.test(all, b"all", MESSAGE_TIMEOUT).map_err(describe)?;
     let mut from = vec![first.from];
-    while let Ok(Event::Tested { from: one, .. }) = bench.sap.next_answer(ANSWERS) {
+    while let Ok(Event::Tested { from: one, .. }) = bench.sap.next_answer(RESPONSE_TIMEOUT) {
         from.push(one);
     }
-    so(from.contains(&bench.to(SINK)), || format!("SAPs that answered: {from:?}"))?;
+    require(from.contains(&bench.to(SINK)), || format!("SAPs that answered: {from:?}"))?;
     Ok(format!("all stations: {} SAPs", from.len()))
 }
 
-fn closed_sap(bench: &Bench) -> Found {
-    match bench.sap.test(bench.to(CLOSED), b"", ANSWERS) {
+fn closed_sap(bench: &Bench) -> TrialResult {
+    match bench.sap.test(bench.to(CLOSED), b"", RESPONSE_TIMEOUT) {
         Err(Error::TimedOut) => Ok(String::new()),
         other => Err(format!("{other:?}")),
     }
 }
 
-fn identifies(bench: &Bench, sap: u8) -> Found {
-    let ((from, types), _) = bench.sap.identify(bench.to(sap), COMES).map_err(describe)?;
-    so(from == bench.to(sap) && types == [true, false, true], || format!("{from}: {types:?}"))?;
+fn identifies(bench: &Bench, sap: u8) -> TrialResult {
+    let ((from, types), _) = bench.sap.identify(bench.to(sap), MESSAGE_TIMEOUT).map_err(describe)?;
+    require(from == bench.to(sap) && types == [true, false, true], || format!("{from}: {types:?}"))?;
     Ok(String::new())
 }
 
-fn echoes(bench: &Bench, sap: &Sap, echo: u8, longest: usize) -> Found {
+fn echoes(bench: &Bench, sap: &Sap, echo: u8, longest: usize) -> TrialResult {
     let sizes = [0, 1, 43, 44, 100, 1000, longest];
     for octets in sizes {
-        bench.back(sap, bench.to(echo), bench.to(echo), &pattern(octets), 0)?;
+        bench.echo(sap, bench.to(echo), bench.to(echo), &pattern(octets), 0)?;
     }
     Ok(format!("0 to {longest} octets"))
 }
 
-fn to_many(bench: &Bench) -> Found {
+fn to_many(bench: &Bench) -> TrialResult {
     for (sap, station) in [(GROUP, bench.pair.other), (GROUP, ALL), (GLOBAL_SAP, ALL)] {
-        bench.back(&bench.sap, Address { sap, station }, bench.to(ECHO), b"to many", 0)?;
+        bench.echo(&bench.sap, Address { sap, station }, bench.to(ECHO), b"to many", 0)?;
     }
     Ok(String::new())
 }
 
-fn priorities(bench: &Bench) -> Found {
+fn priorities(bench: &Bench) -> TrialResult {
     (0..8).try_for_each(|priority| {
-        bench.back(&bench.sap, bench.to(ECHO), bench.to(ECHO), &[priority], priority)
+        bench.echo(&bench.sap, bench.to(ECHO), bench.to(ECHO), &[priority], priority)
     })?;
     Ok(String::new())
 }
 
-fn highest_first(bench: &Bench) -> Found {
+fn highest_first(bench: &Bench) -> TrialResult {
     let own = Address { sap: CHECKED_OWN, station: bench.pair.own.number() };
     let spare = bench.pair.own.open(SPARE, &Options { crc: true, ..Options::default() }).map_err(describe)?;
     for priority in [3, 0, 7, 5, 1] {
-        spare.send_with(own, &[priority], Some(priority), Some(COMES)).map_err(describe)?;
+        spare.send_with(own, &[priority], Some(priority), Some(MESSAGE_TIMEOUT)).map_err(describe)?;
     }
     // In a ring each message waits for the token.
     for _ in 0..1_000 {
@@ -278,110 +281,117 @@ fn highest_first(bench: &Bench) -> Found {
         }
         pause(Duration::from_millis(5));
     }
-    let (mut taken, mut came) = (Vec::<u8>::new(), Vec::new());
+    let (mut received, mut message) = (Vec::<u8>::new(), Vec::new());
     for _ in 0..5 {
-        bench.checked.receive_within(&mut came, Some(COMES)).map_err(describe)?;
-        taken.extend(came.first().copied());
+        bench.checked.receive_within(&mut message, Some(MESSAGE_TIMEOUT)).map_err(describe)?;
+        received.extend(message.first().copied());
     }
-    so(taken == [7, 5, 3, 1, 0], || format!("taken in the order {taken:?}"))?;
+    require(received == [7, 5, 3, 1, 0], || format!("received in the order {received:?}"))?;
     Ok(String::new())
 }
 
-fn acknowledged(bench: &Bench, crc: bool) -> Found {
+fn acknowledged(bench: &Bench, crc: bool) -> TrialResult {
     const MESSAGES: u32 = 200;
     let (sap, echo) = if crc { (&bench.checked, CHECKED_ECHO) } else { (&bench.sap, ECHO) };
-    sap.configure(&Options { crc, queue: 256, ..stubborn(5) }).map_err(describe)?;
+    sap.configure(&Options { crc, queue: 256, ..persistent(5) }).map_err(describe)?;
     let mut tries = 0;
     for number in 0..MESSAGES {
         let sent = sap.exchange(bench.to(echo), &number.to_be_bytes()).map_err(describe)?;
-        so(sent.outcome == Outcome::Done, || format!("message {number}: {:?}", sent.outcome))?;
+        require(sent.outcome == Outcome::Done, || format!("message {number}: {:?}", sent.outcome))?;
         tries += u32::from(sent.tries);
     }
     // The echoes show which messages were received; echoes are datagrams and may be lost, but not duplicated or
     // reordered.
-    let (mut before, mut came, mut echoes) = (None, Vec::new(), 0);
+    let (mut before, mut message, mut echoes) = (None, Vec::new(), 0);
     while echoes < MESSAGES {
-        match sap.receive_within(&mut came, Some(ANSWERS)) {
+        match sap.receive_within(&mut message, Some(RESPONSE_TIMEOUT)) {
             Ok(_) => {}
             Err(Error::TimedOut) => break,
             Err(e) => return Err(describe(e)),
         }
-        let number = came[..].try_into().map(u32::from_be_bytes).map_err(|_| format!("echo of {came:?}"))?;
-        so(before.is_none_or(|before| before < number), || format!("{number} came after {before:?}"))?;
+        let number =
+            message[..].try_into().map(u32::from_be_bytes).map_err(|_| format!("echo of {message:?}"))?;
+        require(before.is_none_or(|before| before < number), || {
+            format!("{number} arrived after {before:?}")
+        })?;
         (before, echoes) = (Some(number), echoes + 1);
     }
-    so(echoes > 0, || "no echo".into())?;
+    require(echoes > 0, || "no echo".into())?;
     Ok(format!("{MESSAGES} messages, {tries} sent"))
 }
 
-fn refuses(bench: &Bench) -> Found {
-    bench.sap.configure(&stubborn(5)).map_err(describe)?;
+fn refuses(bench: &Bench) -> TrialResult {
+    bench.sap.configure(&persistent(5)).map_err(describe)?;
     match bench.sap.exchange(bench.to(CLOSED), b"closed").map_err(describe)?.outcome {
         Outcome::Refused(CommandStatus::Unimplemented) => Ok("status 1".into()),
         other => Err(format!("{other:?}")),
     }
 }
 
-fn gives_up(bench: &Bench) -> Found {
+fn gives_up(bench: &Bench) -> TrialResult {
     let options = Options { tries: 4, response_timeout: Span::from_ms(5), ..Options::acknowledged(5) };
     bench.sap.configure(&options).map_err(describe)?;
     let sent = bench.sap.exchange(bench.absent()?, b"nobody").map_err(describe)?;
-    so((sent.outcome, sent.tries) == (Outcome::Unanswered, 4), || format!("{sent:?}"))?;
+    require((sent.outcome, sent.tries) == (Outcome::Unanswered, 4), || format!("{sent:?}"))?;
     Ok(format!("4 tries in {:.0} ms", sent.took.as_us() / 1e3))
 }
 
-fn late(bench: &Bench) -> Found {
-    let (limit, patience) = (Span::from_ms(20), Span::from_ms(500));
+fn late(bench: &Bench) -> TrialResult {
+    let (limit, timeout) = (Span::from_ms(20), Span::from_ms(500));
     bench
         .sap
-        .configure(&Options { send_limit: limit, response_timeout: patience, ..Options::acknowledged(5) })
+        .configure(&Options { send_limit: limit, response_timeout: timeout, ..Options::acknowledged(5) })
         .map_err(describe)?;
     let sent = bench.sap.exchange(bench.absent()?, b"late").map_err(describe)?;
-    so(sent.outcome == Outcome::Late && sent.took >= limit, || format!("{sent:?}"))?;
+    require(sent.outcome == Outcome::Late && sent.took >= limit, || format!("{sent:?}"))?;
     Ok(String::new())
 }
 
-fn full(bench: &Bench) -> Found {
+fn full(bench: &Bench) -> TrialResult {
     let options = Options { queue: 2, response_timeout: Span::from_ms(30), ..Options::acknowledged(5) };
     bench.sap.configure(&options).map_err(describe)?;
     let absent = bench.absent()?;
-    let room = (0..3).map(|_| bench.sap.try_send(absent, b"full"));
-    let room: Vec<bool> = room.map(|sent| !matches!(sent, Err(Error::Full))).collect();
+    let accepted = (0..3).map(|_| bench.sap.try_send(absent, b"full"));
+    let accepted: Vec<bool> = accepted.map(|sent| !matches!(sent, Err(Error::Full))).collect();
     bench.sap.reset(true).map_err(describe)?;
-    so(room == [true, true, false], || format!("room for each of three in a queue of two: {room:?}"))?;
+    require(accepted == [true, true, false], || {
+        format!("three messages to a queue of two: accepted {accepted:?}")
+    })?;
     Ok(String::new())
 }
 
-fn resets(bench: &Bench) -> Found {
+fn resets(bench: &Bench) -> TrialResult {
     let options = Options { response_timeout: Span::from_s(60), ..Options::acknowledged(5) };
     bench.sap.configure(&options).map_err(describe)?;
     let ticket = bench.sap.start(bench.absent()?, b"never", None).map_err(describe)?;
     bench.sap.reset(true).map_err(describe)?;
-    let sent = bench.sap.ended(Some(COMES)).map_err(describe)?;
-    so(sent.ticket == ticket && sent.outcome == Outcome::Reset, || format!("{sent:?}"))?;
+    let sent = bench.sap.ended(Some(MESSAGE_TIMEOUT)).map_err(describe)?;
+    require(sent.ticket == ticket && sent.outcome == Outcome::Reset, || format!("{sent:?}"))?;
     Ok(String::new())
 }
 
-fn to_oneself(bench: &Bench) -> Found {
+fn to_own_station(bench: &Bench) -> TrialResult {
     let own = Address { sap: OWN, station: bench.pair.own.number() };
-    bench.back(&bench.sap, own, own, b"to oneself", 3)?;
-    bench.sap.configure(&stubborn(2)).map_err(describe)?;
-    let sent = bench.sap.exchange(own, b"to oneself").map_err(describe)?;
-    so(sent.outcome == Outcome::Done, || format!("{sent:?}"))?;
+    bench.echo(&bench.sap, own, own, b"to the own station", 3)?;
+    bench.sap.configure(&persistent(2)).map_err(describe)?;
+    let sent = bench.sap.exchange(own, b"to the own station").map_err(describe)?;
+    require(sent.outcome == Outcome::Done, || format!("{sent:?}"))?;
     Ok(String::new())
 }
 
-fn both(bench: &Bench) -> Found {
+fn both(bench: &Bench) -> TrialResult {
     const MESSAGES: u32 = 100;
-    bench.sap.configure(&Options { queue: 256, ..stubborn(6) }).map_err(describe)?;
-    bench.checked.configure(&Options { crc: true, queue: 256, ..stubborn(1) }).map_err(describe)?;
+    bench.sap.configure(&Options { queue: 256, ..persistent(6) }).map_err(describe)?;
+    bench.checked.configure(&Options { crc: true, queue: 256, ..persistent(1) }).map_err(describe)?;
     thread::scope(|scope| {
         let threads = [(&bench.sap, ECHO), (&bench.checked, CHECKED_ECHO)].map(|(sap, echo)| {
             scope.spawn(move || {
                 for number in 0..MESSAGES {
                     let outcome =
                         sap.exchange(bench.to(echo), &number.to_be_bytes()).map_err(describe)?.outcome;
-                    so(outcome == Outcome::Done, || format!("message {number} to {echo:#04x}: {outcome:?}"))?;
+                    require(outcome == Outcome::Done, || {
+                        format!("message {number} to {echo:#04x}: {outcome:?}")
+                    })?;
                 }
                 Ok::<(), String>(())
             })

@@ -1,4 +1,4 @@
-//! `trunkline llc wrap`: the delay of messages end to end, by size and class.
+//! `trunkline llc wrap`: the end-to-end delay of messages by size and class.
 //!
 //! The delay of a message is from before the send call until the receive call returns on another thread. One message
 //! is in flight at a time, so that it waits only for the network and the processors.
@@ -19,12 +19,12 @@ use trunkline_run::StopFlag;
 use trunkline_units::{Instant, Span};
 
 use super::figures::{self, Usage, Used};
-use super::{ECHO, OWN, Pair, SINK, VERSION, failed, settings, stopped, stubborn};
+use super::{ECHO, OWN, Pair, SINK, VERSION, failed, persistent, settings, stopped};
 use crate::failure::{Failure, print};
 use crate::flags::llc::{PeerOptions, Wrap};
 
 /// A datagram that has not arrived after this time is lost.
-const LOST: Duration = Duration::from_millis(500);
+const LOSS_TIMEOUT: Duration = Duration::from_millis(500);
 /// Interval between checks for the end.
 const LOOK: Duration = Duration::from_millis(20);
 /// Message size of the comparisons, as in the requirement of NASA.
@@ -61,15 +61,15 @@ fn number(message: &[u8]) -> Option<u32> {
 /// Returns the arrival time of the message sent at `begun`. Late arrivals of earlier messages are skipped. A message
 /// without a number is recognised by its size and by arriving after `begun`.
 fn arrival(
-    came: &Receiver<Arrival>,
+    arrivals: &Receiver<Arrival>,
     clock: Clock,
     begun: Instant,
     size: u16,
     number: Option<u32>,
 ) -> Option<Instant> {
     loop {
-        let left = Span::from(LOST).as_ps().saturating_sub(clock.now().since(begun).as_ps());
-        let one = came.recv_timeout(Span::from_ps(left).into()).ok()?;
+        let left = Span::from(LOSS_TIMEOUT).as_ps().saturating_sub(clock.now().since(begun).as_ps());
+        let one = arrivals.recv_timeout(Span::from_ps(left).into()).ok()?;
         if one.at >= begun && one.octets == size && one.number == number {
             return Some(one.at);
         }
@@ -77,11 +77,11 @@ fn arrival(
 }
 
 /// Two SAPs, and the messages received at the second.
-struct Course<'a> {
+struct Path<'a> {
     from: &'a Sap,
     to: Address,
     second: &'a Sap,
-    came: Receiver<Arrival>,
+    arrivals: Receiver<Arrival>,
     clock: Clock,
     /// Number of numbered messages sent.
     sent: Cell<u32>,
@@ -89,9 +89,9 @@ struct Course<'a> {
 
 /// Measures and prints the results.
 pub fn wrap(flags: &Wrap, stop: &StopFlag) -> Result<(), Failure> {
-    let settings = settings(&flags.place);
+    let settings = settings(&flags.local);
     let other = PeerOptions { with: None, second: flags.second.clone() };
-    let pair = Pair::open(&flags.place, &other, &settings, stop)?;
+    let pair = Pair::open(&flags.local, &other, &settings, stop)?;
     let clock = Clock::start();
     let station = pair.second.as_ref().expect("there is one without --with");
     let from = pair.own.open(OWN, &Options::default()).map_err(failed)?;
@@ -102,7 +102,7 @@ pub fn wrap(flags: &Wrap, stop: &StopFlag) -> Result<(), Failure> {
     let over = AtomicBool::new(false);
     let (used, effects) = thread::scope(|scope| {
         let [across, within] =
-            [&across, &within].map(|second| Course::begin(scope, &from, second, clock, &over));
+            [&across, &within].map(|second| Path::begin(scope, &from, second, clock, &over));
         let measured = measure(flags, [&across, &within], &mut rows, stop);
         over.store(true, Ordering::Relaxed);
         measured
@@ -117,13 +117,13 @@ pub fn wrap(flags: &Wrap, stop: &StopFlag) -> Result<(), Failure> {
     match lost_acknowledged {
         _ if stop.is_requested() => Err(stopped()),
         0 => Ok(()),
-        n => Err(Failure::run(format!("{n} acknowledged messages did not come"))),
+        n => Err(Failure::run(format!("{n} acknowledged messages were lost"))),
     }
 }
 
 fn measure(
     flags: &Wrap,
-    [across, within]: [&Course<'_>; 2],
+    [across, within]: [&Path<'_>; 2],
     rows: &mut [(Kind, Row)],
     stop: &StopFlag,
 ) -> Result<(Used, Effects), Failure> {
@@ -138,7 +138,7 @@ fn measure(
     }
     let used = Usage::now(across.clock).since(before);
     let kind = Kind { acknowledged: false, crc: false, size: SIZE, priority: 0 };
-    let mut effects = Effects { measuring: figures::measuring(across.clock), ..Effects::default() };
+    let mut effects = Effects { measuring: figures::timing_cost(across.clock), ..Effects::default() };
     for _ in 0..turns {
         across.measure(kind, u64::from(TURN), &mut effects.other, stop)?;
         within.measure(kind, u64::from(TURN), &mut effects.same, stop)?;
@@ -174,7 +174,7 @@ struct Effects {
     measuring: Span,
 }
 
-impl<'a> Course<'a> {
+impl<'a> Path<'a> {
     /// Starts a thread that receives at `second` until the end.
     fn begin<'scope>(
         scope: &'scope thread::Scope<'scope, '_>,
@@ -182,20 +182,20 @@ impl<'a> Course<'a> {
         second: &'a Sap,
         clock: Clock,
         over: &'a AtomicBool,
-    ) -> Course<'a>
+    ) -> Path<'a>
     where
         'a: 'scope,
     {
-        let (tell, came) = mpsc::sync_channel(1024);
+        let (sender, arrivals) = mpsc::sync_channel(1024);
         scope.spawn(move || {
             let mut message = Vec::new();
             while !over.load(Ordering::Relaxed) {
                 match second.receive_within(&mut message, Some(LOOK)) {
-                    // Late messages find no room in the channel.
+                    // A full channel drops late messages.
                     Ok(_) => {
                         let at = clock.now();
                         let octets = message.len() as u16;
-                        let _ = tell.try_send(Arrival { at, octets, number: number(&message) });
+                        let _ = sender.try_send(Arrival { at, octets, number: number(&message) });
                     }
                     Err(Error::TimedOut) => {}
                     Err(_) => return,
@@ -203,12 +203,12 @@ impl<'a> Course<'a> {
             }
         });
         let to = Address { sap: second.number(), station: second.station().number() };
-        Course { from, to, second, came, clock, sent: Cell::new(0) }
+        Path { from, to, second, arrivals, clock, sent: Cell::new(0) }
     }
 
     fn measure(&self, kind: Kind, messages: u64, row: &mut Row, stop: &StopFlag) -> Result<(), Failure> {
         let Kind { acknowledged, crc, size, priority } = kind;
-        let options = Options { acknowledged, crc, ..stubborn(priority) };
+        let options = Options { acknowledged, crc, ..persistent(priority) };
         self.from.configure(&options).map_err(failed)?;
         self.second.configure(&options).map_err(failed)?;
         let mut message: Vec<u8> = (0..size).map(|n| n as u8).collect();
@@ -220,10 +220,10 @@ impl<'a> Course<'a> {
             if let Some(octets) = message.first_chunk_mut() {
                 *octets = self.sent.get().to_be_bytes();
             }
-            while self.came.try_recv().is_ok() {}
+            while self.arrivals.try_recv().is_ok() {}
             let begun = self.clock.now();
             self.from.start(self.to, &message, None).map_err(failed)?;
-            match arrival(&self.came, self.clock, begun, size, number(&message)) {
+            match arrival(&self.arrivals, self.clock, begun, size, number(&message)) {
                 Some(at) => row.delay.record(at.since(begun)),
                 None => row.lost += 1,
             }
@@ -235,7 +235,7 @@ impl<'a> Course<'a> {
 
     /// Sends acknowledged messages, each after the end of the previous one, which is awaited or polled for.
     fn complete(&self, row: &mut Row, polls: bool, stop: &StopFlag) -> Result<(), Failure> {
-        let options = stubborn(0);
+        let options = persistent(0);
         self.from.configure(&options).map_err(failed)?;
         self.second.configure(&options).map_err(failed)?;
         for _ in 0..TURN {
@@ -255,14 +255,14 @@ impl<'a> Course<'a> {
                 Outcome::Done => row.delay.record(self.clock.now().since(begun)),
                 _ => row.lost += 1,
             }
-            let _ = self.came.recv_timeout(LOST);
+            let _ = self.arrivals.recv_timeout(LOSS_TIMEOUT);
         }
         Ok(())
     }
 }
 
 /// Merges the rows of one name.
-fn together<T: PartialEq + Copy>(rows: &[(Kind, Row)], of: impl Fn(&Kind) -> T) -> Vec<(T, Row)> {
+fn merge_by<T: PartialEq + Copy>(rows: &[(Kind, Row)], of: impl Fn(&Kind) -> T) -> Vec<(T, Row)> {
     let mut all: Vec<(T, Row)> = Vec::new();
     for (kind, row) in rows {
         let of = of(kind);
@@ -288,40 +288,39 @@ fn median(row: &Row) -> Option<f64> {
 fn text(flags: &Wrap, rows: &[(Kind, Row)], used: &Used, effects: &Effects) -> String {
     let line = |row: &Row| format!("{}{:>8}\n", figures::columns(&row.delay), row.lost);
     let heads = figures::heads();
-    let mut text = format!("end to end on {}, from user memory to user memory\n\n", flags.place.network);
+    let mut text =
+        format!("end-to-end delay on {}, from user memory to user memory\n\n", flags.local.network);
     text += &format!("{:<10}{:>8}{heads}{:>8}\n", "class", "octets", "lost");
     for ((class, size), row) in
-        together(rows, |kind| (figures::class(kind.acknowledged, kind.crc), kind.size))
+        merge_by(rows, |kind| (figures::class(kind.acknowledged, kind.crc), kind.size))
     {
         text += &format!("{class:<10}{size:>8}{}", line(&row));
     }
     text += &format!("\n{:<18}{heads}{:>8}\n", "priority", "lost");
-    for (priority, row) in together(rows, |kind| kind.priority) {
+    for (priority, row) in merge_by(rows, |kind| kind.priority) {
         text += &format!("{priority:<18}{}", line(&row));
     }
     let Effects { other, same, signal, poll, measuring } = effects;
-    text += &format!("\n{:<18}{heads}{:>8}\n", format!("of {SIZE} octets"), "lost");
-    for (what, row) in [
+    text += &format!("\n{:<18}{heads}{:>8}\n", format!("{SIZE} octets"), "lost");
+    for (label, row) in [
         ("another station", other),
         ("the same station", same),
         ("ACK, signalled", signal),
         ("ACK, polled", poll),
     ] {
-        text += &format!("{what:<18}{}", line(row));
+        text += &format!("{label:<18}{}", line(row));
     }
     text += &format!("\n{}", used.text());
-    let told = |ratio: Option<f64>| ratio.map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.2}"));
+    let format_ratio =
+        |ratio: Option<f64>| ratio.map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.2}"));
     let share = median(other).map(|median| figures::percent(measuring.as_us() / median));
     text += &format!(
-        "measuring: {:.3} us a message, {} of the delay\n",
+        "timing: {:.3} us per message, {} of the delay\n",
         measuring.as_us(),
         share.as_deref().unwrap_or("-")
     );
-    text += &format!("the same station: {} of the delay to another\n", told(ratio(same, other)));
-    text += &format!(
-        "next at the signal of completion: {} of the time with polling\n",
-        told(ratio(signal, poll))
-    );
+    text += &format!("same station: delay ratio to another station {}\n", format_ratio(ratio(same, other)));
+    text += &format!("completion signalled: delay ratio to polling {}\n", format_ratio(ratio(signal, poll)));
     text
 }
 
@@ -335,7 +334,7 @@ fn as_json(flags: &Wrap, rows: &[(Kind, Row)], used: &Used, effects: &Effects, p
         value
     };
     let whole = json!({
-        "version": VERSION, "tool": "wrap", "network": flags.place.network.to_string(), "messages": flags.messages,
+        "version": VERSION, "tool": "wrap", "network": flags.local.network.to_string(), "messages": flags.messages,
         "partial": partial,
         "rows": rows.iter().map(one).collect::<Vec<Value>>(),
         "processors": used.json(),
@@ -352,25 +351,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_comes_late_is_not_taken_for_the_next() {
+    fn a_late_arrival_does_not_match_the_next_message() {
         let clock = Clock::start();
         let early = clock.now();
         let begun = early + Span::from_ms(1);
         let at = |ms: u64| begun + Span::from_ms(ms);
-        let told = |came: &[(Instant, u16, Option<u32>)], size, number| {
-            let (tell, told) = mpsc::sync_channel(8);
-            for &(at, octets, number) in came {
-                tell.send(Arrival { at, octets, number }).unwrap();
+        let match_arrival = |arrivals: &[(Instant, u16, Option<u32>)], size, number| {
+            let (sender, receiver) = mpsc::sync_channel(8);
+            for &(at, octets, number) in arrivals {
+                sender.send(Arrival { at, octets, number }).unwrap();
             }
-            drop(tell);
-            arrival(&told, clock, begun, size, number)
+            drop(sender);
+            arrival(&receiver, clock, begun, size, number)
         };
         let late = (at(1), 100, Some(6));
-        assert_eq!(told(&[late, (at(2), 100, Some(7))], 100, Some(7)), Some(at(2)));
-        assert_eq!(told(&[late], 100, Some(7)), None);
-        // Two octets have no room for a number.
+        assert_eq!(match_arrival(&[late, (at(2), 100, Some(7))], 100, Some(7)), Some(at(2)));
+        assert_eq!(match_arrival(&[late], 100, Some(7)), None);
+        // A message of two octets has no number.
         let before = (early, 2, None);
-        assert_eq!(told(&[before, (at(1), 0, None), (at(2), 2, None)], 2, None), Some(at(2)));
+        assert_eq!(match_arrival(&[before, (at(1), 0, None), (at(2), 2, None)], 2, None), Some(at(2)));
         assert_eq!([&b"abc"[..], &[0, 0, 1, 2, 3]].map(number), [None, Some(258)]);
     }
 }

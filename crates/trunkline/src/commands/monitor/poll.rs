@@ -29,9 +29,9 @@ pub fn poll(flags: &Poll) -> Result<(), Failure> {
     let keeping = WriteOptions { flush: config.flush, retention: config.retention };
     let time = AnchoredClock::start();
     let open = |archive| ArchiveWriter::open(archive, keeping, time).map_err(archive_failure);
-    let keeper = archive.as_ref().map(open).transpose()?;
+    let writer = archive.as_ref().map(open).transpose()?;
     let (sink, reports) = queue();
-    let mut output = Output::new(&config, keeper.is_some(), flags);
+    let mut output = Output::new(&config, writer.is_some(), flags);
     let (collector, stop) = Collector::new(config, time, sink);
     stop_on_signals(&stop)?;
     let once = flags.once;
@@ -39,8 +39,8 @@ pub fn poll(flags: &Poll) -> Result<(), Failure> {
     let polling = polling.map_err(Failure::run)?;
     let mut handler =
         ReportHandler { output: &mut output, stop, output_error: None, time, clock_checked_at: time.now() };
-    let stored = match keeper {
-        Some(keeper) => keeper.run(&reports, |report| handler.handle(report), warn).map_err(Failure::run),
+    let stored = match writer {
+        Some(writer) => writer.run(&reports, |report| handler.handle(report), warn).map_err(Failure::run),
         None => {
             handle_until_closed(&reports, |report| handler.handle(report));
             Ok(())
@@ -124,7 +124,7 @@ fn handle_until_closed(reports: &ReportReceiver, mut handle: impl FnMut(&Report)
 }
 
 fn stop_on_signals(stop: &Stop) -> Result<(), Failure> {
-    let failed = |e: io::Error| Failure::run(format!("cannot listen for signals: {e}"));
+    let failed = |e: io::Error| Failure::run(format!("cannot handle signals: {e}"));
     let mut signals = Signals::new([SIGINT, SIGTERM]).map_err(failed)?;
     let stop = stop.clone();
     let wait = move || {

@@ -96,11 +96,14 @@ fn table(found: &Rates) -> String {
     text += "Highest rates, in thousands of packets/s unless stated otherwise:\n\n";
     text += &format!("{:<22}{}", "", per_size(&|size| columns[size].clone()));
     text += &format!("{:<22}{}", "paced, packets/s", per_size(&highest));
+    text += &format!("{:<22}{}", "unpaced, sent", per_size(&|size| thousands(&limits[size].sent_per_s)));
     text +=
-        &format!("{:<22}{}", "unpaced, sent", per_size(&|size| thousands(&limits[size].sent_per_s)));
-    text += &format!("{:<22}{}", "unpaced, received", per_size(&|size| thousands(&limits[size].received_per_s)));
+        &format!("{:<22}{}", "unpaced, received", per_size(&|size| thousands(&limits[size].received_per_s)));
     let gigabits: Vec<f64> = loopback_bps.iter().map(|bps| bps / 1e9).collect();
-    text += &format!("\nThe loopback interface carries {} Gb/s in datagrams of {MAX_DATAGRAM} B.\n", middle(&gigabits));
+    text += &format!(
+        "\nThe loopback interface carries {} Gb/s in datagrams of {MAX_DATAGRAM} B.\n",
+        middle(&gigabits)
+    );
     text += &format!(
         "\nMessages of {MESSAGE} B, in separate datagrams and in bundles of {BUNDLE} B or 5 ms; processor share of the receiver, %:\n\n"
     );

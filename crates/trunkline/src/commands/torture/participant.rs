@@ -285,7 +285,8 @@ impl<'a> Participant<'a> {
         let count = self.received_counts.get_mut(&channel).filter(|_| got < all);
         let Some(count) = count else {
             let bytes = message.len();
-            let text = format!("a message of {bytes} bytes on channel {channel} arrived after all {got} messages");
+            let text =
+                format!("a message of {bytes} bytes on channel {channel} arrived after all {got} messages");
             return Err(self.error(text));
         };
         let number = count.messages;

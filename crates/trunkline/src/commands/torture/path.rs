@@ -127,7 +127,15 @@ struct End<'a> {
 impl<'a> End<'a> {
     fn new(trial: &'a Trial, end: usize, peer: Option<Peer>) -> End<'a> {
         let death = trial.death.filter(|death| death.end == end);
-        End { trial, end, peer, participant: Participant::new(trial, end, None), death, connections: 0, deaths: 0 }
+        End {
+            trial,
+            end,
+            peer,
+            participant: Participant::new(trial, end, None),
+            death,
+            connections: 0,
+            deaths: 0,
+        }
     }
 
     /// Starts again; the client opens a connection.
@@ -176,8 +184,9 @@ impl<'a> End<'a> {
 
     /// Crashes when it is time; returns whether it result.
     fn crash(&mut self, order: &mut impl FnMut(Order<'_>) -> Result<(), Refusal>) -> Result<bool, String> {
-        let due =
-            self.death.filter(|death| self.participant.received().0 >= death.after && self.participant.id().is_some());
+        let due = self
+            .death
+            .filter(|death| self.participant.received().0 >= death.after && self.participant.id().is_some());
         if due.is_none() || self.participant.is_closing() {
             return Ok(false);
         }
@@ -191,7 +200,8 @@ impl<'a> End<'a> {
     /// Returns the result of this end.
     fn result(&self, host: &CrashingNode) -> ExchangeResult {
         let (messages, bytes) = self.participant.received();
-        let statistics = self.participant.id().and_then(|id| host.0.inner().statistics(id)).unwrap_or_default();
+        let statistics =
+            self.participant.id().and_then(|id| host.0.inner().statistics(id)).unwrap_or_default();
         let (path, counters) = (host.0.counts(), statistics.counters().into());
         ExchangeResult { messages, bytes, path, counters, deaths: self.deaths }
     }
@@ -240,7 +250,8 @@ pub fn in_memory(trial: &Trial, stop: &StopFlag) -> Outcome {
             } else if now.since(since) > SIMULATED_STALL_LIMIT {
                 return Err(format!("no progress since {since}"));
             }
-            let next = a.participant.next().into_iter().chain(b.participant.next()).min().unwrap_or(Instant::MAX);
+            let next =
+                a.participant.next().into_iter().chain(b.participant.next()).min().unwrap_or(Instant::MAX);
             let span = next.since(now).clamp(Span::from_us(1), CHECK_INTERVAL);
             pair.run(span);
             now += span;
