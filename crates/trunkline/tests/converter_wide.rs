@@ -75,8 +75,8 @@ fn options_of_the_other_format_are_errors_of_one_line() {
         ("level1 --congestion rates", "--site and --congestion need --format wide"),
         ("central --config site.toml", "--site and --congestion need --format wide"),
         ("host --format wide --send 0-4294967295", "--send: 4294967296 addresses to send to; at most"),
-        ("central --format wide --hosts 127.0.0.1,127.0.0.2", "--hosts: in the wide format hosts say where"),
-        ("central --format wide --hosts 127.0.0.1", "--hosts: in the wide format hosts say where"),
+        ("central --format wide --hosts 127.0.0.1,127.0.0.2", "--hosts: with --format wide, expected one"),
+        ("central --format wide --hosts 127.0.0.1", "--hosts: with --format wide, expected one"),
     ] {
         let words: Vec<&str> = ["converter"].into_iter().chain(words.split(' ')).collect();
         dir.execute(&words).assert_line(2, line);

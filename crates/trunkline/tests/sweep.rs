@@ -163,7 +163,7 @@ fn what_cannot_be_swept_is_an_error_of_one_line() {
         (vec!["--vary", "a-s.loss=0,0.1", "--vary", "a-s.loss=0,1"], "names `a-s.loss` twice"),
         (vec!["--vary", "a-s.loss=0,1", "--vary", "b.cpus=1,2", "--vary", "a.cpus=1,2"], "at most 2"),
         (vec!["--vary", "a-s.loss=0..1", "--points", "10000", "--seeds", "1000"], "at most 1000000 runs"),
-        (vec!["--vary", "a-s.loss=0..1", "--seed", "18446744073709551615"], "past the last seed"),
+        (vec!["--vary", "a-s.loss=0..1", "--seed", "18446744073709551615"], "exceeds the largest seed"),
         (vec!["--vary", "a-s.delay=1ms..2ms", "--step", "1kB"], "`1kB` is no step"),
     ] {
         let dir = TestDir::new();

@@ -149,7 +149,7 @@ fn what_makes_no_sense_is_refused() {
         (&["--blackhole", "0s:1s"], "the period must be above 0s"),
         (&["--messages", "0"], "0 is not in"),
         (&["--half-duplex", "--full-duplex"], "cannot be used with"),
-        (&["--seed", "18446744073709551615"], "past the last seed"),
+        (&["--seed", "18446744073709551615"], "exceeds the largest seed"),
     ] {
         let ended = dir.execute(&[&["torture"][..], words].concat());
         assert_eq!((ended.status, ended.out.as_str()), (2, ""), "{words:?}");

@@ -426,7 +426,7 @@ fn wrong_usage_is_an_error_of_one_line() {
         (&["records", "list"], "there is no archive at"),
         (&["report", "none.json"], "cannot read none.json"),
         (&["compare", "good.ns", "good.ns"], "good.ns is not a record"),
-        (&["agent", "--stdio", "a"], "its standard input must be a socket"),
+        (&["agent", "--stdio", "a"], "standard input is not a socket"),
     ] {
         dir.execute(args).assert_line(2, words);
     }
