@@ -149,26 +149,29 @@ impl Options {
     }
 }
 
-/// Congestion policies.
+/// Selects a [congestion policy](crate::congestion).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Congestion {
-    /// A fixed window.
+    /// A constant window: [`Fixed`].
     Fixed,
-    /// [`Reno`].
+    /// The window of TCP Reno: [`Reno`].
     Reno,
-    /// [`Paced`].
+    /// Window and pace from the measured delivery rate: [`Paced`].
     #[default]
     Paced,
 }
 
 impl Congestion {
-    /// Creates the policy for a window of `window` frames and a peer that acknowledges every `ack_every` frames.
-    pub(crate) fn policy(self, window: u16, ack_every: u16) -> Box<dyn Policy> {
-        let window = u32::from(window);
+    /// All policies.
+    pub const ALL: [Congestion; 3] = [Congestion::Fixed, Congestion::Reno, Congestion::Paced];
+
+    /// Creates the policy for at most `max_window` frames in flight and a peer that acknowledges at least every
+    /// `ack_every` frames.
+    pub(crate) fn policy(self, max_window: u32, ack_every: u32) -> Box<dyn Policy> {
         match self {
-            Congestion::Fixed => Box::new(Fixed::new(window)),
-            Congestion::Reno => Box::new(Reno::new(window)),
-            Congestion::Paced => Box::new(Paced::new(window, ack_every.into())),
+            Congestion::Fixed => Box::new(Fixed::new(max_window)),
+            Congestion::Reno => Box::new(Reno::new(max_window)),
+            Congestion::Paced => Box::new(Paced::new(max_window, ack_every)),
         }
     }
 }

@@ -14,7 +14,7 @@ fn options(seed: u64) -> Options {
     let mut draw = Seed(seed).stream("options");
     Options {
         mode: Mode::ALL[draw.below(3) as usize],
-        congestion: [Congestion::Fixed, Congestion::Reno, Congestion::Paced][draw.below(3) as usize],
+        congestion: Congestion::ALL[draw.below(Congestion::ALL.len() as u64) as usize],
         window: 1 + draw.below(20) as u16,
         frame: 128 + draw.below(200) as u16,
         credit: 2000,

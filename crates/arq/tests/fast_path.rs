@@ -94,11 +94,14 @@ impl Twins {
 }
 
 fn options(random: &mut Stream) -> Options {
+    // `Paced` has its own fast path, so it is drawn twice as often.
+    let policies = [&Congestion::ALL[..], &[Congestion::Paced]].concat();
+    let policy_indices: Vec<u32> = (0..policies.len() as u32).collect();
     let mut one_of = |choices: &[u32]| choices[random.below(choices.len() as u64) as usize];
     Options {
         mode: [Mode::Selective, Mode::Selective, Mode::GoBackN, Mode::StopAndWait]
             [one_of(&[0, 1, 2, 3]) as usize],
-        congestion: [Congestion::Fixed, Congestion::Reno, Congestion::Paced][one_of(&[0, 1, 2, 2]) as usize],
+        congestion: policies[one_of(&policy_indices) as usize],
         check: [Check::Crc32c, Check::Crc64, Check::Folded, Check::None][one_of(&[0, 0, 1, 2, 3]) as usize],
         window: one_of(&[1, 3, 64]) as u16,
         frame: one_of(&[128, 300, 1472]) as u16,

@@ -150,10 +150,8 @@ fn frames_grow_to_what_the_path_carries() {
 
 #[test]
 fn a_path_that_becomes_shorter_loses_nothing() {
-    let modes = [Mode::Selective, Mode::GoBackN, Mode::StopAndWait];
-    let policies = [Congestion::Fixed, Congestion::Reno, Congestion::Paced];
-    for seed in 0..9 {
-        let (mode, congestion) = (modes[seed % 3], policies[seed / 3 % 3]);
+    let pairs = Congestion::ALL.into_iter().flat_map(|congestion| Mode::ALL.map(|mode| (mode, congestion)));
+    for (seed, (mode, congestion)) in pairs.enumerate() {
         let options = Options { mode, congestion, window: 64, ..probing(JUMBO) };
         let carries = [vec![(at(0), 9000), (at(7_300), 1300 + 100 * seed), (at(100_000), 9000)], vec![]];
         let mut talk = OpenPair::open([&options; 2], carries, seed as u64);

@@ -1,10 +1,14 @@
-//! Congestion policies: how much may be in flight, and how fast it is sent.
+//! Congestion policies: how many frames may be in flight, and how fast they are sent.
 //!
 //! | policy | window | pace |
 //! | --- | --- | --- |
 //! | [`Fixed`] | constant, as in the 1998 paper | none |
-//! | [`Reno`] | slow start, then one frame per round trip; halved on loss (RFC 5681, in frames) | none |
-//! | [`Paced`] | twice the bandwidth-delay product, plus late acknowledgements | delivery rate |
+//! | [`Reno`] | slow start, then one frame more per round trip; halved on loss (RFC 5681, in frames) | none |
+//! | [`Paced`], after BBR | twice the bandwidth-delay product, plus frames awaiting delayed or aggregated acknowledgements | measured delivery rate |
+//!
+//! To add a policy, implement [`Policy`] in a file of this folder, and add a variant to
+//! [`Congestion`](crate::options::Congestion), its list `ALL` and its function `policy`. The row "a congestion policy"
+//! in ARCHITECTURE.md lists what makes it an option of the language.
 
 use trunkline_units::{Instant, Rate, Span};
 
@@ -18,46 +22,60 @@ pub use fixed::Fixed;
 pub use paced::Paced;
 pub use reno::Reno;
 
-/// A congestion policy: the window and the pace of a sender. To add one, implement this trait in a file of this
-/// folder and add it to [`Congestion`](crate::options::Congestion).
+/// A congestion policy. It determines the *limits* of a sender, [`window`](Policy::window) and
+/// [`pace`](Policy::pace), from what happens to the sender's frames.
 ///
-/// The connection calls it for each sent batch, each acknowledgement, and each detected loss, never for single
-/// frames. It respects the smaller of [`window`](Policy::window) and the negotiated window.
+/// An implementation writes `window`, `pace`, `on_sent`, `on_ack` and `on_lost`; see [`Reno`] for a short one. It
+/// overrides `on_handshake` if it uses the round-trip time, and `on_ack_changes_limits` only to save time.
+///
+/// The connection calls
+///
+/// - `on_handshake` at most once, before all others;
+/// - `on_sent` for each batch of sent frames and for each frame sent alone;
+/// - `on_ack_changes_limits` for each acknowledgement of new frames; it never calls `on_ack`, which is there for
+///   the default of `on_ack_changes_limits`, and for tests;
+/// - `on_lost` for each detected loss.
+///
+/// It reads the limits at the start, after `on_handshake` and `on_lost`, and after `on_ack_changes_limits` if that
+/// returned true. So `on_sent` must not change them. At most as many frames are in flight as the policy's window and
+/// the negotiated window permit. With forward error correction both limits include the repair frames.
 pub trait Policy: Send + std::fmt::Debug {
-    /// Returns the maximum frames in flight, at least 1.
+    /// Returns the maximum number of frames in flight, at least 1.
     fn window(&self) -> u32;
 
-    /// Returns the pacing rate in bits per second of frames; `None`: as fast as the window permits.
+    /// Returns the pacing rate of the bytes that [`SentFrames::bytes`] counts, never 0; `None`: as fast as the window
+    /// permits.
     fn pace(&self) -> Option<Rate>;
 
     /// Reports the round-trip time of the handshake. Later round trips may all include queueing at this end or the
     /// peer.
     fn on_handshake(&mut self, _now: Instant, _round_trip: Span) {}
 
-    /// Reports sent frames.
+    /// Reports sent frames. Must not change the limits.
     fn on_sent(&mut self, sent: &SentFrames);
 
-    /// Reports acknowledged frames.
+    /// Processes acknowledged frames.
     fn on_ack(&mut self, acked: &AckedFrames);
 
-    /// Like [`on_ack`](Policy::on_ack); returns whether window or pace may have changed.
+    /// Reports acknowledged frames; returns whether the limits may have changed. By default it calls
+    /// [`on_ack`](Policy::on_ack) and returns true.
     fn on_ack_changes_limits(&mut self, acked: &AckedFrames) -> bool {
         self.on_ack(acked);
         true
     }
 
-    /// Reports lost frames, which are retransmitted or were rebuilt.
+    /// Reports lost frames. They will be retransmitted, or forward error correction has recovered them.
     fn on_lost(&mut self, lost: &LostFrames);
 }
 
 /// Sent frames.
 #[derive(Clone, Copy, Debug)]
 pub struct SentFrames {
-    /// Time of the event.
+    /// When they were sent.
     pub now: Instant,
     /// Number of frames.
     pub frames: u32,
-    /// Their bytes, headers included.
+    /// Their bytes with frame header and check, without the headers of UDP and IP.
     pub bytes: u64,
     /// Frames in flight, including these.
     pub in_flight: u32,
@@ -66,22 +84,22 @@ pub struct SentFrames {
 /// Acknowledged frames.
 #[derive(Clone, Copy, Debug)]
 pub struct AckedFrames {
-    /// Time of the event.
+    /// When the acknowledgement arrived.
     pub now: Instant,
-    /// Frames acknowledged for the first time.
+    /// Number of frames acknowledged for the first time.
     pub frames: u32,
-    /// Their bytes, headers included.
+    /// Their bytes, as in [`SentFrames::bytes`].
     pub bytes: u64,
     /// Frames in flight before the acknowledgement.
     pub in_flight: u32,
-    /// Measured round-trip time without the peer's delay; `None` if unknown.
+    /// Measured round-trip time without the peer's acknowledgement delay; `None` if unknown.
     pub round_trip: Option<Span>,
     /// Delivery rate between the sending of the last of these frames and now (Cheng and Cardwell, delivery rate
     /// estimation); `None` if unknown.
     pub rate: Option<Rate>,
-    /// Whether the rate is limited by the application.
+    /// Whether the application limits the rate: all its data is sent.
     pub app_limited: bool,
-    /// New data frames received since the peer's last acknowledgement.
+    /// New data frames received from the peer since the previous report.
     pub peer_frames: u32,
     /// When the last of these frames was sent; the first frame sent later ends their round.
     pub sent_at: Instant,
@@ -94,9 +112,10 @@ pub struct LostFrames {
     pub now: Instant,
     /// Number of frames.
     pub frames: u32,
-    /// Their bytes, headers included.
+    /// Their bytes, as in [`SentFrames::bytes`].
     pub bytes: u64,
-    /// When the last of them was sent: a policy that halves its window does so once for all frames sent before.
+    /// When the last of them was sent. A policy that halves its window ignores losses of frames sent before it last
+    /// did so.
     pub sent_at: Instant,
     /// Frames in flight before the loss was detected.
     pub in_flight: u32,
@@ -107,6 +126,7 @@ pub struct LostFrames {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::options::Congestion;
     use trunkline_units::{Seed, Stream};
 
     /// Draws any value, usually small.
@@ -114,7 +134,7 @@ mod tests {
         random.bits() >> random.below(64)
     }
 
-    fn moment(random: &mut Stream) -> Instant {
+    fn any_instant(random: &mut Stream) -> Instant {
         Instant::from_ps(any(random))
     }
 
@@ -122,20 +142,16 @@ mod tests {
     fn window_and_pace_are_never_zero() {
         for seed in 0..300 {
             let mut random = Seed(seed).stream("anything");
-            let most = (any(&mut random) as u32).max(1);
-            let policies: [Box<dyn Policy>; 3] = [
-                Box::new(Fixed::new(most)),
-                Box::new(Reno::new(most)),
-                Box::new(Paced::new(most, any(&mut random) as u32)),
-            ];
-            for mut policy in policies {
+            let max_window = (any(&mut random) as u32).max(1);
+            let ack_every = any(&mut random) as u32;
+            for mut policy in Congestion::ALL.map(|congestion| congestion.policy(max_window, ack_every)) {
                 for _ in 0..200 {
-                    let now = moment(&mut random);
+                    let now = any_instant(&mut random);
                     let (frames, bytes) = (any(&mut random) as u32, any(&mut random));
-                    let (in_flight, sent_at) = (any(&mut random) as u32, moment(&mut random));
+                    let (in_flight, sent_at) = (any(&mut random) as u32, any_instant(&mut random));
                     let round_trip = random.chance(0.9).then(|| Span::from_ps(any(&mut random)));
                     let rate = random.chance(0.9).then(|| Rate::from_bps(any(&mut random)));
-                    let (idle, timeout) = (random.chance(0.1), random.chance(0.1));
+                    let (app_limited, timeout) = (random.chance(0.1), random.chance(0.1));
                     match random.below(3) {
                         0 => policy.on_sent(&SentFrames { now, frames, bytes, in_flight }),
                         1 => policy.on_lost(&LostFrames { now, frames, bytes, sent_at, in_flight, timeout }),
@@ -146,12 +162,12 @@ mod tests {
                             in_flight,
                             round_trip,
                             rate,
-                            app_limited: idle,
+                            app_limited,
                             peer_frames: any(&mut random) as u32,
                             sent_at,
                         }),
                     }
-                    assert!((1..=most).contains(&policy.window()), "seed {seed}: {policy:?}");
+                    assert!((1..=max_window).contains(&policy.window()), "seed {seed}: {policy:?}");
                     assert_ne!(policy.pace(), Some(Rate::from_bps(0)), "seed {seed}: {policy:?}");
                 }
             }

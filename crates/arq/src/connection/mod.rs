@@ -224,7 +224,7 @@ impl Connection {
             receiver: Receiver::new(options.credit, options.channel_credit, options.max_receive_frame()),
             arrivals: Arrivals::new(options.window),
             rtt: RttEstimator::new(options.timeout),
-            policy: options.congestion.policy(window, theirs.ack_every),
+            policy: options.congestion.policy(window.into(), theirs.ack_every.into()),
             peer_frames: 0,
             frames_allowed: 1,
             pace: None,

@@ -37,7 +37,7 @@ fn draw_options(draw: &mut Random) -> Options {
         check: [Check::Crc32c, Check::Crc64, Check::None][draw.below(3) as usize],
         #[cfg(feature = "aead")]
         key: draw.chance(0.3).then(|| crate::PresharedKey::new(&[7; 32])),
-        congestion: [Congestion::Fixed, Congestion::Reno, Congestion::Paced][draw.below(3) as usize],
+        congestion: Congestion::ALL[draw.below(Congestion::ALL.len() as u64) as usize],
         window: 8 + draw.below(500) as u16,
         frame: [600, 1472, 8972, 20_000][draw.below(4) as usize],
         ack_every: 1 + draw.below(20) as u16,

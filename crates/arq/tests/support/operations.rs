@@ -65,8 +65,8 @@ pub fn operate(bytes: &[u8], key: Option<PresharedKey>) {
 impl OperationTest {
     fn new([a, b, c, d]: [u8; 4], key: Option<PresharedKey>) -> OperationTest {
         let options = Options {
-            mode: [Mode::Selective, Mode::GoBackN, Mode::StopAndWait][usize::from(a % 3)],
-            congestion: [Congestion::Fixed, Congestion::Reno, Congestion::Paced][usize::from(a / 3 % 3)],
+            mode: Mode::ALL[usize::from(a % 3)],
+            congestion: Congestion::ALL[usize::from(a / 3) % Congestion::ALL.len()],
             check: [Check::Crc32c, Check::Crc64, Check::None][usize::from(a / 9 % 3)],
             key: key.filter(|_| d & 1 != 0),
             window: 1 + u16::from(b % 16),

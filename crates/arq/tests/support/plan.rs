@@ -200,7 +200,6 @@ fn key(seed: u64) -> Option<PresharedKey> {
 
 fn draw_options(draw: &mut Stream) -> Options {
     let modes = [Mode::Selective, Mode::Selective, Mode::GoBackN, Mode::StopAndWait];
-    let congestion = [Congestion::Fixed, Congestion::Reno, Congestion::Paced];
     let timeout = match draw.chance(0.1) {
         true => Timeouts::fixed(Span::from_ms(100 + draw.below(3000))),
         false => Timeouts { ceiling: Span::from_s(3), ..Timeouts::default() },
@@ -215,7 +214,7 @@ fn draw_options(draw: &mut Stream) -> Options {
         ack_every: 1 + draw.below(20) as u16,
         ack_delay: Span::from_us(draw.below(5000)),
         timeout,
-        congestion: congestion[draw.below(3) as usize],
+        congestion: Congestion::ALL[draw.below(Congestion::ALL.len() as u64) as usize],
         credit: 300 + (draw.below(1 << 20) >> draw.below(10)) as u32,
         channel_credit: 300 + (draw.below(1 << 18) >> draw.below(8)) as u32,
         send_buffer: 1 + draw.below(1 << 18) as usize,

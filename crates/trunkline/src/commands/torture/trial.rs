@@ -125,7 +125,6 @@ fn draw_time(draw: &mut Stream, most: u64) -> Span {
 }
 
 fn draw_options(draw: &mut Stream, patient: bool) -> Options {
-    let congestion = [Congestion::Fixed, Congestion::Reno, Congestion::Paced];
     let (initial, ceiling) = if patient { (200, 3000) } else { (20, 100) };
     let timeout = match draw.chance(0.1) {
         true => Timeouts::fixed(Span::from_ms(10 + draw.below(ceiling))),
@@ -143,7 +142,7 @@ fn draw_options(draw: &mut Stream, patient: bool) -> Options {
         ack_every: 1 + draw.below(20) as u16,
         ack_delay: Span::from_us(draw.below(5000)),
         timeout,
-        congestion: congestion[draw.below(3) as usize],
+        congestion: Congestion::ALL[draw.below(Congestion::ALL.len() as u64) as usize],
         credit: 300 + (draw.below(1 << 20) >> draw.below(10)) as u32,
         channel_credit: 300 + (draw.below(1 << 18) >> draw.below(8)) as u32,
         send_buffer: 1 + draw.below(1 << 18) as usize,
