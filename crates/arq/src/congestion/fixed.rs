@@ -52,7 +52,7 @@ mod tests {
     fn window_is_fixed() {
         assert_eq!(Fixed::default().window(), 16);
         assert_eq!(Fixed::new(0).window(), 1);
-        // 16 frames per round trip of 10 ms, on a link with far more capacity; loss does not change the window.
+        // 16 frames per round trip of 10 ms, on a link with far more capacity. Loss does not change the window.
         for loss in [0.0, 0.05] {
             let line = Line { rate: 1_000_000_000, delay_us: 10_000, loss, ..Line::default() };
             let run = line.run(5.0, vec![Flow::new(Box::new(Fixed::default()))]);

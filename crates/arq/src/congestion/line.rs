@@ -1,4 +1,4 @@
-//! A model of a transmission line for the tests of policies: rate, queue, delay, and random loss.
+//! A model of a bottleneck link for the tests of policies: rate, queue, delay, and random loss.
 //!
 //! Frames stay in order, so a frame is lost when a later one is acknowledged. The sender always has data. Lost frames
 //! are not retransmitted: for these tests a new frame is equivalent.
@@ -13,18 +13,20 @@ use crate::rtt::{RttEstimator, Timeouts};
 /// Bytes of each frame.
 pub(crate) const FRAME: u64 = 1472;
 
-/// Properties of a line, which all its flows share.
+/// Properties of a bottleneck link, which all its flows share.
 #[derive(Clone, Debug)]
 pub(crate) struct Line {
+    /// Rate in bits per second.
     pub rate: u64,
     /// Round-trip time without queueing.
     pub delay_us: u64,
     /// Size of the queue in bytes.
     pub queue: u64,
-    /// Burst in bytes after an idle period (token bucket).
-    pub burst: u64,
-    /// Loss rate of frames that passed the queue.
+    /// Depth of the token bucket in bytes: the burst that passes at once after an idle period.
+    pub bucket: u64,
+    /// Share of frames that are lost after they passed the queue.
     pub loss: f64,
+    /// Share of acknowledgements that are lost.
     pub ack_loss: f64,
     /// Frames per acknowledgement, unless `ack_delay_us` expires first.
     pub ack_every: usize,
@@ -32,10 +34,10 @@ pub(crate) struct Line {
     /// Frames per batch.
     pub batch: u32,
     /// Time in seconds of a change of the rate, and the new rate.
-    pub step: (f64, u64),
+    pub rate_change: (f64, u64),
     /// Period and duration of stalls of the receiver.
     pub stalls_us: (u64, u64),
-    /// Interval in seconds in which the line loses everything.
+    /// Interval in seconds in which the link loses everything.
     pub outage: (f64, f64),
     pub seed: u64,
 }
@@ -46,13 +48,13 @@ impl Default for Line {
             rate: 100_000_000,
             delay_us: 1_000,
             queue: 1_000_000,
-            burst: 0,
+            bucket: 0,
             loss: 0.0,
             ack_loss: 0.0,
             ack_every: 3,
             ack_delay_us: 100,
             batch: 1,
-            step: (f64::INFINITY, 0),
+            rate_change: (f64::INFINITY, 0),
             stalls_us: (1, 0),
             outage: (0.0, 0.0),
             seed: 1996,
@@ -60,14 +62,15 @@ impl Default for Line {
     }
 }
 
+/// A frame in flight.
 struct Outstanding {
     number: u64,
     sent_at: Instant,
-    /// At the time of transmission: bytes acknowledged, the time of the last acknowledgement, and the time when the
-    /// last acknowledged frame was sent.
+    /// Delivery state at the time of transmission: bytes acknowledged, the time of the last acknowledgement, and the
+    /// time when the last acknowledged frame was sent.
     acked_bytes: u64,
     acked_at: Instant,
-    first_sent: Instant,
+    first_sent_at: Instant,
 }
 
 struct AckInTransit {
@@ -81,28 +84,34 @@ struct AckInTransit {
 pub(crate) struct Flow {
     policy: Box<dyn Policy>,
     outstanding: VecDeque<Outstanding>,
+    /// Earliest time of the next transmission according to the pace.
     next_send: Instant,
+    /// Current delivery state, see [`Outstanding`].
     acked_bytes: u64,
     acked_at: Instant,
-    first_sent: Instant,
+    first_sent_at: Instant,
     round_trip: RttEstimator,
+    /// Start of the retransmission timer.
     timer_from: Instant,
     timeouts_in_a_row: u32,
     // State of the receiver.
     unacknowledged: Vec<u64>,
-    first_held: Instant,
+    /// Start of the acknowledgement timer.
+    ack_timer_from: Instant,
     last_arrival: Instant,
     acks: VecDeque<AckInTransit>,
     // Results.
     pub sent: u64,
     pub delivered: u64,
+    /// Frames that found the queue full.
     pub overflowed: u64,
     pub timeouts: u64,
-    /// Frames delivered in the second half of the run.
-    pub delivered_late: u64,
-    pub sent_late: u64,
-    pub overflowed_late: u64,
-    pub windows: (u32, u32),
+    /// The same counts in the second half of the run.
+    pub delivered_second_half: u64,
+    pub sent_second_half: u64,
+    pub overflowed_second_half: u64,
+    /// Minimum of the policy's window.
+    pub min_window: u32,
 }
 
 impl Flow {
@@ -117,23 +126,23 @@ impl Flow {
             next_send: at,
             acked_bytes: 0,
             acked_at: at,
-            first_sent: at,
+            first_sent_at: at,
             // Like a sender that probes before it declares frames lost.
             round_trip: RttEstimator::new(Timeouts { floor: Span::from_ms(20), ..Timeouts::default() }),
             timer_from: at,
             timeouts_in_a_row: 0,
             unacknowledged: Vec::new(),
-            first_held: Instant::MAX,
+            ack_timer_from: Instant::MAX,
             last_arrival: Instant::ZERO,
             acks: VecDeque::new(),
             sent: 0,
             delivered: 0,
             overflowed: 0,
             timeouts: 0,
-            delivered_late: 0,
-            sent_late: 0,
-            overflowed_late: 0,
-            windows: (u32::MAX, 0),
+            delivered_second_half: 0,
+            sent_second_half: 0,
+            overflowed_second_half: 0,
+            min_window: u32::MAX,
         }
     }
 
@@ -143,8 +152,8 @@ impl Flow {
 
     fn window(&mut self) -> u32 {
         let window = self.policy.window();
-        self.windows = (self.windows.0.min(window), self.windows.1.max(window));
-        assert!(window > 0, "a policy says window 0");
+        self.min_window = self.min_window.min(window);
+        assert!(window > 0, "the window of a policy is 0");
         window
     }
 }
@@ -159,40 +168,42 @@ pub(crate) struct LineResult {
 }
 
 impl LineResult {
-    fn share(&self, frames: u64, seconds: f64) -> f64 {
+    fn utilization_by(&self, frames: u64, seconds: f64) -> f64 {
         (frames * FRAME * 8) as f64 / (self.rate as f64 * seconds)
     }
 
-    /// Returns the utilisation of the line.
-    pub(crate) fn fill(&self) -> f64 {
-        self.share(self.flows.iter().map(|f| f.delivered).sum(), self.seconds)
+    /// Returns the utilization of the link: its share of the (first) rate.
+    pub(crate) fn utilization(&self) -> f64 {
+        self.utilization_by(self.flows.iter().map(|f| f.delivered).sum(), self.seconds)
     }
 
     /// Returns the same for the second half of the run.
-    pub(crate) fn fill_late(&self) -> f64 {
-        self.share(self.flows.iter().map(|f| f.delivered_late).sum(), self.seconds / 2.0)
+    pub(crate) fn utilization_second_half(&self) -> f64 {
+        self.utilization_by(self.flows.iter().map(|f| f.delivered_second_half).sum(), self.seconds / 2.0)
     }
 
     /// Returns the share of frames that found the queue full.
-    pub(crate) fn overflow(&self) -> f64 {
+    pub(crate) fn overflow_share(&self) -> f64 {
         let sum = |count: fn(&Flow) -> u64| self.flows.iter().map(count).sum::<u64>() as f64;
         sum(|flow| flow.overflowed) / sum(|flow| flow.sent)
     }
 
     /// Returns the same for the second half of the run.
-    pub(crate) fn overflow_late(&self) -> f64 {
+    pub(crate) fn overflow_share_second_half(&self) -> f64 {
         let sum = |count: fn(&Flow) -> u64| self.flows.iter().map(count).sum::<u64>() as f64;
-        sum(|flow| flow.overflowed_late) / sum(|flow| flow.sent_late)
+        sum(|flow| flow.overflowed_second_half) / sum(|flow| flow.sent_second_half)
     }
 }
 
-/// State of a line during a run.
+/// State of a link during a run.
 struct LineState<'a> {
     line: &'a Line,
     random: Stream,
+    /// When the last queued frame will have left.
     busy_until: Instant,
     end: Instant,
-    queue_seen: (f64, u64),
+    /// Sum and number of the queue lengths in bytes that arriving frames saw.
+    queue_samples: (f64, u64),
 }
 
 impl Line {
@@ -203,7 +214,7 @@ impl Line {
             random: Seed(self.seed).stream("line"),
             busy_until: Instant::ZERO,
             end: Instant::ZERO + Span::from_seconds(seconds),
-            queue_seen: (0.0, 0),
+            queue_samples: (0.0, 0),
         };
         let mut now = Instant::ZERO;
         loop {
@@ -214,13 +225,13 @@ impl Line {
             let (at, n, event) = next.min_by_key(|next| next.0).expect("a flow");
             now = at;
             if now > state.end {
-                result.mean_queue = state.queue_seen.0 / state.queue_seen.1.max(1) as f64;
+                result.mean_queue = state.queue_samples.0 / state.queue_samples.1.max(1) as f64;
                 return result;
             }
             let flow = &mut result.flows[n];
             match event {
                 LineEvent::Ack => state.acknowledge(flow, now),
-                LineEvent::Release => state.release(flow, now),
+                LineEvent::SendAck => state.send_ack(flow, now),
                 LineEvent::Timeout => state.timeout(flow, now),
                 LineEvent::Send => state.send(flow, now),
             }
@@ -228,9 +239,13 @@ impl Line {
     }
 }
 
+/// The next event of a flow.
 enum LineEvent {
+    /// An acknowledgement arrives at the sender.
     Ack,
-    Release,
+    /// The receiver's acknowledgement timer expires.
+    SendAck,
+    /// The retransmission timer expires.
     Timeout,
     Send,
 }
@@ -238,9 +253,9 @@ enum LineEvent {
 impl LineState<'_> {
     fn next(&self, flow: &mut Flow, now: Instant) -> (Instant, LineEvent) {
         let ack = flow.acks.front().map_or(Instant::MAX, |ack| ack.arrives_at);
-        let release = match flow.unacknowledged.is_empty() {
+        let send_ack_at = match flow.unacknowledged.is_empty() {
             true => Instant::MAX,
-            false => flow.first_held + Span::from_us(self.line.ack_delay_us),
+            false => flow.ack_timer_from + Span::from_us(self.line.ack_delay_us),
         };
         let timeout = match flow.outstanding.front() {
             None => Instant::MAX,
@@ -252,7 +267,7 @@ impl LineState<'_> {
         let send = if flow.in_flight() < flow.window() { flow.next_send.max(now) } else { Instant::MAX };
         [
             (ack, LineEvent::Ack),
-            (release, LineEvent::Release),
+            (send_ack_at, LineEvent::SendAck),
             (timeout, LineEvent::Timeout),
             (send, LineEvent::Send),
         ]
@@ -262,23 +277,23 @@ impl LineState<'_> {
     }
 
     fn send(&mut self, flow: &mut Flow, now: Instant) {
-        let room = flow.window() - flow.in_flight();
-        let frames = room.min(self.line.batch);
+        let frames = (flow.window() - flow.in_flight()).min(self.line.batch);
         if flow.outstanding.is_empty() {
-            (flow.acked_at, flow.first_sent, flow.timer_from) = (now, now, now);
+            (flow.acked_at, flow.first_sent_at, flow.timer_from) = (now, now, now);
         }
         for _ in 0..frames {
             let number = flow.sent;
             flow.sent += 1;
-            let (acked_bytes, acked_at, first_sent) = (flow.acked_bytes, flow.acked_at, flow.first_sent);
+            let (acked_bytes, acked_at, first_sent_at) =
+                (flow.acked_bytes, flow.acked_at, flow.first_sent_at);
             flow.outstanding.push_back(Outstanding {
                 number,
                 sent_at: now,
                 acked_bytes,
                 acked_at,
-                first_sent,
+                first_sent_at,
             });
-            self.cross(flow, now, number);
+            self.transmit(flow, now, number);
         }
         let bytes = u64::from(frames) * FRAME;
         flow.policy.on_sent(&SentFrames { now, frames, bytes, in_flight: flow.in_flight() });
@@ -286,57 +301,59 @@ impl LineState<'_> {
         flow.next_send = now + gap;
     }
 
-    fn cross(&mut self, flow: &mut Flow, now: Instant, number: u64) {
-        let rate = if now.as_s() < self.line.step.0 { self.line.rate } else { self.line.step.1 };
-        let late = u64::from(now.as_s() > self.end.as_s() / 2.0);
-        flow.sent_late += late;
-        let waiting = self.busy_until.since(now).as_s() * rate as f64 / 8.0;
-        self.queue_seen.0 += waiting;
-        self.queue_seen.1 += 1;
-        if waiting > self.line.queue as f64 {
+    /// Passes a frame through queue, link and receiver.
+    fn transmit(&mut self, flow: &mut Flow, now: Instant, number: u64) {
+        let rate =
+            if now.as_s() < self.line.rate_change.0 { self.line.rate } else { self.line.rate_change.1 };
+        let in_second_half = u64::from(now.as_s() > self.end.as_s() / 2.0);
+        flow.sent_second_half += in_second_half;
+        let queued_bytes = self.busy_until.since(now).as_s() * rate as f64 / 8.0;
+        self.queue_samples.0 += queued_bytes;
+        self.queue_samples.1 += 1;
+        if queued_bytes > self.line.queue as f64 {
             flow.overflowed += 1;
-            flow.overflowed_late += late;
+            flow.overflowed_second_half += in_second_half;
             return;
         }
         let rate = Rate::from_bps(rate);
-        let full_bucket = now - rate.time_for(Size::from_bytes(self.line.burst));
-        self.busy_until = self.busy_until.max(full_bucket) + rate.time_for(Size::from_bytes(FRAME));
-        let dead = (self.line.outage.0..self.line.outage.1).contains(&now.as_s());
-        if self.random.chance(self.line.loss) || dead {
+        let bucket_floor = now - rate.time_for(Size::from_bytes(self.line.bucket));
+        self.busy_until = self.busy_until.max(bucket_floor) + rate.time_for(Size::from_bytes(FRAME));
+        let in_outage = (self.line.outage.0..self.line.outage.1).contains(&now.as_s());
+        if self.random.chance(self.line.loss) || in_outage {
             return;
         }
-        let arrives = self.busy_until.max(now) + Span::from_us(self.line.delay_us) / 2;
-        if arrives <= self.end {
+        let arrives_at = self.busy_until.max(now) + Span::from_us(self.line.delay_us) / 2;
+        if arrives_at <= self.end {
             flow.delivered += 1;
-            flow.delivered_late += u64::from(arrives.as_s() > self.end.as_s() / 2.0);
+            flow.delivered_second_half += u64::from(arrives_at.as_s() > self.end.as_s() / 2.0);
         }
-        // The arrival time is known in advance, so acknowledgements that are due before it are released first.
+        // The arrival time is known in advance, so acknowledgements that are due before it are sent first.
         let delay = Span::from_us(self.line.ack_delay_us);
-        if !flow.unacknowledged.is_empty() && arrives > flow.first_held + delay {
-            self.release(flow, flow.first_held + delay);
+        if !flow.unacknowledged.is_empty() && arrives_at > flow.ack_timer_from + delay {
+            self.send_ack(flow, flow.ack_timer_from + delay);
         }
         if flow.unacknowledged.is_empty() {
-            flow.first_held = arrives;
+            flow.ack_timer_from = arrives_at;
         }
         flow.unacknowledged.push(number);
-        flow.last_arrival = arrives;
+        flow.last_arrival = arrives_at;
         if flow.unacknowledged.len() >= self.line.ack_every {
-            self.release(flow, arrives);
+            self.send_ack(flow, arrives_at);
         }
     }
 
     /// Sends an acknowledgement. If it is lost, the next one covers its frames.
-    fn release(&mut self, flow: &mut Flow, now: Instant) {
+    fn send_ack(&mut self, flow: &mut Flow, now: Instant) {
         if self.random.chance(self.line.ack_loss) {
-            flow.first_held = now;
+            flow.ack_timer_from = now;
             return;
         }
         let numbers = std::mem::take(&mut flow.unacknowledged);
         let (every, stall) = self.line.stalls_us;
-        let into = Span::from_ps(now.as_ps() % Span::from_us(every).as_ps());
-        let runs = now + (Span::from_us(stall) - into);
-        let comes = runs + Span::from_us(self.line.delay_us) / 2;
-        flow.acks.push_back(AckInTransit { arrives_at: comes, numbers, delay: now.since(flow.last_arrival) });
+        let since_stall = Span::from_ps(now.as_ps() % Span::from_us(every).as_ps());
+        let resumes_at = now + (Span::from_us(stall) - since_stall);
+        let arrives_at = resumes_at + Span::from_us(self.line.delay_us) / 2;
+        flow.acks.push_back(AckInTransit { arrives_at, numbers, delay: now.since(flow.last_arrival) });
     }
 
     fn acknowledge(&mut self, flow: &mut Flow, now: Instant) {
@@ -365,13 +382,15 @@ impl LineState<'_> {
         let bytes = u64::from(frames) * FRAME;
         flow.acked_bytes += bytes;
         flow.acked_at = now;
-        flow.first_sent = last.sent_at;
+        flow.first_sent_at = last.sent_at;
         (flow.timer_from, flow.timeouts_in_a_row) = (now, 0);
         let round_trip = now.since(last.sent_at) - ack.delay;
         flow.round_trip.sample(now, round_trip);
-        let interval = now.since(last.acked_at).max(last.sent_at.since(last.first_sent));
-        let known = Some(interval) >= flow.round_trip.min();
-        let rate = known.then(|| Rate::of(Size::from_bytes(flow.acked_bytes - last.acked_bytes), interval));
+        let interval = now.since(last.acked_at).max(last.sent_at.since(last.first_sent_at));
+        // Over less than a round trip the rate measures aggregation, not the link.
+        let spans_round_trip = Some(interval) >= flow.round_trip.min();
+        let acked_bytes = Size::from_bytes(flow.acked_bytes - last.acked_bytes);
+        let rate = spans_round_trip.then(|| Rate::of(acked_bytes, interval));
         flow.policy.on_ack(&AckedFrames {
             now,
             frames,

@@ -8,7 +8,7 @@
 //! | --- | --- | --- |
 //! | startup | 2.77 × | the rate has grown by less than a quarter in three round trips, or in one that lost a fifth |
 //! | drain | 1 / 2.77 × | at most the bandwidth-delay product is in flight |
-//! | probe bandwidth | up to 1.25 ×, 0.75 ×, six times 1 × | a phase lasts a minimum round-trip time, and at least 16 frames |
+//! | probe bandwidth | up to 1.25 ×, 0.75 ×, then six phases at 1 × | a phase lasts a minimum round-trip time, and at least 16 frames |
 //! | probe RTT | 1 × | half the bandwidth-delay product has been in flight for a round trip |
 //!
 //! The last mode is for shared paths: if no round-trip sample came near the minimum for 10 s, only emptier queues
@@ -22,7 +22,7 @@
 //! Loss is not a sign of congestion here, so this policy differs from BBR in three points. It measures the random
 //! loss of the path in the second and third phase of the cycle, and compensates for it in the others: if one frame in
 //! twenty is lost anyway, filling the path takes 1.05 times the delivery rate. A bandwidth probe that only overflows
-//! a short queue halves the gain of the next. A timeout reduces the window to 4 frames until the next
+//! a short queue halves the extra gain of the next. A timeout reduces the window to 4 frames until the next
 //! acknowledgement.
 
 use trunkline_units::{Instant, Rate, Span};
@@ -37,17 +37,18 @@ const MIN_WINDOW: f64 = 4.0;
 
 /// Pacing gain in startup: 4 ln 2, so that the delivery rate doubles every round trip.
 const STARTUP_GAIN: f64 = 2.77;
-/// Phases of the cycle: the first probes for bandwidth, the second drains the queue of the probe, the others cruise.
+/// Phases of the cycle: the first probes for bandwidth, the second drains the queue of the probe, and the others
+/// cruise. The loss is measured during the drain and the first of the cruise phases.
 const PHASES: usize = 8;
 const PROBE: usize = 0;
 const DRAIN: usize = 1;
-const CRUISE: usize = 2;
+const FIRST_CRUISE: usize = 2;
 /// Pacing gain of the drain phase, and its maximum duration in phases.
 const DRAIN_GAIN: f64 = 0.75;
 const MAX_DRAIN_PHASES: u64 = 4;
-/// Range of the additional gain of a bandwidth probe.
-const MAX_PROBE_EXCESS: f64 = 0.25;
-const MIN_PROBE_EXCESS: f64 = MAX_PROBE_EXCESS / 8.0;
+/// Range of the gain that a bandwidth probe adds to 1.
+const MAX_EXTRA_GAIN: f64 = 0.25;
+const MIN_EXTRA_GAIN: f64 = MAX_EXTRA_GAIN / 8.0;
 /// A probe overflowed a queue if it lost this share and this many frames more than the random loss of the path.
 const PROBE_LOSS_SHARE: f64 = 0.005;
 const PROBE_LOST_FRAMES: f64 = 2.0;
@@ -67,7 +68,7 @@ const MAX_COMPENSATED_LOSS: f64 = 0.2;
 const LOSS_SAMPLE_FRAMES: f64 = 2048.0;
 
 /// Loss counts as random while the round-trip time exceeds the minimum by no more than the minimum divided by this,
-/// plus the time of the frames that may wait for delayed acknowledgements or for their batch.
+/// plus the time of the frames that may wait for delayed acknowledgements or for the rest of their transmit batch.
 const LOSS_RTT_DIVISOR: u64 = 16;
 
 /// A round-trip sample confirms the minimum if it exceeds it by no more than the minimum divided by this.
@@ -78,8 +79,8 @@ const EXTRA_ACKED_WINDOW: Span = Span::from_s(1);
 const MAX_EXTRA_ACKED: f64 = 0.010;
 
 /// Minimum number of frames in flight beyond twice the bandwidth-delay product if the peer sends as well:
-/// acknowledgements wait behind its data, and an end that meets that queue must still fill the path. It is a number
-/// of frames and not a time: with a time, an end with a small share of the path would keep its small share.
+/// acknowledgements wait behind its data, and a sender whose acknowledgements wait in that queue must still fill the
+/// path. It is in frames, not time: a time-based allowance would freeze an unfair share.
 const BIDIRECTIONAL_FRAMES: f64 = 96.0;
 /// The peer counts as a sender if this share of all frames comes from it.
 const PEER_SHARE: f64 = 0.2;
@@ -93,16 +94,16 @@ pub struct Paced {
     ack_every: f64,
     mode: PacedMode,
     /// Start of the mode or of the phase of the cycle.
-    mode_since: Instant,
+    mode_started_at: Instant,
     /// Mean number of frames per batch.
     mean_batch: f64,
     /// Mean frame length in bytes.
     mean_frame: f64,
     /// Maximum delivery rates of this and the previous cycle, in bits per second.
-    rates: [f64; 2],
+    max_rates: [f64; 2],
     min_rtt: WindowedMin,
     /// When a sample last confirmed the minimum round-trip time.
-    min_rtt_seen: Instant,
+    min_rtt_confirmed_at: Instant,
     round: Round,
     extra_acked: ExtraAcked,
     path_loss: PathLoss,
@@ -112,7 +113,7 @@ pub struct Paced {
     own_frames: f64,
     /// A timeout has occurred, and nothing was acknowledged since.
     timed_out: bool,
-    /// The current window and pace.
+    /// The current limits: window and pace.
     limits: (u32, Option<Rate>),
     /// The measurements that the limits were computed from, and whether another input has changed since.
     inputs: LimitInputs,
@@ -126,6 +127,7 @@ pub struct Paced {
 /// them.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct LimitInputs {
+    /// Maximum recent delivery rate in bits per second.
     rate: f64,
     frame_bits: f64,
     late_ack_frames: f64,
@@ -133,15 +135,16 @@ struct LimitInputs {
     peer_sends: bool,
 }
 
-/// Describes acknowledgements of a single frame that do not change the limits. They are most of the acknowledgements
-/// of a request-response sender, which never leaves startup.
+/// Conditions under which the acknowledgement of a single frame does not change the limits. Most acknowledgements of
+/// a request-response sender, which never leaves startup, meet them.
 #[derive(Clone, Copy, Debug, Default)]
 struct CommonAck {
-    /// Valid until a measurement window ends; zero if no acknowledgement is common.
-    until: Instant,
+    /// Valid before this time, when a measurement window ends; zero: never.
+    valid_until: Instant,
+    /// Length of the frame, equal to the mean frame length; 0 matches no frame.
     bytes: u64,
-    /// Mean batch size for which it holds.
-    batch: f64,
+    /// Mean number of frames per batch.
+    mean_batch: f64,
     /// Maximum delivery rate in bits per second.
     max_rate: u64,
     /// Minimum round-trip time, and minimum time since the previous acknowledgement.
@@ -154,34 +157,35 @@ struct CommonAck {
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum PacedMode {
-    /// With the last rate that counted as growth, and the round trips since.
     Startup {
+        /// Last rate that counted as growth, in bits per second.
         rate: f64,
+        /// Round trips since then.
         rounds: u32,
     },
     Drain,
     ProbeBandwidth {
         phase: usize,
     },
-    /// With its end, once no more than the window is in flight.
     ProbeRtt {
+        /// End of the mode; none until no more than its window is in flight.
         until: Option<Instant>,
     },
 }
 
 impl Paced {
     /// Creates a policy with a maximum window, for a peer that acknowledges at least every `ack_every` frames.
-    pub fn new(most: u32, ack_every: u32) -> Paced {
+    pub fn new(max_window: u32, ack_every: u32) -> Paced {
         let mut paced = Paced {
-            max_window: most.max(1),
+            max_window: max_window.max(1),
             ack_every: f64::from(ack_every),
             mode: PacedMode::Startup { rate: 0.0, rounds: 0 },
-            mode_since: Instant::ZERO,
+            mode_started_at: Instant::ZERO,
             mean_batch: 0.0,
             mean_frame: 0.0,
-            rates: [0.0; 2],
+            max_rates: [0.0; 2],
             min_rtt: WindowedMin::new(MIN_RTT_WINDOW),
-            min_rtt_seen: Instant::ZERO,
+            min_rtt_confirmed_at: Instant::ZERO,
             round: Round::default(),
             extra_acked: ExtraAcked::default(),
             path_loss: PathLoss {
@@ -210,6 +214,7 @@ impl Paced {
         paced
     }
 
+    /// Returns the current measurements that determine the limits.
     #[inline]
     fn limit_inputs(&self) -> LimitInputs {
         let (rate, frame_bits, late_ack_frames) = (self.rate(), self.frame_bits(), self.late_ack_frames());
@@ -226,58 +231,61 @@ impl Paced {
     /// Recomputes the limits if an input has changed.
     #[inline]
     fn update_limits(&mut self) {
-        let basis = self.limit_inputs();
-        if self.inputs_changed || basis != self.inputs {
-            (self.inputs, self.inputs_changed) = (basis, false);
+        let inputs = self.limit_inputs();
+        if self.inputs_changed || inputs != self.inputs {
+            (self.inputs, self.inputs_changed) = (inputs, false);
             self.compute_limits();
         }
     }
 
     fn compute_limits(&mut self) {
-        let LimitInputs { rate, frame_bits: bits, late_ack_frames: late, min_rtt: least, peer_sends } =
-            self.inputs;
+        let LimitInputs { rate, frame_bits, late_ack_frames, min_rtt, peer_sends } = self.inputs;
         self.cached_full_rate = self.full_rate();
-        let (full, least) = (self.cached_full_rate, least.as_s());
-        let bdp = full * least / bits;
-        let held_up = if peer_sends { BIDIRECTIONAL_FRAMES } else { 0.0 };
+        let (full_rate, min_rtt_s) = (self.cached_full_rate, min_rtt.as_s());
+        let bdp = full_rate * min_rtt_s / frame_bits;
+        let bidirectional_allowance = if peer_sends { BIDIRECTIONAL_FRAMES } else { 0.0 };
         let frames = match self.mode {
             _ if self.timed_out => 0.0,
-            PacedMode::Startup { .. } => (2.0 * bdp + late).max(INITIAL_WINDOW),
+            PacedMode::Startup { .. } => (2.0 * bdp + late_ack_frames).max(INITIAL_WINDOW),
             PacedMode::ProbeRtt { .. } => bdp / 2.0,
-            PacedMode::Drain | PacedMode::ProbeBandwidth { .. } => 2.0 * bdp + late.max(held_up),
+            PacedMode::Drain | PacedMode::ProbeBandwidth { .. } => {
+                2.0 * bdp + late_ack_frames.max(bidirectional_allowance)
+            }
         };
         // The cast saturates.
         let window = (frames.max(MIN_WINDOW) as u32).min(self.max_window);
-        if rate == 0.0 || least == 0.0 {
+        if rate == 0.0 || min_rtt_s == 0.0 {
             return self.limits = (window, None);
         }
-        let (pace, least_window) = match self.mode {
-            PacedMode::Startup { .. } => (STARTUP_GAIN * full, INITIAL_WINDOW),
-            PacedMode::Drain => (full / STARTUP_GAIN, MIN_WINDOW),
-            PacedMode::ProbeBandwidth { phase: PROBE } => ((1.0 + self.probe_gain.excess) * full, MIN_WINDOW),
+        let (pace, min_window) = match self.mode {
+            PacedMode::Startup { .. } => (STARTUP_GAIN * full_rate, INITIAL_WINDOW),
+            PacedMode::Drain => (full_rate / STARTUP_GAIN, MIN_WINDOW),
+            PacedMode::ProbeBandwidth { phase: PROBE } => {
+                ((1.0 + self.probe_gain.extra_gain) * full_rate, MIN_WINDOW)
+            }
             PacedMode::ProbeBandwidth { phase: DRAIN } => (DRAIN_GAIN * rate, MIN_WINDOW),
-            PacedMode::ProbeBandwidth { phase: CRUISE } => (rate, MIN_WINDOW),
-            PacedMode::ProbeBandwidth { .. } | PacedMode::ProbeRtt { .. } => (full, MIN_WINDOW),
+            PacedMode::ProbeBandwidth { phase: FIRST_CRUISE } => (rate, MIN_WINDOW),
+            PacedMode::ProbeBandwidth { .. } | PacedMode::ProbeRtt { .. } => (full_rate, MIN_WINDOW),
         };
         // Never below the minimum window per round trip; otherwise a rate measured too low would persist.
-        let pace = pace.max(least_window * bits / least).max(1.0);
+        let pace = pace.max(min_window * frame_bits / min_rtt_s).max(1.0);
         self.limits = (window, Some(Rate::from_bps(pace as u64)));
     }
 
     /// Returns the maximum recent delivery rate in bits per second.
     fn rate(&self) -> f64 {
-        self.rates[0].max(self.rates[1])
+        self.max_rates[0].max(self.max_rates[1])
     }
 
-    /// The sending rate that fills the path in spite of its random loss.
+    /// Returns the sending rate that fills the path in spite of its random loss.
     fn full_rate(&self) -> f64 {
         self.rate() / (1.0 - self.path_loss.share())
     }
 
     /// Returns the bandwidth-delay product in frames.
     fn bdp_frames(&self) -> f64 {
-        let least = self.min_rtt.get().map_or(0.0, Span::as_s);
-        self.full_rate() * least / self.frame_bits()
+        let min_rtt_s = self.min_rtt.get().map_or(0.0, Span::as_s);
+        self.full_rate() * min_rtt_s / self.frame_bits()
     }
 
     /// Returns the window of [`PacedMode::ProbeRtt`].
@@ -285,7 +293,7 @@ impl Paced {
         ((self.bdp_frames() / 2.0).max(MIN_WINDOW) as u32).min(self.max_window).into()
     }
 
-    /// Returns the number of frames in flight whose acknowledgement is delayed or aggregated.
+    /// Returns the number of frames in flight that await delayed or aggregated acknowledgements.
     fn late_ack_frames(&self) -> f64 {
         self.ack_every + self.extra_acked.max()
     }
@@ -300,76 +308,76 @@ impl Paced {
     }
 
     fn enter_mode(&mut self, mode: PacedMode, now: Instant) {
-        if mode == (PacedMode::ProbeBandwidth { phase: CRUISE })
+        if mode == (PacedMode::ProbeBandwidth { phase: FIRST_CRUISE })
             && self.mode != (PacedMode::ProbeBandwidth { phase: DRAIN })
         {
             self.path_loss.sample_interval = Interval::from(now);
         }
-        (self.mode, self.mode_since, self.inputs_changed) = (mode, now, true);
+        (self.mode, self.mode_started_at, self.inputs_changed) = (mode, now, true);
     }
 
-    /// Processes an acknowledgement that cannot change the limits. Returns false, without an effect, for any other.
+    /// Processes an acknowledgement that meets the conditions of `common_ack` and so cannot change the limits.
+    /// Returns false, without an effect, for any other.
     #[inline]
     fn handle_common_ack(&mut self, acked: &AckedFrames) -> bool {
         let Some(round_trip) = acked.round_trip else { return false };
-        let usual = &self.common_ack;
-        let stays = acked.now < usual.until
+        let common = &self.common_ack;
+        let is_common = acked.now < common.valid_until
             && acked.app_limited
             && acked.frames == 1
-            && acked.bytes == usual.bytes
-            && self.mean_batch == usual.batch
-            && acked.rate.is_none_or(|rate| rate.as_bps() <= usual.max_rate)
-            && round_trip >= usual.min_rtt
-            && acked.now.since(self.extra_acked.since) > usual.min_gap;
-        if stays {
-            if round_trip <= usual.confirming_rtt {
-                self.min_rtt_seen = acked.now;
+            && acked.bytes == common.bytes
+            && self.mean_batch == common.mean_batch
+            && acked.rate.is_none_or(|rate| rate.as_bps() <= common.max_rate)
+            && round_trip >= common.min_rtt
+            && acked.now.since(self.extra_acked.count_started_at) > common.min_gap;
+        if is_common {
+            if round_trip <= common.confirming_rtt {
+                self.min_rtt_confirmed_at = acked.now;
             }
-            self.path_loss.is_rtt_near_min = round_trip <= usual.near_rtt;
-            self.extra_acked.since = acked.now;
+            self.path_loss.is_rtt_near_min = round_trip <= common.near_rtt;
+            self.extra_acked.count_started_at = acked.now;
             self.count_shares(f64::from(acked.peer_frames), 1.0);
             self.count_round(acked);
         }
-        stays
+        is_common
     }
 
     /// Determines which acknowledgements will not change the limits.
     fn learn_common_ack(&mut self) {
-        self.common_ack.until = Instant::ZERO;
+        self.common_ack.valid_until = Instant::ZERO;
         if let PacedMode::Startup { .. } = self.mode
-            && self.extra_acked.is_single_frame()
-            && let Some((until, least)) = self.min_rtt.valid_until()
+            && self.extra_acked.is_steady_single_frame()
+            && let Some((min_rtt_until, min_rtt)) = self.min_rtt.valid_until()
         {
-            let LimitInputs { rate, frame_bits: bits, .. } = self.inputs;
-            // Rounding must not decide.
-            let gap = Span::from_seconds(bits / rate.max(1.0)) + Span::from_ns(1);
-            let (confirms, near) = self.rtt_thresholds(bits);
-            let (until, bytes) =
-                (until.min(self.extra_acked.window + EXTRA_ACKED_WINDOW), self.common_ack.bytes);
-            let (rate, batch) = (rate as u64, self.mean_batch);
+            let LimitInputs { rate, frame_bits, .. } = self.inputs;
+            // A margin, so that rounding cannot make the two paths differ.
+            let min_gap = Span::from_seconds(frame_bits / rate.max(1.0)) + Span::from_ns(1);
+            let (confirming_rtt, near_rtt) = self.rtt_thresholds(frame_bits);
+            let extra_acked_until = self.extra_acked.window_started_at + EXTRA_ACKED_WINDOW;
             self.common_ack = CommonAck {
-                until,
-                bytes,
-                batch,
-                max_rate: rate,
-                min_rtt: least,
-                min_gap: gap,
-                confirming_rtt: confirms,
-                near_rtt: near,
+                valid_until: min_rtt_until.min(extra_acked_until),
+                bytes: self.common_ack.bytes,
+                mean_batch: self.mean_batch,
+                max_rate: rate as u64,
+                min_rtt,
+                min_gap,
+                confirming_rtt,
+                near_rtt,
             };
         }
     }
 
-    /// Maximum round-trip times that confirm the minimum, and that count as near the minimum.
+    /// Returns the maximum round-trip times that confirm the minimum, and that count as near the minimum.
     #[inline]
-    fn rtt_thresholds(&self, bits: f64) -> (Span, Span) {
-        let least = self.min_rtt.get().unwrap_or(Span::ZERO);
-        let waited = Span::from_seconds(
-            (self.inputs.late_ack_frames + self.mean_batch) * bits / self.cached_full_rate.max(1.0),
+    fn rtt_thresholds(&self, frame_bits: f64) -> (Span, Span) {
+        let min_rtt = self.min_rtt.get().unwrap_or(Span::ZERO);
+        let ack_wait = Span::from_seconds(
+            (self.inputs.late_ack_frames + self.mean_batch) * frame_bits / self.cached_full_rate.max(1.0),
         );
-        (least + least / CONFIRM_RTT_DIVISOR, least + least / LOSS_RTT_DIVISOR + waited)
+        (min_rtt + min_rtt / CONFIRM_RTT_DIVISOR, min_rtt + min_rtt / LOSS_RTT_DIVISOR + ack_wait)
     }
 
+    /// Counts frames of both directions; older ones decay.
     #[inline]
     fn count_shares(&mut self, peer_frames: f64, own_frames: f64) {
         (self.peer_frames, self.own_frames) = (self.peer_frames + peer_frames, self.own_frames + own_frames);
@@ -386,41 +394,42 @@ impl Paced {
         (acked.sent_at >= self.round.started_at).then(|| std::mem::replace(&mut self.round, next))
     }
 
+    /// Updates all measurements.
     #[inline]
     fn measure(&mut self, acked: &AckedFrames) {
         let frames = f64::from(acked.frames);
         if acked.frames > 0 {
             let weight = if self.mean_frame == 0.0 { 1.0 } else { frames / (frames + 64.0) };
-            let (bytes, mean) = (acked.bytes as f64 / frames, self.mean_frame);
+            let (bytes, previous) = (acked.bytes as f64 / frames, self.mean_frame);
             // Snap to the limit: converging further would take thousands of frames.
             self.mean_frame =
-                if (bytes - mean).abs() < 1e-3 { bytes } else { mean + (bytes - mean) * weight };
+                if (bytes - previous).abs() < 1e-3 { bytes } else { previous + (bytes - previous) * weight };
             self.common_ack.bytes =
-                if acked.frames == 1 && self.mean_frame == mean { acked.bytes } else { 0 };
+                if acked.frames == 1 && self.mean_frame == previous { acked.bytes } else { 0 };
         }
-        let bits = self.frame_bits();
+        let frame_bits = self.frame_bits();
         self.count_shares(f64::from(acked.peer_frames), frames);
         if let Some(round_trip) = acked.round_trip {
             self.min_rtt.sample(acked.now, round_trip);
-            let (confirms, near) = self.rtt_thresholds(bits);
-            if round_trip <= confirms {
-                self.min_rtt_seen = acked.now;
+            let (confirming_rtt, near_rtt) = self.rtt_thresholds(frame_bits);
+            if round_trip <= confirming_rtt {
+                self.min_rtt_confirmed_at = acked.now;
             }
-            self.path_loss.is_rtt_near_min = round_trip <= near;
+            self.path_loss.is_rtt_near_min = round_trip <= near_rtt;
         }
-        let mut highest = self.rate();
+        let mut max_rate = self.rate();
         if let Some(rate) = acked.rate {
             let rate = rate.as_bps() as f64;
             // An application-limited rate is a lower bound of the path's rate.
-            if !acked.app_limited || rate > highest {
-                self.rates[0] = self.rates[0].max(rate);
-                highest = self.rate();
+            if !acked.app_limited || rate > max_rate {
+                self.max_rates[0] = self.max_rates[0].max(rate);
+                max_rate = self.rate();
             }
         }
         self.inputs_changed |= self.path_loss.count(acked.sent_at, frames, 0.0);
         self.probe_gain.count(acked.sent_at, frames, 0.0);
-        let most = (highest * MAX_EXTRA_ACKED / bits).max(MIN_WINDOW);
-        self.extra_acked.count(acked.now, frames, highest / bits, most);
+        let max_extra = (max_rate * MAX_EXTRA_ACKED / frame_bits).max(MIN_WINDOW);
+        self.extra_acked.count(acked.now, frames, max_rate / frame_bits, max_extra);
     }
 
     /// Checks once per round trip whether startup has reached the rate of the path.
@@ -441,12 +450,12 @@ impl Paced {
     /// Enters the next phase if the current one has ended.
     fn advance_phase(&mut self, now: Instant, in_flight: f64) {
         let PacedMode::ProbeBandwidth { phase } = self.mode else { return };
-        let over = match phase {
+        let has_ended = match phase {
             DRAIN if in_flight <= self.bdp_frames() + self.late_ack_frames() => true,
-            DRAIN => now.since(self.mode_since) >= self.phase_length() * MAX_DRAIN_PHASES,
-            _ => now.since(self.mode_since) >= self.phase_length(),
+            DRAIN => now.since(self.mode_started_at) >= self.phase_length() * MAX_DRAIN_PHASES,
+            _ => now.since(self.mode_started_at) >= self.phase_length(),
         };
-        if !over {
+        if !has_ended {
             return;
         }
         let next = (phase + 1) % PHASES;
@@ -456,7 +465,7 @@ impl Paced {
                 self.path_loss.sample_interval = Interval::from(now);
             }
             // One round trip after the start of the drain, the outcome of the probe is complete.
-            CRUISE => {
+            FIRST_CRUISE => {
                 self.probe_gain.adapt(self.path_loss.share());
                 self.path_loss.sample_interval.to = now;
             }
@@ -465,8 +474,8 @@ impl Paced {
         if next == PROBE {
             self.probe_gain.begin(now);
             // A cycle without measurements keeps the previous rate.
-            if self.rates[0] > 0.0 {
-                self.rates = [0.0, self.rates[0]];
+            if self.max_rates[0] > 0.0 {
+                self.max_rates = [0.0, self.max_rates[0]];
             }
         }
         self.enter_mode(PacedMode::ProbeBandwidth { phase: next }, now);
@@ -475,7 +484,7 @@ impl Paced {
     /// Drains the queue to measure the minimum round-trip time if no sample confirmed it for long.
     fn check_min_rtt(&mut self, now: Instant, in_flight: f64) {
         match self.mode {
-            PacedMode::ProbeBandwidth { .. } if now.since(self.min_rtt_seen) >= MIN_RTT_WINDOW => {
+            PacedMode::ProbeBandwidth { .. } if now.since(self.min_rtt_confirmed_at) >= MIN_RTT_WINDOW => {
                 self.enter_mode(PacedMode::ProbeRtt { until: None }, now);
             }
             PacedMode::ProbeRtt { until: None } if in_flight <= self.probe_rtt_window() => {
@@ -484,8 +493,8 @@ impl Paced {
                     PacedMode::ProbeRtt { until: Some(now + self.min_rtt.get().unwrap_or(Span::ZERO)) };
             }
             PacedMode::ProbeRtt { until: Some(until) } if now >= until => {
-                self.min_rtt_seen = now;
-                self.enter_mode(PacedMode::ProbeBandwidth { phase: CRUISE }, now);
+                self.min_rtt_confirmed_at = now;
+                self.enter_mode(PacedMode::ProbeBandwidth { phase: FIRST_CRUISE }, now);
             }
             _ => {}
         }
@@ -501,7 +510,7 @@ impl Paced {
             self.check_startup(acked, round);
         }
         if self.mode == PacedMode::Drain && in_flight <= self.bdp_frames() + self.late_ack_frames() {
-            self.enter_mode(PacedMode::ProbeBandwidth { phase: CRUISE }, acked.now);
+            self.enter_mode(PacedMode::ProbeBandwidth { phase: FIRST_CRUISE }, acked.now);
         }
         self.advance_phase(acked.now, in_flight);
         self.check_min_rtt(acked.now, in_flight);
@@ -522,7 +531,7 @@ impl Policy for Paced {
 
     fn on_handshake(&mut self, now: Instant, round_trip: Span) {
         self.min_rtt.sample(now, round_trip);
-        self.common_ack.until = Instant::ZERO;
+        self.common_ack.valid_until = Instant::ZERO;
         self.update_limits();
     }
 
@@ -541,13 +550,13 @@ impl Policy for Paced {
     fn on_lost(&mut self, lost: &LostFrames) {
         self.round.lost += u64::from(lost.frames);
         if lost.timeout {
-            // Frames declared lost by a timeout may only be late, so they do not count as random loss.
+            // Frames declared lost by a timeout may only be delayed, so they do not count as random loss.
             self.timed_out = true;
         } else {
             self.path_loss.count(lost.sent_at, 0.0, f64::from(lost.frames));
             self.probe_gain.count(lost.sent_at, 0.0, f64::from(lost.frames));
         }
-        (self.inputs_changed, self.common_ack.until) = (true, Instant::ZERO);
+        (self.inputs_changed, self.common_ack.valid_until) = (true, Instant::ZERO);
         self.update_limits();
     }
 }
@@ -555,6 +564,7 @@ impl Policy for Paced {
 /// A round trip: from an acknowledgement to the acknowledgement of a frame sent after it.
 #[derive(Clone, Copy, Debug, Default)]
 struct Round {
+    /// When it started, and the frames acknowledged and lost since then.
     started_at: Instant,
     acked: u64,
     lost: u64,
@@ -562,8 +572,8 @@ struct Round {
 
 impl Round {
     fn has_high_loss(&self) -> bool {
-        let all = (self.acked + self.lost) as f64;
-        self.lost >= u64::from(STARTUP_LOST_FRAMES) && self.lost as f64 > all * STARTUP_LOSS_SHARE
+        let total = (self.acked + self.lost) as f64;
+        self.lost >= u64::from(STARTUP_LOST_FRAMES) && self.lost as f64 > total * STARTUP_LOSS_SHARE
     }
 }
 
@@ -572,31 +582,32 @@ impl Round {
 /// frames that wait for them.
 #[derive(Clone, Copy, Debug, Default)]
 struct ExtraAcked {
-    /// Start of the count, and the frames acknowledged since.
-    since: Instant,
+    /// Start of the count, and the frames acknowledged since then.
+    count_started_at: Instant,
     frames: f64,
-    /// Maximum surplus of this and the previous window.
+    /// Maximum surplus of this and the previous measurement window.
     max: [f64; 2],
-    window: Instant,
+    window_started_at: Instant,
 }
 
 impl ExtraAcked {
-    /// Counts acknowledged frames. `rate` is in frames per second; the surplus is limited to `most`.
-    fn count(&mut self, now: Instant, frames: f64, rate: f64, most: f64) {
-        if now.since(self.window) >= EXTRA_ACKED_WINDOW {
-            self.window = now;
+    /// Counts acknowledged frames. `rate` is in frames per second; the surplus is limited to `max_extra`.
+    fn count(&mut self, now: Instant, frames: f64, rate: f64, max_extra: f64) {
+        if now.since(self.window_started_at) >= EXTRA_ACKED_WINDOW {
+            self.window_started_at = now;
             self.max = [0.0, self.max[0]];
         }
-        let mut expected = rate * now.since(self.since).as_s();
+        let mut expected = rate * now.since(self.count_started_at).as_s();
         if self.frames <= expected {
-            (self.since, self.frames, expected) = (now, 0.0, 0.0);
+            (self.count_started_at, self.frames, expected) = (now, 0.0, 0.0);
         }
         self.frames += frames;
-        self.max[0] = self.max[0].max((self.frames - expected).min(most));
+        self.max[0] = self.max[0].max((self.frames - expected).min(max_extra));
     }
 
-    /// Returns whether another expected single frame would leave the state unchanged.
-    fn is_single_frame(&self) -> bool {
+    /// Returns whether another single frame, acknowledged no earlier than expected, would leave frames and maximum
+    /// unchanged.
+    fn is_steady_single_frame(&self) -> bool {
         self.frames == 1.0 && self.max[0] >= 1.0
     }
 
@@ -620,8 +631,8 @@ impl Interval {
         Interval { from: now, to: Instant::MAX }
     }
 
-    fn contains(&self, moment: Instant) -> bool {
-        self.from <= moment && moment <= self.to
+    fn contains(&self, time: Instant) -> bool {
+        self.from <= time && time <= self.to
     }
 }
 
@@ -655,16 +666,18 @@ impl PathLoss {
         self.lost > 0.0
     }
 
+    /// Returns the share of lost frames, up to the maximum that is compensated.
     fn share(&self) -> f64 {
-        let all = self.acked + self.lost;
-        if all == 0.0 { 0.0 } else { (self.lost / all).min(MAX_COMPENSATED_LOSS) }
+        let total = self.acked + self.lost;
+        if total == 0.0 { 0.0 } else { (self.lost / total).min(MAX_COMPENSATED_LOSS) }
     }
 }
 
-/// The additional gain of bandwidth probes: it shrinks if probes only overflow a short queue.
+/// The gain of bandwidth probes: it shrinks if probes only overflow a short queue.
 #[derive(Clone, Copy, Debug)]
 struct ProbeGain {
-    excess: f64,
+    /// What a probe adds to a gain of 1.
+    extra_gain: f64,
     /// Interval of the last probe.
     interval: Interval,
     /// Frames sent in the last probe that were acknowledged or lost.
@@ -674,13 +687,14 @@ struct ProbeGain {
 
 impl Default for ProbeGain {
     fn default() -> Self {
-        ProbeGain { excess: MAX_PROBE_EXCESS, interval: Interval::NEVER, acked: 0.0, lost: 0.0 }
+        ProbeGain { extra_gain: MAX_EXTRA_GAIN, interval: Interval::NEVER, acked: 0.0, lost: 0.0 }
     }
 }
 
 impl ProbeGain {
     fn begin(&mut self, now: Instant) {
-        *self = ProbeGain { interval: Interval::from(now), excess: self.excess, ..ProbeGain::default() };
+        *self =
+            ProbeGain { interval: Interval::from(now), extra_gain: self.extra_gain, ..ProbeGain::default() };
     }
 
     fn count(&mut self, sent_at: Instant, acked: f64, lost: f64) {
@@ -690,12 +704,13 @@ impl ProbeGain {
         }
     }
 
-    /// Adapts the gain after the outcome of the last probe is complete. `share` is the random loss.
-    fn adapt(&mut self, share: f64) {
-        let all = self.acked + self.lost;
-        let overflowed = self.lost > all * (share + PROBE_LOSS_SHARE) + PROBE_LOST_FRAMES;
+    /// Adapts the gain after the outcome of the last probe is complete. `random_loss` is the share of frames that the
+    /// path loses anyway.
+    fn adapt(&mut self, random_loss: f64) {
+        let total = self.acked + self.lost;
+        let overflowed = self.lost > total * (random_loss + PROBE_LOSS_SHARE) + PROBE_LOST_FRAMES;
         let factor = if overflowed { 0.5 } else { 1.25 };
-        self.excess = (self.excess * factor).clamp(MIN_PROBE_EXCESS, MAX_PROBE_EXCESS);
+        self.extra_gain = (self.extra_gain * factor).clamp(MIN_EXTRA_GAIN, MAX_EXTRA_GAIN);
     }
 }
 

@@ -7,7 +7,7 @@ use super::{AckedFrames, LostFrames, Policy, SentFrames};
 /// Initial window in frames (RFC 6928).
 const INITIAL_WINDOW: u32 = 10;
 
-/// Minimum of half a window (RFC 5681, equation 4).
+/// Minimum slow start threshold in frames (RFC 5681, equation 4).
 const MIN_THRESHOLD: u32 = 2;
 
 /// Slow start, congestion avoidance and one halving per round (RFC 5681), counted in frames.
@@ -16,6 +16,7 @@ const MIN_THRESHOLD: u32 = 2;
 /// window, not the flight size: an unused window does not grow, so both are close (as in RFC 9002 section 7.3.2).
 #[derive(Clone, Copy, Debug)]
 pub struct Reno {
+    /// The congestion window (`cwnd`), in frames.
     window: u32,
     /// Slow start threshold (`ssthresh`).
     threshold: u32,
@@ -58,9 +59,9 @@ impl Policy for Reno {
         }
         let mut frames = acked.frames;
         if self.window < self.threshold {
-            let step = frames.min(self.threshold - self.window);
-            self.window += step;
-            frames -= step;
+            let growth = frames.min(self.threshold - self.window);
+            self.window += growth;
+            frames -= growth;
         }
         if self.window >= self.threshold {
             self.acked_frames = self.acked_frames.saturating_add(frames);
@@ -74,10 +75,10 @@ impl Policy for Reno {
     }
 
     fn on_lost(&mut self, lost: &LostFrames) {
-        let cut_already = lost.sent_at < self.reduced_at;
+        let already_reduced = lost.sent_at < self.reduced_at;
         // Consecutive timeouts leave the threshold of the first (RFC 5681 section 3.1).
-        let again = lost.timeout && self.window == 1;
-        if !(cut_already || again) {
+        let is_repeated_timeout = lost.timeout && self.window == 1;
+        if !(already_reduced || is_repeated_timeout) {
             self.threshold = (self.window / 2).max(MIN_THRESHOLD).min(self.max_window);
             self.reduced_at = lost.now;
             self.window = self.threshold;
@@ -120,29 +121,29 @@ mod tests {
         LostFrames { now: at(us), frames: 1, bytes: 1472, sent_at: at(sent_us), in_flight: 10, timeout }
     }
 
-    /// Acknowledges a whole window of frames, `by` at a time.
-    fn round(reno: &mut Reno, us: u64, by: u32) {
-        let mut left = reno.window();
-        let in_flight = left;
-        while left > 0 {
-            let frames = by.min(left);
+    /// Acknowledges a whole window of frames, `ack_every` at a time.
+    fn round(reno: &mut Reno, us: u64, ack_every: u32) {
+        let in_flight = reno.window();
+        let mut remaining = in_flight;
+        while remaining > 0 {
+            let frames = ack_every.min(remaining);
             reno.on_ack(&acked(us, frames, in_flight));
-            left -= frames;
+            remaining -= frames;
         }
     }
 
     #[test]
     fn window_doubles_then_grows_by_one_per_round() {
-        for by in [1, 3, 44] {
+        for ack_every in [1, 3, 44] {
             let mut reno = Reno::new(1000);
             for expected in [20, 40, 80] {
-                round(&mut reno, 100, by);
-                assert_eq!(reno.window(), expected, "{by} at a time");
+                round(&mut reno, 100, ack_every);
+                assert_eq!(reno.window(), expected, "{ack_every} at a time");
             }
             reno.on_lost(&lost(200, 150, false));
             for expected in [41, 42, 43] {
-                round(&mut reno, 300, by);
-                assert_eq!(reno.window(), expected, "{by} at a time");
+                round(&mut reno, 300, ack_every);
+                assert_eq!(reno.window(), expected, "{ack_every} at a time");
             }
         }
     }
@@ -193,11 +194,11 @@ mod tests {
 
     #[test]
     fn window_stays_within_its_maximum() {
-        for most in [0, 1, 7, 64] {
-            let mut reno = Reno::new(most);
+        for max_window in [0, 1, 7, 64] {
+            let mut reno = Reno::new(max_window);
             for us in 0..1000 {
                 reno.on_ack(&acked(us, 50, u32::MAX));
-                assert!((1..=most.max(1)).contains(&reno.window()));
+                assert!((1..=max_window.max(1)).contains(&reno.window()));
             }
         }
     }
@@ -210,7 +211,11 @@ mod tests {
             let run = line.run(150.0, vec![Flow::new(Box::new(Reno::new(4096)))]);
             let window = run.flows[0].delivered as f64 / (150.0 / 0.020) / (1.0 - loss);
             let ratio = window / (1.5 / loss).sqrt();
-            assert!((0.8..1.2).contains(&ratio), "{ratio} of the law at {loss}, seed {}", line.seed);
+            assert!(
+                (0.8..1.2).contains(&ratio),
+                "{ratio} of the expected window at {loss}, seed {}",
+                line.seed
+            );
         }
     }
 }

@@ -9,8 +9,8 @@ fn run_single(line: &Line, seconds: f64) -> LineResult {
 }
 
 /// Returns the utilisation relative to the rate that remains after the loss of the line.
-fn relative_to_loss(line: &Line, fill: f64) -> f64 {
-    fill / (1.0 - line.loss)
+fn relative_to_loss(line: &Line, utilization: f64) -> f64 {
+    utilization / (1.0 - line.loss)
 }
 
 #[test]
@@ -18,35 +18,36 @@ fn short_line_is_filled_with_a_short_queue() {
     for loss in [0.0, 0.01, 0.05, 0.2] {
         let line = Line { rate: 121_800_000, delay_us: 25, queue: 150_000, loss, ..Line::default() };
         let run = run_single(&line, 3.0);
-        let fill = relative_to_loss(&line, run.fill());
-        assert!(fill > 0.995, "{fill} at {loss}");
-        assert_eq!(run.overflow(), 0.0, "at {loss}");
+        let utilization = relative_to_loss(&line, run.utilization());
+        assert!(utilization > 0.995, "{utilization} at {loss}");
+        assert_eq!(run.overflow_share(), 0.0, "at {loss}");
         assert!(run.mean_queue < 0.15 * 150_000.0, "{} bytes wait at {loss}", run.mean_queue);
     }
 }
 
 #[test]
 fn receiver_stalls_leave_no_gap() {
-    for (burst, loss) in [(0, 0.0), (30_000, 0.0), (30_000, 0.05)] {
+    for (bucket, loss) in [(0, 0.0), (30_000, 0.0), (30_000, 0.05)] {
         let stalls_us = (50_000, 3_000);
         let (rate, queue) = (121_800_000, 150_000);
-        let line = Line { rate, delay_us: 25, queue, burst, loss, stalls_us, ..Line::default() };
+        let line = Line { rate, delay_us: 25, queue, bucket, loss, stalls_us, ..Line::default() };
         let run = run_single(&line, 5.0);
-        let fill = relative_to_loss(&line, run.fill());
-        assert!(fill > 0.995, "{fill} with a burst of {burst} at {loss}");
-        assert_eq!(run.overflow(), 0.0, "with a burst of {burst} at {loss}");
+        let utilization = relative_to_loss(&line, run.utilization());
+        assert!(utilization > 0.995, "{utilization} with a bucket of {bucket} at {loss}");
+        assert_eq!(run.overflow_share(), 0.0, "with a bucket of {bucket} at {loss}");
     }
 }
 
 #[test]
 fn random_loss_costs_only_its_share() {
-    for (loss, least) in [(0.0, 0.999), (0.01, 0.995), (0.05, 0.995), (0.1, 0.99), (0.2, 0.98)] {
+    for (loss, min_utilization) in [(0.0, 0.999), (0.01, 0.995), (0.05, 0.995), (0.1, 0.99), (0.2, 0.98)] {
         let line = Line { delay_us: 40_000, queue: 500_000, loss, ..Line::default() };
         let run = run_single(&line, 10.0);
-        let (full, late) = (relative_to_loss(&line, run.fill()), relative_to_loss(&line, run.fill_late()));
-        assert!(full > 0.95, "{full} at {loss}");
-        assert!(late > least, "{late} at {loss}");
-        assert!(run.overflow() < 0.003, "{} at {loss}", run.overflow());
+        let utilization = relative_to_loss(&line, run.utilization());
+        assert!(utilization > 0.95, "{utilization} at {loss}");
+        let utilization = relative_to_loss(&line, run.utilization_second_half());
+        assert!(utilization > min_utilization, "{utilization} in the second half at {loss}");
+        assert!(run.overflow_share() < 0.003, "{} at {loss}", run.overflow_share());
     }
 }
 
@@ -55,9 +56,13 @@ fn short_queues_do_not_overflow() {
     for (queue, loss) in [(10_000, 0.0), (50_000, 0.01), (200_000, 0.05)] {
         let line = Line { delay_us: 40_000, queue, loss, ..Line::default() };
         let run = run_single(&line, 20.0);
-        let fill = relative_to_loss(&line, run.fill_late());
-        assert!(fill > 0.995, "{fill} with {queue} bytes at {loss}");
-        assert!(run.overflow_late() < 0.003, "{} with {queue} bytes at {loss}", run.overflow_late());
+        let utilization = relative_to_loss(&line, run.utilization_second_half());
+        assert!(utilization > 0.995, "{utilization} with {queue} bytes at {loss}");
+        assert!(
+            run.overflow_share_second_half() < 0.003,
+            "{} with {queue} bytes at {loss}",
+            run.overflow_share_second_half()
+        );
     }
 }
 
@@ -65,14 +70,14 @@ fn short_queues_do_not_overflow() {
 fn ack_aggregation_does_not_limit() {
     let batches = Line { rate: 10_000_000_000, delay_us: 25, batch: 44, ack_every: 44, ..Line::default() };
     let faster = Line { rate: 30_000_000_000, ..batches.clone() };
-    let held_back = Line { delay_us: 50, ack_every: 1000, ack_delay_us: 200, ..batches.clone() };
+    let delayed_acks = Line { delay_us: 50, ack_every: 1000, ack_delay_us: 200, ..batches.clone() };
     let lossy = Line { loss: 0.1, ack_every: 1, delay_us: 50, ..batches.clone() };
-    let few = Line { ack_loss: 0.3, ack_every: 16, ..batches.clone() };
-    for line in [batches, faster, held_back, lossy, few] {
+    let lost_acks = Line { ack_loss: 0.3, ack_every: 16, ..batches.clone() };
+    for line in [batches, faster, delayed_acks, lossy, lost_acks] {
         let run = run_single(&line, 0.1);
-        let fill = relative_to_loss(&line, run.fill_late());
-        assert!(fill > 0.99, "{fill} of {line:?}");
-        assert_eq!(run.overflow(), 0.0, "{line:?}");
+        let utilization = relative_to_loss(&line, run.utilization_second_half());
+        assert!(utilization > 0.99, "{utilization} of {line:?}");
+        assert_eq!(run.overflow_share(), 0.0, "{line:?}");
     }
 }
 
@@ -84,10 +89,10 @@ fn random_lines_are_filled() {
         let rate = one_of(&[1, 3, 10, 100, 1_000, 10_000]) * 1_000_000;
         let delay_us = one_of(&[50, 200, 1_000, 5_000, 20_000, 100_000]);
         let loss = one_of(&[0, 1, 5, 20, 50, 100]) as f64 / 1000.0;
-        let held = rate / 8 * delay_us / 1_000_000;
+        let bdp_bytes = rate / 8 * delay_us / 1_000_000;
         let batch = if rate >= 1_000_000_000 { 44 } else { 1 };
         let ack_every = one_of(&[1, 3, 16]) as usize;
-        let queue = held.max(40 * FRAME * u64::from(batch));
+        let queue = bdp_bytes.max(40 * FRAME * u64::from(batch));
         let line = Line { rate, delay_us, queue, loss, batch, ack_every, seed, ..Line::default() };
         // Startup takes several round trips; the number of frames bounds the length of the run.
         let frame_us = FRAME as f64 * 8e6 / rate as f64;
@@ -96,9 +101,9 @@ fn random_lines_are_filled() {
             continue;
         }
         let run = run_single(&line, seconds);
-        let fill = relative_to_loss(&line, run.fill_late());
-        assert!(fill > 0.97, "{fill} of {line:?}");
-        assert!(run.overflow_late() < 0.003, "{} of {line:?}", run.overflow_late());
+        let utilization = relative_to_loss(&line, run.utilization_second_half());
+        assert!(utilization > 0.97, "{utilization} of {line:?}");
+        assert!(run.overflow_share_second_half() < 0.003, "{} of {line:?}", run.overflow_share_second_half());
     }
 }
 
@@ -106,38 +111,38 @@ fn random_lines_are_filled() {
 fn flows_share_a_line() {
     for (delay_us, queue) in [(25, 150_000), (10_000, 200_000), (40_000, 500_000), (40_000, 100_000)] {
         let line = Line { delay_us, queue, ..Line::default() };
-        let second = Instant::ZERO + Span::from_s(2);
-        let flows = [Instant::ZERO, second].map(|at| Flow::starting(Box::new(Paced::new(MAX_WINDOW, 3)), at));
+        let later = Instant::ZERO + Span::from_s(2);
+        let flows = [Instant::ZERO, later].map(|at| Flow::starting(Box::new(Paced::new(MAX_WINDOW, 3)), at));
         let run = line.run(20.0, flows.into());
-        let all: u64 = run.flows.iter().map(|flow| flow.delivered_late).sum();
+        let total: u64 = run.flows.iter().map(|flow| flow.delivered_second_half).sum();
         for flow in &run.flows {
-            let share = flow.delivered_late as f64 / all as f64;
+            let share = flow.delivered_second_half as f64 / total as f64;
             assert!(share > 0.25, "{share} at {delay_us} us with {queue} bytes");
         }
-        assert!(run.fill_late() > 0.995, "{}", run.fill_late());
+        assert!(run.utilization_second_half() > 0.995, "{}", run.utilization_second_half());
         // A queue of a fifth of the bandwidth-delay product is too short for two flows.
-        let most = if queue == 100_000 { 0.05 } else { 0.005 };
-        let overflow = run.overflow_late();
-        assert!(overflow < most, "{overflow} at {delay_us} us with {queue} bytes");
+        let max_overflow = if queue == 100_000 { 0.05 } else { 0.005 };
+        let overflow = run.overflow_share_second_half();
+        assert!(overflow < max_overflow, "{overflow} at {delay_us} us with {queue} bytes");
     }
 }
 
 #[test]
 fn rate_changes_are_followed() {
     for loss in [0.0, 0.05] {
-        // The rate changes in the second half; the utilisation is relative to the first rate.
-        let line = |rate, after| {
-            let step = (10.0, after);
-            Line { rate, step, delay_us: 10_000, queue: 200_000, loss, ..Line::default() }
+        // The rate changes in the second half; the utilization is relative to the first rate.
+        let line = |rate, new_rate| {
+            let rate_change = (10.0, new_rate);
+            Line { rate, rate_change, delay_us: 10_000, queue: 200_000, loss, ..Line::default() }
         };
         let up = line(10_000_000, 100_000_000);
-        let fill = relative_to_loss(&up, run_single(&up, 20.0).fill_late());
-        assert!(fill > 8.0, "tenfold rate, {fill} of it found at {loss}");
+        let utilization = relative_to_loss(&up, run_single(&up, 20.0).utilization_second_half());
+        assert!(utilization > 8.0, "tenfold rate: {utilization} at {loss}");
         let down = line(100_000_000, 10_000_000);
         let run = run_single(&down, 20.0);
-        let fill = relative_to_loss(&down, run.fill_late());
-        assert!(fill > 0.095, "a tenth, {fill} of it kept at {loss}");
-        assert!(run.overflow_late() < 0.1, "{} at {loss}", run.overflow_late());
+        let utilization = relative_to_loss(&down, run.utilization_second_half());
+        assert!(utilization > 0.095, "a tenth of the rate: {utilization} at {loss}");
+        assert!(run.overflow_share_second_half() < 0.1, "{} at {loss}", run.overflow_share_second_half());
     }
 }
 
@@ -146,8 +151,8 @@ fn outage_reduces_the_window_and_is_recovered() {
     let line = Line { delay_us: 20_000, outage: (2.0, 3.0), ..Line::default() };
     let run = run_single(&line, 10.0);
     assert!(run.flows[0].timeouts > 2, "{}", run.flows[0].timeouts);
-    assert_eq!(run.flows[0].windows.0, MIN_WINDOW as u32);
-    assert!(run.fill_late() > 0.995, "{}", run.fill_late());
+    assert_eq!(run.flows[0].min_window, MIN_WINDOW as u32);
+    assert!(run.utilization_second_half() > 0.995, "{}", run.utilization_second_half());
 }
 
 fn at(us: u64) -> Instant {
@@ -155,7 +160,7 @@ fn at(us: u64) -> Instant {
 }
 
 /// An acknowledgement of frames sent a millisecond ago.
-fn acked(us: u64, frames: u32, mbps: u64, idle: bool) -> AckedFrames {
+fn acked(us: u64, frames: u32, mbps: u64, app_limited: bool) -> AckedFrames {
     AckedFrames {
         now: at(us),
         frames,
@@ -163,7 +168,7 @@ fn acked(us: u64, frames: u32, mbps: u64, idle: bool) -> AckedFrames {
         in_flight: frames,
         round_trip: Some(Span::from_ms(1)),
         rate: Some(Rate::from_bps(mbps * 1_000_000)),
-        app_limited: idle,
+        app_limited,
         peer_frames: 0,
         sent_at: at(us - 1_000),
     }
@@ -194,14 +199,14 @@ fn startup_ends_when_the_rate_stops_growing() {
 
 #[test]
 fn high_loss_without_growth_ends_startup() {
-    for (frames, ends) in [(10, false), (20, true)] {
+    for (frames, has_ended) in [(10, false), (20, true)] {
         let mut paced = Paced::new(MAX_WINDOW, 3);
         paced.on_ack(&acked(2_000, 40, 50, false));
         paced.on_lost(&lost(3_000, frames, false));
         paced.on_ack(&acked(4_000, 40, 60, false));
         assert_eq!(
             !matches!(paced.mode, PacedMode::Startup { .. }),
-            ends,
+            has_ended,
             "{frames} of {} lost",
             frames + 40
         );
@@ -234,20 +239,20 @@ fn common_acks_match_full_processing() {
         let mut random = Seed(seed).stream("question and answer");
         let [mut fast, mut full] = [(); 2].map(|()| Paced::new(MAX_WINDOW, 3));
         // Half of the runs leave startup at some time.
-        let always_idle = seed.is_multiple_of(2);
+        let always_app_limited = seed.is_multiple_of(2);
         let mut us = 2_000;
         for _ in 0..3_000 {
             us += if random.chance(0.001) { 3_000_000 } else { 20 + random.below(400) };
             let frames = if random.chance(0.005) { 1 + random.below(40) as u32 } else { 1 };
-            let idle = always_idle || !random.chance(0.01);
+            let app_limited = always_app_limited || !random.chance(0.01);
             let round_trip = random.chance(0.99).then_some(Span::from_us(15 + random.below(10)));
-            let plain = acked(us, frames, FRAME * 8 / (15 + random.below(10)), idle);
+            let defaults = acked(us, frames, FRAME * 8 / (15 + random.below(10)), app_limited);
             let peer_frames = random.below(2) as u32;
-            let acked = AckedFrames { round_trip, peer_frames, sent_at: at(us - 15), ..plain };
+            let acked = AckedFrames { round_trip, peer_frames, sent_at: at(us - 15), ..defaults };
             let lost = random.chance(0.001).then(|| lost(us, 1, random.chance(0.5)));
             common += u32::from(fast.clone().handle_common_ack(&acked));
             // This instance processes all acknowledgements in full.
-            full.common_ack.until = Instant::ZERO;
+            full.common_ack.valid_until = Instant::ZERO;
             for paced in [&mut fast, &mut full] {
                 paced.on_sent(&SentFrames { now: at(us - 15), frames, bytes: FRAME, in_flight: frames });
                 lost.iter().for_each(|lost| paced.on_lost(lost));
@@ -265,7 +270,7 @@ fn common_acks_match_full_processing() {
 fn window_grows_while_the_peer_sends() {
     let mut paced = Paced::new(MAX_WINDOW, 3);
     let mut windows = Vec::new();
-    // The peer starts to send after a while and stops; the policy notices within some hundred frames.
+    // The peer starts to send after a while and stops; the policy follows within some hundred frames.
     for (rounds, peer_frames) in [(1..1_000, 0), (1_000..2_000, 1), (2_000..3_000, 0)] {
         for round in rounds {
             paced.on_ack(&AckedFrames { peer_frames, ..acked(2_000 * round, 1, 100, false) });
@@ -292,19 +297,23 @@ fn timeout_reduces_the_window_until_the_next_ack() {
 #[test]
 fn min_rtt_is_probed_when_not_confirmed() {
     let mut paced = Paced::new(MAX_WINDOW, 3);
-    let mut halved = Vec::new();
+    let mut probes = Vec::new();
     for round in 1..15_000 {
         // Other traffic fills the queue from 1 s on, except while this sender measures.
         let us = 2_000 * round;
-        let looks = matches!(paced.mode, PacedMode::ProbeRtt { .. });
-        let waits = us > 1_000_000 && !looks;
-        let round_trip = Some(Span::from_us(if waits { 1_500 } else { 1_000 }));
+        let is_probing = matches!(paced.mode, PacedMode::ProbeRtt { .. });
+        let is_queue_full = us > 1_000_000 && !is_probing;
+        let round_trip = Some(Span::from_us(if is_queue_full { 1_500 } else { 1_000 }));
         paced.on_ack(&AckedFrames { round_trip, ..acked(us, 40, 100, false) });
-        if looks {
-            halved.push(us);
+        if is_probing {
+            probes.push(us);
         }
     }
-    assert!(halved.len() >= 2, "{halved:?}");
-    assert!(halved.len() < 12, "it costs next to nothing: {halved:?}");
-    assert_eq!(paced.min_rtt.get(), Some(Span::from_ms(1)), "so what others queue is not taken for the path");
+    assert!(probes.len() >= 2, "{probes:?}");
+    assert!(probes.len() < 12, "probes cost next to nothing: {probes:?}");
+    assert_eq!(
+        paced.min_rtt.get(),
+        Some(Span::from_ms(1)),
+        "the queue of other traffic is not part of the path"
+    );
 }
