@@ -203,9 +203,9 @@ pub enum CloseReason {
     /// The peer accepts no connections.
     #[error("the peer accepts no connections")]
     RefusedClosed,
-    /// The terms differ: only one end encrypts.
+    /// The peer does not accept the transport parameters: only one end encrypts.
     #[error("the peer does not accept these options")]
-    RefusedTerms,
+    RefusedParameters,
     /// The peer uses another version of the protocol.
     #[error("the peer uses another version of the protocol")]
     RefusedVersion,

@@ -54,7 +54,7 @@ enum SlotState {
 #[derive(Debug)]
 struct Opening {
     peer: Peer,
-    client: u64,
+    client_id: u64,
     options: Options,
     cookie: [u8; COOKIE_BYTES],
     /// When to send the open frame again.
@@ -367,11 +367,11 @@ impl Node {
         if options.check == Check::Aead && options.key.is_none() {
             return Err(Refusal::NoKey);
         }
-        let (client, options, cookie) =
+        let (client_id, options, cookie) =
             (self.secrets.next_connection_id(), options.clamped(), [0; COOKIE_BYTES]);
         let opening = Opening {
             peer,
-            client,
+            client_id,
             options,
             cookie,
             next_attempt: now,
@@ -640,8 +640,10 @@ impl Node {
                     (opening.options.timeout.initial * (1 << opening.attempts.min(5))).min(MAX_OPEN_INTERVAL);
                 opening.sent_at = (opening.attempts == 0 && opening.can_measure_rtt).then_some(now);
                 (opening.next_attempt, opening.attempts) = (now + backoff, opening.attempts + 1);
-                let Opening { client, cookie, ref options, peer, .. } = **opening;
-                let length = Handshake::Open { client, terms: options.terms(), cookie }.write(buffer);
+                let Opening { client_id, cookie, ref options, peer, .. } = **opening;
+                let length =
+                    Handshake::Open { client_id, parameters: options.transport_parameters(), cookie }
+                        .write(buffer);
                 if let Some(key) = &options.key {
                     key.prove(&mut buffer[..length]);
                 }
@@ -661,8 +663,9 @@ impl Node {
                     return None;
                 }
                 if std::mem::take(&mut slot.needs_opened_reply) {
-                    let (client, server, terms) = (connection.client, connection.server, connection.terms);
-                    let length = Handshake::Opened { client, server, terms }.write(buffer);
+                    let (client_id, server_id, parameters) =
+                        (connection.client_id, connection.server_id, connection.parameters);
+                    let length = Handshake::Opened { client_id, server_id, parameters }.write(buffer);
                     connection.prove(&mut buffer[..length]);
                     return Some(Output::Transmit(Transmit { port, peer, length, segment: None }));
                 }

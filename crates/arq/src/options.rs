@@ -7,7 +7,7 @@ pub use crate::limits::*;
 pub use crate::rtt::Timeouts;
 pub use crate::wire::aead::PresharedKey;
 pub use crate::wire::check::Check;
-use crate::wire::handshake::Terms;
+use crate::wire::handshake::TransportParameters;
 pub use crate::wire::handshake::{Fec, Mode};
 
 /// Minimum timeout.
@@ -33,7 +33,7 @@ pub struct Options {
     /// fragments no packet, so the path must carry frames of 1,200 bytes; if it does not carry `frame`, black hole
     /// detection notices. Excludes `fec`.
     pub probe_up_to: Option<u16>,
-    /// Frames per acknowledgement (the counter of section 5.2.3), at least 1.
+    /// Frames per acknowledgement, at least 1 (the counter of section 5.2.3 of the 1998 paper).
     pub ack_every: u16,
     /// Maximum delay of an acknowledgement. The peer's timeouts include it.
     pub ack_delay: Span,
@@ -127,9 +127,9 @@ impl Options {
         }
     }
 
-    /// Returns the terms sent to the peer.
-    pub(crate) fn terms(&self) -> Terms {
-        Terms {
+    /// Returns the transport parameters sent to the peer.
+    pub(crate) fn transport_parameters(&self) -> TransportParameters {
+        TransportParameters {
             mode: self.mode,
             check: self.check,
             window: self.window,

@@ -32,16 +32,16 @@ fn ends_as(client: &Options, server: &Options) -> CloseReason {
 #[test]
 fn only_the_same_key_opens() {
     assert_eq!(ends_as(&with_key(1), &with_key(2)), CloseReason::RefusedKey);
-    assert_eq!(ends_as(&with_key(1), &Options::default()), CloseReason::RefusedTerms);
-    assert_eq!(ends_as(&Options::default(), &with_key(1)), CloseReason::RefusedTerms);
+    assert_eq!(ends_as(&with_key(1), &Options::default()), CloseReason::RefusedParameters);
+    assert_eq!(ends_as(&Options::default(), &with_key(1)), CloseReason::RefusedParameters);
     // A listener that requires encryption but has no key.
     assert_eq!(
         ends_as(&Options::default(), &Options { check: Check::Aead, ..Options::default() }),
-        CloseReason::RefusedTerms
+        CloseReason::RefusedParameters
     );
     assert_eq!(
         ends_as(&with_key(1), &Options { check: Check::Aead, ..Options::default() }),
-        CloseReason::RefusedTerms
+        CloseReason::RefusedParameters
     );
     let mut hand = ManualPair::open(&with_key(1));
     hand.send(0, PLAIN);
@@ -232,8 +232,8 @@ fn an_observer_without_the_key_cannot_end_a_connection() {
     hand.send(0, PLAIN);
     let [frame] = &hand.outputs(0)[..] else { panic!("one frame") };
     let mut forged = vec![0; 200];
-    let echo = handshake::echo(frame).expect("it is long enough");
-    let length = Handshake::Unknown { echo }.write(&mut forged);
+    let fingerprint = handshake::fingerprint(frame).expect("it is long enough");
+    let length = Handshake::Unknown { fingerprint }.write(&mut forged);
     hand.give(0, &[forged[..length].to_vec()]);
     // A reset, as one would look.
     let mut reset = vec![0; 2 + TRAILER];
@@ -250,13 +250,15 @@ fn an_observer_without_the_key_cannot_end_a_connection() {
 fn an_attacker_cannot_downgrade_a_client() {
     let mut hand = ManualPair::new(&with_key(1));
     let [question] = &hand.outputs(0)[..] else { panic!("one question") };
-    let Some(Handshake::Open { client, terms, .. }) = Handshake::read(question) else { panic!("it opens") };
+    let Some(Handshake::Open { client_id, parameters, .. }) = Handshake::read(question) else {
+        panic!("it opens")
+    };
     let other = PresharedKey::new(&[2; 32]);
     for check in [Check::None, Check::Crc32c, Check::Aead] {
         for proof in [None, Some(&other)] {
-            let terms = handshake::Terms { check, ..terms };
+            let parameters = handshake::TransportParameters { check, ..parameters };
             let mut answer = vec![0; 200];
-            let length = Handshake::Opened { client, server: 5, terms }.write(&mut answer);
+            let length = Handshake::Opened { client_id, server_id: 5, parameters }.write(&mut answer);
             answer.truncate(length);
             if let Some(key) = proof.filter(|_| check == Check::Aead) {
                 key.prove(&mut answer);
@@ -339,8 +341,8 @@ fn an_encrypted_connection_is_not_replaced_by_one_without_a_key() {
     hand.exchange();
     hand.events.clear();
     // An attacker at the peer's address, who also receives the answers.
-    let terms = Options::default();
-    let mut other = ManualPair::between(&terms, &terms);
+    let options = Options::default();
+    let mut other = ManualPair::between(&options, &options);
     let mut said = other.outputs(0);
     for _ in 0..3 {
         let answers = hand.give(0, &said);

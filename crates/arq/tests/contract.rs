@@ -70,8 +70,8 @@ fn standing(seed: u64) -> (Node, ConnectionId, ChecksumKey) {
                 match from.poll(Instant::ZERO, Writable::ALL, &mut buffer) {
                     Output::Transmit(t) => {
                         let bytes = &buffer[..t.length];
-                        if let Some(Handshake::Opened { client, server, .. }) = Handshake::read(bytes) {
-                            key = Some(ChecksumKey::new(client, server));
+                        if let Some(Handshake::Opened { client_id, server_id, .. }) = Handshake::read(bytes) {
+                            key = Some(ChecksumKey::new(client_id, server_id));
                         }
                         let peer = peer(if way { 0 } else { 1 });
                         to.handle(Instant::ZERO, Input::Frame { port: Port(0), peer, bytes, segment: None })

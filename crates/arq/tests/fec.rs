@@ -163,8 +163,10 @@ fn an_end_that_probes_its_path_does_none() {
         assert_eq!(hand.take(1), [message(8)]);
         assert_eq!(hand.statistics(0).repairs_sent, 0);
     }
-    let Some(Handshake::Open { terms, .. }) = Handshake::read(&question(&probes)) else { panic!("it opens") };
-    assert_eq!((terms.parts, terms.fec), (true, None), "and does not offer it");
+    let Some(Handshake::Open { parameters, .. }) = Handshake::read(&question(&probes)) else {
+        panic!("it opens")
+    };
+    assert_eq!((parameters.parts, parameters.fec), (true, None), "and does not offer it");
 }
 
 /// The first frame of an opening.
@@ -178,8 +180,8 @@ fn an_opening_without_it_is_what_it_was() {
     let (with, without) = (question(&options(10, 2)), question(&Options { fec: None, ..options(10, 2) }));
     assert_eq!((&with[30..32], &without[30..32]), (&[10, 2 << 1][..], &[0, 0][..]));
     assert_eq!((&with[..30], &with[32..48]), (&without[..30], &without[32..48]));
-    let Some(Handshake::Open { terms, .. }) = Handshake::read(&with) else { panic!("it opens") };
-    assert_eq!(terms.fec, Some(Fec { frames: 10, repairs: 2 }));
+    let Some(Handshake::Open { parameters, .. }) = Handshake::read(&with) else { panic!("it opens") };
+    assert_eq!(parameters.fec, Some(Fec { frames: 10, repairs: 2 }));
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use crate::support::manual_pair::{ADDRESSES, HOP, ManualPair};
 use trunkline_arq::wire::check::{ChecksumKey, Direction};
 use trunkline_arq::wire::data::{self, ChunkKind, FrameHeader, MULTI_HEADER, write_multi_header};
-use trunkline_arq::wire::handshake::{Handshake, RefusalReason, Terms};
+use trunkline_arq::wire::handshake::{Handshake, RefusalReason, TransportParameters};
 use trunkline_arq::wire::repair::RepairHeader;
 use trunkline_arq::{
     Check, CloseReason, Command, Config, Congestion, ConnectionId, EventKind, Fec, Mode, Node, Options, wire,
@@ -96,10 +96,11 @@ fn cookies_without_end_do_not_keep_a_client_asking() {
         let now = Instant::from_ns(ms * 1_000_000);
         client.handle(now, Input::Wake).expect("only commands are refused");
         for frame in deliver(&mut client, now, &mut news) {
-            let Some(Handshake::Open { client: number, .. }) = Handshake::read(&frame) else { continue };
+            let Some(Handshake::Open { client_id: number, .. }) = Handshake::read(&frame) else { continue };
             asked += 1;
             let mut answer = [0; 200];
-            let length = Handshake::Cookie { client: number, cookie: [ms as u8 | 1; 16] }.write(&mut answer);
+            let length =
+                Handshake::Cookie { client_id: number, cookie: [ms as u8 | 1; 16] }.write(&mut answer);
             give(&mut client, now, 1, &answer[..length]);
         }
     }
@@ -164,7 +165,7 @@ fn a_listeners_mode_does_not_bind_a_client_that_chose_another() {
 fn opened_by_hand(options: Options, fec: Option<Fec>, parts: bool) -> (Node, u64) {
     let mut server = node(Some(options), 4, "s");
     let (now, mut frame, mut news) = (Instant::ZERO, vec![0; 2000], vec![]);
-    let terms = Terms {
+    let parameters = TransportParameters {
         mode: Mode::Selective,
         check: Check::Crc32c,
         window: 4096,
@@ -178,12 +179,12 @@ fn opened_by_hand(options: Options, fec: Option<Fec>, parts: bool) -> (Node, u64
     };
     let (mut cookie, mut number) = ([0; 16], 0);
     for _ in 0..2 {
-        let length = Handshake::Open { client: 9, terms, cookie }.write(&mut frame);
+        let length = Handshake::Open { client_id: 9, parameters, cookie }.write(&mut frame);
         give(&mut server, now, 0, &frame[..length]);
         for said in deliver(&mut server, now, &mut news) {
             match Handshake::read(&said) {
                 Some(Handshake::Cookie { cookie: given, .. }) => cookie = given,
-                Some(Handshake::Opened { server, .. }) => number = server,
+                Some(Handshake::Opened { server_id, .. }) => number = server_id,
                 other => panic!("{other:?}"),
             }
         }
@@ -235,13 +236,13 @@ fn an_unknown_mode_or_check_is_refused() {
         Check::Crc32c.seal(0, &mut asks);
         give(&mut server, Instant::ZERO, 0, &asks);
         let answers = deliver(&mut server, Instant::ZERO, &mut vec![]);
-        let reason = if accept { RefusalReason::Terms } else { RefusalReason::Closed };
+        let reason = if accept { RefusalReason::Parameters } else { RefusalReason::Closed };
         let told = Handshake::read(&answers[0]);
         assert!(matches!(told, Some(Handshake::Refused { reason: why, .. }) if why == reason), "{told:?}");
         assert!(answers.len() == 1 && answers[0].len() <= asks.len() && server.connection_count() == 0);
         give(&mut client, Instant::ZERO, 1, &answers[0]);
         assert!(deliver(&mut client, Instant::ZERO, &mut news).is_empty());
-        let end = if accept { CloseReason::RefusedTerms } else { CloseReason::RefusedClosed };
+        let end = if accept { CloseReason::RefusedParameters } else { CloseReason::RefusedClosed };
         assert_eq!(news, [EventKind::Closed { reason: end }]);
     }
 }
@@ -290,10 +291,11 @@ fn repair_frames_of_a_liar_take_bounded_memory_and_rebuild_only_frames() {
 fn repair_frames_without_negotiation_are_dropped() {
     let wants = Some(Fec { frames: 8, repairs: 2 });
     // The last says that it takes parts as well.
-    for (ours, theirs, parts) in
+    for (ours, peer_parameters, parts) in
         [(None, wants, false), (wants, None, false), (None, None, false), (wants, wants, true)]
     {
-        let (mut server, secret) = opened_by_hand(Options { fec: ours, ..Options::default() }, theirs, parts);
+        let (mut server, secret) =
+            opened_by_hand(Options { fec: ours, ..Options::default() }, peer_parameters, parts);
         let (mut frame, mut news) = ([0; 100], vec![]);
         let sum = [0, 6, 0x23, 0, 7, 0, 0, b'h', b'i'];
         let length = RepairHeader::write(0, 0, 1, &sum, &mut frame);

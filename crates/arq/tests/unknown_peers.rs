@@ -2,7 +2,7 @@
 
 use crate::support::forge;
 use crate::support::manual_pair::{ADDRESSES, HOP, ManualPair};
-use trunkline_arq::wire::handshake::{Handshake, OPEN, RefusalReason, Terms};
+use trunkline_arq::wire::handshake::{Handshake, OPEN, RefusalReason, TransportParameters};
 use trunkline_arq::{Check, CloseReason, Command, ConnectionId, EventKind, Options};
 use trunkline_endpoint::{Endpoint, Input, MAX_BATCH, Output, Peer, Port, Writable};
 use trunkline_units::{Instant, Seed, Span, Stream};
@@ -17,14 +17,17 @@ fn forged_packets_open_nothing() {
 #[test]
 fn a_node_without_a_key_refuses_encryption() {
     let mut hand = ManualPair::new(&Options::default());
-    let Some(Handshake::Open { client, terms, cookie }) = Handshake::read(&hand.outputs(0)[0]) else {
+    let Some(Handshake::Open { client_id, parameters, cookie }) = Handshake::read(&hand.outputs(0)[0]) else {
         panic!("a client opens")
     };
-    let (terms, mut frame) = (Terms { check: Check::Aead, ..terms }, vec![0; 200]);
-    let length = Handshake::Open { client, terms, cookie }.write(&mut frame);
+    let (parameters, mut frame) = (TransportParameters { check: Check::Aead, ..parameters }, vec![0; 200]);
+    let length = Handshake::Open { client_id, parameters, cookie }.write(&mut frame);
     frame.truncate(length);
     let [answer] = &hand.give(1, &[frame])[..] else { panic!("an answer") };
-    assert_eq!(Handshake::read(answer), Some(Handshake::Refused { client, reason: RefusalReason::Terms }));
+    assert_eq!(
+        Handshake::read(answer),
+        Some(Handshake::Refused { client_id, reason: RefusalReason::Parameters })
+    );
 }
 
 #[test]
@@ -48,12 +51,13 @@ fn replies_that_cannot_be_sent_are_dropped() {
 
 /// A greeting that does not belong to anything.
 fn misleading(draw: &mut Stream) -> Vec<u8> {
-    let client = draw.bits();
-    let reasons = [RefusalReason::Full, RefusalReason::Closed, RefusalReason::Terms, RefusalReason::Version];
+    let client_id = draw.bits();
+    let reasons =
+        [RefusalReason::Full, RefusalReason::Closed, RefusalReason::Parameters, RefusalReason::Version];
     let greeting = match draw.below(3) {
-        0 => Handshake::Cookie { client, cookie: [draw.bits() as u8; 16] },
-        1 => Handshake::Refused { client, reason: reasons[draw.below(4) as usize] },
-        _ => Handshake::Unknown { echo: [draw.bits() as u8; 16] },
+        0 => Handshake::Cookie { client_id, cookie: [draw.bits() as u8; 16] },
+        1 => Handshake::Refused { client_id, reason: reasons[draw.below(4) as usize] },
+        _ => Handshake::Unknown { fingerprint: [draw.bits() as u8; 16] },
     };
     let mut frame = vec![0; 200];
     let length = greeting.write(&mut frame);
@@ -63,9 +67,10 @@ fn misleading(draw: &mut Stream) -> Vec<u8> {
 
 /// Another server's welcome.
 fn welcome(draw: &mut Stream, open: &[u8]) -> Vec<u8> {
-    let Some(Handshake::Open { terms, .. }) = Handshake::read(open) else { panic!("a client opens") };
+    let Some(Handshake::Open { parameters, .. }) = Handshake::read(open) else { panic!("a client opens") };
     let mut frame = vec![0; 200];
-    let length = Handshake::Opened { client: draw.bits(), server: draw.bits(), terms }.write(&mut frame);
+    let length =
+        Handshake::Opened { client_id: draw.bits(), server_id: draw.bits(), parameters }.write(&mut frame);
     frame.truncate(length);
     frame
 }

@@ -273,7 +273,7 @@ impl Connection {
     /// Reads the limits of the policy, which change only after a report.
     #[inline(always)]
     pub(super) fn update_limits(&mut self) {
-        self.frames_allowed = self.data_window(self.policy.window()).min(self.window);
+        self.effective_window = self.data_window(self.policy.window()).min(self.window);
         self.pace = self.policy.pace();
     }
 }

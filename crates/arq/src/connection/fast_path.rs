@@ -196,7 +196,7 @@ impl Connection {
     #[inline(always)]
     fn frame_overhead(&self, now: Instant) -> FrameOverhead {
         let ack_due = self.pending_ack.frames > 0 || self.pending_ack.due_at <= now;
-        let ack_request = if self.fills_window(self.frames_allowed) { ACK_REQUEST } else { 0 };
+        let ack_request = if self.fills_window(self.effective_window) { ACK_REQUEST } else { 0 };
         let negative = if ack_due && self.pending_ack.negative { NACK } else { 0 };
         let acknowledged = ack_due.then(|| self.arrivals.next());
         FrameOverhead { flags: ack_request | negative, acknowledged, check: self.check_length }
@@ -237,7 +237,7 @@ impl Connection {
         let free = self.sender.can_cut()
             && self.sender.flights.is_empty()
             && self.can_send_single_frame(now)
-            && (now >= self.hold_until || self.sender.unsent_bytes() >= self.chunk_capacity());
+            && (now >= self.coalesce_until || self.sender.unsent_bytes() >= self.chunk_capacity());
         if !free {
             return None;
         }
@@ -269,7 +269,7 @@ impl Connection {
         let free = self.fast_path_enabled
             && !self.closing.peer_finished
             && self.pre_encode_from > 0
-            && now >= self.hold_until
+            && now >= self.coalesce_until
             && self.receiver.has_no_reports()
             && self.sender.has_no_reports()
             && !self.stage_sampler.has_meter()

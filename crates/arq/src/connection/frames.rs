@@ -31,14 +31,14 @@ pub(super) struct RecentFrames {
 impl RecentFrames {
     #[inline]
     pub(super) fn record(&mut self, frame: &[u8]) {
-        if let Some(echo) = handshake::echo(frame) {
-            self.last[self.count % 8] = echo;
+        if let Some(fingerprint) = handshake::fingerprint(frame) {
+            self.last[self.count % 8] = fingerprint;
             self.count += 1;
         }
     }
 
-    fn contains(&self, echo: &[u8; 16]) -> bool {
-        self.last[..self.count.min(8)].contains(echo)
+    fn contains(&self, fingerprint: &[u8; 16]) -> bool {
+        self.last[..self.count.min(8)].contains(fingerprint)
     }
 }
 
@@ -253,8 +253,8 @@ impl Connection {
     /// Processes a report that the peer's address does not know a frame. If this end sent the frame, the peer has
     /// lost the connection. Such a report can be forged by anyone who sees a frame, so it does not end an encrypted
     /// connection.
-    pub fn process_unknown(&mut self, echo: &[u8; 16]) {
-        if !self.protection.is_encrypted() && self.recent_frames.contains(echo) {
+    pub fn process_unknown(&mut self, fingerprint: &[u8; 16]) {
+        if !self.protection.is_encrypted() && self.recent_frames.contains(fingerprint) {
             // A peer that has finished may have removed the connection.
             let done =
                 self.closing.peer_finished && self.closing.finish_sent && self.sender.has_only_control();
@@ -348,7 +348,7 @@ impl Connection {
     #[inline]
     fn send_batch(&mut self, now: Instant, buffer: &mut [u8]) -> Option<(usize, Option<Segment>)> {
         let budget = self.batch_budget(now)?;
-        let window = self.frames_allowed;
+        let window = self.effective_window;
         let check = self.options.check.bytes();
         let (mut at, mut segment, mut frames) = (0, 0, 0);
         while frames < MAX_SEGMENTS as u32 && at + segment <= budget {
@@ -361,7 +361,7 @@ impl Connection {
             let Some(number) = self.next_frame_number(now, window, piggyback, enough) else { break };
             let mut acknowledges = piggyback;
             let mut length = self.sender.frame_length(number, acknowledges) + check;
-            if length > self.frame && acknowledges {
+            if length > self.max_frame && acknowledges {
                 acknowledges = false;
                 length -= data::PIGGYBACK;
             }
@@ -396,7 +396,7 @@ impl Connection {
         }
         let quantum =
             (u128::from(rate.as_bps()) * u128::from(BATCH_TIME.as_ps()) / 8_000_000_000_000) as usize;
-        Some(quantum.clamp((2 * self.frame).min(MAX_BATCH), MAX_BATCH))
+        Some(quantum.clamp((2 * self.max_frame).min(MAX_BATCH), MAX_BATCH))
     }
 
     /// Updates the state after a batch was sent.
@@ -410,7 +410,7 @@ impl Connection {
             self.pace_at = from + rate.time_for(Size::from_bytes(bytes as u64)).min(most);
         }
         if self.sender.unsent_bytes() > 0 {
-            self.hold_until = now + self.coalesce_delay();
+            self.coalesce_until = now + self.coalesce_delay();
         }
         let in_flight = self.sender.flights.in_flight();
         if self.retransmit_at == Instant::MAX {
@@ -430,7 +430,7 @@ impl Connection {
         if self.pre_encode_from == u32::MAX || self.tail_probe.is_some() || flights.due().is_some() {
             return None;
         }
-        let (holds, window) = (now < self.hold_until, self.frames_allowed);
+        let (holds, window) = (now < self.coalesce_until, self.effective_window);
         let ahead = flights.next() - flights.base();
         let may = window.saturating_sub(flights.in_flight().into()).min(self.window.saturating_sub(ahead));
         if may == 0 || holds && self.sender.unsent_bytes() < self.coalesce_threshold() {
@@ -557,7 +557,7 @@ impl Connection {
         if !self.sender.can_cut() || ahead >= self.window {
             return None;
         }
-        if now < self.hold_until && self.sender.unsent_bytes() < enough {
+        if now < self.coalesce_until && self.sender.unsent_bytes() < enough {
             return None;
         }
         let room = self.chunk_capacity();
@@ -567,7 +567,7 @@ impl Connection {
     /// Returns the number of bytes of a frame for chunks.
     #[inline]
     pub(super) fn chunk_capacity(&self) -> usize {
-        self.frame - data::HEADER - self.options.check.bytes() - FecState::reserved_bytes(&self.fec)
+        self.max_frame - data::HEADER - self.options.check.bytes() - FecState::reserved_bytes(&self.fec)
     }
 
     /// Returns whether the next frame fills a window that is too small to reach the peer's acknowledgement count.

@@ -28,7 +28,7 @@ use crate::stages::{Meter, Stage, StageGroup, StageSampler};
 use crate::statistics::Statistics;
 use crate::wire::check::{Direction, OpenError};
 use crate::wire::data;
-use crate::wire::handshake::{Mode, Terms};
+use crate::wire::handshake::{Mode, TransportParameters};
 use crate::{Buffer, CloseReason, EventKind, Refusal};
 
 mod acks;
@@ -60,10 +60,11 @@ pub(crate) mod control {
     pub const FINISH: u8 = 3;
 }
 
-/// With this many frames in flight, data waits for a full batch, at most for this time.
+/// With this many frames in flight, two full batches, data waits for a full batch, at most for this time.
 const BUSY_IN_FLIGHT: u32 = 2 * MAX_SEGMENTS as u32;
 const BUSY_COALESCE_DELAY: Span = Span::from_us(50);
-/// Later transmissions acknowledged before a frame is declared lost (3 in RFC 5681 and RFC 9002).
+/// Later transmissions acknowledged before a frame is declared lost (RFC 5681 and RFC 9002), without forward error
+/// correction and before reordering is detected.
 const REORDERING_THRESHOLD: u64 = 3;
 
 /// Progress of the closing handshake.
@@ -73,7 +74,7 @@ struct ClosingState {
     requested: bool,
     /// The finish message was sent to the peer.
     finish_sent: bool,
-    /// The frame with the finish message of the peer.
+    /// Number of the frame with the peer's finish message.
     peer_finish: Option<u64>,
     /// All frames of the peer up to `peer_finish` have arrived.
     peer_finished: bool,
@@ -97,28 +98,33 @@ enum PendingControl {
 #[derive(Debug)]
 pub(crate) struct Connection {
     pub peer: Peer,
-    pub client: u64,
-    pub server: u64,
-    /// Terms that this end sent in the handshake.
-    pub terms: Terms,
+    /// Random numbers that identify the connection, drawn by client and server.
+    pub client_id: u64,
+    pub server_id: u64,
+    /// Transport parameters that this end sent in the handshake.
+    pub parameters: TransportParameters,
     options: Options,
+    /// The peer's `ack_delay` and `ack_every`.
     peer_ack_delay: Span,
     peer_ack_every: u64,
-    /// Maximum number of frames in flight and in the peer's reordering window.
+    /// Negotiated window: maximum number of frames in flight and in the peer's reordering window.
     window: u64,
-    /// Maximum length of a frame sent whole. `base_frame` is the length that every path carries; it differs only
-    /// while the path is probed.
-    frame: usize,
+    /// Maximum length of a frame that is sent whole: the current path MTU.
+    max_frame: usize,
+    /// Length that every path carries. Less than `max_frame` only if the path is probed.
+    base_frame: usize,
     /// Bytes of the check sequence at the end of a frame.
     check_length: usize,
     protection: FrameProtection,
-    base_frame: usize,
+    /// Path MTU discovery, if both ends agreed.
     path: Option<Box<PathState>>,
+    /// Direction of the frames that this end sends.
     direction: Direction,
     sender: Sender,
-    /// Frames in flight from which on messages are encoded into frames when they are sent; [`u32::MAX`]: never.
+    /// Number of frames in flight at which messages begin to be encoded on sending; [`u32::MAX`]: never.
     pre_encode_from: u32,
-    /// The last batch if it lies in a frame buffer: index of the buffer and offset.
+    /// The last batch if it was sent in place, without a copy: it lies in a frame buffer of the sender instead of the
+    /// caller's buffer. Index of the frame buffer, and offset.
     pub in_place_batch: Option<(u32, usize)>,
     receiver: Receiver,
     arrivals: Arrivals,
@@ -126,13 +132,13 @@ pub(crate) struct Connection {
     policy: Box<dyn Policy>,
     /// New frames of the peer since the last report of an acknowledgement to the policy.
     peer_frames: u32,
-    /// Window and pace of the policy.
-    frames_allowed: u64,
+    /// Limits of the policy: the window for data frames, no more than the negotiated window, and the pace.
+    effective_window: u64,
     pace: Option<Rate>,
     pending_ack: PendingAck,
     /// Retransmission timer; [`Instant::MAX`] means never, here and below.
     retransmit_at: Instant,
-    /// Consecutive timeouts.
+    /// Timeouts since the last acknowledgement, including those that send tail loss probes.
     timeouts_in_a_row: u32,
     /// Doublings of the timeout since the last round-trip sample (Karn's algorithm, RFC 6298, 5.7): the
     /// acknowledgement of a retransmitted frame does not prove that the timeout was long enough.
@@ -141,24 +147,27 @@ pub(crate) struct Connection {
     loss_at: Instant,
     /// Earliest time of the next transmission according to the pace.
     pace_at: Instant,
-    /// Small messages wait for others until this time.
-    hold_until: Instant,
+    /// Small messages wait until this time for others that share their frame.
+    coalesce_until: Instant,
     /// A frame to retransmit as a tail loss probe.
     tail_probe: Option<u64>,
-    /// The frame at which the last go-back-N retransmission started.
+    /// The frame at which the last go-back-N retransmission started; none after a timeout.
     last_go_back: Option<u64>,
     /// When a damaged frame last triggered a negative acknowledgement.
     damaged_at: Option<Instant>,
+    /// Later transmissions acknowledged before a frame is declared lost.
     reordering_threshold: u64,
-    /// Retransmissions because of reordering since the peer last reported duplicates.
+    /// Frames declared lost by loss detection since the peer last reported duplicates.
     early_retransmissions: u32,
+    /// Duplicates that the peer has reported, modulo 256.
     reported_duplicates: u8,
-    /// The recovery ends when all frames before this number are acknowledged.
+    /// The recovery from a loss ends when all frames before this number are acknowledged.
     recovery_end: Option<u64>,
     /// When the last frame of the peer arrived.
     last_activity: Instant,
     /// No authentic frame of the peer has arrived yet.
     unconfirmed: bool,
+    /// Keep-alive probes and timeouts since the last frame of the peer.
     unanswered_probes: u32,
     keep_alive_at: Instant,
     pending_controls: VecDeque<PendingControl>,
@@ -170,7 +179,7 @@ pub(crate) struct Connection {
     fast_path_enabled: bool,
     /// The connection has no timers any more.
     stopped: bool,
-    /// Reason of the end, and whether it was reported.
+    /// Reason of the end, and whether it was reported; whether the end of the peer's data was reported.
     close_reason: Option<CloseReason>,
     close_reported: bool,
     finish_reported: bool,
@@ -179,54 +188,62 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    /// Creates a connection to `peer` with its terms `theirs` and the own `terms`.
-    #[allow(clippy::too_many_arguments)]
+    /// Creates a connection to `peer`, which has sent `peer_parameters`. This end sends frames in `direction`.
     pub fn new(
         now: Instant,
         peer: Peer,
-        (client, server): (u64, u64),
+        (client_id, server_id): (u64, u64),
         direction: Direction,
         options: Options,
-        terms: Terms,
-        theirs: &Terms,
+        peer_parameters: &TransportParameters,
     ) -> Self {
-        let window =
-            if options.mode == Mode::StopAndWait { 1 } else { options.window.min(theirs.window).max(1) };
-        let frame = usize::from(options.frame.min(theirs.frame).max(crate::options::MIN_FRAME));
-        let most = usize::from(options.max_receive_frame().min(theirs.frame)).max(frame);
-        let path = (options.probe_up_to.is_some() && theirs.parts).then(|| {
-            let longest = usize::from(options.max_receive_frame()) - options.check.bytes();
-            Box::new(PathState::new(PathSearch::new(now, frame, most), longest))
+        let window = if options.mode == Mode::StopAndWait {
+            1
+        } else {
+            options.window.min(peer_parameters.window).max(1)
+        };
+        let initial_frame =
+            usize::from(options.frame.min(peer_parameters.frame).max(crate::options::MIN_FRAME));
+        let path = (options.probe_up_to.is_some() && peer_parameters.parts).then(|| {
+            let max_frame =
+                usize::from(options.max_receive_frame().min(peer_parameters.frame)).max(initial_frame);
+            let max_body = usize::from(options.max_receive_frame()) - options.check.bytes();
+            Box::new(PathState::new(PathSearch::new(now, initial_frame, max_frame), max_body))
         });
-        let base_frame = path.as_ref().map_or(frame, |path| path.search.base());
-        let fec = FecState::negotiate(options.fec, theirs.fec.filter(|_| !theirs.parts));
-        let room = base_frame - data::HEADER - options.check.bytes() - FecState::reserved_bytes(&fec);
-        let selective = options.mode == Mode::Selective;
-        let buffer = options.send_buffer;
+        let base_frame = path.as_ref().map_or(initial_frame, |path| path.search.base());
+        let fec = FecState::negotiate(options.fec, peer_parameters.fec.filter(|_| !peer_parameters.parts));
+        let chunk_capacity =
+            base_frame - data::HEADER - options.check.bytes() - FecState::reserved_bytes(&fec);
         let keep_alive_at =
             if options.keep_alive.is_zero() { Instant::MAX } else { now + options.keep_alive };
         let mut connection = Connection {
             peer,
-            client,
-            server,
-            terms,
-            peer_ack_delay: Span::from_us(theirs.ack_delay_us.into()),
-            peer_ack_every: theirs.ack_every.into(),
+            client_id,
+            server_id,
+            parameters: options.transport_parameters(),
+            peer_ack_delay: Span::from_us(peer_parameters.ack_delay_us.into()),
+            peer_ack_every: peer_parameters.ack_every.into(),
             window: window.into(),
-            frame,
-            check_length: options.check.bytes(),
-            protection: FrameProtection::new(&options, (client, server), direction),
+            max_frame: initial_frame,
             base_frame,
+            check_length: options.check.bytes(),
+            protection: FrameProtection::new(&options, (client_id, server_id), direction),
             direction,
-            sender: Sender::new(selective, theirs.credit, theirs.channel_credit, buffer, room),
+            sender: Sender::new(
+                options.mode == Mode::Selective,
+                peer_parameters.credit,
+                peer_parameters.channel_credit,
+                options.send_buffer,
+                chunk_capacity,
+            ),
             pre_encode_from: u32::MAX,
             in_place_batch: None,
             receiver: Receiver::new(options.credit, options.channel_credit, options.max_receive_frame()),
             arrivals: Arrivals::new(options.window),
             rtt: RttEstimator::new(options.timeout),
-            policy: options.congestion.policy(window.into(), theirs.ack_every.into()),
+            policy: options.congestion.policy(window.into(), peer_parameters.ack_every.into()),
             peer_frames: 0,
-            frames_allowed: 1,
+            effective_window: 1,
             pace: None,
             pending_ack: PendingAck::default(),
             retransmit_at: Instant::MAX,
@@ -234,7 +251,7 @@ impl Connection {
             backoff_exponent: 0,
             loss_at: Instant::MAX,
             pace_at: Instant::ZERO,
-            hold_until: Instant::ZERO,
+            coalesce_until: Instant::ZERO,
             tail_probe: None,
             last_go_back: None,
             damaged_at: None,
@@ -272,21 +289,21 @@ impl Connection {
         self.protection.set_first_number(frame);
     }
 
-    /// Disables the fast paths, for the tests that compare both.
-    pub fn set_fast_path(&mut self, long: bool) {
-        self.fast_path_enabled &= !long;
+    /// Disables the fast paths, for tests that compare them with the general path.
+    pub fn disable_fast_path(&mut self) {
+        self.fast_path_enabled = false;
     }
 
     /// Encodes messages into frames when they are sent while at least `in_flight` frames are in flight. Has no effect
-    /// if frames are encrypted, protected by FEC, or of variable length.
+    /// if frames are encrypted, protected by FEC, or limited by path MTU probes.
     pub fn enable_pre_encoding(&mut self, in_flight: u32) {
         if self.path.is_none() && self.fec.is_none() && !self.protection.is_encrypted() {
             self.pre_encode_from = in_flight;
-            self.sender.enable_pre_encoding(self.frame, self.options.check.bytes());
+            self.sender.enable_pre_encoding(self.max_frame, self.options.check.bytes());
         }
     }
 
-    /// Returns the last batch of `length` bytes if it lies in a frame buffer.
+    /// Returns the last batch, of `length` bytes, if it was sent in place.
     #[inline]
     pub fn in_place_bytes(&self, length: usize) -> Option<&[u8]> {
         let (buffer, at) = self.in_place_batch?;
@@ -327,8 +344,9 @@ impl Connection {
         self.check_send(channel, bytes.len())?;
         self.start_coalescing(now);
         let started = self.stage_sampler.begin(StageGroup::Sends);
-        let flows = self.sender.flights.in_flight() >= self.pre_encode_from && self.pending_ack.frames == 0;
-        self.sender.queue_copy(channel, bytes, flows);
+        let encode_now =
+            self.sender.flights.in_flight() >= self.pre_encode_from && self.pending_ack.frames == 0;
+        self.sender.queue_copy(channel, bytes, encode_now);
         self.stage_sampler.end(Stage::CopyIn, started);
         Ok(())
     }
@@ -360,7 +378,7 @@ impl Connection {
     #[inline]
     fn start_coalescing(&mut self, now: Instant) {
         if self.sender.unsent_bytes() == 0 && self.sender.flights.in_flight() > 0 {
-            self.hold_until = now + self.coalesce_delay();
+            self.coalesce_until = now + self.coalesce_delay();
         }
     }
 
@@ -377,7 +395,7 @@ impl Connection {
     /// Returns the number of bytes that need not wait for more: a frame, or a batch if many frames are in flight.
     #[inline]
     fn coalesce_threshold(&self) -> usize {
-        let frames = if self.is_busy() { (MAX_BATCH / self.frame).clamp(1, MAX_SEGMENTS) } else { 1 };
+        let frames = if self.is_busy() { (MAX_BATCH / self.max_frame).clamp(1, MAX_SEGMENTS) } else { 1 };
         frames * self.chunk_capacity()
     }
 
@@ -391,18 +409,18 @@ impl Connection {
     #[inline]
     pub fn receive(&mut self, channel: u16, into: &mut Buffer) -> ReceiveStatus {
         let started = self.stage_sampler.begin(StageGroup::Receives);
-        let taken = self.receiver.take_message(channel, into);
-        match taken {
+        let status = self.receiver.take_message(channel, into);
+        match status {
             ReceiveStatus::Empty => self.stage_sampler.cancel(StageGroup::Receives, started),
             ReceiveStatus::Complete | ReceiveStatus::Partial => {
                 self.stage_sampler.end(Stage::CopyOut, started);
                 self.grant_credit();
             }
         }
-        taken
+        status
     }
 
-    /// Copies the data of a channel as a byte stream.
+    /// Copies the data of a channel as a byte stream; returns the number of bytes.
     pub fn read(&mut self, channel: u16, into: &mut [u8]) -> usize {
         let read = self.receiver.read(channel, into);
         self.grant_credit();
@@ -444,12 +462,12 @@ impl Connection {
         }
     }
 
-    /// Samples one in `every` messages and frames.
+    /// Measures the stages of one in `every` messages and frames.
     pub fn set_meter(&mut self, every: u32, meter: Box<dyn Meter>) {
         self.stage_sampler = StageSampler::new(meter, every);
     }
 
-    /// The application has closed the connection.
+    /// Starts the closing handshake: no more messages are accepted for sending.
     pub fn close(&mut self) {
         self.closing.requested = true;
         self.advance_closing();
@@ -469,9 +487,9 @@ impl Connection {
         self.close_reason
     }
 
-    /// Ends the connection.
-    pub fn terminate(&mut self, end: CloseReason) {
-        self.close_reason.get_or_insert(end);
+    /// Ends the connection. The first reason counts.
+    pub fn terminate(&mut self, reason: CloseReason) {
+        self.close_reason.get_or_insert(reason);
         if !self.is_active() {
             self.stop();
         }
@@ -491,7 +509,9 @@ impl Connection {
     #[inline]
     fn is_active(&self) -> bool {
         !self.stopped
-            && self.close_reason.is_none_or(|end| end == CloseReason::Completed && !self.sender.is_done())
+            && self
+                .close_reason
+                .is_none_or(|reason| reason == CloseReason::Completed && !self.sender.is_done())
     }
 
     /// Advances the closing handshake.
@@ -521,7 +541,7 @@ impl Connection {
         if let Some(channel) = self.receiver.take_readable() {
             return Some(EventKind::Readable { channel });
         }
-        // After the end an acknowledgement makes no channel writable.
+        // Once the connection has ended, an acknowledgement no longer makes a channel writable.
         if self.close_reason.is_none()
             && let Some(channel) = self.sender.take_writable()
         {

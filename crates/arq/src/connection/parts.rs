@@ -47,15 +47,15 @@ impl Connection {
         let flights = &self.sender.flights;
         let number = match self.tail_probe {
             Some(probe) if flights.sent_at(probe).is_some() => probe,
-            _ if u64::from(flights.in_flight()) < self.frames_allowed => flights.due()?,
+            _ if u64::from(flights.in_flight()) < self.effective_window => flights.due()?,
             _ => return None,
         };
         let length = self.sender.frame_length(number, false);
-        if length + self.options.check.bytes() <= self.frame {
+        if length + self.options.check.bytes() <= self.max_frame {
             return None;
         }
         let probes = self.tail_probe.take_if(|probe| *probe == number).is_some();
-        let flags = if probes || self.fills_window(self.frames_allowed) { ACK_REQUEST } else { 0 };
+        let flags = if probes || self.fills_window(self.effective_window) { ACK_REQUEST } else { 0 };
         let mut body = vec![0; length];
         self.sender.write_frame(number, flags, None, &mut body);
         Some(SplitFrame { number, body, sent: 0 })
@@ -68,7 +68,7 @@ impl Connection {
         buffer: &mut [u8],
     ) -> (usize, Option<Segment>) {
         let (check, number) = (self.options.check, split.number);
-        let room = self.frame - part::HEADER - check.bytes();
+        let room = self.max_frame - part::HEADER - check.bytes();
         let segment = room.min(split.body.len() - split.sent) + part::HEADER + check.bytes();
         let mut at = 0;
         for _ in 0..MAX_SEGMENTS.min(MAX_BATCH / segment) {

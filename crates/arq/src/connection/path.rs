@@ -67,7 +67,7 @@ impl Connection {
             && path.search.on_reply(now, token, length.into())
         {
             path.replies += 1;
-            self.frame = path.search.carried();
+            self.max_frame = path.search.carried();
         }
     }
 
@@ -113,10 +113,10 @@ impl Connection {
             return false;
         }
         path.reductions += 1;
-        self.frame = path.search.carried();
+        self.max_frame = path.search.carried();
         let mut missing = LossSummary::default();
         match self.options.mode {
-            Mode::Selective => self.sender.flights.mark_longer_lost(self.frame, &mut missing),
+            Mode::Selective => self.sender.flights.mark_longer_lost(self.max_frame, &mut missing),
             Mode::GoBackN | Mode::StopAndWait => self.sender.flights.mark_all_lost(&mut missing),
         }
         self.statistics.lost += u64::from(missing.frames);
@@ -130,7 +130,7 @@ impl Connection {
     pub fn path_mtu(&self) -> PathMtu {
         let path = self.path.as_ref();
         PathMtu {
-            max_frame: self.frame as u16,
+            max_frame: self.max_frame as u16,
             probes_sent: path.map_or(0, |path| path.probes),
             probes_answered: path.map_or(0, |path| path.replies),
             reductions: path.map_or(0, |path| path.reductions),

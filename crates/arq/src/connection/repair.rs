@@ -37,8 +37,8 @@ pub(super) struct FecState {
 
 impl FecState {
     /// Returns the state for the parameters that both ends support.
-    pub fn negotiate(ours: Option<Fec>, theirs: Option<Fec>) -> Option<Box<FecState>> {
-        let fec = Fec::negotiate(ours, theirs)?;
+    pub fn negotiate(own: Option<Fec>, peer: Option<Fec>) -> Option<Box<FecState>> {
+        let fec = Fec::negotiate(own, peer)?;
         let (repairs, rebuilder) = (RepairEncoder::new(fec), Rebuilder::new(fec));
         Some(Box::new(FecState { parameters: fec, repairs, rebuilder, has_report: false, peer_rebuilt: 0 }))
     }
@@ -180,7 +180,7 @@ impl Connection {
     /// Reports rebuilt frames to the policy as lost, near the frames that were just acknowledged.
     pub(super) fn report_rebuilt(&mut self, now: Instant, frames: u32, summary: &AckSummary) {
         let sent_at = summary.sent_at().unwrap_or(now);
-        let (bytes, in_flight) = (u64::from(frames) * self.frame as u64, self.sender.flights.in_flight());
+        let (bytes, in_flight) = (u64::from(frames) * self.max_frame as u64, self.sender.flights.in_flight());
         self.policy.on_lost(&LostFrames { now, frames, bytes, sent_at, in_flight, timeout: false });
         self.update_limits();
     }

@@ -32,7 +32,7 @@ impl Connection {
     #[inline]
     fn send_at(&self) -> Instant {
         let flights = &self.sender.flights;
-        let window = self.frames_allowed;
+        let window = self.effective_window;
         let paced = if self.pace.is_some() { self.pace_at } else { Instant::ZERO };
         if self.is_sending_parts() {
             return paced;
@@ -46,7 +46,7 @@ impl Connection {
             if self.sender.unsent_bytes() >= self.coalesce_threshold() {
                 paced
             } else {
-                paced.max(self.hold_until)
+                paced.max(self.coalesce_until)
             }
         } else {
             Instant::MAX

@@ -11,7 +11,7 @@ use crate::api::CloseReason;
 use crate::connection::Connection;
 use crate::options::Options;
 use crate::wire::check::{Check, Direction};
-use crate::wire::handshake::{self, COOKIE_BYTES, Handshake, RefusalReason, Terms};
+use crate::wire::handshake::{self, COOKIE_BYTES, Handshake, RefusalReason, TransportParameters};
 
 /// Maximum number of queued replies to unknown peers; further ones are dropped.
 const MAX_PENDING_REPLIES: usize = 64;
@@ -50,8 +50,8 @@ impl Node {
     #[cold]
     pub(super) fn receive_stray(&mut self, peer: Peer, frame: &[u8]) {
         self.unknown_peer_stats.frames += 1;
-        if let Some(echo) = handshake::echo(frame) {
-            self.queue_reply(peer, Handshake::Unknown { echo });
+        if let Some(fingerprint) = handshake::fingerprint(frame) {
+            self.queue_reply(peer, Handshake::Unknown { fingerprint });
         }
     }
 
@@ -66,11 +66,11 @@ impl Node {
     #[cold]
     pub(super) fn receive_handshake(&mut self, now: Instant, peer: Peer, frame: &[u8]) {
         match Handshake::read(frame) {
-            Some(Handshake::Open { client, terms, cookie }) => {
-                self.process_open(now, peer, client, &terms, &cookie, frame)
+            Some(Handshake::Open { client_id, parameters, cookie }) => {
+                self.process_open(now, peer, client_id, &parameters, &cookie, frame)
             }
-            Some(Handshake::Cookie { client, cookie }) => {
-                if let Some(opening) = self.find_opening(peer, client) {
+            Some(Handshake::Cookie { client_id, cookie }) => {
+                if let Some(opening) = self.find_opening(peer, client_id) {
                     // Only the first cookie triggers an immediate attempt; otherwise a flood of cookies would trigger
                     // a flood of attempts.
                     if opening.cookie == [0; COOKIE_BYTES] {
@@ -81,50 +81,50 @@ impl Node {
                     opening.cookie = cookie;
                 }
             }
-            Some(Handshake::Opened { client, server, terms }) => {
-                self.process_opened(now, peer, (client, server), &terms, frame)
+            Some(Handshake::Opened { client_id, server_id, parameters }) => {
+                self.process_opened(now, peer, (client_id, server_id), &parameters, frame)
             }
-            Some(Handshake::Refused { client, reason }) => {
-                if let Some(opening) = self.find_opening(peer, client) {
+            Some(Handshake::Refused { client_id, reason }) => {
+                if let Some(opening) = self.find_opening(peer, client_id) {
                     opening.close_reason = Some(match reason {
                         RefusalReason::Full => CloseReason::RefusedFull,
                         RefusalReason::Closed => CloseReason::RefusedClosed,
-                        RefusalReason::Terms => CloseReason::RefusedTerms,
+                        RefusalReason::Parameters => CloseReason::RefusedParameters,
                         RefusalReason::Version => CloseReason::RefusedVersion,
                         RefusalReason::Key => CloseReason::RefusedKey,
                     });
                 }
             }
-            Some(Handshake::Unknown { echo }) => {
+            Some(Handshake::Unknown { fingerprint }) => {
                 if let Some(&number) = self.peers.get(&peer)
                     && let SlotState::Established(connection) = &mut self.slots[number as usize].state
                 {
-                    connection.process_unknown(&echo);
+                    connection.process_unknown(&fingerprint);
                     self.mark_ready(number);
                 }
             }
             None => {
                 self.unknown_peer_stats.frames += 1;
-                if let Some(client) = Handshake::other_version_client(frame) {
-                    self.queue_reply(peer, Handshake::Refused { client, reason: RefusalReason::Version });
-                } else if let Some(client) = Handshake::unknown_terms_client(frame) {
+                if let Some(client_id) = Handshake::other_version_client_id(frame) {
+                    self.queue_reply(peer, Handshake::Refused { client_id, reason: RefusalReason::Version });
+                } else if let Some(client_id) = Handshake::unknown_parameters_client_id(frame) {
                     let reason = if self.config.accept.is_some() {
-                        RefusalReason::Terms
+                        RefusalReason::Parameters
                     } else {
                         RefusalReason::Closed
                     };
-                    self.queue_reply(peer, Handshake::Refused { client, reason });
+                    self.queue_reply(peer, Handshake::Refused { client_id, reason });
                 }
             }
         }
     }
 
     /// Returns the pending handshake that a server's reply belongs to.
-    pub(super) fn find_opening(&mut self, peer: Peer, client: u64) -> Option<&mut Opening> {
+    pub(super) fn find_opening(&mut self, peer: Peer, client_id: u64) -> Option<&mut Opening> {
         let number = *self.peers.get(&peer)?;
         self.mark_ready(number);
         match &mut self.slots[number as usize].state {
-            SlotState::Opening(opening) if opening.client == client => Some(opening),
+            SlotState::Opening(opening) if opening.client_id == client_id => Some(opening),
             _ => None,
         }
     }
@@ -133,59 +133,62 @@ impl Node {
         &mut self,
         now: Instant,
         peer: Peer,
-        client: u64,
-        terms: &Terms,
+        client_id: u64,
+        parameters: &TransportParameters,
         cookie: &[u8; COOKIE_BYTES],
         frame: &[u8],
     ) {
         let Some(accept) = &self.config.accept else {
-            return self.queue_reply(peer, Handshake::Refused { client, reason: RefusalReason::Closed });
+            return self.queue_reply(peer, Handshake::Refused { client_id, reason: RefusalReason::Closed });
         };
         if let Some(&number) = self.peers.get(&peer)
             && let SlotState::Established(connection) = &self.slots[number as usize].state
-            && connection.client == client
+            && connection.client_id == client_id
         {
             // The client missed the reply.
             self.slots[number as usize].needs_opened_reply = true;
             return self.mark_ready(number);
         }
         // No downgrade: without the key no peer gets a connection, whatever it proposes.
-        let encrypted = terms.check == Check::Aead;
+        let encrypted = parameters.check == Check::Aead;
         if encrypted != (accept.check == Check::Aead) || encrypted && accept.key.is_none() {
-            return self.queue_reply(peer, Handshake::Refused { client, reason: RefusalReason::Terms });
+            return self
+                .queue_reply(peer, Handshake::Refused { client_id, reason: RefusalReason::Parameters });
         }
         let bucket = now.as_ps() / COOKIE_LIFETIME.as_ps();
-        let good = |bucket: u64| self.make_cookie(peer, client, bucket) == *cookie;
+        let good = |bucket: u64| self.make_cookie(peer, client_id, bucket) == *cookie;
         if !(good(bucket) || bucket > 0 && good(bucket - 1)) {
             self.unknown_peer_stats.forged += u64::from(*cookie != [0; COOKIE_BYTES]);
             self.unknown_peer_stats.cookies += 1;
-            let cookie = self.make_cookie(peer, client, bucket);
-            return self.queue_reply(peer, Handshake::Cookie { client, cookie });
+            let cookie = self.make_cookie(peer, client_id, bucket);
+            return self.queue_reply(peer, Handshake::Cookie { client_id, cookie });
         }
         if accept.key.as_ref().is_some_and(|key| !key.proves(frame)) {
             self.unknown_peer_stats.forged += 1;
-            return self.queue_reply(peer, Handshake::Refused { client, reason: RefusalReason::Key });
+            return self.queue_reply(peer, Handshake::Refused { client_id, reason: RefusalReason::Key });
         }
-        let options = Options { mode: terms.mode, check: terms.check, ..accept.clone() }.clamped();
+        let options = Options { mode: parameters.mode, check: parameters.check, ..accept.clone() }.clamped();
         let before = self.peers.get(&peer).copied();
         let mut existing = None;
         if let Some(number) = before {
             match &mut self.slots[number as usize].state {
                 // A peer without the key cannot replace an encrypted connection.
                 SlotState::Established(connection) if !connection.is_proven(frame) => {
-                    return self.queue_reply(peer, Handshake::Refused { client, reason: RefusalReason::Key });
+                    return self
+                        .queue_reply(peer, Handshake::Refused { client_id, reason: RefusalReason::Key });
                 }
                 SlotState::Established(connection) => {
                     connection.terminate(CloseReason::Replaced);
                     self.mark_ready(number);
                 }
                 // Simultaneous open: the connection with the higher number wins; the other open frame is ignored.
-                SlotState::Opening(opening) if opening.client > client => return,
+                SlotState::Opening(opening) if opening.client_id > client_id => return,
                 // A peer without the key cannot take over an encrypted handshake.
                 SlotState::Opening(opening)
                     if opening.options.key.as_ref().is_some_and(|key| !key.proves(frame)) =>
                 {
-                    return self.queue_reply(peer, Handshake::Refused { client, reason: RefusalReason::Key });
+                    return self
+                        .queue_reply(peer, Handshake::Refused { client_id, reason: RefusalReason::Key });
                 }
                 SlotState::Opening(_) | SlotState::Free => existing = Some(number),
             }
@@ -193,18 +196,13 @@ impl Node {
         if existing.is_none() && self.connection_count() >= self.config.max_connections {
             // A replaced connection frees its slot after its event; the peer will try again.
             if before.is_none() {
-                self.queue_reply(peer, Handshake::Refused { client, reason: RefusalReason::Full });
+                self.queue_reply(peer, Handshake::Refused { client_id, reason: RefusalReason::Full });
             }
             return;
         }
-        let ids = (client, self.secrets.next_connection_id());
-        let ours = options.terms();
-        let mut connection = Connection::new(now, peer, ids, Direction::ToClient, options, ours, terms);
-        connection.set_first_numbers(self.first_numbers);
-        connection.set_fast_path(self.fast_path_disabled);
-        if let Some(in_flight) = self.pre_encode_from {
-            connection.enable_pre_encoding(in_flight);
-        }
+        let ids = (client_id, self.secrets.next_connection_id());
+        let mut connection = Connection::new(now, peer, ids, Direction::ToClient, options, parameters);
+        self.configure(&mut connection);
         let state = SlotState::Established(Box::new(connection));
         let number = match existing {
             Some(number) => {
@@ -222,12 +220,12 @@ impl Node {
         &mut self,
         now: Instant,
         peer: Peer,
-        (client, server): (u64, u64),
-        terms: &Terms,
+        (client_id, server_id): (u64, u64),
+        parameters: &TransportParameters,
         frame: &[u8],
     ) {
-        let Some(opening) = self.find_opening(peer, client) else {
-            return self.process_repeated_opened(peer, client, server, frame);
+        let Some(opening) = self.find_opening(peer, client_id) else {
+            return self.process_repeated_opened(peer, client_id, server_id, frame);
         };
         let options = &opening.options;
         if options.key.as_ref().is_some_and(|key| !key.proves(frame)) {
@@ -235,37 +233,44 @@ impl Node {
             self.unknown_peer_stats.forged += 1;
             return;
         }
-        if (terms.mode, terms.check) != (options.mode, options.check) {
-            opening.close_reason = Some(CloseReason::RefusedTerms);
+        if (parameters.mode, parameters.check) != (options.mode, options.check) {
+            opening.close_reason = Some(CloseReason::RefusedParameters);
             return;
         }
-        let (options, ours, sent_at) = (options.clone(), options.terms(), opening.sent_at);
-        let mut connection =
-            Connection::new(now, peer, (client, server), Direction::ToServer, options, ours, terms);
+        let (options, sent_at) = (options.clone(), opening.sent_at);
+        let ids = (client_id, server_id);
+        let mut connection = Connection::new(now, peer, ids, Direction::ToServer, options, parameters);
         if let Some(sent_at) = sent_at {
             connection.record_handshake(now, now.since(sent_at));
         }
-        connection.set_first_numbers(self.first_numbers);
-        connection.set_fast_path(self.fast_path_disabled);
-        if let Some(in_flight) = self.pre_encode_from {
-            connection.enable_pre_encoding(in_flight);
-        }
+        self.configure(&mut connection);
         let Some(&number) = self.peers.get(&peer) else { return };
         let slot = &mut self.slots[number as usize];
         slot.state = SlotState::Established(Box::new(connection));
         slot.reports_opened = true;
     }
 
+    /// Applies the settings of the node to a new connection.
+    fn configure(&self, connection: &mut Connection) {
+        connection.set_first_numbers(self.first_numbers);
+        if self.fast_path_disabled {
+            connection.disable_fast_path();
+        }
+        if let Some(in_flight) = self.pre_encode_from {
+            connection.enable_pre_encoding(in_flight);
+        }
+    }
+
     /// Returns the cookie of a handshake. It depends on the peer's current connection, if any: an old open frame must
     /// not end a newer connection.
-    pub(super) fn make_cookie(&self, peer: Peer, client: u64, bucket: u64) -> [u8; COOKIE_BYTES] {
+    pub(super) fn make_cookie(&self, peer: Peer, client_id: u64, bucket: u64) -> [u8; COOKIE_BYTES] {
         let standing = match self.peers.get(&peer).map(|&number| &self.slots[number as usize].state) {
-            Some(SlotState::Established(connection)) => connection.server,
+            Some(SlotState::Established(connection)) => connection.server_id,
             _ => 0,
         };
         let mut hasher = SipHasher24::new_with_key(&self.secrets.cookie_key);
         hasher.write(&standing.to_be_bytes());
-        hasher.write(&client.to_be_bytes());
+        hasher.write(&client_id.to_be_bytes());
         hasher.write(&bucket.to_be_bytes());
         hasher.write(peer.as_bytes());
         hasher.finish128().as_bytes()
@@ -273,11 +278,17 @@ impl Node {
 
     /// Processes an opened frame for an established connection. If the server's number differs, the server was
     /// restarted and took an old open frame for a new client.
-    pub(super) fn process_repeated_opened(&mut self, peer: Peer, client: u64, server: u64, frame: &[u8]) {
+    pub(super) fn process_repeated_opened(
+        &mut self,
+        peer: Peer,
+        client_id: u64,
+        server_id: u64,
+        frame: &[u8],
+    ) {
         let Some(&number) = self.peers.get(&peer) else { return };
         if let SlotState::Established(connection) = &mut self.slots[number as usize].state
-            && connection.client == client
-            && connection.server != server
+            && connection.client_id == client_id
+            && connection.server_id != server_id
             && connection.is_proven(frame)
         {
             connection.terminate(CloseReason::PeerRestarted);

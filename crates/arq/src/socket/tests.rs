@@ -325,7 +325,7 @@ fn another_key_is_an_error() {
         Ok(_) => panic!("the connection was accepted"),
     };
     assert_eq!(refused(&with(2)), CloseReason::RefusedKey);
-    assert_eq!(refused(&Options::default()), CloseReason::RefusedTerms);
+    assert_eq!(refused(&Options::default()), CloseReason::RefusedParameters);
 }
 
 #[test]

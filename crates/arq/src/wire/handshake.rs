@@ -4,16 +4,17 @@
 //!
 //! | first byte | frame | layout before the check |
 //! | ---: | --- | --- |
-//! | 1 | open | version u8, client u64, terms (22), cookie (16), \[proof (32)\] |
+//! | 1 | open | version u8, client u64, parameters (22), cookie (16), \[proof (32)\] |
 //! | 2 | cookie | version u8, client u64, cookie (16) |
-//! | 3 | opened | version u8, client u64, server u64, terms (22), \[proof (32)\] |
+//! | 3 | opened | version u8, client u64, server u64, parameters (22), \[proof (32)\] |
 //! | 4 | refused | version u8, client u64, reason u8 |
 //! | 5 | unknown | first 12 bytes and last 4 of the frame without a connection |
 //! | 6 | reset | reason u8; check of the connection |
 //! | 7 | probe | token u32, then anything; check of the connection |
 //! | 8 | probe reply | token u32, length of the probe u16; check of the connection |
 //!
-//! The proof is present if the check in the terms is [`Check::Aead`]; [`super::aead`] verifies it.
+//! *Client* and *server* are random numbers that identify the connection. The proof is present if the check in the
+//! [parameters](TransportParameters) is [`Check::Aead`]; [`super::aead`] verifies it.
 //!
 //! The server stores nothing until a cookie has come back: a cookie is a keyed hash of the client's address. An open
 //! frame is longer than any reply to it, so a server amplifies no attack.
@@ -48,9 +49,9 @@ pub const COOKIE_BYTES: usize = 16;
 /// Bytes of a proof.
 pub const PROOF_BYTES: usize = 32;
 
-/// Bytes of [`Terms`].
-const TERMS_BYTES: usize = 22;
-/// Flag in the last byte of the terms; the upper bits are the number of repair frames.
+/// Bytes of [`TransportParameters`].
+const PARAMETERS_BYTES: usize = 22;
+/// Flag in the last byte of the parameters; the upper bits are the number of repair frames.
 const PARTS_FLAG: u8 = 1;
 
 /// Length of an unknown frame with its check: no shorter frame is answered by one.
@@ -101,9 +102,9 @@ impl Fec {
     }
 
     /// Returns the smaller parameters of both ends, if both support FEC.
-    pub(crate) fn negotiate(ours: Option<Fec>, theirs: Option<Fec>) -> Option<Fec> {
-        let (ours, theirs) = (ours?, theirs?);
-        Some(Fec { frames: ours.frames.min(theirs.frames), repairs: ours.repairs.min(theirs.repairs) })
+    pub(crate) fn negotiate(own: Option<Fec>, peer: Option<Fec>) -> Option<Fec> {
+        let (own, peer) = (own?, peer?);
+        Some(Fec { frames: own.frames.min(peer.frames), repairs: own.repairs.min(peer.repairs) })
     }
 
     /// Decodes two bytes; a zero in either means no FEC.
@@ -112,9 +113,9 @@ impl Fec {
     }
 }
 
-/// Parameters that an end announces in the handshake.
+/// Parameters that an end announces in the handshake, like the transport parameters of QUIC (RFC 9000 section 7.4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Terms {
+pub struct TransportParameters {
     /// Proposed by the client, decided by the server.
     pub mode: Mode,
     /// Proposed by the client, decided by the server.
@@ -137,25 +138,25 @@ pub struct Terms {
     pub fec: Option<Fec>,
 }
 
-impl Terms {
-    fn read(bytes: &[u8; TERMS_BYTES]) -> Option<Terms> {
-        let word = |at: usize| u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
-        Some(Terms {
+impl TransportParameters {
+    fn read(bytes: &[u8; PARAMETERS_BYTES]) -> Option<TransportParameters> {
+        let get32 = |at: usize| u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
+        Some(TransportParameters {
             mode: Mode::ALL.into_iter().find(|mode| mode.code() == bytes[0])?,
             check: Check::from_code(bytes[1])?,
             window: get16(&bytes[2..]),
             frame: get16(&bytes[4..]),
-            ack_delay_us: word(6),
+            ack_delay_us: get32(6),
             ack_every: get16(&bytes[10..]),
-            credit: word(12),
-            channel_credit: word(16),
+            credit: get32(12),
+            channel_credit: get32(16),
             parts: bytes[21] & PARTS_FLAG != 0,
             fec: Fec::from_codes(bytes[20], bytes[21] >> 1),
         })
     }
 
     fn write(&self, bytes: &mut [u8]) {
-        bytes[..TERMS_BYTES].fill(0);
+        bytes[..PARAMETERS_BYTES].fill(0);
         bytes[0] = self.mode.code();
         bytes[1] = self.check.code();
         bytes[2..4].copy_from_slice(&self.window.to_be_bytes());
@@ -177,8 +178,8 @@ impl Terms {
 pub enum RefusalReason {
     /// The server has reached its maximum number of connections.
     Full,
-    /// The server does not accept the proposed terms.
-    Terms,
+    /// The server does not accept the proposed parameters.
+    Parameters,
     /// The server uses another version.
     Version,
     /// The server accepts no connections.
@@ -190,7 +191,7 @@ pub enum RefusalReason {
 impl RefusalReason {
     const ALL: [RefusalReason; 5] = [
         RefusalReason::Full,
-        RefusalReason::Terms,
+        RefusalReason::Parameters,
         RefusalReason::Version,
         RefusalReason::Closed,
         RefusalReason::Key,
@@ -199,7 +200,7 @@ impl RefusalReason {
     const fn code(self) -> u8 {
         match self {
             RefusalReason::Full => 1,
-            RefusalReason::Terms => 2,
+            RefusalReason::Parameters => 2,
             RefusalReason::Version => 3,
             RefusalReason::Closed => 4,
             RefusalReason::Key => 5,
@@ -213,39 +214,39 @@ pub enum Handshake {
     /// Request of a client. A cookie of zeros means none.
     Open {
         /// Connection number of the client.
-        client: u64,
-        /// Proposed terms.
-        terms: Terms,
+        client_id: u64,
+        /// Parameters of the client, with the proposed mode and check.
+        parameters: TransportParameters,
         /// Cookie of the server.
         cookie: [u8; COOKIE_BYTES],
     },
     /// The server verifies the client's address.
     Cookie {
         /// Connection number of the client.
-        client: u64,
+        client_id: u64,
         /// To be returned by the client.
         cookie: [u8; COOKIE_BYTES],
     },
     /// The connection is established.
     Opened {
         /// Connection number of the client.
-        client: u64,
+        client_id: u64,
         /// Connection number of the server.
-        server: u64,
-        /// Terms of the server.
-        terms: Terms,
+        server_id: u64,
+        /// Parameters of the server.
+        parameters: TransportParameters,
     },
     /// The server refuses the connection.
     Refused {
         /// Connection number of the client.
-        client: u64,
+        client_id: u64,
         /// Reason.
         reason: RefusalReason,
     },
     /// The sender of a frame has no connection here.
     Unknown {
-        /// First 12 and last 4 bytes of that frame.
-        echo: [u8; 16],
+        /// [Fingerprint](fingerprint) of that frame.
+        fingerprint: [u8; 16],
     },
 }
 
@@ -255,31 +256,40 @@ impl Handshake {
         let body = Check::Crc32c.open(0, frame)?;
         let (&first, rest) = body.split_first()?;
         if first == UNKNOWN {
-            return Some(Handshake::Unknown { echo: rest.try_into().ok()? });
+            return Some(Handshake::Unknown { fingerprint: rest.try_into().ok()? });
         }
         let (&version, rest) = rest.split_first()?;
-        let (client, rest) = rest.split_first_chunk::<8>()?;
-        let client = u64::from_be_bytes(*client);
+        let (client_id, rest) = rest.split_first_chunk::<8>()?;
+        let client_id = u64::from_be_bytes(*client_id);
         if first == REFUSED {
             let &[code] = rest else { return None };
             let reason = RefusalReason::ALL.into_iter().find(|reason| reason.code() == code)?;
-            return Some(Handshake::Refused { client, reason });
+            return Some(Handshake::Refused { client_id, reason });
         }
         if version != VERSION {
             return None;
         }
         match first {
             OPEN => {
-                let (terms, rest) = rest.split_first_chunk::<TERMS_BYTES>()?;
-                let terms = Terms::read(terms)?;
-                Some(Handshake::Open { client, terms, cookie: terms.strip_proof(rest)?.try_into().ok()? })
+                let (parameters, rest) = rest.split_first_chunk::<PARAMETERS_BYTES>()?;
+                let parameters = TransportParameters::read(parameters)?;
+                Some(Handshake::Open {
+                    client_id,
+                    parameters,
+                    cookie: parameters.strip_proof(rest)?.try_into().ok()?,
+                })
             }
-            COOKIE => Some(Handshake::Cookie { client, cookie: rest.try_into().ok()? }),
+            COOKIE => Some(Handshake::Cookie { client_id, cookie: rest.try_into().ok()? }),
             OPENED => {
-                let (server, rest) = rest.split_first_chunk::<8>()?;
-                let (terms, rest) = rest.split_first_chunk::<TERMS_BYTES>()?;
-                let (server, terms) = (u64::from_be_bytes(*server), Terms::read(terms)?);
-                terms.strip_proof(rest)?.is_empty().then_some(Handshake::Opened { client, server, terms })
+                let (server_id, rest) = rest.split_first_chunk::<8>()?;
+                let (parameters, rest) = rest.split_first_chunk::<PARAMETERS_BYTES>()?;
+                let (server_id, parameters) =
+                    (u64::from_be_bytes(*server_id), TransportParameters::read(parameters)?);
+                parameters.strip_proof(rest)?.is_empty().then_some(Handshake::Opened {
+                    client_id,
+                    server_id,
+                    parameters,
+                })
             }
             _ => None,
         }
@@ -294,33 +304,33 @@ impl Handshake {
             length += bytes.len();
         };
         match self {
-            Handshake::Open { client, terms, cookie } => {
+            Handshake::Open { client_id, parameters, cookie } => {
                 put(&[OPEN, VERSION]);
-                put(&client.to_be_bytes());
-                put(&terms.to_bytes());
+                put(&client_id.to_be_bytes());
+                put(&parameters.to_bytes());
                 put(cookie);
-                put(&[0; PROOF_BYTES][..terms.proof_bytes()]);
+                put(&[0; PROOF_BYTES][..parameters.proof_bytes()]);
             }
-            Handshake::Cookie { client, cookie } => {
+            Handshake::Cookie { client_id, cookie } => {
                 put(&[COOKIE, VERSION]);
-                put(&client.to_be_bytes());
+                put(&client_id.to_be_bytes());
                 put(cookie);
             }
-            Handshake::Opened { client, server, terms } => {
+            Handshake::Opened { client_id, server_id, parameters } => {
                 put(&[OPENED, VERSION]);
-                put(&client.to_be_bytes());
-                put(&server.to_be_bytes());
-                put(&terms.to_bytes());
-                put(&[0; PROOF_BYTES][..terms.proof_bytes()]);
+                put(&client_id.to_be_bytes());
+                put(&server_id.to_be_bytes());
+                put(&parameters.to_bytes());
+                put(&[0; PROOF_BYTES][..parameters.proof_bytes()]);
             }
-            Handshake::Refused { client, reason } => {
+            Handshake::Refused { client_id, reason } => {
                 put(&[REFUSED, VERSION]);
-                put(&client.to_be_bytes());
+                put(&client_id.to_be_bytes());
                 put(&[reason.code()]);
             }
-            Handshake::Unknown { echo } => {
+            Handshake::Unknown { fingerprint } => {
                 put(&[UNKNOWN]);
-                put(echo);
+                put(fingerprint);
             }
         }
         let length = length + Check::Crc32c.bytes();
@@ -328,33 +338,33 @@ impl Handshake {
         length
     }
 
-    /// Returns the client of an open frame of another version.
-    pub fn other_version_client(frame: &[u8]) -> Option<u64> {
+    /// Returns the connection number of the client in an open frame of another version.
+    pub fn other_version_client_id(frame: &[u8]) -> Option<u64> {
         let body = Check::Crc32c.open(0, frame)?;
         match body {
             [OPEN, version, rest @ ..] if *version != VERSION => {
-                rest.first_chunk::<8>().map(|client| u64::from_be_bytes(*client))
+                rest.first_chunk::<8>().map(|client_id| u64::from_be_bytes(*client_id))
             }
             _ => None,
         }
     }
 
-    /// Returns the client of an open frame of this version with an unknown mode or check.
-    pub fn unknown_terms_client(frame: &[u8]) -> Option<u64> {
+    /// Returns the connection number of the client in an open frame of this version with an unknown mode or check.
+    pub fn unknown_parameters_client_id(frame: &[u8]) -> Option<u64> {
         match Check::Crc32c.open(0, frame)? {
             [OPEN, VERSION, rest @ ..] => {
-                let (client, rest) = rest.split_first_chunk::<8>()?;
-                let (terms, cookie) = rest.split_first_chunk::<TERMS_BYTES>()?;
-                let unknown = cookie.len() == COOKIE_BYTES && Terms::read(terms).is_none();
-                unknown.then_some(u64::from_be_bytes(*client))
+                let (client_id, rest) = rest.split_first_chunk::<8>()?;
+                let (parameters, cookie) = rest.split_first_chunk::<PARAMETERS_BYTES>()?;
+                let unknown = cookie.len() == COOKIE_BYTES && TransportParameters::read(parameters).is_none();
+                unknown.then_some(u64::from_be_bytes(*client_id))
             }
             _ => None,
         }
     }
 }
 
-impl Terms {
-    /// Returns the length of the proof in frames with these terms.
+impl TransportParameters {
+    /// Returns the length of the proof in frames with these parameters.
     fn proof_bytes(&self) -> usize {
         if self.check == Check::Aead { PROOF_BYTES } else { 0 }
     }
@@ -364,47 +374,58 @@ impl Terms {
         rest.get(..rest.len().checked_sub(self.proof_bytes())?)
     }
 
-    fn to_bytes(self) -> [u8; TERMS_BYTES] {
-        let mut bytes = [0; TERMS_BYTES];
+    fn to_bytes(self) -> [u8; PARAMETERS_BYTES] {
+        let mut bytes = [0; PARAMETERS_BYTES];
         self.write(&mut bytes);
         bytes
     }
 }
 
-/// Returns the first 12 and last 4 bytes of a frame, which identify it. None if it is too short to be answered.
+/// Returns the fingerprint of a frame, its first 12 and last 4 bytes. None if it is too short to be answered.
 #[inline]
-pub fn echo(frame: &[u8]) -> Option<[u8; 16]> {
+pub fn fingerprint(frame: &[u8]) -> Option<[u8; 16]> {
     if frame.len() < UNKNOWN_BYTES {
         return None;
     }
-    let mut echo = [0; 16];
-    echo[..12].copy_from_slice(frame.first_chunk::<12>()?);
-    echo[12..].copy_from_slice(frame.last_chunk::<4>()?);
-    Some(echo)
+    let mut fingerprint = [0; 16];
+    fingerprint[..12].copy_from_slice(frame.first_chunk::<12>()?);
+    fingerprint[12..].copy_from_slice(frame.last_chunk::<4>()?);
+    Some(fingerprint)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn terms() -> Terms {
+    fn parameters() -> TransportParameters {
         let (mode, check) = (Mode::GoBackN, Check::Crc64);
         let (ack_delay_us, ack_every, credit, channel_credit) = (70_000, 3, 1 << 31, 1 << 20);
         let (parts, fec) = (true, Some(Fec { frames: 10, repairs: 2 }));
         let (window, frame) = (16, 9152);
-        Terms { mode, check, window, frame, ack_delay_us, ack_every, credit, channel_credit, parts, fec }
+        TransportParameters {
+            mode,
+            check,
+            window,
+            frame,
+            ack_delay_us,
+            ack_every,
+            credit,
+            channel_credit,
+            parts,
+            fec,
+        }
     }
 
     fn handshakes() -> [Handshake; 7] {
-        let encrypted = Terms { check: Check::Aead, ..terms() };
+        let encrypted = TransportParameters { check: Check::Aead, ..parameters() };
         [
-            Handshake::Open { client: u64::MAX - 1, terms: terms(), cookie: [9; 16] },
-            Handshake::Cookie { client: 5, cookie: std::array::from_fn(|i| i as u8) },
-            Handshake::Opened { client: 5, server: 6, terms: terms() },
-            Handshake::Refused { client: 5, reason: RefusalReason::Full },
-            Handshake::Unknown { echo: [4; 16] },
-            Handshake::Opened { client: 5, server: 6, terms: encrypted },
-            Handshake::Open { client: 5, terms: encrypted, cookie: [9; 16] },
+            Handshake::Open { client_id: u64::MAX - 1, parameters: parameters(), cookie: [9; 16] },
+            Handshake::Cookie { client_id: 5, cookie: std::array::from_fn(|i| i as u8) },
+            Handshake::Opened { client_id: 5, server_id: 6, parameters: parameters() },
+            Handshake::Refused { client_id: 5, reason: RefusalReason::Full },
+            Handshake::Unknown { fingerprint: [4; 16] },
+            Handshake::Opened { client_id: 5, server_id: 6, parameters: encrypted },
+            Handshake::Open { client_id: 5, parameters: encrypted, cookie: [9; 16] },
         ]
     }
 
@@ -423,7 +444,7 @@ mod tests {
     #[test]
     fn fec_is_negotiated() {
         let fec = |frames, repairs| Some(Fec { frames, repairs });
-        for (ours, theirs, agreed) in [
+        for (own, peer, agreed) in [
             (None, None, None),
             (fec(10, 1), None, None),
             (None, fec(10, 1), None),
@@ -431,11 +452,11 @@ mod tests {
             (fec(10, 2), fec(255, 255), fec(10, 2)),
             (fec(64, 8), fec(1, 255), fec(1, 8)),
         ] {
-            assert_eq!(Fec::negotiate(ours, theirs), agreed);
+            assert_eq!(Fec::negotiate(own, peer), agreed);
         }
         // An end without FEC sends zeros and ignores these bytes.
         assert_eq!((Fec::from_codes(0, 0), Fec::from_codes(7, 0)), (None, None));
-        let last = |parts, fec| Terms { parts, fec, ..terms() }.to_bytes()[20..].to_vec();
+        let last = |parts, fec| TransportParameters { parts, fec, ..parameters() }.to_bytes()[20..].to_vec();
         assert_eq!((last(false, None), last(true, None)), (vec![0, 0], vec![0, 1]));
         assert_eq!((last(false, fec(10, 2)), last(true, fec(64, 8))), (vec![10, 4], vec![64, 17]));
         assert_eq!(last(true, fec(255, 255)), [255, 255]);
@@ -451,7 +472,7 @@ mod tests {
         assert!(answers.iter().all(|answer| length(answer) <= length(&open)));
         assert!(length(&encrypted) <= length(&open_encrypted));
         assert_eq!(length(&answers[3]), UNKNOWN_BYTES);
-        assert!(echo(&[1; UNKNOWN_BYTES - 1]).is_none() && echo(&[1; UNKNOWN_BYTES]).is_some());
+        assert!(fingerprint(&[1; UNKNOWN_BYTES - 1]).is_none() && fingerprint(&[1; UNKNOWN_BYTES]).is_some());
     }
 
     #[test]
@@ -461,28 +482,28 @@ mod tests {
         frame[1] = 2;
         Check::Crc32c.seal(0, &mut frame[..length]);
         assert_eq!(Handshake::read(&frame[..length]), None);
-        assert_eq!(Handshake::other_version_client(&frame[..length]), Some(u64::MAX - 1));
-        assert_eq!(Handshake::unknown_terms_client(&frame[..length]), None);
+        assert_eq!(Handshake::other_version_client_id(&frame[..length]), Some(u64::MAX - 1));
+        assert_eq!(Handshake::unknown_parameters_client_id(&frame[..length]), None);
     }
 
     #[test]
-    fn unknown_terms_are_distinguished_from_garbage() {
+    fn unknown_parameters_are_distinguished_from_garbage() {
         let mut frame = [0; 200];
         let length = handshakes()[0].write(&mut frame);
-        assert_eq!(Handshake::unknown_terms_client(&frame[..length]), None, "valid terms");
+        assert_eq!(Handshake::unknown_parameters_client_id(&frame[..length]), None, "valid parameters");
         // Offsets of the mode and the check.
         for at in [10, 11] {
             let mut frame = frame;
             frame[at] = 200;
-            assert_eq!(Handshake::unknown_terms_client(&frame[..length]), None, "damaged");
+            assert_eq!(Handshake::unknown_parameters_client_id(&frame[..length]), None, "damaged");
             Check::Crc32c.seal(0, &mut frame[..length]);
             assert_eq!(Handshake::read(&frame[..length]), None);
-            assert_eq!(Handshake::unknown_terms_client(&frame[..length]), Some(u64::MAX - 1));
+            assert_eq!(Handshake::unknown_parameters_client_id(&frame[..length]), Some(u64::MAX - 1));
             for other in (0..200).filter(|other| *other != length) {
                 if other >= 4 {
                     Check::Crc32c.seal(0, &mut frame[..other]);
                 }
-                assert_eq!(Handshake::unknown_terms_client(&frame[..other]), None, "{other} bytes");
+                assert_eq!(Handshake::unknown_parameters_client_id(&frame[..other]), None, "{other} bytes");
             }
         }
     }

@@ -1,7 +1,7 @@
 //! Forged packets from unknown addresses.
 
 use trunkline_arq::wire::check::Check;
-use trunkline_arq::wire::handshake::{Handshake, Terms};
+use trunkline_arq::wire::handshake::{Handshake, TransportParameters};
 use trunkline_arq::{Config, Fec, Mode, Node, Options};
 use trunkline_endpoint::{Endpoint, Input, MAX_BATCH, Output, Peer, Port, Transmit, Writable};
 use trunkline_units::{Instant, Seed, Span, Stream};
@@ -14,7 +14,7 @@ pub fn server(connections: usize) -> Node {
 
 /// A forged packet, written to `buffer`; how long it is.
 pub fn forge(draw: &mut Stream, buffer: &mut [u8]) -> usize {
-    let terms = Terms {
+    let parameters = TransportParameters {
         mode: Mode::Selective,
         check: Check::Crc32c,
         window: draw.bits() as u16,
@@ -27,16 +27,16 @@ pub fn forge(draw: &mut Stream, buffer: &mut [u8]) -> usize {
         fec: Some(Fec { frames: draw.bits() as u8, repairs: draw.bits() as u8 & 127 })
             .filter(|fec| fec.frames.min(fec.repairs) > 0),
     };
-    let client = draw.bits();
+    let client_id = draw.bits();
     match draw.below(5) {
-        0 => Handshake::Open { client, terms, cookie: [0; 16] }.write(buffer),
+        0 => Handshake::Open { client_id, parameters, cookie: [0; 16] }.write(buffer),
         1 => {
             let cookie = (u128::from(draw.bits()) << 64 | u128::from(draw.bits())).to_be_bytes();
-            Handshake::Open { client, terms, cookie }.write(buffer)
+            Handshake::Open { client_id, parameters, cookie }.write(buffer)
         }
         // A version to come.
         2 => {
-            let length = Handshake::Open { client, terms, cookie: [0; 16] }.write(buffer);
+            let length = Handshake::Open { client_id, parameters, cookie: [0; 16] }.write(buffer);
             buffer[1] = 2 + draw.bits() as u8 % 200;
             Check::Crc32c.seal(0, &mut buffer[..length]);
             length

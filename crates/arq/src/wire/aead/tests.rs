@@ -9,7 +9,7 @@ use trunkline_units::{Seed, Span};
 use super::*;
 use crate::torture::{Faults, Tortured, Torturer};
 use crate::wire::data::{ACK, FrameHeader, write_single_header};
-use crate::wire::handshake::{Handshake, Mode, Terms};
+use crate::wire::handshake::{Handshake, Mode, TransportParameters};
 use crate::wire::{KIND_PIECE, ack};
 use crate::{Command, Config, Congestion, ConnectionId, Node, Options, ReceiveStatus};
 
@@ -57,7 +57,7 @@ fn frames_match_the_documented_vectors() {
     let ids = (id("client"), id("server"));
     let key = PresharedKey::new(vectors["secret"][..].try_into().unwrap());
 
-    let terms = Terms {
+    let parameters = TransportParameters {
         mode: Mode::Selective,
         check: Check::Aead,
         window: 16,
@@ -70,8 +70,8 @@ fn frames_match_the_documented_vectors() {
         fec: None,
     };
     let mut frame = [0; 200];
-    let open = Handshake::Open { client: ids.0, terms, cookie: [0; 16] };
-    let opened = Handshake::Opened { client: ids.0, server: ids.1, terms };
+    let open = Handshake::Open { client_id: ids.0, parameters, cookie: [0; 16] };
+    let opened = Handshake::Opened { client_id: ids.0, server_id: ids.1, parameters };
     for (name, greeting) in [("open", open), ("opened", opened)] {
         let length = greeting.write(&mut frame);
         key.prove(&mut frame[..length]);
