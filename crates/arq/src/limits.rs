@@ -8,9 +8,9 @@ pub const MIN_FRAME: u16 = 128;
 pub const MAX_FRAME: u16 = 65_507;
 /// Maximum message length, in bytes.
 pub const MAX_MESSAGE: usize = 1 << 30;
-/// Maximum number of frames in an FEC block. The receiver stores a few blocks.
+/// Maximum number of frames in a block of forward error correction (FEC). The receiver stores a few blocks.
 pub const MAX_BLOCK: u8 = 64;
 /// Maximum number of repair frames of an FEC block.
 pub const MAX_REPAIRS: u8 = 8;
-/// Credit that a chunk uses in addition to its bytes: the memory for an empty one.
+/// Credit charged per chunk besides its bytes: the memory of an empty chunk.
 pub const CHUNK_COST: u64 = 8;

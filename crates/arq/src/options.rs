@@ -23,15 +23,16 @@ pub struct Options {
     /// Pre-shared key: frames are encrypted with keys derived from it, and [`Check::Aead`] replaces `check`. Both
     /// ends need the same key. Needs the feature `aead`.
     pub key: Option<PresharedKey>,
-    /// Window: maximum frames in flight and stored out of order; 1 to [`MAX_WINDOW`].
+    /// Window: maximum number of frames in flight, and stored out of order; 1 to [`MAX_WINDOW`]. The smaller window of
+    /// both ends holds.
     pub window: u16,
     /// Maximum frame length sent and accepted, in bytes without lower headers; [`MIN_FRAME`] to [`MAX_FRAME`].
     pub frame: u16,
     /// Maximum length of frames received, and of frames sent once the peer has answered a probe of that length. The
     /// connection searches for the path MTU between `frame` and this length, and repeats the search from time to
     /// time. None: `frame` is the maximum, and the path is not probed. Both ends must set it. A socket that probes
-    /// fragments no packet, so the path must carry frames of 1,200 bytes; if it does not carry `frame`, black hole
-    /// detection notices. Excludes `fec`.
+    /// fragments no packet, so the path must carry frames of 1,200 bytes; black hole detection finds out if it does
+    /// not carry `frame`. Excludes `fec`.
     pub probe_up_to: Option<u16>,
     /// Frames per acknowledgement, at least 1 (the counter of section 5.2.3 of the 1998 paper).
     pub ack_every: u16,
@@ -49,18 +50,18 @@ pub struct Options {
     pub send_buffer: usize,
     /// How long a small message may wait for others to share its frame while frames are in flight.
     pub coalesce_delay: Span,
-    /// Keep-alive interval of an idle peer; zero: never.
+    /// Interval of keep-alive probes of a silent peer; zero: never.
     pub keep_alive: Span,
     /// Time without a response after which a probed peer is considered gone, after at least eight unanswered probes,
-    /// so that a clock jump ends nothing.
+    /// so that a clock jump closes no connection.
     pub peer_timeout: Span,
-    /// Forward error correction: repair frames restore lost frames without retransmission. Both ends must enable it
+    /// Forward error correction: repair frames recover lost frames without retransmission. Both ends must enable it
     /// in selective mode; the smaller of each number holds. A receiver stores copies of up to 4 blocks. Disabled if
-    /// either end sets `probe_up_to`: split frames are not protected.
+    /// either end sets `probe_up_to`: frames in parts are not protected.
     pub fec: Option<Fec>,
 }
 
-/// Selective repeat over Ethernet, paced, with CRC-32C.
+/// Selective repeat, paced, with CRC-32C, in frames for Ethernet.
 impl Default for Options {
     fn default() -> Self {
         Options {
@@ -105,8 +106,8 @@ impl Options {
     /// Clamps every number to its valid range.
     pub(crate) fn clamped(&self) -> Options {
         let frame = self.frame.clamp(MIN_FRAME, MAX_FRAME);
-        let probe_up_to = self.probe_up_to.map(|longest| longest.clamp(frame, MAX_FRAME));
-        let least = u32::from(probe_up_to.unwrap_or(frame)) * 2;
+        let probe_up_to = self.probe_up_to.map(|length| length.clamp(frame, MAX_FRAME));
+        let min_credit = u32::from(probe_up_to.unwrap_or(frame)) * 2;
         Options {
             window: if self.mode == Mode::StopAndWait { 1 } else { self.window.clamp(1, MAX_WINDOW) },
             frame,
@@ -120,8 +121,8 @@ impl Options {
                 ceiling: self.timeout.ceiling.max(self.timeout.floor).max(MIN_TIMEOUT),
                 ..self.timeout
             },
-            credit: self.credit.max(least),
-            channel_credit: self.channel_credit.max(least),
+            credit: self.credit.max(min_credit),
+            channel_credit: self.channel_credit.max(min_credit),
             fec: self.fec.filter(|_| probe_up_to.is_none()).and_then(|fec| fec.clamped(self.mode)),
             ..self.clone()
         }

@@ -150,7 +150,7 @@ impl RttEstimator {
     /// [`on_spurious_retransmission`](Self::on_spurious_retransmission), at most the smoothed round-trip time, and
     /// zero before the first sample.
     pub fn reordering_window(&self) -> Span {
-        self.min().map_or(Span::ZERO, |least| (least * self.reordering_quarters / 4).min(self.smoothed))
+        self.min().map_or(Span::ZERO, |min| (min * self.reordering_quarters / 4).min(self.smoothed))
     }
 
     /// Widens the reordering window by a quarter after a spurious retransmission. Call it at most once per round
@@ -198,12 +198,12 @@ impl WindowedMin {
             self.started_at = now;
             self.previous = self.current.take();
         }
-        self.current = Some(self.current.map_or(value, |least| least.min(value)));
+        self.current = Some(self.current.map_or(value, |min| min.min(value)));
     }
 
     /// Returns a time and a value: until that time, samples that are not below the value change nothing.
     pub(crate) fn valid_until(&self) -> Option<(Instant, Span)> {
-        self.current.map(|least| (self.started_at + self.window, least))
+        self.current.map(|min| (self.started_at + self.window, min))
     }
 
     #[inline]
@@ -278,15 +278,15 @@ mod tests {
             };
             let (lowest, highest) = (options.floor, options.floor.max(options.ceiling));
             let mut rtt = RttEstimator::new(options);
-            let (mut least, mut most) = (Span::MAX, Span::ZERO);
+            let (mut min, mut max) = (Span::MAX, Span::ZERO);
             for _ in 0..100 {
                 let sample = Span::from_ps(random.bits() >> random.below(64));
                 rtt.sample(s(1), sample);
-                (least, most) = (least.min(sample.min(MAX_SAMPLE)), most.max(sample.min(MAX_SAMPLE)));
+                (min, max) = (min.min(sample.min(MAX_SAMPLE)), max.max(sample.min(MAX_SAMPLE)));
                 let smoothed = rtt.smoothed().unwrap();
                 // The mean is rounded down by less than a picosecond per sample.
-                assert!(smoothed + Span::from_ps(100) >= least && smoothed <= most, "seed {seed}");
-                assert_eq!(rtt.min(), Some(least), "seed {seed}");
+                assert!(smoothed + Span::from_ps(100) >= min && smoothed <= max, "seed {seed}");
+                assert_eq!(rtt.min(), Some(min), "seed {seed}");
                 assert!(rtt.reordering_window() <= smoothed, "seed {seed}");
                 let delay = Span::from_ps(random.bits());
                 let mut last = lowest;

@@ -65,40 +65,40 @@ impl StageSampler {
 
     /// Returns the number of events before the next sample.
     #[inline]
-    pub fn until_next_sample(&self, of: StageGroup) -> usize {
-        if self.has_meter() { self.countdown[of as usize].saturating_sub(1) as usize } else { usize::MAX }
+    pub fn until_next_sample(&self, group: StageGroup) -> usize {
+        if self.has_meter() { self.countdown[group as usize].saturating_sub(1) as usize } else { usize::MAX }
     }
 
     /// Counts `count` events that were processed together without a sample.
     #[inline]
-    pub fn skip(&mut self, of: StageGroup, count: u64) {
+    pub fn skip(&mut self, group: StageGroup, count: u64) {
         if self.has_meter() {
-            self.countdown[of as usize] -= count as u32;
+            self.countdown[group as usize] -= count as u32;
         }
     }
 
     /// Counts an event; returns the time if the event is sampled.
     #[inline]
-    pub fn begin(&mut self, of: StageGroup) -> Option<Instant> {
-        let left = &mut self.countdown[of as usize];
-        *left = left.wrapping_sub(1);
-        if *left > 0 { None } else { self.sample(of) }
+    pub fn begin(&mut self, group: StageGroup) -> Option<Instant> {
+        let countdown = &mut self.countdown[group as usize];
+        *countdown = countdown.wrapping_sub(1);
+        if *countdown > 0 { None } else { self.sample(group) }
     }
 
     #[cold]
-    fn sample(&mut self, of: StageGroup) -> Option<Instant> {
-        self.countdown[of as usize] = self.every;
+    fn sample(&mut self, group: StageGroup) -> Option<Instant> {
+        self.countdown[group as usize] = self.every;
         self.meter.as_mut().map(|meter| meter.now())
     }
 
     /// Undoes [`begin`](Self::begin) for an event that had no effect; the next event takes its place.
     #[inline]
-    pub fn cancel(&mut self, of: StageGroup, started: Option<Instant>) {
-        let left = &mut self.countdown[of as usize];
-        *left = if started.is_some() { 1 } else { left.wrapping_add(1) };
+    pub fn cancel(&mut self, group: StageGroup, started: Option<Instant>) {
+        let countdown = &mut self.countdown[group as usize];
+        *countdown = if started.is_some() { 1 } else { countdown.wrapping_add(1) };
     }
 
-    /// Ends a stage that began at `began`.
+    /// Ends a stage that began at `started`, if it is sampled.
     #[inline]
     pub fn end(&mut self, stage: Stage, started: Option<Instant>) {
         if let Some(started) = started {
@@ -106,7 +106,8 @@ impl StageSampler {
         }
     }
 
-    /// Ends a stage and begins the next. The time of the recording itself belongs to neither.
+    /// Ends a stage that began at `started`, if it is sampled, and begins the next. The time of the recording itself
+    /// belongs to neither.
     #[inline]
     pub fn next(&mut self, stage: Stage, started: Option<Instant>) -> Option<Instant> {
         self.record(stage, started?);

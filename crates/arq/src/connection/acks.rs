@@ -15,18 +15,18 @@ use crate::wire::{epoch, expand};
 pub(super) struct PendingAck {
     /// Frames received since the last acknowledgement.
     pub frames: u32,
-    /// Latest time of its transmission.
+    /// Latest time of its transmission; [`Instant::MAX`]: none is owed.
     pub due_at: Instant,
     /// It requests the first missing frame.
     pub negative: bool,
     /// A duplicate has arrived, which go-back-N answers with a negative acknowledgement of the next frame (table 1 of
     /// the 1998 paper). It requests nothing, because the frames after the duplicate may be in transit.
     pub duplicate: bool,
-    /// The missing frame was requested (go-back-N requests it once).
+    /// The first missing frame was requested, which happens once until a frame is accepted.
     pub nack_sent: bool,
-    /// Duplicates received, modulo 256.
+    /// Duplicates received since the connection opened, modulo 256.
     pub duplicates: u8,
-    /// Arrival time of the last frame.
+    /// Arrival time of the last accepted frame.
     pub last_arrival: Instant,
 }
 
@@ -65,11 +65,11 @@ impl Connection {
             (false, true) => NACK | DUPLICATE,
             (false, false) => 0,
         };
-        // At most the length that every path carries.
         let rebuilt = self.rebuilt_count();
-        let more = rebuilt.map_or(0, |_| ack::REBUILT_BYTES);
-        let room = self.base_frame - ack::HEADER - more - self.options.check.bytes();
-        let ranges = self.arrivals.ranges().take(room / 4);
+        let rebuilt_bytes = rebuilt.map_or(0, |_| ack::REBUILT_BYTES);
+        // The frame is no longer than what every path carries.
+        let range_bytes = self.base_frame - ack::HEADER - rebuilt_bytes - self.options.check.bytes();
+        let ranges = self.arrivals.ranges().take(range_bytes / 4);
         let length = ack::write(next, flags, delay, self.pending_ack.duplicates, rebuilt, ranges, frame);
         let length = length + self.options.check.bytes();
         self.protection.seal(epoch(next), &mut frame[..length]);
@@ -110,12 +110,12 @@ impl Connection {
             at = end;
         }
         // An overtaken acknowledgement has an older count.
-        let doubles = ack.duplicates.wrapping_sub(self.reported_duplicates) as i8;
-        if doubles > 0 {
+        let new_duplicates = ack.duplicates.wrapping_sub(self.reported_duplicates) as i8;
+        if new_duplicates > 0 {
             self.reported_duplicates = ack.duplicates;
         }
-        if doubles > 0 && std::mem::take(&mut self.early_retransmissions) > 0 {
-            // The frame was late and not lost: widen the thresholds.
+        if new_duplicates > 0 && std::mem::take(&mut self.early_retransmissions) > 0 {
+            // A frame was reordered and not lost: widen the thresholds.
             self.rtt.on_spurious_retransmission();
             self.reordering_threshold =
                 (self.reordering_threshold * 2).min(self.window.max(REORDERING_THRESHOLD));
@@ -142,7 +142,8 @@ impl Connection {
         self.process_summary(now, summary, None, negative.then_some(cumulative));
     }
 
-    /// Updates all state after an acknowledgement.
+    /// Updates all state after an acknowledgement. `delay` is the peer's acknowledgement delay, if known; `requested`
+    /// is the frame that a negative acknowledgement requests.
     #[inline]
     fn process_summary(
         &mut self,
@@ -154,21 +155,21 @@ impl Connection {
         if summary.frames > 0 {
             self.record_acked_length(&summary);
             let in_flight = self.sender.flights.in_flight() + summary.frames;
-            // Rebuilt frames arrive later than the path delay.
-            let once = summary.sent_once_at().filter(|_| summary.rebuilt == 0);
-            if let Some(sent) = once {
-                let elapsed = now.since(sent);
+            // A rebuilt frame arrives later than the path delay.
+            let sent_once_at = summary.sent_once_at().filter(|_| summary.rebuilt == 0);
+            if let Some(sent_at) = sent_once_at {
+                let elapsed = now.since(sent_at);
                 self.backoff_exponent = 0;
                 let delay = delay.unwrap_or(Span::ZERO).min(self.peer_ack_delay);
                 self.rtt.sample(now, Span::from_ps(elapsed.as_ps().saturating_sub(delay.as_ps())));
             }
-            let round_trip = once.and(self.rtt.latest());
+            let round_trip = sent_once_at.and(self.rtt.latest());
             let sent_at = summary.sent_at().unwrap_or(now);
-            let least = self.rtt.min().unwrap_or(Span::ZERO);
+            let min_rtt = self.rtt.min().unwrap_or(Span::ZERO);
             let rate =
-                self.sender.flights.update_delivery(now, &summary, least, self.retransmission_ack_delay());
+                self.sender.flights.update_delivery(now, &summary, min_rtt, self.retransmission_ack_delay());
             let rate = rate.map(|rate| self.total_rate(rate));
-            let idle = self.sender.unsent_bytes() == 0;
+            let app_limited = self.sender.unsent_bytes() == 0;
             let (frames, bytes) = (summary.frames - summary.rebuilt, summary.bytes);
             let peer_frames = std::mem::take(&mut self.peer_frames);
             let acked = AckedFrames {
@@ -178,7 +179,7 @@ impl Connection {
                 in_flight,
                 round_trip,
                 rate,
-                app_limited: idle,
+                app_limited,
                 peer_frames,
                 sent_at,
             };
@@ -207,37 +208,38 @@ impl Connection {
 
     /// Returns the age from which on an acknowledgement of a retransmitted frame is attributed to the retransmission
     /// and not to the first transmission. After a timeout it is infinite until the next round-trip sample (Karn): if
-    /// the timeout was too short, all frames were retransmitted while still in transit, and each acknowledgement
-    /// would make the rest seem overtaken, endlessly.
+    /// the timeout was too short, all frames were retransmitted while still in transit; each acknowledgement would
+    /// make the remaining frames look lost, and the retransmissions would never end.
     pub(super) fn retransmission_ack_delay(&self) -> Span {
         if self.backoff_exponent > 0 {
             return Span::MAX;
         }
-        let least = self.rtt.min().unwrap_or(Span::ZERO);
-        least.max(self.rtt.smoothed().unwrap_or(Span::ZERO) / 2)
+        let min_rtt = self.rtt.min().unwrap_or(Span::ZERO);
+        min_rtt.max(self.rtt.smoothed().unwrap_or(Span::ZERO) / 2)
     }
 
-    /// Declares frames lost that later transmissions have overtaken.
+    /// Declares frames lost that were sent well before a frame that has arrived. `requested` is the frame that a
+    /// negative acknowledgement requests.
     pub(super) fn detect_losses(&mut self, now: Instant, requested: Option<u64>) {
-        let late = self.rtt.latest().max(self.rtt.smoothed()).unwrap_or(self.options.timeout.initial);
-        let max_age = late + self.rtt.reordering_window();
+        let round_trip = self.rtt.latest().max(self.rtt.smoothed()).unwrap_or(self.options.timeout.initial);
+        let max_age = round_trip + self.rtt.reordering_window();
         let in_flight = self.sender.flights.in_flight();
-        let mut missing = LossSummary::default();
-        let next = self.sender.flights.detect_lost(now, self.reordering_threshold, max_age, &mut missing);
+        let mut lost = LossSummary::default();
+        let next = self.sender.flights.detect_lost(now, self.reordering_threshold, max_age, &mut lost);
         self.loss_at = next.unwrap_or(Instant::MAX);
-        // The peer received a damaged frame. If only one frame is in flight, it must be that one, though nothing has
-        // overtaken it.
+        // The peer received a damaged frame. If only one frame is in flight, it must be that one, though no later
+        // frame has arrived.
         if let Some(number) = requested
             && in_flight == 1
-            && missing.frames == 0
+            && lost.frames == 0
             && self.was_in_transit(now, number)
         {
-            self.sender.flights.mark_one_lost(number, &mut missing);
+            self.sender.flights.mark_one_lost(number, &mut lost);
         }
-        if missing.frames > 0 {
-            self.early_retransmissions += missing.frames;
+        if lost.frames > 0 {
+            self.early_retransmissions += lost.frames;
             self.recovery_end.get_or_insert(self.sender.flights.unsent());
-            self.report_loss(now, missing, in_flight, false);
+            self.report_loss(now, lost, in_flight, false);
         }
     }
 
@@ -248,25 +250,26 @@ impl Connection {
         if self.last_go_back != Some(number) && self.was_in_transit(now, number) {
             self.last_go_back = Some(number);
             let in_flight = self.sender.flights.in_flight();
-            let mut missing = LossSummary::default();
-            self.sender.flights.mark_all_lost(&mut missing);
-            self.report_loss(now, missing, in_flight, false);
+            let mut lost = LossSummary::default();
+            self.sender.flights.mark_all_lost(&mut lost);
+            self.report_loss(now, lost, in_flight, false);
         }
     }
 
     /// Returns whether the last transmission of a frame was sent early enough to be the one that the peer missed.
     fn was_in_transit(&self, now: Instant, number: u64) -> bool {
-        let least = self.rtt.min().unwrap_or(Span::ZERO);
-        self.sender.flights.sent_at(number).is_some_and(|sent| sent + least <= now)
+        let min_rtt = self.rtt.min().unwrap_or(Span::ZERO);
+        self.sender.flights.sent_at(number).is_some_and(|sent_at| sent_at + min_rtt <= now)
     }
 
-    pub(super) fn report_loss(&mut self, now: Instant, missing: LossSummary, in_flight: u32, timeout: bool) {
-        let LossSummary { frames, bytes, sent_at, .. } = missing;
+    /// Reports lost frames to the policy; `in_flight` is the number of frames in flight before.
+    pub(super) fn report_loss(&mut self, now: Instant, lost: LossSummary, in_flight: u32, timeout: bool) {
+        let LossSummary { frames, bytes, sent_at, .. } = lost;
         self.statistics.lost += u64::from(frames);
         self.policy.on_lost(&LostFrames { now, frames, bytes, sent_at, in_flight, timeout });
         self.update_limits();
         if !timeout {
-            self.check_lost_length(now, &missing);
+            self.check_lost_lengths(now, &lost);
         }
     }
 

@@ -12,20 +12,20 @@ use crate::stages::StageGroup;
 use crate::wire::data::{
     ACK, ACK_REQUEST, CONTROL, Chunks, END, FrameHeader, HEADER, NACK, SINGLE_HEADER, START,
 };
-use crate::wire::{KIND_MULTI, KIND_PIECE, epoch, get16, get24, kind};
+use crate::wire::{KIND_MULTI, KIND_PIECE, NUMBER_MASK, epoch, get16, get24, kind};
 
 impl Connection {
     /// Processes the first frames of a batch as far as they match. Each is `length` bytes long except the last of the
     /// batch. Returns the number of bytes processed.
     pub fn receive_batch(&mut self, now: Instant, batch: &[u8], length: usize) -> usize {
         let first = self.arrivals.next();
-        let free = self.fast_path_enabled
+        let applies = self.fast_path_enabled
             && !self.arrivals.has_gap()
             && self.close_reason.is_none()
             && self.closing.peer_finish.is_none();
         let Some(head) = batch.first_chunk::<{ HEADER + SINGLE_HEADER }>() else { return 0 };
         let channel = get16(&head[HEADER..]);
-        if !free || length == 0 || channel == CONTROL {
+        if !applies || length == 0 || channel == CONTROL {
             return 0;
         }
         let Some((check, secret)) = self.protection.checksum(epoch(first)) else { return 0 };
@@ -44,7 +44,7 @@ impl Connection {
             }
             let Some(body) = check.open(secret, frame) else { break };
             let Some((head, rest)) = body.split_first_chunk::<HEADER>() else { break };
-            let taken = match (kind(head[0]), rest.split_first_chunk::<SINGLE_HEADER>()) {
+            let is_accepted = match (kind(head[0]), rest.split_first_chunk::<SINGLE_HEADER>()) {
                 (KIND_PIECE, Some((header, piece))) => {
                     let position = (head[0] & START != 0, head[0] & END != 0);
                     get16(header) == channel && receiver.take_piece(get16(&header[2..]), position, piece)
@@ -54,7 +54,7 @@ impl Connection {
                     .is_some_and(|chunks| receiver.take_pieces(chunks)),
                 _ => false,
             };
-            if !taken {
+            if !is_accepted {
                 break;
             }
             ack_requested |= head[0] & ACK_REQUEST != 0;
@@ -73,6 +73,3 @@ impl Connection {
         bytes
     }
 }
-
-/// Mask of the bits of a number on the wire.
-const NUMBER_MASK: u64 = (1 << 24) - 1;

@@ -4,6 +4,14 @@
 //! acknowledges the only frame in flight; and each message is sent with nothing in flight. Then most conditions of
 //! the general path are known to hold. Both paths have the same result, which `tests/fast_path.rs` checks. A frame that
 //! does not match is left to the general path, unprocessed.
+//!
+//! Three functions send a single frame:
+//!
+//! | function | message | applies if |
+//! | --- | --- | --- |
+//! | [`send_single_frame`](Connection::send_single_frame) | the only queued message or pack | nothing is in flight, and nothing else is to be sent |
+//! | [`send_only_frame`](Connection::send_only_frame) | the same | also no event is to be reported, so that nothing remains to be polled |
+//! | [`send_message`](Connection::send_message) | an argument, which is not queued first | the same, with a small message |
 
 use trunkline_units::{Instant, Size};
 
@@ -19,7 +27,7 @@ use crate::stages::{Stage, StageGroup};
 use crate::wire::data::{
     ACK, ACK_REQUEST, CONTROL, Chunk, ChunkKind, END, HEADER, NACK, PIGGYBACK, SINGLE_HEADER, START,
 };
-use crate::wire::{KIND_PACK, KIND_PIECE, epoch, kind};
+use crate::wire::{KIND_PACK, KIND_PIECE, NUMBER_MASK, epoch, kind};
 
 /// Outcome of the fast path for a received frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,12 +45,12 @@ const PREFIX: usize = HEADER + PIGGYBACK + SINGLE_HEADER;
 
 impl Connection {
     /// Predicts that a frame is the next of the peer and acknowledges the only frame in flight. Returns its flags,
-    /// its only chunk, and the record of the acknowledged frame. The check sequence is not verified yet.
+    /// its only chunk, and the index of the acknowledged frame's flight. The check sequence is not verified yet.
     #[inline(always)]
     fn predict_header<'a>(&self, frame: &'a [u8]) -> Option<(u8, Chunk<'a>, u32)> {
         let head = frame.first_chunk::<PREFIX>()?;
         let bytes = frame.get(PREFIX..frame.len().checked_sub(self.check_length)?)?;
-        // Two words that overlap in one byte: flags and number; the last byte of the number, acknowledged number,
+        // Two integers that overlap in one byte: flags and number; the last byte of the number, acknowledged number,
         // channel, sequence.
         let (first, rest) = (head.first_chunk()?, head.last_chunk()?);
         let (first, rest) = (u32::from_be_bytes(*first), u64::from_be_bytes(*rest));
@@ -82,7 +90,7 @@ impl Connection {
     /// Processes a frame if it matches the prediction; returns whether it did.
     #[inline]
     pub(super) fn receive_predicted(&mut self, now: Instant, frame: &[u8]) -> bool {
-        let Some((flags, chunk, record)) = self.predict_header(frame) else { return false };
+        let Some((flags, chunk, flight_index)) = self.predict_header(frame) else { return false };
         let started = self.stage_sampler.begin(StageGroup::FramesIn);
         if self.protection.open(epoch(self.arrivals.next()), frame).is_err() {
             self.stage_sampler.cancel(StageGroup::FramesIn, started);
@@ -94,7 +102,7 @@ impl Connection {
             self.close_for_violation();
         }
         self.stage_sampler.end(Stage::Join, opened);
-        self.process_only_ack(now, record);
+        self.process_only_ack(now, flight_index);
         true
     }
 
@@ -112,26 +120,26 @@ impl Connection {
         if !self.fast_path_enabled || self.stage_sampler.has_meter() {
             return FastPathOutcome::NoMatch;
         }
-        let Some((flags, chunk, record)) = self.predict_header(frame) else {
+        let Some((flags, chunk, flight_index)) = self.predict_header(frame) else {
             return FastPathOutcome::NoMatch;
         };
-        let opens =
+        let is_valid =
             chunk.channel == channel && self.protection.open(epoch(self.arrivals.next()), frame).is_ok();
-        if !opens || !self.receiver.deliver_chunk(&chunk, into) {
+        if !is_valid || !self.receiver.deliver_chunk(&chunk, into) {
             return FastPathOutcome::NoMatch;
         }
         self.record_in_order(now, flags);
-        self.process_only_ack(now, record);
+        self.process_only_ack(now, flight_index);
         self.grant_credit();
         // The other conditions of `is_idle` were checked above.
-        let settled = self.sender.unsent_bytes() == 0
+        let is_idle = self.sender.unsent_bytes() == 0
             && self.pending_controls.is_empty()
             && self.pending_ack.due_at > now
             && self.tail_probe.is_none()
             && !self.stopped
             && self.sender.has_no_reports();
-        debug_assert_eq!(settled, self.is_idle(now));
-        if settled { FastPathOutcome::Idle(self.idle_deadline()) } else { FastPathOutcome::Message }
+        debug_assert_eq!(is_idle, self.is_idle(now));
+        if is_idle { FastPathOutcome::Idle(self.idle_deadline()) } else { FastPathOutcome::Message }
     }
 
     /// Returns whether a known channel is empty and may still receive data.
@@ -142,18 +150,18 @@ impl Connection {
 
     /// Processes the acknowledgement of the only frame in flight.
     #[inline(never)]
-    fn process_only_ack(&mut self, now: Instant, record: u32) {
-        let (sent_at, once) = self.sender.flights.single_sent_at(record);
-        if once {
+    fn process_only_ack(&mut self, now: Instant, flight_index: u32) {
+        let (sent_at, sent_once) = self.sender.flights.single_sent_at(flight_index);
+        if sent_once {
             self.backoff_exponent = 0;
             self.rtt.sample(now, now.since(sent_at));
         }
-        let round_trip = if once { self.rtt.latest() } else { None };
-        let least = self.rtt.min().unwrap_or_default();
-        let sure = once || now.since(sent_at) >= self.retransmission_ack_delay();
-        let settled = self.sender.acknowledge_single(record, now, least, sure);
-        let Some(SingleFrameAck { bytes, rate, .. }) = settled else { return };
-        let idle = self.sender.unsent_bytes() == 0;
+        let round_trip = if sent_once { self.rtt.latest() } else { None };
+        let min_rtt = self.rtt.min().unwrap_or_default();
+        let is_unambiguous = sent_once || now.since(sent_at) >= self.retransmission_ack_delay();
+        let acked = self.sender.acknowledge_single(flight_index, now, min_rtt, is_unambiguous);
+        let Some(SingleFrameAck { bytes, rate, .. }) = acked else { return };
+        let app_limited = self.sender.unsent_bytes() == 0;
         let peer_frames = std::mem::take(&mut self.peer_frames);
         let (frames, in_flight) = (1, 1);
         let acked = AckedFrames {
@@ -163,7 +171,7 @@ impl Connection {
             in_flight,
             round_trip,
             rate,
-            app_limited: idle,
+            app_limited,
             peer_frames,
             sent_at,
         };
@@ -192,14 +200,14 @@ impl Connection {
             && (self.pace.is_none() || self.pace_at <= now)
     }
 
-    /// Returns flags, acknowledgement and check length of a single frame.
+    /// Returns what the next single frame has besides its chunk.
     #[inline(always)]
     fn frame_overhead(&self, now: Instant) -> FrameOverhead {
         let ack_due = self.pending_ack.frames > 0 || self.pending_ack.due_at <= now;
         let ack_request = if self.fills_window(self.effective_window) { ACK_REQUEST } else { 0 };
         let negative = if ack_due && self.pending_ack.negative { NACK } else { 0 };
         let acknowledged = ack_due.then(|| self.arrivals.next());
-        FrameOverhead { flags: ack_request | negative, acknowledged, check: self.check_length }
+        FrameOverhead { flags: ack_request | negative, acknowledged, check_length: self.check_length }
     }
 
     /// Updates the state after a single frame was written and sealed.
@@ -220,9 +228,10 @@ impl Connection {
             let from =
                 self.pace_at.max(Instant::from_ps(now.as_ps().saturating_sub(MAX_PACING_DEBT.as_ps())));
             let time = rate.time_for(Size::from_bytes(length));
-            // No timeout is below the floor.
-            let within = time <= self.options.timeout.floor;
-            self.pace_at = from + if within { time } else { time.min(self.rtt.timeout(self.peer_ack_delay)) };
+            // No timeout is below the floor, so a shorter time needs no limit.
+            let is_short = time <= self.options.timeout.floor;
+            self.pace_at =
+                from + if is_short { time } else { time.min(self.rtt.timeout(self.peer_ack_delay)) };
         }
         if self.retransmit_at == Instant::MAX {
             self.arm_retransmit_timer(now);
@@ -234,17 +243,17 @@ impl Connection {
     /// Returns its length.
     #[inline]
     pub(super) fn send_single_frame(&mut self, now: Instant, buffer: &mut [u8]) -> Option<usize> {
-        let free = self.sender.can_cut()
+        let can_send = self.sender.can_build_frame()
             && self.sender.flights.is_empty()
             && self.can_send_single_frame(now)
             && (now >= self.coalesce_until || self.sender.unsent_bytes() >= self.chunk_capacity());
-        if !free {
+        if !can_send {
             return None;
         }
         let overhead = self.frame_overhead(now);
-        let before = HEADER + if overhead.acknowledged.is_some() { PIGGYBACK } else { 0 };
-        let (number, body) = self.sender.cut_single(self.chunk_capacity() + HEADER - before)?;
-        let length = before + body + overhead.check;
+        let header = HEADER + if overhead.acknowledged.is_some() { PIGGYBACK } else { 0 };
+        let (number, body) = self.sender.build_single_frame(self.chunk_capacity() + HEADER - header)?;
+        let length = header + body + overhead.check_length;
         let frame = &mut buffer[..length];
         let started = self.stage_sampler.begin(StageGroup::FramesOut);
         self.sender.write_frame(number, overhead.flags, overhead.acknowledged, frame);
@@ -266,7 +275,7 @@ impl Connection {
         bytes: &[u8],
         buffer: &mut [u8],
     ) -> Option<usize> {
-        let free = self.fast_path_enabled
+        let can_send = self.fast_path_enabled
             && !self.closing.peer_finished
             && self.pre_encode_from > 0
             && now >= self.coalesce_until
@@ -275,11 +284,11 @@ impl Connection {
             && !self.stage_sampler.has_meter()
             && channel != CONTROL
             && self.can_send_single_frame(now);
-        if !free {
+        if !can_send {
             return None;
         }
         let overhead = self.frame_overhead(now);
-        let (number, length) = self.sender.send_single_frame(now, channel, bytes, overhead, buffer)?;
+        let (number, length) = self.sender.send_message(now, channel, bytes, overhead, buffer)?;
         let frame = &mut buffer[..length];
         self.protection.seal_numbered(number, overhead.acknowledged, frame);
         self.record_single_frame(now, overhead.acknowledged.is_some(), frame);
@@ -292,7 +301,8 @@ impl Connection {
         self.retransmit_at.min(self.loss_at).min(self.keep_alive_at).min(self.pending_ack.due_at)
     }
 
-    /// Writes a single frame if there is no event to report and nothing remains to be sent afterwards.
+    /// Like [`send_single_frame`](Connection::send_single_frame), if there is no event to report; nothing remains to
+    /// be sent afterwards.
     #[inline]
     pub fn send_only_frame(&mut self, now: Instant, buffer: &mut [u8]) -> Option<usize> {
         let has_no_reports = self.fast_path_enabled
@@ -308,7 +318,7 @@ impl Connection {
     pub fn is_idle(&self, now: Instant) -> bool {
         self.fast_path_enabled
             && self.sender.unsent_bytes() == 0
-            && self.sender.flights.due().is_none()
+            && self.sender.flights.next_to_send().is_none()
             && self.pending_controls.is_empty()
             && self.pending_ack.due_at > now
             && self.tail_probe.is_none()
@@ -319,6 +329,3 @@ impl Connection {
             && self.sender.has_no_reports()
     }
 }
-
-/// Mask of the bits of a number on the wire.
-const NUMBER_MASK: u64 = (1 << 24) - 1;

@@ -21,7 +21,7 @@ pub(super) const MAX_PACING_DEBT: Span = Span::from_us(500);
 /// Maximum number of pending control frames: further probes of the peer are not answered.
 pub(super) const MAX_PENDING_CONTROLS: usize = 8;
 
-/// Identifying bytes of the last frames sent, to recognise a reply to them.
+/// Fingerprints of the last frames sent, to recognise a reply to them.
 #[derive(Debug, Default)]
 pub(super) struct RecentFrames {
     last: [[u8; 16]; 8],
@@ -87,7 +87,7 @@ impl Connection {
                 self.protection.recycle(body);
             }
             Err(OpenError::Damaged) => self.process_damaged(now),
-            Err(again) => self.count_rejected(again),
+            Err(error) => self.count_rejected(error),
         }
     }
 
@@ -98,7 +98,7 @@ impl Connection {
         let Some((head, rest)) = FrameHeader::read(body) else { return self.statistics.malformed += 1 };
         let Some(chunks) = Chunks::read(&head, rest) else { return self.statistics.malformed += 1 };
         self.record_activity(now);
-        if self.close_reason.is_some_and(|end| end != CloseReason::Completed) {
+        if self.close_reason.is_some_and(|reason| reason != CloseReason::Completed) {
             return;
         }
         let arrival = self.arrivals.classify(number);
@@ -146,8 +146,8 @@ impl Connection {
         self.pending_ack.frames += frames;
         self.pending_ack.nack_sent = false;
         self.pending_ack.last_arrival = now;
-        let counted = self.pending_ack.frames >= u32::from(self.options.ack_every);
-        if immediate || counted {
+        let is_full = self.pending_ack.frames >= u32::from(self.options.ack_every);
+        if immediate || is_full {
             self.pending_ack.due_at = now;
         } else if self.pending_ack.due_at == Instant::MAX {
             self.pending_ack.due_at = now + self.options.ack_delay;
@@ -169,6 +169,7 @@ impl Connection {
         self.request_missing(now);
     }
 
+    /// Schedules a negative acknowledgement, once until a frame is accepted.
     fn request_missing(&mut self, now: Instant) {
         if !self.pending_ack.nack_sent {
             (self.pending_ack.nack_sent, self.pending_ack.negative, self.pending_ack.due_at) =
@@ -191,11 +192,11 @@ impl Connection {
     #[inline]
     pub(super) fn process_chunks(&mut self, number: u64, chunks: Chunks<'_>) {
         for chunk in chunks {
-            let taken = match chunk.channel {
+            let is_valid = match chunk.channel {
                 CONTROL => self.process_control_chunk(number, chunk.bytes),
                 _ => self.receiver.receive_chunk(&chunk).is_ok(),
             };
-            if !taken {
+            if !is_valid {
                 return self.close_for_violation();
             }
         }
@@ -250,18 +251,19 @@ impl Connection {
         }
     }
 
-    /// Processes a report that the peer's address does not know a frame. If this end sent the frame, the peer has
-    /// lost the connection. Such a report can be forged by anyone who sees a frame, so it does not end an encrypted
-    /// connection.
+    /// Processes a reply from the peer's address that a frame belongs to no connection. If this end sent the frame,
+    /// the peer has lost the connection. Anyone who sees a frame can forge such a reply, so it does not end an
+    /// encrypted connection.
     pub fn process_unknown(&mut self, fingerprint: &[u8; 16]) {
         if !self.protection.is_encrypted() && self.recent_frames.contains(fingerprint) {
             // A peer that has finished may have removed the connection.
-            let done =
+            let is_complete =
                 self.closing.peer_finished && self.closing.finish_sent && self.sender.has_only_control();
-            self.terminate(if done { CloseReason::Completed } else { CloseReason::PeerRestarted });
+            self.terminate(if is_complete { CloseReason::Completed } else { CloseReason::PeerRestarted });
         }
     }
 
+    /// Records that an authentic frame of the peer has arrived.
     #[inline]
     pub(super) fn record_activity(&mut self, now: Instant) {
         (self.last_activity, self.unanswered_probes, self.unconfirmed) = (now, 0, false);
@@ -282,14 +284,15 @@ impl Connection {
         if let Some(control) = self.pending_controls.pop_front() {
             return Some((self.write_control(control, buffer), None));
         }
-        let due = self.pending_ack.due_at <= now;
+        let ack_due = self.pending_ack.due_at <= now;
         // An acknowledgement with ranges needs a separate frame. So does one that might have to wait for many full
         // frames that are retransmitted.
-        let gap = self.options.mode == Mode::Selective && self.arrivals.has_gap();
+        let has_ranges = self.options.mode == Mode::Selective && self.arrivals.has_gap();
         // A pre-encoded frame cannot carry an acknowledgement either.
-        let encoded = due && self.sender.is_next_encoded();
-        let separate = due && (gap || self.sender.flights.has_lost() || self.has_repair_report() || encoded);
-        if !separate
+        let next_is_encoded = ack_due && self.sender.is_next_encoded();
+        let separate_ack = ack_due
+            && (has_ranges || self.sender.flights.has_lost() || self.has_repair_report() || next_is_encoded);
+        if !separate_ack
             && self.is_active()
             && let Some(batch) = self
                 .send_parts(now, buffer)
@@ -299,7 +302,7 @@ impl Connection {
         {
             return Some(batch);
         }
-        if due {
+        if ack_due {
             let length = self.write_ack(now, buffer);
             self.statistics.bytes_sent += length as u64;
             self.recent_frames.record(&buffer[..length]);
@@ -308,11 +311,12 @@ impl Connection {
         None
     }
 
+    /// Writes a control frame; returns its length.
     fn write_control(&mut self, control: PendingControl, frame: &mut [u8]) -> usize {
         let body = match control {
             PendingControl::KeepAlive | PendingControl::PathProbe(_) => {
-                let token = if let PendingControl::PathProbe(trial) = control {
-                    trial.token
+                let token = if let PendingControl::PathProbe(probe) = control {
+                    probe.token
                 } else {
                     self.unanswered_probes
                 };
@@ -334,7 +338,7 @@ impl Connection {
         // Long enough for a reply by a peer that has lost the connection.
         let length = (body + self.options.check.bytes()).max(match control {
             PendingControl::KeepAlive => handshake::UNKNOWN_BYTES,
-            PendingControl::PathProbe(trial) => trial.length,
+            PendingControl::PathProbe(probe) => probe.length,
             _ => 0,
         });
         frame[body..length].fill(0);
@@ -357,8 +361,8 @@ impl Connection {
                 self.pending_ack.frames > 0 || self.pending_ack.due_at <= now || self.closing.requested;
             let piggyback = frames == 0 && ack_due;
             // The first frame of a batch waits for a full batch, the following ones for a full frame.
-            let enough = if frames == 0 { self.coalesce_threshold() } else { self.chunk_capacity() };
-            let Some(number) = self.next_frame_number(now, window, piggyback, enough) else { break };
+            let min_bytes = if frames == 0 { self.coalesce_threshold() } else { self.chunk_capacity() };
+            let Some(number) = self.next_frame_number(now, window, piggyback, min_bytes) else { break };
             let mut acknowledges = piggyback;
             let mut length = self.sender.frame_length(number, acknowledges) + check;
             if length > self.max_frame && acknowledges {
@@ -406,8 +410,8 @@ impl Connection {
             let from =
                 self.pace_at.max(Instant::from_ps(now.as_ps().saturating_sub(MAX_PACING_DEBT.as_ps())));
             // A rate measured across a clock step must not silence the connection for hours.
-            let most = self.rtt.timeout(self.peer_ack_delay);
-            self.pace_at = from + rate.time_for(Size::from_bytes(bytes as u64)).min(most);
+            let max_time = self.rtt.timeout(self.peer_ack_delay);
+            self.pace_at = from + rate.time_for(Size::from_bytes(bytes as u64)).min(max_time);
         }
         if self.sender.unsent_bytes() > 0 {
             self.coalesce_until = now + self.coalesce_delay();
@@ -427,21 +431,22 @@ impl Connection {
     /// [in place](Connection::in_place_bytes).
     fn send_encoded(&mut self, now: Instant) -> Option<(usize, Option<Segment>)> {
         let flights = &self.sender.flights;
-        if self.pre_encode_from == u32::MAX || self.tail_probe.is_some() || flights.due().is_some() {
+        if self.pre_encode_from == u32::MAX || self.tail_probe.is_some() || flights.next_to_send().is_some() {
             return None;
         }
-        let (holds, window) = (now < self.coalesce_until, self.effective_window);
+        let (coalescing, window) = (now < self.coalesce_until, self.effective_window);
         let ahead = flights.next() - flights.base();
-        let may = window.saturating_sub(flights.in_flight().into()).min(self.window.saturating_sub(ahead));
-        if may == 0 || holds && self.sender.unsent_bytes() < self.coalesce_threshold() {
+        let allowed =
+            window.saturating_sub(flights.in_flight().into()).min(self.window.saturating_sub(ahead));
+        if allowed == 0 || coalescing && self.sender.unsent_bytes() < self.coalesce_threshold() {
             return None;
         }
         let budget = self.batch_budget(now)?;
         // A partly filled frame waits like any other data.
-        let first = self.sender.next_encoded(!holds)?;
+        let first = self.sender.next_encoded(!coalescing)?;
         let (begin, mut memory) = (first.offset as usize, self.sender.lend_frame_buffer(first.buffer));
         let segment = usize::from(first.length);
-        let (mut at, mut frames, most) = (0, 0, may.min(MAX_SEGMENTS as u64) as u16);
+        let (mut at, mut frames, max_frames) = (0, 0, allowed.min(MAX_SEGMENTS as u64) as u16);
         let mut next = Some(first);
         while let Some(encoded) = next
             && (encoded.buffer, encoded.offset as usize) == (first.buffer, begin + at)
@@ -449,8 +454,8 @@ impl Connection {
         {
             let length = usize::from(encoded.length);
             // A shorter frame ends the batch.
-            let room = if length < segment { 1 } else { ((budget - at) / length).max(1) as u16 };
-            let count = encoded.count.min(room).min(most - frames);
+            let fitting = if length < segment { 1 } else { ((budget - at) / length).max(1) as u16 };
+            let count = encoded.count.min(fitting).min(max_frames - frames);
             let end = at + usize::from(count) * length;
             self.complete_encoded(
                 now,
@@ -459,10 +464,10 @@ impl Connection {
                 &mut memory[begin + at..begin + end],
             );
             (at, frames) = (end, frames + count);
-            if length < segment || frames == most || at + segment > budget {
+            if length < segment || frames == max_frames || at + segment > budget {
                 break;
             }
-            next = self.sender.next_encoded(!holds);
+            next = self.sender.next_encoded(!coalescing);
         }
         self.recent_frames.record(&memory[begin..begin + segment]);
         self.sender.return_frame_buffer(first.buffer, memory);
@@ -480,23 +485,24 @@ impl Connection {
         if self.would_fill_window(window, encoded.count.into()) {
             frames[usize::from(encoded.count - 1) * length] |= ACK_REQUEST;
         }
-        let (mut bytes, mut rest) = (0, frames);
+        let (mut message_bytes, mut rest) = (0, frames);
         while !rest.is_empty() {
-            // A sampled frame is processed alone.
+            // A sampled frame forms its own group.
             let together =
                 (rest.len() / length).min(self.stage_sampler.until_next_sample(StageGroup::FramesOut));
             let (group, more) = rest.split_at_mut(together.max(1) * length);
             let started = if together == 0 { self.stage_sampler.begin(StageGroup::FramesOut) } else { None };
             self.stage_sampler.skip(StageGroup::FramesOut, together as u64);
-            bytes += frame_buffers::write_numbers(group, length, number);
+            message_bytes += frame_buffers::write_numbers(group, length, number);
             let written = self.stage_sampler.next(Stage::Frame, started);
             self.protection.seal_batch(number, group, length);
             self.stage_sampler.end(Stage::Seal, written);
             (number, rest) = (number + together.max(1) as u64, more);
         }
-        self.sender.send_encoded(now, EncodedFrames { bytes, ..encoded });
+        self.sender.send_encoded(now, EncodedFrames { bytes: message_bytes, ..encoded });
     }
 
+    /// Writes a numbered frame and records its transmission.
     #[inline]
     fn write_frame(
         &mut self,
@@ -528,15 +534,15 @@ impl Connection {
         self.sender.flights.send(now, number, frame.len());
     }
 
-    /// Returns the number of the frame to send next; a new frame only if `enough` bytes wait or the coalescing delay
-    /// has expired.
+    /// Returns the number of the frame to send next. It builds a new frame only if `min_bytes` bytes wait or the
+    /// coalescing delay has expired; with `piggyback`, the frame has space for an acknowledgement.
     #[inline]
     fn next_frame_number(
         &mut self,
         now: Instant,
         window: u64,
         piggyback: bool,
-        enough: usize,
+        min_bytes: usize,
     ) -> Option<u64> {
         if let Some(probe) = self.tail_probe {
             if self.sender.flights.sent_at(probe).is_some() {
@@ -550,21 +556,21 @@ impl Connection {
         if u64::from(self.sender.flights.in_flight()) >= window {
             return None;
         }
-        if let Some(number) = self.sender.flights.due() {
+        if let Some(number) = self.sender.flights.next_to_send() {
             return Some(number);
         }
         let ahead = self.sender.flights.next() - self.sender.flights.base();
-        if !self.sender.can_cut() || ahead >= self.window {
+        if !self.sender.can_build_frame() || ahead >= self.window {
             return None;
         }
-        if now < self.coalesce_until && self.sender.unsent_bytes() < enough {
+        if now < self.coalesce_until && self.sender.unsent_bytes() < min_bytes {
             return None;
         }
-        let room = self.chunk_capacity();
-        self.sender.cut(if piggyback { room - data::PIGGYBACK } else { room })
+        let max_body = self.chunk_capacity();
+        self.sender.build_frame(if piggyback { max_body - data::PIGGYBACK } else { max_body })
     }
 
-    /// Returns the number of bytes of a frame for chunks.
+    /// Returns the number of bytes for chunks in a frame.
     #[inline]
     pub(super) fn chunk_capacity(&self) -> usize {
         self.max_frame - data::HEADER - self.options.check.bytes() - FecState::reserved_bytes(&self.fec)

@@ -31,10 +31,10 @@ impl Connection {
         if self.pace.is_some() && self.pace_at > now && self.tail_probe.is_none() {
             return None;
         }
-        let begun = self.path.as_mut().and_then(|path| path.split_frame.take());
-        // It may have arrived in the meantime.
-        let split = begun.filter(|begun| self.sender.flights.is_unacknowledged(begun.number));
-        let split = split.or_else(|| self.start_parts())?;
+        let current = self.path.as_mut().and_then(|path| path.split_frame.take());
+        // An earlier transmission may have been acknowledged in the meantime.
+        let current = current.filter(|split| self.sender.flights.is_unacknowledged(split.number));
+        let split = current.or_else(|| self.start_parts())?;
         Some(self.write_parts(now, split, buffer))
     }
 
@@ -43,24 +43,26 @@ impl Connection {
         self.path.as_ref().is_some_and(|path| path.split_frame.is_some())
     }
 
+    /// Writes the next frame if it is longer than the path MTU.
     fn start_parts(&mut self) -> Option<SplitFrame> {
         let flights = &self.sender.flights;
         let number = match self.tail_probe {
             Some(probe) if flights.sent_at(probe).is_some() => probe,
-            _ if u64::from(flights.in_flight()) < self.effective_window => flights.due()?,
+            _ if u64::from(flights.in_flight()) < self.effective_window => flights.next_to_send()?,
             _ => return None,
         };
         let length = self.sender.frame_length(number, false);
         if length + self.options.check.bytes() <= self.max_frame {
             return None;
         }
-        let probes = self.tail_probe.take_if(|probe| *probe == number).is_some();
-        let flags = if probes || self.fills_window(self.effective_window) { ACK_REQUEST } else { 0 };
+        let is_tail_probe = self.tail_probe.take_if(|probe| *probe == number).is_some();
+        let flags = if is_tail_probe || self.fills_window(self.effective_window) { ACK_REQUEST } else { 0 };
         let mut body = vec![0; length];
         self.sender.write_frame(number, flags, None, &mut body);
         Some(SplitFrame { number, body, sent: 0 })
     }
 
+    /// Writes a batch of parts of a frame, and records the frame's transmission with its last part.
     fn write_parts(
         &mut self,
         now: Instant,
@@ -68,30 +70,31 @@ impl Connection {
         buffer: &mut [u8],
     ) -> (usize, Option<Segment>) {
         let (check, number) = (self.options.check, split.number);
-        let room = self.max_frame - part::HEADER - check.bytes();
-        let segment = room.min(split.body.len() - split.sent) + part::HEADER + check.bytes();
+        let capacity = self.max_frame - part::HEADER - check.bytes();
+        let segment = capacity.min(split.body.len() - split.sent) + part::HEADER + check.bytes();
         let mut at = 0;
         for _ in 0..MAX_SEGMENTS.min(MAX_BATCH / segment) {
-            let left = &split.body[split.sent..];
-            let bytes = &left[..room.min(left.len())];
+            let remaining = &split.body[split.sent..];
+            let bytes = &remaining[..capacity.min(remaining.len())];
             let frame = &mut buffer[at..at + part::HEADER + bytes.len() + check.bytes()];
-            let last = bytes.len() == left.len();
-            Part::write_head(number, split.sent as u16, last, frame);
+            let is_last = bytes.len() == remaining.len();
+            Part::write_head(number, split.sent as u16, is_last, frame);
             frame[part::HEADER..part::HEADER + bytes.len()].copy_from_slice(bytes);
             self.protection.seal_part(number, frame);
             at += frame.len();
             split.sent += bytes.len();
-            if last {
+            if is_last {
                 break;
             }
         }
         self.recent_frames.record(&buffer[..segment]);
         self.statistics.bytes_sent += at as u64;
-        let done = split.sent == split.body.len();
-        if done {
-            let again = self.sender.flights.get(number).is_some_and(|flight| flight.transmissions > 0);
+        let is_complete = split.sent == split.body.len();
+        if is_complete {
+            let is_retransmission =
+                self.sender.flights.get(number).is_some_and(|flight| flight.transmissions > 0);
             self.statistics.frames_sent += 1;
-            self.statistics.frames_resent += u64::from(again);
+            self.statistics.frames_resent += u64::from(is_retransmission);
             self.sender.flights.send(now, number, split.body.len() + check.bytes());
             if self.retransmit_at == Instant::MAX {
                 self.arm_retransmit_timer(now);
@@ -100,11 +103,12 @@ impl Connection {
             path.split_frame = Some(split);
         }
         if let Some(rate) = self.pace {
-            let most = self.rtt.timeout(self.peer_ack_delay);
-            self.pace_at = self.pace_at.max(now) + rate.time_for(Size::from_bytes(at as u64)).min(most);
+            let max_time = self.rtt.timeout(self.peer_ack_delay);
+            self.pace_at = self.pace_at.max(now) + rate.time_for(Size::from_bytes(at as u64)).min(max_time);
         }
         let in_flight = self.sender.flights.in_flight();
-        self.policy.on_sent(&SentFrames { now, frames: u32::from(done), bytes: at as u64, in_flight });
+        let frames = u32::from(is_complete);
+        self.policy.on_sent(&SentFrames { now, frames, bytes: at as u64, in_flight });
         (at, Segment::of(segment, at))
     }
 
@@ -126,7 +130,7 @@ impl Connection {
                 self.protection.recycle(body);
             }
             Err(OpenError::Damaged) => self.process_damaged(now),
-            Err(again) => self.count_rejected(again),
+            Err(error) => self.count_rejected(error),
         }
     }
 
@@ -135,13 +139,13 @@ impl Connection {
         let (Some(part), Some(path)) = (Part::read(body), self.path.as_mut()) else {
             return self.statistics.malformed += 1;
         };
-        let ends = part.last;
+        let is_last = part.last;
         match self.arrivals.classify(number) {
             Arrival::OutsideWindow => return self.statistics.malformed += 1,
             // Only the last part counts as a duplicate of the frame.
-            Arrival::Duplicate if ends => self.process_duplicate(now),
+            Arrival::Duplicate if is_last => self.process_duplicate(now),
             Arrival::AfterGap | Arrival::OpensGap if self.options.mode != Mode::Selective => {
-                if ends {
+                if is_last {
                     self.process_out_of_order(now);
                 }
             }

@@ -13,8 +13,8 @@ use crate::receive::partials::PartialFrames;
 use crate::send::flight::{AckSummary, LossSummary};
 use crate::statistics::PathMtu;
 
-/// Factor between the retransmission timeout and the timeout of a probe, which is long and may wait behind a window
-/// of frames.
+/// Factor between the retransmission timeout and the timeout of a probe: a probe is a long frame and may wait behind a
+/// window of others.
 const PROBE_TIMEOUT_FACTOR: u64 = 3;
 /// Delay before a probe that could not be sent is tried again.
 const PROBE_RETRY: Span = Span::from_s(1);
@@ -25,6 +25,7 @@ pub(super) struct PathState {
     pub search: PathSearch,
     /// The frame that is being sent in parts.
     pub split_frame: Option<SplitFrame>,
+    /// Received parts of incomplete frames.
     pub partials: PartialFrames,
     probes: u64,
     replies: u64,
@@ -32,8 +33,9 @@ pub(super) struct PathState {
 }
 
 impl PathState {
-    pub fn new(search: PathSearch, longest: usize) -> PathState {
-        let partials = PartialFrames::new(longest);
+    /// Creates a state; received frames have at most `max_body` bytes without their check.
+    pub fn new(search: PathSearch, max_body: usize) -> PathState {
+        let partials = PartialFrames::new(max_body);
         PathState { search, split_frame: None, partials, probes: 0, replies: 0, reductions: 0 }
     }
 }
@@ -47,17 +49,17 @@ impl Connection {
 
     /// Queues the next path MTU probe if it is due.
     pub(super) fn probe_path(&mut self, now: Instant) {
-        let unheard = self.is_unconfirmed();
+        let is_unconfirmed = self.is_unconfirmed();
         let timeout = self.rtt.timeout(self.peer_ack_delay) * PROBE_TIMEOUT_FACTOR;
         let Some(path) = self.path.as_mut().filter(|path| path.search.wake_at() <= now) else { return };
-        let waits =
+        let is_queued =
             self.pending_controls.iter().any(|control| matches!(control, PendingControl::PathProbe(_)));
-        if unheard || waits || self.pending_controls.len() >= frames::MAX_PENDING_CONTROLS {
+        if is_unconfirmed || is_queued || self.pending_controls.len() >= frames::MAX_PENDING_CONTROLS {
             return path.search.postpone(now + PROBE_RETRY);
         }
-        if let Some(trial) = path.search.next_probe(now, timeout) {
+        if let Some(probe) = path.search.next_probe(now, timeout) {
             path.probes += 1;
-            self.pending_controls.push_back(PendingControl::PathProbe(trial));
+            self.pending_controls.push_back(PendingControl::PathProbe(probe));
         }
     }
 
@@ -71,7 +73,7 @@ impl Connection {
         }
     }
 
-    /// Records that long frames were acknowledged.
+    /// Records whether long frames were acknowledged.
     #[inline]
     pub(super) fn record_acked_length(&mut self, summary: &AckSummary) {
         if let Some(path) = &mut self.path
@@ -83,18 +85,18 @@ impl Connection {
 
     /// Checks a loss for signs of a black hole: all lost frames are long although others have arrived.
     #[inline]
-    pub(super) fn check_lost_length(&mut self, now: Instant, missing: &LossSummary) {
-        if self.path.as_ref().is_some_and(|path| path.search.is_long(missing.shortest.into())) {
+    pub(super) fn check_lost_lengths(&mut self, now: Instant, lost: &LossSummary) {
+        if self.path.as_ref().is_some_and(|path| path.search.is_long(lost.shortest.into())) {
             self.suspect_black_hole(now);
         }
     }
 
     /// Checks a timeout for signs of a black hole: only long frames were unanswered. Returns whether the path MTU was
     /// reduced.
-    pub(super) fn check_silence(&mut self, now: Instant) -> bool {
+    pub(super) fn check_unanswered_lengths(&mut self, now: Instant) -> bool {
         let Some(path) = &self.path else { return false };
         let mut lengths = self.sender.flights.lengths_in_flight();
-        let sign = match self.options.mode {
+        let only_long = match self.options.mode {
             Mode::Selective => lengths.all(|length| path.search.is_long(length)),
             // Frames after the first missing one are not acknowledged, long or short.
             Mode::GoBackN | Mode::StopAndWait => {
@@ -102,7 +104,7 @@ impl Connection {
             }
         };
         drop(lengths);
-        sign && self.suspect_black_hole(now)
+        only_long && self.suspect_black_hole(now)
     }
 
     /// Records a sign of a black hole. If the signs suffice, it reduces the path MTU, retransmits the long frames in
@@ -114,12 +116,12 @@ impl Connection {
         }
         path.reductions += 1;
         self.max_frame = path.search.carried();
-        let mut missing = LossSummary::default();
+        let mut lost = LossSummary::default();
         match self.options.mode {
-            Mode::Selective => self.sender.flights.mark_longer_lost(self.max_frame, &mut missing),
-            Mode::GoBackN | Mode::StopAndWait => self.sender.flights.mark_all_lost(&mut missing),
+            Mode::Selective => self.sender.flights.mark_longer_lost(self.max_frame, &mut lost),
+            Mode::GoBackN | Mode::StopAndWait => self.sender.flights.mark_all_lost(&mut lost),
         }
-        self.statistics.lost += u64::from(missing.frames);
+        self.statistics.lost += u64::from(lost.frames);
         (self.timeouts_in_a_row, self.last_go_back) = (0, None);
         self.pace_at = self.pace_at.min(now);
         self.arm_retransmit_timer(now);

@@ -10,7 +10,12 @@ use crate::wire::{epoch, expand, get24, part};
 /// Seals and opens frames. The trailer has [`Check::bytes`] bytes.
 #[derive(Debug)]
 pub(super) enum FrameProtection {
-    Checksum { check: Check, own: ChecksumSecret, peer: ChecksumSecret },
+    /// With the secrets of the frames of this end and of the peer.
+    Checksum {
+        check: Check,
+        own: ChecksumSecret,
+        peer: ChecksumSecret,
+    },
     Encrypted(Box<Cipher>),
 }
 
@@ -165,6 +170,7 @@ impl FrameProtection {
         cipher.decrypt(REPAIR_HEADER, 0, frame)
     }
 
+    /// Takes back the buffer of decrypted contents for reuse.
     pub fn recycle(&mut self, body: Vec<u8>) {
         if let FrameProtection::Encrypted(cipher) = self {
             cipher.recycle(body);

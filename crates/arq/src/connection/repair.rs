@@ -1,8 +1,8 @@
 //! Forward error correction: transmission and reception of repair frames.
 //!
 //! Repair frames are neither numbered nor acknowledged. They count towards window and pace: the policy controls all
-//! traffic, and data gets its share of it. Rebuilt frames are reported to the sender and count as lost for the
-//! policy: hiding the loss would be unfair to other traffic (RFC 9265).
+//! traffic, and data gets its share of it. Frames that the receiver rebuilds (recovers) are reported to the sender and
+//! count as lost for the policy: hiding the loss would be unfair to other traffic (RFC 9265).
 
 use trunkline_endpoint::{MAX_BATCH, Segment};
 use trunkline_units::{Instant, Rate, Size, Span};
@@ -16,18 +16,18 @@ use crate::receive::repair::{Block, RebuildOutcome, Rebuilder, RebuiltFrame};
 use crate::send::flight::AckSummary;
 use crate::send::repair::RepairEncoder;
 use crate::wire::data::{Chunks, FrameHeader};
-use crate::wire::repair::{self, EXCESS, RepairHeader};
+use crate::wire::repair::{self, REPAIR_OVERHEAD, RepairHeader};
 use crate::wire::{epoch, expand, kind};
 
 /// Minimum delay before an incomplete block is closed. The delay is a quarter of a round trip, which is short
-/// compared with a retransmission, but no less than this, because timers may fire late.
+/// compared with a retransmission, but no less than this, because timers may expire late.
 const MIN_BLOCK_DELAY: Span = Span::from_us(200);
 
 /// Sender and receiver of repair frames.
 #[derive(Debug)]
 pub(super) struct FecState {
     parameters: Fec,
-    repairs: RepairEncoder,
+    encoder: RepairEncoder,
     rebuilder: Rebuilder,
     /// Frames were rebuilt that were not reported to the peer yet.
     has_report: bool,
@@ -39,14 +39,14 @@ impl FecState {
     /// Returns the state for the parameters that both ends support.
     pub fn negotiate(own: Option<Fec>, peer: Option<Fec>) -> Option<Box<FecState>> {
         let fec = Fec::negotiate(own, peer)?;
-        let (repairs, rebuilder) = (RepairEncoder::new(fec), Rebuilder::new(fec));
-        Some(Box::new(FecState { parameters: fec, repairs, rebuilder, has_report: false, peer_rebuilt: 0 }))
+        let (encoder, rebuilder) = (RepairEncoder::new(fec), Rebuilder::new(fec));
+        Some(Box::new(FecState { parameters: fec, encoder, rebuilder, has_report: false, peer_rebuilt: 0 }))
     }
 
     /// Returns the bytes by which data frames are shorter than the maximum, so that repair frames fit.
     #[inline]
     pub fn reserved_bytes(fec: &Option<Box<FecState>>) -> usize {
-        if fec.is_some() { EXCESS } else { 0 }
+        if fec.is_some() { REPAIR_OVERHEAD } else { 0 }
     }
 
     /// Returns the reordering threshold: it includes the block, otherwise a frame would be retransmitted before its
@@ -62,19 +62,20 @@ impl Connection {
     /// Adds a frame to its block at its first transmission, before its check is written.
     pub(super) fn protect(&mut self, now: Instant, number: u64, frame: &[u8]) {
         let delay = self.block_delay();
-        let first_time = self.sender.flights.get(number).is_some_and(|flight| flight.transmissions == 0);
+        let is_first_transmission =
+            self.sender.flights.get(number).is_some_and(|flight| flight.transmissions == 0);
         if let Some(fec) = &mut self.fec
-            && first_time
+            && is_first_transmission
         {
             let body = &frame[..frame.len() - self.options.check.bytes()];
-            fec.repairs.add(number, body, now + delay);
+            fec.encoder.add(number, body, now + delay);
         }
     }
 
     /// Returns whether repair frames must be sent before further data.
     #[inline]
     pub(super) fn repairs_are_due(&self) -> bool {
-        self.fec.as_ref().is_some_and(|fec| fec.repairs.is_due())
+        self.fec.as_ref().is_some_and(|fec| fec.encoder.is_due())
     }
 
     /// Returns when repair frames are sent or an incomplete block is closed.
@@ -82,32 +83,34 @@ impl Connection {
     pub(super) fn repairs_due_at(&self) -> Instant {
         match &self.fec {
             None => Instant::MAX,
-            Some(fec) if fec.repairs.is_due() && self.pace.is_some() => self.pace_at,
-            Some(fec) if fec.repairs.is_due() => Instant::ZERO,
-            Some(fec) => fec.repairs.close_at(),
+            Some(fec) if fec.encoder.is_due() && self.pace.is_some() => self.pace_at,
+            Some(fec) if fec.encoder.is_due() => Instant::ZERO,
+            Some(fec) => fec.encoder.close_at(),
         }
     }
 
+    /// Returns how long an incomplete block waits for another frame.
     fn block_delay(&self) -> Span {
         let round_trip = self.rtt.smoothed().unwrap_or(self.options.timeout.initial);
         (round_trip / 4).max(MIN_BLOCK_DELAY)
     }
 
-    /// Closes an incomplete block after its delay if there is no unsent data: data that waits only for pace or window
-    /// will join the block.
+    /// Closes an incomplete FEC block after its delay, so that its repair frames are sent, if there is no data to
+    /// send: data that waits only for pace or window will join the block.
     #[inline]
-    pub(super) fn close_block(&mut self, now: Instant) {
-        if self.fec.as_ref().is_none_or(|fec| fec.repairs.close_at() > now) {
+    pub(super) fn flush_fec_block(&mut self, now: Instant) {
+        if self.fec.as_ref().is_none_or(|fec| fec.encoder.close_at() > now) {
             return;
         }
         let flights = &self.sender.flights;
-        let (acknowledged, dry) = (flights.base(), !self.sender.can_cut() && flights.due().is_none());
-        let later = now + self.block_delay();
+        let (acknowledged, no_data) =
+            (flights.base(), !self.sender.can_build_frame() && flights.next_to_send().is_none());
+        let postponed_to = now + self.block_delay();
         let Some(fec) = &mut self.fec else { return };
-        if dry {
-            fec.repairs.close(acknowledged);
+        if no_data {
+            fec.encoder.close(acknowledged);
         } else {
-            fec.repairs.postpone(later);
+            fec.encoder.postpone(postponed_to);
         }
     }
 
@@ -119,24 +122,24 @@ impl Connection {
         buffer: &mut [u8],
     ) -> Option<(usize, Option<Segment>)> {
         let fec = self.fec.as_mut()?;
-        if !fec.repairs.is_due() || self.pace.is_some() && self.pace_at > now {
+        if !fec.encoder.is_due() || self.pace.is_some() && self.pace_at > now {
             return None;
         }
         let check = self.options.check;
         let (mut at, mut segment) = (0, 0);
-        while let Some((first, length)) = fec.repairs.next()
+        while let Some((first, length)) = fec.encoder.next()
             && at + length + check.bytes() <= MAX_BATCH
         {
             segment = length + check.bytes();
             let frame = &mut buffer[at..at + segment];
-            fec.repairs.write(frame);
+            fec.encoder.write(frame);
             self.protection.seal_repair(first, frame);
             self.statistics.repairs_sent += 1;
             at += segment;
         }
         if let Some(rate) = self.pace {
-            let most = self.rtt.timeout(self.peer_ack_delay);
-            self.pace_at = self.pace_at.max(now) + rate.time_for(Size::from_bytes(at as u64)).min(most);
+            let max_time = self.rtt.timeout(self.peer_ack_delay);
+            self.pace_at = self.pace_at.max(now) + rate.time_for(Size::from_bytes(at as u64)).min(max_time);
         }
         self.statistics.bytes_sent += at as u64;
         Some((at, Segment::of(segment, at)))
@@ -170,11 +173,11 @@ impl Connection {
     pub(super) fn process_rebuilt_count(&mut self, count: u16, summary: &mut AckSummary) -> u32 {
         let Some(fec) = &mut self.fec else { return 0 };
         // An overtaken acknowledgement has an older count.
-        let more = (count.wrapping_sub(fec.peer_rebuilt) as i16).max(0) as u16;
-        fec.peer_rebuilt = fec.peer_rebuilt.wrapping_add(more);
-        summary.rebuilt = summary.frames.min(more.into());
+        let increase = (count.wrapping_sub(fec.peer_rebuilt) as i16).max(0) as u16;
+        fec.peer_rebuilt = fec.peer_rebuilt.wrapping_add(increase);
+        summary.rebuilt = summary.frames.min(increase.into());
         summary.bytes -= summary.bytes * u64::from(summary.rebuilt) / u64::from(summary.frames.max(1));
-        more.into()
+        increase.into()
     }
 
     /// Reports rebuilt frames to the policy as lost, near the frames that were just acknowledged.
@@ -189,9 +192,9 @@ impl Connection {
 /// Receiver.
 impl Connection {
     /// Stores a new frame; it may help to rebuild another.
-    pub(super) fn store_for_repair(&mut self, now: Instant, number: u64, first: u8, chunks: &[u8]) {
+    pub(super) fn store_for_repair(&mut self, now: Instant, number: u64, first_byte: u8, chunks: &[u8]) {
         let Some(fec) = &mut self.fec else { return };
-        fec.rebuilder.store(number, first, chunks);
+        fec.rebuilder.store(number, first_byte, chunks);
         if fec.rebuilder.has_pending() {
             self.rebuild(now);
         }
@@ -221,20 +224,20 @@ impl Connection {
 
     /// Processes the contents of a repair frame of the block that starts at `first`.
     fn process_repair(&mut self, now: Instant, first: u64, body: &[u8]) {
-        let Some((RepairHeader { row, frames, .. }, sum)) = RepairHeader::read(body) else {
+        let Some((RepairHeader { row, frames, .. }, symbol)) = RepairHeader::read(body) else {
             return self.statistics.malformed += 1;
         };
         self.record_activity(now);
-        if self.close_reason.is_some_and(|end| end != CloseReason::Completed) {
+        if self.close_reason.is_some_and(|reason| reason != CloseReason::Completed) {
             return;
         }
         // The sender cannot have sent frames outside the window.
         let last = first.checked_add(u64::from(frames) - 1);
-        let inside = last.is_some_and(|last| self.arrivals.classify(last) != Arrival::OutsideWindow);
-        let Some(fec) = self.fec.as_mut().filter(|_| inside) else {
+        let is_inside = last.is_some_and(|last| self.arrivals.classify(last) != Arrival::OutsideWindow);
+        let Some(fec) = self.fec.as_mut().filter(|_| is_inside) else {
             return self.statistics.malformed += 1;
         };
-        if !fec.rebuilder.add_repair(Block { first, frames }, row, sum) {
+        if !fec.rebuilder.add_repair(Block { first, frames }, row, symbol) {
             return self.statistics.malformed += 1;
         }
         self.statistics.repairs_received += 1;
@@ -254,15 +257,20 @@ impl Connection {
         }
     }
 
+    /// Processes a rebuilt frame like a received one.
     fn process_rebuilt(&mut self, now: Instant, rebuilt: RebuiltFrame) {
-        let RebuiltFrame { number, first, chunks } = rebuilt;
-        let flags = first & !repair::CHANGING & 31;
-        let head =
-            FrameHeader { kind: kind(first), flags, number: number as u32 & 0xFF_FFFF, acknowledged: None };
+        let RebuiltFrame { number, first_byte, chunks } = rebuilt;
+        let flags = first_byte & !repair::MUTABLE_FLAGS & 31;
+        let head = FrameHeader {
+            kind: kind(first_byte),
+            flags,
+            number: number as u32 & 0xFF_FFFF,
+            acknowledged: None,
+        };
         let Some(chunks) = Chunks::read(&head, &chunks).filter(|_| head.is_numbered()) else {
             return self.statistics.malformed += 1;
         };
-        if self.close_reason.is_some_and(|end| end != CloseReason::Completed) {
+        if self.close_reason.is_some_and(|reason| reason != CloseReason::Completed) {
             return;
         }
         let arrival = self.arrivals.classify(number);

@@ -47,30 +47,34 @@ pub(super) struct PathSearch {
     carried: usize,
     /// Minimum length known not to be carried, in this search.
     upper_bound: usize,
+    /// Length that every path carries.
     base: usize,
     /// Upper limit of the search.
     max: usize,
+    /// The probe that awaits a reply, and how often it was sent.
     probe: Option<Probe>,
     attempts: u32,
+    /// Token of the last probe.
     token: u32,
     /// Next deadline.
     wake_at: Instant,
     searching: bool,
+    /// Consecutive signs of a black hole.
     signs: u32,
 }
 
 impl PathSearch {
-    /// Starts a search between `base`, which the path is assumed to carry, and a maximum.
-    pub fn new(now: Instant, base: usize, most: usize) -> PathSearch {
+    /// Starts a search between `initial`, which the path is assumed to carry, and `max`.
+    pub fn new(now: Instant, initial: usize, max: usize) -> PathSearch {
         PathSearch {
-            carried: base,
-            upper_bound: most + 1,
-            base: base.min(BASE),
-            max: most.max(base),
+            carried: initial,
+            upper_bound: max + 1,
+            base: initial.min(BASE),
+            max: max.max(initial),
             probe: None,
             attempts: 0,
             token: SEARCH_TOKEN,
-            wake_at: if most > base { now } else { Instant::MAX },
+            wake_at: if max > initial { now } else { Instant::MAX },
             searching: false,
             signs: 0,
         }
@@ -96,10 +100,10 @@ impl PathSearch {
         if now < self.wake_at {
             return None;
         }
-        if let Some(trial) = self.probe
+        if let Some(probe) = self.probe
             && self.attempts >= MAX_PROBES
         {
-            self.upper_bound = trial.length;
+            self.upper_bound = probe.length;
             self.probe = None;
         }
         if !self.searching {
@@ -138,15 +142,16 @@ impl PathSearch {
         true
     }
 
+    /// Returns the next length to probe, none if the search is complete.
     fn next_length(&self) -> Option<usize> {
-        let open = self.carried + 1..self.upper_bound;
-        if open.contains(&self.max) {
+        let candidates = self.carried + 1..self.upper_bound;
+        if candidates.contains(&self.max) {
             return Some(self.max);
         }
-        let mut usual = COMMON_LENGTHS.iter().filter(|length| open.contains(length));
-        let count = usual.clone().count();
-        let half = self.carried.midpoint(self.upper_bound);
-        usual.nth(count / 2).copied().or((self.upper_bound - self.carried > RESOLUTION).then_some(half))
+        let mut common = COMMON_LENGTHS.iter().filter(|length| candidates.contains(length));
+        let count = common.clone().count();
+        let middle = self.carried.midpoint(self.upper_bound);
+        common.nth(count / 2).copied().or((self.upper_bound - self.carried > RESOLUTION).then_some(middle))
     }
 
     /// Returns whether a frame of this length depends on the result of probes.
@@ -185,110 +190,113 @@ mod tests {
     /// Maximum number of probes of a search: the maximum, four common lengths, and a binary search of the widest gap.
     const MAX_SEARCH_PROBES: u32 = MAX_PROBES * (1 + 4 + 11);
 
-    /// Runs a search over a path that carries `carries` bytes; returns the number of probes and the end time.
-    fn search(search: &mut PathSearch, mut now: Instant, carries: usize) -> (u32, Instant) {
+    /// Runs a search over a path that carries `path_mtu` bytes; returns the number of probes and the end time.
+    fn search(search: &mut PathSearch, mut now: Instant, path_mtu: usize) -> (u32, Instant) {
         let mut probes = 0;
         while search.wake_at() < Instant::MAX {
-            let begun = search.searching || probes == 0;
+            let is_searching = search.searching || probes == 0;
             now = now.max(search.wake_at());
-            let Some(trial) = search.next_probe(now, Span::from_ms(10)) else { break };
-            assert!(begun && (BASE.min(search.base)..=search.max).contains(&trial.length));
-            assert!(trial.token & SEARCH_TOKEN != 0);
+            let Some(probe) = search.next_probe(now, Span::from_ms(10)) else { break };
+            assert!(is_searching && (BASE.min(search.base)..=search.max).contains(&probe.length));
+            assert!(probe.token & SEARCH_TOKEN != 0);
             probes += 1;
-            if trial.length <= carries {
-                assert!(search.on_reply(now, trial.token, trial.length));
-                assert!(!search.on_reply(now, trial.token, trial.length), "once");
+            if probe.length <= path_mtu {
+                assert!(search.on_reply(now, probe.token, probe.length));
+                assert!(!search.on_reply(now, probe.token, probe.length), "once");
             }
         }
         (probes, now)
     }
 
-    fn assert_found(search: &PathSearch, carries: usize) {
+    fn assert_found(search: &PathSearch, path_mtu: usize) {
         let found = search.carried();
         assert!(
-            found <= carries.min(search.max) && found + RESOLUTION > carries.min(search.max),
+            found <= path_mtu.min(search.max) && found + RESOLUTION > path_mtu.min(search.max),
             "{search:?}"
         );
-        assert!(!COMMON_LENGTHS.contains(&carries) || carries > search.max || found == carries, "{search:?}");
+        assert!(
+            !COMMON_LENGTHS.contains(&path_mtu) || path_mtu > search.max || found == path_mtu,
+            "{search:?}"
+        );
     }
 
     proptest! {
         #[test]
-        fn search_finds_the_path_mtu(base in 128usize..3000, more in 0usize..65_507, carries in 0usize..70_000) {
-            let most = (base + more).min(65_507);
-            let carries = carries.max(base);
-            let mut path = PathSearch::new(Instant::ZERO, base, most);
-            let (probes, ended) = search(&mut path, Instant::ZERO, carries);
+        fn search_finds_the_path_mtu(base in 128usize..3000, more in 0usize..65_507, path_mtu in 0usize..70_000) {
+            let max = (base + more).min(65_507);
+            let path_mtu = path_mtu.max(base);
+            let mut path = PathSearch::new(Instant::ZERO, base, max);
+            let (probes, ended_at) = search(&mut path, Instant::ZERO, path_mtu);
             prop_assert!(probes <= MAX_SEARCH_PROBES, "{probes} probes");
-            assert_found(&path, carries);
+            assert_found(&path, path_mtu);
             // A path that carries the maximum is not searched again; any other is, after the interval.
-            if path.carried() == most {
+            if path.carried() == max {
                 prop_assert_eq!(path.wake_at(), Instant::MAX);
             } else {
-                prop_assert_eq!(path.wake_at(), ended + RAISE_INTERVAL);
-                let (probes, _) = search(&mut path, ended, 70_000);
-                prop_assert_eq!((probes, path.carried()), (1, most));
+                prop_assert_eq!(path.wake_at(), ended_at + RAISE_INTERVAL);
+                let (probes, _) = search(&mut path, ended_at, 70_000);
+                prop_assert_eq!((probes, path.carried()), (1, max));
             }
         }
 
         #[test]
-        fn search_follows_a_reduced_path_mtu(most in 1472usize..65_507, carries in BASE..65_507, late in 0u64..1000) {
-            let mut path = PathSearch::new(Instant::ZERO, 1472, most);
-            let (_, mut now) = search(&mut path, Instant::ZERO, most);
-            prop_assert_eq!(path.carried(), most);
-            now += Span::from_s(late);
+        fn search_follows_a_reduced_path_mtu(max in 1472usize..65_507, path_mtu in BASE..65_507, later_s in 0u64..1000) {
+            let mut path = PathSearch::new(Instant::ZERO, 1472, max);
+            let (_, mut now) = search(&mut path, Instant::ZERO, max);
+            prop_assert_eq!(path.carried(), max);
+            now += Span::from_s(later_s);
             prop_assert!(!path.on_black_hole_sign(now) && !path.on_black_hole_sign(now));
             path.on_long_frame_acked();
             prop_assert!(!path.on_black_hole_sign(now) && !path.on_black_hole_sign(now) && path.on_black_hole_sign(now));
             prop_assert_eq!((path.carried(), path.wake_at()), (BASE, now + REDUCED_INTERVAL));
             prop_assert!(path.next_probe(now, Span::ZERO).is_none());
-            prop_assert!((0..10).all(|_| !path.on_black_hole_sign(now)), "it is at the bottom");
-            let (probes, _) = search(&mut path, now, carries);
+            prop_assert!((0..10).all(|_| !path.on_black_hole_sign(now)), "the base is the minimum");
+            let (probes, _) = search(&mut path, now, path_mtu);
             prop_assert!(probes <= MAX_SEARCH_PROBES);
-            assert_found(&path, carries);
+            assert_found(&path, path_mtu);
         }
     }
 
     #[test]
     fn common_lengths_are_found_exactly() {
-        for carries in COMMON_LENGTHS.into_iter().chain([65_507]) {
+        for path_mtu in COMMON_LENGTHS.into_iter().chain([65_507]) {
             let mut path = PathSearch::new(Instant::ZERO, 512, 65_507);
-            search(&mut path, Instant::ZERO, carries);
-            assert_eq!(path.carried(), carries);
+            search(&mut path, Instant::ZERO, path_mtu);
+            assert_eq!(path.carried(), path_mtu);
         }
     }
 
     #[test]
     fn probes_per_minute_are_bounded() {
-        // The path carries anything until the search trusts it, and then nothing.
+        // The path carries everything until the length grows, and then nothing long.
         let (mut path, mut now) = (PathSearch::new(Instant::ZERO, 1472, 9000), Instant::ZERO);
         let mut sent = Vec::new();
         for _ in 0..5000 {
             now = now.max(path.wake_at());
-            if let Some(trial) = path.next_probe(now, Span::ZERO) {
+            if let Some(probe) = path.next_probe(now, Span::ZERO) {
                 sent.push(now);
                 if sent.len() % 7 != 0 {
-                    path.on_reply(now, trial.token, trial.length);
+                    path.on_reply(now, probe.token, probe.length);
                     while path.carried() > 1200 && !path.on_black_hole_sign(now) {}
                 }
             }
         }
         let minute = |from: Instant| from..from + Span::from_s(60);
-        let most = sent.iter().map(|from| sent.iter().filter(|at| minute(*from).contains(at)).count());
-        assert!(most.max() <= Some(MAX_SEARCH_PROBES as usize) && sent.len() > 1000);
+        let counts = sent.iter().map(|from| sent.iter().filter(|at| minute(*from).contains(at)).count());
+        assert!(counts.max() <= Some(MAX_SEARCH_PROBES as usize) && sent.len() > 1000);
     }
 
     #[test]
     fn stale_replies_are_ignored() {
         let mut path = PathSearch::new(Instant::ZERO, 1472, 9000);
-        let trial = path.next_probe(Instant::ZERO, Span::ZERO).unwrap();
-        assert_eq!(trial.length, 9000);
-        for (token, length) in [(trial.token, 8999), (trial.token ^ 1, 9000), (0, 9000)] {
+        let probe = path.next_probe(Instant::ZERO, Span::ZERO).unwrap();
+        assert_eq!(probe.length, 9000);
+        for (token, length) in [(probe.token, 8999), (probe.token ^ 1, 9000), (0, 9000)] {
             assert!(!path.on_reply(Instant::ZERO, token, length));
         }
         // A late reply is valid.
-        let again = path.next_probe(path.wake_at(), Span::ZERO).unwrap();
-        assert_eq!(again, trial);
-        assert!(path.on_reply(path.wake_at(), trial.token, 9000) && path.carried() == 9000);
+        let repeated = path.next_probe(path.wake_at(), Span::ZERO).unwrap();
+        assert_eq!(repeated, probe);
+        assert!(path.on_reply(path.wake_at(), probe.token, 9000) && path.carried() == 9000);
     }
 }

@@ -7,7 +7,7 @@ use crate::CloseReason;
 use crate::options::Mode;
 use crate::send::flight::LossSummary;
 
-/// Minimum number of unanswered probes before a peer is considered dead.
+/// Minimum number of unanswered probes before a peer is considered gone.
 const MIN_UNANSWERED: u32 = 8;
 
 /// Timeouts after which an end with nothing left to receive stops waiting for the last acknowledgement.
@@ -28,7 +28,8 @@ impl Connection {
         timers.min(ack).min(self.send_at()).min(self.repairs_due_at())
     }
 
-    /// Returns when unsent data may be sent; never, if it waits for an acknowledgement or for credit.
+    /// Returns when the next data frame may be sent; [`Instant::MAX`] if data waits for an acknowledgement or for
+    /// credit.
     #[inline]
     fn send_at(&self) -> Instant {
         let flights = &self.sender.flights;
@@ -40,9 +41,9 @@ impl Connection {
         if u64::from(flights.in_flight()) >= window {
             return Instant::MAX;
         }
-        if flights.due().is_some() {
+        if flights.next_to_send().is_some() {
             paced
-        } else if self.sender.can_cut() && flights.next() - flights.base() < self.window {
+        } else if self.sender.can_build_frame() && flights.next() - flights.base() < self.window {
             if self.sender.unsent_bytes() >= self.coalesce_threshold() {
                 paced
             } else {
@@ -61,7 +62,7 @@ impl Connection {
         if self.loss_at <= now {
             self.detect_losses(now, None);
         }
-        self.close_block(now);
+        self.flush_fec_block(now);
         if self.retransmit_at <= now {
             self.handle_timeout(now);
         }
@@ -101,10 +102,10 @@ impl Connection {
         };
     }
 
-    /// Handles the retransmission timeout.
+    /// Handles the expiry of the retransmission timer: sends a tail loss probe, or declares all frames in flight lost.
     fn handle_timeout(&mut self, now: Instant) {
         self.unanswered_probes += 1;
-        if self.check_silence(now) {
+        if self.check_unanswered_lengths(now) {
             return;
         }
         let selective = self.options.mode == Mode::Selective;
@@ -115,19 +116,20 @@ impl Connection {
             self.statistics.tail_probes += 1;
         } else {
             let in_flight = self.sender.flights.in_flight();
-            let mut missing = LossSummary::default();
-            self.sender.flights.mark_all_lost(&mut missing);
+            let mut lost = LossSummary::default();
+            self.sender.flights.mark_all_lost(&mut lost);
             self.statistics.timeouts += 1;
             self.backoff_exponent = self.backoff_exponent.saturating_add(1);
             self.last_go_back = None;
-            self.report_loss(now, missing, in_flight, true);
+            self.report_loss(now, lost, in_flight, true);
             // The next frame may be sent regardless of the pace.
             self.pace_at = self.pace_at.min(now);
         }
         let delay = self.peer_ack_delay;
-        let doubled = self.timeouts_in_a_row.saturating_sub(u32::from(selective)).max(self.backoff_exponent);
-        self.retransmit_at = now + self.rtt.backoff(delay, doubled);
-        // All data has arrived in both directions, and the peer is gone together with its last acknowledgement.
+        let doublings =
+            self.timeouts_in_a_row.saturating_sub(u32::from(selective)).max(self.backoff_exponent);
+        self.retransmit_at = now + self.rtt.backoff(delay, doublings);
+        // All data has arrived in both directions: the peer has closed, and its last acknowledgement was lost.
         if self.closing.peer_finished
             && self.unanswered_probes > MAX_CLOSING_TIMEOUTS
             && self.closing.finish_sent

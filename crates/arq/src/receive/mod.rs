@@ -35,7 +35,7 @@ struct IncomingChannel {
     messages: VecDeque<PendingMessage>,
     /// Number of the next chunk.
     next: u64,
-    /// Total credit granted, used by data that arrived, and freed by the application.
+    /// Credit in total, since the connection began: granted, used by data that arrived, and freed by the application.
     limit: u64,
     received: u64,
     consumed: u64,
@@ -45,7 +45,7 @@ struct IncomingChannel {
     last_length: usize,
 }
 
-/// Received data that is unread.
+/// Received data, of which `read` bytes are read; reading the rest frees `cost` bytes of credit.
 #[derive(Debug)]
 enum PendingMessage {
     /// A message, or its first part.
@@ -83,9 +83,12 @@ pub(crate) struct Receiver {
     early_chunks: BTreeMap<(u16, u64), EarlyChunk>,
     /// Number of the first chunk of each channel.
     first_chunk: u64,
+    /// Credit of the connection in total, since it began: granted, used by data that arrived, and freed by the
+    /// application.
     limit: u64,
     received: u64,
     consumed: u64,
+    /// Credit that the peer has at most: of the connection, and of each channel.
     credit: u64,
     channel_credit: u64,
     /// Remaining credit below which the next chunk may not fit: a quarter of the credit, but at least a frame.
@@ -139,9 +142,9 @@ impl Receiver {
         let sequence = expand16(chunk.sequence, incoming.next);
         if sequence != incoming.next {
             let early = EarlyChunk { kind: chunk.kind, bytes: Buffer::from(chunk.bytes) };
-            let known = sequence < incoming.next
+            let is_repeated = sequence < incoming.next
                 || self.early_chunks.insert((chunk.channel, sequence), early).is_some();
-            return if known { Err(ProtocolViolation) } else { Ok(()) };
+            return if is_repeated { Err(ProtocolViolation) } else { Ok(()) };
         }
         incoming.accept(chunk.kind, chunk.bytes, &mut self.spare)?;
         if !self.early_chunks.is_empty() {
@@ -167,10 +170,10 @@ impl Receiver {
             return None;
         }
         let incoming = self.channels.get_mut(channel)?;
-        let least = if self.credit_short { 0 } else { self.min_credit };
-        let left = self.limit.saturating_sub(self.received + least);
-        let left = left.min(incoming.limit.saturating_sub(incoming.received));
-        Some(ChannelBatch { incoming, spare: &mut self.spare, channel, credit_left: left, credit_used: 0 })
+        let reserve = if self.credit_short { 0 } else { self.min_credit };
+        let connection_credit = self.limit.saturating_sub(self.received + reserve);
+        let credit_left = connection_credit.min(incoming.limit.saturating_sub(incoming.received));
+        Some(ChannelBatch { incoming, spare: &mut self.spare, channel, credit_left, credit_used: 0 })
     }
 
     /// Ends the [batch](Receiver::begin_batch), whose chunks have used `credit_used` bytes of credit.
@@ -217,7 +220,7 @@ impl Receiver {
     #[inline]
     pub fn take_message(&mut self, channel: u16, into: &mut Buffer) -> ReceiveStatus {
         let Some(incoming) = self.channels.get_mut(channel) else { return ReceiveStatus::Empty };
-        let (consumed, freed) = incoming.take(into, self.credit_short, &mut self.spare);
+        let (status, freed) = incoming.take(into, self.credit_short, &mut self.spare);
         self.consumed += freed;
         if incoming.consume(freed, self.channel_credit) {
             self.grants.push_back(channel);
@@ -227,7 +230,7 @@ impl Receiver {
             self.readable.pop_front();
             incoming.readable_reported = false;
         }
-        consumed
+        status
     }
 
     /// Copies data of a channel as a byte stream, up to the length of `into`; returns the number of bytes.
@@ -251,6 +254,7 @@ impl Receiver {
         self.channels.get(channel).map_or(0, |incoming| incoming.received - incoming.consumed)
     }
 
+    /// Frees credit of the connection and of a channel.
     #[inline]
     fn free_credit(&mut self, channel: u16, freed: u64) {
         self.consumed += freed;
@@ -360,9 +364,9 @@ impl IncomingChannel {
     /// Frees credit; returns whether a grant has become due.
     #[inline]
     fn consume(&mut self, freed: u64, credit: u64) -> bool {
-        let before = self.needs_grant(credit);
+        let was_due = self.needs_grant(credit);
         self.consumed += freed;
-        !before && self.needs_grant(credit)
+        !was_due && self.needs_grant(credit)
     }
 
     /// Returns whether a grant is due.
@@ -371,15 +375,15 @@ impl IncomingChannel {
         self.consumed + credit - self.limit >= credit / 2
     }
 
-    /// Returns whether there is data to receive: a complete message, or a part of one for whose rest credit is short,
-    /// either of the channel or, if `tight`, of the connection.
+    /// Returns whether there is data to receive: a complete message, or a part of one if the credit for the rest is
+    /// short, either of the channel or, with `credit_short`, of the connection.
     #[inline]
-    fn is_readable(&self, tight: bool) -> bool {
+    fn is_readable(&self, credit_short: bool) -> bool {
         match self.messages.front() {
             None => false,
             Some(PendingMessage::Pack { .. } | PendingMessage::Message { whole: true, .. }) => true,
             Some(PendingMessage::Message { whole: false, bytes, read, .. }) => {
-                bytes.len() > *read && (tight || self.is_large_part(bytes.len() - read))
+                bytes.len() > *read && (credit_short || self.is_large_part(bytes.len() - read))
             }
         }
     }
@@ -390,6 +394,7 @@ impl IncomingChannel {
         unread as u64 * 4 >= self.limit - self.consumed
     }
 
+    /// Appends the next chunk.
     #[inline]
     fn accept(
         &mut self,
@@ -398,18 +403,18 @@ impl IncomingChannel {
         spare: &mut Vec<Buffer>,
     ) -> Result<(), ProtocolViolation> {
         self.next += 1;
-        let more = chunk.len() as u64 + CHUNK_COST;
-        let last = self.last_length;
+        let chunk_cost = chunk.len() as u64 + CHUNK_COST;
+        let last_length = self.last_length;
         match (kind, self.messages.back_mut()) {
             (
                 ChunkKind::Piece { start: false, end },
                 Some(PendingMessage::Message { bytes, whole: false, cost, .. }),
             ) => {
                 if bytes.len() + chunk.len() > bytes.capacity() {
-                    grow(bytes, chunk.len(), last, spare);
+                    grow(bytes, chunk.len(), last_length, spare);
                 }
                 bytes.extend_from_slice(chunk);
-                *cost += more;
+                *cost += chunk_cost;
                 if end {
                     self.finish();
                 }
@@ -419,10 +424,11 @@ impl IncomingChannel {
                 return Err(ProtocolViolation);
             }
             (ChunkKind::Piece { start: true, end }, _) => {
-                let mut bytes =
-                    take_buffer(spare, if end { chunk.len() } else { initial_capacity(chunk.len(), last) });
+                let capacity = if end { chunk.len() } else { initial_capacity(chunk.len(), last_length) };
+                let mut bytes = take_buffer(spare, capacity);
                 bytes.extend_from_slice(chunk);
-                self.messages.push_back(PendingMessage::Message { bytes, whole: false, read: 0, cost: more });
+                let message = PendingMessage::Message { bytes, whole: false, read: 0, cost: chunk_cost };
+                self.messages.push_back(message);
                 if end {
                     self.finish();
                 }
@@ -432,21 +438,22 @@ impl IncomingChannel {
                 if bytes.len() + chunk.len() <= bytes.capacity() =>
             {
                 bytes.extend_from_slice(chunk);
-                *cost += more;
+                *cost += chunk_cost;
             }
-            (ChunkKind::Pack, before) => {
+            (ChunkKind::Pack, last) => {
                 // The first pack gets a buffer of its size, to keep idle channels small; further packs get a larger
                 // one.
-                let many = matches!(before, Some(PendingMessage::Pack { .. }));
-                let room = if many { PACK_CAPACITY.max(chunk.len()) } else { chunk.len() };
-                let mut bytes = take_buffer(spare, room);
+                let is_first = !matches!(last, Some(PendingMessage::Pack { .. }));
+                let capacity = if is_first { chunk.len() } else { PACK_CAPACITY.max(chunk.len()) };
+                let mut bytes = take_buffer(spare, capacity);
                 bytes.extend_from_slice(chunk);
-                self.messages.push_back(PendingMessage::Pack { bytes, read: 0, cost: more });
+                self.messages.push_back(PendingMessage::Pack { bytes, read: 0, cost: chunk_cost });
             }
         }
         Ok(())
     }
 
+    /// Marks the last message as complete.
     #[inline]
     fn finish(&mut self) {
         if let Some(PendingMessage::Message { bytes, whole, .. }) = self.messages.back_mut() {
@@ -455,9 +462,15 @@ impl IncomingChannel {
         }
     }
 
+    /// Moves the next message, or a part of it, to `into`; returns the result and the credit freed.
     #[inline]
-    fn take(&mut self, into: &mut Buffer, tight: bool, spare: &mut Vec<Buffer>) -> (ReceiveStatus, u64) {
-        if !self.is_readable(tight) {
+    fn take(
+        &mut self,
+        into: &mut Buffer,
+        credit_short: bool,
+        spare: &mut Vec<Buffer>,
+    ) -> (ReceiveStatus, u64) {
+        if !self.is_readable(credit_short) {
             self.readable_reported = false;
             return (ReceiveStatus::Empty, 0);
         }
@@ -497,7 +510,7 @@ impl IncomingChannel {
 
     /// Copies from the first message; returns the number of bytes and the credit freed, none if there is no data.
     fn read(&mut self, into: &mut [u8]) -> Option<(usize, u64)> {
-        let (length, done, cost) = match self.messages.front_mut()? {
+        let (length, is_complete, cost) = match self.messages.front_mut()? {
             PendingMessage::Message { bytes, read, whole, .. } if *read == bytes.len() && !*whole => {
                 return None;
             }
@@ -533,13 +546,14 @@ impl IncomingChannel {
         };
         let mut freed = (length as u64).min(*cost);
         *cost -= freed;
-        if done {
+        if is_complete {
             freed += *cost;
             self.messages.pop_front();
         }
         Some((length, freed))
     }
 
+    /// Removes the first message, and keeps its buffer as a spare one.
     #[inline]
     fn drop_front(&mut self, spare: &mut Vec<Buffer>) {
         let Some(PendingMessage::Message { mut bytes, .. } | PendingMessage::Pack { mut bytes, .. }) =
@@ -556,13 +570,13 @@ impl IncomingChannel {
 
 /// Writes the remaining length of a message that ends at `end` before the rest.
 fn write_remaining_length(bytes: &mut Buffer, read: &mut usize, end: usize) {
-    let left = end - *read;
-    if left < 128 {
+    let remaining = end - *read;
+    if remaining < 128 {
         *read -= 1;
-        bytes[*read] = left as u8;
+        bytes[*read] = remaining as u8;
     } else {
         *read -= 2;
-        bytes[*read..*read + 2].copy_from_slice(&(0x8000 | left as u16).to_be_bytes());
+        bytes[*read..*read + 2].copy_from_slice(&(0x8000 | remaining as u16).to_be_bytes());
     }
 }
 
@@ -570,20 +584,20 @@ fn write_remaining_length(bytes: &mut Buffer, read: &mut usize, end: usize) {
 const MAX_SPARE: usize = 32;
 const MAX_SPARE_BUFFER: usize = 256 << 10;
 
-/// Returns the initial capacity for a message of which `there` bytes have arrived, and which may become as long as
-/// `last`: the preallocation limit or, if that is less than a quarter of `last`, what has arrived.
+/// Returns the initial capacity for a message of which `received` bytes have arrived, and which may become as long as
+/// the last message: the preallocation limit or, if that is less than a quarter of `last_length`, what has arrived.
 #[inline]
-fn initial_capacity(there: usize, last: usize) -> usize {
-    let lent = last.min(PREALLOCATION_FACTOR * there);
-    if lent < last / 4 { there } else { lent.max(there) }
+fn initial_capacity(received: usize, last_length: usize) -> usize {
+    let preallocated = last_length.min(PREALLOCATION_FACTOR * received);
+    if preallocated < last_length / 4 { received } else { preallocated.max(received) }
 }
 
-/// Grows the buffer of a message by `more` bytes, preferably at once to the length of the last message. Beyond that,
-/// and while little may be preallocated, the capacity doubles.
-fn grow(bytes: &mut Buffer, more: usize, last: usize, spare: &mut Vec<Buffer>) {
-    let there = bytes.len() + more;
-    if last >= there && PREALLOCATION_FACTOR * there >= last / 4 {
-        let mut longer = take_buffer(spare, initial_capacity(there, last));
+/// Grows the buffer of a message for `additional` bytes, preferably at once to the length of the last message. Beyond
+/// that, and while little may be preallocated, the capacity doubles.
+fn grow(bytes: &mut Buffer, additional: usize, last_length: usize, spare: &mut Vec<Buffer>) {
+    let received = bytes.len() + additional;
+    if last_length >= received && PREALLOCATION_FACTOR * received >= last_length / 4 {
+        let mut longer = take_buffer(spare, initial_capacity(received, last_length));
         longer.extend_from_slice(bytes);
         *bytes = longer;
     }

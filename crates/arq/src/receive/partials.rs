@@ -14,7 +14,7 @@ const MAX_RANGES: usize = 512;
 #[derive(Debug)]
 pub(crate) struct PartialFrames {
     /// Maximum frame length without the check.
-    longest: usize,
+    max_body: usize,
     frames: BTreeMap<u64, PartialFrame>,
 }
 
@@ -32,15 +32,15 @@ struct PartialFrame {
 pub(crate) struct FrameTooLong;
 
 impl PartialFrames {
-    /// Creates storage for frames of at most `longest` bytes without their check.
-    pub fn new(longest: usize) -> PartialFrames {
-        PartialFrames { longest, frames: BTreeMap::new() }
+    /// Creates storage for frames of at most `max_body` bytes without their check.
+    pub fn new(max_body: usize) -> PartialFrames {
+        PartialFrames { max_body, frames: BTreeMap::new() }
     }
 
     /// Adds a part of frame `number`; returns the frame if it is complete. All frames before `next` have arrived.
     pub fn add(&mut self, next: u64, number: u64, part: &Part<'_>) -> Result<Option<Vec<u8>>, FrameTooLong> {
         let (from, to) = (usize::from(part.offset), usize::from(part.offset) + part.bytes.len());
-        if to > self.longest {
+        if to > self.max_body {
             return Err(FrameTooLong);
         }
         while self.frames.first_key_value().is_some_and(|(first, _)| *first < next) {
@@ -103,13 +103,13 @@ mod tests {
             let mut draw = Seed(seed).stream("parts");
             let bytes: Vec<u8> = (0..length).map(|_| draw.bits() as u8).collect();
             let mut partials = PartialFrames::new(3000);
-            let mut there = vec![false; length];
+            let mut received = vec![false; length];
             loop {
                 let from = draw.below(length as u64) as usize;
                 let to = (from + 1 + draw.below(400) as usize).min(length);
-                there[from..to].fill(true);
+                received[from..to].fill(true);
                 let frame = partials.add(5, 5, &part(&bytes, from, to)).unwrap();
-                prop_assert_eq!(frame.is_some(), there.iter().all(|there| *there));
+                prop_assert_eq!(frame.is_some(), received.iter().all(|received| *received));
                 if let Some(frame) = frame {
                     prop_assert!(frame == bytes && partials.frames.is_empty());
                     break;

@@ -29,11 +29,12 @@ impl Block {
     }
 }
 
-/// The protected part of a received frame; empty slots have no bytes.
+/// The protected part of a received frame; empty slots have no chunks.
 #[derive(Clone, Debug, Default)]
 struct StoredFrame {
     number: u64,
-    first: u8,
+    /// Kind and flags, as in every transmission.
+    first_byte: u8,
     chunks: Vec<u8>,
 }
 
@@ -41,15 +42,17 @@ struct StoredFrame {
 #[derive(Debug)]
 struct PendingRepair {
     block: Block,
+    /// Index in its block, which selects the coefficients.
     row: u8,
-    sum: Vec<u8>,
+    symbol: Vec<u8>,
 }
 
-/// A rebuilt frame: its constant kind and flags, and its chunks.
+/// A rebuilt frame.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct RebuiltFrame {
     pub number: u64,
-    pub first: u8,
+    /// Kind and flags, as in every transmission.
+    pub first_byte: u8,
     pub chunks: Vec<u8>,
 }
 
@@ -84,11 +87,11 @@ impl Rebuilder {
     }
 
     /// Stores a new frame.
-    pub fn store(&mut self, number: u64, first: u8, chunks: &[u8]) {
+    pub fn store(&mut self, number: u64, first_byte: u8, chunks: &[u8]) {
         let slot = self.slot(number);
         let frame = &mut self.stored[slot];
         if frame.chunks.is_empty() || frame.number < number {
-            (frame.number, frame.first) = (number, first & !repair::CHANGING);
+            (frame.number, frame.first_byte) = (number, first_byte & !repair::MUTABLE_FLAGS);
             frame.chunks.clear();
             // Allocate no more than the frame, to keep the bound.
             frame.chunks.reserve_exact(chunks.len());
@@ -108,7 +111,7 @@ impl Rebuilder {
     }
 
     /// Adds a repair frame; returns whether it conforms to the negotiated parameters.
-    pub fn add_repair(&mut self, block: Block, row: u8, sum: &[u8]) -> bool {
+    pub fn add_repair(&mut self, block: Block, row: u8, symbol: &[u8]) -> bool {
         if row >= self.fec.repairs || !(1..=self.fec.frames).contains(&block.frames) {
             return false;
         }
@@ -116,7 +119,7 @@ impl Rebuilder {
             if self.pending.len() >= PENDING_BLOCKS * usize::from(self.fec.repairs) {
                 self.pending.pop_front();
             }
-            self.pending.push_back(PendingRepair { block, row, sum: sum.to_vec() });
+            self.pending.push_back(PendingRepair { block, row, symbol: symbol.to_vec() });
         }
         true
     }
@@ -127,9 +130,9 @@ impl Rebuilder {
         while let Some(&PendingRepair { block, .. }) = self.pending.get(at) {
             let missing: Vec<u64> = block.numbers().filter(|number| arrivals.is_missing(*number)).collect();
             let rows = self.pending.iter().filter(|repair| repair.block == block).count();
-            let forgotten =
-                |number: &u64| !arrivals.is_missing(*number) && self.stored_frame(*number).is_none();
-            if missing.is_empty() || block.numbers().any(|number| forgotten(&number)) {
+            let is_dropped =
+                |number: u64| !arrivals.is_missing(number) && self.stored_frame(number).is_none();
+            if missing.is_empty() || block.numbers().any(is_dropped) {
                 self.pending.retain(|repair| repair.block != block);
             } else if missing.len() <= rows {
                 return self.solve(block, &missing);
@@ -142,53 +145,53 @@ impl Rebuilder {
 
     /// Solves the equations of the missing frames by Gauss–Jordan elimination.
     fn solve(&mut self, block: Block, missing: &[u64]) -> RebuildOutcome {
-        let mut sums: Vec<PendingRepair> = Vec::new();
+        let mut repairs: Vec<PendingRepair> = Vec::new();
         for repair in std::mem::take(&mut self.pending) {
-            if repair.block == block { sums.push(repair) } else { self.pending.push_back(repair) }
+            if repair.block == block { repairs.push(repair) } else { self.pending.push_back(repair) }
         }
-        sums.truncate(missing.len());
-        if sums.iter().any(|repair| repair.sum.len() != sums[0].sum.len()) {
+        repairs.truncate(missing.len());
+        if repairs.iter().any(|repair| repair.symbol.len() != repairs[0].symbol.len()) {
             return RebuildOutcome::Inconsistent;
         }
         let index = |number: u64| (number - block.first) as u8;
-        for PendingRepair { row, sum, .. } in &mut sums {
+        for PendingRepair { row, symbol, .. } in &mut repairs {
             for number in block.numbers().filter(|number| !missing.contains(number)) {
                 let Some(frame) = self.stored_frame(number) else { return RebuildOutcome::Nothing };
-                if frame.chunks.len() + repair::SUM_HEADER > sum.len() {
+                if frame.chunks.len() + repair::SYMBOL_HEADER > symbol.len() {
                     return RebuildOutcome::Inconsistent;
                 }
-                repair::add(sum, coefficient(*row, index(number)), frame.first, &frame.chunks);
+                repair::add(symbol, coefficient(*row, index(number)), frame.first_byte, &frame.chunks);
             }
         }
-        let mut weights = [[0; MAX_REPAIRS as usize]; MAX_REPAIRS as usize];
-        for (weights, repair) in weights.iter_mut().zip(&sums) {
-            for (entry, number) in weights.iter_mut().zip(missing) {
+        let mut matrix = [[0; MAX_REPAIRS as usize]; MAX_REPAIRS as usize];
+        for (equation, repair) in matrix.iter_mut().zip(&repairs) {
+            for (entry, number) in equation.iter_mut().zip(missing) {
                 *entry = coefficient(repair.row, index(*number));
             }
         }
-        let mut sums: Vec<Vec<u8>> = sums.into_iter().map(|repair| repair.sum).collect();
+        let mut symbols: Vec<Vec<u8>> = repairs.into_iter().map(|repair| repair.symbol).collect();
         for pivot in 0..missing.len() {
             // Every square submatrix of the coefficients is invertible, so some remaining row is not zero here.
-            let Some(row) = (pivot..missing.len()).find(|row| weights[*row][pivot] != 0) else {
+            let Some(row) = (pivot..missing.len()).find(|row| matrix[*row][pivot] != 0) else {
                 return RebuildOutcome::Inconsistent;
             };
-            weights.swap(pivot, row);
-            sums.swap(pivot, row);
-            let scale = inverse(weights[pivot][pivot]);
-            weights[pivot].iter_mut().for_each(|weight| *weight = multiply(*weight, scale));
-            let mut own = vec![0; sums[pivot].len()];
-            add_product(&mut own, scale, &sums[pivot]);
+            matrix.swap(pivot, row);
+            symbols.swap(pivot, row);
+            let scale = inverse(matrix[pivot][pivot]);
+            matrix[pivot].iter_mut().for_each(|entry| *entry = multiply(*entry, scale));
+            let mut scaled = vec![0; symbols[pivot].len()];
+            add_product(&mut scaled, scale, &symbols[pivot]);
             for row in (0..missing.len()).filter(|row| *row != pivot) {
-                let factor = weights[row][pivot];
-                let from = weights[pivot];
-                add_product(&mut weights[row], factor, &from);
-                add_product(&mut sums[row], factor, &own);
+                let factor = matrix[row][pivot];
+                let pivot_equation = matrix[pivot];
+                add_product(&mut matrix[row], factor, &pivot_equation);
+                add_product(&mut symbols[row], factor, &scaled);
             }
-            sums[pivot] = own;
+            symbols[pivot] = scaled;
         }
-        let rebuilt = missing.iter().zip(&sums).map(|(&number, sum)| {
-            let (first, chunks) = repair::extract(sum)?;
-            Some(RebuiltFrame { number, first, chunks: chunks.to_vec() })
+        let rebuilt = missing.iter().zip(&symbols).map(|(&number, symbol)| {
+            let (first_byte, chunks) = repair::extract(symbol)?;
+            Some(RebuiltFrame { number, first_byte, chunks: chunks.to_vec() })
         });
         rebuilt.collect::<Option<Vec<_>>>().map_or(RebuildOutcome::Inconsistent, RebuildOutcome::Frames)
     }
@@ -216,25 +219,25 @@ mod tests {
             repairs.add(number as u64, frame, Instant::ZERO);
         }
         repairs.close(0);
-        let mut left = Vec::new();
+        let mut repair_frames = Vec::new();
         while let Some((_, length)) = repairs.next() {
             let mut frame = vec![0; length];
             repairs.write(&mut frame);
-            left.push(frame);
+            repair_frames.push(frame);
         }
-        (frames, left)
+        (frames, repair_frames)
     }
 
-    fn arrive(rebuilder: &mut Rebuilder, arrivals: &mut Arrivals, number: u64, frame: &[u8]) {
+    fn receive_frame(rebuilder: &mut Rebuilder, arrivals: &mut Arrivals, number: u64, frame: &[u8]) {
         arrivals.record(number);
         let (_, chunks) = protected(frame);
         rebuilder.store(number, frame[0], chunks);
     }
 
-    fn hold(rebuilder: &mut Rebuilder, repair: &[u8]) -> bool {
-        let (RepairHeader { row, first, frames }, sum) =
+    fn receive_repair(rebuilder: &mut Rebuilder, repair: &[u8]) -> bool {
+        let (RepairHeader { row, first, frames }, symbol) =
             RepairHeader::read(repair).expect("a valid repair frame");
-        rebuilder.add_repair(Block { first: first.into(), frames }, row, sum)
+        rebuilder.add_repair(Block { first: first.into(), frames }, row, symbol)
     }
 
     #[test]
@@ -257,10 +260,10 @@ mod tests {
             for &index in received {
                 match frames.get(index) {
                     Some(frame) if arrivals.is_missing(index as u64) => {
-                        arrive(&mut rebuilder, &mut arrivals, index as u64, frame);
+                        receive_frame(&mut rebuilder, &mut arrivals, index as u64, frame);
                     }
                     Some(_) => {}
-                    None => assert!(hold(&mut rebuilder, &repairs[index - frames.len()])),
+                    None => assert!(receive_repair(&mut rebuilder, &repairs[index - frames.len()])),
                 }
                 if let RebuildOutcome::Frames(frames) = rebuilder.rebuild(&arrivals) {
                     frames.iter().for_each(|frame| arrivals.record(frame.number));
@@ -268,8 +271,8 @@ mod tests {
                 }
                 assert_eq!(rebuilder.rebuild(&arrivals), RebuildOutcome::Nothing);
             }
-            for RebuiltFrame { number, first, chunks } in &rebuilt_frames {
-                assert_eq!((*first, &chunks[..]), protected(&frames[*number as usize]));
+            for RebuiltFrame { number, first_byte, chunks } in &rebuilt_frames {
+                assert_eq!((*first_byte, &chunks[..]), protected(&frames[*number as usize]));
             }
             let missing = (0..frames.len()).filter(|number| arrivals.is_missing(*number as u64)).count();
             assert!(
@@ -289,13 +292,13 @@ mod tests {
         for number in 0..4000 {
             if number % 4 < 2 {
                 let frame = vec![0x20; 1004 - (number % 300) as usize];
-                arrive(&mut rebuilder, &mut arrivals, number, &frame);
+                receive_frame(&mut rebuilder, &mut arrivals, number, &frame);
             } else {
                 assert!(rebuilder.add_repair(Block { first: number - number % 4, frames: 4 }, 1, &[0; 1003]));
             }
             rebuilder.rebuild(&arrivals);
             let stored: usize = rebuilder.stored.iter().map(|frame| frame.chunks.capacity()).sum();
-            let pending: usize = rebuilder.pending.iter().map(|repair| repair.sum.capacity()).sum();
+            let pending: usize = rebuilder.pending.iter().map(|repair| repair.symbol.capacity()).sum();
             assert!(stored <= 4 * 4 * 1000 && pending <= 2 * 2 * 1003, "{stored} and {pending} bytes");
         }
         // Two frames of the block are missing, and its others are no longer stored.
@@ -314,7 +317,7 @@ mod tests {
         assert!(!rebuilder.add_repair(block(0), 0, &[0; 9]), "none");
         assert!(!rebuilder.add_repair(block(4), 2, &[0; 9]), "no such row");
         let mut arrivals = Arrivals::new(100);
-        arrive(&mut rebuilder, &mut arrivals, 0, &[0x20; 30]);
+        receive_frame(&mut rebuilder, &mut arrivals, 0, &[0x20; 30]);
         // Shorter than a frame of its block.
         assert!(rebuilder.add_repair(block(2), 0, &[0; 9]));
         assert_eq!(rebuilder.rebuild(&arrivals), RebuildOutcome::Inconsistent);

@@ -1,11 +1,14 @@
-//! Frames in flight: acknowledgement and loss detection.
+//! Frames in flight: acknowledgement, loss detection, and delivery rate.
 //!
-//! Encoded frames that are sent in one batch share a record until one of them is treated separately: then the record
-//! is split.
+//! Encoded frames that are sent in one batch share a [`Flight`] until one of them is treated separately: then the
+//! flight is split.
 //!
 //! A retransmitted frame keeps its number; its *order* distinguishes transmissions. A frame is lost if it was sent
 //! well before a frame that has arrived: three transmissions before, or a quarter of a round trip (RFC 8985, RACK,
 //! with a threshold in frames).
+//!
+//! The delivery rate is that of Cheng and Cardwell (draft-cheng-iccrg-delivery-rate-estimation). Its state `C.delivered`,
+//! `C.delivered_time` and `C.first_sent_time` is `delivered`, `delivered_at` and `first_sent_at` here.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -38,7 +41,7 @@ pub(crate) enum FrameContent {
     Piece(Piece),
     /// Several chunks.
     Pieces(Pieces),
-    /// Encoded frames of one channel; more than one only in a shared record.
+    /// Encoded frames of one channel; more than one only in a shared flight.
     Encoded(EncodedFrames),
 }
 
@@ -63,32 +66,33 @@ pub(crate) enum FlightState {
 #[derive(Debug)]
 pub(crate) struct Flight {
     pub content: FrameContent,
-    /// Number of the first frame, and number of frames.
+    /// Number of the first frame, and how many frames there are.
     pub first: u64,
     count: u16,
-    /// Bytes of the chunks with their headers; here and below per frame.
+    /// Bytes of the chunks with their headers; here and below of each frame.
     pub body_length: u16,
     pub state: FlightState,
     pub transmissions: u8,
     /// Bytes of the last transmission.
     length: u16,
     sent_at: Instant,
-    /// Order of the first frame.
+    /// Order of the first frame's last transmission; those of the other frames follow.
     order: u64,
     /// Delivery state at the time of transmission: bytes acknowledged, time of the last acknowledgement, and when the
     /// last acknowledged frame was sent.
     delivered: u64,
     delivered_at: Instant,
-    delivered_sent: Instant,
+    first_sent_at: Instant,
 }
 
 impl Flight {
-    pub fn new(load: FrameContent, body: usize) -> Self {
+    /// Creates an unsent frame whose chunks have `body_length` bytes with headers.
+    pub fn new(content: FrameContent, body_length: usize) -> Self {
         Flight {
-            content: load,
+            content,
             first: 0,
             count: 1,
-            body_length: body as u16,
+            body_length: body_length as u16,
             state: FlightState::Unsent,
             transmissions: 0,
             length: 0,
@@ -96,7 +100,7 @@ impl Flight {
             order: 0,
             delivered: 0,
             delivered_at: Instant::ZERO,
-            delivered_sent: Instant::ZERO,
+            first_sent_at: Instant::ZERO,
         }
     }
 
@@ -111,32 +115,31 @@ impl Flight {
     }
 }
 
-/// Summary of an acknowledgement.
+/// Summary of the frames that an acknowledgement acknowledges for the first time.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct AckSummary {
     pub frames: u32,
     pub bytes: u64,
-    /// Whether the window advanced.
+    /// Whether the first unacknowledged number has advanced.
     pub advanced: bool,
-    /// Frames that were sent more than once.
-    pub retransmitted: u32,
-    /// Length of the longest frame.
+
+    /// Length of the longest frame in bytes.
     pub longest: u16,
     /// Frames that were lost and rebuilt.
     pub rebuilt: u32,
-    /// The newest frame sent once, and the newest retransmitted frame.
-    newest_once: Option<NewestFrame>,
+    /// The last transmission among the frames sent once, and among the retransmitted frames.
+    newest_sent_once: Option<NewestFrame>,
     newest_retransmitted: Option<NewestFrame>,
 }
 
-/// The acknowledged frame that was sent last.
+/// The acknowledged frame that was sent last, with the delivery state of its [`Flight`].
 #[derive(Clone, Copy, Debug)]
 struct NewestFrame {
     order: u64,
     sent_at: Instant,
     delivered: u64,
     delivered_at: Instant,
-    delivered_sent: Instant,
+    first_sent_at: Instant,
 }
 
 /// The only frame in flight after its acknowledgement.
@@ -159,17 +162,19 @@ impl AckSummary {
     /// Returns when the last of the frames was sent, if that was its only transmission.
     #[inline]
     pub fn sent_once_at(&self) -> Option<Instant> {
-        let once = self.newest_once.as_ref()?;
-        let is_newest = self.newest_retransmitted.as_ref().is_none_or(|again| again.order < once.order);
-        is_newest.then_some(once.sent_at)
+        let sent_once = self.newest_sent_once.as_ref()?;
+        let is_newest = self.newest_retransmitted.as_ref().is_none_or(|other| other.order < sent_once.order);
+        is_newest.then_some(sent_once.sent_at)
     }
 
     #[inline]
     fn newest(&self) -> Option<&NewestFrame> {
-        match (&self.newest_once, &self.newest_retransmitted) {
-            (Some(once), Some(again)) if once.order < again.order => Some(again),
-            (Some(once), _) => Some(once),
-            (None, again) => again.as_ref(),
+        match (&self.newest_sent_once, &self.newest_retransmitted) {
+            (Some(sent_once), Some(retransmitted)) if sent_once.order < retransmitted.order => {
+                Some(retransmitted)
+            }
+            (Some(sent_once), _) => Some(sent_once),
+            (None, retransmitted) => retransmitted.as_ref(),
         }
     }
 }
@@ -179,9 +184,9 @@ impl AckSummary {
 pub(crate) struct LossSummary {
     pub frames: u32,
     pub bytes: u64,
-    /// Returns when the last of the frames was sent.
+    /// When the last of the frames was sent.
     pub sent_at: Instant,
-    /// Length of the shortest frame; 0 if there is none.
+    /// Length of the shortest frame in bytes; 0 if there is none.
     pub shortest: u16,
 }
 
@@ -198,24 +203,27 @@ struct Departure {
 pub(crate) struct Flights {
     /// Whether single frames may be declared lost. If not, the order of transmissions is not recorded.
     selective: bool,
-    /// Index of the record of each frame; several frames may share a record.
-    record_of: VecDeque<u32>,
-    records: Vec<Flight>,
-    free: Vec<u32>,
+    /// Index in `flights` of each frame, in the order of their numbers; several frames may share a flight.
+    index_of: VecDeque<u32>,
+    flights: Vec<Flight>,
+    free_indices: Vec<u32>,
     /// Number of the first frame.
     base: u64,
     /// Number of the first frame that was never sent.
     unsent: u64,
     in_flight: u32,
+    /// Numbers of the frames to retransmit.
     lost: BTreeSet<u64>,
     /// Transmissions in order; obsolete ones are skipped.
     departures: VecDeque<Departure>,
+    /// Order of the next transmission.
     order: u64,
     /// One more than the order of the last transmission known to have arrived.
     delivered_order: u64,
+    /// Current delivery state, see [`Flight`].
     delivered: u64,
     delivered_at: Instant,
-    delivered_sent: Instant,
+    first_sent_at: Instant,
 }
 
 impl Flights {
@@ -243,7 +251,7 @@ impl Flights {
     /// Returns the number of the next frame to create.
     #[inline]
     pub fn next(&self) -> u64 {
-        self.base + self.record_of.len() as u64
+        self.base + self.index_of.len() as u64
     }
 
     /// Returns the number of frames that are neither acknowledged nor declared lost.
@@ -255,7 +263,7 @@ impl Flights {
     /// Returns whether all frames are acknowledged.
     #[inline]
     pub fn is_empty(&self) -> bool {
-        self.record_of.is_empty()
+        self.index_of.is_empty()
     }
 
     /// Adds a frame that is not sent yet; returns its number.
@@ -269,45 +277,47 @@ impl Flights {
     #[inline]
     fn add(&mut self, flight: Flight) {
         let count = flight.count.into();
-        let record = self.record(flight);
+        let index = self.insert(flight);
         match count {
-            1 => self.record_of.push_back(record),
-            _ => self.record_of.extend(std::iter::repeat_n(record, count)),
+            1 => self.index_of.push_back(index),
+            _ => self.index_of.extend(std::iter::repeat_n(index, count)),
         }
     }
 
+    /// Stores a flight; returns its index.
     #[inline]
-    fn record(&mut self, flight: Flight) -> u32 {
-        if let Some(record) = self.free.pop() {
-            self.records[record as usize] = flight;
-            return record;
+    fn insert(&mut self, flight: Flight) -> u32 {
+        if let Some(index) = self.free_indices.pop() {
+            self.flights[index as usize] = flight;
+            return index;
         }
-        self.records.push(flight);
-        self.records.len() as u32 - 1
+        self.flights.push(flight);
+        self.flights.len() as u32 - 1
     }
 
-    /// Returns the index of the record of a frame.
+    /// Returns the index of the flight of a frame, if the frame exists.
     #[inline]
-    fn find(&self, number: u64) -> Option<usize> {
+    fn find_index(&self, number: u64) -> Option<usize> {
         let at = usize::try_from(number.checked_sub(self.base)?).ok()?;
-        self.record_of.get(at).map(|record| *record as usize)
+        self.index_of.get(at).map(|index| *index as usize)
     }
 
+    /// Returns the index of the flight of an existing frame.
     #[inline]
-    fn at(&self, number: u64) -> usize {
-        self.record_of[(number - self.base) as usize] as usize
+    fn index(&self, number: u64) -> usize {
+        self.index_of[(number - self.base) as usize] as usize
     }
 
-    /// Returns the record of a frame, which it may share with others.
+    /// Returns the flight of a frame, which it may share with others.
     #[inline]
     pub fn get(&self, number: u64) -> Option<&Flight> {
-        self.find(number).map(|record| &self.records[record])
+        self.find_index(number).map(|index| &self.flights[index])
     }
 
-    /// Splits the record of `number` so that `number` is the first of its record.
+    /// Splits the flight of `number` so that `number` is the first of its flight.
     fn split_at(&mut self, number: u64) {
-        let Some(record) = self.find(number) else { return };
-        let flight = &mut self.records[record];
+        let Some(index) = self.find_index(number) else { return };
+        let flight = &mut self.flights[index];
         let before = (number - flight.first) as u16;
         let FrameContent::Encoded(encoded) = &mut flight.content else { return };
         if before == 0 {
@@ -322,22 +332,22 @@ impl Flights {
         };
         flight.count = before;
         let (from, count) = ((number - self.base) as usize, usize::from(rest.count));
-        let record = self.record(rest);
-        self.record_of.range_mut(from..from + count).for_each(|slot| *slot = record);
+        let index = self.insert(rest);
+        self.index_of.range_mut(from..from + count).for_each(|entry| *entry = index);
     }
 
-    /// Returns the record of a frame after splitting it from any others.
+    /// Returns the flight of a frame after splitting it from any others.
     #[inline]
     fn isolate(&mut self, number: u64) -> &mut Flight {
-        if self.records[self.at(number)].count > 1 {
+        if self.flights[self.index(number)].count > 1 {
             self.split_at(number);
             self.split_at(number + 1);
         }
-        let record = self.at(number);
-        &mut self.records[record]
+        let index = self.index(number);
+        &mut self.flights[index]
     }
 
-    /// Records the order of transmissions.
+    /// Records the transmission of `count` frames from `number` on.
     #[inline(always)]
     fn record_departure(&mut self, number: u64, count: u64) {
         let order = self.order;
@@ -355,7 +365,7 @@ impl Flights {
 
     /// Returns the frame to send next: lost frames in the order of their numbers, then frames never sent.
     #[inline]
-    pub fn due(&self) -> Option<u64> {
+    pub fn next_to_send(&self) -> Option<u64> {
         match self.lost.first() {
             Some(number) => Some(*number),
             None => (self.unsent < self.next()).then_some(self.unsent),
@@ -372,17 +382,17 @@ impl Flights {
     #[inline]
     pub fn send(&mut self, now: Instant, number: u64, length: usize) {
         if self.in_flight == 0 {
-            (self.delivered_at, self.delivered_sent) = (now, now);
+            (self.delivered_at, self.first_sent_at) = (now, now);
         }
         let (order, delivered, delivered_at) = (self.order, self.delivered, self.delivered_at);
-        let delivered_sent = self.delivered_sent;
+        let first_sent_at = self.first_sent_at;
         let flight = self.isolate(number);
-        let before = std::mem::replace(&mut flight.state, FlightState::InFlight);
+        let previous = std::mem::replace(&mut flight.state, FlightState::InFlight);
         flight.transmissions = flight.transmissions.saturating_add(1);
         (flight.sent_at, flight.order, flight.length) = (now, order, length as u16);
         (flight.delivered, flight.delivered_at) = (delivered, delivered_at);
-        flight.delivered_sent = delivered_sent;
-        match before {
+        flight.first_sent_at = first_sent_at;
+        match previous {
             FlightState::Unsent => self.unsent = number + 1,
             FlightState::Lost => {
                 self.lost.remove(&number);
@@ -394,65 +404,60 @@ impl Flights {
     }
 
     /// Adds encoded frames and records their transmission, when all earlier frames were sent. The chunks of each have
-    /// `body` bytes with headers.
+    /// `body_length` bytes with headers.
     #[inline]
-    pub fn send_encoded(&mut self, now: Instant, encoded: EncodedFrames, body: u16) {
-        self.send_new(now, FrameContent::Encoded(encoded), encoded.count, body, encoded.length);
-    }
-
-    /// Does the same for any `count` frames of `length` bytes each.
-    #[inline]
-    pub fn send_new(&mut self, now: Instant, load: FrameContent, count: u16, body: u16, length: u16) {
+    pub fn send_encoded(&mut self, now: Instant, encoded: EncodedFrames, body_length: u16) {
         if self.in_flight == 0 {
-            (self.delivered_at, self.delivered_sent) = (now, now);
+            (self.delivered_at, self.first_sent_at) = (now, now);
         }
-        let number = self.next();
+        let (number, count) = (self.next(), encoded.count);
         self.add(Flight {
-            content: load,
+            content: FrameContent::Encoded(encoded),
             first: number,
             count,
-            body_length: body,
+            body_length,
             state: FlightState::InFlight,
             transmissions: 1,
-            length,
+            length: encoded.length,
             sent_at: now,
             order: self.order,
             delivered: self.delivered,
             delivered_at: self.delivered_at,
-            delivered_sent: self.delivered_sent,
+            first_sent_at: self.first_sent_at,
         });
         self.in_flight += u32::from(count);
         self.unsent = number + u64::from(count);
         self.record_departure(number, count.into());
     }
 
-    /// Does the same for one frame with one chunk when no other frame exists.
+    /// Adds a frame with one chunk and records its transmission, when no other frame exists. The chunk has
+    /// `body_length` bytes with its header, the frame `length` bytes.
     #[inline(never)]
-    pub fn send_single(&mut self, now: Instant, piece: Piece, body: u16, length: u16) {
+    pub fn send_single(&mut self, now: Instant, piece: Piece, body_length: u16, length: u16) {
         let (number, order) = (self.base, self.order);
-        let record = match self.free.pop() {
-            Some(record) => record,
-            None => self.record(Flight::new(FrameContent::default(), 0)),
+        let index = match self.free_indices.pop() {
+            Some(index) => index,
+            None => self.insert(Flight::new(FrameContent::default(), 0)),
         };
-        let flight = &mut self.records[record as usize];
+        let flight = &mut self.flights[index as usize];
         flight.content = FrameContent::Piece(piece);
-        (flight.first, flight.count, flight.body_length, flight.length) = (number, 1, body, length);
+        (flight.first, flight.count, flight.body_length, flight.length) = (number, 1, body_length, length);
         (flight.state, flight.transmissions) = (FlightState::InFlight, 1);
         (flight.sent_at, flight.order, flight.delivered) = (now, order, self.delivered);
-        (flight.delivered_at, flight.delivered_sent) = (now, now);
-        (self.delivered_at, self.delivered_sent) = (now, now);
+        (flight.delivered_at, flight.first_sent_at) = (now, now);
+        (self.delivered_at, self.first_sent_at) = (now, now);
         (self.in_flight, self.unsent) = (1, number + 1);
-        self.record_of.push_back(record);
+        self.index_of.push_back(index);
         self.record_departure(number, 1);
     }
 
-    /// Removes the first frame, or the first frames of a shared record, if they precede `cumulative`; returns their
+    /// Removes the first frame, or the first frames of a shared flight, if they precede `cumulative`; returns their
     /// contents.
     #[inline]
     pub fn pop_acknowledged(&mut self, cumulative: u64, summary: &mut AckSummary) -> Option<FrameContent> {
         let before = cumulative.checked_sub(self.base).filter(|before| *before > 0)?;
-        let record = *self.record_of.front()?;
-        let flight = &mut self.records[record as usize];
+        let index = *self.index_of.front()?;
+        let flight = &mut self.flights[index as usize];
         let count = before.min(flight.count.into()) as u16;
         match flight.state {
             FlightState::InFlight => {
@@ -468,7 +473,7 @@ impl Flights {
         summary.advanced = true;
         self.base += u64::from(count);
         self.unsent = self.unsent.max(self.base);
-        self.record_of.drain(..usize::from(count));
+        self.index_of.drain(..usize::from(count));
         match &mut flight.content {
             FrameContent::Encoded(encoded) if count < flight.count => {
                 let rest = encoded.split_off(count);
@@ -476,54 +481,54 @@ impl Flights {
                 flight.order += u64::from(count);
                 Some(FrameContent::Encoded(std::mem::replace(encoded, rest)))
             }
-            load => {
-                self.free.push(record);
-                Some(std::mem::take(load))
+            content => {
+                self.free_indices.push(index);
+                Some(std::mem::take(content))
             }
         }
     }
 
-    /// Returns the record of the only frame, if it is in flight and has one piece.
+    /// Returns the index of the only frame's flight, if the frame is in flight and has one chunk.
     #[inline(always)]
     pub fn single_in_flight(&self) -> Option<u32> {
-        let (Some(&record), 1) = (self.record_of.front(), self.record_of.len()) else { return None };
-        let flight = &self.records[record as usize];
+        let (Some(&index), 1) = (self.index_of.front(), self.index_of.len()) else { return None };
+        let flight = &self.flights[index as usize];
         (flight.state == FlightState::InFlight && matches!(&flight.content, FrameContent::Piece(_)))
-            .then_some(record)
+            .then_some(index)
     }
 
-    /// Returns when that frame was sent, and whether only once.
+    /// Returns when the frame at `flight_index` was last sent, and whether that was its only transmission.
     #[inline]
-    pub fn single_sent_at(&self, record: u32) -> (Instant, bool) {
-        let flight = &self.records[record as usize];
+    pub fn single_sent_at(&self, flight_index: u32) -> (Instant, bool) {
+        let flight = &self.flights[flight_index as usize];
         (flight.sent_at, flight.transmissions == 1)
     }
 
     /// Removes the only frame, of one chunk, after its acknowledgement. Returns its bytes and the delivery rate, like
-    /// [`update_delivery`](Flights::update_delivery); `sure` means that its last transmission has arrived.
+    /// [`update_delivery`](Flights::update_delivery). `is_unambiguous` means that its last transmission has arrived.
     #[inline(always)]
     pub fn acknowledge_single(
         &mut self,
-        record: u32,
+        flight_index: u32,
         now: Instant,
-        least: Span,
-        sure: bool,
+        min_rtt: Span,
+        is_unambiguous: bool,
     ) -> Option<SingleFrameAck> {
-        let flight = &self.records[record as usize];
+        let flight = &self.flights[flight_index as usize];
         let FrameContent::Piece(Piece { message, .. }) = flight.content else { return None };
         let bytes = u64::from(flight.length);
         self.delivered += bytes;
         self.delivered_at = now;
         let mut rate = None;
-        if sure {
+        if is_unambiguous {
             self.delivered_order = self.delivered_order.max(flight.order + 1);
-            self.delivered_sent = self.delivered_sent.max(flight.sent_at);
-            let time = now.since(flight.delivered_at).max(flight.sent_at.since(flight.delivered_sent));
+            self.first_sent_at = self.first_sent_at.max(flight.sent_at);
+            let time = now.since(flight.delivered_at).max(flight.sent_at.since(flight.first_sent_at));
             let bytes = Size::from_bytes(self.delivered - flight.delivered);
-            rate = (!time.is_zero() && time >= least).then(|| Rate::of(bytes, time));
+            rate = (!time.is_zero() && time >= min_rtt).then(|| Rate::of(bytes, time));
         }
-        self.free.push(record);
-        self.record_of.clear();
+        self.free_indices.push(flight_index);
+        self.index_of.clear();
         // No recorded transmission matters any more. A single departure continues with the next frame.
         if self.departures.len() > 1 {
             self.departures.clear();
@@ -537,8 +542,8 @@ impl Flights {
     pub fn acknowledge(&mut self, from: u64, to: u64, summary: &mut AckSummary) {
         let (mut number, to) = (from.max(self.base), to.min(self.next()));
         while number < to {
-            let record = self.at(number);
-            let flight = &self.records[record];
+            let index = self.index(number);
+            let flight = &self.flights[index];
             let end = flight.first + u64::from(flight.count);
             if matches!(flight.state, FlightState::Unsent | FlightState::Acknowledged) {
                 number = end;
@@ -551,7 +556,7 @@ impl Flights {
             if end > to {
                 self.split_at(to);
             }
-            let flight = &mut self.records[record];
+            let flight = &mut self.flights[index];
             match std::mem::replace(&mut flight.state, FlightState::Acknowledged) {
                 FlightState::Lost => {
                     self.lost.remove(&number);
@@ -564,26 +569,28 @@ impl Flights {
     }
 
     /// Updates the delivery state after an acknowledgement. The acknowledgement of a retransmitted frame belongs to
-    /// its last transmission if that is at least `again` ago. Returns the delivery rate if it spans at least `least`,
-    /// the minimum round-trip time.
+    /// its last transmission if that is at least `retransmission_ack_delay` ago. Returns the delivery rate if it spans
+    /// at least `min_rtt`, the minimum round-trip time.
     pub fn update_delivery(
         &mut self,
         now: Instant,
         summary: &AckSummary,
-        least: Span,
-        again: Span,
+        min_rtt: Span,
+        retransmission_ack_delay: Span,
     ) -> Option<Rate> {
         self.delivered += summary.bytes;
         self.delivered_at = now;
-        let sure = summary.newest_retransmitted.is_none_or(|newest| now.since(newest.sent_at) >= again);
-        let newest = if sure { summary.newest() } else { summary.newest_once.as_ref() }?;
+        let is_unambiguous = summary
+            .newest_retransmitted
+            .is_none_or(|newest| now.since(newest.sent_at) >= retransmission_ack_delay);
+        let newest = if is_unambiguous { summary.newest() } else { summary.newest_sent_once.as_ref() }?;
         self.delivered_order = self.delivered_order.max(newest.order + 1);
-        self.delivered_sent = self.delivered_sent.max(newest.sent_at);
-        let sending = newest.sent_at.since(newest.delivered_sent);
-        let time = now.since(newest.delivered_at).max(sending);
+        self.first_sent_at = self.first_sent_at.max(newest.sent_at);
+        let send_time = newest.sent_at.since(newest.first_sent_at);
+        let time = now.since(newest.delivered_at).max(send_time);
         let bytes = self.delivered - newest.delivered;
         // Over less than a round trip the rate measures aggregation, not the path.
-        (!time.is_zero() && time >= least).then(|| Rate::of(Size::from_bytes(bytes), time))
+        (!time.is_zero() && time >= min_rtt).then(|| Rate::of(Size::from_bytes(bytes), time))
     }
 
     /// Declares frames lost that were sent `threshold` transmissions before the last that arrived, or before it and
@@ -594,25 +601,25 @@ impl Flights {
         now: Instant,
         threshold: u64,
         max_age: Span,
-        missing: &mut LossSummary,
+        summary: &mut LossSummary,
     ) -> Option<Instant> {
         while let Some(&Departure { order, number, count }) = self.departures.front() {
             if number < self.base {
                 self.skip_departures(count.min(self.base - number));
                 continue;
             }
-            let Some(sent) = self.sent_at_order(order, number) else {
+            let Some(sent_at) = self.sent_at_order(order, number) else {
                 self.skip_departures(1);
                 continue;
             };
             if order + 1 >= self.delivered_order {
                 return None;
             }
-            if order + 1 + threshold > self.delivered_order && sent + max_age > now {
-                return Some(sent + max_age);
+            if order + 1 + threshold > self.delivered_order && sent_at + max_age > now {
+                return Some(sent_at + max_age);
             }
             self.skip_departures(1);
-            self.mark_lost(number, missing);
+            self.mark_lost(number, summary);
         }
         None
     }
@@ -633,42 +640,42 @@ impl Flights {
     #[inline]
     fn sent_at_order(&self, order: u64, number: u64) -> Option<Instant> {
         let flight = self.get(number)?;
-        let last = flight.order + (number - flight.first) == order;
-        (flight.state == FlightState::InFlight && last).then_some(flight.sent_at)
+        let is_last = flight.order + (number - flight.first) == order;
+        (flight.state == FlightState::InFlight && is_last).then_some(flight.sent_at)
     }
 
-    fn mark_lost(&mut self, number: u64, missing: &mut LossSummary) {
+    fn mark_lost(&mut self, number: u64, summary: &mut LossSummary) {
         let flight = self.isolate(number);
         flight.state = FlightState::Lost;
-        let (length, sent) = (flight.length, flight.sent_at);
+        let (length, sent_at) = (flight.length, flight.sent_at);
         self.in_flight -= 1;
         self.lost.insert(number);
-        missing.frames += 1;
-        missing.bytes += u64::from(length);
-        missing.sent_at = missing.sent_at.max(sent);
-        missing.shortest = if missing.frames == 1 { length } else { missing.shortest.min(length) };
+        summary.frames += 1;
+        summary.bytes += u64::from(length);
+        summary.sent_at = summary.sent_at.max(sent_at);
+        summary.shortest = if summary.frames == 1 { length } else { summary.shortest.min(length) };
     }
 
     /// Declares a frame lost if it is in flight.
-    pub fn mark_one_lost(&mut self, number: u64, missing: &mut LossSummary) {
+    pub fn mark_one_lost(&mut self, number: u64, summary: &mut LossSummary) {
         if self.sent_at(number).is_some() {
-            self.mark_lost(number, missing);
+            self.mark_lost(number, summary);
         }
     }
 
     /// Declares frames in flight lost that are longer than `length`.
-    pub fn mark_longer_lost(&mut self, length: usize, missing: &mut LossSummary) {
+    pub fn mark_longer_lost(&mut self, length: usize, summary: &mut LossSummary) {
         for number in self.base..self.unsent {
-            let flight = &self.records[self.at(number)];
+            let flight = &self.flights[self.index(number)];
             if flight.state == FlightState::InFlight && usize::from(flight.length) > length {
-                self.mark_lost(number, missing);
+                self.mark_lost(number, summary);
             }
         }
     }
 
     /// Iterates over the lengths of the frames in flight.
     pub fn lengths_in_flight(&self) -> impl Iterator<Item = usize> + '_ {
-        let flights = self.record_of.iter().map(|record| &self.records[*record as usize]);
+        let flights = self.index_of.iter().map(|index| &self.flights[*index as usize]);
         flights.filter(|flight| flight.state == FlightState::InFlight).map(|flight| flight.length.into())
     }
 
@@ -678,10 +685,10 @@ impl Flights {
     }
 
     /// Declares all frames in flight lost.
-    pub fn mark_all_lost(&mut self, missing: &mut LossSummary) {
+    pub fn mark_all_lost(&mut self, summary: &mut LossSummary) {
         for number in self.base..self.unsent {
-            if self.records[self.at(number)].state == FlightState::InFlight {
-                self.mark_lost(number, missing);
+            if self.flights[self.index(number)].state == FlightState::InFlight {
+                self.mark_lost(number, summary);
             }
         }
         self.departures.clear();
@@ -699,16 +706,19 @@ impl Flights {
 }
 
 impl AckSummary {
-    /// Adds the first `count` frames of a record.
+    /// Adds the first `count` frames of a flight.
     #[inline]
     fn add(&mut self, flight: &Flight, count: u16) {
-        let many = u32::from(count);
-        self.frames += many;
-        self.bytes += u64::from(many * u32::from(flight.length));
-        self.retransmitted += if flight.transmissions > 1 { many } else { 0 };
+        let count = u32::from(count);
+        self.frames += count;
+        self.bytes += u64::from(count * u32::from(flight.length));
+
         self.longest = self.longest.max(flight.length);
-        let newest =
-            if flight.transmissions == 1 { &mut self.newest_once } else { &mut self.newest_retransmitted };
+        let newest = if flight.transmissions == 1 {
+            &mut self.newest_sent_once
+        } else {
+            &mut self.newest_retransmitted
+        };
         let order = flight.order + u64::from(count) - 1;
         if newest.is_none_or(|other| other.order < order) {
             *newest = Some(NewestFrame {
@@ -716,7 +726,7 @@ impl AckSummary {
                 sent_at: flight.sent_at,
                 delivered: flight.delivered,
                 delivered_at: flight.delivered_at,
-                delivered_sent: flight.delivered_sent,
+                first_sent_at: flight.first_sent_at,
             });
         }
     }

@@ -186,21 +186,21 @@ impl FrameBuffers {
         rest: &[u8],
     ) -> EncodedFrames {
         let capacity = self.frame - self.check - HEADER - SINGLE_HEADER;
-        let (at, most) = (self.offset, (self.buffer_length() - self.offset) / self.frame);
+        let (at, max_frames) = (self.offset, (self.buffer_length() - self.offset) / self.frame);
         let memory = &mut self.buffers[buffer as usize];
-        let (mut number, mut left, mut flags) = (sequence, rest, u8::from(start) * START);
-        for frame in memory.bytes[at..].chunks_exact_mut(self.frame).take(most) {
-            let Some((piece, more)) = left.split_at_checked(capacity) else { break };
+        let (mut number, mut remaining, mut flags) = (sequence, rest, u8::from(start) * START);
+        for frame in memory.bytes[at..].chunks_exact_mut(self.frame).take(max_frames) {
+            let Some((piece, more)) = remaining.split_at_checked(capacity) else { break };
             flags |= u8::from(more.is_empty()) * END;
             FrameHeader::write(KIND_PIECE, flags, capacity as u64, None, frame);
             data::write_single_header(channel, number as u16, &mut frame[HEADER..]);
             frame[HEADER + SINGLE_HEADER..][..capacity].copy_from_slice(piece);
-            (number, left, flags) = (number + 1, more, 0);
+            (number, remaining, flags) = (number + 1, more, 0);
         }
         let count = (number - sequence) as u16;
         memory.users += u32::from(count);
         self.offset += usize::from(count) * self.frame;
-        let bytes = (rest.len() - left.len()) as u32;
+        let bytes = (rest.len() - remaining.len()) as u32;
         EncodedFrames { buffer, offset: at as u32, bytes, channel, count, length: self.frame as u16 }
     }
 
@@ -436,7 +436,7 @@ mod tests {
                 prop_assert!((encoded.end() as usize) <= buffers.buffer_length());
                 prop_assert!(usize::from(encoded.length) <= frame);
                 for (bytes, kind) in read(&buffers, encoded, &mut sequence) {
-                    let ChunkKind::Piece { start, end } = kind else { panic!("no pack was laid out") };
+                    let ChunkKind::Piece { start, end } = kind else { panic!("no pack was encoded") };
                     prop_assert_eq!(start, partial.is_none());
                     let mut message = partial.take().unwrap_or_default();
                     message.extend(bytes);
@@ -449,11 +449,11 @@ mod tests {
             let (encoded, mut copy) = (frames[0], vec![0; frame]);
             let last = encoded.nth(u64::from(encoded.count) - 1);
             let length = buffers.copy_frame(&last, 0, 76 + u64::from(encoded.count), None, &mut copy);
-            let mut there = buffers.lend(encoded.buffer);
-            let stretch = encoded.offset as usize..encoded.end() as usize;
-            prop_assert_eq!(write_numbers(&mut there[stretch], encoded.length.into(), 77), encoded.bytes);
-            prop_assert_eq!(&copy[..length], &there[last.offset as usize..][..length]);
-            buffers.return_buffer(encoded.buffer, there);
+            let mut original = buffers.lend(encoded.buffer);
+            let range = encoded.offset as usize..encoded.end() as usize;
+            prop_assert_eq!(write_numbers(&mut original[range], encoded.length.into(), 77), encoded.bytes);
+            prop_assert_eq!(&copy[..length], &original[last.offset as usize..][..length]);
+            buffers.return_buffer(encoded.buffer, original);
             // Split or not, frames are released once.
             for mut encoded in frames {
                 if encoded.count > 1 {

@@ -1,5 +1,8 @@
 //! The sender of a connection: messages of many channels, divided into frames.
 //!
+//! A frame carries one or more *chunks* of channels. A chunk is either a *piece*, all or part of one message, or a
+//! *pack*, several small messages with length prefixes.
+//!
 //! | module | contents |
 //! | --- | --- |
 //! | [`single_frame`] | fast path for a message in a single frame |
@@ -9,8 +12,11 @@
 //! | [`frame_buffers`] | frames encoded when their messages are sent |
 //!
 //! Channels of the same priority take turns with a chunk each; channels of a higher priority always go first. A chunk
-//! that does not fill a frame shares it with the next. In bulk transfer, if enabled, long messages are encoded into
-//! frames when they are sent; these frames wait for their turn, one frame at a time, and their credit is reserved.
+//! that does not fill a frame shares it with the next.
+//!
+//! Frames are built when they may leave ([`Sender::build_frame`]). In bulk transfer, if enabled, long messages are
+//! encoded into frames already when they are queued; these frames wait for their turn, one frame at a time, and their
+//! credit is reserved.
 
 use std::collections::VecDeque;
 
@@ -60,7 +66,7 @@ struct OutgoingChannel {
     /// Number of the next chunk; and of the next chunk after the encoded frames, while these wait.
     sequence: u64,
     encoded_sequence: u64,
-    /// Total credit granted by the peer, and used.
+    /// Credit in total, since the connection began: granted by the peer, and used.
     limit: u64,
     used: u64,
     /// Bytes stored until they are acknowledged.
@@ -112,7 +118,7 @@ impl OutgoingChannel {
         self.has_open_frame || !self.messages.is_empty()
     }
 
-    /// Iterates over the messages after the last encoded frame, the last first.
+    /// Iterates over the messages after the last encoded frame, from the last to the first.
     #[inline]
     fn unsent_from_last(&self) -> impl Iterator<Item = StoreIndex> + '_ {
         self.messages.iter().rev().map_while(|message| match message {
@@ -174,10 +180,10 @@ impl OutgoingChannel {
 
     /// Adds the channel to the queue of channels with data.
     #[inline]
-    fn enqueue(&mut self, channel: u16, turns: &mut SendQueue) {
+    fn enqueue(&mut self, channel: u16, send_queue: &mut SendQueue) {
         if !self.queued {
             self.queued = true;
-            turns.add(usize::from(self.priority), channel);
+            send_queue.add(usize::from(self.priority), channel);
         }
     }
 }
@@ -190,13 +196,13 @@ pub(crate) struct Sender {
     pool: BufferPool,
     /// Present if pre-encoding is enabled.
     frame_buffers: Option<Box<FrameBuffers>>,
-    /// The last channel with encoded frames; no other channel has any waiting.
+    /// The last channel with encoded frames; no encoded frames of other channels wait.
     last_encoded_channel: Option<u16>,
     channels: ChannelTable<OutgoingChannel>,
     send_queue: SendQueue,
     /// The last chunk emptied its channel.
     channel_emptied: bool,
-    /// Total credit of the connection granted by the peer, and used.
+    /// Credit of the connection in total, since it began: granted by the peer, and used.
     limit: u64,
     used: u64,
     channel_defaults: ChannelDefaults,
@@ -212,8 +218,14 @@ pub(crate) struct Sender {
 }
 
 impl Sender {
-    /// Creates a sender; `room` is the number of bytes for chunks in a frame.
-    pub fn new(selective: bool, limit: u32, channel_limit: u32, send_buffer: usize, room: usize) -> Self {
+    /// Creates a sender with the peer's initial credits; `chunk_capacity` is the number of bytes for chunks in a frame.
+    pub fn new(
+        selective: bool,
+        limit: u32,
+        channel_limit: u32,
+        send_buffer: usize,
+        chunk_capacity: usize,
+    ) -> Self {
         Sender {
             flights: Flights::new(selective),
             store: MessageStore::default(),
@@ -228,7 +240,7 @@ impl Sender {
             channel_defaults: ChannelDefaults { limit: channel_limit.into(), sequence: 0 },
             unsent_bytes: 0,
             blocked: false,
-            max_pack: room - data::PIGGYBACK - SINGLE_HEADER,
+            max_pack: chunk_capacity - data::PIGGYBACK - SINGLE_HEADER,
             send_buffer,
             writable: VecDeque::new(),
         }
@@ -254,18 +266,18 @@ impl Sender {
     /// Returns whether `channel` accepts another message.
     #[inline]
     pub fn has_room(&mut self, channel: u16) -> bool {
-        let most = self.send_buffer;
+        let send_buffer = self.send_buffer;
         let Some(outgoing) = self.channels.get_mut(channel) else { return true };
-        outgoing.full = outgoing.stored_bytes >= most;
+        outgoing.full = outgoing.stored_bytes >= send_buffer;
         !outgoing.full
     }
 
-    /// Queues a copy of a message. In bulk transfer (`flows`) it is encoded into frames immediately, if possible.
+    /// Queues a copy of a message; with `encode_now`, it is encoded into frames immediately, if possible.
     #[inline]
-    pub fn queue_copy(&mut self, channel: u16, bytes: &[u8], flows: bool) {
+    pub fn queue_copy(&mut self, channel: u16, bytes: &[u8], encode_now: bool) {
         let size = packed_length(bytes.len());
         if size > self.max_pack / 2 || bytes.len() > MAX_PACKED {
-            if flows && self.can_encode(channel, bytes.len()) {
+            if encode_now && self.can_encode(channel, bytes.len()) {
                 return self.encode(channel, bytes);
             }
             let mut buffer = self.pool.take(bytes.len());
@@ -273,7 +285,7 @@ impl Sender {
             return self.queue_owned(channel, buffer);
         }
         self.close_frame(channel);
-        let longest = self.max_pack;
+        let max_pack = self.max_pack;
         let defaults = self.channel_defaults;
         let outgoing = self.channels.get_or_insert_with(channel, || defaults.create(channel));
         let last = match outgoing.messages.back() {
@@ -282,11 +294,11 @@ impl Sender {
         };
         let index = match last.filter(|at| {
             let stored = self.store.get(*at);
-            stored.is_pack && stored.bytes.len() + size <= longest
+            stored.is_pack && stored.bytes.len() + size <= max_pack
         }) {
             Some(index) => index,
             None => {
-                let index = self.store.insert(self.pool.take(longest), channel, true);
+                let index = self.store.insert(self.pool.take(max_pack), channel, true);
                 outgoing.messages.push_back(QueuedMessage::Stored(index));
                 index
             }
@@ -327,15 +339,15 @@ impl Sender {
     #[inline]
     fn can_encode(&mut self, channel: u16, length: usize) -> bool {
         let Some(buffers) = &self.frame_buffers else { return false };
-        let (defaults, left) = (self.channel_defaults, self.limit - self.used);
+        let (defaults, connection_credit) = (self.channel_defaults, self.limit - self.used);
         let outgoing = self.channels.get_or_insert_with(channel, || defaults.create(channel));
-        let credit = left.min(outgoing.limit - outgoing.used);
+        let credit = connection_credit.min(outgoing.limit - outgoing.used);
         let mut cost = length as u64 + CHUNK_COST * buffers.max_chunks(length);
-        let mut again = 0;
+        let mut reencoded = 0;
         for (count, index) in outgoing.unsent_from_last().enumerate() {
             let stored = self.store.get(index);
-            again += stored.bytes.len();
-            if stored.is_pack || count >= MAX_REENCODED || again > MAX_BATCH {
+            reencoded += stored.bytes.len();
+            if stored.is_pack || count >= MAX_REENCODED || reencoded > MAX_BATCH {
                 return false;
             }
             cost += stored.bytes.len() as u64 + CHUNK_COST * buffers.max_chunks(stored.bytes.len());
@@ -351,7 +363,7 @@ impl Sender {
         if self.unsent_bytes == 0 {
             buffers.align_batch();
         }
-        let (before, mut again) = (outgoing.used, 0);
+        let (used_before, mut reencoded) = (outgoing.used, 0);
         let indices: SmallVec<[StoreIndex; MAX_REENCODED]> = outgoing.unsent_from_last().collect();
         outgoing.messages.truncate(outgoing.messages.len() - indices.len());
         if !outgoing.has_more() {
@@ -361,15 +373,15 @@ impl Sender {
             let stored = self.store.get_mut(*index);
             let begin = std::mem::take(&mut outgoing.offset) as usize;
             outgoing.encode(channel, begin, &stored.bytes, buffers);
-            again += stored.bytes.len() - begin;
+            reencoded += stored.bytes.len() - begin;
             // The part that was sent from the message itself is needed until it is acknowledged.
             stored.pieces += 1;
-            stored.cut = true;
+            stored.fully_divided = true;
         }
         outgoing.encode(channel, 0, bytes, buffers);
-        outgoing.stored_bytes += again + bytes.len();
+        outgoing.stored_bytes += reencoded + bytes.len();
         outgoing.enqueue(channel, &mut self.send_queue);
-        self.used += outgoing.used - before;
+        self.used += outgoing.used - used_before;
         self.last_encoded_channel = Some(channel);
         self.unsent_bytes += bytes.len();
         self.blocked = false;
@@ -395,9 +407,9 @@ impl Sender {
     /// Sets the priority of a channel.
     pub fn prioritize(&mut self, channel: u16, priority: u8) {
         let outgoing = self.channel(channel);
-        let before = std::mem::replace(&mut outgoing.priority, priority.min(7));
-        if outgoing.queued && before != priority.min(7) {
-            self.send_queue.remove(usize::from(before), channel);
+        let previous = std::mem::replace(&mut outgoing.priority, priority.min(7));
+        if outgoing.queued && previous != priority.min(7) {
+            self.send_queue.remove(usize::from(previous), channel);
             self.send_queue.add(usize::from(priority.min(7)), channel);
         }
     }
@@ -419,15 +431,15 @@ impl Sender {
         }
     }
 
-    /// Bytes that are not divided into frames yet.
+    /// Returns the number of bytes that are not divided into frames yet.
     #[inline]
     pub fn unsent_bytes(&self) -> usize {
         self.unsent_bytes
     }
 
-    /// Returns whether there is unsent data and, as far as known, credit for it.
+    /// Returns whether there is unsent data and, as far as known, credit for a frame of it.
     #[inline]
-    pub fn can_cut(&self) -> bool {
+    pub fn can_build_frame(&self) -> bool {
         self.unsent_bytes > 0 && !self.blocked
     }
 
@@ -452,8 +464,8 @@ impl Sender {
     pub fn acknowledge_until(&mut self, cumulative: u64, summary: &mut AckSummary) {
         // Encoded frames mostly come in groups of one channel.
         let (mut channel, mut bytes) = (CONTROL, 0);
-        while let Some(load) = self.flights.pop_acknowledged(cumulative, summary) {
-            match load {
+        while let Some(content) = self.flights.pop_acknowledged(cumulative, summary) {
+            match content {
                 FrameContent::Piece(piece) => self.release(piece.message),
                 FrameContent::Pieces(pieces) => pieces.iter().for_each(|piece| self.release(piece.message)),
                 FrameContent::Encoded(encoded) => {
@@ -477,15 +489,15 @@ impl Sender {
     #[inline(always)]
     pub fn acknowledge_single(
         &mut self,
-        record: u32,
+        flight_index: u32,
         now: Instant,
-        least: Span,
-        sure: bool,
+        min_rtt: Span,
+        is_unambiguous: bool,
     ) -> Option<SingleFrameAck> {
-        let settled = self.flights.acknowledge_single(record, now, least, sure)?;
-        match self.store.park_pack(settled.message) {
+        let acked = self.flights.acknowledge_single(flight_index, now, min_rtt, is_unambiguous)?;
+        match self.store.retain_pack(acked.message) {
             Some((channel, bytes)) => self.free_bytes(channel, bytes),
-            None => self.release(settled.message),
+            None => self.release(acked.message),
         }
         if self.unsent_bytes == 0 {
             self.pool.shrink();
@@ -493,38 +505,38 @@ impl Sender {
                 buffers.shrink();
             }
         }
-        Some(settled)
+        Some(acked)
     }
 
-    /// Returns whether no channel is to be reported.
+    /// Returns whether no channel is to be reported as writable.
     #[inline]
     pub fn has_no_reports(&self) -> bool {
         self.writable.is_empty()
     }
 
-    /// Creates a frame with all unsent data, if that is one whole message or pack that fits into `room` with its
-    /// header and has credit. Returns its number and length with header.
+    /// Creates a frame with all unsent data, if that is one whole message or pack that has credit and fits into
+    /// `max_body` bytes with its header. Returns the number of the frame, and the length of the chunk with its header.
     #[inline]
-    pub fn cut_single(&mut self, room: usize) -> Option<(u64, usize)> {
-        let (level, channel) = self.send_queue.only()?;
-        let left = self.limit - self.used;
+    pub fn build_single_frame(&mut self, max_body: usize) -> Option<(u64, usize)> {
+        let (level, channel) = self.send_queue.only_channel()?;
+        let connection_credit = self.limit - self.used;
         let outgoing = self.channels.get_mut(channel)?;
         let &QueuedMessage::Stored(index) = outgoing.messages.front()? else { return None };
         let stored = self.store.get_mut(index);
         let length = stored.bytes.len();
         let cost = length as u64 + CHUNK_COST;
-        let whole = length == self.unsent_bytes
+        let is_whole = length == self.unsent_bytes
             && outgoing.offset == 0
             && outgoing.messages.len() == 1
             && !outgoing.has_open_frame;
-        let credit = left.min(outgoing.limit - outgoing.used);
-        if !whole || length + SINGLE_HEADER > room || cost > credit || channel == CONTROL {
+        let credit = connection_credit.min(outgoing.limit - outgoing.used);
+        if !is_whole || length + SINGLE_HEADER > max_body || cost > credit || channel == CONTROL {
             return None;
         }
         let flags = if stored.is_pack { PACK } else { START | END };
         let sequence = outgoing.sequence as u16;
         let piece = Piece { message: index, offset: 0, length: length as u16, channel, sequence, flags };
-        (stored.pieces, stored.cut) = (1, true);
+        (stored.pieces, stored.fully_divided) = (1, true);
         outgoing.messages.clear();
         outgoing.queued = false;
         outgoing.sequence += 1;
@@ -542,29 +554,29 @@ impl Sender {
     fn release(&mut self, index: StoreIndex) {
         let Some((channel, bytes)) = self.store.release(index) else { return };
         self.free_bytes(channel, bytes.len());
-        self.pool.give(bytes);
+        self.pool.put(bytes);
     }
 
     /// Frees stored bytes of a channel.
     #[inline(always)]
     fn free_bytes(&mut self, channel: u16, bytes: usize) {
-        let most = self.send_buffer;
+        let send_buffer = self.send_buffer;
         let Some(outgoing) = self.channels.get_mut(channel) else { return };
         outgoing.stored_bytes -= bytes;
-        if outgoing.full && outgoing.stored_bytes <= most / 2 {
+        if outgoing.full && outgoing.stored_bytes <= send_buffer / 2 {
             outgoing.full = false;
             self.writable.push_back(channel);
         }
     }
 
-    /// Creates a frame whose chunks and headers have at most `room` bytes; returns its number. None if no data has
-    /// credit.
-    pub fn cut(&mut self, room: usize) -> Option<u64> {
-        let first = match self.next_piece(room - SINGLE_HEADER) {
+    /// Creates a frame whose chunks have at most `max_body` bytes with headers; returns its number. None if no data
+    /// has credit.
+    pub fn build_frame(&mut self, max_body: usize) -> Option<u64> {
+        let first = match self.next_piece(max_body - SINGLE_HEADER) {
             NextFrame::Piece(first) => first,
-            NextFrame::Encoded(level, channel) => return self.cut_encoded(level, channel),
+            NextFrame::Encoded(level, channel) => return self.build_encoded_frame(level, channel),
             NextFrame::Nothing => {
-                let number = self.cut_out_of_turn();
+                let number = self.build_out_of_turn();
                 self.blocked = number.is_none();
                 return number;
             }
@@ -574,43 +586,44 @@ impl Sender {
         pieces.push(first);
         let mut body = single + (MULTI_HEADER - SINGLE_HEADER);
         // A second chunk makes the first chunk's header three bytes longer, so it must be large enough.
-        while body + MULTI_HEADER + MIN_PIECE <= room && pieces.len() < MAX_CHUNKS {
-            let NextFrame::Piece(piece) = self.next_piece(room - body - MULTI_HEADER) else { break };
+        while body + MULTI_HEADER + MIN_PIECE <= max_body && pieces.len() < MAX_CHUNKS {
+            let NextFrame::Piece(piece) = self.next_piece(max_body - body - MULTI_HEADER) else { break };
             body += MULTI_HEADER + usize::from(piece.length);
             pieces.push(piece);
-            let of_one = pieces.iter().filter(|other| other.channel == piece.channel).count();
-            if of_one >= MAX_CHUNKS_PER_CHANNEL {
+            let of_channel = pieces.iter().filter(|other| other.channel == piece.channel).count();
+            if of_channel >= MAX_CHUNKS_PER_CHANNEL {
                 break;
             }
         }
-        let (load, body) = match &pieces[..] {
+        let (content, body) = match &pieces[..] {
             [piece] => (FrameContent::Piece(*piece), single),
             _ => (FrameContent::Pieces(pieces), body),
         };
-        Some(self.flights.push(Flight::new(load, body)))
+        Some(self.flights.push(Flight::new(content, body)))
     }
 
-    /// Takes the next encoded frame of the channel whose turn it is.
-    fn cut_encoded(&mut self, level: usize, channel: u16) -> Option<u64> {
+    /// Creates a frame from the next encoded one of the channel whose turn it is.
+    fn build_encoded_frame(&mut self, level: usize, channel: u16) -> Option<u64> {
         let encoded = self.take_encoded(channel)?;
         self.send_queue.advance(level, self.channels.get(channel).is_some_and(|outgoing| outgoing.queued));
-        self.cut_encoded_frame(encoded)
+        self.add_encoded_frame(encoded)
     }
 
-    /// Takes an encoded frame out of turn: the channel whose turn it is lacks credit of the connection, but encoded
-    /// frames have reserved theirs and must not wait, because the peer grants more only for data that arrives.
+    /// Creates a frame from an encoded one out of turn: the channel whose turn it is lacks credit of the connection,
+    /// but encoded frames have reserved theirs and must not wait, because the peer grants more only for data that
+    /// arrives.
     #[cold]
-    fn cut_out_of_turn(&mut self) -> Option<u64> {
+    fn build_out_of_turn(&mut self) -> Option<u64> {
         let channel = self.last_encoded_channel?;
         let encoded = self.take_encoded(channel)?;
         let outgoing = self.channels.get(channel)?;
         if !outgoing.queued {
             self.send_queue.remove(usize::from(outgoing.priority), channel);
         }
-        self.cut_encoded_frame(encoded)
+        self.add_encoded_frame(encoded)
     }
 
-    fn cut_encoded_frame(&mut self, encoded: EncodedFrames) -> Option<u64> {
+    fn add_encoded_frame(&mut self, encoded: EncodedFrames) -> Option<u64> {
         let body = self.frame_buffers.as_ref()?.body_length(&encoded);
         Some(self.flights.push(Flight::new(FrameContent::Encoded(encoded), body)))
     }
@@ -629,12 +642,12 @@ impl Sender {
         Some(encoded)
     }
 
-    /// Returns the next chunk, of at most `most` bytes, of the channel whose turn it is. A channel without credit
-    /// loses its turn until it has more.
+    /// Returns the next chunk, of at most `max_length` bytes, of the channel whose turn it is. A channel without
+    /// credit loses its turn until it has more.
     #[inline]
-    fn next_piece(&mut self, most: usize) -> NextFrame {
+    fn next_piece(&mut self, max_length: usize) -> NextFrame {
         while let Some((level, channel)) = self.send_queue.first() {
-            match self.take_piece(channel, most) {
+            match self.take_piece(channel, max_length) {
                 PieceOutcome::Piece(piece) => {
                     self.send_queue.advance(level, !self.channel_emptied);
                     return NextFrame::Piece(piece);
@@ -648,8 +661,8 @@ impl Sender {
     }
 
     #[inline]
-    fn take_piece(&mut self, channel: u16, most: usize) -> PieceOutcome {
-        let left = self.limit - self.used;
+    fn take_piece(&mut self, channel: u16, max_length: usize) -> PieceOutcome {
+        let connection_credit = self.limit - self.used;
         let Some(outgoing) = self.channels.get_mut(channel) else { return PieceOutcome::NoCredit };
         let index = match outgoing.messages.front() {
             None if outgoing.has_open_frame => return PieceOutcome::Encoded,
@@ -661,25 +674,27 @@ impl Sender {
             }
         };
         let stored = self.store.get_mut(index);
-        let whole = stored.bytes.len() - outgoing.offset as usize;
-        let own_credit = outgoing.limit - outgoing.used;
-        let credit =
-            if channel == CONTROL { u64::MAX } else { own_credit.min(left).saturating_sub(CHUNK_COST) };
-        let least = if stored.is_pack { whole } else { whole.min(MIN_PIECE) };
-        if credit < least as u64 {
+        let remaining = stored.bytes.len() - outgoing.offset as usize;
+        let channel_credit = outgoing.limit - outgoing.used;
+        let credit = match channel {
+            CONTROL => u64::MAX,
+            _ => channel_credit.min(connection_credit).saturating_sub(CHUNK_COST),
+        };
+        let min_length = if stored.is_pack { remaining } else { remaining.min(MIN_PIECE) };
+        if credit < min_length as u64 {
             // Without channel credit, the channel waits for a grant; without connection credit, it keeps
             // its turn.
-            if own_credit.saturating_sub(CHUNK_COST) >= least as u64 {
+            if channel_credit.saturating_sub(CHUNK_COST) >= min_length as u64 {
                 return PieceOutcome::NoRoom;
             }
             outgoing.queued = false;
             return PieceOutcome::NoCredit;
         }
-        if most < least {
+        if max_length < min_length {
             return PieceOutcome::NoRoom;
         }
-        let length = whole.min(most).min(usize::try_from(credit).unwrap_or(usize::MAX));
-        let end = length == whole;
+        let length = remaining.min(max_length).min(usize::try_from(credit).unwrap_or(usize::MAX));
+        let end = length == remaining;
         let flags = match stored.is_pack {
             true => PACK,
             false => (u8::from(outgoing.offset == 0) * START) | (u8::from(end) * END),
@@ -694,7 +709,7 @@ impl Sender {
         };
         outgoing.sequence += 1;
         stored.pieces += 1;
-        stored.cut = end;
+        stored.fully_divided = end;
         if end {
             outgoing.messages.pop_front();
             outgoing.offset = 0;
@@ -753,12 +768,12 @@ impl Sender {
         at
     }
 
-    /// Returns the encoded frames that are next, if any; a partly filled one only if `open` is set.
+    /// Returns the encoded frames that are next, if any; a partly filled one only if `close_open_frame` is set.
     #[inline]
-    pub fn next_encoded(&mut self, open: bool) -> Option<EncodedFrames> {
+    pub fn next_encoded(&mut self, close_open_frame: bool) -> Option<EncodedFrames> {
         let (level, channel) = self.send_queue.first()?;
         let outgoing = self.channels.get_mut(channel)?;
-        if open && outgoing.has_open_frame && outgoing.messages.is_empty() {
+        if close_open_frame && outgoing.has_open_frame && outgoing.messages.is_empty() {
             outgoing.close_open_frame(self.frame_buffers.as_mut()?);
         }
         match outgoing.messages.front() {
@@ -785,10 +800,10 @@ impl Sender {
         self.flights.send_encoded(now, encoded, buffers.body_length(&encoded) as u16);
     }
 
-    /// Returns whether the next frame is encoded and will be sent in place.
+    /// Returns whether the next frame is encoded and will be sent in place, without a copy.
     pub fn is_next_encoded(&self) -> bool {
         match self.send_queue.first().and_then(|(_, channel)| self.channels.get(channel)) {
-            _ if self.flights.due().is_some() => false,
+            _ if self.flights.next_to_send().is_some() => false,
             Some(outgoing) => match outgoing.messages.front() {
                 Some(message) => matches!(message, QueuedMessage::Encoded(_)),
                 None => outgoing.has_open_frame,
@@ -844,9 +859,9 @@ impl SendQueue {
 
     /// Returns the channel and its level if it is the only one.
     #[inline]
-    fn only(&self) -> Option<(usize, u16)> {
-        let turns = self.first().filter(|_| self.non_empty.is_power_of_two());
-        turns.filter(|(level, _)| self.levels[*level].len() == 1)
+    fn only_channel(&self) -> Option<(usize, u16)> {
+        let first = self.first().filter(|_| self.non_empty.is_power_of_two());
+        first.filter(|(level, _)| self.levels[*level].len() == 1)
     }
 
     /// Returns whether no channel other than `channel` has data.
@@ -864,15 +879,15 @@ impl SendQueue {
 
     /// Ends the turn of the first channel of a level; it moves to the end of the queue if it has more data.
     #[inline]
-    fn advance(&mut self, level: usize, more: bool) {
-        let turns = &mut self.levels[level];
-        if more && turns.len() == 1 {
+    fn advance(&mut self, level: usize, has_more: bool) {
+        let channels = &mut self.levels[level];
+        if has_more && channels.len() == 1 {
             return;
         }
-        let channel = turns.pop_front();
-        if more {
-            turns.extend(channel);
-        } else if turns.is_empty() {
+        let channel = channels.pop_front();
+        if has_more {
+            channels.extend(channel);
+        } else if channels.is_empty() {
             self.non_empty &= !(1 << level);
         }
     }

@@ -1,29 +1,30 @@
-//! The encoder of repair frames: computes the sums of the current block.
+//! The encoder of repair frames: computes the repair symbols of the current block.
 
 use trunkline_units::Instant;
 
 use crate::field::coefficient;
 use crate::options::Fec;
-use crate::wire::repair::{self, RepairHeader, SUM_HEADER};
+use crate::wire::repair::{self, RepairHeader, SYMBOL_HEADER};
 
 /// The current block of sent frames.
 #[derive(Debug)]
 pub(crate) struct RepairEncoder {
     fec: Fec,
+    /// Number of the block's first frame, and how many frames it has.
     first: u64,
     frames: u8,
-    /// The sum of each repair frame, as long as the longest frame of the block requires.
-    sums: Vec<Vec<u8>>,
+    /// The symbol of each repair frame, as long as the longest frame of the block requires.
+    symbols: Vec<Vec<u8>>,
     /// When an incomplete block is closed; never if it is empty.
     close_at: Instant,
-    /// Rows that are due.
+    /// Indices of the repair frames that are due.
     due: std::ops::Range<u8>,
 }
 
 impl RepairEncoder {
     pub fn new(fec: Fec) -> Self {
-        let sums = vec![Vec::new(); fec.repairs.into()];
-        RepairEncoder { fec, first: 0, frames: 0, sums, close_at: Instant::MAX, due: 0..0 }
+        let symbols = vec![Vec::new(); fec.repairs.into()];
+        RepairEncoder { fec, first: 0, frames: 0, symbols, close_at: Instant::MAX, due: 0..0 }
     }
 
     /// Adds a frame, without its check, at its first transmission. Frames are added in the order of their numbers,
@@ -32,12 +33,12 @@ impl RepairEncoder {
         if self.frames == 0 {
             self.first = number;
         }
-        let (first, chunks) = repair::protected(body);
-        for (row, sum) in self.sums.iter_mut().enumerate() {
-            if sum.len() < SUM_HEADER + chunks.len() {
-                sum.resize(SUM_HEADER + chunks.len(), 0);
+        let (first_byte, chunks) = repair::protected(body);
+        for (row, symbol) in self.symbols.iter_mut().enumerate() {
+            if symbol.len() < SYMBOL_HEADER + chunks.len() {
+                symbol.resize(SYMBOL_HEADER + chunks.len(), 0);
             }
-            repair::add(sum, coefficient(row as u8, self.frames), first, chunks);
+            repair::add(symbol, coefficient(row as u8, self.frames), first_byte, chunks);
         }
         self.frames += 1;
         self.close_at = close_at;
@@ -67,23 +68,24 @@ impl RepairEncoder {
     /// `acknowledged` covers the whole block, none is due.
     pub fn close(&mut self, acknowledged: u64) {
         self.close_at = Instant::MAX;
-        let share = (u32::from(self.frames) * u32::from(self.fec.repairs)).div_ceil(self.fec.frames.into());
-        self.due = 0..share as u8;
+        let repairs = (u32::from(self.frames) * u32::from(self.fec.repairs)).div_ceil(self.fec.frames.into());
+        self.due = 0..repairs as u8;
         if acknowledged >= self.first + u64::from(self.frames) {
             self.start_block();
         }
     }
 
-    /// Returns the number for the check of the next repair frame, and its length without the check.
+    /// Returns the number of the block's first frame, which the check of the next repair frame needs, and the length
+    /// of that repair frame without the check.
     pub fn next(&self) -> Option<(u64, usize)> {
-        let sum = self.sums.get(usize::from(self.due.start))?;
-        self.is_due().then_some((self.first, repair::REPAIR_HEADER + sum.len()))
+        let symbol = self.symbols.get(usize::from(self.due.start))?;
+        self.is_due().then_some((self.first, repair::REPAIR_HEADER + symbol.len()))
     }
 
     /// Writes the next repair frame; [`next`](Self::next) returns its length.
     pub fn write(&mut self, frame: &mut [u8]) {
         let Some(row) = self.due.next() else { return };
-        RepairHeader::write(row, self.first, self.frames, &self.sums[usize::from(row)], frame);
+        RepairHeader::write(row, self.first, self.frames, &self.symbols[usize::from(row)], frame);
         if !self.is_due() {
             self.start_block();
         }
@@ -92,7 +94,7 @@ impl RepairEncoder {
     /// Starts an empty block.
     fn start_block(&mut self) {
         (self.frames, self.due) = (0, 0..0);
-        self.sums.iter_mut().for_each(Vec::clear);
+        self.symbols.iter_mut().for_each(Vec::clear);
     }
 }
 
@@ -104,14 +106,15 @@ mod tests {
         Fec { frames, repairs }
     }
 
-    fn leave(repairs: &mut RepairEncoder) -> Vec<Vec<u8>> {
-        let mut frames_left = Vec::new();
+    /// Writes all repair frames that are due.
+    fn write_all(repairs: &mut RepairEncoder) -> Vec<Vec<u8>> {
+        let mut written = Vec::new();
         while let Some((_, length)) = repairs.next() {
             let mut frame = vec![0; length];
             repairs.write(&mut frame);
-            frames_left.push(frame);
+            written.push(frame);
         }
-        frames_left
+        written
     }
 
     #[test]
@@ -127,11 +130,11 @@ mod tests {
                 }
                 assert_eq!(repairs.is_due(), frames == k);
                 repairs.close(0);
-                let frames_left = leave(&mut repairs);
-                let share = (usize::from(frames) * usize::from(r)).div_ceil(k.into());
+                let written = write_all(&mut repairs);
+                let expected = (usize::from(frames) * usize::from(r)).div_ceil(k.into());
                 assert_eq!(
-                    (frames_left.len(), frames_left[0][4], frames_left[0].len()),
-                    (share, frames, 12),
+                    (written.len(), written[0][4], written[0].len()),
+                    (expected, frames, 12),
                     "{k}+{r}"
                 );
                 assert_eq!((repairs.close_at(), repairs.is_due()), (Instant::MAX, false));
@@ -148,7 +151,7 @@ mod tests {
             repairs.add(9, &frame, Instant::ZERO);
             repairs.close(acknowledged);
             assert_eq!(repairs.is_due(), needed);
-            leave(&mut repairs);
+            write_all(&mut repairs);
         }
     }
 }

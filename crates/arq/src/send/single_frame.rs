@@ -8,22 +8,24 @@ use crate::options::CHUNK_COST;
 use crate::wire::KIND_PACK;
 use crate::wire::data::{self, FrameHeader, MAX_PACKED, PACK, SINGLE_HEADER, packed_length};
 
-/// Header fields and trailer length of a frame.
+/// What a frame has besides its chunk.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FrameOverhead {
     pub flags: u8,
+    /// The number that the frame acknowledges, if any.
     pub acknowledged: Option<u64>,
     /// Bytes of the check.
-    pub check: usize,
+    pub check_length: usize,
 }
 
 impl Sender {
-    /// Writes a frame with a small message, without the check, into `frame`; returns its number and length. Returns
-    /// none, without an effect, if there is other data to send, no credit, or the channel is new. Same result as
-    /// [`queue_copy`](Sender::queue_copy), [`cut_single`](Sender::cut_single) and
-    /// [`write_frame`](Sender::write_frame), without the queues.
+    /// Writes a frame with a small message, without the check, into `frame` and records its transmission; returns its
+    /// number and length with the check. Returns none, without an effect, if there is other data to send, no credit,
+    /// or the channel is new. Same result as [`queue_copy`](Sender::queue_copy),
+    /// [`build_single_frame`](Sender::build_single_frame) and [`write_frame`](Sender::write_frame), without the
+    /// queues.
     #[inline(always)]
-    pub fn send_single_frame(
+    pub fn send_message(
         &mut self,
         now: Instant,
         channel: u16,
@@ -32,8 +34,8 @@ impl Sender {
         frame: &mut [u8],
     ) -> Option<(u64, usize)> {
         let size = packed_length(bytes.len());
-        let small = size <= self.max_pack / 2 && bytes.len() <= MAX_PACKED;
-        if !small || self.unsent_bytes > 0 || self.send_queue.non_empty != 0 || !self.flights.is_empty() {
+        let is_small = size <= self.max_pack / 2 && bytes.len() <= MAX_PACKED;
+        if !is_small || self.unsent_bytes > 0 || self.send_queue.non_empty != 0 || !self.flights.is_empty() {
             return None;
         }
         let cost = size as u64 + CHUNK_COST;
@@ -47,14 +49,14 @@ impl Sender {
         let sequence = outgoing.sequence as u16;
         data::write_single_header(channel, sequence, &mut frame[at..]);
         let at = at + SINGLE_HEADER;
-        let written = &mut frame[at..at + size];
+        let packed = &mut frame[at..at + size];
         match bytes.len() {
-            short @ 0..128 => written[0] = short as u8,
-            long => written[..2].copy_from_slice(&(0x8000 | long as u16).to_be_bytes()),
+            short @ 0..128 => packed[0] = short as u8,
+            long => packed[..2].copy_from_slice(&(0x8000 | long as u16).to_be_bytes()),
         }
-        written[size - bytes.len()..].copy_from_slice(bytes);
-        let index = self.store.insert_pack(written, channel, self.max_pack, &mut self.pool);
-        let length = at + size + overhead.check;
+        packed[size - bytes.len()..].copy_from_slice(bytes);
+        let index = self.store.insert_pack(packed, channel, self.max_pack, &mut self.pool);
+        let length = at + size + overhead.check_length;
         (outgoing.full, outgoing.queued) = (false, false);
         outgoing.sequence += 1;
         outgoing.used += cost;

@@ -28,13 +28,13 @@ impl BufferPool {
         Buffer::with_capacity(bytes)
     }
 
-    /// Returns a buffer to the pool, within the limits.
+    /// Puts a buffer back into the pool, within the limits.
     #[inline]
-    pub fn give(&mut self, mut buffer: Buffer) {
-        let room = buffer.capacity();
-        if (1..=MAX_POOLED_BUFFER).contains(&room) && self.bytes + room <= MAX_POOL {
+    pub fn put(&mut self, mut buffer: Buffer) {
+        let capacity = buffer.capacity();
+        if (1..=MAX_POOLED_BUFFER).contains(&capacity) && self.bytes + capacity <= MAX_POOL {
             buffer.clear();
-            self.bytes += room;
+            self.bytes += capacity;
             self.buffers.push(buffer);
         }
     }
@@ -61,10 +61,10 @@ pub(crate) struct StoredMessages {
     pub channel: u16,
     /// Several small messages, each with a length prefix.
     pub is_pack: bool,
-    /// Unacknowledged pieces.
+    /// Unacknowledged chunks.
     pub pieces: u32,
-    /// All of it was divided into pieces.
-    pub cut: bool,
+    /// All of it was divided into chunks.
+    pub fully_divided: bool,
 }
 
 /// Index in the store.
@@ -82,7 +82,7 @@ pub(crate) struct MessageStore {
 impl MessageStore {
     #[inline]
     pub fn insert(&mut self, bytes: Buffer, channel: u16, is_pack: bool) -> StoreIndex {
-        let stored = StoredMessages { bytes, channel, is_pack, pieces: 0, cut: false };
+        let stored = StoredMessages { bytes, channel, is_pack, pieces: 0, fully_divided: false };
         match self.free.pop() {
             Some(index) => {
                 self.messages[index as usize] = stored;
@@ -95,34 +95,35 @@ impl MessageStore {
         }
     }
 
-    /// Stores a copy of a pack that is sent whole, in the idle slot or in a buffer from the pool with a capacity of
-    /// `room` bytes.
+    /// Stores a copy of a pack that is sent whole, in the slot of the idle pack or in a buffer from the pool
+    /// with at least `capacity` bytes.
     #[inline(always)]
     pub fn insert_pack(
         &mut self,
         pack: &[u8],
         channel: u16,
-        room: usize,
+        capacity: usize,
         pool: &mut BufferPool,
     ) -> StoreIndex {
         let index = match self.idle_pack.take() {
             Some(index) => index,
-            None => self.insert(pool.take(room), channel, true),
+            None => self.insert(pool.take(capacity), channel, true),
         };
         let stored = &mut self.messages[index as usize];
         stored.bytes.refill(pack);
-        (stored.channel, stored.pieces, stored.cut) = (channel, 1, true);
+        (stored.channel, stored.pieces, stored.fully_divided) = (channel, 1, true);
         index
     }
 
-    /// Parks an acknowledged pack for [`insert_pack`](MessageStore::insert_pack); returns its channel and bytes.
-    /// None, without an effect, if it is not a pack or must be released.
+    /// Retains an acknowledged pack as the idle pack, for [`insert_pack`](MessageStore::insert_pack); returns its
+    /// channel and length. None, without an effect, if it is not a pack or must be released.
     #[inline(always)]
-    pub fn park_pack(&mut self, index: StoreIndex) -> Option<(u16, usize)> {
+    pub fn retain_pack(&mut self, index: StoreIndex) -> Option<(u16, usize)> {
         let stored = &self.messages[index as usize];
-        let can_park = self.idle_pack.is_none() && stored.is_pack && stored.pieces == 1 && stored.cut;
+        let can_retain =
+            self.idle_pack.is_none() && stored.is_pack && stored.pieces == 1 && stored.fully_divided;
         // A large buffer goes back to the pool, which shrinks.
-        if !can_park || stored.bytes.capacity() > MAX_IDLE_POOL {
+        if !can_retain || stored.bytes.capacity() > MAX_IDLE_POOL {
             return None;
         }
         self.idle_pack = Some(index);
@@ -144,7 +145,7 @@ impl MessageStore {
     pub fn release(&mut self, index: StoreIndex) -> Option<(u16, Buffer)> {
         let stored = &mut self.messages[index as usize];
         stored.pieces -= 1;
-        if stored.pieces > 0 || !stored.cut {
+        if stored.pieces > 0 || !stored.fully_divided {
             return None;
         }
         self.free.push(index);
@@ -160,7 +161,7 @@ mod tests {
     fn pool_size_is_bounded() {
         let mut pool = BufferPool::default();
         for size in [8192, MAX_POOLED_BUFFER, MAX_POOLED_BUFFER + 1, 100].into_iter().cycle().take(4000) {
-            pool.give(Buffer::with_capacity(size));
+            pool.put(Buffer::with_capacity(size));
             let stored: usize = pool.buffers.iter().map(Buffer::capacity).sum();
             assert_eq!(stored, pool.bytes);
             assert!(stored <= MAX_POOL);

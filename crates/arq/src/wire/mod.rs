@@ -23,9 +23,9 @@ pub mod repair;
 
 /// Unnumbered frames; the lower five bits select the type, see [`handshake`].
 pub const KIND_CONTROL: u8 = 0;
-/// A piece of one message.
+/// One chunk: a piece of a message.
 pub const KIND_PIECE: u8 = 1;
-/// Several small messages of one channel.
+/// One chunk: a pack of small messages of one channel.
 pub const KIND_PACK: u8 = 2;
 /// Several chunks.
 pub const KIND_MULTI: u8 = 3;
@@ -42,8 +42,9 @@ pub const fn kind(first: u8) -> u8 {
     first >> 5
 }
 
-/// Bits of a frame number on the wire.
+/// Number of bits of a frame number on the wire, and their mask.
 const NUMBER_BITS: u32 = 24;
+pub(crate) const NUMBER_MASK: u64 = (1 << NUMBER_BITS) - 1;
 
 /// Returns the number nearest to `near` whose lowest 24 bits are `low`.
 #[inline]

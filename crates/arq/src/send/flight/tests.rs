@@ -1,4 +1,4 @@
-//! Frames with shared records behave like single frames.
+//! Frames in shared flights behave like frames in separate flights.
 
 use proptest::prelude::*;
 
@@ -10,12 +10,12 @@ const BYTES: u32 = 90;
 /// An operation on frames.
 #[derive(Clone, Copy, Debug)]
 enum Step {
-    Leave(u16),
-    Arrived(u64),
+    Send(u16),
+    Ack(u64),
     /// Gap, and number of frames acknowledged after it.
-    ArrivedAfterGap(u64, u64),
+    AckAfterGap(u64, u64),
     Retransmit,
-    Probe(u64),
+    Resend(u64),
     DetectLost,
     LoseAll,
     LoseOne(u64),
@@ -23,11 +23,11 @@ enum Step {
 
 fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
-        4 => (1u16..20).prop_map(Step::Leave),
-        2 => (0u64..30).prop_map(Step::Arrived),
-        3 => (1u64..20, 1u64..20).prop_map(|(gap, count)| Step::ArrivedAfterGap(gap, count)),
+        4 => (1u16..20).prop_map(Step::Send),
+        2 => (0u64..30).prop_map(Step::Ack),
+        3 => (1u64..20, 1u64..20).prop_map(|(gap, count)| Step::AckAfterGap(gap, count)),
         3 => Just(Step::Retransmit),
-        1 => (0u64..20).prop_map(Step::Probe),
+        1 => (0u64..20).prop_map(Step::Resend),
         2 => Just(Step::DetectLost),
         1 => Just(Step::LoseAll),
         1 => (0u64..20).prop_map(Step::LoseOne),
@@ -50,7 +50,7 @@ impl Model {
         Model { flights, batched, encoded: 0, popped: 0, freed: 0 }
     }
 
-    fn leave(&mut self, now: Instant, count: u16) {
+    fn send(&mut self, now: Instant, count: u16) {
         let batch = if self.batched { count } else { 1 };
         for _ in (0..count).step_by(batch.into()) {
             let (at, bytes) = (self.encoded * u32::from(LENGTH), u32::from(batch) * BYTES);
@@ -61,9 +61,9 @@ impl Model {
         }
     }
 
-    fn forget(&mut self, cumulative: u64, summary: &mut AckSummary) {
-        while let Some(load) = self.flights.pop_acknowledged(cumulative, summary) {
-            let FrameContent::Encoded(encoded) = load else { panic!("all frames are encoded") };
+    fn acknowledge(&mut self, cumulative: u64, summary: &mut AckSummary) {
+        while let Some(content) = self.flights.pop_acknowledged(cumulative, summary) {
+            let FrameContent::Encoded(encoded) = content else { panic!("all frames are encoded") };
             assert_eq!(encoded.offset, self.popped * u32::from(LENGTH), "in order, each once");
             self.popped += u32::from(encoded.count);
             self.freed += encoded.bytes;
@@ -71,34 +71,34 @@ impl Model {
     }
 
     /// Executes one step; returns what it reports.
-    fn take(&mut self, now: Instant, step: Step) -> String {
-        let (mut summary, mut missing, mut next) = (AckSummary::default(), LossSummary::default(), None);
+    fn execute(&mut self, now: Instant, step: Step) -> String {
+        let (mut summary, mut lost, mut next) = (AckSummary::default(), LossSummary::default(), None);
         let (base, unsent) = (self.flights.base(), self.flights.unsent());
         match step {
-            Step::Leave(count) if !self.flights.has_lost() => self.leave(now, count),
-            Step::Leave(_) => {}
-            Step::Arrived(count) => self.forget((base + count).min(unsent), &mut summary),
-            Step::ArrivedAfterGap(gap, count) => {
+            Step::Send(count) if !self.flights.has_lost() => self.send(now, count),
+            Step::Send(_) => {}
+            Step::Ack(count) => self.acknowledge((base + count).min(unsent), &mut summary),
+            Step::AckAfterGap(gap, count) => {
                 self.flights.acknowledge(base + gap, (base + gap + count).min(unsent), &mut summary);
             }
             Step::Retransmit => {
-                if let Some(number) = self.flights.due() {
+                if let Some(number) = self.flights.next_to_send() {
                     self.flights.send(now, number, LENGTH.into());
                 }
             }
-            Step::Probe(ahead) => {
+            Step::Resend(ahead) => {
                 if self.flights.sent_at(base + ahead).is_some() {
                     self.flights.send(now, base + ahead, LENGTH.into());
                 }
             }
             Step::DetectLost => {
-                next = self.flights.detect_lost(now, 3, Span::from_us(40), &mut missing);
+                next = self.flights.detect_lost(now, 3, Span::from_us(40), &mut lost);
             }
-            Step::LoseAll => self.flights.mark_all_lost(&mut missing),
-            Step::LoseOne(ahead) => self.flights.mark_one_lost(base + ahead, &mut missing),
+            Step::LoseAll => self.flights.mark_all_lost(&mut lost),
+            Step::LoseOne(ahead) => self.flights.mark_one_lost(base + ahead, &mut lost),
         }
         let rate = self.flights.update_delivery(now, &summary, Span::from_us(1), Span::from_us(20));
-        format!("{summary:?} {missing:?} {next:?} {rate:?}")
+        format!("{summary:?} {lost:?} {next:?} {rate:?}")
     }
 
     /// Returns the state of each frame.
@@ -116,29 +116,29 @@ impl Model {
 
 proptest! {
     #[test]
-    fn shared_records_behave_like_single_frames(steps in prop::collection::vec(step(), 1..120)) {
+    fn shared_flights_behave_like_single_frames(steps in prop::collection::vec(step(), 1..120)) {
         let (mut batched, mut singles) = (Model::new(true), Model::new(false));
         for (time, step) in steps.into_iter().enumerate() {
             let now = Instant::from_ns(10_000 * (1 + time as u64));
-            prop_assert_eq!(batched.take(now, step), singles.take(now, step), "{:?}", step);
+            prop_assert_eq!(batched.execute(now, step), singles.execute(now, step), "{:?}", step);
             prop_assert_eq!(batched.frame_states(), singles.frame_states(), "{:?}", step);
             let of = |model: &Model| {
                 let flights = &model.flights;
-                (flights.in_flight(), flights.due(), flights.unsent(), flights.last_in_flight())
+                (flights.in_flight(), flights.next_to_send(), flights.unsent(), flights.last_in_flight())
             };
             prop_assert_eq!(of(&batched), of(&singles), "{:?}", step);
             // Bytes are freed no earlier than their frames.
             prop_assert!(batched.freed <= singles.freed && singles.freed == BYTES * singles.popped);
-            // There are at most as many records as frames, and none leaks.
-            let (records, free) = (batched.flights.records.len(), batched.flights.free.len());
-            prop_assert!(records - free <= batched.flights.record_of.len());
+            // There are at most as many flights as frames, and none leaks.
+            let (flights, free) = (batched.flights.flights.len(), batched.flights.free_indices.len());
+            prop_assert!(flights - free <= batched.flights.index_of.len());
         }
         let end = batched.flights.unsent();
         for model in [&mut batched, &mut singles] {
-            model.forget(end, &mut AckSummary::default());
+            model.acknowledge(end, &mut AckSummary::default());
             prop_assert!(model.flights.is_empty() && model.flights.in_flight() == 0);
             prop_assert_eq!(model.freed, BYTES * model.encoded);
-            prop_assert_eq!(model.flights.records.len(), model.flights.free.len());
+            prop_assert_eq!(model.flights.flights.len(), model.flights.free_indices.len());
         }
     }
 }
