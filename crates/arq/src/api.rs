@@ -217,7 +217,7 @@ pub enum CloseReason {
 /// Counters of frames from unknown peers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct UnknownPeerStats {
-    /// Malformed or damaged frames of no connection.
+    /// Frames that belong to no connection, malformed and damaged ones included.
     pub frames: u64,
     /// Cookies sent.
     pub cookies: u64,

@@ -54,6 +54,7 @@ enum SlotState {
 #[derive(Debug)]
 struct Opening {
     peer: Peer,
+    /// Connection number of this end.
     client_id: u64,
     options: Options,
     cookie: [u8; COOKIE_BYTES],
@@ -80,6 +81,7 @@ struct Slot {
     scheduled: Instant,
     /// An opened frame must be sent to the peer.
     needs_opened_reply: bool,
+    /// The start of the connection is to be reported.
     reports_opened: bool,
     /// The application has released it; it is removed at this time.
     remove_at: Option<Instant>,
@@ -105,9 +107,11 @@ pub struct Node {
     config: Config,
     slots: Vec<Slot>,
     free_slots: Vec<u32>,
+    /// The slot of each peer.
     peers: BTreeMap<Peer, u32>,
     /// The peer of the last frame, and its slot.
     last_peer: Option<(Peer, u32)>,
+    /// Slots that may have output: the ready queue.
     ready: VecDeque<u32>,
     /// Scheduled deadlines of slots. Only an entry that equals `scheduled` of its slot counts.
     deadlines: BinaryHeap<Reverse<(Instant, u32)>>,
@@ -118,9 +122,9 @@ pub struct Node {
     first_numbers: (u64, u64),
     /// Disables the fast paths, in tests.
     fast_path_disabled: bool,
-    /// Frames in flight from which on connections encode messages when they are sent.
+    /// Number of frames in flight at which connections begin to encode messages on sending; none: never.
     pre_encode_from: Option<u32>,
-    /// The connection of the last batch, if the batch is in place.
+    /// The slot whose connection sent the last batch in place: the batch lies in its send buffer and was not copied.
     in_place_slot: Option<u32>,
 }
 
@@ -169,8 +173,9 @@ impl Node {
         self.pre_encode_from = Some(in_flight);
     }
 
-    /// Like [`poll`](Endpoint::poll), but the bytes to transmit may lie outside `buffer`; call
-    /// [`transmitted_bytes`](Node::transmitted_bytes) next to get them.
+    /// Like [`poll`](Endpoint::poll), but without a copy of pre-encoded frames: the bytes to transmit may lie in the
+    /// send buffer of a connection instead of `buffer`. Call [`transmitted_bytes`](Node::transmitted_bytes) next to
+    /// get them.
     #[inline]
     pub fn poll_in_place(
         &mut self,
@@ -186,27 +191,27 @@ impl Node {
             return Output::Transmit(Transmit { port, peer, length, segment: None });
         }
         for _ in 0..self.ready.len() {
-            let Some(number) = self.ready.pop_front() else { break };
-            if let Some(output) = self.poll_connection(now, number, writable, buffer) {
-                if self.is_idle(now, number) {
+            let Some(slot_index) = self.ready.pop_front() else { break };
+            if let Some(output) = self.poll_connection(now, slot_index, writable, buffer) {
+                if self.is_idle(now, slot_index) {
                     // Polling it again would have no effect.
-                    self.slots[number as usize].is_ready = false;
-                    self.schedule(number);
+                    self.slots[slot_index as usize].is_ready = false;
+                    self.schedule(slot_index);
                 } else {
                     // It may have more, after the others.
-                    self.ready.push_back(number);
+                    self.ready.push_back(slot_index);
                 }
                 return output;
             }
             if writable {
-                self.slots[number as usize].is_ready = false;
-                self.schedule(number);
+                self.slots[slot_index as usize].is_ready = false;
+                self.schedule(slot_index);
             } else {
-                self.ready.push_back(number);
+                self.ready.push_back(slot_index);
             }
         }
-        let waits = self.replies.is_empty() && self.ready.is_empty();
-        let reason = if waits { IdleReason::Input } else { IdleReason::Port(port) };
+        let awaits_input = self.replies.is_empty() && self.ready.is_empty();
+        let reason = if awaits_input { IdleReason::Input } else { IdleReason::Port(port) };
         Output::Idle(Idle { deadline: self.next_deadline(), reason })
     }
 
@@ -294,6 +299,7 @@ impl Node {
         }
     }
 
+    /// Adds a connection with `peer`; returns the index of its slot.
     fn insert(&mut self, peer: Peer, state: SlotState) -> u32 {
         let generation = 0;
         let (deadline, scheduled) = (Instant::MAX, Instant::MAX);
@@ -308,25 +314,25 @@ impl Node {
             reports_opened,
             remove_at,
         };
-        let number = match self.free_slots.pop() {
-            Some(number) => {
+        let slot_index = match self.free_slots.pop() {
+            Some(slot_index) => {
                 // It may still be in the ready queue.
-                let Slot { generation, is_ready, .. } = self.slots[number as usize];
-                self.slots[number as usize] = Slot { generation, is_ready, ..slot };
-                number
+                let Slot { generation, is_ready, .. } = self.slots[slot_index as usize];
+                self.slots[slot_index as usize] = Slot { generation, is_ready, ..slot };
+                slot_index
             }
             None => {
                 self.slots.push(slot);
                 self.slots.len() as u32 - 1
             }
         };
-        self.peers.insert(peer, number);
+        self.peers.insert(peer, slot_index);
         self.last_peer = None;
-        number
+        slot_index
     }
 
-    fn remove(&mut self, number: u32) {
-        let slot = &mut self.slots[number as usize];
+    fn remove(&mut self, slot_index: u32) {
+        let slot = &mut self.slots[slot_index as usize];
         let peer = match &slot.state {
             SlotState::Free => return,
             SlotState::Opening(opening) => opening.peer,
@@ -336,28 +342,29 @@ impl Node {
         slot.generation = slot.generation.wrapping_add(1);
         (slot.deadline, slot.scheduled) = (Instant::MAX, Instant::MAX);
         // The peer may have a newer connection.
-        if self.peers.get(&peer) == Some(&number) {
+        if self.peers.get(&peer) == Some(&slot_index) {
             self.peers.remove(&peer);
         }
         self.last_peer = None;
-        self.free_slots.push(number);
+        self.free_slots.push(slot_index);
     }
 
     /// Adds a slot to the ready queue.
     #[inline]
-    fn mark_ready(&mut self, number: u32) {
-        let slot = &mut self.slots[number as usize];
+    fn mark_ready(&mut self, slot_index: u32) {
+        let slot = &mut self.slots[slot_index as usize];
         if !slot.is_ready {
             slot.is_ready = true;
-            self.ready.push_back(number);
+            self.ready.push_back(slot_index);
         }
     }
 
+    /// Executes [`Command::Open`].
     fn open(&mut self, now: Instant, peer: Peer, options: &Options) -> Result<ConnectionId, Refusal> {
-        if let Some(&number) = self.peers.get(&peer) {
-            let slot = &self.slots[number as usize];
-            let gone = matches!(&slot.state, SlotState::Established(c) if c.close_reason().is_some());
-            if !gone {
+        if let Some(&slot_index) = self.peers.get(&peer) {
+            let slot = &self.slots[slot_index as usize];
+            let has_ended = matches!(&slot.state, SlotState::Established(c) if c.close_reason().is_some());
+            if !has_ended {
                 return Err(Refusal::Busy);
             }
         }
@@ -368,7 +375,7 @@ impl Node {
             return Err(Refusal::NoKey);
         }
         let (client_id, options, cookie) =
-            (self.secrets.next_connection_id(), options.clamped(), [0; COOKIE_BYTES]);
+            (self.secrets.next_connection_number(), options.clamped(), [0; COOKIE_BYTES]);
         let opening = Opening {
             peer,
             client_id,
@@ -381,11 +388,12 @@ impl Node {
             started_at: now,
             close_reason: None,
         };
-        let number = self.insert(peer, SlotState::Opening(Box::new(opening)));
-        self.mark_ready(number);
-        Ok(ConnectionId { slot: number, generation: self.slots[number as usize].generation })
+        let slot_index = self.insert(peer, SlotState::Opening(Box::new(opening)));
+        self.mark_ready(slot_index);
+        Ok(ConnectionId { slot: slot_index, generation: self.slots[slot_index as usize].generation })
     }
 
+    /// Executes [`Command::Forget`].
     fn forget(&mut self, now: Instant, id: ConnectionId) -> Result<(), Refusal> {
         let slot = self.slots.get_mut(id.slot as usize).filter(|slot| slot.generation == id.generation);
         let slot = slot.ok_or(Refusal::Unknown)?;
@@ -529,9 +537,9 @@ impl Node {
         channel: u16,
         into: &mut Buffer,
     ) -> Result<ReceiveStatus, Refusal> {
-        let taken = self.established_mut(id)?.receive(channel, into);
+        let status = self.established_mut(id)?.receive(channel, into);
         self.mark_ready(id.slot);
-        Ok(taken)
+        Ok(status)
     }
 
     #[inline]
@@ -540,22 +548,22 @@ impl Node {
         if matches!(frame.first(), Some(OPEN..=UNKNOWN)) {
             return self.receive_handshake(now, peer, frame);
         }
-        let number = match self.last_peer {
-            Some((last, number)) if last == peer => number,
+        let slot_index = match self.last_peer {
+            Some((last, slot_index)) if last == peer => slot_index,
             _ => match self.peers.get(&peer) {
-                Some(&number) => {
-                    self.last_peer = Some((peer, number));
-                    number
+                Some(&slot_index) => {
+                    self.last_peer = Some((peer, slot_index));
+                    slot_index
                 }
-                None => return self.receive_stray(peer, frame),
+                None => return self.receive_from_unknown_peer(peer, frame),
             },
         };
-        match &mut self.slots[number as usize].state {
+        match &mut self.slots[slot_index as usize].state {
             SlotState::Established(connection) => connection.receive_frame(now, frame),
-            // The reply to its handshake was lost or overtaken; this frame will be retransmitted.
+            // The reply to its handshake was lost or arrives later; this frame will be retransmitted.
             SlotState::Opening(_) | SlotState::Free => self.unknown_peer_stats.frames += 1,
         }
-        self.mark_ready(number);
+        self.mark_ready(slot_index);
     }
 
     /// Processes a batch of received frames, in groups where possible.
@@ -564,14 +572,14 @@ impl Node {
         let length = segment.map_or(bytes.len(), Segment::length);
         let mut rest = bytes;
         loop {
-            if let Some((last, number)) = self.last_peer
+            if let Some((last, slot_index)) = self.last_peer
                 && last == peer
-                && let SlotState::Established(connection) = &mut self.slots[number as usize].state
+                && let SlotState::Established(connection) = &mut self.slots[slot_index as usize].state
             {
-                let taken = connection.receive_batch(now, rest, length);
-                if taken > 0 {
-                    rest = &rest[taken..];
-                    self.mark_ready(number);
+                let processed = connection.receive_batch(now, rest, length);
+                if processed > 0 {
+                    rest = &rest[processed..];
+                    self.mark_ready(slot_index);
                 }
             }
             if rest.is_empty() && !bytes.is_empty() {
@@ -586,13 +594,14 @@ impl Node {
         }
     }
 
+    /// Handles all deadlines that have expired.
     fn handle_deadlines(&mut self, now: Instant) {
-        while let Some(&Reverse((at, number))) = self.deadlines.peek() {
+        while let Some(&Reverse((at, slot_index))) = self.deadlines.peek() {
             if at > now {
                 return;
             }
             self.deadlines.pop();
-            let slot = &mut self.slots[number as usize];
+            let slot = &mut self.slots[slot_index as usize];
             if slot.scheduled != at {
                 continue;
             }
@@ -610,7 +619,7 @@ impl Node {
                 }
                 SlotState::Free => {}
             }
-            self.mark_ready(number);
+            self.mark_ready(slot_index);
         }
     }
 
@@ -619,18 +628,18 @@ impl Node {
     fn poll_connection(
         &mut self,
         now: Instant,
-        number: u32,
+        slot_index: u32,
         writable: bool,
         buffer: &mut [u8],
     ) -> Option<Output<Event>> {
         let port = self.config.port;
-        let slot = &mut self.slots[number as usize];
-        let id = ConnectionId { slot: number, generation: slot.generation };
+        let slot = &mut self.slots[slot_index as usize];
+        let id = ConnectionId { slot: slot_index, generation: slot.generation };
         match &mut slot.state {
             SlotState::Free => None,
             SlotState::Opening(opening) => {
                 if let Some(reason) = opening.close_reason {
-                    self.remove(number);
+                    self.remove(slot_index);
                     return Some(Output::Event(Event { id, kind: EventKind::Closed { reason } }));
                 }
                 if !writable || opening.next_attempt > now {
@@ -670,11 +679,11 @@ impl Node {
                     return Some(Output::Transmit(Transmit { port, peer, length, segment: None }));
                 }
                 if let Some((length, segment)) = connection.transmit(now, buffer) {
-                    self.in_place_slot = connection.in_place_batch.map(|_| number);
+                    self.in_place_slot = connection.in_place_batch.map(|_| slot_index);
                     return Some(Output::Transmit(Transmit { port, peer, length, segment }));
                 }
                 if slot.remove_at.is_some_and(|at| at <= now) {
-                    self.remove(number);
+                    self.remove(slot_index);
                 }
                 None
             }
@@ -683,8 +692,8 @@ impl Node {
 
     /// Returns whether a slot has no output.
     #[inline]
-    fn is_idle(&self, now: Instant, number: u32) -> bool {
-        let slot = &self.slots[number as usize];
+    fn is_idle(&self, now: Instant, slot_index: u32) -> bool {
+        let slot = &self.slots[slot_index as usize];
         let SlotState::Established(connection) = &slot.state else { return false };
         !(slot.reports_opened || slot.needs_opened_reply)
             && slot.remove_at.is_none()
@@ -693,8 +702,8 @@ impl Node {
 
     /// Returns the next deadline of a slot.
     #[inline]
-    fn deadline(&self, number: u32) -> Instant {
-        let slot = &self.slots[number as usize];
+    fn deadline(&self, slot_index: u32) -> Instant {
+        let slot = &self.slots[slot_index as usize];
         match &slot.state {
             SlotState::Free => Instant::MAX,
             SlotState::Opening(opening) => opening.next_attempt,
@@ -706,21 +715,22 @@ impl Node {
 
     /// Schedules the deadline of a slot if it is earlier than the scheduled one.
     #[inline]
-    fn schedule(&mut self, number: u32) {
-        let deadline = self.deadline(number);
-        self.schedule_at(number, deadline);
+    fn schedule(&mut self, slot_index: u32) {
+        let deadline = self.deadline(slot_index);
+        self.schedule_at(slot_index, deadline);
     }
 
     #[inline]
-    fn schedule_at(&mut self, number: u32, deadline: Instant) {
-        let slot = &mut self.slots[number as usize];
+    fn schedule_at(&mut self, slot_index: u32, deadline: Instant) {
+        let slot = &mut self.slots[slot_index as usize];
         slot.deadline = deadline;
         if deadline < slot.scheduled {
             slot.scheduled = deadline;
-            self.deadlines.push(Reverse((deadline, number)));
+            self.deadlines.push(Reverse((deadline, slot_index)));
             if self.deadlines.len() > MAX_STALE_DEADLINES + 2 * self.slots.len() {
                 let slots = &self.slots;
-                self.deadlines.retain(|Reverse((at, number))| slots[*number as usize].scheduled == *at);
+                self.deadlines
+                    .retain(|Reverse((at, slot_index))| slots[*slot_index as usize].scheduled == *at);
             }
         }
     }
@@ -729,11 +739,11 @@ impl Node {
     #[inline]
     pub(crate) fn next_deadline(&mut self) -> Option<Instant> {
         loop {
-            let &Reverse((at, number)) = self.deadlines.peek()?;
-            let slot = &self.slots[number as usize];
+            let &Reverse((at, slot_index)) = self.deadlines.peek()?;
+            let slot = &self.slots[slot_index as usize];
             // The deadline of a slot in the ready queue is not up to date.
-            let deadline = if slot.is_ready { self.deadline(number) } else { slot.deadline };
-            let slot = &mut self.slots[number as usize];
+            let deadline = if slot.is_ready { self.deadline(slot_index) } else { slot.deadline };
+            let slot = &mut self.slots[slot_index as usize];
             if slot.scheduled != at {
                 self.deadlines.pop();
             } else if deadline <= at {

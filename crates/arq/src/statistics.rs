@@ -60,7 +60,7 @@ pub struct PathMtu {
 }
 
 impl Statistics {
-    /// Returns all counters with their names.
+    /// Returns all counters with their names, which docs/reference/guaranteed.md explains.
     pub fn counters(&self) -> [(&'static str, u64); 17] {
         [
             ("frames_sent", self.frames_sent),
@@ -83,7 +83,7 @@ impl Statistics {
         ]
     }
 
-    /// Returns the counters of forward error correction with their names.
+    /// Returns the counters of forward error correction with their names, as above.
     pub fn repair_counters(&self) -> [(&'static str, u64); 3] {
         [
             ("repairs_sent", self.repairs_sent),

@@ -22,25 +22,26 @@ const COOKIE_LIFETIME: Span = Span::from_s(16);
 #[derive(Debug)]
 pub(super) struct Secrets {
     cookie_key: [u8; 16],
-    id_key: [u8; 16],
-    ids_drawn: u64,
+    number_key: [u8; 16],
+    numbers_drawn: u64,
 }
 
 impl Secrets {
+    /// Draws the secrets of a node.
     pub fn draw(random: &mut Stream) -> Secrets {
         let mut key = || {
             let words = [random.bits(), random.bits()].map(u64::to_be_bytes);
             words.concat().try_into().expect("two words are sixteen bytes")
         };
-        Secrets { cookie_key: key(), id_key: key(), ids_drawn: 0 }
+        Secrets { cookie_key: key(), number_key: key(), numbers_drawn: 0 }
     }
 
     /// Returns a new connection number. It is sent in the clear; knowing other numbers does not reveal it, or the key
     /// of the cookies.
-    pub fn next_connection_id(&mut self) -> u64 {
-        self.ids_drawn += 1;
-        let mut hasher = SipHasher24::new_with_key(&self.id_key);
-        hasher.write(&self.ids_drawn.to_be_bytes());
+    pub fn next_connection_number(&mut self) -> u64 {
+        self.numbers_drawn += 1;
+        let mut hasher = SipHasher24::new_with_key(&self.number_key);
+        hasher.write(&self.numbers_drawn.to_be_bytes());
         hasher.finish128().h1
     }
 }
@@ -48,13 +49,14 @@ impl Secrets {
 impl Node {
     /// Processes a frame of a peer without a connection; the peer may have an old connection.
     #[cold]
-    pub(super) fn receive_stray(&mut self, peer: Peer, frame: &[u8]) {
+    pub(super) fn receive_from_unknown_peer(&mut self, peer: Peer, frame: &[u8]) {
         self.unknown_peer_stats.frames += 1;
         if let Some(fingerprint) = handshake::fingerprint(frame) {
             self.queue_reply(peer, Handshake::Unknown { fingerprint });
         }
     }
 
+    /// Queues a reply; drops it if too many are queued.
     pub(super) fn queue_reply(&mut self, peer: Peer, handshake: Handshake) {
         if self.replies.len() < MAX_PENDING_REPLIES {
             self.replies.push_back((peer, handshake));
@@ -63,6 +65,7 @@ impl Node {
         }
     }
 
+    /// Processes a handshake frame.
     #[cold]
     pub(super) fn receive_handshake(&mut self, now: Instant, peer: Peer, frame: &[u8]) {
         match Handshake::read(frame) {
@@ -96,11 +99,11 @@ impl Node {
                 }
             }
             Some(Handshake::Unknown { fingerprint }) => {
-                if let Some(&number) = self.peers.get(&peer)
-                    && let SlotState::Established(connection) = &mut self.slots[number as usize].state
+                if let Some(&slot_index) = self.peers.get(&peer)
+                    && let SlotState::Established(connection) = &mut self.slots[slot_index as usize].state
                 {
                     connection.process_unknown(&fingerprint);
-                    self.mark_ready(number);
+                    self.mark_ready(slot_index);
                 }
             }
             None => {
@@ -121,14 +124,15 @@ impl Node {
 
     /// Returns the pending handshake that a server's reply belongs to.
     pub(super) fn find_opening(&mut self, peer: Peer, client_id: u64) -> Option<&mut Opening> {
-        let number = *self.peers.get(&peer)?;
-        self.mark_ready(number);
-        match &mut self.slots[number as usize].state {
+        let slot_index = *self.peers.get(&peer)?;
+        self.mark_ready(slot_index);
+        match &mut self.slots[slot_index as usize].state {
             SlotState::Opening(opening) if opening.client_id == client_id => Some(opening),
             _ => None,
         }
     }
 
+    /// Processes the request of a client: checks it, answers it, and creates the connection once its cookie is valid.
     pub(super) fn process_open(
         &mut self,
         now: Instant,
@@ -141,13 +145,13 @@ impl Node {
         let Some(accept) = &self.config.accept else {
             return self.queue_reply(peer, Handshake::Refused { client_id, reason: RefusalReason::Closed });
         };
-        if let Some(&number) = self.peers.get(&peer)
-            && let SlotState::Established(connection) = &self.slots[number as usize].state
+        if let Some(&slot_index) = self.peers.get(&peer)
+            && let SlotState::Established(connection) = &self.slots[slot_index as usize].state
             && connection.client_id == client_id
         {
             // The client missed the reply.
-            self.slots[number as usize].needs_opened_reply = true;
-            return self.mark_ready(number);
+            self.slots[slot_index as usize].needs_opened_reply = true;
+            return self.mark_ready(slot_index);
         }
         // No downgrade: without the key no peer gets a connection, whatever it proposes.
         let encrypted = parameters.check == Check::Aead;
@@ -155,12 +159,12 @@ impl Node {
             return self
                 .queue_reply(peer, Handshake::Refused { client_id, reason: RefusalReason::Parameters });
         }
-        let bucket = now.as_ps() / COOKIE_LIFETIME.as_ps();
-        let good = |bucket: u64| self.make_cookie(peer, client_id, bucket) == *cookie;
-        if !(good(bucket) || bucket > 0 && good(bucket - 1)) {
+        let period = now.as_ps() / COOKIE_LIFETIME.as_ps();
+        let is_valid = |period: u64| self.make_cookie(peer, client_id, period) == *cookie;
+        if !(is_valid(period) || period > 0 && is_valid(period - 1)) {
             self.unknown_peer_stats.forged += u64::from(*cookie != [0; COOKIE_BYTES]);
             self.unknown_peer_stats.cookies += 1;
-            let cookie = self.make_cookie(peer, client_id, bucket);
+            let cookie = self.make_cookie(peer, client_id, period);
             return self.queue_reply(peer, Handshake::Cookie { client_id, cookie });
         }
         if accept.key.as_ref().is_some_and(|key| !key.proves(frame)) {
@@ -168,10 +172,10 @@ impl Node {
             return self.queue_reply(peer, Handshake::Refused { client_id, reason: RefusalReason::Key });
         }
         let options = Options { mode: parameters.mode, check: parameters.check, ..accept.clone() }.clamped();
-        let before = self.peers.get(&peer).copied();
-        let mut existing = None;
-        if let Some(number) = before {
-            match &mut self.slots[number as usize].state {
+        let current = self.peers.get(&peer).copied();
+        let mut reusable = None;
+        if let Some(slot_index) = current {
+            match &mut self.slots[slot_index as usize].state {
                 // A peer without the key cannot replace an encrypted connection.
                 SlotState::Established(connection) if !connection.is_proven(frame) => {
                     return self
@@ -179,7 +183,7 @@ impl Node {
                 }
                 SlotState::Established(connection) => {
                     connection.terminate(CloseReason::Replaced);
-                    self.mark_ready(number);
+                    self.mark_ready(slot_index);
                 }
                 // Simultaneous open: the connection with the higher number wins; the other open frame is ignored.
                 SlotState::Opening(opening) if opening.client_id > client_id => return,
@@ -190,32 +194,33 @@ impl Node {
                     return self
                         .queue_reply(peer, Handshake::Refused { client_id, reason: RefusalReason::Key });
                 }
-                SlotState::Opening(_) | SlotState::Free => existing = Some(number),
+                SlotState::Opening(_) | SlotState::Free => reusable = Some(slot_index),
             }
         }
-        if existing.is_none() && self.connection_count() >= self.config.max_connections {
+        if reusable.is_none() && self.connection_count() >= self.config.max_connections {
             // A replaced connection frees its slot after its event; the peer will try again.
-            if before.is_none() {
+            if current.is_none() {
                 self.queue_reply(peer, Handshake::Refused { client_id, reason: RefusalReason::Full });
             }
             return;
         }
-        let ids = (client_id, self.secrets.next_connection_id());
+        let ids = (client_id, self.secrets.next_connection_number());
         let mut connection = Connection::new(now, peer, ids, Direction::ToClient, options, parameters);
         self.configure(&mut connection);
         let state = SlotState::Established(Box::new(connection));
-        let number = match existing {
-            Some(number) => {
-                self.slots[number as usize].state = state;
-                number
+        let slot_index = match reusable {
+            Some(slot_index) => {
+                self.slots[slot_index as usize].state = state;
+                slot_index
             }
             None => self.insert(peer, state),
         };
-        let slot = &mut self.slots[number as usize];
+        let slot = &mut self.slots[slot_index as usize];
         (slot.needs_opened_reply, slot.reports_opened) = (true, true);
-        self.mark_ready(number);
+        self.mark_ready(slot_index);
     }
 
+    /// Processes the answer of a server: the connection is established.
     pub(super) fn process_opened(
         &mut self,
         now: Instant,
@@ -244,8 +249,8 @@ impl Node {
             connection.record_handshake(now, now.since(sent_at));
         }
         self.configure(&mut connection);
-        let Some(&number) = self.peers.get(&peer) else { return };
-        let slot = &mut self.slots[number as usize];
+        let Some(&slot_index) = self.peers.get(&peer) else { return };
+        let slot = &mut self.slots[slot_index as usize];
         slot.state = SlotState::Established(Box::new(connection));
         slot.reports_opened = true;
     }
@@ -261,17 +266,18 @@ impl Node {
         }
     }
 
-    /// Returns the cookie of a handshake. It depends on the peer's current connection, if any: an old open frame must
-    /// not end a newer connection.
-    pub(super) fn make_cookie(&self, peer: Peer, client_id: u64, bucket: u64) -> [u8; COOKIE_BYTES] {
-        let standing = match self.peers.get(&peer).map(|&number| &self.slots[number as usize].state) {
-            Some(SlotState::Established(connection)) => connection.server_id,
-            _ => 0,
-        };
+    /// Returns the cookie of a handshake in a period of [`COOKIE_LIFETIME`]. It depends on the peer's current
+    /// connection, if any: an old open frame must not end a newer connection.
+    pub(super) fn make_cookie(&self, peer: Peer, client_id: u64, period: u64) -> [u8; COOKIE_BYTES] {
+        let current_server_id =
+            match self.peers.get(&peer).map(|&slot_index| &self.slots[slot_index as usize].state) {
+                Some(SlotState::Established(connection)) => connection.server_id,
+                _ => 0,
+            };
         let mut hasher = SipHasher24::new_with_key(&self.secrets.cookie_key);
-        hasher.write(&standing.to_be_bytes());
+        hasher.write(&current_server_id.to_be_bytes());
         hasher.write(&client_id.to_be_bytes());
-        hasher.write(&bucket.to_be_bytes());
+        hasher.write(&period.to_be_bytes());
         hasher.write(peer.as_bytes());
         hasher.finish128().as_bytes()
     }
@@ -285,8 +291,8 @@ impl Node {
         server_id: u64,
         frame: &[u8],
     ) {
-        let Some(&number) = self.peers.get(&peer) else { return };
-        if let SlotState::Established(connection) = &mut self.slots[number as usize].state
+        let Some(&slot_index) = self.peers.get(&peer) else { return };
+        if let SlotState::Established(connection) = &mut self.slots[slot_index as usize].state
             && connection.client_id == client_id
             && connection.server_id != server_id
             && connection.is_proven(frame)
@@ -307,7 +313,7 @@ mod tests {
         let mut known = random.clone();
         let mut secrets = Secrets::draw(&mut random);
         let known: Vec<u64> = (0..1000).map(|_| known.bits()).collect();
-        let mut numbers: Vec<u64> = (0..1000).map(|_| secrets.next_connection_id()).collect();
+        let mut numbers: Vec<u64> = (0..1000).map(|_| secrets.next_connection_number()).collect();
         assert!(numbers.iter().all(|number| !known.contains(number)));
         numbers.sort_unstable();
         assert!(numbers.is_sorted_by(|a, b| a < b), "no number repeats");

@@ -98,9 +98,9 @@ pub fn write(
         header += REBUILT_BYTES;
     }
     let mut count = 0;
-    for (range, room) in ranges.take(MAX_RANGES).zip(frame[header..].chunks_exact_mut(4)) {
-        room[..2].copy_from_slice(&range.0.to_be_bytes());
-        room[2..].copy_from_slice(&range.1.to_be_bytes());
+    for (range, entry) in ranges.take(MAX_RANGES).zip(frame[header..].chunks_exact_mut(4)) {
+        entry[..2].copy_from_slice(&range.0.to_be_bytes());
+        entry[2..].copy_from_slice(&range.1.to_be_bytes());
         count += 1;
     }
     frame[7] = count;

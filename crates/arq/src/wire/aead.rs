@@ -167,7 +167,7 @@ impl Cipher {
         let (clear, hidden) = body.split_at_mut(clear);
         let nonce = nonce(count, acknowledged);
         #[cfg(test)]
-        tests::note(self.ids, self.direction, epoch(count), nonce.as_ref());
+        tests::record_nonce(self.ids, self.direction, epoch(count), nonce.as_ref());
         let tag = self.sending.seal_in_place_separate_tag(nonce, Aad::from(clear), hidden);
         put24(end, count);
         end[COUNT_BYTES..].copy_from_slice(tag.expect("a frame is not too long").as_ref());
@@ -185,24 +185,24 @@ impl Cipher {
     pub fn decrypt(&mut self, clear: usize, acknowledged: u64, frame: &[u8]) -> Result<Vec<u8>, OpenError> {
         let (body, low, tag) = split_frame(frame)?;
         let readable = body.get(..clear).ok_or(OpenError::Damaged)?;
-        let mut room = std::mem::take(&mut self.scratch);
-        room.clear();
-        room.extend_from_slice(body);
-        room.extend_from_slice(&tag);
-        let opened = self.unseal(low, acknowledged, readable, &mut room[clear..]);
-        room.truncate(body.len());
+        let mut buffer = std::mem::take(&mut self.scratch);
+        buffer.clear();
+        buffer.extend_from_slice(body);
+        buffer.extend_from_slice(&tag);
+        let opened = self.unseal(low, acknowledged, readable, &mut buffer[clear..]);
+        buffer.truncate(body.len());
         match opened {
-            Ok(()) => Ok(room),
+            Ok(()) => Ok(buffer),
             Err(error) => {
-                self.recycle(room);
+                self.recycle(buffer);
                 Err(error)
             }
         }
     }
 
     /// Takes back the buffer of a decrypted frame for reuse.
-    pub fn recycle(&mut self, room: Vec<u8>) {
-        self.scratch = room;
+    pub fn recycle(&mut self, buffer: Vec<u8>) {
+        self.scratch = buffer;
     }
 
     /// Decrypts `hidden`, which ends with its tag, in place.
@@ -215,11 +215,11 @@ impl Cipher {
     ) -> Result<(), OpenError> {
         let count = expand(low, self.replay_window.next);
         let generation = epoch(count);
-        let known = &mut self.receiving[(generation & 1) as usize];
-        if known.0 != generation {
-            *known = (generation, self.key.derive(self.ids, self.direction.reverse(), generation));
+        let receiving = &mut self.receiving[(generation & 1) as usize];
+        if receiving.0 != generation {
+            *receiving = (generation, self.key.derive(self.ids, self.direction.reverse(), generation));
         }
-        let opened = known.1.open_in_place(nonce(count, acknowledged), Aad::from(clear), hidden);
+        let opened = receiving.1.open_in_place(nonce(count, acknowledged), Aad::from(clear), hidden);
         opened.map_err(|_| OpenError::Damaged)?;
         if self.replay_window.record(count) { Ok(()) } else { Err(OpenError::Replayed) }
     }

@@ -74,8 +74,8 @@ impl Check {
     pub fn seal(self, secret: u64, frame: &mut [u8]) {
         // The common case, with a constant length.
         if self == Check::Crc32c {
-            let (body, room) = frame.split_last_chunk_mut().expect("there is room for the check");
-            *room = (secret as u32 ^ crc32c(body)).to_be_bytes();
+            let (body, trailer) = frame.split_last_chunk_mut().expect("there is room for the check");
+            *trailer = (secret as u32 ^ crc32c(body)).to_be_bytes();
         } else {
             self.seal_other(secret, frame);
         }
@@ -83,10 +83,10 @@ impl Check {
 
     #[inline]
     fn seal_other(self, secret: u64, frame: &mut [u8]) {
-        let (body, room) = frame.split_at_mut(frame.len() - self.bytes());
+        let (body, trailer) = frame.split_at_mut(frame.len() - self.bytes());
         match self {
-            Check::Crc64 => room.copy_from_slice(&self.checksum(secret, body).to_be_bytes()),
-            _ => room.copy_from_slice(&(self.checksum(secret, body) as u32).to_be_bytes()),
+            Check::Crc64 => trailer.copy_from_slice(&self.checksum(secret, body).to_be_bytes()),
+            _ => trailer.copy_from_slice(&(self.checksum(secret, body) as u32).to_be_bytes()),
         }
     }
 

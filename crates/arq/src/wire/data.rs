@@ -156,11 +156,11 @@ impl<'a> Chunks<'a> {
         if single.is_some() {
             return (rest.len() >= SINGLE_HEADER).then_some(Chunks { rest, single });
         }
-        let mut left = rest;
+        let mut remaining = rest;
         loop {
-            let (chunk, length) = read_multi(left)?;
-            left = chunk.bytes.get(length..)?;
-            if left.is_empty() {
+            let (chunk, length) = read_multi(remaining)?;
+            remaining = chunk.bytes.get(length..)?;
+            if remaining.is_empty() {
                 return Some(Chunks { rest, single });
             }
         }

@@ -14,20 +14,21 @@ use crate::wire::{KIND_PIECE, ack};
 use crate::{Command, Config, Congestion, ConnectionId, Node, Options, ReceiveStatus};
 
 /// The inputs of a key, and a nonce under it.
-type Used = ((u64, u64), bool, u64, [u8; 12]);
+type NonceUse = ((u64, u64), bool, u64, [u8; 12]);
 
 thread_local! {
-    static USED: RefCell<Vec<Used>> = const { RefCell::new(Vec::new()) };
+    static USED_NONCES: RefCell<Vec<NonceUse>> = const { RefCell::new(Vec::new()) };
 }
 
 /// Records key inputs and nonce of a sealed frame.
-pub(super) fn note(ids: (u64, u64), way: Direction, generation: u64, nonce: &[u8; 12]) {
-    USED.with_borrow_mut(|used| used.push((ids, way == Direction::ToServer, generation, *nonce)));
+pub(super) fn record_nonce(ids: (u64, u64), direction: Direction, generation: u64, nonce: &[u8; 12]) {
+    USED_NONCES
+        .with_borrow_mut(|used| used.push((ids, direction == Direction::ToServer, generation, *nonce)));
 }
 
 fn ends(secret: u8) -> [Box<Cipher>; 2] {
     let key = PresharedKey::new(&[secret; 32]);
-    [Direction::ToServer, Direction::ToClient].map(|way| Cipher::new(&key, (1, 2), way))
+    [Direction::ToServer, Direction::ToClient].map(|direction| Cipher::new(&key, (1, 2), direction))
 }
 
 fn sealed(cipher: &mut Cipher, clear: usize, acknowledged: u64, body: &[u8]) -> Vec<u8> {
@@ -72,8 +73,8 @@ fn frames_match_the_documented_vectors() {
     let mut frame = [0; 200];
     let open = Handshake::Open { client_id: ids.0, parameters, cookie: [0; 16] };
     let opened = Handshake::Opened { client_id: ids.0, server_id: ids.1, parameters };
-    for (name, greeting) in [("open", open), ("opened", opened)] {
-        let length = greeting.write(&mut frame);
+    for (name, handshake) in [("open", open), ("opened", opened)] {
+        let length = handshake.write(&mut frame);
         key.prove(&mut frame[..length]);
         assert_eq!(frame[..length], vectors[name], "{name}");
         assert!(key.proves(&frame[..length]));
@@ -158,7 +159,7 @@ fn keys_rotate_and_late_frames_still_open() {
     a.set_first_count(first);
     b.set_first_count(first);
     let mut frames: Vec<_> = (0..100).map(|_| sealed(&mut a, 4, 0, b"anything")).collect();
-    let keys: BTreeSet<_> = USED.with_borrow(|used| used.iter().map(|used| used.2).collect());
+    let keys: BTreeSet<_> = USED_NONCES.with_borrow(|used| used.iter().map(|used| used.2).collect());
     assert_eq!(keys, [0, 1].into(), "two generations");
     let mut draw = Seed(3).stream("order");
     while !frames.is_empty() {
@@ -258,10 +259,10 @@ fn exchange_messages(seed: u64, key: &PresharedKey) -> u64 {
 #[test]
 fn no_nonce_is_reused_under_a_key() {
     let key = PresharedKey::new(&[9; 32]);
-    USED.take();
+    USED_NONCES.take();
     let resent: u64 = (0..20).map(|seed| exchange_messages(seed, &key)).sum();
     assert!(resent > 500, "{resent}");
-    let used = USED.take();
+    let used = USED_NONCES.take();
     let keys: BTreeSet<_> = used.iter().map(|(ids, out, generation, _)| (ids, out, generation)).collect();
     assert_eq!(keys.len(), 20 * 4, "two ends, two generations");
     let all = used.len();
