@@ -118,7 +118,7 @@ impl OpenPair {
         assert!(self.ends.a().inner().is_flushed(self.ids[0]));
     }
 
-    fn reach(&self) -> PathMtu {
+    fn path_mtu(&self) -> PathMtu {
         self.ends.a().inner().path_mtu(self.ids[0]).unwrap()
     }
 }
@@ -133,7 +133,7 @@ fn frames_grow_to_what_the_path_carries() {
         let mut talk = OpenPair::open([&options; 2], [vec![(at(0), carries)], vec![]], seed);
         talk.busy(Span::from_s(60), SELDOM);
         let PathMtu { max_frame: frame, probes_sent: probes, probes_answered: answered, reductions: shrunk } =
-            talk.reach();
+            talk.path_mtu();
         let most = carries.min(longest.into());
         let found = usize::from(frame) <= most && usize::from(frame) + GRAIN > most;
         assert!(found && shrunk == 0, "seed {seed}: {frame} of {most}, shrunk {shrunk}");
@@ -156,22 +156,22 @@ fn a_path_that_becomes_shorter_loses_nothing() {
         let carries = [vec![(at(0), 9000), (at(7_300), 1300 + 100 * seed), (at(100_000), 9000)], vec![]];
         let mut talk = OpenPair::open([&options; 2], carries, seed as u64);
         talk.busy(Span::from_s(7), OFTEN);
-        assert_eq!(talk.reach().max_frame, JUMBO, "seed {seed}");
+        assert_eq!(talk.path_mtu().max_frame, JUMBO, "seed {seed}");
         talk.busy(Span::from_s(20), OFTEN);
-        let PathMtu { max_frame: frame, reductions: shrunk, .. } = talk.reach();
+        let PathMtu { max_frame: frame, reductions: shrunk, .. } = talk.path_mtu();
         assert_eq!((frame, shrunk), (1200, 1), "seed {seed}: what is known to be carried");
         let (sent, taken) = (talk.sent, talk.taken);
         assert!(sent > 50 && taken + 3 >= sent, "seed {seed}: it continues, {taken} of {sent}");
         // It rests for a minute, finds what there is, and ten minutes later that there is more again.
         talk.busy(Span::from_s(100), SELDOM);
-        let found = usize::from(talk.reach().max_frame);
+        let found = usize::from(talk.path_mtu().max_frame);
         let there = 1300 + 100 * seed;
         assert!(
             found <= there && found + GRAIN > there || found == usize::from(JUMBO),
             "seed {seed}: {found}"
         );
         talk.busy(Span::from_s(700), SELDOM);
-        assert_eq!(talk.reach().max_frame, JUMBO, "seed {seed}");
+        assert_eq!(talk.path_mtu().max_frame, JUMBO, "seed {seed}");
         talk.finish();
     }
 }
@@ -184,7 +184,7 @@ fn a_path_that_never_carried_the_first_frames_is_used_nevertheless() {
         let mut talk = OpenPair::open([&options; 2], [narrow.clone(), narrow], 9);
         talk.busy(Span::from_s(200), SELDOM);
         talk.finish();
-        assert_eq!((talk.reach().max_frame, talk.reach().reductions), (1464, 1), "{mode:?}");
+        assert_eq!((talk.path_mtu().max_frame, talk.path_mtu().reductions), (1464, 1), "{mode:?}");
     }
 }
 
@@ -202,10 +202,10 @@ fn a_path_that_comes_and_goes_is_not_probed_all_the_time() {
         let mut before = vec![0];
         for _ in 0..12 {
             talk.busy(Span::from_s(60), SELDOM);
-            before.push(talk.reach().probes_sent);
+            before.push(talk.path_mtu().probes_sent);
         }
         let most = before.windows(2).map(|pair| pair[1] - pair[0]).max();
-        assert!(most <= Some(MOST_PROBES) && talk.reach().reductions > 5, "seed {seed}: {before:?}");
+        assert!(most <= Some(MOST_PROBES) && talk.path_mtu().reductions > 5, "seed {seed}: {before:?}");
         talk.finish();
     }
 }
@@ -217,7 +217,7 @@ fn a_peer_without_path_mtu_discovery_gets_no_longer_frames() {
         let mut talk = OpenPair::open(options, [vec![], vec![]], 1);
         talk.busy(Span::from_s(5), OFTEN);
         assert_eq!(
-            talk.reach(),
+            talk.path_mtu(),
             PathMtu { max_frame: 1472, probes_sent: 0, probes_answered: 0, reductions: 0 }
         );
         talk.finish();
@@ -225,7 +225,7 @@ fn a_peer_without_path_mtu_discovery_gets_no_longer_frames() {
     let less = probing(3000);
     let mut talk = OpenPair::open([&asks, &less], [vec![], vec![]], 1);
     talk.busy(Span::from_s(5), OFTEN);
-    assert_eq!((talk.reach().max_frame, talk.reach().probes_sent), (3000, 1), "the lesser of both");
+    assert_eq!((talk.path_mtu().max_frame, talk.path_mtu().probes_sent), (3000, 1), "the lesser of both");
 }
 
 #[test]
