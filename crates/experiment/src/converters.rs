@@ -88,10 +88,8 @@ impl<'n> Sides<'n> {
         connections: &[Connection],
     ) -> Option<Sides<'n>> {
         let bundled = connections.iter().filter(|c| matches!(c.protocol, Protocol::Bundle { .. }));
-        let ends: BTreeSet<&str> = bundled
-            .flat_map(|c| [&c.from].into_iter().chain(&c.to))
-            .map(|station| station.host.as_str())
-            .collect();
+        let ends: BTreeSet<&str> =
+            bundled.flat_map(|c| [&c.from].into_iter().chain(&c.to)).map(|end| end.host.as_str()).collect();
         if ends.is_empty() {
             return None;
         }

@@ -19,7 +19,7 @@ pub struct Diagnostic {
     /// The sentence: what is wrong.
     pub message: String,
     /// The words it is about.
-    pub place: SourceRange,
+    pub location: SourceRange,
     /// What was expected at those words; may be empty.
     pub label: String,
     /// Other words that matter, such as the first of two, and what they are.
@@ -29,18 +29,18 @@ pub struct Diagnostic {
 }
 
 impl Diagnostic {
-    /// An error at `place`.
-    pub fn error(place: SourceRange, message: impl Into<String>) -> Self {
-        Self::new(Severity::Error, place, message.into())
+    /// An error at `location`.
+    pub fn error(location: SourceRange, message: impl Into<String>) -> Self {
+        Self::new(Severity::Error, location, message.into())
     }
 
-    /// A warning at `place`.
-    pub fn warning(place: SourceRange, message: impl Into<String>) -> Self {
-        Self::new(Severity::Warning, place, message.into())
+    /// A warning at `location`.
+    pub fn warning(location: SourceRange, message: impl Into<String>) -> Self {
+        Self::new(Severity::Warning, location, message.into())
     }
 
-    fn new(severity: Severity, place: SourceRange, message: String) -> Self {
-        Diagnostic { severity, message, place, label: String::new(), secondary: Vec::new(), help: None }
+    fn new(severity: Severity, location: SourceRange, message: String) -> Self {
+        Diagnostic { severity, message, location, label: String::new(), secondary: Vec::new(), help: None }
     }
 
     /// Says what was expected at the words themselves.
@@ -52,8 +52,8 @@ impl Diagnostic {
 
     /// Points at other words too.
     #[must_use]
-    pub fn with(mut self, place: SourceRange, label: impl Into<String>) -> Self {
-        self.secondary.push((place, label.into()));
+    pub fn with(mut self, location: SourceRange, label: impl Into<String>) -> Self {
+        self.secondary.push((location, label.into()));
         self
     }
 
@@ -154,9 +154,9 @@ impl Diagnostics {
 
     /// Everything found, in the order of the text.
     pub(crate) fn into_vec(mut self) -> Vec<Diagnostic> {
-        self.kept.sort_by_key(|d| (d.place.start, d.place.end));
+        self.kept.sort_by_key(|d| (d.location.start, d.location.end));
         if self.more > 0 {
-            let last = self.kept.last().map(|d| d.place).unwrap_or_default();
+            let last = self.kept.last().map(|d| d.location).unwrap_or_default();
             // An error if an error may have been left out: the plan is missing, so a diagnostic must explain it.
             let severity = if self.errors > 0 { Severity::Error } else { Severity::Warning };
             self.kept.push(Diagnostic::new(

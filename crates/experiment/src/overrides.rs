@@ -8,7 +8,7 @@ use trunkline_traffic::{Pattern, Variable};
 use crate::diagnostic::{Diagnostics, Severity, nearest};
 use crate::parse::{self, shorten};
 use crate::plan::{Connection, Network, Plan, SourceRange, Stop};
-use crate::resolve::options::{Given, optional, put, size};
+use crate::resolve::options::{Given, assign, optional, size};
 use crate::resolve::quantity::{Dimension, variable};
 use crate::resolve::{Context, bundles, connection, network, pattern, protocol, stations, topology};
 use crate::token;
@@ -283,8 +283,8 @@ fn first_error(cx: Context<'_>) -> Option<String> {
 
 fn check_connections(plan: &Plan) -> Result<(), OverrideError> {
     for c in &plan.connections {
-        let test = pattern::trouble(&c.test, &c.protocol);
-        if let Some((_, message, label)) = test.or_else(|| protocol::trouble(&c.protocol)) {
+        let test = pattern::conflict(&c.test, &c.protocol);
+        if let Some((_, message, label)) = test.or_else(|| protocol::conflict(&c.protocol)) {
             let name = shorten(&c.name);
             return Err(OverrideError::Together(format!("connection `{name}`: {message}; {label}")));
         }
@@ -367,14 +367,14 @@ fn stairs_last(connection: &mut Connection, option: &str) {
 
 fn set_common(cx: &mut Context<'_>, connection: &mut Connection, option: &str, value: &Value) {
     match option {
-        "delay" => put(&mut connection.delay_s, variable(cx, value, Dimension::Delay)),
-        "xmtbuf" => put(&mut connection.from.buffer, optional(cx, value, "auto", size)),
+        "delay" => assign(&mut connection.delay_s, variable(cx, value, Dimension::Delay)),
+        "xmtbuf" => assign(&mut connection.from.buffer, optional(cx, value, "auto", size)),
         "rcvbuf" => {
             if let Some(buffer) = optional(cx, value, "auto", size) {
                 connection.to.iter_mut().for_each(|to| to.buffer = buffer);
             }
         }
-        stop => put(&mut connection.stop, connection::read_stop(cx, stop, value)),
+        stop => assign(&mut connection.stop, connection::read_stop(cx, stop, value)),
     }
 }
 
@@ -398,8 +398,8 @@ mod tests {
         let mut found = Vec::new();
         let mut add = |name: &str, settings: &[Setting]| {
             for setting in settings {
-                let (key, place) = (setting.key.as_ref().expect("a key"), setting.values[0].place);
-                found.push((format!("{name}.{}", key.text), text[place.start..place.end].to_owned()));
+                let (key, location) = (setting.key.as_ref().expect("a key"), setting.values[0].location);
+                found.push((format!("{name}.{}", key.text), text[location.start..location.end].to_owned()));
             }
         };
         while let Some(statement) = left.pop() {

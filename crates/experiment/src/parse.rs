@@ -38,8 +38,9 @@ pub(crate) fn script(text: &str, tokens: &[Token], diagnostics: &mut Diagnostics
     let mut statements = Vec::new();
     while parser.peek().kind != Kind::End {
         if parser.is_sign('}') {
-            let place = parser.next().place;
-            parser.report(Diagnostic::error(place, "this `}` closes nothing").label("expected a statement"));
+            let location = parser.next().location;
+            parser
+                .report(Diagnostic::error(location, "this `}` closes nothing").label("expected a statement"));
             continue;
         }
         parser.statements(&mut statements);
@@ -90,7 +91,7 @@ impl<'a> Parser<'a> {
     }
 
     fn text_of(&self, token: Token) -> &'a str {
-        &self.text[token.place.start..token.place.end]
+        &self.text[token.location.start..token.location.end]
     }
 
     fn is_sign(&self, sign: char) -> bool {
@@ -125,12 +126,12 @@ impl<'a> Parser<'a> {
     fn expected(&mut self, what: &str) -> Failed {
         let token = self.peek();
         let message = format!("expected {what}, found {}", self.describe(token));
-        self.report(Diagnostic::error(token.place, message).label(format!("expected {what}")));
+        self.report(Diagnostic::error(token.location, message).label(format!("expected {what}")));
         Failed
     }
 
     fn expect_sign(&mut self, sign: char, what: &str) -> Parsed<SourceRange> {
-        if self.is_sign(sign) { Ok(self.next().place) } else { Err(self.expected(what)) }
+        if self.is_sign(sign) { Ok(self.next().location) } else { Err(self.expected(what)) }
     }
 
     /// A name: a word, a string or an address.
@@ -143,7 +144,7 @@ impl<'a> Parser<'a> {
             _ => return Err(self.expected(what)),
         };
         self.next();
-        Ok(Word { text, place: token.place })
+        Ok(Word { text, location: token.location })
     }
 
     /// Steps past the next `;`, or up to the `}` that ends the block. Braces on the way are skipped in pairs.
@@ -174,8 +175,8 @@ impl<'a> Parser<'a> {
     /// Runs `inner` one level deeper, or reports that it is too deep and gives up on the text.
     fn deeper<T>(&mut self, inner: impl FnOnce(&mut Self) -> Parsed<T>) -> Parsed<T> {
         if self.depth == DEEPEST {
-            let place = self.peek().place;
-            let error = Diagnostic::error(place, format!("nested more than {DEEPEST} deep"));
+            let location = self.peek().location;
+            let error = Diagnostic::error(location, format!("nested more than {DEEPEST} deep"));
             self.report(error.label("the rest of the file was not read"));
             self.at = self.tokens.len() - 1;
             self.gave_up = true;
@@ -247,26 +248,26 @@ impl<'a> Parser<'a> {
         if token.kind != Kind::Word {
             return Err(self.expected("a statement"));
         }
-        let place = token.place;
+        let location = token.location;
         let keyword = self.text_of(token);
         if !STATEMENTS.contains(&keyword) {
             return Err(self.unknown_statement(token));
         }
         self.next();
         into.push(match keyword {
-            "experiment" => return self.experiment(place, into),
-            "serial" => Statement::Serial(self.block(place)?, place),
-            "parallel" | "cluster" => Statement::Parallel(self.block(place)?, place),
-            "repeat" => self.repeat(place)?,
-            "network" => self.network(place)?,
-            "expect" => self.expectation(place)?,
+            "experiment" => return self.experiment(location, into),
+            "serial" => Statement::Serial(self.block(location)?, location),
+            "parallel" | "cluster" => Statement::Parallel(self.block(location)?, location),
+            "repeat" => self.repeat(location)?,
+            "network" => self.network(location)?,
+            "expect" => self.expectation(location)?,
             "connection" => {
                 let name = if self.is_sign('{') { None } else { Some(self.name("a name or `{`")?) };
-                Statement::Connection { name, settings: self.settings(place)?, place }
+                Statement::Connection { name, settings: self.settings(location)?, location }
             }
             _ => {
                 let host = if self.is_sign('{') { None } else { Some(self.plain_value("a host or `{`")?) };
-                Statement::Test { host, settings: self.settings(place)?, place }
+                Statement::Test { host, settings: self.settings(location)?, location }
             }
         });
         Ok(())
@@ -275,7 +276,7 @@ impl<'a> Parser<'a> {
     fn unknown_statement(&mut self, token: Token) -> Failed {
         let written = self.text_of(token);
         let setting = self.is_assignment(1);
-        let error = Diagnostic::error(token.place, format!("`{}` is no statement", shorten(written)));
+        let error = Diagnostic::error(token.location, format!("`{}` is no statement", shorten(written)));
         self.report(if setting {
             error.label("a setting stands inside `connection { … }` or `test HOST { … }`")
         } else {
@@ -284,23 +285,23 @@ impl<'a> Parser<'a> {
         Failed
     }
 
-    fn experiment(&mut self, place: SourceRange, into: &mut Vec<Statement>) -> Parsed<()> {
+    fn experiment(&mut self, location: SourceRange, into: &mut Vec<Statement>) -> Parsed<()> {
         if let Some(first) = self.experiments.first() {
             let error =
-                Diagnostic::error(place, "a second `experiment`").label("one file holds one experiment");
+                Diagnostic::error(location, "a second `experiment`").label("one file holds one experiment");
             let error = error.with(*first, "the first is here");
             self.report(error);
         }
-        self.experiments.push(place);
+        self.experiments.push(location);
         if !self.is_sign('{') {
             let name = self.name("the experiment's name or `{`")?;
             self.name.get_or_insert(name);
         }
-        into.extend(self.block(place)?);
+        into.extend(self.block(location)?);
         Ok(())
     }
 
-    fn repeat(&mut self, place: SourceRange) -> Parsed<Statement> {
+    fn repeat(&mut self, location: SourceRange) -> Parsed<Statement> {
         if self.text_of(self.peek()) == "every" {
             return Err(self.expected("how many times"));
         }
@@ -314,21 +315,21 @@ impl<'a> Parser<'a> {
             (Kind::Sign('{'), _) => None,
             _ => return Err(self.expected("`every` or `{`")),
         };
-        Ok(Statement::Repeat { count, every, body: self.block(place)?, place })
+        Ok(Statement::Repeat { count, every, body: self.block(location)?, location })
     }
 
-    fn expectation(&mut self, place: SourceRange) -> Parsed<Statement> {
+    fn expectation(&mut self, location: SourceRange) -> Parsed<Statement> {
         let path = self.name("what is expected, such as `A-B.received_bps`")?;
         let token = self.peek();
         if token.kind != Kind::Relation {
             return Err(self.expected("`<`, `<=`, `>`, `>=`, `=` or `!=`"));
         }
-        let relation = Word { text: self.text_of(token).to_owned(), place: token.place };
+        let relation = Word { text: self.text_of(token).to_owned(), location: token.location };
         self.next();
         let value = self.value()?;
-        let place = SourceRange { start: place.start, end: value.place.end };
+        let location = SourceRange { start: location.start, end: value.location.end };
         self.terminator();
-        Ok(Statement::Expect { path, relation, value, place })
+        Ok(Statement::Expect { path, relation, value, location })
     }
 
     /// Parses the `;` after a setting. If it is missing, parsing continues where the next setting starts on a new line.
@@ -336,11 +337,12 @@ impl<'a> Parser<'a> {
         if self.take_sign(';') {
             return;
         }
-        let previous = self.tokens[self.at.saturating_sub(1)].place.end;
-        let place = SourceRange { start: previous.saturating_sub(1), end: previous };
+        let previous = self.tokens[self.at.saturating_sub(1)].location.end;
+        let location = SourceRange { start: previous.saturating_sub(1), end: previous };
         let found = self.describe(self.peek());
         self.report(
-            Diagnostic::error(place, format!("expected `;`, found {found}")).label("expected `;` after this"),
+            Diagnostic::error(location, format!("expected `;`, found {found}"))
+                .label("expected `;` after this"),
         );
         let next = self.peek();
         let begins_line = next.kind == Kind::Word
@@ -385,7 +387,7 @@ impl<'a> Parser<'a> {
         }
         self.next();
         self.next();
-        let key = Word { text: self.text_of(token).to_owned(), place: token.place };
+        let key = Word { text: self.text_of(token).to_owned(), location: token.location };
         let values = self.values().unwrap_or_default();
         Ok(Setting { key: Some(key), values })
     }
@@ -406,9 +408,9 @@ impl<'a> Parser<'a> {
         let Some(part) = part.filter(|_| stray.kind == Kind::Sign(';')) else {
             return Err(self.expected("a setting"));
         };
-        let warning = Diagnostic::warning(stray.place, "stray `;` before a list of options")
+        let warning = Diagnostic::warning(stray.location, "stray `;` before a list of options")
             .label("the list behind it belongs to the line above")
-            .with(part.place, "its options are read as this one's");
+            .with(part.location, "its options are read as this one's");
         self.report(warning);
         let mut more = self.arguments()?;
         part.arguments.get_or_insert_default().append(&mut more);
@@ -429,7 +431,7 @@ impl<'a> Parser<'a> {
                 if !p.is_sign(')') && !p.take_sign(',') {
                     let found = p.describe(p.peek());
                     let error =
-                        Diagnostic::error(p.peek().place, format!("expected `,` or `)`, found {found}"))
+                        Diagnostic::error(p.peek().location, format!("expected `,` or `)`, found {found}"))
                             .label("expected `,` or `)`")
                             .with(open, "the list opens here");
                     p.report(error);
@@ -442,7 +444,7 @@ impl<'a> Parser<'a> {
     fn argument(&mut self) -> Parsed<Setting> {
         let token = self.peek();
         let key = (token.kind == Kind::Word && self.is_assignment(1))
-            .then(|| Word { text: self.text_of(token).to_owned(), place: token.place });
+            .then(|| Word { text: self.text_of(token).to_owned(), location: token.location });
         if key.is_some() {
             self.next();
             self.next();
@@ -466,11 +468,11 @@ impl<'a> Parser<'a> {
         while self.take_sign(':') {
             parts.push(self.part(full, what)?);
         }
-        let place = SourceRange {
-            start: parts[0].place.start,
-            end: self.tokens[self.at.saturating_sub(1)].place.end,
+        let location = SourceRange {
+            start: parts[0].location.start,
+            end: self.tokens[self.at.saturating_sub(1)].location.end,
         };
-        Ok(Value { parts, place })
+        Ok(Value { parts, location })
     }
 
     fn part(&mut self, full: bool, what: &str) -> Parsed<Part> {
@@ -480,13 +482,13 @@ impl<'a> Parser<'a> {
             Kind::Text => PartKind::Text,
             _ => PartKind::Address,
         };
-        let Word { text, mut place } = self.name(what)?;
+        let Word { text, mut location } = self.name(what)?;
         let unit = if full && kind == PartKind::Word { self.unit_after(&text) } else { None };
         if let Some(unit) = &unit {
-            place.end = unit.place.end;
+            location.end = unit.location.end;
         }
         let arguments = if full && self.is_sign('(') { Some(self.arguments()?) } else { None };
-        Ok(Part { kind, text, unit, place, arguments })
+        Ok(Part { kind, text, unit, location, arguments })
     }
 
     /// Parses a unit that is a separate word after a number.
@@ -499,20 +501,20 @@ impl<'a> Parser<'a> {
             return None;
         }
         self.next();
-        Some(Word { text: self.text_of(next).to_owned(), place: next.place })
+        Some(Word { text: self.text_of(next).to_owned(), location: next.location })
     }
 
     // --- network
 
-    fn network(&mut self, place: SourceRange) -> Parsed<Statement> {
+    fn network(&mut self, location: SourceRange) -> Parsed<Statement> {
         let mut declarations = Vec::new();
-        self.braced(place, |p| {
+        self.braced(location, |p| {
             let declaration = p.declaration()?;
             declarations.push(declaration);
             p.terminator();
             Ok(())
         })?;
-        Ok(Statement::Network(declarations, place))
+        Ok(Statement::Network(declarations, location))
     }
 
     fn declaration(&mut self) -> Parsed<Declaration> {
@@ -522,15 +524,15 @@ impl<'a> Parser<'a> {
             return Err(self.expected(&format!("one of {}", list(DECLARATIONS))));
         }
         if !DECLARATIONS.contains(&written) {
-            let error = Diagnostic::error(token.place, format!("`{}` declares nothing", shorten(written)));
+            let error = Diagnostic::error(token.location, format!("`{}` declares nothing", shorten(written)));
             self.report(error.label("expected a declaration").suggest(written, DECLARATIONS.iter().copied()));
             return Err(Failed);
         }
         self.next();
-        let keyword = Word { text: written.to_owned(), place: token.place };
+        let keyword = Word { text: written.to_owned(), location: token.location };
         let mut names = vec![self.name("a name")?];
         if written == "link" {
-            let dash = Diagnostic::error(self.peek().place, "expected `-` between the ends of a link")
+            let dash = Diagnostic::error(self.peek().location, "expected `-` between the ends of a link")
                 .label("expected `-`")
                 .help("the dash of a link stands between spaces: `link a - b`");
             if !self.take_sign('-') {
@@ -594,7 +596,7 @@ mod tests {
     fn a_stray_semicolon_keeps_its_options() {
         let (script, diagnostics) = read("connection { xmt = 1.2.3.4; (xmtbuf = 51200); }");
         assert_eq!(diagnostics.len(), 1);
-        assert_eq!(diagnostics[0].place, SourceRange { start: 26, end: 27 });
+        assert_eq!(diagnostics[0].location, SourceRange { start: 26, end: 27 });
         let Statement::Connection { settings, .. } = &script.statements[0] else { panic!("{script:?}") };
         assert!(settings[0].values[0].parts[0].arguments.is_some());
     }

@@ -79,9 +79,9 @@ pub struct Connection {
     /// Its name in the record.
     pub name: String,
     /// The sending host.
-    pub from: Station,
+    pub from: ConnectionEnd,
     /// The receiving hosts; more than one only for `multicast` and `bundle`.
-    pub to: Vec<Station>,
+    pub to: Vec<ConnectionEnd>,
     /// Host that controls the sender (`xmtcntl`); the sender itself by default.
     pub xmtcntl: String,
     /// Host that controls the receiver (`rcvcntl`).
@@ -96,26 +96,20 @@ pub struct Connection {
     pub delay_s: Variable,
     /// When the sender stops.
     pub stop: Stop,
-    /// Where the text says so.
+    /// Where the text describes the connection.
     #[serde(skip)]
-    pub place: SourceRange,
-    /// Where the text names the protocol and the test, for a backend that lacks one.
+    pub location: SourceRange,
+    /// Where the text names the protocol.
     #[serde(skip)]
-    pub asks: Asks,
-}
-
-/// Where the text asks for what not every backend has.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Asks {
-    /// The protocol.
-    pub protocol: SourceRange,
-    /// The test.
-    pub test: SourceRange,
+    pub protocol_location: SourceRange,
+    /// Where the text names the test.
+    #[serde(skip)]
+    pub test_location: SourceRange,
 }
 
 /// One end of a connection.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Station {
+pub struct ConnectionEnd {
     /// A name of [`Plan::hosts`].
     pub host: String,
     /// Socket buffer (`xmtbuf` or `rcvbuf`), if one was asked.
@@ -124,7 +118,7 @@ pub struct Station {
     pub port: Option<u16>,
     /// Where the text says so.
     #[serde(skip)]
-    pub place: SourceRange,
+    pub location: SourceRange,
 }
 
 /// Returns when the sender stops, as a time or as an amount.
@@ -316,7 +310,7 @@ pub struct Expectation {
     pub text: String,
     /// Where the text says so.
     #[serde(skip)]
-    pub place: SourceRange,
+    pub location: SourceRange,
 }
 
 /// A comparison.
@@ -360,7 +354,7 @@ pub struct Node {
     pub kind: NodeKind,
     /// Where the text says so.
     #[serde(skip)]
-    pub place: SourceRange,
+    pub location: SourceRange,
 }
 
 /// What a node is.
@@ -577,7 +571,7 @@ pub struct Link {
     pub credits: Option<u64>,
     /// Where the text says so.
     #[serde(skip)]
-    pub place: SourceRange,
+    pub location: SourceRange,
 }
 
 /// Framing of a link.

@@ -7,14 +7,14 @@ use trunkline_traffic::{Burst, Pattern, Variable};
 use trunkline_units::{Rate, Size, Span};
 
 use crate::plan::{
-    Amount, Block, BundleDeadlines, BundlePriority, Connection, HostCosts, Link, Medium, Network, NodeKind,
-    Plan, Protocol, Station, Stop,
+    Amount, Block, BundleDeadlines, BundlePriority, Connection, ConnectionEnd, HostCosts, Link, Medium,
+    Network, NodeKind, Plan, Protocol, Stop,
 };
 use crate::resolve::network::{
     BUFFER_PER, CELL_MODES, COUNTS, ENCAPSULATIONS, FORMATS, MEDIA, ROLES, TIMERS,
 };
 use crate::resolve::pattern::MODELS;
-use crate::resolve::protocol::{CHECKSUMS, MODES, POLICIES, TCP_TIMERS};
+use crate::resolve::protocol::{CHECKSUMS, CONGESTION_POLICIES, MODES, TCP_TIMERS};
 use crate::token::{quoted, written};
 
 /// Prints a plan as an experiment in which every default is shown.
@@ -83,8 +83,8 @@ impl Printer {
 
     fn connection(&mut self, connection: &Connection) {
         self.open(&format!("connection {}", written(&connection.name)));
-        let to: Vec<_> = connection.to.iter().map(|to| station(to, "rcvbuf")).collect();
-        self.line(&format!("xmt = {};", station(&connection.from, "xmtbuf")));
+        let to: Vec<_> = connection.to.iter().map(|to| connection_end(to, "rcvbuf")).collect();
+        self.line(&format!("xmt = {};", connection_end(&connection.from, "xmtbuf")));
         self.line(&format!("rcv = {};", to.join(", ")));
         let control = [&connection.xmtcntl, &connection.rcvcntl, &connection.rep].map(|host| written(host));
         self.line(&format!("xmtcntl = {}; rcvcntl = {}; rep = {};", control[0], control[1], control[2]));
@@ -116,7 +116,7 @@ impl Printer {
                 NodeKind::Switch { buffer, each_channel, latency } => format!(
                     "switch {name} (buffer = {}, buffer_per = {}, latency = {});",
                     amount(*buffer),
-                    word(BUFFER_PER, each_channel),
+                    keyword(BUFFER_PER, each_channel),
                     span(*latency)
                 ),
                 NodeKind::Hub { rate, delay } => {
@@ -130,9 +130,9 @@ impl Printer {
                 NodeKind::Converter { role, number, format, timers, capacity, deadlines, costs } => format!(
                     "converter {name} (role = {}, number = {number}, format = {}, timers = {}, capacity = {},{}\n\
                      {}{}, mcast_filter = {});",
-                    word(ROLES, role),
-                    word(FORMATS, format),
-                    word(TIMERS, timers),
+                    keyword(ROLES, role),
+                    keyword(FORMATS, format),
+                    keyword(TIMERS, timers),
                     or(capacity.map(bps), "none"),
                     explicit_deadlines(deadlines),
                     " ".repeat(self.depth * 2 + 2),
@@ -152,7 +152,7 @@ impl Printer {
         self.depth += 1;
         self.line(&format!(
             "medium = {}, rate = {}, payload = {}, delay = {}, mtu = {},",
-            word(MEDIA, &link.medium),
+            keyword(MEDIA, &link.medium),
             bps(link.rate),
             bps(link.payload),
             span(link.delay),
@@ -160,14 +160,14 @@ impl Printer {
         ));
         if link.medium == Medium::Atm {
             let (cells, encapsulation) =
-                (word(CELL_MODES, &link.cells), word(ENCAPSULATIONS, &link.encapsulation));
+                (keyword(CELL_MODES, &link.cells), keyword(ENCAPSULATIONS, &link.encapsulation));
             self.line(&format!("cells = {cells}, encapsulation = {encapsulation},"));
         }
         let slots = link.pacing_slots.map(|(i, m)| format!("{i}:{m}"));
         self.line(&format!(
             "pacing = {}, pacing_counts = {}, credits = {},",
             or(slots.or(link.pacing.map(bps)), "none"),
-            word(COUNTS, &link.pacing_counts),
+            keyword(COUNTS, &link.pacing_counts),
             or(link.credits.map(|credits| credits.to_string()), "none"),
         ));
         self.line(&format!(
@@ -200,9 +200,9 @@ fn station_costs(costs: &HostCosts, depth: usize) -> String {
     )
 }
 
-fn station(station: &Station, buffer: &str) -> String {
-    let port = station.port.map_or(String::new(), |port| format!(":{port}"));
-    format!("{}{port} ({buffer} = {})", written(&station.host), or(station.buffer.map(size), "auto"))
+fn connection_end(end: &ConnectionEnd, buffer: &str) -> String {
+    let port = end.port.map_or(String::new(), |port| format!(":{port}"));
+    format!("{}{port} ({buffer} = {})", written(&end.host), or(end.buffer.map(size), "auto"))
 }
 
 fn protocol(protocol: &Protocol) -> String {
@@ -212,7 +212,7 @@ fn protocol(protocol: &Protocol) -> String {
             or(window.map(size), "auto"),
             or(congestion.as_deref().map(written), "auto"),
             on(*nodelay),
-            word(TCP_TIMERS, timers),
+            keyword(TCP_TIMERS, timers),
             on(*delayed_ack)
         ),
         Protocol::Udp { flow } => format!("flow = {}", on(*flow)),
@@ -242,13 +242,13 @@ fn protocol(protocol: &Protocol) -> String {
             "mode = {}, window = {window}, frame = {}, ack_every = {ack_every}, timeout = {}, adaptive = {}, \
              ack_delay = {}, congestion = {}, checksum = {}, drop = {drop}, alter = {alter}, \
              fec = {}",
-            word(MODES, mode),
+            keyword(MODES, mode),
             size(*frame),
             span(*timeout),
             on(*adaptive),
             span(*ack_delay),
-            word(POLICIES, congestion),
-            word(CHECKSUMS, checksum),
+            keyword(CONGESTION_POLICIES, congestion),
+            keyword(CHECKSUMS, checksum),
             or(fec.map(|fec| format!("{}+{}", fec.frames, fec.repairs)), "off"),
         ),
         Protocol::Bundle { address, priority, within } => {
@@ -313,7 +313,7 @@ fn test(test: &Pattern) -> String {
             let given: Vec<_> =
                 parameters.iter().map(|(name, value)| format!("{name} = {}", law(value, &plain))).collect();
             let list = if given.is_empty() { String::new() } else { format!(" ({})", given.join(", ")) };
-            format!("{}{list}", word(MODELS, model))
+            format!("{}{list}", keyword(MODELS, model))
         }
     }
 }
@@ -423,9 +423,13 @@ fn or(text: Option<String>, none: &str) -> String {
     text.unwrap_or_else(|| none.to_owned())
 }
 
-/// The word that stands for `value` in a table of words.
-fn word<T: PartialEq>(table: &[(&'static str, T)], value: &T) -> &'static str {
-    table.iter().find(|(_, known)| known == value).map(|(word, _)| *word).expect("every value has its word")
+/// Returns the keyword of `value` in a table.
+fn keyword<T: PartialEq>(table: &[(&'static str, T)], value: &T) -> &'static str {
+    table
+        .iter()
+        .find(|(_, known)| known == value)
+        .map(|(keyword, _)| *keyword)
+        .expect("every value has a keyword")
 }
 
 #[cfg(test)]

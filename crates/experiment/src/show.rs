@@ -34,11 +34,13 @@ fn group<'a>(source: &Source<'a>, diagnostic: &'a diagnostic::Diagnostic) -> Gro
 
 /// One snippet around the places near the first, and one for each that is far from it.
 fn snippets<'a>(source: &Source<'a>, diagnostic: &'a Diagnostic) -> Vec<Snippet<'a, Annotation<'a>>> {
-    let primary = (diagnostic.place, diagnostic.label.as_str(), AnnotationKind::Primary);
-    let others =
-        diagnostic.secondary.iter().map(|(place, label)| (*place, label.as_str(), AnnotationKind::Context));
+    let primary = (diagnostic.location, diagnostic.label.as_str(), AnnotationKind::Primary);
+    let others = diagnostic
+        .secondary
+        .iter()
+        .map(|(location, label)| (*location, label.as_str(), AnnotationKind::Context));
     let (near, far): (Vec<_>, Vec<_>) =
-        others.partition(|(place, ..)| place.start.abs_diff(diagnostic.place.start) <= NEAR);
+        others.partition(|(location, ..)| location.start.abs_diff(diagnostic.location.start) <= NEAR);
     let first: Vec<_> = [primary].into_iter().chain(near).collect();
     [snippet(source, &first)].into_iter().chain(far.iter().map(|mark| snippet(source, &[*mark]))).collect()
 }
@@ -49,16 +51,17 @@ fn snippet<'a>(
     marks: &[(SourceRange, &'a str, AnnotationKind)],
 ) -> Snippet<'a, Annotation<'a>> {
     let text = source.text;
-    let start = marks.iter().map(|(place, ..)| place.start).min().unwrap_or(0).min(text.len());
-    let end = marks.iter().map(|(place, ..)| place.end).max().unwrap_or(0).min(text.len());
+    let start = marks.iter().map(|(location, ..)| location.start).min().unwrap_or(0).min(text.len());
+    let end = marks.iter().map(|(location, ..)| location.end).max().unwrap_or(0).min(text.len());
     let line_start = text[..boundary(text, start)].rfind('\n').map_or(0, |at| at + 1);
     let line_end = text[boundary(text, end)..].find('\n').map_or(text.len(), |at| boundary(text, end) + at);
     let from = boundary(text, line_start.max(start.saturating_sub(LONGEST_LINE)));
     let to = boundary(text, line_end.min(end + LONGEST_LINE));
     let line = text[..from].bytes().filter(|byte| *byte == b'\n').count() + 1;
     let mut snippet = Snippet::source(&text[from..to]).line_start(line).path(source.name);
-    for (place, label, kind) in marks {
-        let range = boundary(text, place.start.min(end)) - from..boundary(text, place.end.min(end)) - from;
+    for (location, label, kind) in marks {
+        let range =
+            boundary(text, location.start.min(end)) - from..boundary(text, location.end.min(end)) - from;
         let annotation = kind.span(range);
         snippet = snippet.annotation(if label.is_empty() { annotation } else { annotation.label(*label) });
     }

@@ -26,7 +26,7 @@ pub(crate) enum Kind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Token {
     pub(crate) kind: Kind,
-    pub(crate) place: SourceRange,
+    pub(crate) location: SourceRange,
 }
 
 /// Letters and digits of any script begin a word, so that a stray `é` is one wrong name and not an odd character.
@@ -87,7 +87,7 @@ impl Lexer<'_> {
             self.skip_blank();
             let start = self.at;
             let Some(c) = self.peek() else {
-                return Token { kind: Kind::End, place: self.since(start) };
+                return Token { kind: Kind::End, location: self.since(start) };
             };
             let kind = match c {
                 '"' => self.string(),
@@ -106,7 +106,7 @@ impl Lexer<'_> {
                     continue;
                 }
             };
-            return Token { kind, place: self.since(start) };
+            return Token { kind, location: self.since(start) };
         }
     }
 
@@ -122,8 +122,8 @@ impl Lexer<'_> {
                     Some(end) => self.at += 2 + end + 2,
                     None => {
                         self.at = self.text.len();
-                        let place = SourceRange { start, end: start + 2 };
-                        let error = Diagnostic::error(place, "this comment never ends")
+                        let location = SourceRange { start, end: start + 2 };
+                        let error = Diagnostic::error(location, "this comment never ends")
                             .label("expected `*/` after this");
                         self.diagnostics.push(error);
                     }
@@ -242,9 +242,9 @@ impl Lexer<'_> {
         if self.rest().starts_with('=') {
             self.at += 1;
         } else if first == '!' {
-            let place = SourceRange { start: self.at - 1, end: self.at };
+            let location = SourceRange { start: self.at - 1, end: self.at };
             self.diagnostics
-                .push(Diagnostic::error(place, "unexpected character `!`").label("expected `!=`"));
+                .push(Diagnostic::error(location, "unexpected character `!`").label("expected `!=`"));
         }
         Kind::Relation
     }
@@ -257,10 +257,10 @@ impl Lexer<'_> {
             // A sign that begins nothing here, such as a lone `/` or `+`.
             self.at += self.peek().map_or(0, char::len_utf8);
         }
-        let place = self.since(start);
+        let location = self.since(start);
         let written: String =
             self.text[start..self.at].chars().take(12).flat_map(char::escape_debug).collect();
-        let error = Diagnostic::error(place, format!("unexpected character `{written}`"));
+        let error = Diagnostic::error(location, format!("unexpected character `{written}`"));
         self.diagnostics.push(match written.as_str() {
             "“" | "”" | "„" | "‘" | "’" | "'" | "`" => {
                 error.help("strings stand in straight double quotes: \"…\"")
@@ -315,7 +315,7 @@ mod tests {
     fn check(text: &str, expected: &[&str]) {
         let mut diagnostics = Diagnostics::default();
         let found: Vec<_> =
-            tokens(text, &mut diagnostics).iter().map(|t| &text[t.place.start..t.place.end]).collect();
+            tokens(text, &mut diagnostics).iter().map(|t| &text[t.location.start..t.location.end]).collect();
         assert_eq!(found[..found.len() - 1], *expected, "{text}");
         assert_eq!(found.last(), Some(&""));
         assert_eq!(diagnostics.into_vec(), [], "{text}");

@@ -6,14 +6,14 @@ use crate::plan::SourceRange;
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Word {
     pub(crate) text: String,
-    pub(crate) place: SourceRange,
+    pub(crate) location: SourceRange,
 }
 
 /// What stands on the right of `=`: parts joined by `:`, as in `18432:5` or `host:5000`.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Value {
     pub(crate) parts: Vec<Part>,
-    pub(crate) place: SourceRange,
+    pub(crate) location: SourceRange,
 }
 
 /// A word, a number with its unit, a string or an address, perhaps with a parenthesised list behind it.
@@ -25,7 +25,7 @@ pub(crate) struct Part {
     /// A unit that is a separate word: the `ms` of `10 ms`.
     pub(crate) unit: Option<Word>,
     /// Without the arguments.
-    pub(crate) place: SourceRange,
+    pub(crate) location: SourceRange,
     pub(crate) arguments: Option<Vec<Setting>>,
 }
 
@@ -61,15 +61,15 @@ pub(crate) enum Statement {
     /// `parallel { … }`, `cluster { … }`
     Parallel(Vec<Statement>, SourceRange),
     /// `repeat 3 every 30 min { … }`
-    Repeat { count: Value, every: Option<Value>, body: Vec<Statement>, place: SourceRange },
+    Repeat { count: Value, every: Option<Value>, body: Vec<Statement>, location: SourceRange },
     /// `connection NAME { … }`
-    Connection { name: Option<Word>, settings: Vec<Setting>, place: SourceRange },
+    Connection { name: Option<Word>, settings: Vec<Setting>, location: SourceRange },
     /// `test HOST { … }` of the 1999 dialect
-    Test { host: Option<Value>, settings: Vec<Setting>, place: SourceRange },
+    Test { host: Option<Value>, settings: Vec<Setting>, location: SourceRange },
     /// `network { … }`
     Network(Vec<Declaration>, SourceRange),
     /// `expect SUBJECT.FIGURE > VALUE;`
-    Expect { path: Word, relation: Word, value: Value, place: SourceRange },
+    Expect { path: Word, relation: Word, value: Value, location: SourceRange },
 }
 
 /// A whole text.
@@ -81,10 +81,14 @@ pub(crate) struct Script {
 
 impl Setting {
     /// Where the whole setting stands.
-    pub(crate) fn place(&self) -> SourceRange {
-        let first =
-            self.key.as_ref().map(|k| k.place).or(self.values.first().map(|v| v.place)).unwrap_or_default();
-        SourceRange { start: first.start, end: self.values.last().map_or(first.end, |v| v.place.end) }
+    pub(crate) fn location(&self) -> SourceRange {
+        let first = self
+            .key
+            .as_ref()
+            .map(|k| k.location)
+            .or(self.values.first().map(|v| v.location))
+            .unwrap_or_default();
+        SourceRange { start: first.start, end: self.values.last().map_or(first.end, |v| v.location.end) }
     }
 }
 

@@ -73,7 +73,7 @@ impl Live {
         let (Some(first), sides) = (first, bundle::sides(plan)) else { return Vec::new() };
         let Some(sides) = sides else {
             let text = format!("{}: bundles need the converters of a `network`", first.name);
-            return vec![Refusal { location: first.asks.protocol, text }];
+            return vec![Refusal { location: first.protocol_location, text }];
         };
         let placed = |name: &&&str| self.at.contains_key(**name);
         let refusal = |name: &&str| {
@@ -225,18 +225,18 @@ fn refuse_connection(c: &Connection, max_message: u32) -> Vec<Refusal> {
     let test = describe::test_name(&c.test);
     match (&c.protocol, &c.test) {
         (_, Pattern::Application { .. }) => {
-            refuse(c.asks.test, format!("`live` does not support the application model `{test}` yet"));
+            refuse(c.test_location, format!("`live` does not support the application model `{test}` yet"));
         }
         (Protocol::Bundle { .. }, _) => {
             if let Some(text) = bundle::refuse_test("live", c, max_message) {
-                refuse(c.asks.test, text);
+                refuse(c.test_location, text);
             }
         }
         (Protocol::Multicast { .. }, Pattern::Request { .. } | Pattern::File { .. }) => {
-            refuse(c.asks.test, format!("`live` has no test `{test}` over multicast"));
+            refuse(c.test_location, format!("`live` has no test `{test}` over multicast"));
         }
         (Protocol::Llc { .. }, Pattern::File { .. }) => {
-            refuse(c.asks.test, "`live` has no test `file` over llc yet".into());
+            refuse(c.test_location, "`live` has no test `file` over llc yet".into());
         }
         (Protocol::Llc { .. }, _) => {
             let max_message = llc::max_message(&c.protocol, MAX_PDU);
@@ -244,17 +244,17 @@ fn refuse_connection(c: &Connection, max_message: u32) -> Vec<Refusal> {
                 let text = format!(
                     "a message of {size} B does not fit into a frame: the maximum is {max_message} B"
                 );
-                refuse(c.asks.test, text);
+                refuse(c.test_location, text);
             }
             if c.to.iter().any(|to| to.host == c.from.host) {
-                refuse(c.from.place, "the sender and the receiver are the same host".into());
+                refuse(c.from.location, "the sender and the receiver are the same host".into());
             }
         }
         (Protocol::Udp { .. }, Pattern::File { size_bytes, .. })
             if !matches!(size_bytes, Variable::Constant(_)) =>
         {
             let text = "a file over udp needs messages of one size";
-            refuse(c.asks.test, text.into());
+            refuse(c.test_location, text.into());
         }
         _ => {}
     }
@@ -263,7 +263,7 @@ fn refuse_connection(c: &Connection, max_message: u32) -> Vec<Refusal> {
         if !offered.is_empty() && !offered.contains(name) {
             let offered = offered.join(", ");
             let text = format!("this kernel does not offer `congestion = {name}`; it offers {offered}");
-            refuse(c.asks.protocol, text);
+            refuse(c.protocol_location, text);
         }
     }
     refusals.extend(backend::refuse_small_messages(c));

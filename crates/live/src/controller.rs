@@ -540,15 +540,14 @@ impl<'a, 'c> Run<'a, 'c> {
 
     fn prepare(
         &mut self,
-        station: &plan::Station,
+        end: &plan::ConnectionEnd,
         port: Option<u16>,
         role: Role,
         receiver: Option<usize>,
     ) -> Result<EndId, String> {
         let controller = self.controller;
         let id = controller.next_id.fetch_add(1, Ordering::Relaxed);
-        let index =
-            controller.agents.iter().position(|a| a.host == station.host).expect("a host of the plan");
+        let index = controller.agents.iter().position(|a| a.host == end.host).expect("a host of the plan");
         let agent = &controller.agents[index];
         let needs_converters = uses_bundles(&self.connection.protocol);
         let route = EventRoute { agent: index, needs_converters, sender: self.route.clone() };
@@ -560,7 +559,7 @@ impl<'a, 'c> Run<'a, 'c> {
                 return Err(agent.failure_message(&cause));
             }
         }
-        self.ends.insert(id, TrackedEnd { host: station.host.clone(), receiver, state: EndState::Opening });
+        self.ends.insert(id, TrackedEnd { host: end.host.clone(), receiver, state: EndState::Opening });
         agent.send(&wire::ControllerMessage::Prepare(Box::new(EndSpec {
             id,
             run_name: self.run_name.clone(),
@@ -568,7 +567,7 @@ impl<'a, 'c> Run<'a, 'c> {
             seed: controller.options.seed,
             address: address_for(&self.connection.protocol, agent.address),
             port,
-            buffer: station.buffer,
+            buffer: end.buffer,
             protocol: self.connection.protocol.clone(),
             pattern: self.connection.test.clone(),
             role,

@@ -299,7 +299,7 @@ fn run_series(outcome: &RunOutcome, offset_s: f64) -> Vec<Point> {
 
 #[cfg(test)]
 mod tests {
-    use trunkline_experiment::plan::{Protocol, Station, Stop};
+    use trunkline_experiment::plan::{ConnectionEnd, Protocol, Stop};
     use trunkline_record::schema::SendAccuracy;
     use trunkline_traffic::{Pattern, Variable};
 
@@ -307,15 +307,15 @@ mod tests {
     use crate::message::{Header, MessageKind};
     use crate::receiver_meter::ReceiverMeter;
 
-    fn station(host: &str) -> Station {
-        Station { host: host.into(), buffer: None, port: None, place: Default::default() }
+    fn connection_end(host: &str) -> ConnectionEnd {
+        ConnectionEnd { host: host.into(), buffer: None, port: None, location: Default::default() }
     }
 
     fn plan(receivers: &[&str]) -> plan::Connection {
         plan::Connection {
             name: "a-b".into(),
-            from: station("a"),
-            to: receivers.iter().map(|r| station(r)).collect(),
+            from: connection_end("a"),
+            to: receivers.iter().map(|r| connection_end(r)).collect(),
             xmtcntl: "a".into(),
             rcvcntl: "b".into(),
             rep: "a".into(),
@@ -323,8 +323,9 @@ mod tests {
             test: Pattern::Full { size_bytes: Variable::Constant(1000.0) },
             delay_s: Variable::Constant(0.0),
             stop: Stop::DurationS(Variable::Constant(1.0)),
-            place: Default::default(),
-            asks: Default::default(),
+            location: Default::default(),
+            protocol_location: Default::default(),
+            test_location: Default::default(),
         }
     }
 

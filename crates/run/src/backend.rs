@@ -111,7 +111,7 @@ pub fn refuse_small_messages(c: &plan::Connection) -> impl Iterator<Item = Refus
         Variable::Constant(size) if *size < HEADER as f64 => {
             let contents = "sequence number, send time and check";
             let text = format!("{}: a message of {size} B is too small: {HEADER} B carry {contents}", c.name);
-            Some(Refusal { location: c.asks.test, text })
+            Some(Refusal { location: c.test_location, text })
         }
         _ => None,
     })

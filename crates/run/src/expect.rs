@@ -52,7 +52,7 @@ mod tests {
             relation,
             value: 0.0,
             text: String::new(),
-            place: Default::default(),
+            location: Default::default(),
         };
         let all = [
             expect("ran", "lost", Relation::Equal),

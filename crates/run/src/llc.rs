@@ -181,7 +181,7 @@ pub fn refuse_limits(plan: &Plan) -> Option<Refusal> {
         "{}: no limit can be promised with {name}: at priority {MIN_URGENT_PRIORITY} to 7 that needs `type = 1` and bursts of one size at one period",
         limited.name
     );
-    Some(Refusal { location: limited.asks.protocol, text })
+    Some(Refusal { location: limited.protocol_location, text })
 }
 
 /// Returns the messages per burst and the period, if both are constant and a burst has at most 1,000 messages.

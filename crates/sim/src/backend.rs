@@ -56,7 +56,7 @@ impl Backend for Sim {
         all.extend(plan.connections.iter().filter_map(|c| refuse_path(c, network)));
         for link in network.links.iter().filter(|l| l.credits.is_some()) {
             let text = format!("`sim` has no link-by-link credits yet: link {}", link.name);
-            all.push(Refusal { location: link.place, text });
+            all.push(Refusal { location: link.location, text });
         }
         for name in &self.trace {
             if let Some(text) = refuse_trace(name, network) {
@@ -146,13 +146,13 @@ fn refuse_connection(c: &Connection) -> Option<Refusal> {
     let test = describe::test_name(&c.test);
     let (location, text) = match (&c.protocol, &c.test) {
         (_, Pattern::Application { .. }) => {
-            (c.asks.test, format!("`sim` does not support the application model `{test}` yet"))
+            (c.test_location, format!("`sim` does not support the application model `{test}` yet"))
         }
         (Protocol::Multicast { .. }, Pattern::Request { .. } | Pattern::File { .. }) => {
-            (c.asks.test, format!("`sim` has no test `{test}` over multicast"))
+            (c.test_location, format!("`sim` has no test `{test}` over multicast"))
         }
         (Protocol::Tcp { congestion: Some(name), .. }, _) if name != "reno" => {
-            (c.asks.protocol, format!("`sim` has no `congestion = {name}`; it has reno, that of 4.3BSD"))
+            (c.protocol_location, format!("`sim` has no `congestion = {name}`; it has reno, that of 4.3BSD"))
         }
         _ => return None,
     };
@@ -183,7 +183,7 @@ fn refuse_trace(name: &str, network: &plan::Network) -> Option<String> {
 
 /// Refuses connections whose path or window cannot be simulated.
 fn refuse_path(c: &Connection, network: &plan::Network) -> Option<Refusal> {
-    let location = |host: &plan::Station| host.place;
+    let location = |end: &plan::ConnectionEnd| end.location;
     if let Some(to) = c.to.iter().find(|to| to.host == c.from.host) {
         let text = format!("{}: the sender and the receiver are the same host, {}", c.name, to.host);
         return Some(Refusal { location: location(to), text });
@@ -200,7 +200,7 @@ fn refuse_path(c: &Connection, network: &plan::Network) -> Option<Refusal> {
     match &c.protocol {
         Protocol::Tcp { window: Some(window), .. } if window.as_bytes() > MAX_TCP_WINDOW => {
             let text = format!("{}: no window is larger than {} B (RFC 1323)", c.name, MAX_TCP_WINDOW);
-            Some(Refusal { location: c.asks.protocol, text })
+            Some(Refusal { location: c.protocol_location, text })
         }
         _ => None,
     }

@@ -45,25 +45,25 @@ fn check_central<'n>(
 ) -> Option<&'n Node> {
     let &[central, ref others @ ..] = &sides.central[..] else {
         let first = connections.iter().find(|c| matches!(c.protocol, Protocol::Bundle { .. }));
-        let place = first.map_or_else(SourceRange::default, |c| c.asks.protocol);
-        let error = Diagnostic::error(place, "bundles need a central converter, and the network has none");
+        let location = first.map_or_else(SourceRange::default, |c| c.protocol_location);
+        let error = Diagnostic::error(location, "bundles need a central converter, and the network has none");
         cx.report(error.label("expected `converter … (role = central)` in the network"));
         return None;
     };
     if let Some(second) = others.first() {
-        let error = Diagnostic::error(second.place, "a second central converter");
+        let error = Diagnostic::error(second.location, "a second central converter");
         let error = error.label("expected one for all hosts");
-        cx.report(error.with(central.place, "the first is here"));
+        cx.report(error.with(central.location, "the first is here"));
     }
     if sides.level1.is_empty() {
         let message = format!("`{}` has no converter of level 1", shorten(&central.name));
-        let error = Diagnostic::error(central.place, message);
+        let error = Diagnostic::error(central.location, message);
         cx.report(error.label("expected `converter … (role = level1)` beside it, linked with it"));
     }
     if let Some(seventh) = sides.level1.get(LEVEL_1) {
         let message = format!("{} converters of level 1", sides.level1.len());
-        let error = Diagnostic::error(seventh.place, message);
-        cx.report(error.label(format!("expected at most {LEVEL_1}")).with(central.place, "of this one"));
+        let error = Diagnostic::error(seventh.location, message);
+        cx.report(error.label(format!("expected at most {LEVEL_1}")).with(central.location, "of this one"));
     }
     Some(central)
 }
@@ -78,8 +78,8 @@ fn check_level_1(
 ) {
     for pair in sides.level1.windows(2).filter(|pair| number(pair[0]) == number(pair[1])) {
         let message = format!("two converters of level 1 have the number {}", number(pair[1]));
-        let error = Diagnostic::error(pair[1].place, message).label("expected another `number`");
-        cx.report(error.with(pair[0].place, "the first is here"));
+        let error = Diagnostic::error(pair[1].location, message).label("expected another `number`");
+        cx.report(error.with(pair[0].location, "the first is here"));
     }
     for node in &sides.level1 {
         let name = shorten(&node.name);
@@ -88,7 +88,7 @@ fn check_level_1(
             BundleFormat::Wide => HIGHEST_WIDE,
         };
         if number(node) > highest {
-            let error = Diagnostic::error(node.place, format!("`{name}` has the number {}", number(node)));
+            let error = Diagnostic::error(node.location, format!("`{name}` has the number {}", number(node)));
             cx.report(error.label(format!("expected 1 to {highest}")));
         }
         let links = segments.at(&node.name);
@@ -100,10 +100,10 @@ fn check_level_1(
             _ => None,
         };
         if let Some(wrong) = wrong {
-            let error = Diagnostic::error(node.place, format!("`{name}` cannot be of level 1: {wrong}"));
+            let error = Diagnostic::error(node.location, format!("`{name}` cannot be of level 1: {wrong}"));
             let error =
                 error.label("expected one link to the central converter, and at most one to the wide area");
-            cx.report(error.with(central.place, "the central converter"));
+            cx.report(error.with(central.location, "the central converter"));
         }
     }
 }
@@ -127,9 +127,9 @@ fn check_wide_area(
     for node in sides.level1.iter().filter(|node| outer(node) != outer(first)) {
         let (name, other) = (shorten(&node.name), shorten(&first.name));
         let error =
-            Diagnostic::error(node.place, format!("`{name}` and `{other}` are in different wide areas"));
+            Diagnostic::error(node.location, format!("`{name}` and `{other}` are in different wide areas"));
         let error = error.label("expected links, hubs or switches that join them");
-        cx.report(error.with(first.place, "the first is here"));
+        cx.report(error.with(first.location, "the first is here"));
     }
 }
 
@@ -137,8 +137,8 @@ fn check_formats(cx: &mut Context<'_>, sides: &Sides<'_>, central: &Node) {
     for node in sides.level1.iter().filter(|node| format(node) != format(central)) {
         let message =
             format!("`{}` and `{}` have different formats", shorten(&node.name), shorten(&central.name));
-        let error = Diagnostic::error(node.place, message).label("expected the same `format`");
-        cx.report(error.with(central.place, "the central converter"));
+        let error = Diagnostic::error(node.location, message).label("expected the same `format`");
+        cx.report(error.with(central.location, "the central converter"));
     }
 }
 
@@ -149,7 +149,7 @@ fn check_deadlines(cx: &mut Context<'_>, sides: &Sides<'_>) {
             && !deadlines.are_usual()
         {
             let message = format!("`{}` has a tick, and no deadlines", shorten(&node.name));
-            let error = Diagnostic::error(node.place, message);
+            let error = Diagnostic::error(node.location, message);
             cx.report(error.label(
                 "expected `timers = processor` or `adaptive` beside `deadline` and `priority_deadline`",
             ));
@@ -168,7 +168,7 @@ fn check_within(cx: &mut Context<'_>, c: &Connection, format: BundleFormat) {
     };
     if !has_priority {
         let message = "only messages with priority say how long they may wait";
-        cx.report(Diagnostic::error(c.asks.protocol, message).label(label));
+        cx.report(Diagnostic::error(c.protocol_location, message).label(label));
     }
 }
 
@@ -190,8 +190,8 @@ fn check_hosts(
         && let Some(end) = said(seventeenth)
     {
         let message = format!("the central converter has {} hosts", sides.hosts.len());
-        let error = Diagnostic::error(end.place, message).label(format!("expected at most {HOSTS}"));
-        cx.report(error.with(sides.central[0].place, "the central converter"));
+        let error = Diagnostic::error(end.location, message).label(format!("expected at most {HOSTS}"));
+        cx.report(error.with(sides.central[0].location, "the central converter"));
     }
     let areas: BTreeSet<Segment> =
         sides.level1.iter().filter_map(|level1| wide_area(level1, segments, inner)).collect();
@@ -205,10 +205,10 @@ fn check_hosts(
         }
         let (Some(end), Some(node)) = (said(name), node(name)) else { continue };
         let message = format!("`{}` is on no side of the converters", shorten(name));
-        let error = Diagnostic::error(end.place, message);
+        let error = Diagnostic::error(end.location, message);
         let error =
             error.label("expected links to the central converter, or to the wide area of those of level 1");
-        cx.report(error.with(node.place, "declared here"));
+        cx.report(error.with(node.location, "declared here"));
     }
 }
 
@@ -217,7 +217,7 @@ fn check_address(cx: &mut Context<'_>, c: &Connection) {
     let Protocol::Bundle { address, priority, .. } = c.protocol else { return };
     if address >= ADDRESSES {
         let error =
-            Diagnostic::error(c.asks.protocol, format!("no classic message has the address {address}"));
+            Diagnostic::error(c.protocol_location, format!("no classic message has the address {address}"));
         cx.report(error.label(format!("expected 0 to {}, or `format = wide`", ADDRESSES - 1)));
     }
     let said = match (priority, address % 2) {
@@ -226,7 +226,7 @@ fn check_address(cx: &mut Context<'_>, c: &Connection) {
         _ => return,
     };
     let message = format!("address {address} is {}, and the priority is `{}`", said.1, said.0);
-    let error = Diagnostic::error(c.asks.protocol, message);
+    let error = Diagnostic::error(c.protocol_location, message);
     let error = error.label(format!("expected an address that is {}", said.2));
     cx.report(error.help("of classic messages those with odd addresses have priority"));
 }

@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 use trunkline_traffic::{Pattern, Variable};
 
 use super::Context;
-use super::options::{Given, Options, one, optional, plain, put, size, text};
+use super::options::{Given, Options, assign, one, optional, plain, size, text};
 use super::quantity::{Dimension, single, variable};
 use super::{pattern, protocol};
 use crate::diagnostic::{Diagnostic, list};
 use crate::parse::shorten;
-use crate::plan::{Asks, Connection, Protocol, SourceRange, Station, Stop};
+use crate::plan::{Connection, ConnectionEnd, Protocol, SourceRange, Stop};
 use crate::tree::{Part, Setting, Value};
 
 /// What stands inside a connection.
@@ -30,7 +30,7 @@ const DEFAULT_DURATION_S: f64 = 10.0;
 pub(crate) fn connection(
     cx: &mut Context<'_>,
     settings: &[Setting],
-    place: SourceRange,
+    location: SourceRange,
 ) -> Option<Connection> {
     let mut from = None;
     let mut to = Vec::new();
@@ -41,43 +41,44 @@ pub(crate) fn connection(
     let mut stops: Vec<Stop> = Vec::new();
     let given = SETTINGS.apply(cx, settings, |cx, name, setting| {
         if name == "rcv" {
-            to = setting.values.iter().filter_map(|v| station(cx, v, "rcvbuf")).collect();
+            to = setting.values.iter().filter_map(|v| connection_end(cx, v, "rcvbuf")).collect();
             return;
         }
         let Some(value) = one(cx, setting) else { return };
         match name {
-            "xmt" => from = station(cx, value, "xmtbuf"),
+            "xmt" => from = connection_end(cx, value, "xmtbuf"),
             "xmtcntl" => control[0] = text(cx, value, "a host").map(str::to_owned),
             "rcvcntl" => control[1] = text(cx, value, "a host").map(str::to_owned),
             "rep" => control[2] = text(cx, value, "a host").map(str::to_owned),
             "protocol" => carrier = protocol::protocol(cx, value),
             // The test's defaults depend on the protocol, which may stand below it.
             "test" => test = Some(value),
-            "delay" => put(&mut delay, variable(cx, value, Dimension::Delay)),
+            "delay" => assign(&mut delay, variable(cx, value, Dimension::Delay)),
             stop => stops.extend(read_stop(cx, stop, value)),
         }
     });
-    SETTINGS.require(cx, place, &given, &["xmt", "rcv", "protocol", "test"]);
+    SETTINGS.require(cx, location, &given, &["xmt", "rcv", "protocol", "test"]);
     let test = test.and_then(|value| pattern::pattern(cx, value, carrier.as_ref()));
     one_stop(cx, &given, &["duration", "bytes", "messages"]);
     let (from, protocol, test) = (from?, carrier?, test?);
     receivers_fit(cx, &protocol, &to, &given);
     let [xmtcntl, rcvcntl, rep] = control;
-    let said = |name: &str| given.get(name).copied().unwrap_or(place);
-    let asks = Asks { protocol: said("protocol"), test: said("test") };
+    let location_of = |name: &str| given.get(name).copied().unwrap_or(location);
+    let (protocol_location, test_location) = (location_of("protocol"), location_of("test"));
     Some(Connection {
         name: String::new(),
         xmtcntl: xmtcntl.unwrap_or_else(|| from.host.clone()),
         rcvcntl: rcvcntl.unwrap_or_else(|| to.first().map(|s| s.host.clone()).unwrap_or_default()),
         rep: rep.unwrap_or_else(|| from.host.clone()),
-        stop: stops.pop().or_else(|| default_stop(cx, &test, place))?,
+        stop: stops.pop().or_else(|| default_stop(cx, &test, location))?,
         from,
         to,
         protocol,
         test,
         delay_s: delay,
-        place,
-        asks,
+        location,
+        protocol_location,
+        test_location,
     })
 }
 
@@ -93,22 +94,23 @@ pub(crate) fn read_stop(cx: &mut Context<'_>, name: &str, value: &Value) -> Opti
 /// Reports a second reason to stop.
 pub(crate) fn one_stop(cx: &mut Context<'_>, given: &Given, names: &[&str]) {
     let mut stops: Vec<_> = given.iter().filter(|(name, _)| names.contains(*name)).collect();
-    stops.sort_by_key(|(_, place)| place.start);
-    if let [(first, at), (second, place), ..] = stops[..] {
-        let error = Diagnostic::error(*place, format!("both `{first}` and `{second}` say when to stop"));
+    stops.sort_by_key(|(_, location)| location.start);
+    if let [(first, at), (second, location), ..] = stops[..] {
+        let error = Diagnostic::error(*location, format!("both `{first}` and `{second}` say when to stop"));
         cx.report(error.label(format!("expected only one of {}", list(names))).with(*at, "it was said here"));
     }
 }
 
 /// Returns the default end of a sender: the end of a file, the top of stairs, otherwise 10 s.
-pub(crate) fn default_stop(cx: &mut Context<'_>, test: &Pattern, place: SourceRange) -> Option<Stop> {
+pub(crate) fn default_stop(cx: &mut Context<'_>, test: &Pattern, location: SourceRange) -> Option<Stop> {
     match test {
         Pattern::File { .. } => Some(Stop::FileEnd),
         Pattern::Stairs { rates_bps, hold_s: Variable::Constant(hold), .. } => {
             Some(Stop::DurationS(Variable::Constant(hold * rates_bps.len() as f64)))
         }
         Pattern::Stairs { .. } => {
-            let error = Diagnostic::error(place, "stairs with a random hold do not say how long they last");
+            let error =
+                Diagnostic::error(location, "stairs with a random hold do not say how long they last");
             cx.report(error.label("expected `duration = …` in this connection"));
             None
         }
@@ -116,39 +118,42 @@ pub(crate) fn default_stop(cx: &mut Context<'_>, test: &Pattern, place: SourceRa
     }
 }
 
-fn receivers_fit(cx: &mut Context<'_>, protocol: &Protocol, to: &[Station], given: &Given) {
+fn receivers_fit(cx: &mut Context<'_>, protocol: &Protocol, to: &[ConnectionEnd], given: &Given) {
     let many = matches!(protocol, Protocol::Multicast { .. } | Protocol::Bundle { .. });
     if let ([_, second, ..], false) = (to, many) {
-        let error = Diagnostic::error(second.place, format!("`{}` has one receiver", protocol.name()));
+        let error = Diagnostic::error(second.location, format!("`{}` has one receiver", protocol.name()));
         let error = error.label("only `multicast` and `bundle` reach several");
         cx.report(match given.get("protocol") {
-            Some(place) => error.with(*place, "the protocol"),
+            Some(location) => error.with(*location, "the protocol"),
             None => error,
         });
     }
     let mut named = BTreeMap::new();
-    for station in to {
-        if let Some(first) = named.insert(&station.host, station.place) {
-            let error =
-                Diagnostic::error(station.place, format!("`{}` receives twice", shorten(&station.host)));
+    for end in to {
+        if let Some(first) = named.insert(&end.host, end.location) {
+            let error = Diagnostic::error(end.location, format!("`{}` receives twice", shorten(&end.host)));
             cx.report(error.label("and again here").with(first, "it is first named here"));
         }
     }
 }
 
 /// Reads `HOST (xmtbuf = 128 kB)` or `HOST:PORT (…)`.
-pub(crate) fn station(cx: &mut Context<'_>, value: &Value, buffer_name: &'static str) -> Option<Station> {
+pub(crate) fn connection_end(
+    cx: &mut Context<'_>,
+    value: &Value,
+    buffer_name: &'static str,
+) -> Option<ConnectionEnd> {
     let last = value.parts.last()?;
     let mut buffer = None;
     if let Some(arguments) = &last.arguments {
         let options = [buffer_name];
         let owner = if buffer_name == "xmtbuf" { "the sender" } else { "the receiver" };
         Options::of(owner, &options).apply(cx, arguments, |cx, _, setting| {
-            put(&mut buffer, optional(cx, &setting.values[0], "auto", size));
+            assign(&mut buffer, optional(cx, &setting.values[0], "auto", size));
         });
     }
     let (host, port) = host_and_port(cx, value, true)?;
-    Some(Station { host, buffer, port, place: value.parts[0].place })
+    Some(ConnectionEnd { host, buffer, port, location: value.parts[0].location })
 }
 
 /// Reads `HOST` or `HOST:PORT`.
@@ -180,7 +185,7 @@ pub(crate) fn host_and_port(
 fn port_number(cx: &mut Context<'_>, part: &Part) -> Option<u16> {
     let port = plain(cx, part, "a port")?.parse().ok().filter(|port| *port > 0);
     if port.is_none() {
-        let error = Diagnostic::error(part.place, "this is not a port");
+        let error = Diagnostic::error(part.location, "this is not a port");
         cx.report(error.label("expected a number from 1 to 65535"));
     }
     port

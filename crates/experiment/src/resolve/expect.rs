@@ -120,7 +120,7 @@ pub(crate) fn expectation(
     path: &Word,
     relation: &Word,
     value: &Value,
-    place: SourceRange,
+    location: SourceRange,
 ) -> Option<Expectation> {
     let found = if path.text.len() <= LONGEST_PATH { subjects.split(&path.text) } else { None };
     let Some((subject, figure, kinds)) = found else {
@@ -138,7 +138,7 @@ pub(crate) fn expectation(
     let unit = part.unit.as_ref().map_or(String::new(), |unit| format!(" {}", unit.text));
     let text = format!("{} {} {}{unit}", token::written(&path.text), sign(relation), spaced(&part.text));
     let (subject, figure) = (subject.to_owned(), figure.to_owned());
-    Some(Expectation { subject, figure, relation, value: number + 0.0, text, place })
+    Some(Expectation { subject, figure, relation, value: number + 0.0, text, location })
 }
 
 /// The figures of the record that `written` names, each as its subject and the path in its entry: `SUBJECT.FIGURE`, or
@@ -152,7 +152,7 @@ pub fn figures(plan: &Plan, written: &str) -> Result<Vec<(String, String)>, Stri
         files: &|_| Err("there are no files here".to_owned()),
     };
     let subjects = Subjects::of(plan, &[]);
-    let path = Word { text: written.to_owned(), place: SourceRange { start: 0, end: written.len() } };
+    let path = Word { text: written.to_owned(), location: SourceRange { start: 0, end: written.len() } };
     let found = if written.len() <= LONGEST_PATH { subjects.split(written) } else { None };
     let first = written.split('.').next().unwrap_or_default();
     let alone = CONNECTION.iter().any(|(name, _)| *name == first);
@@ -187,7 +187,7 @@ fn round(us: f64) -> f64 {
 fn unknown_subject(cx: &mut Context<'_>, subjects: &Subjects, path: &Word) {
     let name = path.text.split_once('.').map_or(path.text.as_str(), |_| first_figure(&path.text));
     let error = Diagnostic::error(
-        path.place,
+        path.location,
         format!("`{}` is about nothing in this experiment", shorten(&path.text)),
     );
     let names = subjects.names.keys().map(String::as_str);
@@ -219,12 +219,13 @@ fn first_figure(path: &str) -> &str {
 fn check_figure(cx: &mut Context<'_>, path: &Word, figure: &str, kinds: &[Figures]) -> Option<Figure> {
     let (first, rest) = figure.split_once('.').map_or((figure, None), |(first, rest)| (first, Some(rest)));
     // A string or an address in brackets has other bytes than its text; then the whole is pointed at.
-    let plain = path.place.end - path.place.start == path.text.len();
-    let start = if plain { path.place.end - figure.len() } else { path.place.start };
-    let place = SourceRange { start, end: path.place.end };
+    let plain = path.location.end - path.location.start == path.text.len();
+    let start = if plain { path.location.end - figure.len() } else { path.location.start };
+    let location = SourceRange { start, end: path.location.end };
     let found = kinds.iter().flat_map(|f| f.iter()).find(|(name, _)| *name == first);
     let Some(&(name, kind)) = found else {
-        let error = Diagnostic::error(place, format!("the record has no figure `{}` here", shorten(first)));
+        let error =
+            Diagnostic::error(location, format!("the record has no figure `{}` here", shorten(first)));
         let names = kinds.iter().flat_map(|f| f.iter()).map(|(name, _)| *name);
         cx.report(error.label("unknown figure").suggest(first, names));
         return None;
@@ -234,17 +235,17 @@ fn check_figure(cx: &mut Context<'_>, path: &Word, figure: &str, kinds: &[Figure
         (Figure::Object(fields), Some(field)) if fields.contains(&field) => return Some(kind),
         // The laws that were judged, by name: only the run knows them.
         (ASKED, Some(field)) if field.starts_with("variables.") => return Some(Figure::Open),
-        (Figure::Number, Some(_)) => Diagnostic::error(place, format!("`{name}` is one number"))
+        (Figure::Number, Some(_)) => Diagnostic::error(location, format!("`{name}` is one number"))
             .label(format!("expected `{name}` alone")),
-        (Figure::Object(fields), None) => Diagnostic::error(place, format!("`{name}` is several numbers"))
+        (Figure::Object(fields), None) => Diagnostic::error(location, format!("`{name}` is several numbers"))
             .label("expected one of them")
             .help(format!("such as `{name}.{}`", fields[fields.len().min(4) - 1])),
         (Figure::Object(fields), Some(field)) => {
-            Diagnostic::error(place, format!("`{name}` has no `{}`", shorten(field)))
+            Diagnostic::error(location, format!("`{name}` has no `{}`", shorten(field)))
                 .label("unknown figure")
                 .suggest(field, fields.iter().copied())
         }
-        (Figure::Open, None) => Diagnostic::error(place, format!("`{name}` is several numbers"))
+        (Figure::Open, None) => Diagnostic::error(location, format!("`{name}` is several numbers"))
             .label(format!("expected `{name}.NAME`")),
     };
     cx.report(error);

@@ -110,8 +110,8 @@ impl<'s> Resolver<'s> {
         let here = *blocks;
         for statement in statements {
             match statement {
-                Statement::Test { host, settings, place } => {
-                    let test = netspec3::test(cx, host.as_ref(), settings, *place, here);
+                Statement::Test { host, settings, location } => {
+                    let test = netspec3::test(cx, host.as_ref(), settings, *location, here);
                     self.tests.push(test);
                 }
                 Statement::Serial(body, _)
@@ -144,26 +144,26 @@ impl<'s> Resolver<'s> {
     }
 
     fn block(&mut self, cx: &mut Context<'_>, statement: &'s Statement) -> Option<Block> {
-        let (body, place) = match statement {
-            Statement::Serial(body, place) | Statement::Parallel(body, place) => (body, place),
-            Statement::Repeat { body, place, .. } => (body, place),
-            Statement::Connection { name, settings, place } => {
-                let Some(connection) = connection::connection(cx, settings, *place) else {
+        let (body, location) = match statement {
+            Statement::Serial(body, location) | Statement::Parallel(body, location) => (body, location),
+            Statement::Repeat { body, location, .. } => (body, location),
+            Statement::Connection { name, settings, location } => {
+                let Some(connection) = connection::connection(cx, settings, *location) else {
                     self.broken.push(name.as_ref());
                     return None;
                 };
                 return Some(self.add(name.as_ref(), connection));
             }
             Statement::Test { .. } => return self.test(cx),
-            Statement::Network(declarations, place) => {
-                self.networks.push((declarations, *place));
+            Statement::Network(declarations, location) => {
+                self.networks.push((declarations, *location));
                 return None;
             }
             Statement::Expect { .. } => return None,
         };
         if body.is_empty() {
             if cx.diagnostics.errors() == 0 {
-                let warning = Diagnostic::warning(*place, "nothing stands in this block");
+                let warning = Diagnostic::warning(*location, "nothing stands in this block");
                 cx.report(warning.label("expected a connection in it"));
             }
             return None;
@@ -211,12 +211,12 @@ fn names(cx: &mut Context<'_>, connections: &[(Option<&Word>, Connection)]) -> V
     let mut taken: BTreeMap<String, usize> = BTreeMap::new();
     for name in connections.iter().filter_map(|(name, _)| *name) {
         if name.text.is_empty() || name.text.contains('/') {
-            let error = Diagnostic::error(name.place, "this is no name");
+            let error = Diagnostic::error(name.location, "this is no name");
             cx.report(error.label("expected letters, digits, `.`, `_`, `-`"));
         }
-        if let Some(first) = said.insert(&name.text, name.place) {
+        if let Some(first) = said.insert(&name.text, name.location) {
             let error = Diagnostic::error(
-                name.place,
+                name.location,
                 format!("two connections are called `{}`", shorten(&name.text)),
             );
             cx.report(error.label("and again here").with(first, "it is first called so here"));
@@ -277,8 +277,8 @@ fn expectations(cx: &mut Context<'_>, statements: &[Statement], subjects: &Subje
             Statement::Serial(body, _) | Statement::Parallel(body, _) | Statement::Repeat { body, .. } => {
                 left.extend(body.iter().rev());
             }
-            Statement::Expect { path, relation, value, place } => {
-                expectations.extend(expect::expectation(cx, subjects, path, relation, value, *place));
+            Statement::Expect { path, relation, value, location } => {
+                expectations.extend(expect::expectation(cx, subjects, path, relation, value, *location));
             }
             _ => {}
         }

@@ -7,12 +7,12 @@ use trunkline_units::Size;
 
 use super::Context;
 use super::connection::{default_stop, host_and_port, one_stop, read_stop};
-use super::options::{Options, one, optional, put, size};
+use super::options::{Options, assign, one, optional, size};
 use super::quantity::single;
 use super::{pattern, protocol};
 use crate::diagnostic::{Diagnostic, nearest};
 use crate::parse::shorten;
-use crate::plan::{Asks, Connection, Protocol, SourceRange, Station, Stop};
+use crate::plan::{Connection, ConnectionEnd, Protocol, SourceRange, Stop};
 use crate::tree::{Setting, Value};
 
 /// The types of a test.
@@ -29,19 +29,19 @@ const MOST: usize = 4096;
 struct Address {
     host: String,
     port: Option<u16>,
-    place: SourceRange,
+    location: SourceRange,
 }
 
 /// One `test` block, read.
 pub(crate) struct Test {
     /// Where the block begins.
-    place: SourceRange,
+    location: SourceRange,
     /// The host whose daemon runs it.
     control: String,
     own: Address,
     peer: Address,
     protocol: Protocol,
-    protocol_place: SourceRange,
+    protocol_location: SourceRange,
     /// What it sends; a sink sends nothing.
     sends: Option<(Pattern, Stop)>,
     buffer: Option<Size>,
@@ -54,7 +54,7 @@ pub(crate) fn test(
     cx: &mut Context<'_>,
     host: Option<&Value>,
     settings: &[Setting],
-    place: SourceRange,
+    location: SourceRange,
     block: usize,
 ) -> Option<Test> {
     let control = host.and_then(|value| address(cx, value));
@@ -70,21 +70,21 @@ pub(crate) fn test(
             _ => peer = address(cx, value),
         }
     });
-    SETTINGS.require(cx, place, &given, &["type", "protocol", "peer"]);
+    SETTINGS.require(cx, location, &given, &["type", "protocol", "peer"]);
     let own = own.or_else(|| control.clone());
     if host.is_none() {
-        SETTINGS.require(cx, place, &given, &["own"]);
+        SETTINGS.require(cx, location, &given, &["own"]);
     }
-    let (sends, buffer) = kind.and_then(|value| test_type(cx, value, carrier.as_ref(), place))?;
+    let (sends, buffer) = kind.and_then(|value| test_type(cx, value, carrier.as_ref(), location))?;
     let (own, peer, protocol) = (own?, peer?, carrier?);
-    let protocol_place = given.get("protocol").copied().unwrap_or(place);
+    let protocol_location = given.get("protocol").copied().unwrap_or(location);
     let control = control.map_or_else(|| own.host.clone(), |c| c.host);
-    Some(Test { place, control, own, peer, protocol, protocol_place, sends, buffer, block })
+    Some(Test { location, control, own, peer, protocol, protocol_location, sends, buffer, block })
 }
 
 fn address(cx: &mut Context<'_>, value: &Value) -> Option<Address> {
     let (host, port) = host_and_port(cx, value, false)?;
-    Some(Address { host, port, place: value.place })
+    Some(Address { host, port, location: value.location })
 }
 
 /// What a type says: what is sent and until when (nothing for a sink), and the socket buffer.
@@ -95,7 +95,7 @@ fn test_type(
     cx: &mut Context<'_>,
     value: &Value,
     protocol: Option<&Protocol>,
-    place: SourceRange,
+    location: SourceRange,
 ) -> Option<Sends> {
     let part = single(cx, value, "a type")?;
     let name = part.text.as_str();
@@ -107,7 +107,7 @@ fn test_type(
         _ => name,
     };
     if !TYPES.contains(&name) || part.unit.is_some() {
-        let error = Diagnostic::error(part.place, format!("unknown type `{}`", shorten(name)));
+        let error = Diagnostic::error(part.location, format!("unknown type `{}`", shorten(name)));
         cx.report(error.label("expected a type of test").suggest(name, TYPES.iter().copied()));
         return None;
     }
@@ -127,22 +127,22 @@ fn test_type(
         match name {
             "blocksize" => block_size(cx, &mut traffic, value),
             "period" => pattern::set(cx, &mut traffic, "period", value),
-            "buffer" => put(&mut buffer, optional(cx, value, "auto", size)),
+            "buffer" => assign(&mut buffer, optional(cx, value, "auto", size)),
             "repeats" => stop = read_stop(cx, "messages", value),
             _ => stop = read_stop(cx, "duration", value),
         }
     });
-    options.require(cx, part.place, &given, pattern::required(&traffic));
+    options.require(cx, part.location, &given, pattern::required(&traffic));
     one_stop(cx, &given, &["duration", "repeats"]);
     // The checks know the name of the other dialect.
-    if let Some(place) = given.remove("blocksize") {
-        given.insert("messagesize", place);
+    if let Some(location) = given.remove("blocksize") {
+        given.insert("messagesize", location);
     }
-    pattern::check(cx, &traffic, protocol, &given, part.place);
+    pattern::check(cx, &traffic, protocol, &given, part.location);
     if sink {
         return Some((None, buffer));
     }
-    let stop = stop.or_else(|| default_stop(cx, &traffic, place))?;
+    let stop = stop.or_else(|| default_stop(cx, &traffic, location))?;
     Some((Some((traffic, stop)), buffer))
 }
 
@@ -165,7 +165,7 @@ pub(crate) fn pair(cx: &mut Context<'_>, tests: &[Option<Test>]) -> Vec<Option<u
     }
     let mut partner = vec![None; tests.len()];
     if tests.len() > MOST {
-        let last = tests.iter().flatten().next_back().map_or(SourceRange::default(), |test| test.place);
+        let last = tests.iter().flatten().next_back().map_or(SourceRange::default(), |test| test.location);
         let error = Diagnostic::error(last, format!("more than {MOST} tests in one file"));
         cx.report(error.label("the tests were not paired"));
         return partner;
@@ -207,8 +207,10 @@ fn agree(said: &Address, own: &Address) -> bool {
 fn ports_differ(cx: &mut Context<'_>, test: &Test, found: &Test) {
     let (said, own) =
         if agree(&test.peer, &found.own) { (&found.peer, &test.own) } else { (&test.peer, &found.own) };
-    let warning = Diagnostic::warning(said.place, "the ports of these two tests differ");
-    cx.report(warning.label("this peer").with(own.place, "is taken to be this one, whose own port is used"));
+    let warning = Diagnostic::warning(said.location, "the ports of these two tests differ");
+    cx.report(
+        warning.label("this peer").with(own.location, "is taken to be this one, whose own port is used"),
+    );
 }
 
 fn report_alone(cx: &mut Context<'_>, alone: &[&Test], tests: &[Option<Test>]) {
@@ -221,8 +223,8 @@ fn report_alone(cx: &mut Context<'_>, alone: &[&Test], tests: &[Option<Test>]) {
             continue;
         }
         let message = format!("no test of `{}` names `{}` as its peer", shorten(peer), shorten(own));
-        let error = Diagnostic::error(test.peer.place, message);
-        let error = error.label("expected a `test` block for this host").with(test.place, "of this test");
+        let error = Diagnostic::error(test.peer.location, message);
+        let error = error.label("expected a `test` block for this host").with(test.location, "of this test");
         let near = if cx.diagnostics.flooded() {
             None
         } else {
@@ -242,23 +244,23 @@ fn report_alone(cx: &mut Context<'_>, alone: &[&Test], tests: &[Option<Test>]) {
 pub(crate) fn connection(cx: &mut Context<'_>, test: &Test, partner: &Test) -> Option<Connection> {
     if test.protocol.name() != partner.protocol.name() {
         // Said once, at the one that stands lower.
-        if test.place.start > partner.place.start {
-            let error = Diagnostic::error(test.protocol_place, "the two ends speak different protocols");
-            cx.report(error.label("this end").with(partner.protocol_place, "the other end"));
+        if test.location.start > partner.location.start {
+            let error = Diagnostic::error(test.protocol_location, "the two ends speak different protocols");
+            cx.report(error.label("this end").with(partner.protocol_location, "the other end"));
         }
         return None;
     }
     let Some((pattern, stop)) = &test.sends else {
-        if partner.sends.is_none() && test.place.start < partner.place.start {
-            let error = Diagnostic::error(partner.place, "neither of these two tests sends");
-            cx.report(error.label("this is a `sink`").with(test.place, "and so is this"));
+        if partner.sends.is_none() && test.location.start < partner.location.start {
+            let error = Diagnostic::error(partner.location, "neither of these two tests sends");
+            cx.report(error.label("this is a `sink`").with(test.location, "and so is this"));
         }
         return None;
     };
     Some(Connection {
         name: String::new(),
-        from: station(test, test.buffer),
-        to: vec![station(partner, partner.buffer.or_else(|| other_window(test, partner)))],
+        from: connection_end(test, test.buffer),
+        to: vec![connection_end(partner, partner.buffer.or_else(|| other_window(test, partner)))],
         xmtcntl: test.control.clone(),
         rcvcntl: partner.control.clone(),
         rep: test.control.clone(),
@@ -266,8 +268,9 @@ pub(crate) fn connection(cx: &mut Context<'_>, test: &Test, partner: &Test) -> O
         test: pattern.clone(),
         delay_s: Variable::Constant(0.0),
         stop: stop.clone(),
-        place: test.place,
-        asks: Asks { protocol: test.protocol_place, test: test.place },
+        location: test.location,
+        protocol_location: test.protocol_location,
+        test_location: test.location,
     })
 }
 
@@ -283,6 +286,6 @@ fn other_window(test: &Test, partner: &Test) -> Option<Size> {
     }
 }
 
-fn station(test: &Test, buffer: Option<Size>) -> Station {
-    Station { host: test.own.host.clone(), buffer, port: test.own.port, place: test.own.place }
+fn connection_end(test: &Test, buffer: Option<Size>) -> ConnectionEnd {
+    ConnectionEnd { host: test.own.host.clone(), buffer, port: test.own.port, location: test.own.location }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use trunkline_units::{Rate, Size, Span};
 
 use super::options::{
-    Given, Options, choice, integer, one, optional, put, rate, share, size, switch, text, time,
+    Given, Options, assign, choice, integer, on_off, one, optional, rate, share, size, text, time,
 };
 use super::quantity::Dimension;
 use super::quantity::{number, single};
@@ -87,7 +87,11 @@ pub(crate) fn network(cx: &mut Context<'_>, declarations: &[Declaration]) -> Net
         let kind = node_kind(cx, declaration);
         for name in &declaration.names {
             if claim(cx, &mut names, name) {
-                network.nodes.push(Node { name: name.text.clone(), kind: kind.clone(), place: name.place });
+                network.nodes.push(Node {
+                    name: name.text.clone(),
+                    kind: kind.clone(),
+                    location: name.location,
+                });
             }
         }
     }
@@ -107,16 +111,17 @@ pub(crate) fn network(cx: &mut Context<'_>, declarations: &[Declaration]) -> Net
 fn claim(cx: &mut Context<'_>, names: &mut BTreeMap<String, SourceRange>, name: &Word) -> bool {
     if name.text.contains('/') || name.text.is_empty() {
         cx.report(
-            Diagnostic::error(name.place, "this is no name").label("expected letters, digits, `.`, `_`, `-`"),
+            Diagnostic::error(name.location, "this is no name")
+                .label("expected letters, digits, `.`, `_`, `-`"),
         );
         return false;
     }
     if let Some(first) = names.get(&name.text) {
-        let error = Diagnostic::error(name.place, format!("`{}` is declared twice", shorten(&name.text)));
+        let error = Diagnostic::error(name.location, format!("`{}` is declared twice", shorten(&name.text)));
         cx.report(error.label("and again here").with(*first, "it is first declared here"));
         return false;
     }
-    names.insert(name.text.clone(), name.place);
+    names.insert(name.text.clone(), name.location);
     true
 }
 
@@ -126,12 +131,14 @@ fn node_kind(cx: &mut Context<'_>, declaration: &Declaration) -> NodeKind {
     let mut kind = default_node(&declaration.keyword.text);
     let names = options(&kind);
     let given = apply(cx, declaration, names, |cx, name, value| set_node(cx, &mut kind, name, value));
-    let place = declaration.keyword.place;
+    let location = declaration.keyword.location;
     match kind {
         NodeKind::Hub { rate, delay } => {
-            check_hub(cx, rate, delay, given.get("delay").copied().unwrap_or(place))
+            check_hub(cx, rate, delay, given.get("delay").copied().unwrap_or(location))
         }
-        NodeKind::Converter { .. } => Options::of("a converter", names).require(cx, place, &given, &["role"]),
+        NodeKind::Converter { .. } => {
+            Options::of("a converter", names).require(cx, location, &given, &["role"])
+        }
         _ => {}
     }
     kind
@@ -217,27 +224,27 @@ pub(crate) fn set_node(cx: &mut Context<'_>, kind: &mut NodeKind, name: &str, va
     match kind {
         NodeKind::Host(host) => set_host(cx, host, name, value),
         NodeKind::Switch { buffer, each_channel, latency } => match name {
-            "buffer" => put(buffer, amount(cx, value)),
-            "buffer_per" => put(each_channel, choice(cx, value, BUFFER_PER)),
-            _ => put(latency, time(cx, value)),
+            "buffer" => assign(buffer, amount(cx, value)),
+            "buffer_per" => assign(each_channel, choice(cx, value, BUFFER_PER)),
+            _ => assign(latency, time(cx, value)),
         },
         NodeKind::Hub { rate: bit_rate, delay } => match name {
-            "rate" => put(bit_rate, rate(cx, value)),
-            _ => put(delay, time(cx, value)),
+            "rate" => assign(bit_rate, rate(cx, value)),
+            _ => assign(delay, time(cx, value)),
         },
         NodeKind::Ring { rate: bit_rate, frame, token_loss } => match name {
-            "rate" => put(bit_rate, rate(cx, value)),
-            "frame" => put(frame, size(cx, value)),
-            _ => put(token_loss, rarely(cx, value)),
+            "rate" => assign(bit_rate, rate(cx, value)),
+            "frame" => assign(frame, size(cx, value)),
+            _ => assign(token_loss, rarely(cx, value)),
         },
         NodeKind::Converter { role, number, format, timers, capacity, deadlines, costs } => match name {
-            "role" => put(role, choice(cx, value, ROLES)),
-            "number" => put(number, integer(cx, value, 1, u64::from(u32::MAX)).map(|n| n as u32)),
-            "format" => put(format, choice(cx, value, FORMATS)),
-            "timers" => put(timers, choice(cx, value, TIMERS)),
-            "capacity" => put(capacity, optional(cx, value, "none", rate)),
-            "deadline" => put(&mut deadlines.ordinary, short(cx, value).map(Some)),
-            "priority_deadline" => put(&mut deadlines.priority, short(cx, value).map(Some)),
+            "role" => assign(role, choice(cx, value, ROLES)),
+            "number" => assign(number, integer(cx, value, 1, u64::from(u32::MAX)).map(|n| n as u32)),
+            "format" => assign(format, choice(cx, value, FORMATS)),
+            "timers" => assign(timers, choice(cx, value, TIMERS)),
+            "capacity" => assign(capacity, optional(cx, value, "none", rate)),
+            "deadline" => assign(&mut deadlines.ordinary, short(cx, value).map(Some)),
+            "priority_deadline" => assign(&mut deadlines.priority, short(cx, value).map(Some)),
             cost => set_host(cx, costs, cost, value),
         },
     }
@@ -259,26 +266,26 @@ fn apply(
 
 fn set_host(cx: &mut Context<'_>, host: &mut HostCosts, name: &str, value: &Value) {
     match name {
-        "cpu_packet" => put(&mut host.cpu_packet, time(cx, value)),
-        "cpu_byte" => put(&mut host.cpu_byte, time(cx, value)),
-        "interrupt" => put(&mut host.interrupt, time(cx, value)),
-        "dma_byte" => put(&mut host.dma_byte, time(cx, value)),
-        "crc_byte" => put(&mut host.crc_byte, time(cx, value)),
-        "sar_cell" => put(&mut host.sar_cell, time(cx, value)),
-        "cpus" => put(&mut host.cpus, integer(cx, value, 1, 4096).map(|n| n as u32)),
-        "rx_buffer" => put(&mut host.rx_buffer, optional(cx, value, "none", amount)),
-        "send_queue" => put(&mut host.send_queue, packets(cx, value)),
-        "disk" => put(&mut host.disk, optional(cx, value, "none", rate)),
+        "cpu_packet" => assign(&mut host.cpu_packet, time(cx, value)),
+        "cpu_byte" => assign(&mut host.cpu_byte, time(cx, value)),
+        "interrupt" => assign(&mut host.interrupt, time(cx, value)),
+        "dma_byte" => assign(&mut host.dma_byte, time(cx, value)),
+        "crc_byte" => assign(&mut host.crc_byte, time(cx, value)),
+        "sar_cell" => assign(&mut host.sar_cell, time(cx, value)),
+        "cpus" => assign(&mut host.cpus, integer(cx, value, 1, 4096).map(|n| n as u32)),
+        "rx_buffer" => assign(&mut host.rx_buffer, optional(cx, value, "none", amount)),
+        "send_queue" => assign(&mut host.send_queue, packets(cx, value)),
+        "disk" => assign(&mut host.disk, optional(cx, value, "none", rate)),
         "mcast_filter" => {
             let bits = |cx: &mut Context<'_>, value: &Value| integer(cx, value, 1, 65_536).map(|n| n as u32);
-            put(&mut host.mcast_filter, optional(cx, value, "none", bits));
+            assign(&mut host.mcast_filter, optional(cx, value, "none", bits));
         }
-        "wide_area" => put(&mut host.wide_area, switch(cx, value)),
+        "wide_area" => assign(&mut host.wide_area, on_off(cx, value)),
         _ => {
             let program = |cx: &mut Context<'_>, value: &Value| {
                 text(cx, value, "a command, such as `\"iperf3 -s\"`").map(str::to_owned)
             };
-            put(&mut host.program, optional(cx, value, "none", program));
+            assign(&mut host.program, optional(cx, value, "none", program));
         }
     }
 }
@@ -287,7 +294,7 @@ fn set_host(cx: &mut Context<'_>, host: &mut HostCosts, name: &str, value: &Valu
 pub(crate) fn short(cx: &mut Context<'_>, value: &Value) -> Option<Span> {
     let time = time(cx, value)?;
     if time > LONGEST_WAIT {
-        let error = Diagnostic::error(value.place, format!("no message may wait as long as {time}"));
+        let error = Diagnostic::error(value.location, format!("no message may wait as long as {time}"));
         cx.report(error.label(format!("expected up to {LONGEST_WAIT}")));
         return None;
     }
@@ -298,7 +305,7 @@ pub(crate) fn short(cx: &mut Context<'_>, value: &Value) -> Option<Span> {
 fn rarely(cx: &mut Context<'_>, value: &Value) -> Option<f64> {
     let share = share(cx, value)?;
     if share >= 1.0 {
-        let error = Diagnostic::error(value.place, "a token that is lost on every pass never comes round");
+        let error = Diagnostic::error(value.location, "a token that is lost on every pass never comes round");
         cx.report(error.label("expected a share below 1"));
         return None;
     }
@@ -306,11 +313,11 @@ fn rarely(cx: &mut Context<'_>, value: &Value) -> Option<f64> {
 }
 
 /// Checks that a sender detects a collision before its frame ends.
-fn check_hub(cx: &mut Context<'_>, bit_rate: Rate, delay: Span, place: SourceRange) {
+fn check_hub(cx: &mut Context<'_>, bit_rate: Rate, delay: Span, location: SourceRange) {
     let slot = bit_rate.time_for(SLOT);
     if delay * 2 > slot {
         let message = format!("across a hub of {bit_rate} a delay of {delay} is too long to tell collisions");
-        let error = Diagnostic::error(place, message);
+        let error = Diagnostic::error(location, message);
         cx.report(error.label(format!("expected `delay` up to {}, half of 512 bit times", slot / 2)));
     }
 }
@@ -324,9 +331,9 @@ fn amount(cx: &mut Context<'_>, value: &Value) -> Option<Amount> {
         "cells" | "cell" => Amount::Cells,
         "packets" | "packet" => Amount::Packets,
         _ if part.arguments.is_none() && !unit.is_empty() && !Dimension::Size.has_unit(unit) => {
-            let place = part.unit.as_ref().map_or(part.place, |unit| unit.place);
+            let location = part.unit.as_ref().map_or(part.location, |unit| unit.location);
             let error =
-                Diagnostic::error(place, format!("`{}` is no unit of room in a buffer", shorten(unit)));
+                Diagnostic::error(location, format!("`{}` is no unit of room in a buffer", shorten(unit)));
             cx.report(error.label("expected `cells`, `packets` or a unit of size such as `kB`"));
             return None;
         }
@@ -335,7 +342,7 @@ fn amount(cx: &mut Context<'_>, value: &Value) -> Option<Amount> {
     let mut count = part.clone();
     count.text.truncate(digits.len());
     count.unit = None;
-    let count = Value { parts: vec![count], place: value.place };
+    let count = Value { parts: vec![count], location: value.location };
     number(cx, &count, Dimension::Count).map(|n| make(n as u64))
 }
 
@@ -344,7 +351,7 @@ fn packets(cx: &mut Context<'_>, value: &Value) -> Option<u64> {
     match amount(cx, value)? {
         Amount::Packets(count) => Some(count),
         _ => {
-            let error = Diagnostic::error(value.place, "this queue counts packets");
+            let error = Diagnostic::error(value.location, "this queue counts packets");
             cx.report(error.label("expected a number of them, such as `50 packets`"));
             None
         }
@@ -361,7 +368,7 @@ fn link(
     taken: &mut BTreeMap<String, usize>,
 ) -> Option<Link> {
     let [a, b] = &declaration.names[..] else { return None };
-    let place = SourceRange { start: a.place.start, end: b.place.end };
+    let location = SourceRange { start: a.location.start, end: b.location.end };
     let mut link = Link {
         name: String::new(),
         a: a.text.clone(),
@@ -381,20 +388,20 @@ fn link(
         duplicate: 0.0,
         reorder: 0.0,
         credits: None,
-        place,
+        location,
     };
     let given = apply(cx, declaration, LINK, |cx, name, value| set_link(cx, &mut link, name, value));
     let ends = [a, b].map(|end| known_node(cx, network, nodes, end));
     let [Some(first), Some(second)] = ends else { return None };
     if a.text == b.text {
         cx.report(
-            Diagnostic::error(place, format!("`{}` is linked to itself", shorten(&a.text)))
+            Diagnostic::error(location, format!("`{}` is linked to itself", shorten(&a.text)))
                 .label("expected two nodes"),
         );
         return None;
     }
     if let (Some(_), Some(_)) = (shared_rate(first), shared_rate(second)) {
-        let error = Diagnostic::error(place, "no link joins two hubs or rings");
+        let error = Diagnostic::error(location, "no link joins two hubs or rings");
         let error = error.label("expected a switch between them");
         cx.report(error.help("hubs that are linked are one collision domain: declare them as one hub"));
         return None;
@@ -412,26 +419,26 @@ fn link(
 /// Sets one option that [`LINK`] names; what cannot be read is reported and leaves the link as it was.
 pub(crate) fn set_link(cx: &mut Context<'_>, link: &mut Link, name: &str, value: &Value) {
     match name {
-        "medium" => put(&mut link.medium, choice(cx, value, MEDIA)),
-        "rate" => put(&mut link.rate, rate(cx, value)),
-        "payload" => put(&mut link.payload, rate(cx, value)),
-        "delay" => put(&mut link.delay, time(cx, value)),
-        "mtu" => put(&mut link.mtu, mtu(cx, value)),
-        "cells" => put(&mut link.cells, choice(cx, value, CELL_MODES)),
-        "encapsulation" => put(&mut link.encapsulation, choice(cx, value, ENCAPSULATIONS)),
+        "medium" => assign(&mut link.medium, choice(cx, value, MEDIA)),
+        "rate" => assign(&mut link.rate, rate(cx, value)),
+        "payload" => assign(&mut link.payload, rate(cx, value)),
+        "delay" => assign(&mut link.delay, time(cx, value)),
+        "mtu" => assign(&mut link.mtu, mtu(cx, value)),
+        "cells" => assign(&mut link.cells, choice(cx, value, CELL_MODES)),
+        "encapsulation" => assign(&mut link.encapsulation, choice(cx, value, ENCAPSULATIONS)),
         "pacing" if value.parts.len() > 1 => {
             (link.pacing, link.pacing_slots) = (None, cell_slots(cx, value));
         }
         "pacing" => {
             link.pacing_slots = None;
-            put(&mut link.pacing, optional(cx, value, "none", rate));
+            assign(&mut link.pacing, optional(cx, value, "none", rate));
         }
-        "pacing_counts" => put(&mut link.pacing_counts, choice(cx, value, COUNTS)),
-        "loss" => put(&mut link.loss, share(cx, value)),
-        "corrupt" => put(&mut link.corrupt, share(cx, value)),
-        "duplicate" => put(&mut link.duplicate, share(cx, value)),
-        "reorder" => put(&mut link.reorder, share(cx, value)),
-        _ => put(
+        "pacing_counts" => assign(&mut link.pacing_counts, choice(cx, value, COUNTS)),
+        "loss" => assign(&mut link.loss, share(cx, value)),
+        "corrupt" => assign(&mut link.corrupt, share(cx, value)),
+        "duplicate" => assign(&mut link.duplicate, share(cx, value)),
+        "reorder" => assign(&mut link.reorder, share(cx, value)),
+        _ => assign(
             &mut link.credits,
             optional(cx, value, "none", |cx, v| integer(cx, v, 1, u64::from(u32::MAX))),
         ),
@@ -441,12 +448,12 @@ pub(crate) fn set_link(cx: &mut Context<'_>, link: &mut Link, name: &str, value:
 fn mtu(cx: &mut Context<'_>, value: &Value) -> Option<Size> {
     let mtu = size(cx, value)?;
     if mtu.as_bytes() < SMALLEST_MTU {
-        let error = Diagnostic::error(value.place, format!("an MTU of {mtu} carries no IP packet"));
+        let error = Diagnostic::error(value.location, format!("an MTU of {mtu} carries no IP packet"));
         cx.report(error.label(format!("expected at least {SMALLEST_MTU} B")));
         return None;
     }
     if mtu.as_bytes() > LARGEST_MTU {
-        let error = Diagnostic::error(value.place, format!("no IP packet is as long as {mtu}"));
+        let error = Diagnostic::error(value.location, format!("no IP packet is as long as {mtu}"));
         cx.report(error.label(format!("expected at most {LARGEST_MTU} B")));
         return None;
     }
@@ -456,12 +463,12 @@ fn mtu(cx: &mut Context<'_>, value: &Value) -> Option<Size> {
 /// `3:8`, three of every eight cell slots.
 fn cell_slots(cx: &mut Context<'_>, value: &Value) -> Option<(u16, u16)> {
     let [used, of] = &value.parts[..] else {
-        let error = Diagnostic::error(value.place, "expected a rate, or cell slots such as `3:8`");
+        let error = Diagnostic::error(value.location, "expected a rate, or cell slots such as `3:8`");
         cx.report(error.label("expected two numbers: so many slots of so many"));
         return None;
     };
     let mut slots = |part: &Part, most: u16| {
-        let value = Value { parts: vec![part.clone()], place: part.place };
+        let value = Value { parts: vec![part.clone()], location: part.location };
         integer(cx, &value, 1, u64::from(most)).map(|n| n as u16)
     };
     let of = slots(of, u16::MAX)?;
@@ -476,7 +483,7 @@ fn known_node<'n>(
 ) -> Option<&'n Node> {
     let found = nodes.get(&name.text).map(|at| &network.nodes[*at]);
     if found.is_none() {
-        let error = Diagnostic::error(name.place, format!("no node is called `{}`", shorten(&name.text)));
+        let error = Diagnostic::error(name.location, format!("no node is called `{}`", shorten(&name.text)));
         let error = error.label("expected a host, switch, hub, ring or converter");
         cx.report(cx.suggest(error, &name.text, nodes.keys().map(String::as_str)));
     }
@@ -495,18 +502,19 @@ fn shared_rate(node: &Node) -> Option<Rate> {
 fn inherit(cx: &mut Context<'_>, link: &mut Link, ends: [&Node; 2], given: &Given) {
     let shared = ends.iter().find_map(|node| shared_rate(node).map(|rate| (node, rate)));
     match (shared, given.get("rate")) {
-        (Some((node, rate)), Some(place)) if link.rate != rate && link.rate != Rate::default() => {
-            let error = Diagnostic::error(*place, format!("`{}` is shared at {rate}", shorten(&node.name)));
+        (Some((node, rate)), Some(location)) if link.rate != rate && link.rate != Rate::default() => {
+            let error =
+                Diagnostic::error(*location, format!("`{}` is shared at {rate}", shorten(&node.name)));
             cx.report(
                 error
                     .label("a station runs at the rate of its hub or ring")
-                    .with(node.place, "declared here"),
+                    .with(node.location, "declared here"),
             );
         }
         (Some((_, rate)), _) => link.rate = rate,
         (None, Some(_)) => {}
         (None, None) => {
-            let error = Diagnostic::error(link.place, "this link has no rate");
+            let error = Diagnostic::error(link.location, "this link has no rate");
             cx.report(error.label("expected `rate = …`; only the stations of a hub or ring inherit one"));
         }
     }
@@ -572,7 +580,7 @@ pub(crate) fn payload_follows(link: &Link) -> bool {
 }
 
 fn check_link(cx: &mut Context<'_>, link: &Link, ends: [&Node; 2], given: &Given) {
-    let at = |name: &str| given.get(name).copied().unwrap_or(link.place);
+    let at = |name: &str| given.get(name).copied().unwrap_or(link.location);
     if link.payload > link.rate && link.rate != Rate::default() {
         let error =
             Diagnostic::error(at("payload"), format!("the payload exceeds the line rate of {}", link.rate));
@@ -607,7 +615,7 @@ fn check_medium(
     if let Some(node) = shared.filter(|_| link.medium != Medium::Ethernet) {
         let message = format!("the stations of `{}` have its own framing", shorten(&node.name));
         let error = Diagnostic::error(at("medium"), message);
-        cx.report(error.label("expected no `medium`").with(node.place, "declared here"));
+        cx.report(error.label("expected no `medium`").with(node.location, "declared here"));
     }
     let of_a_line = [
         (!link.delay.is_zero(), "delay"),
@@ -625,12 +633,12 @@ fn check_medium(
 }
 
 /// Pacing that holds nothing back was meant otherwise.
-fn check_pacing(cx: &mut Context<'_>, link: &Link, ends: [&Node; 2], place: SourceRange) {
+fn check_pacing(cx: &mut Context<'_>, link: &Link, ends: [&Node; 2], location: SourceRange) {
     if link.pacing.is_none() && link.pacing_slots.is_none() || link.rate == Rate::default() {
         return;
     }
     if !ends.iter().any(|node| matches!(node.kind, NodeKind::Host(_))) {
-        let warning = Diagnostic::warning(place, "pacing is a host's, and this link ends at none");
+        let warning = Diagnostic::warning(location, "pacing is a host's, and this link ends at none");
         cx.report(warning.label("nothing is held back here"));
     }
     let most = match (link.medium, link.pacing_counts) {
@@ -641,7 +649,7 @@ fn check_pacing(cx: &mut Context<'_>, link: &Link, ends: [&Node; 2], place: Sour
         _ => link.payload,
     };
     if let Some(pacing) = link.pacing.filter(|pacing| *pacing > most) {
-        let warning = Diagnostic::warning(place, format!("pacing at {pacing} never holds anything back"));
+        let warning = Diagnostic::warning(location, format!("pacing at {pacing} never holds anything back"));
         cx.report(warning.label(format!("the link carries {most} at most")));
     }
 }
@@ -669,7 +677,7 @@ fn check_room(cx: &mut Context<'_>, link: &Link, node: &Node, mtu: SourceRange) 
         NodeKind::Ring { frame, .. } if *frame < link.mtu => {
             let error =
                 Diagnostic::error(mtu, format!("an MTU of {} exceeds the ring's frame of {frame}", link.mtu));
-            cx.report(error.label("expected at most the frame of the ring").with(node.place, "the ring"));
+            cx.report(error.label("expected at most the frame of the ring").with(node.location, "the ring"));
             None
         }
         _ => None,
@@ -683,7 +691,7 @@ fn check_room(cx: &mut Context<'_>, link: &Link, node: &Node, mtu: SourceRange) 
         let message =
             format!("the buffer of `{}` ({bytes} B) never holds a packet of this link", shorten(&node.name));
         let error =
-            Diagnostic::error(node.place, message).label(format!("expected room for {packet} B at least"));
-        cx.report(error.with(link.place, "the link"));
+            Diagnostic::error(node.location, message).label(format!("expected room for {packet} B at least"));
+        cx.report(error.with(link.location, "the link"));
     }
 }

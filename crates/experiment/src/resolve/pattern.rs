@@ -3,7 +3,7 @@
 use trunkline_traffic::{Application, Burst, Pattern, Variable};
 
 use super::Context;
-use super::options::{Given, Options, put, text};
+use super::options::{Given, Options, assign, text};
 use super::quantity::{Dimension, single, variable, variable_part};
 use crate::diagnostic::Diagnostic;
 use crate::parse::shorten;
@@ -103,7 +103,7 @@ pub(crate) fn required(pattern: &Pattern) -> &'static [&'static str] {
 pub(crate) fn pattern(cx: &mut Context<'_>, value: &Value, protocol: Option<&Protocol>) -> Option<Pattern> {
     let part = single(cx, value, "a test")?;
     let Some(mut pattern) = default(&part.text, protocol).filter(|_| part.unit.is_none()) else {
-        let error = Diagnostic::error(part.place, format!("unknown test `{}`", shorten(&part.text)));
+        let error = Diagnostic::error(part.location, format!("unknown test `{}`", shorten(&part.text)));
         cx.report(error.label("expected a test").suggest(&part.text, TESTS.iter().copied()));
         return None;
     };
@@ -116,8 +116,8 @@ pub(crate) fn pattern(cx: &mut Context<'_>, value: &Value, protocol: Option<&Pro
     let options = Options::of(&owner, options(&pattern));
     let given =
         options.apply(cx, arguments, |cx, name, setting| set(cx, &mut pattern, name, &setting.values[0]));
-    options.require(cx, part.place, &given, required(&pattern));
-    check(cx, &pattern, protocol, &given, part.place);
+    options.require(cx, part.location, &given, required(&pattern));
+    check(cx, &pattern, protocol, &given, part.location);
     Some(pattern)
 }
 
@@ -127,11 +127,11 @@ pub(crate) fn check(
     pattern: &Pattern,
     protocol: Option<&Protocol>,
     given: &Given,
-    place: SourceRange,
+    location: SourceRange,
 ) {
-    let Some((option, message, label)) = protocol.and_then(|p| trouble(pattern, p)) else { return };
+    let Some((option, message, label)) = protocol.and_then(|p| conflict(pattern, p)) else { return };
     let at = |name: &str| given.get(name).copied();
-    let error = Diagnostic::error(at(option).unwrap_or(place), message).label(label);
+    let error = Diagnostic::error(at(option).unwrap_or(location), message).label(label);
     cx.report(match at("minPeriod") {
         Some(min) if option == "maxPeriod" => error.with(min, "the shortest period"),
         _ => error,
@@ -139,7 +139,7 @@ pub(crate) fn check(
 }
 
 /// What is wrong with a test over a protocol: the option to blame, the message, and what was expected.
-pub(crate) fn trouble(pattern: &Pattern, protocol: &Protocol) -> Option<(&'static str, String, String)> {
+pub(crate) fn conflict(pattern: &Pattern, protocol: &Protocol) -> Option<(&'static str, String, String)> {
     if let Pattern::Random {
         min_period_s: Variable::Constant(min),
         max_period_s: Variable::Constant(max),
@@ -151,7 +151,7 @@ pub(crate) fn trouble(pattern: &Pattern, protocol: &Protocol) -> Option<(&'stati
         let label = "expected at least `minPeriod`".to_owned();
         return Some(("maxPeriod", "the longest period is shorter than the shortest".to_owned(), label));
     }
-    let (most, trouble) = match protocol {
+    let (most, conflict) = match protocol {
         Protocol::Udp { .. } | Protocol::Multicast { .. } => {
             (LARGEST_DATAGRAM, "does not fit a UDP datagram")
         }
@@ -159,7 +159,7 @@ pub(crate) fn trouble(pattern: &Pattern, protocol: &Protocol) -> Option<(&'stati
         _ => return None,
     };
     let (option, largest) = sizes(pattern).into_iter().find(|(_, size)| *size > most)?;
-    let message = format!("a message of {largest} bytes {trouble}");
+    let message = format!("a message of {largest} bytes {conflict}");
     Some((option, message, format!("expected at most {most} bytes over `{}`", protocol.name())))
 }
 
@@ -197,32 +197,32 @@ fn largest(size: &Variable) -> f64 {
 /// Sets one option that [`options`] names; what cannot be read is reported and leaves the test as it was.
 pub(crate) fn set(cx: &mut Context<'_>, pattern: &mut Pattern, name: &str, value: &Value) {
     match pattern {
-        Pattern::Full { size_bytes } => put(size_bytes, variable(cx, value, Dimension::Size)),
+        Pattern::Full { size_bytes } => assign(size_bytes, variable(cx, value, Dimension::Size)),
         Pattern::Cbr { burst, period_s } | Pattern::Burst { burst, period_s } => match name {
-            "messagesize" => put(burst, burst_of(cx, value)),
-            _ => put(period_s, variable(cx, value, Dimension::Period)),
+            "messagesize" => assign(burst, burst_of(cx, value)),
+            _ => assign(period_s, variable(cx, value, Dimension::Period)),
         },
         Pattern::Random { burst, min_period_s, max_period_s } => match name {
-            "messagesize" => put(burst, burst_of(cx, value)),
-            "minPeriod" => put(min_period_s, variable(cx, value, Dimension::Period)),
-            _ => put(max_period_s, variable(cx, value, Dimension::Period)),
+            "messagesize" => assign(burst, burst_of(cx, value)),
+            "minPeriod" => assign(min_period_s, variable(cx, value, Dimension::Period)),
+            _ => assign(max_period_s, variable(cx, value, Dimension::Period)),
         },
         Pattern::Poisson { size_bytes, rate_per_s } => match name {
-            "messagesize" => put(size_bytes, variable(cx, value, Dimension::Size)),
-            _ => put(rate_per_s, variable(cx, value, Dimension::PerSecond)),
+            "messagesize" => assign(size_bytes, variable(cx, value, Dimension::Size)),
+            _ => assign(rate_per_s, variable(cx, value, Dimension::PerSecond)),
         },
         Pattern::Stairs { size_bytes, rates_bps, hold_s } => match name {
-            "messagesize" => put(size_bytes, variable(cx, value, Dimension::Size)),
-            "rates" => put(rates_bps, steps(cx, value)),
-            _ => put(hold_s, variable(cx, value, Dimension::Duration)),
+            "messagesize" => assign(size_bytes, variable(cx, value, Dimension::Size)),
+            "rates" => assign(rates_bps, steps(cx, value)),
+            _ => assign(hold_s, variable(cx, value, Dimension::Duration)),
         },
         Pattern::Request { request_bytes, response_bytes } => match name {
-            "request" => put(request_bytes, variable(cx, value, Dimension::Size)),
-            _ => put(response_bytes, variable(cx, value, Dimension::Size)),
+            "request" => assign(request_bytes, variable(cx, value, Dimension::Size)),
+            _ => assign(response_bytes, variable(cx, value, Dimension::Size)),
         },
         Pattern::File { path, size_bytes } => match name {
-            "path" => put(path, text(cx, value, "a file name, such as `\"data.bin\"`").map(str::to_owned)),
-            _ => put(size_bytes, variable(cx, value, Dimension::Size)),
+            "path" => assign(path, text(cx, value, "a file name, such as `\"data.bin\"`").map(str::to_owned)),
+            _ => assign(size_bytes, variable(cx, value, Dimension::Size)),
         },
         Pattern::Application { parameters, .. } => {
             if let Some(read) = variable(cx, value, Dimension::Any) {
@@ -248,7 +248,7 @@ fn burst_of(cx: &mut Context<'_>, value: &Value) -> Option<Burst> {
         [] => Some(Variable::Constant(1.0)),
         [count] => variable_part(cx, count, Dimension::Count),
         [_, more, ..] => {
-            let error = Diagnostic::error(more.place, "a burst has a size and a count");
+            let error = Diagnostic::error(more.location, "a burst has a size and a count");
             cx.report(error.label("expected `SIZE:COUNT` alone"));
             None
         }
@@ -261,13 +261,13 @@ fn model_parameters(cx: &mut Context<'_>, arguments: &[Setting]) -> Vec<(String,
     let mut places: std::collections::BTreeMap<&str, SourceRange> = std::collections::BTreeMap::new();
     for argument in arguments {
         let Some(key) = &argument.key else {
-            let error = Diagnostic::error(argument.place(), "this value has no name");
+            let error = Diagnostic::error(argument.location(), "this value has no name");
             cx.report(error.label("expected `PARAMETER = VALUE`"));
             continue;
         };
-        if let Some(first) = places.insert(&key.text, argument.place()) {
+        if let Some(first) = places.insert(&key.text, argument.location()) {
             let error =
-                Diagnostic::error(argument.place(), format!("`{}` is given twice", shorten(&key.text)));
+                Diagnostic::error(argument.location(), format!("`{}` is given twice", shorten(&key.text)));
             cx.report(error.label("and again here").with(first, "it is first given here"));
         } else if let Some(value) = variable(cx, &argument.values[0], Dimension::Any) {
             parameters.push((key.text.clone(), value));

@@ -123,7 +123,7 @@ impl Dimension {
     }
 
     /// The least value that can be sent, waited or counted; draws below it are drawn again.
-    fn least(self) -> f64 {
+    fn min(self) -> f64 {
         match self {
             Dimension::Size | Dimension::Count => 1.0,
             _ => 0.0,
@@ -165,13 +165,13 @@ fn split_number(word: &str) -> Option<(f64, &str)> {
 }
 
 /// Returns the only part of a value, or reports that there are several.
-pub(crate) fn single<'v>(cx: &mut Context<'_>, value: &'v Value, what: &str) -> Option<&'v Part> {
+pub(crate) fn single<'v>(cx: &mut Context<'_>, value: &'v Value, expected: &str) -> Option<&'v Part> {
     if let [part] = &value.parts[..] {
         return Some(part);
     }
     cx.report(
-        Diagnostic::error(value.place, format!("expected {what}"))
-            .label(format!("expected {what}, without `:`")),
+        Diagnostic::error(value.location, format!("expected {expected}"))
+            .label(format!("expected {expected}, without `:`")),
     );
     None
 }
@@ -183,24 +183,28 @@ pub(crate) fn quantity(cx: &mut Context<'_>, part: &Part, dimension: Dimension) 
     let Some((value, rest)) = read else {
         let written = shorten(&part.text);
         let error =
-            Diagnostic::error(part.place, format!("expected {}, found `{written}`", dimension.wanted()));
+            Diagnostic::error(part.location, format!("expected {}, found `{written}`", dimension.wanted()));
         cx.report(error.label(format!("expected {}", dimension.wanted())));
         return None;
     };
     if !value.is_finite() {
         cx.report(
-            Diagnostic::error(part.place, "this number is too large")
+            Diagnostic::error(part.location, "this number is too large")
                 .label(format!("expected {}", dimension.wanted())),
         );
         return None;
     }
     let unit = match (&part.unit, rest) {
-        (Some(unit), _) => Some((unit.text.as_str(), unit.place)),
+        (Some(unit), _) => Some((unit.text.as_str(), unit.location)),
         (None, "") => None,
-        (None, rest) => Some((rest, SourceRange { start: part.place.end - rest.len(), end: part.place.end })),
+        (None, rest) => {
+            Some((rest, SourceRange { start: part.location.end - rest.len(), end: part.location.end }))
+        }
     };
     let (_, times, over) = match unit {
-        Some((name, place)) => dimension.unit(name).or_else(|| unknown_unit(cx, name, place, dimension))?,
+        Some((name, location)) => {
+            dimension.unit(name).or_else(|| unknown_unit(cx, name, location, dimension))?
+        }
         None => dimension
             .bare()
             .or((value == 0.0).then_some(("", 1.0, 1.0)))
@@ -209,7 +213,12 @@ pub(crate) fn quantity(cx: &mut Context<'_>, part: &Part, dimension: Dimension) 
     Some(value * times / over)
 }
 
-fn unknown_unit(cx: &mut Context<'_>, name: &str, place: SourceRange, dimension: Dimension) -> Option<Unit> {
+fn unknown_unit(
+    cx: &mut Context<'_>,
+    name: &str,
+    location: SourceRange,
+    dimension: Dimension,
+) -> Option<Unit> {
     let family = FAMILIES.iter().find(|(_, units)| units.iter().any(|(unit, ..)| *unit == name));
     let units: Vec<&str> = dimension.units().iter().map(|(unit, ..)| *unit).collect();
     let message = match family {
@@ -219,7 +228,7 @@ fn unknown_unit(cx: &mut Context<'_>, name: &str, place: SourceRange, dimension:
         }
         None => format!("unknown unit `{}`", shorten(name)),
     };
-    let error = Diagnostic::error(place, message).label(format!("expected {}", dimension.wanted()));
+    let error = Diagnostic::error(location, message).label(format!("expected {}", dimension.wanted()));
     cx.report(match family {
         _ if units.is_empty() => error.help("this number has no unit"),
         None => error.suggest(name, units),
@@ -229,7 +238,7 @@ fn unknown_unit(cx: &mut Context<'_>, name: &str, place: SourceRange, dimension:
 }
 
 fn missing_unit(cx: &mut Context<'_>, part: &Part) -> Option<Unit> {
-    let error = Diagnostic::error(part.place, "this time needs its unit");
+    let error = Diagnostic::error(part.location, "this time needs its unit");
     cx.report(error.label(format!("expected `{0} us`, `{0} ms`, `{0} s`, …", shorten(&part.text))));
     None
 }
@@ -238,7 +247,7 @@ fn missing_unit(cx: &mut Context<'_>, part: &Part) -> Option<Unit> {
 pub(crate) fn number(cx: &mut Context<'_>, value: &Value, dimension: Dimension) -> Option<f64> {
     let part = single(cx, value, dimension.wanted())?;
     if part.arguments.is_some() && LAWS.iter().any(|(law, _)| *law == part.text) {
-        let error = Diagnostic::error(part.place, "no random variable can stand here");
+        let error = Diagnostic::error(part.location, "no random variable can stand here");
         cx.report(error.label(format!("expected {}", dimension.wanted())));
         return None;
     }
@@ -252,7 +261,7 @@ fn constant(cx: &mut Context<'_>, part: &Part, dimension: Dimension) -> Option<f
     let whole = n.round();
     let n = if dimension.is_whole() && (n - whole).abs() <= n.abs() * 1e-12 { whole } else { n };
     if let Some((message, label)) = out_of_range(n, dimension) {
-        cx.report(Diagnostic::error(part.place, message).label(label));
+        cx.report(Diagnostic::error(part.location, message).label(label));
         return None;
     }
     // Minus zero is zero, and prints so.
@@ -285,12 +294,12 @@ pub(crate) fn base_number(written: &str) -> Option<(f64, &'static str)> {
 
 /// What is wrong with a number that its dimension cannot have, and what was expected.
 fn out_of_range(n: f64, dimension: Dimension) -> Option<(String, String)> {
-    let least = match dimension {
+    let min = match dimension {
         _ if dimension.may_be_zero() => "0 or more",
         _ if dimension.is_whole() => "at least 1",
         _ => "above 0",
     };
-    let expected = format!("expected {}, {least}", dimension.wanted());
+    let expected = format!("expected {}, {min}", dimension.wanted());
     Some(if n < 0.0 {
         ("this is below 0".to_owned(), expected)
     } else if n == 0.0 && !dimension.may_be_zero() {
@@ -329,12 +338,13 @@ pub(crate) fn variable_part(cx: &mut Context<'_>, part: &Part, dimension: Dimens
         return constant(cx, part, dimension).map(Variable::Constant);
     };
     let Some((law, names)) = LAWS.iter().find(|(law, _)| *law == part.text) else {
-        let error = Diagnostic::error(part.place, format!("`{}` is no random variable", shorten(&part.text)));
+        let error =
+            Diagnostic::error(part.location, format!("`{}` is no random variable", shorten(&part.text)));
         let error = error.label(format!("expected {}, or a random variable", dimension.wanted()));
         cx.report(error.suggest(&part.text, LAWS.iter().map(|(law, _)| *law)));
         return None;
     };
-    let parameters = parameters(cx, part.place, law, names, arguments)?;
+    let parameters = parameters(cx, part.location, law, names, arguments)?;
     if *law == "empirical" {
         return empirical(cx, parameters[0], dimension);
     }
@@ -363,7 +373,7 @@ fn law_of(law: &str, first: f64, second: f64) -> Variable {
 /// The parameters of a law in their order, whether they were named or not.
 fn parameters<'p>(
     cx: &mut Context<'_>,
-    place: SourceRange,
+    location: SourceRange,
     law: &str,
     names: &[&str],
     arguments: &'p [Setting],
@@ -377,7 +387,7 @@ fn parameters<'p>(
         match slot.and_then(|slot| found.get_mut(slot)) {
             Some(slot @ None) => *slot = argument.values.first(),
             _ => {
-                let error = Diagnostic::error(argument.place(), format!("`{law}` has no such parameter"));
+                let error = Diagnostic::error(argument.location(), format!("`{law}` has no such parameter"));
                 cx.report(error.label(format!("expected `{law}({})`", names.join(", "))));
                 return None;
             }
@@ -385,7 +395,7 @@ fn parameters<'p>(
     }
     let all: Option<Vec<&Value>> = found.into_iter().collect();
     if all.is_none() {
-        let error = Diagnostic::error(place, format!("`{law}` lacks a parameter"));
+        let error = Diagnostic::error(location, format!("`{law}` lacks a parameter"));
         cx.report(error.label(format!("expected `{law}({})`", names.join(", "))));
     }
     all
@@ -400,15 +410,15 @@ fn check_law(
     names: &[&str],
     values: &[&Value],
 ) -> Option<()> {
-    let least = dimension.least();
+    let min = dimension.min();
     let unit = if dimension == Dimension::Size { " byte" } else { "" };
-    let at_least = if least > 0.0 { format!("at least {least}{unit}") } else { "above 0".to_owned() };
-    let usable = |x: f64| if least > 0.0 { x >= least } else { x > 0.0 };
-    let most = if dimension.is_time() { LONGEST_S } else { LARGEST };
+    let at_least = if min > 0.0 { format!("at least {min}{unit}") } else { "above 0".to_owned() };
+    let usable = |x: f64| if min > 0.0 { x >= min } else { x > 0.0 };
+    let max = if dimension.is_time() { LONGEST_S } else { LARGEST };
     let (at, wrong) = match *law {
         Variable::Uniform { a, b } if a >= b => (1, Some("above the lower end".to_owned())),
         Variable::Uniform { a, b } => {
-            let share = (b - least.max(a)) / (b - a);
+            let share = (b - min.max(a)) / (b - a);
             (1, (share < 0.01).then(|| format!("so far up that one draw in a hundred is {at_least}")))
         }
         Variable::Normal { mean, sd } | Variable::Lognormal { mean, sd } => match (usable(mean), sd > 0.0) {
@@ -434,13 +444,13 @@ fn check_law(
         Variable::Exponential { mean } => mean,
         Variable::Constant(_) | Variable::Empirical { .. } => 0.0,
     };
-    let wrong = wrong.or((scale > most).then(|| "smaller than that".to_owned()));
+    let wrong = wrong.or((scale > max).then(|| "smaller than that".to_owned()));
     // What the sampler itself would refuse: the last word is its own.
-    let refused = Law::new(law.clone(), least).err().map(|error| (0, error.to_string()));
+    let refused = Law::new(law.clone(), min).err().map(|error| (0, error.to_string()));
     let Some((at, wanted)) = wrong.map(|w| (at, format!("`{}` {w}", names[at]))).or(refused) else {
         return Some(());
     };
-    let error = Diagnostic::error(values[at].place, format!("`{}` cannot be this", names[at]));
+    let error = Diagnostic::error(values[at].location, format!("`{}` cannot be this", names[at]));
     cx.report(error.label(format!("expected {wanted}")));
     None
 }
@@ -449,12 +459,12 @@ fn check_law(
 fn empirical(cx: &mut Context<'_>, value: &Value, dimension: Dimension) -> Option<Variable> {
     let part = single(cx, value, "a file name")?;
     let fail = |cx: &mut Context<'_>, why: String| -> Option<Variable> {
-        let error = Diagnostic::error(part.place, format!("cannot use `{}`: {why}", shorten(&part.text)));
+        let error = Diagnostic::error(part.location, format!("cannot use `{}`: {why}", shorten(&part.text)));
         cx.report(error.label("expected a file with one number a line"));
         None
     };
     if part.kind != PartKind::Text {
-        let error = Diagnostic::error(part.place, "expected a file name in quotes");
+        let error = Diagnostic::error(part.location, "expected a file name in quotes");
         cx.report(error.label("expected `\"FILE\"`"));
         return None;
     }
@@ -471,7 +481,7 @@ fn empirical(cx: &mut Context<'_>, value: &Value, dimension: Dimension) -> Optio
 /// Reads, scales, checks and sorts the numbers of an empirical file.
 fn sample(text: &str, dimension: Dimension) -> Result<Arc<[f64]>, String> {
     let (_, times, over) = dimension.bare().unwrap_or(("", 1.0, 1.0));
-    let most = if dimension.is_time() { LONGEST_S } else { LARGEST };
+    let max = if dimension.is_time() { LONGEST_S } else { LARGEST };
     let mut values = Vec::new();
     let lines =
         text.lines().enumerate().filter(|(_, l)| !l.trim().is_empty() && !l.trim_start().starts_with('#'));
@@ -482,7 +492,7 @@ fn sample(text: &str, dimension: Dimension) -> Result<Arc<[f64]>, String> {
             Err(_) if position == 0 => continue,
             Err(_) => return Err(format!("line {} is not a number", line + 1)),
         };
-        if !value.is_finite() || value < dimension.least() || value > most {
+        if !value.is_finite() || value < dimension.min() || value > max {
             return Err(format!("line {} is out of range", line + 1));
         }
         values.push(value + 0.0);

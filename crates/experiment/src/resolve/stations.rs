@@ -32,26 +32,27 @@ pub(crate) fn check(cx: &mut Context<'_>, connections: &[Connection]) {
         let &mut (before, with) = first.get_or_insert((c, *token));
         if with != *token {
             let message = "some stations would wait for a token and others not";
-            let error = Diagnostic::error(c.asks.protocol, message);
+            let error = Diagnostic::error(c.protocol_location, message);
             let error = error.label("expected the same `token` in every connection over `llc`");
-            cx.report(error.with(before.asks.protocol, "the first is here"));
+            cx.report(error.with(before.protocol_location, "the first is here"));
             return;
         }
-        for host in [&c.from].into_iter().chain(&c.to).map(|station| station.host.as_str()) {
+        for host in [&c.from].into_iter().chain(&c.to).map(|end| end.host.as_str()) {
             if !hosts.contains(&host) {
                 hosts.push(host);
             }
             let (other, known) = points.entry((host, sap)).or_insert((c, point.clone()));
             if *known != point {
                 let message = format!("SAP {sap} of `{}` has other options already", shorten(host));
-                let error = Diagnostic::error(c.asks.protocol, message);
+                let error = Diagnostic::error(c.protocol_location, message);
                 let error = error.label("expected the same, but for the priority, or another `sap`");
-                cx.report(error.with(other.asks.protocol, "it was described here"));
+                cx.report(error.with(other.protocol_location, "it was described here"));
                 break;
             }
         }
         if hosts.len() > STATIONS {
-            let error = Diagnostic::error(c.asks.protocol, "there are more stations than numbers for them");
+            let error =
+                Diagnostic::error(c.protocol_location, "there are more stations than numbers for them");
             cx.report(error.label(format!("expected at most {STATIONS} hosts with `llc`")));
             return;
         }

@@ -35,8 +35,8 @@ fn index(network: &Network) -> BTreeMap<&str, usize> {
 fn check_ring(cx: &mut Context<'_>, node: &Node, links: &[&Link]) {
     if let (NodeKind::Ring { .. }, Some(link)) = (&node.kind, links.get(LARGEST_RING)) {
         let message = format!("`{}` has {} stations", shorten(&node.name), links.len());
-        let error = Diagnostic::error(link.place, message);
-        cx.report(error.label(format!("expected at most {LARGEST_RING}")).with(node.place, "the ring"));
+        let error = Diagnostic::error(link.location, message);
+        cx.report(error.label(format!("expected at most {LARGEST_RING}")).with(node.location, "the ring"));
     }
 }
 
@@ -44,7 +44,7 @@ fn check_channels(cx: &mut Context<'_>, node: &Node, links: &[&Link]) {
     if let NodeKind::Switch { each_channel: true, .. } = node.kind
         && !links.iter().any(|link| link.medium == Medium::Atm)
     {
-        let warning = Diagnostic::warning(node.place, "only ATM has virtual channels");
+        let warning = Diagnostic::warning(node.location, "only ATM has virtual channels");
         cx.report(warning.label("expected a link with `medium = atm`, or `buffer_per = port`"));
     }
 }
@@ -104,8 +104,8 @@ fn closes_a_loop(link: &Link, way: &[&Link]) -> Diagnostic {
     let (a, b) = (shorten(&link.a), shorten(&link.b));
     let help = "one way only may lead from a node to another: leave out one of these links";
     if let [first] = way {
-        let error = Diagnostic::error(link.place, format!("two links between `{a}` and `{b}` are a loop"));
-        return error.label("the second").with(first.place, "the first").help(help);
+        let error = Diagnostic::error(link.location, format!("two links between `{a}` and `{b}` are a loop"));
+        return error.label("the second").with(first.location, "the first").help(help);
     }
     let mut nodes = vec![link.b.as_str()];
     for step in way {
@@ -116,9 +116,9 @@ fn closes_a_loop(link: &Link, way: &[&Link]) -> Diagnostic {
     if names.len() > SHOWN {
         names.splice(SHOWN / 2..names.len() - SHOWN / 2, ["…".to_owned()]);
     }
-    let error = Diagnostic::error(link.place, format!("`{a} - {b}` closes a loop: {}", names.join(" - ")));
+    let error = Diagnostic::error(link.location, format!("`{a} - {b}` closes a loop: {}", names.join(" - ")));
     let error = error.label("closes the loop").help(help);
-    way.iter().take(SHOWN).fold(error, |error, step| error.with(step.place, "is part of it"))
+    way.iter().take(SHOWN).fold(error, |error, step| error.with(step.location, "is part of it"))
 }
 
 // --- the network and the connections together
@@ -133,20 +133,20 @@ pub(crate) fn check_connections(cx: &mut Context<'_>, network: &Network, connect
     let mut unlinked = BTreeSet::new();
     for connection in connections {
         let from = &connection.from;
-        let known = is_host(cx, &kinds, &from.host, from.place);
+        let known = is_host(cx, &kinds, &from.host, from.location);
         for to in &connection.to {
-            if !(is_host(cx, &kinds, &to.host, to.place) && known && whole) {
+            if !(is_host(cx, &kinds, &to.host, to.location) && known && whole) {
                 continue;
             }
             let lonely = [from, to].into_iter().find(|end| !islands.contains_key(end.host.as_str()));
             if let Some(end) = lonely {
                 if unlinked.insert(end.host.as_str()) {
                     let error = Diagnostic::error(
-                        kinds[end.host.as_str()].place,
+                        kinds[end.host.as_str()].location,
                         format!("no link reaches `{}`", shorten(&end.host)),
                     );
                     let label = format!("expected `link {} - …`", shorten(&end.host));
-                    cx.report(error.label(label).with(end.place, "a connection uses it"));
+                    cx.report(error.label(label).with(end.location, "a connection uses it"));
                 }
             } else if islands[from.host.as_str()] == islands[to.host.as_str()] {
                 // Bundles go from converter to converter; `bundles` says how far.
@@ -158,14 +158,16 @@ pub(crate) fn check_connections(cx: &mut Context<'_>, network: &Network, connect
                     };
                     let (a, b) = (shorten(&from.host), shorten(&to.host));
                     let message = format!("from `{a}` only ways through other {who} lead to `{b}`");
-                    let error = Diagnostic::error(to.place, message).label(label);
-                    cx.report(error.with(from.place, "from here"));
+                    let error = Diagnostic::error(to.location, message).label(label);
+                    cx.report(error.with(from.location, "from here"));
                 }
             } else {
                 let message =
                     format!("no links lead from `{}` to `{}`", shorten(&from.host), shorten(&to.host));
                 cx.report(
-                    Diagnostic::error(to.place, message).label("not reached").with(from.place, "from here"),
+                    Diagnostic::error(to.location, message)
+                        .label("not reached")
+                        .with(from.location, "from here"),
                 );
             }
         }
@@ -175,21 +177,22 @@ pub(crate) fn check_connections(cx: &mut Context<'_>, network: &Network, connect
         matches!(node.kind, NodeKind::Host(_)) && !islands.contains_key(name) && !unlinked.contains(name)
     };
     for node in network.nodes.iter().filter(|_| whole).filter(lonely) {
-        let warning = Diagnostic::warning(node.place, format!("no link reaches `{}`", shorten(&node.name)));
+        let warning =
+            Diagnostic::warning(node.location, format!("no link reaches `{}`", shorten(&node.name)));
         cx.report(warning.label(format!("expected `link {} - …`", shorten(&node.name))));
     }
 }
 
-fn is_host(cx: &mut Context<'_>, kinds: &BTreeMap<&str, &Node>, name: &str, place: SourceRange) -> bool {
+fn is_host(cx: &mut Context<'_>, kinds: &BTreeMap<&str, &Node>, name: &str, location: SourceRange) -> bool {
     match kinds.get(name) {
         Some(Node { kind: NodeKind::Host(_), .. }) => return true,
         Some(node) => {
-            let error = Diagnostic::error(place, format!("`{}` is not a host", shorten(name)));
-            cx.report(error.label("expected a host of the network").with(node.place, "declared here"));
+            let error = Diagnostic::error(location, format!("`{}` is not a host", shorten(name)));
+            cx.report(error.label("expected a host of the network").with(node.location, "declared here"));
         }
         None => {
             let error =
-                Diagnostic::error(place, format!("no host of the network is called `{}`", shorten(name)));
+                Diagnostic::error(location, format!("no host of the network is called `{}`", shorten(name)));
             let hosts =
                 kinds.values().filter(|n| matches!(n.kind, NodeKind::Host(_))).map(|n| n.name.as_str());
             cx.report(cx.suggest(error.label("expected a host of the network"), name, hosts));

@@ -13,9 +13,9 @@ pub fn refuse(plan: &Plan, network: &Network) -> Vec<Refusal> {
     let topology = Topology::new(network);
     for c in plan.connections.iter().filter(|c| matches!(c.protocol, Protocol::Bundle { .. })) {
         if let Some(text) = bundle::refuse_test("sim", c, max_message) {
-            all.push(Refusal { location: c.asks.test, text: format!("{}: {text}", c.name) });
+            all.push(Refusal { location: c.test_location, text: format!("{}: {text}", c.name) });
         } else if let Some(text) = refuse_media(plan, &topology) {
-            all.push(Refusal { location: c.asks.protocol, text: format!("{}: {text}", c.name) });
+            all.push(Refusal { location: c.protocol_location, text: format!("{}: {text}", c.name) });
         }
     }
     all

@@ -18,7 +18,7 @@ pub fn refuse(plan: &Plan, network: &Network) -> Vec<Refusal> {
     for c in over_llc() {
         let reason = refuse_medium(&topology, c).or_else(|| refuse_interfaces(&topology, c, &mut ports));
         if let Some(text) = reason.or_else(|| refuse_size(&topology, c)) {
-            refusals.push(Refusal { location: c.asks.protocol, text: format!("{}: {text}", c.name) });
+            refusals.push(Refusal { location: c.protocol_location, text: format!("{}: {text}", c.name) });
         }
     }
     if refusals.is_empty() && llc::has_token(plan) {
@@ -88,7 +88,7 @@ fn refuse_ring(plan: &Plan, topology: &Topology<'_>) -> Option<Refusal> {
         .find(|(_, node)| **node != nodes[0] && topology.path(nodes[0], **node).is_none())
     {
         let text = format!("{} and {name} are in separate networks; a token needs one network", names[0]);
-        return Some(Refusal { location: first.asks.protocol, text: format!("{}: {text}", first.name) });
+        return Some(Refusal { location: first.protocol_location, text: format!("{}: {text}", first.name) });
     }
     if let Some(refusal) = llc::refuse_limits(plan) {
         return Some(refusal);
@@ -124,5 +124,5 @@ fn refuse_ring(plan: &Plan, topology: &Topology<'_>) -> Option<Refusal> {
         reason => (limited, format!("no limit can be promised: {reason}")),
     };
     llc::has_guaranteed_limit(c)
-        .then(|| Refusal { location: c.asks.protocol, text: format!("{}: {reason}", c.name) })
+        .then(|| Refusal { location: c.protocol_location, text: format!("{}: {reason}", c.name) })
 }
