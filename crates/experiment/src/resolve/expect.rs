@@ -1,4 +1,7 @@
-//! `expect SUBJECT.FIGURE > VALUE;`: which number of the record must be how large.
+//! `expect SUBJECT.FIGURE > VALUE;`: a condition on a number of the record.
+//!
+//! The tables of figures here mirror the schema of the `record` crate, which this crate does not use; a test compares
+//! both.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,19 +14,20 @@ use crate::plan::{Expectation, NodeKind, Plan, Relation, SourceRange};
 use crate::token;
 use crate::tree::{Value, Word};
 
-/// What a figure of the record is.
+/// Shape of a figure of the record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Figure {
     /// A number.
     Number,
     /// An object with exactly these numbers.
     Object(&'static [&'static str]),
-    /// An object or array whose names only the run knows.
+    /// An object or array whose names only the run determines.
     Open,
 }
 
 const DISTRIBUTION: Figure =
     Figure::Object(&["min", "p50", "p90", "p99", "p999", "max", "mean", "sd", "count"]);
+/// Besides these, it has figures of each random variable.
 const ASKED: Figure = Figure::Object(&[
     "rate_error",
     "gap_distance",
@@ -56,30 +60,35 @@ const CONNECTION: &[(&str, Figure)] = &[
     ("runs", Figure::Open),
     ("repeats", Figure::Open),
     ("counters", Figure::Open),
+    ("stages_us", Figure::Open),
     ("receivers", Figure::Open),
     ("series", Figure::Open),
 ];
-const LINK: &[(&str, Figure)] =
-    &[("utilization", Figure::Number), ("dropped", Figure::Number), ("queue_max", Figure::Number)];
+const LINK: &[(&str, Figure)] = &[
+    ("utilization", Figure::Number),
+    ("dropped", Figure::Number),
+    ("queue_max", Figure::Number),
+    ("ends", Figure::Open),
+];
 const HOST: &[(&str, Figure)] = &[("cpu_percent", Figure::Number), ("interfaces", Figure::Open)];
 
-/// Every dot is tried as the end of the name, so a path of nothing but dots must not be long.
+/// Maximum length of a path. Each dot is tried as the end of the subject, so a path of many dots must not be long.
 const LONGEST_PATH: usize = 1024;
 
 type Figures = &'static [(&'static str, Figure)];
 
-/// Every name an expectation can be about. A connection and a link may share one.
+/// Names of all possible subjects, with their figures. A connection and a link may share a name.
 pub(crate) struct Subjects {
     names: BTreeMap<String, Vec<Figures>>,
-    /// Whether a connection of unknown name is missing; then no subject is reported as unknown.
-    nameless: bool,
+    /// Whether a connection could not be read and its name is unknown; then no subject is reported as unknown.
+    is_incomplete: bool,
 }
 
 impl Subjects {
-    /// Those of a plan, and of the connections that could not be read.
+    /// Returns the subjects of a plan and the names of connections that could not be read.
     pub(crate) fn of(plan: &Plan, broken: &[Option<&Word>]) -> Self {
         let mut subjects: BTreeMap<String, Vec<Figures>> = BTreeMap::new();
-        // A hub or ring is one link of the record, under its own name; its stations' places are none.
+        // In the record a hub or ring is one link with its own name; the connections of its stations are none.
         let shared = |kind: &NodeKind| matches!(kind, NodeKind::Hub { .. } | NodeKind::Ring { .. });
         let shared: BTreeSet<&str> = plan
             .network
@@ -102,10 +111,11 @@ impl Subjects {
         for (name, figures) in names {
             subjects.entry(name.clone()).or_default().push(figures);
         }
-        Subjects { names: subjects, nameless: broken.contains(&None) }
+        Subjects { names: subjects, is_incomplete: broken.contains(&None) }
     }
 
-    /// The longest known name that `path` begins with (names contain dots), and the figure behind it.
+    /// Splits a path into the longest subject that it begins with (names may contain dots) and the figure after it.
+    /// Returns also the figures of the subject.
     fn split<'p>(&self, path: &'p str) -> Option<(&'p str, &'p str, &[Figures])> {
         let dots = path.rmatch_indices('.');
         dots.map(|(at, _)| (&path[..at], &path[at + 1..]))
@@ -113,7 +123,7 @@ impl Subjects {
     }
 }
 
-/// Reads one expectation against the names of the plan.
+/// Reads an expectation, whose subject and figure must exist.
 pub(crate) fn expectation(
     cx: &mut Context<'_>,
     subjects: &Subjects,
@@ -123,15 +133,15 @@ pub(crate) fn expectation(
     location: SourceRange,
 ) -> Option<Expectation> {
     let found = if path.text.len() <= LONGEST_PATH { subjects.split(&path.text) } else { None };
-    let Some((subject, figure, kinds)) = found else {
-        if !subjects.nameless {
+    let Some((subject, figure, figures)) = found else {
+        if !subjects.is_incomplete {
             unknown_subject(cx, subjects, path);
         }
         return None;
     };
-    let kind = check_figure(cx, path, figure, kinds)?;
+    check_figure(cx, path, figure, figures)?;
     let relation = relation_of(&relation.text);
-    let (dimension, factor) = dimension_of(figure, kind);
+    let (dimension, factor) = dimension_of(figure);
     let part = single(cx, value, "a number")?;
     let number = quantity(cx, part, dimension)? * factor;
     let number = if factor == 1.0 { number } else { round(number) };
@@ -141,8 +151,8 @@ pub(crate) fn expectation(
     Some(Expectation { subject, figure, relation, value: number + 0.0, text, location })
 }
 
-/// The figures of the record that `written` names, each as its subject and the path in its entry: `SUBJECT.FIGURE`, or
-/// `FIGURE` alone of every connection.
+/// Returns the figures of the record that `written` names, each as its subject and the path in its entry. `written` is
+/// `SUBJECT.FIGURE`, or `FIGURE` for that figure of each connection.
 ///
 /// # Errors
 /// One line: what is wrong, and what was perhaps meant.
@@ -155,13 +165,12 @@ pub fn figures(plan: &Plan, written: &str) -> Result<Vec<(String, String)>, Stri
     let path = Word { text: written.to_owned(), location: SourceRange { start: 0, end: written.len() } };
     let found = if written.len() <= LONGEST_PATH { subjects.split(written) } else { None };
     let first = written.split('.').next().unwrap_or_default();
-    let alone = CONNECTION.iter().any(|(name, _)| *name == first);
+    let is_figure = CONNECTION.iter().any(|(name, _)| *name == first);
     let named = match found {
-        Some((subject, figure, kinds)) => {
-            check_figure(&mut cx, &path, figure, kinds).map(|_| vec![(subject.to_owned(), figure.to_owned())])
-        }
-        None if alone => check_figure(&mut cx, &path, written, &[CONNECTION])
-            .map(|_| plan.connections.iter().map(|c| (c.name.clone(), written.to_owned())).collect()),
+        Some((subject, figure, figures)) => check_figure(&mut cx, &path, figure, figures)
+            .map(|()| vec![(subject.to_owned(), figure.to_owned())]),
+        None if is_figure => check_figure(&mut cx, &path, written, &[CONNECTION])
+            .map(|()| plan.connections.iter().map(|c| (c.name.clone(), written.to_owned())).collect()),
         None => {
             unknown_subject(&mut cx, &subjects, &path);
             None
@@ -170,7 +179,7 @@ pub fn figures(plan: &Plan, written: &str) -> Result<Vec<(String, String)>, Stri
     named.ok_or_else(|| cx.diagnostics.into_vec().first().map_or_else(String::new, |d| d.line()))
 }
 
-/// `30Mb/s` as it reads when two words: `30 Mb/s`.
+/// Separates number and unit: `30Mb/s` becomes `30 Mb/s`.
 fn spaced(number: &str) -> String {
     let unit =
         number.trim_start_matches(|c: char| c.is_ascii_digit() || matches!(c, '.' | '+' | '-' | 'e' | 'E'));
@@ -178,14 +187,14 @@ fn spaced(number: &str) -> String {
     if unit.is_empty() { digits.to_owned() } else { format!("{digits} {unit}") }
 }
 
-/// Seconds read from `300 us` are 0.0003 exactly or nearly; times 1e6 they shall be 300 again.
+/// Removes the rounding error of a conversion: `300 us` read as seconds and multiplied by 1e6 is 300 again.
 fn round(us: f64) -> f64 {
-    let near = (us * 1e6).round() / 1e6;
-    if (us - near).abs() <= us.abs() * 1e-12 { near } else { us }
+    let rounded = (us * 1e6).round() / 1e6;
+    if (us - rounded).abs() <= us.abs() * 1e-12 { rounded } else { us }
 }
 
 fn unknown_subject(cx: &mut Context<'_>, subjects: &Subjects, path: &Word) {
-    let name = path.text.split_once('.').map_or(path.text.as_str(), |_| first_figure(&path.text));
+    let name = path.text.split_once('.').map_or(path.text.as_str(), |_| before_figure(&path.text));
     let error = Diagnostic::error(
         path.location,
         format!("`{}` is about nothing in this experiment", shorten(&path.text)),
@@ -201,8 +210,9 @@ fn unknown_subject(cx: &mut Context<'_>, subjects: &Subjects, path: &Word) {
     });
 }
 
-/// What stands before the first segment that is the name of a figure; without one, before the last dot.
-fn first_figure(path: &str) -> &str {
+/// Returns what precedes the first segment that is the name of a figure; without such a segment, what precedes the
+/// last dot.
+fn before_figure(path: &str) -> &str {
     let known =
         |segment: &str| [CONNECTION, LINK, HOST].iter().any(|f| f.iter().any(|(name, _)| *name == segment));
     let mut at = 0;
@@ -215,26 +225,26 @@ fn first_figure(path: &str) -> &str {
     path.rsplit_once('.').map_or(path, |(name, _)| name)
 }
 
-/// Checks the figure against the record's schema.
-fn check_figure(cx: &mut Context<'_>, path: &Word, figure: &str, kinds: &[Figures]) -> Option<Figure> {
+/// Checks a figure against the figures of its subject; reports an unknown one.
+fn check_figure(cx: &mut Context<'_>, path: &Word, figure: &str, figures: &[Figures]) -> Option<()> {
     let (first, rest) = figure.split_once('.').map_or((figure, None), |(first, rest)| (first, Some(rest)));
-    // A string or an address in brackets has other bytes than its text; then the whole is pointed at.
-    let plain = path.location.end - path.location.start == path.text.len();
-    let start = if plain { path.location.end - figure.len() } else { path.location.start };
+    // A string or an address in brackets has other bytes than its text; then the location is the whole path.
+    let is_plain = path.location.end - path.location.start == path.text.len();
+    let start = if is_plain { path.location.end - figure.len() } else { path.location.start };
     let location = SourceRange { start, end: path.location.end };
-    let found = kinds.iter().flat_map(|f| f.iter()).find(|(name, _)| *name == first);
-    let Some(&(name, kind)) = found else {
+    let found = figures.iter().flat_map(|f| f.iter()).find(|(name, _)| *name == first);
+    let Some(&(name, shape)) = found else {
         let error =
             Diagnostic::error(location, format!("the record has no figure `{}` here", shorten(first)));
-        let names = kinds.iter().flat_map(|f| f.iter()).map(|(name, _)| *name);
+        let names = figures.iter().flat_map(|f| f.iter()).map(|(name, _)| *name);
         cx.report(error.label("unknown figure").suggest(first, names));
         return None;
     };
-    let error = match (kind, rest) {
-        (Figure::Number, None) | (Figure::Open, Some(_)) => return Some(kind),
-        (Figure::Object(fields), Some(field)) if fields.contains(&field) => return Some(kind),
-        // The laws that were judged, by name: only the run knows them.
-        (ASKED, Some(field)) if field.starts_with("variables.") => return Some(Figure::Open),
+    let error = match (shape, rest) {
+        (Figure::Number, None) | (Figure::Open, Some(_)) => return Some(()),
+        (Figure::Object(fields), Some(field)) if fields.contains(&field) => return Some(()),
+        // Only the run determines which random variables were compared with their laws.
+        (ASKED, Some(field)) if field.starts_with("variables.") => return Some(()),
         (Figure::Number, Some(_)) => Diagnostic::error(location, format!("`{name}` is one number"))
             .label(format!("expected `{name}` alone")),
         (Figure::Object(fields), None) => Diagnostic::error(location, format!("`{name}` is several numbers"))
@@ -252,16 +262,17 @@ fn check_figure(cx: &mut Context<'_>, path: &Word, figure: &str, kinds: &[Figure
     None
 }
 
-/// The unit a figure's name ends in, and what a value read in that dimension multiplies by.
-fn dimension_of(figure: &str, kind: Figure) -> (Dimension, f64) {
-    let last = figure.rsplit('.').next().unwrap_or(figure);
-    if kind == DISTRIBUTION && last == "count" {
+/// Returns the dimension of a figure, from the unit at the end of its name, and the factor from a value read in that
+/// dimension to the figure's unit.
+fn dimension_of(figure: &str) -> (Dimension, f64) {
+    // The number of values in a distribution has no unit.
+    if figure.ends_with(".count") {
         return (Dimension::Plain, 1.0);
     }
-    // Subfields such as `p99` or `mean` take the unit of what they are of.
+    // Fields of an object such as `p99` or `mean` have the unit of the object.
     for segment in figure.rsplit('.') {
         match segment.rsplit_once('_').map(|(_, unit)| unit) {
-            // Bare: microseconds, read as a period; the plan keeps the figure's own unit.
+            // A number without a unit is in microseconds, as a period is; periods are read in seconds.
             Some("us") => return (Dimension::Period, 1e6),
             Some("s") => return (Dimension::Duration, 1.0),
             Some("bps") => return (Dimension::Rate, 1.0),
@@ -300,59 +311,55 @@ pub(crate) fn sign(relation: Relation) -> &'static str {
 mod tests {
     use super::*;
 
-    /// The contract's own list of figures; `record` is not known here, its documented names are.
-    #[test]
-    fn the_figures_of_the_contract_are_known() {
-        let documented = [
-            "offered_bps",
-            "sent_bps",
-            "received_bps",
-            "messages_sent",
-            "messages_received",
-            "lost",
-            "duplicated",
-            "reordered",
-            "corrupted",
-            "delay_us",
-            "rtt_us",
-            "gap_us",
-            "asked",
-            "runs",
-            "cpu",
-            "counters",
-            "series",
-        ];
-        for name in documented {
-            assert!(CONNECTION.iter().any(|(known, _)| *known == name), "{name}");
+    /// The source of the record's schema: the `record` crate must not be a dependency, not even of tests.
+    const SCHEMA: &str = include_str!("../../../record/src/schema.rs");
+
+    /// Returns name and type of each field of a struct in the schema, by its name in JSON.
+    fn schema_fields(of: &str) -> Vec<(&'static str, &'static str)> {
+        let (_, fields) =
+            SCHEMA.split_once(&format!("pub struct {of} {{\n")).expect("a struct of the schema");
+        let (fields, _) = fields.split_once("\n}").expect("the end of the struct");
+        let mut found = Vec::new();
+        let mut renamed = None;
+        for line in fields.lines().map(str::trim) {
+            if let Some((_, name)) = line.split_once("rename = \"") {
+                renamed = name.split('"').next();
+            }
+            if let Some((name, kind)) = line.strip_prefix("pub ").and_then(|field| field.split_once(": ")) {
+                found.push((renamed.take().unwrap_or(name), kind.trim_end_matches(',')));
+            }
         }
-        for field in ["min", "p50", "p90", "p99", "p999", "max", "mean"] {
-            assert!(matches!(DISTRIBUTION, Figure::Object(fields) if fields.contains(&field)), "{field}");
-        }
+        found
     }
 
-    /// Against the source of the record itself: every field named here is a field there.
+    /// An expectation may be about any number of an entry, as docs/record.md promises.
     #[test]
-    fn the_figures_stand_in_the_schema() {
-        let schema = include_str!("../../../record/src/schema.rs");
-        let all = CONNECTION.iter().chain(LINK).chain(HOST);
-        for (name, figure) in all {
-            let (field, renamed) = (format!("pub {name}: "), format!("rename = \"{name}\""));
-            assert!(schema.contains(&field) || schema.contains(&renamed), "{name}");
-            if let Figure::Object(fields) = figure {
-                for field in *fields {
-                    assert!(schema.contains(&format!("pub {field}: ")), "{name}.{field}");
-                }
-            }
+    fn figures_are_the_numbers_of_the_schema() {
+        const TEXTS: [&str; 5] =
+            ["String", "Option<String>", "Vec<String>", "BTreeMap<String, String>", "bool"];
+        for (entry, figures) in [("Connection", CONNECTION), ("Link", LINK), ("Host", HOST)] {
+            let numbers = schema_fields(entry).into_iter().filter(|(_, kind)| !TEXTS.contains(kind));
+            let numbers: BTreeSet<&str> = numbers.map(|(name, _)| name).collect();
+            let figures: BTreeSet<&str> = figures.iter().map(|(name, _)| *name).collect();
+            assert_eq!(figures, numbers, "{entry}");
+        }
+        for (object, figure) in [("Distribution", DISTRIBUTION), ("SendAccuracy", ASKED), ("Cpu", CPU)] {
+            let Figure::Object(figures) = figure else { panic!("{object} is an object") };
+            let numbers = schema_fields(object).into_iter().filter(|(_, kind)| !kind.starts_with("Vec<"));
+            let numbers: BTreeSet<&str> = numbers.map(|(name, _)| name).collect();
+            assert_eq!(figures.iter().copied().collect::<BTreeSet<_>>(), numbers, "{object}");
         }
     }
 
     #[test]
     fn a_value_has_the_unit_of_its_figure() {
-        assert_eq!(dimension_of("delay_us.p99", DISTRIBUTION), (Dimension::Period, 1e6));
-        assert_eq!(dimension_of("delay_us.count", DISTRIBUTION), (Dimension::Plain, 1.0));
-        assert_eq!(dimension_of("repeats.received_bps.mean", Figure::Open), (Dimension::Rate, 1.0));
-        assert_eq!(dimension_of("cpu.sender_user_s", CPU), (Dimension::Duration, 1.0));
-        assert_eq!(dimension_of("lost", Figure::Number), (Dimension::Plain, 1.0));
+        assert_eq!(dimension_of("delay_us.p99"), (Dimension::Period, 1e6));
+        assert_eq!(dimension_of("delay_us.count"), (Dimension::Plain, 1.0));
+        assert_eq!(dimension_of("repeats.received_bps.mean"), (Dimension::Rate, 1.0));
+        assert_eq!(dimension_of("stages_us.copy_in.p99"), (Dimension::Period, 1e6));
+        assert_eq!(dimension_of("stages_us.copy_in.count"), (Dimension::Plain, 1.0));
+        assert_eq!(dimension_of("cpu.sender_user_s"), (Dimension::Duration, 1.0));
+        assert_eq!(dimension_of("lost"), (Dimension::Plain, 1.0));
         assert_eq!(round(0.0003 * 1e6), 300.0);
     }
 }
