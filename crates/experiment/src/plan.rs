@@ -1,12 +1,12 @@
-//! The plan: what an experiment means, as plain data. Every default is filled, every name resolved, every
-//! unit folded into the one the field names. Backends read this and nothing else.
+//! The plan: the meaning of an experiment as plain data. Every default is filled, every name is resolved, and every
+//! number is in the unit of its field. A backend reads only the plan.
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use trunkline_traffic::{Pattern, Variable};
 use trunkline_units::{Rate, Size, Span};
 
-/// Where in the text something was said: byte offsets, `start..end`. Not part of the plan's hash.
+/// A location in the text: byte offsets, `start..end`. Not part of the plan's hash.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SourceRange {
     /// First byte.
@@ -15,29 +15,29 @@ pub struct SourceRange {
     pub end: usize,
 }
 
-/// A whole experiment, resolved.
+/// A whole experiment.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Plan {
-    /// The experiment's name: what the text says, else the file's stem.
+    /// Name of the experiment, by default the stem of the file name.
     pub name: String,
-    /// Every host that takes part, in order of first mention. Names are unique.
+    /// All hosts, in order of first mention. Names are unique.
     pub hosts: Vec<String>,
-    /// What lies between the hosts. Needed by `sim` and `lab`; `live` does without.
+    /// The nodes and links between the hosts. `sim` and `lab` need it; `live` does not apply it.
     pub network: Option<Network>,
-    /// Every connection, in order of mention. Names are unique.
+    /// All connections, in order of mention. Names are unique.
     pub connections: Vec<Connection>,
-    /// When each runs.
+    /// When each connection runs.
     pub schedule: Block,
-    /// What the record must show.
+    /// Conditions on the record.
     pub expectations: Vec<Expectation>,
 }
 
 impl Plan {
-    /// SHA-256 over the plan as JSON, lower-case hexadecimal: the same for two texts that mean the same, whatever
-    /// their comments, white space, units or dialect.
+    /// Returns the SHA-256 of the plan as JSON, in lower-case hexadecimal. It is equal for two texts with the same
+    /// meaning, whatever their comments, white space, units or dialect.
     pub fn hash(&self) -> String {
         let mut plan = self.clone();
-        // How an expectation was spelled is not what it means.
+        // The text of an expectation does not belong to its meaning.
         plan.expectations.iter_mut().for_each(|expectation| expectation.text.clear());
         // The plan has no maps with non-string keys and only finite numbers, so this cannot fail.
         let json = serde_json::to_vec(&plan).expect("a plan is plain data");
@@ -45,22 +45,22 @@ impl Plan {
     }
 }
 
-/// The order of things. A connection stands in exactly one place of the tree.
+/// The schedule, a tree in which each connection occurs once.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Block {
     /// One after the other.
     Serial(Vec<Block>),
-    /// All at once; done when the last is.
+    /// All at once; the block ends when the last has ended.
     Parallel(Vec<Block>),
-    /// The body again and again.
+    /// The body repeatedly.
     Repeat {
-        /// How many times, at least 1.
+        /// Number of rounds, at least 1.
         count: u32,
-        /// From the start of one round to the start of the next; a round that takes longer delays the next.
-        /// Zero: the next begins when the last has ended.
+        /// Time from the start of a round to the start of the next; a round that takes longer delays the next.
+        /// Zero: a round begins when the previous one has ended.
         every: Span,
-        /// What repeats.
+        /// The body.
         body: Box<Block>,
     },
     /// A connection, by its index in [`Plan::connections`].
@@ -73,36 +73,36 @@ impl Default for Block {
     }
 }
 
-/// One flow of messages and how it is measured.
+/// A flow of messages from one sender.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Connection {
-    /// Its name in the record.
+    /// Name in the record.
     pub name: String,
-    /// The sending host.
+    /// The sending end.
     pub from: ConnectionEnd,
-    /// The receiving hosts; more than one only for `multicast` and `bundle`.
+    /// The receiving ends; more than one only for `multicast` and `bundle`.
     pub to: Vec<ConnectionEnd>,
-    /// Host that controls the sender (`xmtcntl`); the sender itself by default.
+    /// Host that controls the sender (`xmtcntl`), by default the sender.
     pub xmtcntl: String,
-    /// Host that controls the receiver (`rcvcntl`).
+    /// Host that controls the receiver (`rcvcntl`), by default the first receiver.
     pub rcvcntl: String,
-    /// Host that reports (`rep`).
+    /// Host that reports (`rep`), by default the sender.
     pub rep: String,
-    /// What carries the messages.
+    /// The protocol that carries the messages.
     pub protocol: Protocol,
-    /// Which messages, and when.
+    /// Sizes and times of the messages.
     pub test: Pattern,
-    /// How long after its place in the schedule the first message may leave, seconds. Drawn once.
+    /// Delay of the first message after the start that the schedule gives, in seconds. Drawn once.
     pub delay_s: Variable,
     /// When the sender stops.
     pub stop: Stop,
-    /// Where the text describes the connection.
+    /// Location of the connection in the text.
     #[serde(skip)]
     pub location: SourceRange,
-    /// Where the text names the protocol.
+    /// Location of the protocol in the text.
     #[serde(skip)]
     pub protocol_location: SourceRange,
-    /// Where the text names the test.
+    /// Location of the test in the text.
     #[serde(skip)]
     pub test_location: SourceRange,
 }
@@ -112,162 +112,163 @@ pub struct Connection {
 pub struct ConnectionEnd {
     /// A name of [`Plan::hosts`].
     pub host: String,
-    /// Socket buffer (`xmtbuf` or `rcvbuf`), if one was asked.
+    /// Socket buffer (`xmtbuf` or `rcvbuf`); none: the default of the protocol.
     pub buffer: Option<Size>,
-    /// Port it must use; none: the system chooses (`own = HOST:PORT` of the 1999 dialect sets it).
+    /// Port; none: the system chooses one. `own = HOST:PORT` of the 1999 dialect sets it.
     pub port: Option<u16>,
-    /// Where the text says so.
+    /// Location in the text.
     #[serde(skip)]
     pub location: SourceRange,
 }
 
-/// Returns when the sender stops, as a time or as an amount.
+/// When the sender stops.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Stop {
-    /// After this long, seconds, drawn once. The default is 10 s, and for `file` the file's end.
+    /// After this time in seconds, drawn once.
     DurationS(Variable),
     /// After this many message bytes, drawn once.
     Bytes(Variable),
     /// After this many messages, drawn once.
     Messages(Variable),
-    /// When the file has been sent (`file` only).
+    /// When the file has been sent. Only for `file`.
     FileEnd,
 }
 
-/// What carries the messages.
+/// A protocol that carries messages, with its options. `docs/language.md` has the ranges and defaults.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Protocol {
     /// TCP.
     Tcp {
-        /// Both socket buffers; none: the system's autotuning.
+        /// Size of both socket buffers; none: the system's autotuning.
         window: Option<Size>,
-        /// Congestion control by the kernel's name; none: the system's default.
+        /// The kernel's name of the congestion control; none: the system's default.
         congestion: Option<String>,
-        /// Nagle's algorithm off. Default on: a test of messages measures messages.
+        /// Whether Nagle's algorithm is off, as by default: small messages are sent at once.
         nodelay: bool,
-        /// Simulated TCP only: when its timers run out.
+        /// Timers. Simulated TCP only.
         timers: TcpTimers,
-        /// Simulated TCP only: whether an acknowledgement may wait for a second segment (RFC 1122 section 4.2.3.2).
+        /// Whether an acknowledgement may wait for a second segment (RFC 1122 section 4.2.3.2). Simulated TCP only.
         delayed_ack: bool,
     },
-    /// UDP, one message a datagram.
+    /// UDP, one message per datagram.
     Udp {
-        /// For `full` only: whether the receiver reports its progress to the sender, so that a full socket buffer
-        /// slows the sender instead of losing messages. Default on.
+        /// Whether the receiver reports its progress to the sender, so that a full socket buffer slows the sender
+        /// down instead of losing messages. Only for `full`.
         flow: bool,
     },
-    /// UDP to a group.
+    /// UDP to a multicast group.
     Multicast {
-        /// IPv4 or IPv6 group address, e.g. `239.1.1.1`.
+        /// IPv4 or IPv6 group address, such as `239.1.1.1`.
         group: std::net::IpAddr,
         /// Time to live.
         ttl: u8,
     },
     /// IEEE 802.2 LLC.
     Llc {
-        /// Type 1 (datagrams) or 3 (acknowledged).
+        /// Type of operation: 1 (connectionless) or 3 (acknowledged connectionless).
         r#type: u8,
-        /// Even, 2 to 254.
+        /// Service access point: even, 2 to 254.
         sap: u8,
-        /// 0 to 7, 7 the most urgent.
+        /// Priority, 0 to 7; 7 is the most urgent.
         priority: u8,
-        /// How often an unacknowledged frame is sent, at least 1.
+        /// Maximum number of transmissions of an unacknowledged frame, at least 1.
         tries: u32,
-        /// How long to wait for an acknowledgement.
+        /// Time to wait for an acknowledgement.
         timeout: Span,
-        /// CRC-32 in the information field.
+        /// Whether the information field has a CRC-32.
         crc: bool,
-        /// Whether stations send only with the token. The same for all connections of an experiment.
+        /// Whether stations send only with the token. Equal for all connections of an experiment.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         token: bool,
-        /// How long a message may take before it is given up; none: as long as it likes.
+        /// Time after which an undelivered message is dropped; none: no limit.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         limit: Option<Span>,
     },
-    /// Guaranteed delivery (1998).
+    /// Guaranteed delivery, the transport of the `arq` crate (1998).
     Guaranteed {
-        /// Retransmission.
+        /// Retransmission mode.
         mode: ArqMode,
-        /// Window in frames.
+        /// Window in frames, 1 to 8,192.
         window: u32,
-        /// Largest frame.
+        /// Maximum frame length.
         frame: Size,
-        /// Frames per forced acknowledgement.
+        /// Frames per acknowledgement.
         ack_every: u32,
-        /// First retransmission timeout, and the longest.
+        /// Initial and maximum retransmission timeout.
         timeout: Span,
-        /// Whether the timeout follows the round trips that were measured. Off: always the same, as in 1998.
+        /// Whether the timeout follows measured round-trip times. If not, it is constant, as in 1998.
         adaptive: bool,
-        /// How long an acknowledgement may be kept back.
+        /// Maximum delay of an acknowledgement.
         ack_delay: Span,
-        /// What decides how much of the window is used.
+        /// Congestion policy.
         congestion: ArqCongestion,
         /// Integrity check.
         checksum: Checksum,
-        /// Share of frames dropped on purpose, 0 to 1.
+        /// Share of frames dropped before sending, for tests; 0 to 1.
         drop: f64,
-        /// Share of frames altered on purpose, 0 to 1.
+        /// Share of frames altered before sending, for tests; 0 to 1.
         alter: f64,
-        /// Forward error correction, in the mode `selective` only.
+        /// Forward error correction. Only in the mode `selective`.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         fec: Option<ArqFec>,
     },
-    /// Through the bundle converter (1997).
+    /// Messages through the bundle converter (1997).
     Bundle {
         /// Message address.
         address: u32,
-        /// Priority said outright; in the classic format, where odd addresses have it, only if that is so. None: as the
-        /// address says.
+        /// Explicit priority; in the classic format it must match the address (odd: high). None: derived from the
+        /// address.
         priority: Option<BundlePriority>,
-        /// How long a message with priority may wait in each converter, whatever its timers say.
+        /// Maximum time that a message with priority waits in each converter, whatever the converter's timers.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         within: Option<Span>,
     },
 }
 
-/// When the timers of a simulated TCP run out.
+/// When the timers of a simulated TCP expire.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum TcpTimers {
-    /// At ticks of 200 ms (acknowledgements) and 500 ms (retransmissions), as 4.3BSD; each host's phase is drawn.
+    /// At ticks of 200 ms (acknowledgements) and 500 ms (retransmissions), as in 4.3BSD. The phase of each host is
+    /// random.
     #[default]
     Bsd,
-    /// At the very moment.
+    /// Exactly at their deadline.
     Fine,
 }
 
-/// Retransmission of the guaranteed transport.
+/// Retransmission mode of the guaranteed transport; see `Mode` of the `arq` crate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ArqMode {
-    /// Everything from the lost frame on.
+    /// Go-back-N: the lost frame and all after it.
     Gobackn,
-    /// The lost frame only.
+    /// Selective repeat: only the lost frame.
     Selective,
-    /// One frame in flight.
+    /// Stop-and-wait: one frame in flight.
     Stopandwait,
 }
 
 /// Forward error correction of the guaranteed transport.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ArqFec {
-    /// Frames of a block, 1 to 64.
+    /// Frames per block, 1 to 64.
     pub frames: u8,
-    /// Repair frames for each, 1 to 8 and no more than frames.
+    /// Repair frames per block, 1 to 8, no more than `frames`.
     pub repairs: u8,
 }
 
-/// How much of its window the guaranteed transport uses.
+/// Congestion policy of the guaranteed transport; see `congestion` of the `arq` crate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ArqCongestion {
-    /// All of it, always.
+    /// The whole window.
     Fixed,
-    /// What Reno's rules allow.
+    /// The window of TCP Reno.
     Reno,
-    /// What the measured rate fills, at that rate.
+    /// Window and pace from the measured delivery rate.
     Paced,
 }
 
@@ -279,36 +280,36 @@ pub enum Checksum {
     Crc32c,
     /// CRC-64.
     Crc64,
-    /// The folded sum of 1998.
+    /// The sum of 1998.
     Folded,
-    /// No options besides those of the connection.
+    /// No checksum.
     None,
 }
 
-/// Priority of a wide bundle message.
+/// Priority of a bundled message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum BundlePriority {
-    /// Survives congestion.
+    /// Kept through congestion.
     High,
-    /// May be cut.
+    /// May be dropped in congestion.
     Low,
 }
 
 /// `expect SUBJECT.FIGURE < VALUE;`
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Expectation {
-    /// Connection, link or host whose figure it is.
+    /// Name of a connection, link or host.
     pub subject: String,
-    /// Path inside its entry of the record, e.g. `received_bps` or `delay_us.p99`.
+    /// Path of the number in the subject's entry of the record, such as `received_bps` or `delay_us.p99`.
     pub figure: String,
-    /// How they must compare.
+    /// Required relation of the number to `value`.
     pub relation: Relation,
-    /// The bound, in the unit the figure's name ends in (`_bps`, `_us`, `_s`, else plain).
+    /// The bound, in the unit at the end of the figure's name (`_bps`, `_us`, `_s`; otherwise none).
     pub value: f64,
-    /// As written, for messages: `B-A.received_bps > 30 Mb/s`.
+    /// The source text, for messages: `B-A.received_bps > 30 Mb/s`.
     pub text: String,
-    /// Where the text says so.
+    /// Location in the text.
     #[serde(skip)]
     pub location: SourceRange,
 }
@@ -336,7 +337,7 @@ pub enum Relation {
     NotEqual,
 }
 
-/// What lies between the hosts.
+/// The nodes and links of an experiment.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Network {
     /// Hosts, switches, hubs, rings and converters, in order of mention. Names are unique.
@@ -345,71 +346,71 @@ pub struct Network {
     pub links: Vec<Link>,
 }
 
-/// A place in the network.
+/// A node of the network.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Node {
-    /// Its name.
+    /// Name.
     pub name: String,
-    /// What it is.
+    /// Kind, with its options.
     pub kind: NodeKind,
-    /// Where the text says so.
+    /// Location in the text.
     #[serde(skip)]
     pub location: SourceRange,
 }
 
-/// What a node is.
+/// Kind of a node.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum NodeKind {
-    /// A station.
+    /// A host.
     Host(HostCosts),
     /// An output-buffered switch.
     Switch {
-        /// Room per output port, or per virtual channel of it.
+        /// Buffer per output port, or per virtual channel of a port.
         buffer: Amount,
-        /// Whether each virtual channel has that room for itself; otherwise all that leave by a port share it.
+        /// Whether each virtual channel has its own buffer; otherwise all channels of an output port share one.
         each_channel: bool,
-        /// Time from last bit in to first bit out.
+        /// Time from the last bit in to the first bit out.
         latency: Span,
     },
     /// Shared CSMA/CD Ethernet.
     Hub {
         /// Bit rate.
         rate: Rate,
-        /// Propagation from any station to any other.
+        /// Propagation delay between any two stations.
         delay: Span,
     },
-    /// Token ring, one packet a token.
+    /// Token ring, one packet per token.
     Ring {
         /// Bit rate.
         rate: Rate,
-        /// Largest frame.
+        /// Maximum frame length.
         frame: Size,
-        /// Share of passes from station to station that lose the token, 0 to 1.
+        /// Probability that the token is lost on its way to the next station, 0 to 1.
         token_loss: f64,
     },
     /// A bundle converter.
     Converter {
-        /// Level 1 or central.
+        /// Role: level 1 or central.
         role: ConverterRole,
-        /// Which level-1 converter it is, from 1.
+        /// Number of a level-1 converter, from 1.
         number: u32,
         /// Wire format.
         format: BundleFormat,
         /// When bundles leave.
         timers: BundleTimers,
-        /// What the medium carries, for congestion levels.
+        /// Capacity of the medium, for congestion levels.
         capacity: Option<Rate>,
-        /// How long messages may wait in it, with adaptive timers: 5 ms and no time, where nothing is said.
-        #[serde(default, skip_serializing_if = "BundleDeadlines::are_usual")]
+        /// Maximum waiting times of messages, with adaptive timers; by default 5 ms, and zero for priority messages.
+        #[serde(default, skip_serializing_if = "BundleDeadlines::are_default")]
         deadlines: BundleDeadlines,
-        /// What it costs as a station.
-        #[serde(default, skip_serializing_if = "HostCosts::are_none")]
+        /// Costs, as of a host.
+        #[serde(default, skip_serializing_if = "HostCosts::are_default")]
         costs: HostCosts,
     },
 }
 
-/// What a station's processor and devices cost, and what they hold. By default they cost nothing.
+/// Times that a host's processor and devices take, and the sizes of its buffers. By default they take no time.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct HostCosts {
     /// Per packet sent or received.
@@ -428,28 +429,29 @@ pub struct HostCosts {
     pub cpus: u32,
     /// Receive buffer; none: unbounded by the host.
     pub rx_buffer: Option<Amount>,
-    /// Packets that may wait for the card on their way out, at least 1; what sends more waits for room.
+    /// Maximum number of packets that wait for the card, at least 1; a sender waits while the queue is full.
     pub send_queue: u64,
-    /// Disk rate; none: no limit.
+    /// Rate of the disk; none: no limit.
     pub disk: Option<Rate>,
-    /// Hash bits of the card's multicast filter; none: it filters exactly.
+    /// Number of hash bits of the card's multicast filter; none: an exact filter.
     pub mcast_filter: Option<u32>,
-    /// Lab: a program started on this host.
+    /// A program to start on this host. Only for `lab`.
     pub program: Option<String>,
-    /// Whether it is in the wide area of bundles, beyond level 1, although links lead from it to the central converter.
+    /// Whether the host is in the wide area of bundles, beyond level 1, although it has a path to the central
+    /// converter.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub wide_area: bool,
 }
 
 impl HostCosts {
-    /// Whether all of it is as by default.
-    pub(crate) fn are_none(&self) -> bool {
+    /// Returns whether all values are the default.
+    pub(crate) fn are_default(&self) -> bool {
         *self == HostCosts::default()
     }
 }
 
 impl Default for HostCosts {
-    /// A station that costs nothing: one processor, 50 packets (4.3BSD's `IFQ_MAXLEN`) may wait for its card.
+    /// No costs, one processor, and a send queue of 50 packets (`IFQ_MAXLEN` of 4.3BSD).
     fn default() -> Self {
         HostCosts {
             cpu_packet: Span::ZERO,
@@ -469,7 +471,7 @@ impl Default for HostCosts {
     }
 }
 
-/// Room in a buffer, in the unit it was said.
+/// Size of a buffer, in the unit of the text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Amount {
@@ -481,7 +483,7 @@ pub enum Amount {
     Packets(u64),
 }
 
-/// Which converter.
+/// Role of a converter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ConverterRole {
@@ -495,24 +497,24 @@ pub enum ConverterRole {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum BundleFormat {
-    /// 1997, byte for byte.
+    /// Bundle format 1, as in 1997.
     Classic,
-    /// Any number of hosts, 32-bit addresses.
+    /// Bundle format 2: 65,535 hosts and 32-bit addresses.
     Wide,
 }
 
-/// How long messages may wait in a bundle converter; none: as is usual.
+/// Maximum waiting times of messages in a bundle converter; none: the default.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BundleDeadlines {
-    /// Ordinary ones.
+    /// Of ordinary messages.
     pub ordinary: Option<Span>,
-    /// Those with priority.
+    /// Of messages with priority.
     pub priority: Option<Span>,
 }
 
 impl BundleDeadlines {
-    /// Whether nothing is said.
-    pub fn are_usual(&self) -> bool {
+    /// Returns whether both are the default.
+    pub fn are_default(&self) -> bool {
         *self == BundleDeadlines::default()
     }
 }
@@ -521,55 +523,56 @@ impl BundleDeadlines {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum BundleTimers {
-    /// A free-running tick of 5 ms.
+    /// At free-running ticks of 5 ms.
     Classic,
-    /// Full, due, or idle.
+    /// When they are full or due, or the converter is idle.
     Adaptive,
-    /// Full or due: that costs processors least.
+    /// When they are full or due, which costs the least processor time.
     Processor,
 }
 
-/// A line between two nodes, the same in both directions.
+/// A link between two nodes, equal in both directions.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Link {
     /// `A-B`, then `A-B.2`.
     pub name: String,
-    /// One end: a node's name.
+    /// Name of the node at one end.
     pub a: String,
-    /// Other end.
+    /// Name of the node at the other end.
     pub b: String,
     /// Framing.
     pub medium: Medium,
     /// Line rate.
     pub rate: Rate,
-    /// Rate left to cells or frames: 149.76 of 155 Mb/s for ATM over OC-3c; else the line rate, or `payload`.
+    /// Rate available to cells or frames: `payload`, by default the line rate, and for ATM over OC-3c 149.76 of
+    /// 155 Mb/s.
     pub payload: Rate,
-    /// Propagation.
+    /// Propagation delay.
     pub delay: Span,
-    /// Largest packet of the network layer, 68 to 65,535 bytes.
+    /// Maximum packet of the network layer, 68 to 65,535 bytes.
     pub mtu: Size,
-    /// ATM: whether cells are computed in trains or one by one. Means nothing on other media.
+    /// Whether cells are simulated in trains or one by one. Only for ATM.
     pub cells: CellMode,
-    /// ATM: what stands between a packet and its AAL5 frame. Means nothing on other media.
+    /// Encapsulation of packets in AAL5 frames. Only for ATM.
     pub encapsulation: Encapsulation,
-    /// Pace at the interfaces of hosts, if any.
+    /// Pacing rate at the interfaces of hosts, if any.
     pub pacing: Option<Rate>,
-    /// ATM: pace at the interfaces of hosts, `(i, m)`: of every `m` cell slots of the payload rate at most `i` are
-    /// used, 1 ≤ i ≤ m. Never together with `pacing`.
+    /// Pacing at the interfaces of hosts as `(i, m)`: at most `i` of each `m` cell slots of the payload rate are used,
+    /// 1 ≤ i ≤ m. Only for ATM, and never together with `pacing`.
     pub pacing_slots: Option<(u16, u16)>,
-    /// What `pacing` counts.
+    /// Bytes that `pacing` counts.
     pub pacing_counts: PacingCounts,
-    /// Share of frames (cells on ATM) lost, 0 to 1.
+    /// Share of frames (cells on ATM) that are lost, 0 to 1.
     pub loss: f64,
-    /// Share damaged.
+    /// Share that is damaged.
     pub corrupt: f64,
-    /// Share doubled.
+    /// Share that is duplicated.
     pub duplicate: f64,
-    /// Share delivered late, behind the next.
+    /// Share that is delivered after the next.
     pub reorder: f64,
-    /// Link-by-link credits per virtual channel, cells; none: no flow control.
+    /// Link-by-link credits per virtual channel, in cells; none: no flow control.
     pub credits: Option<u64>,
-    /// Where the text says so.
+    /// Location in the text.
     #[serde(skip)]
     pub location: SourceRange,
 }
@@ -578,42 +581,42 @@ pub struct Link {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Medium {
-    /// Cells.
+    /// ATM cells.
     Atm,
-    /// 38 bytes of preamble, header, checksum and gap a frame.
+    /// Ethernet: 38 bytes of preamble, header, checksum and gap per frame.
     Ethernet,
-    /// Point to point.
+    /// Point-to-point framing.
     Ppp,
 }
 
-/// How the cells of an ATM link are computed.
+/// How the cells of an ATM link are simulated.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum CellMode {
-    /// The cells of a packet in one step wherever that is exact.
+    /// All cells of a packet in one step where that is exact.
     #[default]
     Trains,
-    /// Each on its own.
+    /// Each cell in its own step.
     Each,
 }
 
-/// What stands between a packet and its AAL5 frame.
+/// Encapsulation of packets in AAL5 frames.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Encapsulation {
     /// LLC/SNAP, 8 bytes (RFC 2684 section 5, RFC 1483 before it).
     #[default]
     Llc,
-    /// Nothing: the virtual channel says what it carries (RFC 2684 section 6).
+    /// None: the virtual channel determines the protocol (RFC 2684 section 6).
     Null,
 }
 
-/// What a pacing rate counts.
+/// Bytes that a pacing rate counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum PacingCounts {
     /// Whole cells of 53 bytes.
     Cells,
-    /// Their 48 bytes of payload.
+    /// The 48 bytes of payload of each cell.
     Payload,
 }

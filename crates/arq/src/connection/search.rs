@@ -222,7 +222,11 @@ mod tests {
 
     proptest! {
         #[test]
-        fn search_finds_the_path_mtu(base in 128usize..3000, more in 0usize..65_507, path_mtu in 0usize..70_000) {
+        fn search_finds_the_path_mtu(
+            base in 128usize..3000,
+            more in 0usize..65_507,
+            path_mtu in 0usize..70_000,
+        ) {
             let max = (base + more).min(65_507);
             let path_mtu = path_mtu.max(base);
             let mut path = PathSearch::new(Instant::ZERO, base, max);
@@ -240,7 +244,11 @@ mod tests {
         }
 
         #[test]
-        fn search_follows_a_reduced_path_mtu(max in 1472usize..65_507, path_mtu in BASE..65_507, later_s in 0u64..1000) {
+        fn search_follows_a_reduced_path_mtu(
+            max in 1472usize..65_507,
+            path_mtu in BASE..65_507,
+            later_s in 0u64..1000,
+        ) {
             let mut path = PathSearch::new(Instant::ZERO, 1472, max);
             let (_, mut now) = search(&mut path, Instant::ZERO, max);
             prop_assert_eq!(path.carried(), max);

@@ -7,8 +7,8 @@
 //! well before a frame that has arrived: three transmissions before, or a quarter of a round trip (RFC 8985, RACK,
 //! with a threshold in frames).
 //!
-//! The delivery rate is that of Cheng and Cardwell (draft-cheng-iccrg-delivery-rate-estimation). Its state `C.delivered`,
-//! `C.delivered_time` and `C.first_sent_time` is `delivered`, `delivered_at` and `first_sent_at` here.
+//! The delivery rate is that of Cheng and Cardwell (draft-cheng-iccrg-delivery-rate-estimation). Its state
+//! `C.delivered`, `C.delivered_time` and `C.first_sent_time` is `delivered`, `delivered_at` and `first_sent_at` here.
 
 use std::collections::{BTreeSet, VecDeque};
 

@@ -146,7 +146,7 @@ fn check_formats(cx: &mut Context<'_>, sides: &Sides<'_>, central: &Node) {
 fn check_deadlines(cx: &mut Context<'_>, sides: &Sides<'_>) {
     for node in sides.central.iter().chain(&sides.level1) {
         if let NodeKind::Converter { timers: BundleTimers::Classic, deadlines, .. } = node.kind
-            && !deadlines.are_usual()
+            && !deadlines.are_default()
         {
             let message = format!("`{}` has a tick, and no deadlines", shorten(&node.name));
             let error = Diagnostic::error(node.location, message);
