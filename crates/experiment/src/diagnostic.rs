@@ -1,8 +1,8 @@
-//! What is wrong with a text, as plain data: what was expected, where, and the nearest thing that would do.
+//! Errors and warnings about a text, as plain data: the problem, its location, and suggestions.
 
 use crate::plan::SourceRange;
 
-/// How bad it is.
+/// Severity of a diagnostic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Severity {
     /// There is no plan.
@@ -11,30 +11,30 @@ pub enum Severity {
     Warning,
 }
 
-/// One thing wrong with a text.
+/// A problem of a text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Diagnostic {
     /// Error or warning.
     pub severity: Severity,
-    /// The sentence: what is wrong.
+    /// The problem, as a sentence.
     pub message: String,
-    /// The words it is about.
+    /// Location of the words it is about.
     pub location: SourceRange,
-    /// What was expected at those words; may be empty.
+    /// What was expected there; may be empty.
     pub label: String,
-    /// Other words that matter, such as the first of two, and what they are.
+    /// Locations of other words that matter, such as the first of two, with descriptions.
     pub secondary: Vec<(SourceRange, String)>,
-    /// What to do, such as "did you mean `duration`?".
+    /// A suggestion, such as "did you mean `duration`?".
     pub help: Option<String>,
 }
 
 impl Diagnostic {
-    /// An error at `location`.
+    /// Creates an error at `location`.
     pub fn error(location: SourceRange, message: impl Into<String>) -> Self {
         Self::new(Severity::Error, location, message.into())
     }
 
-    /// A warning at `location`.
+    /// Creates a warning at `location`.
     pub fn warning(location: SourceRange, message: impl Into<String>) -> Self {
         Self::new(Severity::Warning, location, message.into())
     }
@@ -43,28 +43,28 @@ impl Diagnostic {
         Diagnostic { severity, message, location, label: String::new(), secondary: Vec::new(), help: None }
     }
 
-    /// Says what was expected at the words themselves.
+    /// Sets what was expected at the location.
     #[must_use]
     pub fn label(mut self, label: impl Into<String>) -> Self {
         self.label = label.into();
         self
     }
 
-    /// Points at other words too.
+    /// Adds a second location with a description.
     #[must_use]
     pub fn with(mut self, location: SourceRange, label: impl Into<String>) -> Self {
         self.secondary.push((location, label.into()));
         self
     }
 
-    /// Says what to do.
+    /// Sets the suggestion.
     #[must_use]
     pub fn help(mut self, help: impl Into<String>) -> Self {
         self.help = Some(help.into());
         self
     }
 
-    /// In one line, for where there is no text to point into.
+    /// Returns the diagnostic in one line, for messages without the text.
     pub(crate) fn line(&self) -> String {
         let known =
             self.label.is_empty() || self.label.starts_with("unknown ") || self.message.contains(&self.label);
@@ -77,7 +77,7 @@ impl Diagnostic {
         parts.join("; ")
     }
 
-    /// Offers the name nearest to what was written, or else lists the names.
+    /// Suggests the name nearest to `written`; if none is near, lists the names.
     #[must_use]
     pub fn suggest<'n>(self, written: &str, names: impl IntoIterator<Item = &'n str>) -> Self {
         let names: Vec<&str> = names.into_iter().collect();

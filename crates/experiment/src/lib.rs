@@ -14,21 +14,21 @@
 //! assert!(plan_text(&plan).contains("duration = 5 s;"));
 //! ```
 //!
-//! | module | contents | may know |
+//! | module | contents | uses |
 //! | --- | --- | --- |
-//! | [`plan`] | what an experiment means, as plain data; its hash | nothing here |
-//! | [`converters`] | who stands where about the converters of a plan | plan |
-//! | [`diagnostic`] | what is wrong, as plain data | places |
+//! | [`plan`] | the meaning of an experiment as plain data; its hash | – |
+//! | [`converters`] | the hosts on each side of the bundle converters | plan |
+//! | [`diagnostic`] | errors and warnings as plain data | locations of the plan |
 //! | `token` | text → words, strings, signs | diagnostics |
-//! | `tree`, `parse` | tokens → one tree for both dialects, recovering | tokens |
+//! | `tree`, `parse` | tokens → one tree for both dialects; recovers from errors | tokens |
 //! | `resolve` | tree → plan: names, defaults, units, checks | the tree |
 //! | `overrides` | `--set duration=2s`, `--set a-s.delay=5ms` on a plan | the readers of `resolve` |
-//! | [`vary`] | `--vary window=16kB..256kB`: the values an option takes in turn | overrides |
+//! | [`vary`] | `--vary window=16kB..256kB`: the values of an option in a sweep | overrides |
 //! | `show`, `print` | diagnostics and plans as text | plan and diagnostics |
 //!
-//! Invariants: no input makes it panic or run for ever (`fuzz/fuzz_targets/experiment.rs`); a plan exists exactly
-//! when no error was reported; [`plan_text`] is itself an experiment that means the same plan; files are read only
-//! through the function given to [`parse_with`].
+//! Invariants: no input makes it panic or run forever (`fuzz/fuzz_targets/experiment.rs`); a plan exists exactly
+//! if no error was reported; [`plan_text`] is an experiment with the same meaning; files are read only through the
+//! function given to [`parse_with`].
 
 pub mod converters;
 pub mod diagnostic;
@@ -58,26 +58,26 @@ use diagnostic::Diagnostics;
 use plan::SourceRange;
 use resolve::Context;
 
-/// Larger texts are refused, in bytes.
+/// Maximum length of a text in bytes.
 const LARGEST_TEXT: usize = 4 << 20;
-/// Larger files of numbers are refused, in bytes.
+/// Maximum length of a file of numbers in bytes.
 const LARGEST_FILE: u64 = 64 << 20;
 
 /// An experiment as text.
 #[derive(Clone, Copy, Debug)]
 pub struct Source<'a> {
-    /// File name for messages; its stem is the experiment's name where the text gives none.
+    /// File name for messages; its stem is the default name of the experiment.
     pub name: &'a str,
-    /// The text itself.
+    /// The text.
     pub text: &'a str,
-    /// Where `empirical("file.csv")` is looked for; none: such files cannot be read.
+    /// Folder of the files of `empirical("file.csv")`; none: such files cannot be read.
     pub folder: Option<&'a Path>,
 }
 
 /// The result of reading a text.
 #[derive(Clone, Debug)]
 pub struct Parsed {
-    /// The plan; present exactly when no diagnostic is an error.
+    /// The plan; present exactly if no diagnostic is an error.
     pub plan: Option<Plan>,
     /// Errors and warnings, in the order of the text.
     pub diagnostics: Vec<Diagnostic>,
@@ -91,7 +91,7 @@ pub fn parse(source: &Source<'_>) -> Parsed {
     })
 }
 
-/// Reads an experiment; `files` gives the text of a file that it names, or says in a short clause why it cannot.
+/// Reads an experiment; `files` returns the text of a file that it names, or a short clause with the reason why not.
 pub fn parse_with(source: &Source<'_>, files: &dyn Fn(&str) -> Result<String, String>) -> Parsed {
     let mut diagnostics = Diagnostics::default();
     if source.text.len() > LARGEST_TEXT {
@@ -110,7 +110,7 @@ pub fn parse_with(source: &Source<'_>, files: &dyn Fn(&str) -> Result<String, St
     Parsed { plan: whole.then_some(plan), diagnostics: cx.diagnostics.into_vec() }
 }
 
-/// The experiment's name where its text gives none.
+/// Returns the default name of an experiment.
 fn stem(file: &str) -> &str {
     Path::new(file)
         .file_stem()
@@ -119,20 +119,20 @@ fn stem(file: &str) -> &str {
         .unwrap_or("experiment")
 }
 
-/// Reads a regular file, and no more of it than is sensible.
+/// Reads a regular file up to the maximum length.
 fn read_file(path: &Path) -> Result<String, String> {
-    let say = |error: std::io::Error| match error.kind() {
+    let describe = |error: std::io::Error| match error.kind() {
         std::io::ErrorKind::NotFound => "there is no such file".to_owned(),
         std::io::ErrorKind::PermissionDenied => "it may not be read".to_owned(),
         std::io::ErrorKind::InvalidData => "it is not text".to_owned(),
         _ => error.to_string(),
     };
     // Opening a pipe or a device could wait or never end.
-    if !path.metadata().map_err(say)?.is_file() {
+    if !path.metadata().map_err(describe)?.is_file() {
         return Err("it is not a file".into());
     }
     let mut text = String::new();
-    let file = std::fs::File::open(path).map_err(say)?;
-    file.take(LARGEST_FILE + 1).read_to_string(&mut text).map_err(say)?;
+    let file = std::fs::File::open(path).map_err(describe)?;
+    file.take(LARGEST_FILE + 1).read_to_string(&mut text).map_err(describe)?;
     if text.len() as u64 > LARGEST_FILE { Err("it is larger than 64 MiB".into()) } else { Ok(text) }
 }

@@ -1,5 +1,4 @@
-//! A plan as text: an experiment of the 1996 dialect in which every default is written out. Reading it again gives
-//! the same plan.
+//! Prints a plan as an experiment of the 1996 dialect with all defaults. Reading it again gives the same plan.
 
 use std::fmt::Write as _;
 
@@ -17,7 +16,7 @@ use crate::resolve::pattern::MODELS;
 use crate::resolve::protocol::{CHECKSUMS, CONGESTION_POLICIES, MODES, TCP_TIMERS};
 use crate::token::{quoted, written};
 
-/// Prints a plan as an experiment in which every default is shown.
+/// Returns a plan as the text of an experiment with all defaults.
 pub fn plan_text(plan: &Plan) -> String {
     let mut out = Printer::default();
     out.open(&format!("experiment {}", quoted(&plan.name)));
@@ -264,10 +263,10 @@ fn protocol(protocol: &Protocol) -> String {
     format!("{} ({options})", protocol.name())
 }
 
-/// The deadlines of a converter that are said.
+/// Returns the deadlines of a converter that are not the default.
 fn explicit_deadlines(deadlines: &BundleDeadlines) -> String {
-    let said = [("deadline", deadlines.ordinary), ("priority_deadline", deadlines.priority)];
-    said.iter().filter_map(|(name, at)| Some(format!(" {name} = {},", span((*at)?)))).collect()
+    let options = [("deadline", deadlines.ordinary), ("priority_deadline", deadlines.priority)];
+    options.iter().filter_map(|(name, at)| Some(format!(" {name} = {},", span((*at)?)))).collect()
 }
 
 fn test(test: &Pattern) -> String {

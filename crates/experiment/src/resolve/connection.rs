@@ -13,7 +13,7 @@ use crate::parse::shorten;
 use crate::plan::{Connection, ConnectionEnd, Protocol, SourceRange, Stop};
 use crate::tree::{Part, Setting, Value};
 
-/// What stands inside a connection.
+/// Options of a connection.
 const SETTINGS: Options<'_> = Options {
     owner: "a connection",
     names: &[
@@ -26,7 +26,7 @@ const SETTINGS: Options<'_> = Options {
 /// Default duration of a sender, in seconds.
 const DEFAULT_DURATION_S: f64 = 10.0;
 
-/// Reads a connection; its name is left empty. None when an end, the protocol or the test is missing.
+/// Reads a connection; its name stays empty. Returns none if an end, the protocol or the test is missing.
 pub(crate) fn connection(
     cx: &mut Context<'_>,
     settings: &[Setting],
@@ -51,7 +51,7 @@ pub(crate) fn connection(
             "rcvcntl" => control[1] = text(cx, value, "a host").map(str::to_owned),
             "rep" => control[2] = text(cx, value, "a host").map(str::to_owned),
             "protocol" => carrier = protocol::protocol(cx, value),
-            // The test's defaults depend on the protocol, which may stand below it.
+            // The defaults of a test depend on the protocol, which may follow it.
             "test" => test = Some(value),
             "delay" => assign(&mut delay, variable(cx, value, Dimension::Delay)),
             stop => stops.extend(read_stop(cx, stop, value)),

@@ -1,15 +1,18 @@
-//! Tree → [`Plan`]: names found, defaults filled, units folded, everything checked that needs no run.
+//! Resolution, from the syntax tree to a [`Plan`]: finds names, fills defaults, converts units, and checks everything
+//! that needs no run.
 //!
 //! | module | contents |
 //! | --- | --- |
-//! | [`options`] | lists of options: known, given once, read by type |
+//! | [`options`] | lists of options, and readers of values by type |
 //! | [`quantity`] | numbers with units, random variables |
-//! | [`protocol`], [`pattern`], [`connection`] | the 1996 dialect |
+//! | [`protocol`] | protocols and their options |
+//! | [`pattern`] | tests and their options |
+//! | [`connection`] | connections of the 1996 dialect |
 //! | [`netspec3`] | the 1999 dialect |
 //! | [`stations`] | connections over `llc` that share a station |
 //! | [`bundles`] | connections over `bundle`, and the converters between their ends |
-//! | [`network`] | nodes and links, each by itself |
-//! | [`topology`] | what they make together: loops, rings, who can be reached |
+//! | [`network`] | nodes and links |
+//! | [`topology`] | checks of the whole network: loops, rings, reachability |
 //! | [`expect`] | expectations |
 
 pub(crate) mod bundles;
@@ -39,7 +42,7 @@ use quantity::Dimension;
 /// Reads the text of a file that the experiment names; the error is one short clause.
 pub(crate) type Files<'a> = &'a dyn Fn(&str) -> Result<String, String>;
 
-/// What every reader needs: somewhere to report to, and the files.
+/// The diagnostics and files that every reader needs.
 pub(crate) struct Context<'a> {
     pub(crate) diagnostics: Diagnostics,
     pub(crate) files: Files<'a>,
@@ -92,14 +95,14 @@ pub(crate) fn plan(cx: &mut Context<'_>, script: &Script, stem: &str) -> Plan {
 
 #[derive(Default)]
 struct Resolver<'s> {
-    /// Every `test` block in the order of the text; none where it could not be read.
+    /// All `test` blocks in the order of the text; none where one could not be read.
     tests: Vec<Option<Test>>,
-    /// For each test its partner.
+    /// The partner of each test.
     partners: Vec<Option<usize>>,
-    /// How many tests the schedule has passed.
+    /// Number of tests that the schedule contains so far.
     passed: usize,
     connections: Vec<(Option<&'s Word>, Connection)>,
-    /// The names of connections that could not be read, so that what speaks of them is not wrong too.
+    /// Names of connections that could not be read, so that expectations about them are not reported as well.
     broken: Vec<Option<&'s Word>>,
     networks: Vec<(&'s [Declaration], SourceRange)>,
 }
@@ -125,7 +128,7 @@ impl<'s> Resolver<'s> {
         }
     }
 
-    /// The schedule of statements side by side; one alone needs no block around it.
+    /// Returns the schedule of several statements; a single one needs no block around it.
     fn blocks(
         &mut self,
         cx: &mut Context<'_>,
@@ -177,7 +180,7 @@ impl<'s> Resolver<'s> {
         }
     }
 
-    /// What the next test of the text sends stands in its place; a sink leaves nothing.
+    /// Returns the connection of the next test of the text, if that test sends.
     fn test(&mut self, cx: &mut Context<'_>) -> Option<Block> {
         let at = self.passed;
         self.passed += 1;
@@ -205,23 +208,23 @@ fn repeat(cx: &mut Context<'_>, count: &Value, every: Option<&Value>, body: Bloc
     Some(Block::Repeat { count: count? as u32, every: Span::from_seconds(every?), body: Box::new(body) })
 }
 
-/// The name of every connection: what the text says, else `FROM-TO`, then `FROM-TO.2`.
+/// Returns the name of each connection: that of the text, otherwise `FROM-TO`, then `FROM-TO.2`.
 fn names(cx: &mut Context<'_>, connections: &[(Option<&Word>, Connection)]) -> Vec<String> {
-    let mut said: BTreeMap<&str, SourceRange> = BTreeMap::new();
+    let mut explicit: BTreeMap<&str, SourceRange> = BTreeMap::new();
     let mut taken: BTreeMap<String, usize> = BTreeMap::new();
     for name in connections.iter().filter_map(|(name, _)| *name) {
         if name.text.is_empty() || name.text.contains('/') {
             let error = Diagnostic::error(name.location, "this is no name");
             cx.report(error.label("expected letters, digits, `.`, `_`, `-`"));
         }
-        if let Some(first) = said.insert(&name.text, name.location) {
+        if let Some(first) = explicit.insert(&name.text, name.location) {
             let error = Diagnostic::error(
                 name.location,
                 format!("two connections are called `{}`", shorten(&name.text)),
             );
             cx.report(error.label("and again here").with(first, "it is first called so here"));
         }
-        // A name said outright is taken before any is made up.
+        // Names of the text are taken before any is generated.
         taken.insert(name.text.clone(), 1);
     }
     let made_up = |connection: &Connection, taken: &mut BTreeMap<String, usize>| {
@@ -236,7 +239,7 @@ fn names(cx: &mut Context<'_>, connections: &[(Option<&Word>, Connection)]) -> V
         .collect()
 }
 
-/// The one network of the script.
+/// Returns the network of the script; reports a second one.
 fn the_network(cx: &mut Context<'_>, networks: &[(&[Declaration], SourceRange)]) -> Option<Network> {
     if let [(_, first), (_, second), ..] = networks {
         let error = Diagnostic::error(*second, "a second `network`").label("expected all of it in one block");
@@ -258,7 +261,7 @@ fn hosts(network: Option<&Network>, connections: &[Connection]) -> Vec<String> {
     declared.chain(used).filter(|host| !host.is_empty() && seen.insert(*host)).cloned().collect()
 }
 
-/// An experiment in which nothing happens is a mistake, unless something else was one already.
+/// Reports an experiment without connections and programs, unless an error was reported already.
 fn something_runs(cx: &mut Context<'_>, plan: &Plan) {
     let program = |kind: &NodeKind| matches!(kind, NodeKind::Host(costs) if costs.program.is_some());
     let programs = plan.network.iter().flat_map(|n| &n.nodes).any(|n| program(&n.kind));
@@ -268,7 +271,7 @@ fn something_runs(cx: &mut Context<'_>, plan: &Plan) {
     }
 }
 
-/// Reads the expectations, wherever they stand, once every name is known.
+/// Reads the expectations of all blocks, after all names are known.
 fn expectations(cx: &mut Context<'_>, statements: &[Statement], subjects: &Subjects) -> Vec<Expectation> {
     let mut expectations = Vec::new();
     let mut left: Vec<&Statement> = statements.iter().rev().collect();

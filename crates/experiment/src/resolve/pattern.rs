@@ -151,16 +151,16 @@ pub(crate) fn conflict(pattern: &Pattern, protocol: &Protocol) -> Option<(&'stat
         let label = "expected at least `minPeriod`".to_owned();
         return Some(("maxPeriod", "the longest period is shorter than the shortest".to_owned(), label));
     }
-    let (most, conflict) = match protocol {
+    let (max_bytes, problem) = match protocol {
         Protocol::Udp { .. } | Protocol::Multicast { .. } => {
             (LARGEST_DATAGRAM, "does not fit a UDP datagram")
         }
         Protocol::Guaranteed { .. } => (LARGEST_GUARANTEED, "is longer than guaranteed delivery takes"),
         _ => return None,
     };
-    let (option, largest) = sizes(pattern).into_iter().find(|(_, size)| *size > most)?;
-    let message = format!("a message of {largest} bytes {conflict}");
-    Some((option, message, format!("expected at most {most} bytes over `{}`", protocol.name())))
+    let (option, largest) = sizes(pattern).into_iter().find(|(_, size)| *size > max_bytes)?;
+    let message = format!("a message of {largest} bytes {problem}");
+    Some((option, message, format!("expected at most {max_bytes} bytes over `{}`", protocol.name())))
 }
 
 /// The largest message each option can ask for, where that is known.
