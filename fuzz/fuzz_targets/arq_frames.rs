@@ -169,8 +169,8 @@ fn open(options: &Options, prepare: impl Fn(&mut Node)) -> (ManualPair, (u64, u6
     let mut output = [hand.outputs(0), hand.outputs(1)];
     while output.iter().any(|frames| !frames.is_empty()) {
         for frame in output.iter().flatten() {
-            if let Some(Handshake::Opened { client, server, .. }) = Handshake::read(frame) {
-                ids = Some((client, server));
+            if let Some(Handshake::Opened { client_id, server_id, .. }) = Handshake::read(frame) {
+                ids = Some((client_id, server_id));
             }
         }
         hand.pass(HOP);
