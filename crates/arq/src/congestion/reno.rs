@@ -53,7 +53,7 @@ impl Policy for Reno {
     fn on_sent(&mut self, _: &SentFrames) {}
 
     fn on_ack(&mut self, acked: &AckedFrames) {
-        // A window that is less than half used says nothing about the path.
+        // A window that is less than half used does not test the path.
         if acked.in_flight < self.window / 2 {
             return;
         }

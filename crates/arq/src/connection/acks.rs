@@ -109,7 +109,7 @@ impl Connection {
             self.sender.flights.acknowledge(at, end.min(unsent), &mut summary);
             at = end;
         }
-        // An overtaken acknowledgement has an older count.
+        // A reordered acknowledgement has an older count.
         let new_duplicates = ack.duplicates.wrapping_sub(self.reported_duplicates) as i8;
         if new_duplicates > 0 {
             self.reported_duplicates = ack.duplicates;

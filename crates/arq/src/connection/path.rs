@@ -1,7 +1,7 @@
 //! Path MTU discovery: probes, and the reaction to a smaller path MTU.
 //!
 //! A frame keeps its number, chunks and bytes until it is acknowledged. If it exceeds the path MTU, it is sent in
-//! [`parts`](super::parts), which neither application notices.
+//! [`parts`](super::parts), invisibly to both applications.
 
 use trunkline_units::{Instant, Span};
 

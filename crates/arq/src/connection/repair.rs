@@ -172,7 +172,7 @@ impl Connection {
     /// Processes the peer's total of rebuilt frames; returns the increase. Their bytes do not count as delivered.
     pub(super) fn process_rebuilt_count(&mut self, count: u16, summary: &mut AckSummary) -> u32 {
         let Some(fec) = &mut self.fec else { return 0 };
-        // An overtaken acknowledgement has an older count.
+        // A reordered acknowledgement has an older count.
         let increase = (count.wrapping_sub(fec.peer_rebuilt) as i16).max(0) as u16;
         fec.peer_rebuilt = fec.peer_rebuilt.wrapping_add(increase);
         summary.rebuilt = summary.frames.min(increase.into());

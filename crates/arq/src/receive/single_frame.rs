@@ -10,9 +10,9 @@ impl Receiver {
     #[inline]
     pub fn is_channel_empty(&mut self, channel: u16) -> bool {
         let Some(incoming) = self.channels.get_mut(channel) else { return false };
-        let nothing = incoming.messages.is_empty();
-        incoming.readable_reported &= !nothing;
-        nothing
+        let is_empty = incoming.messages.is_empty();
+        incoming.readable_reported &= !is_empty;
+        is_empty
     }
 
     /// Replaces the contents of `into` with the message in a chunk, if it is the next whole message of its channel
@@ -31,10 +31,11 @@ impl Receiver {
         };
         let cost = chunk.bytes.len() as u64 + CHUNK_COST;
         let received = self.received + cost;
-        let next = chunk.sequence == incoming.next as u16 && incoming.messages.is_empty();
-        let idle = self.early_chunks.is_empty() && self.readable.is_empty() && !self.credit_short;
-        let within = incoming.received + cost <= incoming.limit && received + self.min_credit <= self.limit;
-        if !(next && idle && within) {
+        let is_next = chunk.sequence == incoming.next as u16 && incoming.messages.is_empty();
+        let is_idle = self.early_chunks.is_empty() && self.readable.is_empty() && !self.credit_short;
+        let has_credit =
+            incoming.received + cost <= incoming.limit && received + self.min_credit <= self.limit;
+        if !(is_next && is_idle && has_credit) {
             return false;
         }
         into.refill(message);

@@ -122,11 +122,11 @@ impl Check {
             return None;
         }
         let sum = self.checksum(secret, body);
-        let holds = match check {
+        let is_valid = match check {
             [a, b, c, d] => u32::from_be_bytes([*a, *b, *c, *d]) == sum as u32,
             _ => check == sum.to_be_bytes(),
         };
-        holds.then_some(body)
+        is_valid.then_some(body)
     }
 
     #[inline]
