@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use trunkline_endpoint::{Port, To};
+use trunkline_endpoint::{Destination, Port};
 use trunkline_experiment::plan::{self, Connection, NodeKind, Plan, Protocol, SourceRange};
 use trunkline_record::Record;
 use trunkline_record::schema;
@@ -16,7 +16,7 @@ use trunkline_units::{Instant, Span};
 use crate::bundles::{self, BundleWorkers};
 use crate::engine::Engine;
 use crate::flow::{Flow, FlowConfig};
-use crate::link_counters::LinkCounters;
+use crate::link_series::LinkSeries;
 use crate::llc_stations::{self, LlcStations};
 use crate::network::Network;
 use crate::network::topology::Topology;
@@ -35,7 +35,7 @@ pub struct Sim {
     /// Names of links and hosts to capture as `NAME.pcapng` in the folder of the record.
     pub trace: Vec<String>,
     /// Whether to record the counters of link ends over time.
-    pub link_counters: bool,
+    pub link_series: bool,
 }
 
 impl Backend for Sim {
@@ -86,7 +86,7 @@ impl Backend for Sim {
             schedule: Schedule::new(&plan.schedule, Instant::ZERO),
             block_indexes: BTreeMap::new(),
             outcomes: vec![Vec::new(); plan.connections.len()],
-            link_counters: self.link_counters.then(|| LinkCounters::new(&network)),
+            link_series: self.link_series.then(|| LinkSeries::new(&network)),
             engine: Engine::new(network),
         };
         run.start_llc_stations();
@@ -104,15 +104,15 @@ impl Backend for Sim {
         if let Some(Err(error)) = run.engine.tracer.take().map(|tracer| tracer.finish()) {
             errors.push(error);
         }
-        let SimulationRun { engine, outcomes, link_counters: counts, .. } = run;
+        let SimulationRun { engine, outcomes, link_series, .. } = run;
         // The silence at the end, spent waiting for lost messages, does not count.
         let end = engine.last_activity();
         record.duration_s = end.as_s();
         let connections = plan.connections.iter().zip(&outcomes);
         record.connections = connections.map(|(c, o)| assemble::connection(c, o)).collect();
         record.links = link_records(engine.network(), end);
-        if let Some(counts) = counts {
-            counts.finish(engine.network(), end, &mut record.links);
+        if let Some(series) = link_series {
+            series.finish(engine.network(), end, &mut record.links);
         }
         record.hosts = host_records(&engine, end);
         let cells = plan.network.iter().flat_map(|n| &n.links);
@@ -215,7 +215,7 @@ struct SimulationRun<'p> {
     /// The schedule's block of each active flow.
     block_indexes: BTreeMap<u32, usize>,
     outcomes: Vec<Vec<RunOutcome>>,
-    link_counters: Option<LinkCounters>,
+    link_series: Option<LinkSeries>,
     engine: Engine,
 }
 
@@ -268,8 +268,8 @@ impl SimulationRun<'_> {
                 if !self.engine.step() {
                     return self.abort("no event is left");
                 }
-                if let Some(counts) = &mut self.link_counters {
-                    counts.sample_if_due(self.engine.network(), self.engine.now());
+                if let Some(series) = &mut self.link_series {
+                    series.sample_if_due(self.engine.network(), self.engine.now());
                 }
                 if self.engine.steps() >= next_report {
                     next_report += PROGRESS_STEPS;
@@ -291,17 +291,17 @@ impl SimulationRun<'_> {
 
     fn finish_flow(&mut self, number: u32, flow: Flow, abort_reason: Option<String>) {
         let is_aborted = abort_reason.is_some();
-        let (connection, host) = (flow.connection, flow.sides[0].host);
+        let (connection, host) = (flow.connection, flow.ends[0].host);
         let is_llc = matches!(self.plan.connections[connection].protocol, Protocol::Llc { .. });
         let mut outcome = flow.into_outcome(abort_reason);
         if let Some(sender) = outcome.sender.as_mut().filter(|_| is_llc) {
             sender.counters.extend(self.engine.llc_stations().token_figures(connection, host));
         }
         self.outcomes[connection].push(outcome);
-        if let Some(ticket) = self.block_indexes.remove(&number)
+        if let Some(block_index) = self.block_indexes.remove(&number)
             && !is_aborted
         {
-            self.schedule.finish(ticket, self.engine.now());
+            self.schedule.finish(block_index, self.engine.now());
         }
     }
 
@@ -344,8 +344,8 @@ impl SimulationRun<'_> {
             ports.push((*receiver, path(*receiver, from)?.port));
         }
         let to = match c.protocol {
-            Protocol::Multicast { group, .. } => To::Group(network.groups[&group]),
-            _ => To::Station(receivers[0]),
+            Protocol::Multicast { group, .. } => Destination::Group(network.groups[&group]),
+            _ => Destination::Station(receivers[0]),
         };
         let phases = [from, receivers[0]].map(|s| {
             let phases = &network.hosts[s as usize].timer_phases;
@@ -362,11 +362,11 @@ impl SimulationRun<'_> {
             _ => None,
         };
         let longest_delay = network.longest_delay;
-        let sides = ports.iter().enumerate().map(|(side, (host, port))| {
+        let ends = ports.iter().enumerate().map(|(side, (host, port))| {
             let name = format!("{stream_name} / end {side}");
-            self.engine.add_endpoint(*host, Port(port.0), &name, side as u32)
+            self.engine.add_end(*host, Port(port.0), &name, side as u32)
         });
-        let sides = sides.collect();
+        let ends = ends.collect();
         if let Some(tracer) = &mut self.engine.tracer {
             let group = match c.protocol {
                 Protocol::Multicast { group: std::net::IpAddr::V4(group), ttl } => {
@@ -384,9 +384,9 @@ impl SimulationRun<'_> {
             stream_name,
             origin: run.origin,
             seed: self.options.seed,
-            sides,
+            ends,
             to,
-            reverse_to: To::Station(from),
+            reverse_to: Destination::Station(from),
             mtu,
             longest_delay,
             disks,
@@ -398,7 +398,7 @@ impl SimulationRun<'_> {
 }
 
 impl SimulationRun<'_> {
-    /// Creates a flow over bundles. Its endpoints use the bundle workers of their hosts.
+    /// Creates a flow over bundles. Its ends use the bundle workers of their hosts.
     fn build_bundle_flow(
         &mut self,
         run: ScheduledRun,
@@ -406,14 +406,14 @@ impl SimulationRun<'_> {
         from: u32,
         receivers: &[u32],
     ) -> Result<Flow, String> {
-        let ends = std::iter::once(&from).chain(receivers).enumerate();
-        let sides = ends.map(|(side, host)| {
+        let hosts = std::iter::once(&from).chain(receivers).enumerate();
+        let ends = hosts.map(|(side, host)| {
             let name = format!("{stream_name} / end {side}");
-            self.engine.add_endpoint(*host, Port(0), &name, side as u32)
+            self.engine.add_end(*host, Port(0), &name, side as u32)
         });
-        let sides = sides.collect();
+        let ends = ends.collect();
         if let Some(tracer) = &mut self.engine.tracer {
-            tracer.add_flow(from, To::All, None);
+            tracer.add_flow(from, Destination::All, None);
         }
         let protocol = &self.plan.connections[run.connection].protocol;
         let options = bundle::converter_config(self.plan).and_then(|config| {
@@ -427,9 +427,9 @@ impl SimulationRun<'_> {
             stream_name,
             origin: run.origin,
             seed: self.options.seed,
-            sides,
-            to: To::All,
-            reverse_to: To::Station(from),
+            ends,
+            to: Destination::All,
+            reverse_to: Destination::Station(from),
             mtu: u32::MAX,
             longest_delay: self.engine.network().longest_delay,
             disks: [None, None],
@@ -452,7 +452,7 @@ fn link_records(network: &Network, end: Instant) -> Vec<schema::Link> {
         for c in ports {
             let busy = if duration > 0.0 { c.busy.as_s() / duration } else { 0.0 };
             utilization = if shared { utilization + busy } else { f64::max(utilization, busy) };
-            dropped += c.full + c.lost;
+            dropped += c.queue_drops + c.other_losses;
             queue_max = queue_max.max(c.queue_max);
         }
         // Frames sent after the last delivery do not count.
@@ -477,15 +477,15 @@ fn host_records(engine: &Engine, end: Instant) -> Vec<schema::Host> {
         interfaces.extend(engine.bundle_workers().counts(end, number));
         for (n, (medium, port)) in h.medium_ports.iter().enumerate() {
             let c = network.media[*medium as usize].medium.counters(*port);
-            let counts = [("tx_frames", c.frames), ("tx_bytes", c.bytes), ("tx_dropped", c.full)];
+            let counts = [("tx_frames", c.frames), ("tx_bytes", c.bytes), ("tx_dropped", c.queue_drops)];
             interfaces.extend(counts.map(|(name, count)| (format!("if{n}.{name}"), count)));
         }
         let c = h.model.counters();
         let counts = [
             ("received", c.received),
             ("delivered", c.delivered),
-            ("dropped_full", c.full),
-            ("dropped_damaged", c.damaged),
+            ("dropped_full", c.dropped_full),
+            ("dropped_damaged", c.dropped_damaged),
             ("unwanted", c.unwanted),
             ("interrupts", c.interrupts),
         ];
