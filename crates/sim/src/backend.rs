@@ -18,8 +18,9 @@ use crate::engine::Engine;
 use crate::flow::{Flow, FlowConfig};
 use crate::link_series::LinkSeries;
 use crate::llc_stations::{self, LlcStations};
-use crate::network::Network;
+use crate::medium::Medium;
 use crate::network::topology::Topology;
+use crate::network::{Host, MediumNode, Network};
 use crate::schedule::{Schedule, ScheduledRun};
 use crate::trace::Tracer;
 
@@ -111,6 +112,7 @@ impl Backend for Sim {
         let connections = plan.connections.iter().zip(&outcomes);
         record.connections = connections.map(|(c, o)| assemble::connection(c, o)).collect();
         record.links = link_records(engine.network(), end);
+        record.switches = switch_records(engine.network());
         if let Some(series) = link_series {
             series.finish(engine.network(), end, &mut record.links);
         }
@@ -443,51 +445,76 @@ impl SimulationRun<'_> {
 /// Returns the links of the record: point-to-point links, and one entry per hub or ring.
 fn link_records(network: &Network, end: Instant) -> Vec<schema::Link> {
     let duration = end.since(Instant::ZERO).as_s();
-    let mut all = Vec::new();
-    for medium_node in network.transmission_media() {
-        let ports = (0..medium_node.attachments.len() as u16).map(|p| medium_node.medium.counters(Port(p)));
-        let shared =
-            !matches!(medium_node.medium, crate::medium::Medium::Link(_) | crate::medium::Medium::Cells(_));
-        let (mut utilization, mut dropped, mut queue_max) = (0.0, 0, 0);
-        for c in ports {
-            let busy = if duration > 0.0 { c.busy.as_s() / duration } else { 0.0 };
-            utilization = if shared { utilization + busy } else { f64::max(utilization, busy) };
-            dropped += c.queue_drops + c.other_losses;
-            queue_max = queue_max.max(c.queue_max);
+    let record = |medium_node: &MediumNode| {
+        let ports = || (0..medium_node.attachments.len() as u16).map(Port);
+        let is_shared = !matches!(medium_node.medium, Medium::Link(_) | Medium::Cells(_));
+        let mut link = schema::Link { name: medium_node.name.clone(), ..schema::Link::default() };
+        let (mut dropped_queue, mut lost_line, mut damaged) = (0, 0, 0);
+        for counters in ports().map(|port| medium_node.medium.counters(port)) {
+            let busy = if duration > 0.0 { counters.busy.as_s() / duration } else { 0.0 };
+            link.utilization =
+                if is_shared { link.utilization + busy } else { f64::max(link.utilization, busy) };
+            dropped_queue += counters.queue_drops;
+            lost_line += counters.other_losses;
+            damaged += counters.damaged;
+            link.queue_max = link.queue_max.max(counters.queue_max);
         }
         // Frames sent after the last delivery do not count.
-        let utilization = utilization.min(1.0);
-        all.push(schema::Link {
-            name: medium_node.name.clone(),
-            utilization,
-            dropped,
-            queue_max,
-            ends: Vec::new(),
-        });
-    }
-    all
+        link.utilization = link.utilization.min(1.0);
+        link.dropped = dropped_queue + lost_line;
+        (link.dropped_queue, link.lost_line, link.damaged) =
+            (Some(dropped_queue), Some(lost_line), Some(damaged));
+        if let Medium::Cells(cells) = &medium_node.medium {
+            link.aal5_failed = Some(ports().map(|port| cells.reassembly_counters(port).failed).sum());
+        }
+        link
+    };
+    network.transmission_media().map(record).collect()
 }
 
+/// Returns the switches of the record with their losses.
+fn switch_records(network: &Network) -> Vec<schema::Switch> {
+    let record = |medium_node: &MediumNode| {
+        let Medium::Switch(switch) = &medium_node.medium else { return None };
+        let mut record = schema::Switch { name: medium_node.name.clone(), ..schema::Switch::default() };
+        for port in (0..medium_node.attachments.len() as u16).map(Port) {
+            let counters = medium_node.medium.counters(port);
+            record.dropped_full += counters.queue_drops;
+            record.dropped_damaged += counters.other_losses;
+        }
+        record.dropped_no_route = switch.no_route();
+        record.dropped_damaged -= record.dropped_no_route;
+        Some(record)
+    };
+    network.media.iter().filter_map(record).collect()
+}
+
+/// Returns the hosts of the record, with the counters of their interfaces and protocols.
 fn host_records(engine: &Engine, end: Instant) -> Vec<schema::Host> {
     let network = engine.network();
     let duration = end.since(Instant::ZERO);
     let share = |busy: Span| if duration.is_zero() { 0.0 } else { busy.as_s() / duration.as_s() * 100.0 };
-    let host = |(number, h): (u32, &crate::network::Host)| {
+    let host = |(number, h): (u32, &Host)| {
         let mut interfaces = engine.llc_stations().counts(number);
         interfaces.extend(engine.bundle_workers().counts(end, number));
         for (n, (medium, port)) in h.medium_ports.iter().enumerate() {
-            let c = network.media[*medium as usize].medium.counters(*port);
-            let counts = [("tx_frames", c.frames), ("tx_bytes", c.bytes), ("tx_dropped", c.queue_drops)];
+            let counters = network.media[*medium as usize].medium.counters(*port);
+            let counts = [
+                ("tx_frames", counters.frames),
+                ("tx_bytes", counters.bytes),
+                ("tx_dropped", counters.queue_drops),
+            ];
             interfaces.extend(counts.map(|(name, count)| (format!("if{n}.{name}"), count)));
         }
-        let c = h.model.counters();
+        let counters = h.model.counters();
         let counts = [
-            ("received", c.received),
-            ("delivered", c.delivered),
-            ("dropped_full", c.dropped_full),
-            ("dropped_damaged", c.dropped_damaged),
-            ("unwanted", c.unwanted),
-            ("interrupts", c.interrupts),
+            ("sent", counters.sent),
+            ("received", counters.received),
+            ("delivered", counters.delivered),
+            ("dropped_full", counters.dropped_full),
+            ("dropped_damaged", counters.dropped_damaged),
+            ("unwanted", counters.unwanted),
+            ("interrupts", counters.interrupts),
         ];
         interfaces.extend(counts.map(|(name, count)| (name.to_string(), count)));
         schema::Host { name: h.name.clone(), cpu_percent: share(h.model.busy()), address: None, interfaces }

@@ -35,7 +35,7 @@ const ASKED: Figure = Figure::Object(&[
 const CPU: Figure =
     Figure::Object(&["sender_user_s", "sender_system_s", "receiver_user_s", "receiver_system_s"]);
 
-/// The figures of the record's `connections`, `links` and `hosts`.
+/// The figures of the record's `connections`, `links`, `switches` and `hosts`.
 const CONNECTION: &[(&str, Figure)] = &[
     ("offered_bps", Figure::Number),
     ("sent_bps", Figure::Number),
@@ -59,8 +59,20 @@ const CONNECTION: &[(&str, Figure)] = &[
     ("receivers", Figure::Open),
     ("series", Figure::Open),
 ];
-const LINK: &[(&str, Figure)] =
-    &[("utilization", Figure::Number), ("dropped", Figure::Number), ("queue_max", Figure::Number)];
+const LINK: &[(&str, Figure)] = &[
+    ("utilization", Figure::Number),
+    ("dropped", Figure::Number),
+    ("dropped_queue", Figure::Number),
+    ("lost_line", Figure::Number),
+    ("damaged", Figure::Number),
+    ("aal5_failed", Figure::Number),
+    ("queue_max", Figure::Number),
+];
+const SWITCH: &[(&str, Figure)] = &[
+    ("dropped_full", Figure::Number),
+    ("dropped_damaged", Figure::Number),
+    ("dropped_no_route", Figure::Number),
+];
 const HOST: &[(&str, Figure)] = &[("cpu_percent", Figure::Number), ("interfaces", Figure::Open)];
 
 /// Every dot is tried as the end of the name, so a path of nothing but dots must not be long.
@@ -98,7 +110,10 @@ impl Subjects {
         let converters = plan.network.iter().flat_map(|n| &n.nodes);
         let converters = converters.filter(|n| matches!(n.kind, NodeKind::Converter { .. })).map(|n| &n.name);
         let hosts = plan.hosts.iter().chain(converters);
-        let names = names.chain(links.map(|n| (n, LINK))).chain(hosts.map(|n| (n, HOST)));
+        let switches = plan.network.iter().flat_map(|n| &n.nodes);
+        let switches = switches.filter(|n| matches!(n.kind, NodeKind::Switch { .. })).map(|n| &n.name);
+        let names = names.chain(links.map(|n| (n, LINK))).chain(switches.map(|n| (n, SWITCH)));
+        let names = names.chain(hosts.map(|n| (n, HOST)));
         for (name, figures) in names {
             subjects.entry(name.clone()).or_default().push(figures);
         }
@@ -196,15 +211,16 @@ fn unknown_subject(cx: &mut Context<'_>, subjects: &Subjects, path: &Word) {
             .label("expected a figure behind it")
             .help(format!("such as `{}.received_bps`", shorten(&path.text)))
     } else {
-        let error = error.label("expected a connection, link or host, then `.` and a figure");
+        let error = error.label("expected a connection, link, switch or host, then `.` and a figure");
         cx.suggest(error, name, names)
     });
 }
 
 /// What stands before the first segment that is the name of a figure; without one, before the last dot.
 fn first_figure(path: &str) -> &str {
-    let known =
-        |segment: &str| [CONNECTION, LINK, HOST].iter().any(|f| f.iter().any(|(name, _)| *name == segment));
+    let known = |segment: &str| {
+        [CONNECTION, LINK, SWITCH, HOST].iter().any(|f| f.iter().any(|(name, _)| *name == segment))
+    };
     let mut at = 0;
     for segment in path.split('.') {
         if at > 0 && known(segment) {
@@ -333,7 +349,7 @@ mod tests {
     #[test]
     fn the_figures_stand_in_the_schema() {
         let schema = include_str!("../../../record/src/schema.rs");
-        let all = CONNECTION.iter().chain(LINK).chain(HOST);
+        let all = CONNECTION.iter().chain(LINK).chain(SWITCH).chain(HOST);
         for (name, figure) in all {
             let (field, renamed) = (format!("pub {name}: "), format!("rename = \"{name}\""));
             assert!(schema.contains(&field) || schema.contains(&renamed), "{name}");

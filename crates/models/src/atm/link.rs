@@ -477,15 +477,22 @@ impl<F: CellFrame> Direction<F> {
             (Sender::Adapter(_), None) => self.queue_packet(now, frame, train_pool),
             (Sender::SwitchPort(_), None) => match frame.take_train() {
                 Some(train) => self.queue_train(now, frame, train, train_pool),
-                None => Some((frame, LossCause::NoRoute)),
+                None => self.refuse_kind(frame),
             },
-            (Sender::Adapter(_), Some(_)) => Some((frame, LossCause::NoRoute)),
+            (Sender::Adapter(_), Some(_)) => self.refuse_kind(frame),
         };
         if let Some((_, length)) = self.room_request {
             self.room_request = Some((self.room_at(now, length), length));
             self.update_next_output();
         }
         loss
+    }
+
+    /// Loses a frame of a kind that the sender's device cannot send.
+    #[cold]
+    fn refuse_kind(&mut self, frame: F) -> Option<(F, LossCause)> {
+        self.counters.other_losses += 1;
+        Some((frame, LossCause::NoRoute))
     }
 
     /// Queues a cell at a switch port; returns its arrival at the far end; `None` if the queue is full.

@@ -58,6 +58,7 @@ pub struct Switch<F> {
     room_pending: VecDeque<Port>,
     counters: Vec<MediumCounters>,
     filtered: u64,
+    no_route: u64,
 }
 
 impl<F: Frame> Switch<F> {
@@ -75,6 +76,7 @@ impl<F: Frame> Switch<F> {
             room_pending: VecDeque::new(),
             counters: vec![MediumCounters::default(); usize::from(ports)],
             filtered: 0,
+            no_route: 0,
         }
     }
 
@@ -164,7 +166,13 @@ impl<F: Frame> Switch<F> {
         }
     }
 
-    /// Returns the number of frames whose only output was their input port.
+    /// Returns the number of frames without a route. With the damaged frames they are the `other_losses` of all ports.
+    pub fn no_route(&self) -> u64 {
+        self.no_route
+    }
+
+    /// Returns the number of frames whose only output was their input port. They are not lost: their destination is
+    /// behind that port.
     pub fn filtered(&self) -> u64 {
         self.filtered
     }
@@ -202,6 +210,7 @@ impl<F: Frame> Switch<F> {
     /// Drops the oldest frame, which was received at `port`.
     fn drop_oldest(&mut self, port: Port, cause: LossCause) -> Option<MediumOutput<F>> {
         self.counters[usize::from(port.0)].other_losses += 1;
+        self.no_route += u64::from(cause == LossCause::NoRoute);
         self.remove_oldest().map(|frame| MediumOutput::Lost { port, frame, cause })
     }
 

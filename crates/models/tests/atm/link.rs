@@ -216,6 +216,8 @@ fn oversized_and_foreign_frames_are_reported_lost() {
             LossCause::QueueFull
         ]
     );
+    let losses = |port| link.counters(port).other_losses;
+    assert_eq!((losses(RIGHT), losses(LEFT)), (3, 1), "the last one has no cells");
     send(&mut link, START, RIGHT, Packet::new(6, 65_527, 0));
     assert_eq!(collect_outputs(&mut link, START).len(), 1_366);
     // Indexes that make no sense break a packet, and nothing else.
