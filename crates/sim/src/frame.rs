@@ -44,7 +44,7 @@ const COUNT: u32 = 46;
 /// The longest IPv4 packet has 1,366 cells.
 const CELLS: u64 = (1 << 14) - 1;
 const DAMAGED: u64 = 1 << 60;
-/// The top bit of an encoded [`To`] marks a group. All bits set mean broadcast.
+/// The top bit of an encoded [`Destination`] marks a group. All bits set mean broadcast.
 const GROUP: u32 = 1 << 31;
 
 /// A packet and its content.
