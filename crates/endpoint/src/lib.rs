@@ -27,7 +27,7 @@
 //! | [`laws`] | checks that an endpoint satisfies the contract |
 //! | [`echo`] | an example protocol: numbered pings with retransmission, and a stateless server |
 //!
-//! Nothing here touches the network, reads a clock, or draws the system's randomness.
+//! Nothing here touches the network, reads a clock, or uses the system's random number generator.
 
 pub mod drain;
 pub mod echo;
@@ -39,6 +39,8 @@ pub mod port;
 
 pub use drain::{Sink, drain};
 pub use endpoint::{Endpoint, Idle, Input, Output, Reason, Transmit};
-pub use medium::{Arrival, Bound, Cause, Counters, Frame, Medium, Passage, Room, To};
+pub use medium::{
+    Bound, Capacity, Destination, Frame, LossCause, Medium, MediumCounters, MediumInput, MediumOutput,
+};
 pub use pair::{Impairments, Pair};
 pub use port::{MAX_BATCH, MAX_SEGMENTS, Peer, Port, PortSet, Segment, Writable};

@@ -10,7 +10,7 @@ pub trait Frame: Clone + Send {
     /// Returns its length in bytes, without the framing that the medium adds (preamble, gap, trailer).
     fn length(&self) -> u32;
     /// Returns its destination.
-    fn to(&self) -> To;
+    fn destination(&self) -> Destination;
     /// Returns its virtual channel; the frames of a flow in one direction share a channel.
     fn channel(&self) -> u16 {
         0
@@ -28,7 +28,7 @@ pub trait Frame: Clone + Send {
 /// The destination of a frame. The builder of the network assigns the numbers; stations filter by them, and switches
 /// have them in their tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum To {
+pub enum Destination {
     /// One station.
     Station(u32),
     /// All stations that joined this group.
@@ -45,31 +45,31 @@ pub enum To {
 ///
 /// **A medium queues at its ports.** The owner of a port (the interface of a host, the output of a switch) sets the
 /// capacity of its queue; a frame that does not fit is reported as lost, with the cause. A frame occupies the queue
-/// until its last bit is sent. A station that prefers to wait calls [`room`](Medium::room) first; without room it
-/// passes [`Arrival::Ask`] and receives one [`Passage::Room`] as soon as there is room.
+/// until its last bit is sent. A station that prefers to wait calls [`has_room`](Medium::has_room) first; without room
+/// it passes [`MediumInput::RequestRoom`] and receives one [`MediumOutput::Room`] as soon as there is room.
 ///
 /// **A medium never waits for a receiver.** It delivers a frame to the station at the time of arrival, whether or not
 /// the station can use it: there is no `writable`.
 ///
-/// **Every frame is accounted for.** Every accepted frame is in transit or leaves the medium as [`Passage::Transmit`]
-/// or [`Passage::Lost`]. A medium that duplicates or broadcasts clones frames.
+/// **Every frame is accounted for.** Every accepted frame is in transit or leaves the medium as
+/// [`MediumOutput::Transmit`] or [`MediumOutput::Lost`]. A medium that duplicates or broadcasts clones frames.
 pub trait Medium<F: Frame>: Send {
     /// Handles one input. [`poll`](Medium::poll) returns the resulting output.
-    fn handle(&mut self, now: Instant, input: Arrival<F>);
+    fn handle(&mut self, now: Instant, input: MediumInput<F>);
 
-    /// Returns the next output, until [`Passage::Idle`].
-    fn poll(&mut self, now: Instant) -> Passage<F>;
+    /// Returns the next output, until [`MediumOutput::Idle`].
+    fn poll(&mut self, now: Instant) -> MediumOutput<F>;
 
     /// Returns whether the queue at `port` has room for a frame of `length` bytes now.
-    fn room(&mut self, now: Instant, port: Port, length: u32) -> bool;
+    fn has_room(&mut self, now: Instant, port: Port, length: u32) -> bool;
 
     /// Returns the counters of the frames that the station at `port` has sent.
-    fn counters(&self, port: Port) -> &Counters;
+    fn counters(&self, port: Port) -> &MediumCounters;
 }
 
 /// An input of a medium.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Arrival<F> {
+pub enum MediumInput<F> {
     /// The station at `port` sends `frame`.
     Frame {
         /// The sender's port.
@@ -77,8 +77,9 @@ pub enum Arrival<F> {
         /// The frame.
         frame: F,
     },
-    /// The station at `port` requests a [`Passage::Room`] when there is room.
-    Ask {
+    /// The station at `port` requests a [`MediumOutput::Room`] when there is room for the frame that
+    /// [`Medium::has_room`] last refused.
+    RequestRoom {
         /// The port of the station.
         port: Port,
     },
@@ -88,7 +89,7 @@ pub enum Arrival<F> {
 
 /// An output of a medium.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Passage<F> {
+pub enum MediumOutput<F> {
     /// Deliver `frame` to the station at `port`: its last bit has arrived.
     Transmit {
         /// The receiver's port.
@@ -103,42 +104,45 @@ pub enum Passage<F> {
         /// The frame.
         frame: F,
         /// Why it was lost.
-        cause: Cause,
+        cause: LossCause,
     },
-    /// The queue at `port` has room again; answers [`Arrival::Ask`].
+    /// The queue at `port` has room again; answers [`MediumInput::RequestRoom`].
     Room {
         /// The port of the station.
         port: Port,
     },
     /// No further output now.
     Idle {
-        /// When to pass [`Arrival::Wake`], unless another input arrives earlier.
+        /// When to pass [`MediumInput::Wake`], unless another input arrives earlier.
         deadline: Option<Instant>,
     },
 }
 
-/// Why a frame was lost.
+/// Why a medium lost a frame. [`MediumCounters`] count [`QueueFull`](LossCause::QueueFull) in `queue_drops` and all
+/// other causes but [`Incomplete`](LossCause::Incomplete) in `other_losses`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Cause {
-    /// The queue was full.
-    Full,
+pub enum LossCause {
+    /// The queue at the sender's port was full, or a switch had too many frames inside.
+    QueueFull,
     /// A transmission error on the line.
-    Noise,
-    /// Too many collisions: the sender gave up.
+    LineError,
+    /// Too many collisions: the sender gave up (hub only).
     Collisions,
     /// The frame is longer than the medium allows.
     TooLong,
     /// No route to the destination.
     NoRoute,
-    /// Cells of the frame are missing, or its checksum is wrong.
+    /// A packet whose cells are missing or damaged: AAL5 reassembly failed (ATM only). The missing and damaged cells
+    /// were counted where that happened; the adapter's counters count the packet.
     Incomplete,
-    /// The frame was damaged in transit.
+    /// The frame was damaged in transit; a switch that verifies frames drops it.
     Damaged,
 }
 
-/// Counters of the frames that one station sent.
+/// Counters of the frames that one station sent. On ATM a frame is a cell; a packet that is too long for AAL5 counts
+/// once.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Counters {
+pub struct MediumCounters {
     /// Frames transmitted to the last bit.
     pub frames: u64,
     /// Their bytes, as in [`Frame::length`].
@@ -146,13 +150,13 @@ pub struct Counters {
     /// Total transmission time.
     pub busy: Span,
     /// Frames lost because the queue was full.
-    pub full: u64,
+    pub queue_drops: u64,
     /// Frames lost for any other cause.
-    pub lost: u64,
-    /// Frames marked as damaged.
+    pub other_losses: u64,
+    /// Frames marked as damaged. They are delivered: the receiver discards them.
     pub damaged: u64,
     /// Frames duplicated.
-    pub doubled: u64,
+    pub duplicated: u64,
     /// Frames that arrived after a frame sent later.
     pub reordered: u64,
     /// Maximum queue length in bytes, including the frame in transmission.
@@ -161,18 +165,18 @@ pub struct Counters {
     pub collisions: u64,
 }
 
-/// The capacity of a queue. A frame occupies it until its last bit is sent.
+/// The bound of a queue. A frame occupies the queue until its last bit is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bound {
-    /// The limit.
-    pub room: Room,
-    /// Whether the limit applies to each virtual channel, instead of to all together.
-    pub each_channel: bool,
+    /// The capacity.
+    pub capacity: Capacity,
+    /// Whether each virtual channel has this capacity, instead of all channels together.
+    pub per_channel: bool,
 }
 
-/// The limit of a queue.
+/// The capacity of a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Room {
+pub enum Capacity {
     /// No limit.
     Unbounded,
     /// A number of frames (of cells, on a medium of cells).
@@ -183,25 +187,25 @@ pub enum Room {
 
 impl Bound {
     /// No limit.
-    pub const NONE: Bound = Bound { room: Room::Unbounded, each_channel: false };
+    pub const NONE: Bound = Bound { capacity: Capacity::Unbounded, per_channel: false };
 
-    /// Returns a limit of `count` frames for all channels together.
+    /// Returns a bound of `count` frames for all channels together.
     pub const fn frames(count: u64) -> Bound {
-        Bound { room: Room::Frames(count), each_channel: false }
+        Bound { capacity: Capacity::Frames(count), per_channel: false }
     }
 
-    /// Returns a limit of `count` bytes for all channels together.
+    /// Returns a bound of `count` bytes for all channels together.
     pub const fn bytes(count: u64) -> Bound {
-        Bound { room: Room::Bytes(count), each_channel: false }
+        Bound { capacity: Capacity::Bytes(count), per_channel: false }
     }
 
     /// Returns whether a frame of `length` bytes fits a queue that holds `frames` frames, `bytes` bytes in total.
     #[inline]
     pub const fn fits(&self, frames: u64, bytes: u64, length: u32) -> bool {
-        match self.room {
-            Room::Unbounded => true,
-            Room::Frames(most) => frames < most,
-            Room::Bytes(most) => bytes + length as u64 <= most,
+        match self.capacity {
+            Capacity::Unbounded => true,
+            Capacity::Frames(max_frames) => frames < max_frames,
+            Capacity::Bytes(max_bytes) => bytes + length as u64 <= max_bytes,
         }
     }
 }

@@ -116,7 +116,7 @@ struct FrameOutcome {
 }
 
 impl FrameOutcome {
-    fn is_plain(&self) -> bool {
+    fn is_unimpaired(&self) -> bool {
         let changed = self.dropped || self.duplicated || self.corrupted;
         !changed && self.extra.is_zero()
     }
@@ -159,7 +159,7 @@ impl Line {
             outcomes.iter_mut().for_each(|outcome| outcome.dropped = true);
         }
         outcomes.iter().for_each(|outcome| self.count(outcome));
-        if outcomes.iter().all(FrameOutcome::is_plain) {
+        if outcomes.iter().all(FrameOutcome::is_unimpaired) {
             let flight = Flight { to_b, port, bytes: bytes.to_vec(), segment: transmit.segment };
             return flights.add(arrival, flight);
         }
@@ -222,13 +222,13 @@ impl<E: Endpoint> End<E> {
         End { endpoint: Checked::new(endpoint), line, deadline: None, blocked: false, events: Vec::new() }
     }
 
-    fn give(&mut self, now: Instant, input: Input<'_, E::Command<'_>>) {
+    fn pass_input(&mut self, now: Instant, input: Input<'_, E::Command<'_>>) {
         self.endpoint.handle(now, input).expect("law: only commands are refused");
     }
 
     fn wake_if_due(&mut self, now: Instant) {
         if self.deadline.is_some_and(|at| at <= now) {
-            self.give(now, Input::Wake);
+            self.pass_input(now, Input::Wake);
         }
     }
 
@@ -353,9 +353,9 @@ impl<A: Endpoint, B: Endpoint> Pair<A, B> {
         while let Some(Flight { to_b, port, bytes, segment }) = self.flights.arrived(self.now) {
             let bytes = &bytes[..];
             if to_b {
-                self.b.give(self.now, Input::Frame { port, peer: self.a.line.from, bytes, segment });
+                self.b.pass_input(self.now, Input::Frame { port, peer: self.a.line.from, bytes, segment });
             } else {
-                self.a.give(self.now, Input::Frame { port, peer: self.b.line.from, bytes, segment });
+                self.a.pass_input(self.now, Input::Frame { port, peer: self.b.line.from, bytes, segment });
             }
         }
     }

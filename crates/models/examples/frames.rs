@@ -1,7 +1,7 @@
 //! Sends so many frames through a link, one at a time, so that instructions a frame can be counted as a
 //! slope: `valgrind --tool=callgrind target/release/examples/frames link 1000`, then 11000.
 
-use trunkline_endpoint::{Arrival, Bound, Frame, Medium, Passage, Port, To};
+use trunkline_endpoint::{Bound, Destination, Frame, Medium, MediumInput, MediumOutput, Port};
 use trunkline_models::media::{LineOptions, Link, Switch, SwitchOptions};
 use trunkline_units::{Instant, Rate, Seed, Span};
 
@@ -16,8 +16,8 @@ impl Frame for Handle {
     fn length(&self) -> u32 {
         self.length
     }
-    fn to(&self) -> To {
-        To::Station(self.to)
+    fn destination(&self) -> Destination {
+        Destination::Station(self.to)
     }
     fn damage(&mut self) {}
     fn is_damaged(&self) -> bool {
@@ -25,31 +25,31 @@ impl Frame for Handle {
     }
 }
 
-/// Sends a frame, and lets it arrive; as long as `backlog` frames are on their way it does not wait for them.
+/// Sends frames. Waits for arrivals while `backlog` frames are in flight.
 fn drive(medium: &mut impl Medium<Handle>, frames: u64, backlog: u64) -> u64 {
-    let (mut now, mut heard) = (Instant::ZERO, 0);
+    let (mut now, mut received) = (Instant::ZERO, 0);
     for sent in 0..frames {
-        medium.handle(now, Arrival::Frame { port: Port(0), frame: Handle { length: 512, to: 1 } });
+        medium.handle(now, MediumInput::Frame { port: Port(0), frame: Handle { length: 512, to: 1 } });
         loop {
             match medium.poll(now) {
-                Passage::Transmit { .. } => heard += 1,
-                Passage::Idle { deadline: Some(at) } if sent + 1 - heard >= backlog => {
+                MediumOutput::Transmit { .. } => received += 1,
+                MediumOutput::Idle { deadline: Some(at) } if sent + 1 - received >= backlog => {
                     now = at;
-                    medium.handle(now, Arrival::Wake);
+                    medium.handle(now, MediumInput::Wake);
                 }
-                Passage::Idle { .. } => break,
+                MediumOutput::Idle { .. } => break,
                 _ => {}
             }
         }
     }
-    heard
+    received
 }
 
 fn main() {
     let mut words = std::env::args().skip(1);
-    let what = words.next().unwrap_or_default();
+    let medium = words.next().unwrap_or_default();
     let frames = words.next().and_then(|n| n.parse().ok()).unwrap_or(1_000);
-    let heard = match what.as_str() {
+    let received = match medium.as_str() {
         "link" => {
             let options = LineOptions {
                 rate: Rate::from_bps(1_000_000_000),
@@ -62,10 +62,10 @@ fn main() {
         }
         "switch" => {
             let mut switch = Switch::new(2, SwitchOptions::default());
-            switch.station(1, Port(1));
+            switch.add_station(1, Port(1));
             drive(&mut switch, frames, 1)
         }
         _ => 0,
     };
-    println!("{what}: {heard} of {frames} heard");
+    println!("{medium}: {received} of {frames} received");
 }

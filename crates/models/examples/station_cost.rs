@@ -1,12 +1,12 @@
 //! Sends packets out of a station and into it: a load to count instructions of.
 //!
 //! ```sh
-//! cargo build --release -p trunkline-host --example station_cost
+//! cargo build --release -p trunkline-models --example station_cost
 //! for n in 10000 20000; do valgrind --tool=callgrind target/release/examples/station_cost free $n; done
 //! ```
 //! The difference of the two counts, over 10,000: one packet out and one in, polled until idle.
 
-use trunkline_endpoint::{Frame, Port, To};
+use trunkline_endpoint::{Destination, Frame, Port};
 use trunkline_models::host::{Costs, Interface, Output, Station};
 use trunkline_units::{Instant, Span};
 
@@ -20,8 +20,8 @@ impl Frame for Packet {
         self.0[0] as u32
     }
     #[inline]
-    fn to(&self) -> To {
-        To::Station(self.0[1] as u32)
+    fn destination(&self) -> Destination {
+        Destination::Station(self.0[1] as u32)
     }
     fn damage(&mut self) {
         self.0[2] = 1;
@@ -48,7 +48,7 @@ fn main() {
         let frame = Packet([1_500, 7, 0, serial, 0, 0, 0, 0]);
         done += u64::from(station.send(now, Port(0), frame.clone()).is_err());
         drain(&mut station, &mut now, &mut done);
-        station.arrive(now, Port(0), frame);
+        station.receive(now, Port(0), frame);
         drain(&mut station, &mut now, &mut done);
         now += Span::from_us(1);
     }

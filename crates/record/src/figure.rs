@@ -41,7 +41,7 @@ impl Relation {
 pub struct Expectation<'a> {
     /// The source text, for messages.
     pub text: &'a str,
-    /// The name of a connection, link or host.
+    /// The name of a connection, link, switch or host.
     pub subject: &'a str,
     /// The path of the figure, as in [`figure`].
     pub path: &'a str,
@@ -64,8 +64,8 @@ pub fn evaluate<'a>(
     expectations.into_iter().map(judge_one).collect()
 }
 
-/// Returns a number of the record. `subject` is the name of a connection, a link or a host, searched in that order;
-/// `path` leads to the number inside its entry, as in the JSON of the record: `received_bps`, `delay_us.p99`,
+/// Returns a number of the record. `subject` is the name of a connection, a link, a switch or a host, searched in that
+/// order; `path` leads to the number inside its entry, as in the JSON of the record: `received_bps`, `delay_us.p99`,
 /// `counters.retransmissions`, `interfaces.lo.rx_packets`.
 ///
 /// In an array, the next word is an index or the `name` (`host`) of an element: `asked.variables.gap.distance`.
@@ -74,8 +74,9 @@ pub fn figure(record: &Record, subject: &str, path: &str) -> Option<f64> {
     let connection =
         || record.connections.iter().find(|c| c.name == subject).and_then(|c| number_at(c, path));
     let link = || record.links.iter().find(|l| l.name == subject).and_then(|l| number_at(l, path));
+    let switch = || record.switches.iter().find(|s| s.name == subject).and_then(|s| number_at(s, path));
     let host = || record.hosts.iter().find(|h| h.name == subject).and_then(|h| number_at(h, path));
-    connection().or_else(link).or_else(host)
+    connection().or_else(link).or_else(switch).or_else(host)
 }
 
 /// Returns the number at `path` inside one entry.

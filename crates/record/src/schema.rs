@@ -37,6 +37,9 @@ pub struct Record {
     pub connections: Vec<Connection>,
     /// Links, if the backend has them.
     pub links: Vec<Link>,
+    /// Switches. Only in simulated runs.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub switches: Vec<Switch>,
     /// Counters of the machine's interfaces over time. Only in live runs.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub interfaces: Vec<Interface>,
@@ -62,6 +65,7 @@ impl Default for Record {
             experiment: Experiment::default(),
             connections: Vec::new(),
             links: Vec::new(),
+            switches: Vec::new(),
             interfaces: Vec::new(),
             hosts: Vec::new(),
             expectations: Vec::new(),
@@ -325,13 +329,38 @@ pub struct Link {
     pub name: String,
     /// Share of the payload rate in use, 0 to 1, of the busier direction.
     pub utilization: f64,
-    /// Dropped frames.
+    /// Frames lost, on ATM cells: the sum of `dropped_queue` and `lost_line`.
     pub dropped: u64,
+    /// Frames dropped at a full queue. `None` in records of earlier versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dropped_queue: Option<u64>,
+    /// Frames lost for any other cause.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lost_line: Option<u64>,
+    /// Frames damaged in transit, which a switch, a host or AAL5 drops later.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub damaged: Option<u64>,
+    /// Packets that failed AAL5 reassembly at an end of this link. Only on ATM.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub aal5_failed: Option<u64>,
     /// Maximum queue length in bytes.
     pub queue_max: u64,
     /// Counters of its ends over time. Only in simulated runs that request them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ends: Vec<LinkEnd>,
+}
+
+/// Losses inside a switch. Its output queues belong to the links.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Switch {
+    /// The name.
+    pub name: String,
+    /// Frames dropped because too many were inside.
+    pub dropped_full: u64,
+    /// Frames dropped because they were damaged in transit.
+    pub dropped_damaged: u64,
+    /// Frames dropped because no port leads to their destination.
+    pub dropped_no_route: u64,
 }
 
 /// Counters of one end of a link, or of a station of a hub or ring.
@@ -436,7 +465,8 @@ mod tests {
             problems: vec!["a".into()],
             environment: words("program"),
             connections: vec![connection, Connection::default()],
-            links: vec![Link { queue_max: 7, ..Link::default() }],
+            links: vec![Link { queue_max: 7, lost_line: Some(0), ..Link::default() }],
+            switches: vec![Switch { dropped_full: 1, ..Switch::default() }],
             interfaces: vec![Interface { name: "lo".into(), counts: vec![(hard[0], [u64::MAX; 6])] }],
             hosts: vec![Host { interfaces: [("lo.rx".to_owned(), 3)].into(), ..Host::default() }],
             expectations: vec![Outcome { measured: None, expected: hard[1], ..Outcome::default() }],
@@ -469,6 +499,8 @@ mod tests {
         let record: Record = serde_json::from_str(text).unwrap();
         assert_eq!(record.connections[0].delay_us.as_ref().unwrap().p99, 1.0);
         assert!(record.connections[0].stages_us.is_empty());
-        assert!(!serde_json::to_string(&record).unwrap().contains("stages_us"));
+        // Fields that a record lacks are not written as zero.
+        let text = serde_json::to_string(&record).unwrap();
+        assert!(["stages_us", "dropped_queue", "switches"].iter().all(|field| !text.contains(field)));
     }
 }

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use comfy_table::{Cell, CellAlignment, ContentArrangement, LineStyle, Table, TableStyle};
 use trunkline_record::Record;
-use trunkline_record::schema::{Connection, Fit, Outcome, SendAccuracy};
+use trunkline_record::schema::{Connection, Fit, Link, Outcome, SendAccuracy};
 
 use crate::compare::{self, Comparison};
 use crate::format::{Unit, sanitize};
@@ -103,14 +103,25 @@ fn right(text: String) -> Cell {
     Cell::new(text).set_alignment(CellAlignment::Right)
 }
 
-/// Returns a line for each link, and for each host that used its processors or dropped packets, if the backend has
-/// links.
+/// Returns a line for each link, for each switch that dropped frames, and for each host that used its processors or
+/// dropped packets, if the backend has links.
 fn network(record: &Record) -> Vec<String> {
     let links = record.links.iter().map(|l| {
-        let dropped = Unit::Number.format(l.dropped as f64);
         let queue = Unit::Bytes.format(l.queue_max as f64);
         let utilization = Unit::Share.format(l.utilization);
-        format!("{}: utilization {utilization}, {dropped} dropped, longest queue {queue}", sanitize(&l.name))
+        format!("{}: utilization {utilization}, {}, longest queue {queue}", sanitize(&l.name), losses(l))
+    });
+    let switches = record.switches.iter().filter_map(|s| {
+        let facts: Vec<String> = [
+            (s.dropped_full, "dropped: too many frames inside"),
+            (s.dropped_damaged, "dropped as corrupt"),
+            (s.dropped_no_route, "dropped without a route"),
+        ]
+        .into_iter()
+        .filter(|(count, _)| *count > 0)
+        .map(|(count, cause)| format!("{} {cause}", Unit::Number.format(count as f64)))
+        .collect();
+        (!facts.is_empty()).then(|| format!("{}: {}", sanitize(&s.name), facts.join(", ")))
     });
     let hosts = record.hosts.iter().filter_map(|h| {
         let mut facts = Vec::new();
@@ -126,7 +137,25 @@ fn network(record: &Record) -> Vec<String> {
         }
         (!facts.is_empty()).then(|| format!("{}: {}", sanitize(&h.name), facts.join(", ")))
     });
-    if record.links.is_empty() { Vec::new() } else { links.chain(hosts).collect() }
+    if record.links.is_empty() { Vec::new() } else { links.chain(switches).chain(hosts).collect() }
+}
+
+/// Returns the losses of a link: `12 dropped`; with losses on the line `12 dropped (7 at a full queue, 5 on the line)`.
+/// Damaged frames and failed packets follow if there are any.
+fn losses(link: &Link) -> String {
+    let number = |count: u64| Unit::Number.format(count as f64);
+    let mut text = format!("{} dropped", number(link.dropped));
+    if let (Some(queue), Some(line)) = (link.dropped_queue, link.lost_line)
+        && line > 0
+    {
+        text += &format!(" ({} at a full queue, {} on the line)", number(queue), number(line));
+    }
+    for (count, kind) in [(link.damaged, "damaged"), (link.aal5_failed, "packets not reassembled")] {
+        if let Some(count) = count.filter(|count| *count > 0) {
+            text += &format!(", {} {kind}", number(count));
+        }
+    }
+    text
 }
 
 /// Returns a comparison as text: every figure, then what differs between the runs.

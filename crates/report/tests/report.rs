@@ -35,6 +35,37 @@ Network
 }
 
 #[test]
+fn losses_have_their_causes() {
+    let mut record = sample::record("sim");
+    let lines = |record: &Record| {
+        let text = terminal(std::slice::from_ref(record), None);
+        let lines = text.lines().skip_while(|line| *line != "Network").skip(1);
+        lines.map(str::trim).filter(|line| !line.contains("processor")).collect::<Vec<_>>().join("\n")
+    };
+    let link = &mut record.links[0];
+    (link.dropped_queue, link.lost_line, link.damaged) = (Some(12), Some(0), Some(0));
+    assert_eq!(lines(&record), "s-a: utilization 91 %, 12 dropped, longest queue 150 kB");
+    let link = &mut record.links[0];
+    (link.dropped_queue, link.lost_line, link.damaged, link.aal5_failed) =
+        (Some(7), Some(5), Some(3), Some(4));
+    let switch = |name: &str, dropped_damaged, dropped_no_route| Switch {
+        name: name.into(),
+        dropped_damaged,
+        dropped_no_route,
+        ..Switch::default()
+    };
+    record.switches = vec![switch("s", 2, 1), switch("t", 0, 0)];
+    let losses = "12 dropped (7 at a full queue, 5 on the line), 3 damaged, 4 packets not reassembled";
+    assert_eq!(
+        lines(&record),
+        format!(
+            "s-a: utilization 91 %, {losses}, longest queue 150 kB\n\
+             s: 2 dropped as corrupt, 1 dropped without a route"
+        )
+    );
+}
+
+#[test]
 fn a_narrow_terminal_drops_less_important_columns() {
     let record = [sample::record("live")];
     let table = |width| {

@@ -50,7 +50,7 @@ pub(crate) fn record(backend: &str) -> Record {
             utilization: 0.91,
             dropped: 12,
             queue_max: 150_000,
-            ends: vec![],
+            ..Link::default()
         }],
         hosts: ["a", "b"].map(host).into(),
         expectations: vec![

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use trunkline_endpoint::{Port, To};
+use trunkline_endpoint::{Destination, Port};
 use trunkline_experiment::plan::{self, Connection, NodeKind, Plan, Protocol, SourceRange};
 use trunkline_record::Record;
 use trunkline_record::schema;
@@ -16,10 +16,11 @@ use trunkline_units::{Instant, Span};
 use crate::bundles::{self, BundleWorkers};
 use crate::engine::Engine;
 use crate::flow::{Flow, FlowConfig};
-use crate::link_counters::LinkCounters;
+use crate::link_series::LinkSeries;
 use crate::llc_stations::{self, LlcStations};
-use crate::network::Network;
+use crate::medium::Medium;
 use crate::network::topology::Topology;
+use crate::network::{Host, MediumNode, Network};
 use crate::schedule::{Schedule, ScheduledRun};
 use crate::trace::Tracer;
 
@@ -35,7 +36,7 @@ pub struct Sim {
     /// Names of links and hosts to capture as `NAME.pcapng` in the folder of the record.
     pub trace: Vec<String>,
     /// Whether to record the counters of link ends over time.
-    pub link_counters: bool,
+    pub link_series: bool,
 }
 
 impl Backend for Sim {
@@ -86,7 +87,7 @@ impl Backend for Sim {
             schedule: Schedule::new(&plan.schedule, Instant::ZERO),
             block_indexes: BTreeMap::new(),
             outcomes: vec![Vec::new(); plan.connections.len()],
-            link_counters: self.link_counters.then(|| LinkCounters::new(&network)),
+            link_series: self.link_series.then(|| LinkSeries::new(&network)),
             engine: Engine::new(network),
         };
         run.start_llc_stations();
@@ -104,15 +105,16 @@ impl Backend for Sim {
         if let Some(Err(error)) = run.engine.tracer.take().map(|tracer| tracer.finish()) {
             errors.push(error);
         }
-        let SimulationRun { engine, outcomes, link_counters: counts, .. } = run;
+        let SimulationRun { engine, outcomes, link_series, .. } = run;
         // The silence at the end, spent waiting for lost messages, does not count.
         let end = engine.last_activity();
         record.duration_s = end.as_s();
         let connections = plan.connections.iter().zip(&outcomes);
         record.connections = connections.map(|(c, o)| assemble::connection(c, o)).collect();
         record.links = link_records(engine.network(), end);
-        if let Some(counts) = counts {
-            counts.finish(engine.network(), end, &mut record.links);
+        record.switches = switch_records(engine.network());
+        if let Some(series) = link_series {
+            series.finish(engine.network(), end, &mut record.links);
         }
         record.hosts = host_records(&engine, end);
         let cells = plan.network.iter().flat_map(|n| &n.links);
@@ -215,7 +217,7 @@ struct SimulationRun<'p> {
     /// The schedule's block of each active flow.
     block_indexes: BTreeMap<u32, usize>,
     outcomes: Vec<Vec<RunOutcome>>,
-    link_counters: Option<LinkCounters>,
+    link_series: Option<LinkSeries>,
     engine: Engine,
 }
 
@@ -268,8 +270,8 @@ impl SimulationRun<'_> {
                 if !self.engine.step() {
                     return self.abort("no event is left");
                 }
-                if let Some(counts) = &mut self.link_counters {
-                    counts.sample_if_due(self.engine.network(), self.engine.now());
+                if let Some(series) = &mut self.link_series {
+                    series.sample_if_due(self.engine.network(), self.engine.now());
                 }
                 if self.engine.steps() >= next_report {
                     next_report += PROGRESS_STEPS;
@@ -291,17 +293,17 @@ impl SimulationRun<'_> {
 
     fn finish_flow(&mut self, number: u32, flow: Flow, abort_reason: Option<String>) {
         let is_aborted = abort_reason.is_some();
-        let (connection, host) = (flow.connection, flow.sides[0].host);
+        let (connection, host) = (flow.connection, flow.ends[0].host);
         let is_llc = matches!(self.plan.connections[connection].protocol, Protocol::Llc { .. });
         let mut outcome = flow.into_outcome(abort_reason);
         if let Some(sender) = outcome.sender.as_mut().filter(|_| is_llc) {
             sender.counters.extend(self.engine.llc_stations().token_figures(connection, host));
         }
         self.outcomes[connection].push(outcome);
-        if let Some(ticket) = self.block_indexes.remove(&number)
+        if let Some(block_index) = self.block_indexes.remove(&number)
             && !is_aborted
         {
-            self.schedule.finish(ticket, self.engine.now());
+            self.schedule.finish(block_index, self.engine.now());
         }
     }
 
@@ -344,8 +346,8 @@ impl SimulationRun<'_> {
             ports.push((*receiver, path(*receiver, from)?.port));
         }
         let to = match c.protocol {
-            Protocol::Multicast { group, .. } => To::Group(network.groups[&group]),
-            _ => To::Station(receivers[0]),
+            Protocol::Multicast { group, .. } => Destination::Group(network.groups[&group]),
+            _ => Destination::Station(receivers[0]),
         };
         let phases = [from, receivers[0]].map(|s| {
             let phases = &network.hosts[s as usize].timer_phases;
@@ -362,11 +364,11 @@ impl SimulationRun<'_> {
             _ => None,
         };
         let longest_delay = network.longest_delay;
-        let sides = ports.iter().enumerate().map(|(side, (host, port))| {
+        let ends = ports.iter().enumerate().map(|(side, (host, port))| {
             let name = format!("{stream_name} / end {side}");
-            self.engine.add_endpoint(*host, Port(port.0), &name, side as u32)
+            self.engine.add_end(*host, Port(port.0), &name, side as u32)
         });
-        let sides = sides.collect();
+        let ends = ends.collect();
         if let Some(tracer) = &mut self.engine.tracer {
             let group = match c.protocol {
                 Protocol::Multicast { group: std::net::IpAddr::V4(group), ttl } => {
@@ -384,9 +386,9 @@ impl SimulationRun<'_> {
             stream_name,
             origin: run.origin,
             seed: self.options.seed,
-            sides,
+            ends,
             to,
-            reverse_to: To::Station(from),
+            reverse_to: Destination::Station(from),
             mtu,
             longest_delay,
             disks,
@@ -398,7 +400,7 @@ impl SimulationRun<'_> {
 }
 
 impl SimulationRun<'_> {
-    /// Creates a flow over bundles. Its endpoints use the bundle workers of their hosts.
+    /// Creates a flow over bundles. Its ends use the bundle workers of their hosts.
     fn build_bundle_flow(
         &mut self,
         run: ScheduledRun,
@@ -406,14 +408,14 @@ impl SimulationRun<'_> {
         from: u32,
         receivers: &[u32],
     ) -> Result<Flow, String> {
-        let ends = std::iter::once(&from).chain(receivers).enumerate();
-        let sides = ends.map(|(side, host)| {
+        let hosts = std::iter::once(&from).chain(receivers).enumerate();
+        let ends = hosts.map(|(side, host)| {
             let name = format!("{stream_name} / end {side}");
-            self.engine.add_endpoint(*host, Port(0), &name, side as u32)
+            self.engine.add_end(*host, Port(0), &name, side as u32)
         });
-        let sides = sides.collect();
+        let ends = ends.collect();
         if let Some(tracer) = &mut self.engine.tracer {
-            tracer.add_flow(from, To::All, None);
+            tracer.add_flow(from, Destination::All, None);
         }
         let protocol = &self.plan.connections[run.connection].protocol;
         let options = bundle::converter_config(self.plan).and_then(|config| {
@@ -427,9 +429,9 @@ impl SimulationRun<'_> {
             stream_name,
             origin: run.origin,
             seed: self.options.seed,
-            sides,
-            to: To::All,
-            reverse_to: To::Station(from),
+            ends,
+            to: Destination::All,
+            reverse_to: Destination::Station(from),
             mtu: u32::MAX,
             longest_delay: self.engine.network().longest_delay,
             disks: [None, None],
@@ -443,51 +445,76 @@ impl SimulationRun<'_> {
 /// Returns the links of the record: point-to-point links, and one entry per hub or ring.
 fn link_records(network: &Network, end: Instant) -> Vec<schema::Link> {
     let duration = end.since(Instant::ZERO).as_s();
-    let mut all = Vec::new();
-    for medium_node in network.transmission_media() {
-        let ports = (0..medium_node.attachments.len() as u16).map(|p| medium_node.medium.counters(Port(p)));
-        let shared =
-            !matches!(medium_node.medium, crate::medium::Medium::Link(_) | crate::medium::Medium::Cells(_));
-        let (mut utilization, mut dropped, mut queue_max) = (0.0, 0, 0);
-        for c in ports {
-            let busy = if duration > 0.0 { c.busy.as_s() / duration } else { 0.0 };
-            utilization = if shared { utilization + busy } else { f64::max(utilization, busy) };
-            dropped += c.full + c.lost;
-            queue_max = queue_max.max(c.queue_max);
+    let record = |medium_node: &MediumNode| {
+        let ports = || (0..medium_node.attachments.len() as u16).map(Port);
+        let is_shared = !matches!(medium_node.medium, Medium::Link(_) | Medium::Cells(_));
+        let mut link = schema::Link { name: medium_node.name.clone(), ..schema::Link::default() };
+        let (mut dropped_queue, mut lost_line, mut damaged) = (0, 0, 0);
+        for counters in ports().map(|port| medium_node.medium.counters(port)) {
+            let busy = if duration > 0.0 { counters.busy.as_s() / duration } else { 0.0 };
+            link.utilization =
+                if is_shared { link.utilization + busy } else { f64::max(link.utilization, busy) };
+            dropped_queue += counters.queue_drops;
+            lost_line += counters.other_losses;
+            damaged += counters.damaged;
+            link.queue_max = link.queue_max.max(counters.queue_max);
         }
         // Frames sent after the last delivery do not count.
-        let utilization = utilization.min(1.0);
-        all.push(schema::Link {
-            name: medium_node.name.clone(),
-            utilization,
-            dropped,
-            queue_max,
-            ends: Vec::new(),
-        });
-    }
-    all
+        link.utilization = link.utilization.min(1.0);
+        link.dropped = dropped_queue + lost_line;
+        (link.dropped_queue, link.lost_line, link.damaged) =
+            (Some(dropped_queue), Some(lost_line), Some(damaged));
+        if let Medium::Cells(cells) = &medium_node.medium {
+            link.aal5_failed = Some(ports().map(|port| cells.reassembly_counters(port).failed).sum());
+        }
+        link
+    };
+    network.transmission_media().map(record).collect()
 }
 
+/// Returns the switches of the record with their losses.
+fn switch_records(network: &Network) -> Vec<schema::Switch> {
+    let record = |medium_node: &MediumNode| {
+        let Medium::Switch(switch) = &medium_node.medium else { return None };
+        let mut record = schema::Switch { name: medium_node.name.clone(), ..schema::Switch::default() };
+        for port in (0..medium_node.attachments.len() as u16).map(Port) {
+            let counters = medium_node.medium.counters(port);
+            record.dropped_full += counters.queue_drops;
+            record.dropped_damaged += counters.other_losses;
+        }
+        record.dropped_no_route = switch.no_route();
+        record.dropped_damaged -= record.dropped_no_route;
+        Some(record)
+    };
+    network.media.iter().filter_map(record).collect()
+}
+
+/// Returns the hosts of the record, with the counters of their interfaces and protocols.
 fn host_records(engine: &Engine, end: Instant) -> Vec<schema::Host> {
     let network = engine.network();
     let duration = end.since(Instant::ZERO);
     let share = |busy: Span| if duration.is_zero() { 0.0 } else { busy.as_s() / duration.as_s() * 100.0 };
-    let host = |(number, h): (u32, &crate::network::Host)| {
+    let host = |(number, h): (u32, &Host)| {
         let mut interfaces = engine.llc_stations().counts(number);
         interfaces.extend(engine.bundle_workers().counts(end, number));
         for (n, (medium, port)) in h.medium_ports.iter().enumerate() {
-            let c = network.media[*medium as usize].medium.counters(*port);
-            let counts = [("tx_frames", c.frames), ("tx_bytes", c.bytes), ("tx_dropped", c.full)];
+            let counters = network.media[*medium as usize].medium.counters(*port);
+            let counts = [
+                ("tx_frames", counters.frames),
+                ("tx_bytes", counters.bytes),
+                ("tx_dropped", counters.queue_drops),
+            ];
             interfaces.extend(counts.map(|(name, count)| (format!("if{n}.{name}"), count)));
         }
-        let c = h.model.counters();
+        let counters = h.model.counters();
         let counts = [
-            ("received", c.received),
-            ("delivered", c.delivered),
-            ("dropped_full", c.full),
-            ("dropped_damaged", c.damaged),
-            ("unwanted", c.unwanted),
-            ("interrupts", c.interrupts),
+            ("sent", counters.sent),
+            ("received", counters.received),
+            ("delivered", counters.delivered),
+            ("dropped_full", counters.dropped_full),
+            ("dropped_damaged", counters.dropped_damaged),
+            ("unwanted", counters.unwanted),
+            ("interrupts", counters.interrupts),
         ];
         interfaces.extend(counts.map(|(name, count)| (name.to_string(), count)));
         schema::Host { name: h.name.clone(), cpu_percent: share(h.model.busy()), address: None, interfaces }

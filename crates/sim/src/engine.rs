@@ -1,13 +1,16 @@
 //! The event loop: handles deadlines of nodes in order and carries frames from one node to the next.
 //!
-//! A node is a medium, a host, an endpoint of a flow, an LLC station or a bundle worker. Each has at most one deadline.
+//! A node is a medium, a host, an end of a flow, an LLC station or a bundle worker. Each has at most one deadline.
 //! The loop takes the earliest (time, node), handles it, and follows each frame that the node transmits until the frame
 //! is queued again. Simultaneous events are therefore processed in the same order on every machine.
+//!
+//! In this file `m` is the number of a medium, `h` that of a host, `side` the index of an end of a flow ([`FlowEnd`]), and
+//! `input` the port at which a frame enters a medium.
 
 use std::collections::VecDeque;
 
-use trunkline_endpoint::{Arrival, Frame as _, Passage, Port};
-use trunkline_models::host::{Cause, Output};
+use trunkline_endpoint::{Frame as _, MediumInput, MediumOutput, Port};
+use trunkline_models::host::{HostLossCause, Output};
 use trunkline_run::message::MessageKind;
 use trunkline_units::Instant;
 use xxhash_rust::xxh3::xxh3_64;
@@ -15,7 +18,7 @@ use xxhash_rust::xxh3::xxh3_64;
 use crate::bundles::{self, BundleWorkers};
 use crate::event_queue::{EventQueue, NodeId};
 use crate::flow::llc::LlcFlow;
-use crate::flow::{Flow, FlowOutput, Side};
+use crate::flow::{Flow, FlowEnd, FlowOutput};
 use crate::frame::{Content, Frame, Packet, PacketPool};
 use crate::llc_stations::{LLC_FLOW, LlcInterface, LlcOutput, LlcStations};
 use crate::medium::Medium;
@@ -27,7 +30,8 @@ use crate::trace::Tracer;
 enum Node {
     Medium(u32),
     Host(u32),
-    Endpoint {
+    /// An end of a flow.
+    End {
         flow: u32,
         side: u32,
     },
@@ -65,15 +69,15 @@ pub struct Engine {
 enum Runnable {
     LlcStation(u32),
     BundleWorker(u32),
-    Endpoint { flow: u32, side: u32 },
+    End { flow: u32, side: u32 },
 }
 
 /// Frames and senders that wait for the interfaces of a host.
 #[derive(Debug, Default)]
 struct HostQueue {
-    /// For each interface, the frames that its queue had no room for, in order.
+    /// For each interface, the frames that its queue had no room for, in order. A host drops none of them.
     pending_frames: Vec<VecDeque<Frame>>,
-    /// Endpoints (flow, side) that want to send, in FIFO order. The LLC station ([`LLC_FLOW`]) and the bundle worker
+    /// Ends (flow, side) that want to send, in FIFO order. The LLC station ([`LLC_FLOW`]) and the bundle worker
     /// ([`BUNDLE_FLOW`](bundles::BUNDLE_FLOW)) come first.
     waiting_senders: VecDeque<(u32, u32)>,
 }
@@ -90,8 +94,8 @@ impl Engine {
             host_queues: network
                 .hosts
                 .iter()
-                .map(|s| HostQueue {
-                    pending_frames: s.medium_ports.iter().map(|_| VecDeque::new()).collect(),
+                .map(|host| HostQueue {
+                    pending_frames: host.medium_ports.iter().map(|_| VecDeque::new()).collect(),
                     ..HostQueue::default()
                 })
                 .collect(),
@@ -110,9 +114,9 @@ impl Engine {
             let hash = name_hash(&engine.network.media[m].name);
             engine.add_node(Node::Medium(m as u32), hash);
         }
-        for s in 0..engine.network.hosts.len() {
-            let hash = name_hash(&engine.network.hosts[s].name);
-            engine.add_node(Node::Host(s as u32), hash);
+        for h in 0..engine.network.hosts.len() {
+            let hash = name_hash(&engine.network.hosts[h].name);
+            engine.add_node(Node::Host(h as u32), hash);
         }
         engine
     }
@@ -153,16 +157,11 @@ impl Engine {
         self.flows.len() as u32
     }
 
-    /// Adds an endpoint of the next flow to the event queue.
-    pub fn add_endpoint(&mut self, host: u32, port: Port, name: &str, side: u32) -> Side {
+    /// Adds an end of the next flow to the event queue.
+    pub fn add_end(&mut self, host: u32, port: Port, name: &str, side: u32) -> FlowEnd {
         let flow = self.next_flow();
         let medium_port = self.network.hosts[host as usize].medium_ports[port.0 as usize];
-        Side {
-            host,
-            port,
-            medium_port,
-            node_id: self.add_node(Node::Endpoint { flow, side }, name_hash(name)),
-        }
+        FlowEnd { host, port, medium_port, node_id: self.add_node(Node::End { flow, side }, name_hash(name)) }
     }
 
     /// Adds the LLC station of a host to the event queue.
@@ -210,7 +209,7 @@ impl Engine {
         if self.next_flow() == 0 && self.tracer.is_none() {
             self.network.fold_switch_latency();
         }
-        let (number, sides) = (self.next_flow(), flow.sides.len());
+        let (number, ends) = (self.next_flow(), flow.ends.len());
         if let Some(llc) = flow.llc_mut() {
             match self.llc_stations.forms_within() {
                 Some(timeout) => llc.wait_for_ring(self.now + timeout),
@@ -224,7 +223,7 @@ impl Engine {
             }
         }
         self.flows.push(Some(Box::new(flow)));
-        (0..sides as u32).for_each(|side| self.drain_endpoint(number, side));
+        (0..ends as u32).for_each(|side| self.drain_end(number, side));
         self.poll_runnable();
     }
 
@@ -242,9 +241,9 @@ impl Engine {
 
     fn remove_flow(&mut self, number: u32) -> Option<(u32, Box<Flow>)> {
         let flow = self.flows[number as usize].take()?;
-        for side in &flow.sides {
-            self.event_queue.set(side.node_id, Instant::MAX);
-            self.host_queues[side.host as usize].waiting_senders.retain(|(flow, _)| *flow != number);
+        for end in &flow.ends {
+            self.event_queue.set(end.node_id, Instant::MAX);
+            self.host_queues[end.host as usize].waiting_senders.retain(|(flow, _)| *flow != number);
         }
         Some((number, flow))
     }
@@ -258,27 +257,27 @@ impl Engine {
         self.steps += 1;
         match self.nodes[node_id as usize] {
             Node::Medium(m) => self.handle_medium_deadline(m),
-            Node::Host(s) => {
+            Node::Host(h) => {
                 self.mix_hash(self.node_hashes[node_id as usize]);
-                self.network.hosts[s as usize].model.wake(at);
-                self.drain_host(s);
+                self.network.hosts[h as usize].model.wake(at);
+                self.drain_host(h);
             }
-            Node::Endpoint { flow, side } => {
+            Node::End { flow, side } => {
                 self.mix_hash(self.node_hashes[node_id as usize]);
                 if let Some(f) = &mut self.flows[flow as usize] {
                     f.handle_deadline(at, side as usize);
-                    self.drain_endpoint(flow, side);
+                    self.drain_end(flow, side);
                 }
             }
-            Node::LlcStation(s) => {
+            Node::LlcStation(h) => {
                 self.mix_hash(self.node_hashes[node_id as usize]);
-                self.llc_stations.handle_deadline(at, s);
-                self.runnable.push_back(Runnable::LlcStation(s));
+                self.llc_stations.handle_deadline(at, h);
+                self.runnable.push_back(Runnable::LlcStation(h));
             }
-            Node::BundleWorker(s) => {
+            Node::BundleWorker(h) => {
                 self.mix_hash(self.node_hashes[node_id as usize]);
-                self.bundle_workers.handle_deadline(at, s);
-                self.runnable.push_back(Runnable::BundleWorker(s));
+                self.bundle_workers.handle_deadline(at, h);
+                self.runnable.push_back(Runnable::BundleWorker(h));
             }
         }
         self.poll_runnable();
@@ -297,14 +296,14 @@ impl Engine {
     fn poll_all_runnable(&mut self) {
         while let Some(node) = self.runnable.pop_front() {
             match node {
-                Runnable::LlcStation(s) => self.drain_llc_station(s),
-                Runnable::BundleWorker(s) => self.drain_bundle_worker(s),
-                Runnable::Endpoint { flow, side } => self.drain_endpoint(flow, side),
+                Runnable::LlcStation(h) => self.drain_llc_station(h),
+                Runnable::BundleWorker(h) => self.drain_bundle_worker(h),
+                Runnable::End { flow, side } => self.drain_end(flow, side),
             }
         }
     }
 
-    /// Adds an event at the current time to the trace hash. Frames delivered to endpoints are hashed, steps of media are not:
+    /// Adds an event at the current time to the trace hash. Frames delivered to ends are hashed, steps of media are not:
     /// their number depends on how the media are computed.
     #[inline(always)]
     fn mix_hash(&mut self, event: u64) {
@@ -324,7 +323,7 @@ impl Engine {
     #[inline(always)]
     fn handle_medium_deadline(&mut self, m: u32) {
         while let Medium::Link(link) = &mut self.network.media[m as usize].medium
-            && let Some((port, frame)) = link.arrival(self.now)
+            && let Some((port, frame)) = link.take_arrival(self.now)
         {
             self.forward(m, port, frame);
             let Medium::Link(link) = &self.network.media[m as usize].medium else { return };
@@ -348,7 +347,7 @@ impl Engine {
                 return;
             }
         }
-        self.network.media[m as usize].medium.handle(self.now, Arrival::Wake);
+        self.network.media[m as usize].medium.handle(self.now, MediumInput::Wake);
         self.drain_medium(m);
     }
 
@@ -357,8 +356,8 @@ impl Engine {
     #[inline(never)]
     fn forward_arrival(&mut self, m: u32) -> Option<bool> {
         let ((port, frame), next) = match &mut self.network.media[m as usize].medium {
-            Medium::Cells(link) => (link.arrival(self.now)?, link.deadline()),
-            Medium::Switch(switch) => (switch.exit(self.now)?, switch.deadline()),
+            Medium::Cells(link) => (link.take_arrival(self.now)?, link.deadline()),
+            Medium::Switch(switch) => (switch.take_departure(self.now)?, switch.deadline()),
             _ => return None,
         };
         let is_scheduled = self.schedule_medium_at(m, next);
@@ -391,16 +390,16 @@ impl Engine {
     fn drain_medium(&mut self, m: u32) {
         loop {
             match self.network.media[m as usize].medium.poll(self.now) {
-                Passage::Transmit { port, frame } => self.forward_outlined(m, port, frame),
-                Passage::Lost { frame, .. } => self.drop_frame(frame),
-                Passage::Room { port } => {
-                    if let Attachment::Host(s, port) =
+                MediumOutput::Transmit { port, frame } => self.forward_outlined(m, port, frame),
+                MediumOutput::Lost { frame, .. } => self.drop_frame(frame),
+                MediumOutput::Room { port } => {
+                    if let Attachment::Host(h, port) =
                         self.network.media[m as usize].attachments[port.0 as usize]
                     {
-                        self.on_interface_ready(s, port);
+                        self.on_interface_ready(h, port);
                     }
                 }
-                Passage::Idle { deadline } => {
+                MediumOutput::Idle { deadline } => {
                     return self.event_queue.set(m, deadline.unwrap_or(Instant::MAX));
                 }
             }
@@ -422,19 +421,19 @@ impl Engine {
             if let Some(tracer) = &mut self.tracer {
                 tracer.capture_medium(self.now, m, port, &frame);
             }
-            let (next, at) = match medium_node.attachments[port.0 as usize] {
-                Attachment::Medium(next, at) => (next, at),
-                Attachment::Host(s, port) => return self.receive(s, port, frame),
+            let (next, input) = match medium_node.attachments[port.0 as usize] {
+                Attachment::Medium(next, input) => (next, input),
+                Attachment::Host(h, port) => return self.receive(h, port, frame),
                 Attachment::Unconnected => return,
             };
             medium_node = &mut self.network.media[next as usize];
             if let Medium::Switch(switch) = &mut medium_node.medium
-                && let Some(out) = switch.direct(at, &frame)
+                && let Some(out) = switch.forward_at_once(input, &frame)
             {
                 (m, port) = (next, out);
                 continue;
             }
-            return self.transmit(next, at, frame);
+            return self.transmit(next, input, frame);
         }
     }
 
@@ -450,7 +449,7 @@ impl Engine {
             }
             Medium::Cells(link) => link.send(now, port, frame),
             Medium::Switch(switch) => switch.send(now, port, frame),
-            medium => medium.handle(now, Arrival::Frame { port, frame }),
+            medium => medium.handle(now, MediumInput::Frame { port, frame }),
         }
         if !self.schedule_medium(m) {
             self.drain_medium(m);
@@ -459,14 +458,14 @@ impl Engine {
 
     /// Gives a frame to a host.
     #[inline(always)]
-    fn receive(&mut self, s: u32, port: Port, mut frame: Frame) {
+    fn receive(&mut self, h: u32, port: Port, mut frame: Frame) {
         if let Some(tracer) = &mut self.tracer {
-            tracer.capture_host(self.now, s, port, &frame);
+            tracer.capture_host(self.now, h, port, &frame);
         }
-        let host = &mut self.network.hosts[s as usize].model;
-        if host.is_free() {
-            if host.pass_in(&frame) {
-                self.deliver(s, frame);
+        let host = &mut self.network.hosts[h as usize].model;
+        if host.has_no_costs() {
+            if host.receive_without_costs(&frame) {
+                self.deliver(h, frame);
             } else if frame.is_damaged() {
                 self.drop_frame(frame);
             }
@@ -474,21 +473,21 @@ impl Engine {
             if let Some(times) = frame.times_mut() {
                 times.arrived = self.now;
             }
-            host.arrive(self.now, port, frame);
-            self.drain_host(s);
+            host.receive(self.now, port, frame);
+            self.drain_host(h);
         }
     }
 
-    fn drain_host(&mut self, s: u32) {
+    fn drain_host(&mut self, h: u32) {
         loop {
-            match self.network.hosts[s as usize].model.poll(self.now) {
-                Output::Transmit { port, frame } => self.send_or_queue(s, port, frame),
-                Output::Deliver { frame, .. } => self.deliver(s, frame),
-                Output::Lost { cause: Cause::Foreign, .. } => {}
+            match self.network.hosts[h as usize].model.poll(self.now) {
+                Output::Transmit { port, frame } => self.send_or_queue(h, port, frame),
+                Output::Deliver { frame, .. } => self.deliver(h, frame),
+                Output::Lost { cause: HostLossCause::Foreign, .. } => {}
                 Output::Lost { frame, .. } => self.drop_frame(frame),
-                Output::Room => self.poll_waiting(s),
+                Output::Room => self.poll_waiting(h),
                 Output::Idle { deadline } => {
-                    let node_id = self.network.media.len() as u32 + s;
+                    let node_id = self.network.media.len() as u32 + h;
                     return self.event_queue.set(node_id, deadline.unwrap_or(Instant::MAX));
                 }
             }
@@ -497,55 +496,55 @@ impl Engine {
 
     /// Transmits a frame on an interface, or queues it until there is room: a host never drops its own packets.
     #[inline]
-    fn send_or_queue(&mut self, s: u32, port: Port, frame: Frame) {
-        let (m, at) = self.network.hosts[s as usize].medium_ports[port.0 as usize];
+    fn send_or_queue(&mut self, h: u32, port: Port, frame: Frame) {
+        let (m, input) = self.network.hosts[h as usize].medium_ports[port.0 as usize];
         let medium = &mut self.network.media[m as usize].medium;
-        let pending = &mut self.host_queues[s as usize].pending_frames[port.0 as usize];
-        if !pending.is_empty() || !medium.room(self.now, at, frame.length()) {
+        let pending = &mut self.host_queues[h as usize].pending_frames[port.0 as usize];
+        if !pending.is_empty() || !medium.has_room(self.now, input, frame.length()) {
             pending.push_back(frame);
-            medium.handle(self.now, Arrival::Ask { port: at });
+            medium.handle(self.now, MediumInput::RequestRoom { port: input });
             return self.drain_medium(m);
         }
-        self.send_now(s, port, frame);
+        self.send_now(h, port, frame);
     }
 
     /// Transmits a frame on an interface that has room.
     #[inline]
-    fn send_now(&mut self, s: u32, port: Port, mut frame: Frame) {
+    fn send_now(&mut self, h: u32, port: Port, mut frame: Frame) {
         if let Some(times) = frame.times_mut() {
             times.sent = self.now;
         }
         if let Some(tracer) = &mut self.tracer {
-            tracer.capture_host(self.now, s, port, &frame);
+            tracer.capture_host(self.now, h, port, &frame);
         }
-        let (m, at) = self.network.hosts[s as usize].medium_ports[port.0 as usize];
-        self.transmit(m, at, frame);
+        let (m, input) = self.network.hosts[h as usize].medium_ports[port.0 as usize];
+        self.transmit(m, input, frame);
     }
 
     /// Transmits queued frames and polls waiting senders, because an interface has room again.
-    fn on_interface_ready(&mut self, s: u32, port: Port) {
-        let (m, at) = self.network.hosts[s as usize].medium_ports[port.0 as usize];
-        while let Some(frame) = self.host_queues[s as usize].pending_frames[port.0 as usize].pop_front() {
+    fn on_interface_ready(&mut self, h: u32, port: Port) {
+        let (m, input) = self.network.hosts[h as usize].medium_ports[port.0 as usize];
+        while let Some(frame) = self.host_queues[h as usize].pending_frames[port.0 as usize].pop_front() {
             let medium = &mut self.network.media[m as usize].medium;
-            if !medium.room(self.now, at, frame.length()) {
-                self.host_queues[s as usize].pending_frames[port.0 as usize].push_front(frame);
-                return medium.handle(self.now, Arrival::Ask { port: at });
+            if !medium.has_room(self.now, input, frame.length()) {
+                self.host_queues[h as usize].pending_frames[port.0 as usize].push_front(frame);
+                return medium.handle(self.now, MediumInput::RequestRoom { port: input });
             }
-            self.send_now(s, port, frame);
+            self.send_now(h, port, frame);
         }
-        self.poll_waiting(s);
+        self.poll_waiting(h);
     }
 
     /// Polls the senders that wait at a host, each once.
-    fn poll_waiting(&mut self, s: u32) {
-        for _ in 0..self.host_queues[s as usize].waiting_senders.len() {
-            let Some((flow, side)) = self.host_queues[s as usize].waiting_senders.pop_front() else {
+    fn poll_waiting(&mut self, h: u32) {
+        for _ in 0..self.host_queues[h as usize].waiting_senders.len() {
+            let Some((flow, side)) = self.host_queues[h as usize].waiting_senders.pop_front() else {
                 return;
             };
             match flow {
-                LLC_FLOW => self.drain_llc_station(s),
-                bundles::BUNDLE_FLOW => self.drain_bundle_worker(s),
-                _ => self.drain_endpoint(flow, side),
+                LLC_FLOW => self.drain_llc_station(h),
+                bundles::BUNDLE_FLOW => self.drain_bundle_worker(h),
+                _ => self.drain_end(flow, side),
             }
         }
     }
@@ -560,45 +559,45 @@ impl Engine {
         self.packet_pool.recycle(packet);
     }
 
-    /// Delivers a frame from a host to its endpoint.
+    /// Delivers a frame from a host to the end of its flow.
     #[inline(always)]
-    fn deliver(&mut self, s: u32, frame: Frame) {
+    fn deliver(&mut self, h: u32, frame: Frame) {
         self.last_activity = self.now;
         let Some(packet) = frame.into_inner() else { return };
         if let Content::Pdu { from, bytes, .. } = &packet.content {
             self.mix_hash(u64::from(packet.length) << 32 | u64::from(packet.flow));
-            self.llc_stations.receive(self.now, s, *from, bytes);
-            self.runnable.push_back(Runnable::LlcStation(s));
+            self.llc_stations.receive(self.now, h, *from, bytes);
+            self.runnable.push_back(Runnable::LlcStation(h));
             return self.packet_pool.recycle(packet);
         }
         if let Content::Bundle { .. } = &packet.content {
             self.mix_hash(u64::from(packet.length) << 32 | u64::from(packet.flow));
-            if self.bundle_workers.receive(self.now, s, &packet) {
-                self.runnable.push_back(Runnable::BundleWorker(s));
+            if self.bundle_workers.receive(self.now, h, &packet) {
+                self.runnable.push_back(Runnable::BundleWorker(h));
             }
             return self.packet_pool.recycle(packet);
         }
-        let polled_side = self.receive_at_endpoint(s, &packet);
+        let polled_side = self.receive_at_end(h, &packet);
         let number = packet.flow;
         self.packet_pool.recycle(packet);
         let Some(side) = polled_side else { return };
-        self.drain_endpoint(number, side);
+        self.drain_end(number, side);
         // The sender may be waiting for its peer to finish.
         if side > 0 && self.flows[number as usize].as_ref().is_some_and(|f| f.is_finished()) {
-            self.drain_endpoint(number, 0);
+            self.drain_end(number, 0);
         }
     }
 
-    /// Delivers a packet to its endpoint at a host. Returns the side of the flow if it must be polled.
+    /// Delivers a packet to the end of its flow at a host. Returns the side of the flow if it must be polled.
     #[inline(always)]
-    fn receive_at_endpoint(&mut self, s: u32, packet: &Packet) -> Option<u32> {
+    fn receive_at_end(&mut self, h: u32, packet: &Packet) -> Option<u32> {
         let number = packet.flow;
         // `None`: a late packet of a flow that has finished.
         let flow = self.flows.get_mut(number as usize)?.as_mut()?;
         let side = match packet.is_reverse {
             true => 0,
-            false if flow.sides.len() == 2 && flow.sides[1].host == s => 1,
-            false => flow.sides.iter().skip(1).position(|side| side.host == s)? + 1,
+            false if flow.ends.len() == 2 && flow.ends[1].host == h => 1,
+            false => flow.ends.iter().skip(1).position(|end| end.host == h)? + 1,
         };
         let event = u64::from(packet.length) << 32 | u64::from(number);
         // The body of `mix_hash`: the borrow of the flow prevents the call.
@@ -608,33 +607,33 @@ impl Engine {
     }
 
     #[inline(never)]
-    fn drain_endpoint(&mut self, number: u32, side: u32) {
-        while self.poll_endpoint(number, side) {}
+    fn drain_end(&mut self, number: u32, side: u32) {
+        while self.poll_end(number, side) {}
     }
 
-    /// Polls an endpoint once and handles its output. Returns whether there may be more.
+    /// Polls an end once and handles its output. Returns whether there may be more.
     #[inline(always)]
-    fn poll_endpoint(&mut self, number: u32, side: u32) -> bool {
+    fn poll_end(&mut self, number: u32, side: u32) -> bool {
         let Some(flow) = &mut self.flows[number as usize] else { return false };
-        let Side { host: s, port, node_id, medium_port: (m, at) } = flow.sides[side as usize];
-        let host = &mut self.network.hosts[s as usize];
+        let FlowEnd { host: h, port, node_id, medium_port: (m, input) } = flow.ends[side as usize];
+        let host = &mut self.network.hosts[h as usize];
         let medium = &mut self.network.media[m as usize].medium;
         let now = self.now;
-        let line_has_room = self.host_queues[s as usize].pending_frames[port.0 as usize].is_empty()
-            && medium.room(now, at, 1);
-        let room = line_has_room && host.model.room();
+        let line_has_room = self.host_queues[h as usize].pending_frames[port.0 as usize].is_empty()
+            && medium.has_room(now, input, 1);
+        let room = line_has_room && host.model.has_room();
         match flow.poll(now, side as usize, room, &mut self.packet_pool) {
             FlowOutput::Send { frame, next_send } => {
-                if host.model.is_free() {
-                    host.model.pass_out();
+                if host.model.has_no_costs() {
+                    host.model.send_without_costs();
                     if let Some(tracer) = &mut self.tracer {
-                        tracer.capture_host(now, s, port, &frame);
+                        tracer.capture_host(now, h, port, &frame);
                     }
-                    self.transmit(m, at, frame);
+                    self.transmit(m, input, frame);
                 } else {
                     let result = host.model.send(now, port, frame);
                     debug_assert!(result.is_ok(), "room was checked above");
-                    self.drain_host(s);
+                    self.drain_host(h);
                 }
                 if let Some(next_send) = next_send {
                     self.event_queue.set(node_id, next_send);
@@ -642,17 +641,17 @@ impl Engine {
                 next_send.is_none()
             }
             FlowOutput::Llc(message) => {
-                self.llc_stations.send(now, s, (number, side), &message);
-                self.runnable.push_back(Runnable::LlcStation(s));
+                self.llc_stations.send(now, h, (number, side), &message);
+                self.runnable.push_back(Runnable::LlcStation(h));
                 true
             }
             FlowOutput::Bundle { options, header } => {
-                if let Err(reason) = self.bundle_workers.send(now, s, number, &options, &header)
+                if let Err(reason) = self.bundle_workers.send(now, h, number, &options, &header)
                     && let Some(bundle) = flow.bundle_mut()
                 {
                     bundle.record_refusal(reason);
                 }
-                self.runnable.push_back(Runnable::BundleWorker(s));
+                self.runnable.push_back(Runnable::BundleWorker(h));
                 true
             }
             FlowOutput::Idle { deadline, blocked } => {
@@ -670,22 +669,23 @@ impl Engine {
     }
 
     /// Polls the LLC station of a host until it is idle.
-    fn drain_llc_station(&mut self, s: u32) {
-        let Some(LlcInterface { port, medium_port: (m, at), node_id, .. }) = self.llc_stations.interface(s)
+    fn drain_llc_station(&mut self, h: u32) {
+        let Some(LlcInterface { port, medium_port: (m, input), node_id, .. }) =
+            self.llc_stations.interface(h)
         else {
             return;
         };
         loop {
             let now = self.now;
-            let host = &self.network.hosts[s as usize].model;
+            let host = &self.network.hosts[h as usize].model;
             let medium = &mut self.network.media[m as usize].medium;
-            let line_has_room = self.host_queues[s as usize].pending_frames[port.0 as usize].is_empty()
-                && medium.room(now, at, 1);
-            let room = line_has_room && host.room();
-            match self.llc_stations.poll(now, s, room, &mut self.packet_pool) {
+            let line_has_room = self.host_queues[h as usize].pending_frames[port.0 as usize].is_empty()
+                && medium.has_room(now, input, 1);
+            let room = line_has_room && host.has_room();
+            match self.llc_stations.poll(now, h, room, &mut self.packet_pool) {
                 LlcOutput::Send(packet) => {
                     let frame = self.packet_pool.new_frame(packet);
-                    self.send_packet(s, port, frame);
+                    self.send_packet(h, port, frame);
                 }
                 LlcOutput::Received { flow, header } => {
                     let side = u32::from(header.kind != MessageKind::Response);
@@ -701,7 +701,7 @@ impl Engine {
                 LlcOutput::Idle { deadline, blocked } => {
                     self.event_queue.set(node_id, deadline.unwrap_or(Instant::MAX));
                     if blocked {
-                        self.enqueue_sender(s, (LLC_FLOW, s), line_has_room, (m, at));
+                        self.enqueue_sender(h, (LLC_FLOW, h), line_has_room, (m, input));
                     }
                     return;
                 }
@@ -710,39 +710,39 @@ impl Engine {
     }
 
     /// Polls the bundle worker of a host until it is idle.
-    fn drain_bundle_worker(&mut self, s: u32) {
-        let Some(node_id) = self.bundle_workers.node_id(s) else { return };
+    fn drain_bundle_worker(&mut self, h: u32) {
+        let Some(node_id) = self.bundle_workers.node_id(h) else { return };
         loop {
             let now = self.now;
-            if let Some((port, (m, at))) = self.bundle_workers.next_egress(s) {
+            if let Some((port, (m, input))) = self.bundle_workers.next_egress(h) {
                 let medium = &mut self.network.media[m as usize].medium;
-                let line_has_room = self.host_queues[s as usize].pending_frames[port.0 as usize].is_empty()
-                    && medium.room(now, at, 1);
-                if line_has_room && self.network.hosts[s as usize].model.room() {
-                    if let Some(packet) = self.bundle_workers.take_packet(s) {
+                let line_has_room = self.host_queues[h as usize].pending_frames[port.0 as usize].is_empty()
+                    && medium.has_room(now, input, 1);
+                if line_has_room && self.network.hosts[h as usize].model.has_room() {
+                    if let Some(packet) = self.bundle_workers.take_packet(h) {
                         let frame = self.packet_pool.new_frame(packet);
-                        self.send_packet(s, port, frame);
+                        self.send_packet(h, port, frame);
                     }
                     continue;
                 }
-                self.enqueue_sender(s, (bundles::BUNDLE_FLOW, s), line_has_room, (m, at));
+                self.enqueue_sender(h, (bundles::BUNDLE_FLOW, h), line_has_room, (m, input));
             }
-            match self.bundle_workers.poll(now, s, &mut self.packet_pool) {
+            match self.bundle_workers.poll(now, h, &mut self.packet_pool) {
                 bundles::BundleOutput::Outgoing => {}
                 bundles::BundleOutput::Received { flow, header } => {
-                    let Some(flow_state) = self.flows.get_mut(flow as usize).and_then(Option::as_mut) else {
+                    let Some(state) = self.flows.get_mut(flow as usize).and_then(Option::as_mut) else {
                         continue;
                     };
-                    let receiver = flow_state.sides.iter().skip(1).position(|side| side.host == s);
-                    if let (Some(receiver), Some(bundle)) = (receiver, flow_state.bundle_mut()) {
+                    let receiver = state.ends.iter().skip(1).position(|end| end.host == h);
+                    if let (Some(receiver), Some(bundle)) = (receiver, state.bundle_mut()) {
                         bundle.receive(now, receiver, &header);
                         if bundle.has_received_all() {
-                            self.runnable.push_back(Runnable::Endpoint { flow, side: 0 });
+                            self.runnable.push_back(Runnable::End { flow, side: 0 });
                         }
                     }
                 }
                 bundles::BundleOutput::Membership { group, joins } => {
-                    self.network.set_membership(s, self.bundle_workers.switches(s), group, joins);
+                    self.network.set_membership(h, self.bundle_workers.switches(h), group, joins);
                 }
                 bundles::BundleOutput::Ready => {
                     for flow in 0..self.next_flow() {
@@ -750,7 +750,7 @@ impl Engine {
                             self.flows[flow as usize].as_mut().and_then(|flow| flow.bundle_mut())
                         {
                             bundle.start_source(now);
-                            self.runnable.push_back(Runnable::Endpoint { flow, side: 0 });
+                            self.runnable.push_back(Runnable::End { flow, side: 0 });
                         }
                     }
                 }
@@ -761,42 +761,42 @@ impl Engine {
         }
     }
 
-    /// Updates a flow over LLC and schedules its endpoints for polling.
+    /// Updates a flow over LLC and schedules its ends for polling.
     fn update_llc_flow(&mut self, flow: u32, side: u32, update: impl FnOnce(&mut LlcFlow)) {
         // `None`: a late message of a flow that has finished.
-        let Some(flow_state) = self.flows.get_mut(flow as usize).and_then(|f| f.as_mut()?.llc_mut()) else {
+        let Some(state) = self.flows.get_mut(flow as usize).and_then(|f| f.as_mut()?.llc_mut()) else {
             return;
         };
-        update(flow_state);
-        self.runnable.push_back(Runnable::Endpoint { flow, side });
-        if side > 0 && flow_state.is_finished() {
-            self.runnable.push_back(Runnable::Endpoint { flow, side: 0 });
+        update(state);
+        self.runnable.push_back(Runnable::End { flow, side });
+        if side > 0 && state.is_finished() {
+            self.runnable.push_back(Runnable::End { flow, side: 0 });
         }
     }
 
     /// Gives a frame to a host that has room for it.
-    fn send_packet(&mut self, s: u32, port: Port, frame: Frame) {
-        let host = &mut self.network.hosts[s as usize].model;
-        if host.is_free() {
-            host.pass_out();
-            return self.send_now(s, port, frame);
+    fn send_packet(&mut self, h: u32, port: Port, frame: Frame) {
+        let host = &mut self.network.hosts[h as usize].model;
+        if host.has_no_costs() {
+            host.send_without_costs();
+            return self.send_now(h, port, frame);
         }
         let result = host.send(self.now, port, frame);
         debug_assert!(result.is_ok(), "room was checked above");
-        self.drain_host(s);
+        self.drain_host(h);
     }
 
-    /// Queues an endpoint until its host has room. `line_has_room` says whether only the processor is busy.
+    /// Queues an end until its host has room. `line_has_room` says whether only the processor is busy.
     #[cold]
     fn wait_for_room(&mut self, number: u32, side: u32, line_has_room: bool) {
         let Some(flow) = &self.flows[number as usize] else { return };
-        let Side { host: s, medium_port, .. } = flow.sides[side as usize];
-        self.enqueue_sender(s, (number, side), line_has_room, medium_port);
+        let FlowEnd { host: h, medium_port, .. } = flow.ends[side as usize];
+        self.enqueue_sender(h, (number, side), line_has_room, medium_port);
     }
 
     /// Queues a sender until a host has room.
-    fn enqueue_sender(&mut self, s: u32, sender: (u32, u32), line_has_room: bool, (m, at): (u32, Port)) {
-        let waiting = &mut self.host_queues[s as usize].waiting_senders;
+    fn enqueue_sender(&mut self, h: u32, sender: (u32, u32), line_has_room: bool, (m, input): (u32, Port)) {
+        let waiting = &mut self.host_queues[h as usize].waiting_senders;
         if waiting.contains(&sender) {
             return;
         }
@@ -806,7 +806,7 @@ impl Engine {
         }
         // The medium reports room on the line; the host reports room at the processor.
         if !line_has_room {
-            self.network.media[m as usize].medium.handle(self.now, Arrival::Ask { port: at });
+            self.network.media[m as usize].medium.handle(self.now, MediumInput::RequestRoom { port: input });
             self.drain_medium(m);
         }
     }

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use trunkline_endpoint::{Frame as Crossing, MAX_BATCH, To};
+use trunkline_endpoint::{Destination, Frame as MediumFrame, MAX_BATCH};
 use trunkline_models::atm::{CellFrame, Train};
 use trunkline_run::message::MessageKind;
 use trunkline_units::Instant;
@@ -44,7 +44,7 @@ const COUNT: u32 = 46;
 /// The longest IPv4 packet has 1,366 cells.
 const CELLS: u64 = (1 << 14) - 1;
 const DAMAGED: u64 = 1 << 60;
-/// The top bit of an encoded [`To`] marks a group. All bits set mean broadcast.
+/// The top bit of an encoded [`Destination`] marks a group. All bits set mean broadcast.
 const GROUP: u32 = 1 << 31;
 
 /// A packet and its content.
@@ -61,7 +61,7 @@ pub struct Packet {
     /// Whether it goes from a receiver of its flow to the sender.
     pub is_reverse: bool,
     /// The destination.
-    pub to: To,
+    pub to: Destination,
     /// The train, if it crosses a link as one.
     train: Option<Box<Train>>,
 }
@@ -134,9 +134,9 @@ pub struct PacketPool {
     /// Scratch buffer for the bytes of one segment.
     pub scratch: Box<[u8]>,
     /// Boxes of dropped packets for reuse, at most 4,096.
-    #[expect(clippy::vec_box, reason = "a frame carries a box, and gives one back")]
+    #[expect(clippy::vec_box, reason = "a frame carries a box and returns it")]
     spare: Vec<Box<Packet>>,
-    /// Number of packets created.
+    /// Serial number of the next packet: the number of packets created.
     serial: u32,
 }
 
@@ -181,12 +181,12 @@ impl PacketPool {
 
 /// Encodes the second word of a frame.
 #[inline(always)]
-fn route_word(to: To, length: u32, channel: u16) -> u64 {
+fn route_word(to: Destination, length: u32, channel: u16) -> u64 {
     debug_assert!(length <= u32::from(u16::MAX), "the language has no larger MTU");
     let to = match to {
-        To::Station(station) => station & !GROUP,
-        To::Group(group) => group | GROUP,
-        To::All => u32::MAX,
+        Destination::Station(station) => station & !GROUP,
+        Destination::Group(group) => group | GROUP,
+        Destination::All => u32::MAX,
     };
     u64::from(to) | u64::from(length) << LENGTH | u64::from(channel) << CHANNEL
 }
@@ -194,8 +194,15 @@ fn route_word(to: To, length: u32, channel: u16) -> u64 {
 impl Packet {
     /// Creates a packet of `length` bytes of IP from the sender of `flow`, or to it if `is_reverse`.
     #[inline(always)]
-    pub fn new(content: Content, length: u32, flow: u32, channel: u16, to: To, is_back: bool) -> Packet {
-        Packet { content, length, flow, channel, is_reverse: is_back, to, train: None }
+    pub fn new(
+        content: Content,
+        length: u32,
+        flow: u32,
+        channel: u16,
+        to: Destination,
+        is_reverse: bool,
+    ) -> Packet {
+        Packet { content, length, flow, channel, is_reverse, to, train: None }
     }
 }
 
@@ -221,7 +228,7 @@ impl Frame {
         }
     }
 
-    /// Makes the frame a cell (`count` > 0) or a packet (`count` = 0) of `length` bytes.
+    /// Makes the frame cell `index` of `count` cells, or a packet (`count` = 0), of `length` bytes.
     #[inline]
     fn set_wire_form(&mut self, length: u32, index: u16, count: u16) {
         self.route_word = self.route_word & !(0xFFFF << LENGTH) | u64::from(length) << LENGTH;
@@ -231,18 +238,18 @@ impl Frame {
     }
 }
 
-impl Crossing for Frame {
+impl MediumFrame for Frame {
     #[inline]
     fn length(&self) -> u32 {
         u32::from((self.route_word >> LENGTH) as u16)
     }
 
     #[inline]
-    fn to(&self) -> To {
+    fn destination(&self) -> Destination {
         match self.route_word as u32 {
-            u32::MAX => To::All,
-            group if group & GROUP != 0 => To::Group(group & !GROUP),
-            station => To::Station(station),
+            u32::MAX => Destination::All,
+            group if group & GROUP != 0 => Destination::Group(group & !GROUP),
+            station => Destination::Station(station),
         }
     }
 
@@ -316,7 +323,7 @@ mod tests {
 
     const SEGMENT: Content = Content::Segment([7; TCP_HEADER]);
 
-    fn packet(to: To, length: u32) -> Packet {
+    fn packet(to: Destination, length: u32) -> Packet {
         Packet::new(SEGMENT, length, 3, 0xFEDC, to, true)
     }
 
@@ -328,15 +335,17 @@ mod tests {
 
     #[test]
     fn a_frame_keeps_its_destination_as_packet_and_as_cells() {
-        for (to, length) in [(To::Station(7), 28), (To::Group(9), 9180), (To::All, 65_535)] {
+        for (to, length) in
+            [(Destination::Station(7), 28), (Destination::Group(9), 9180), (Destination::All, 65_535)]
+        {
             let mut pool = PacketPool { serial: 0xFFFF_FFF1, ..PacketPool::default() };
             let mut whole = pool.new_frame(packet(to, length));
-            assert_eq!((whole.to(), whole.length(), whole.as_cell()), (to, length, None));
+            assert_eq!((whole.destination(), whole.length(), whole.as_cell()), (to, length, None));
             let first = whole.cell(0, 1366);
             whole.damage();
             let last = whole.last_cell(1365, 1366);
             for (cell, index) in [(&first, 0), (&last, 1365)] {
-                assert_eq!((cell.to(), cell.channel(), cell.length()), (to, 0xFEDC, 53));
+                assert_eq!((cell.destination(), cell.channel(), cell.length()), (to, 0xFEDC, 53));
                 assert_eq!((cell.as_cell(), cell.serial()), (Some((index, 1366)), 0xFFFF_FFF1));
                 assert_eq!((cell.is_damaged(), cell.packet().is_some()), (index > 0, index > 0));
             }
@@ -353,11 +362,14 @@ mod tests {
     #[test]
     fn spare_boxes_are_reused_and_bounded() {
         let mut pool = PacketPool::default();
-        (0..MAX_SPARE + 10).for_each(|_| pool.recycle(Box::new(packet(To::All, 100))));
+        (0..MAX_SPARE + 10).for_each(|_| pool.recycle(Box::new(packet(Destination::All, 100))));
         assert_eq!(pool.spare.len(), MAX_SPARE);
-        let frame = pool.new_frame(packet(To::Station(1), 200));
-        assert_eq!(frame.packet().map(|packet| (packet.to, packet.length)), Some((To::Station(1), 200)));
+        let frame = pool.new_frame(packet(Destination::Station(1), 200));
+        assert_eq!(
+            frame.packet().map(|packet| (packet.to, packet.length)),
+            Some((Destination::Station(1), 200))
+        );
         assert_eq!(pool.spare.len(), MAX_SPARE - 1);
-        assert_ne!(frame.serial(), pool.new_frame(packet(To::All, 100)).serial());
+        assert_ne!(frame.serial(), pool.new_frame(packet(Destination::All, 100)).serial());
     }
 }

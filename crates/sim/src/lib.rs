@@ -23,9 +23,9 @@
 //! ```
 //!
 //! ```text
-//!  endpoint ── host ── link ── switch ── link ── host ── endpoint
-//!      │  sources, transports, meters: `flow`           │
-//!      └── one event queue: the next deadline of each ──┘
+//!  end ── host ── link ── switch ── link ── host ── end
+//!   │     sources, transports, meters: `flow`        │
+//!   └── one event queue: the next deadline of each ──┘
 //! ```
 //!
 //! | module | contents |
@@ -34,9 +34,9 @@
 //! | [`bundles`] | bundle converters and the interfaces of their hosts |
 //! | [`engine`] | the event loop: handles deadlines and forwards frames |
 //! | [`event_queue`] | deadlines ordered by time and node |
-//! | [`flow`] | the endpoints of one run of a connection, and their measurements |
+//! | [`flow`] | the ends of one run of a connection, and their measurements |
 //! | [`frame`] | frames and packets: lengths and metadata, few bytes |
-//! | [`link_counters`] | counters of link ends over time |
+//! | [`link_series`] | counters of link ends over time |
 //! | [`llc_stations`] | the LLC stations of hosts and the token ring among them |
 //! | [`medium`] | all media as one enum |
 //! | [`network`] | media, hosts and forwarding tables of a plan |
@@ -52,7 +52,7 @@ pub mod engine;
 pub mod event_queue;
 pub mod flow;
 pub mod frame;
-pub mod link_counters;
+pub mod link_series;
 pub mod llc_stations;
 pub mod medium;
 pub mod network;

@@ -1,6 +1,6 @@
 //! All media as one enum. Dispatch by enum avoids indirect calls in the event loop.
 
-use trunkline_endpoint::{Arrival, Counters, Medium as _, Passage, Port};
+use trunkline_endpoint::{Medium as _, MediumCounters, MediumInput, MediumOutput, Port};
 use trunkline_models::atm::CellLink;
 use trunkline_models::media::{Hub, Link, Ring, Switch};
 use trunkline_units::Instant;
@@ -9,7 +9,7 @@ use crate::frame::Frame;
 
 /// A medium of any kind.
 #[derive(Debug)]
-#[expect(clippy::large_enum_variant, reason = "there are few media, and each frame asks one")]
+#[expect(clippy::large_enum_variant, reason = "there are few media")]
 pub enum Medium {
     /// A point-to-point link that carries packets.
     Link(Link<Frame>),
@@ -24,13 +24,13 @@ pub enum Medium {
 }
 
 macro_rules! dispatch {
-    ($self:expr, $medium:ident => $does:expr) => {
+    ($self:expr, $medium:ident => $call:expr) => {
         match $self {
-            Medium::Link($medium) => $does,
-            Medium::Cells($medium) => $does,
-            Medium::Switch($medium) => $does,
-            Medium::Hub($medium) => $does,
-            Medium::Ring($medium) => $does,
+            Medium::Link($medium) => $call,
+            Medium::Cells($medium) => $call,
+            Medium::Switch($medium) => $call,
+            Medium::Hub($medium) => $call,
+            Medium::Ring($medium) => $call,
         }
     };
 }
@@ -38,32 +38,32 @@ macro_rules! dispatch {
 impl Medium {
     /// See [`trunkline_endpoint::Medium::handle`].
     #[inline]
-    pub fn handle(&mut self, now: Instant, input: Arrival<Frame>) {
+    pub fn handle(&mut self, now: Instant, input: MediumInput<Frame>) {
         dispatch!(self, medium => medium.handle(now, input));
     }
 
     /// See [`trunkline_endpoint::Medium::poll`].
     #[inline]
-    pub fn poll(&mut self, now: Instant) -> Passage<Frame> {
+    pub fn poll(&mut self, now: Instant) -> MediumOutput<Frame> {
         dispatch!(self, medium => medium.poll(now))
     }
 
-    /// See [`trunkline_endpoint::Medium::room`].
+    /// See [`trunkline_endpoint::Medium::has_room`].
     #[inline(always)]
-    pub fn room(&mut self, now: Instant, port: Port, length: u32) -> bool {
+    pub fn has_room(&mut self, now: Instant, port: Port, length: u32) -> bool {
         match self {
-            Medium::Link(link) => link.room(now, port, length),
-            other => other.other_room(now, port, length),
+            Medium::Link(link) => link.has_room(now, port, length),
+            other => other.has_room_outlined(now, port, length),
         }
     }
 
     #[inline(never)]
-    fn other_room(&mut self, now: Instant, port: Port, length: u32) -> bool {
-        dispatch!(self, medium => medium.room(now, port, length))
+    fn has_room_outlined(&mut self, now: Instant, port: Port, length: u32) -> bool {
+        dispatch!(self, medium => medium.has_room(now, port, length))
     }
 
     /// See [`trunkline_endpoint::Medium::counters`].
-    pub fn counters(&self, port: Port) -> &Counters {
+    pub fn counters(&self, port: Port) -> &MediumCounters {
         dispatch!(self, medium => medium.counters(port))
     }
 }

@@ -68,7 +68,7 @@ impl<'p> Schedule<'p> {
     }
 
     fn start_block(&mut self, block: &'p Block, parent: Option<usize>, origin: Instant, round: u32) {
-        let ticket = self.active.len();
+        let block_index = self.active.len();
         let (state, parts): (_, &[Block]) = match block {
             Block::Serial(blocks) => (BlockState::Serial(blocks), &[]),
             Block::Parallel(blocks) => (BlockState::Parallel { remaining: blocks.len() }, blocks),
@@ -81,22 +81,22 @@ impl<'p> Schedule<'p> {
                     connection: *connection,
                     origin,
                     run_number: round,
-                    block_index: ticket,
+                    block_index,
                 });
                 (BlockState::Connection, &[])
             }
         };
         let waits = matches!(state, BlockState::Connection) || !parts.is_empty();
         self.active.push(ActiveBlock { parent, round, state });
-        parts.iter().for_each(|part| self.start_block(part, Some(ticket), origin, round));
+        parts.iter().for_each(|part| self.start_block(part, Some(block_index), origin, round));
         if !waits {
-            self.progressed.push((ticket, origin));
+            self.progressed.push((block_index, origin));
         }
     }
 
     /// Ends the run of a connection.
-    pub fn finish(&mut self, ticket: usize, now: Instant) {
-        self.end_block(ticket, now);
+    pub fn finish(&mut self, block_index: usize, now: Instant) {
+        self.end_block(block_index, now);
         self.advance_all();
     }
 
@@ -105,8 +105,8 @@ impl<'p> Schedule<'p> {
             self.done = true;
             return;
         };
-        if let BlockState::Parallel { remaining: left } = &mut self.active[parent].state {
-            *left -= 1;
+        if let BlockState::Parallel { remaining } = &mut self.active[parent].state {
+            *remaining -= 1;
         }
         self.progressed.push((parent, now));
     }
@@ -126,16 +126,14 @@ impl<'p> Schedule<'p> {
                 self.active[block].state = BlockState::Serial(rest);
                 self.start_block(first, Some(block), now, round);
             }
-            BlockState::Repeat { body, count, started: begun, every, next_start: next }
-                if *begun < *count =>
-            {
-                let (body, origin) = (*body, (*next).max(now));
-                *begun += 1;
-                *next += *every;
-                let round = (round - 1) * *count + *begun;
+            BlockState::Repeat { body, count, started, every, next_start } if *started < *count => {
+                let (body, origin) = (*body, (*next_start).max(now));
+                *started += 1;
+                *next_start += *every;
+                let round = (round - 1) * *count + *started;
                 self.start_block(body, Some(block), origin, round);
             }
-            BlockState::Parallel { remaining: left } if *left > 0 => {}
+            BlockState::Parallel { remaining } if *remaining > 0 => {}
             _ => self.end_block(block, now),
         }
     }

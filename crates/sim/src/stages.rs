@@ -27,9 +27,9 @@ pub struct FrameTimes {
 }
 
 impl FrameTimes {
-    /// Returns the times of a frame that has not arrived.
-    pub fn new(made: Instant, left: Instant) -> Self {
-        FrameTimes { created: made, sent: left, arrived: Instant::MAX }
+    /// Creates the times of a frame that has not arrived.
+    pub fn new(created: Instant, sent: Instant) -> Self {
+        FrameTimes { created, sent, arrived: Instant::MAX }
     }
 
     /// Returns the stages of a message that this frame completed. Their sum is always the delay from `handed_over` to
@@ -77,7 +77,7 @@ mod tests {
 
     #[test]
     fn stages_add_up_to_the_delay() {
-        let mut stream = Seed(5).stream("ways");
+        let mut stream = Seed(5).stream("stages");
         for _ in 0..10_000 {
             let mut moment = || Instant::from_ps(stream.below(40));
             let frame = FrameTimes { created: moment(), sent: moment(), arrived: moment() };

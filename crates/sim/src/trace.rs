@@ -3,7 +3,8 @@
 //! Headers are complete. Of the payload only the header of a test message is present; frames of the guaranteed transport
 //! are complete. The original length is correct, so a packet looks as if captured with a short snapshot length.
 //!
-//! Links, hubs and rings are captured where frames arrive, hosts where packets leave and arrive. Frames of an ATM link
+//! Links, hubs and rings are captured where frames arrive, so a lost frame is missing; hosts where packets leave and
+//! arrive. Frames of an ATM link
 //! are AAL5 packets (`LINKTYPE_SUNATM`) with the timestamp of their last cell.
 
 use std::borrow::Cow;
@@ -21,8 +22,8 @@ use pcap_file::pcapng::blocks::enhanced_packet::EnhancedPacketBlock;
 use pcap_file::pcapng::blocks::interface_description::{
     InterfaceDescriptionBlock, InterfaceDescriptionOption,
 };
-use trunkline_endpoint::{Port, To};
-use trunkline_experiment::plan::{Encapsulation, Medium as Framed};
+use trunkline_endpoint::{Destination, Port};
+use trunkline_experiment::plan::{Encapsulation, Medium as LinkMedium};
 use trunkline_llc::wire::{ALL, HEADER as PDU_HEADER, MAX_PRIORITY};
 use trunkline_models::atm::CellFrame as _;
 use trunkline_models::host::headers;
@@ -56,7 +57,7 @@ pub struct Tracer {
 }
 
 /// Sender, destination, and the address and TTL of its group.
-type FlowAddresses = (u32, To, Option<([u8; 4], u8)>);
+type FlowAddresses = (u32, Destination, Option<([u8; 4], u8)>);
 
 struct Capture {
     name: String,
@@ -76,11 +77,11 @@ enum Framing {
 }
 
 impl Framing {
-    fn for_link(medium: Framed, encapsulation: Encapsulation) -> Self {
+    fn for_link(medium: LinkMedium, encapsulation: Encapsulation) -> Self {
         match medium {
-            Framed::Ethernet => Framing::Ethernet,
-            Framed::Atm => Framing::Atm(encapsulation),
-            Framed::Ppp => Framing::Raw,
+            LinkMedium::Ethernet => Framing::Ethernet,
+            LinkMedium::Atm => Framing::Atm(encapsulation),
+            LinkMedium::Ppp => Framing::Raw,
         }
     }
 
@@ -136,11 +137,11 @@ impl Tracer {
     }
 
     /// Adds the addresses of the next flow.
-    pub fn add_flow(&mut self, from: u32, to: To, group: Option<([u8; 4], u8)>) {
+    pub fn add_flow(&mut self, from: u32, to: Destination, group: Option<([u8; 4], u8)>) {
         self.flows.push((from, to, group));
     }
 
-    /// Captures a frame that leaves a medium.
+    /// Captures a frame that has crossed a medium.
     #[inline]
     pub fn capture_medium(&mut self, now: Instant, medium: u32, _: Port, frame: &Frame) {
         if let Some(capture) = self.media[medium as usize] {
@@ -150,8 +151,8 @@ impl Tracer {
 
     /// Captures a frame that a host sends or receives at an interface.
     #[inline]
-    pub fn capture_host(&mut self, now: Instant, station: u32, port: Port, frame: &Frame) {
-        if let Some(capture) = self.hosts[station as usize] {
+    pub fn capture_host(&mut self, now: Instant, host: u32, port: Port, frame: &Frame) {
+        if let Some(capture) = self.hosts[host as usize] {
             self.write(capture, port.0, now, frame);
         }
     }
@@ -176,10 +177,10 @@ impl Tracer {
             return;
         }
         let addresses = match (&packet.content, packet.to) {
-            (Content::Bundle { datagram: parcel, .. }, to @ To::Group(group)) => {
-                Some((parcel.from_host, to, self.groups.get(&group).map(|address| (*address, 1))))
+            (Content::Bundle { datagram, .. }, to @ Destination::Group(group)) => {
+                Some((datagram.from_host, to, self.groups.get(&group).map(|address| (*address, 1))))
             }
-            (Content::Bundle { datagram: parcel, .. }, to) => Some((parcel.from_host, to, None)),
+            (Content::Bundle { datagram, .. }, to) => Some((datagram.from_host, to, None)),
             _ => self.flows.get(packet.flow as usize).copied(),
         };
         let Some(flow) = addresses else { return };
@@ -258,14 +259,14 @@ fn encode_packet(
     // Reverse packets come from the destination of the sender's frames.
     let (from, to, ports) = match (packet.is_reverse, receiver) {
         (false, _) => (sender, receiver, ports),
-        (true, To::Station(station)) => (station, To::Station(sender), (ports.1, ports.0)),
-        (true, _) => (sender, To::Station(sender), (ports.1, ports.0)),
+        (true, Destination::Station(station)) => (station, Destination::Station(sender), (ports.1, ports.0)),
+        (true, _) => (sender, Destination::Station(sender), (ports.1, ports.0)),
     };
     // Addresses start at 1: 10.0.0.0 is not a host address.
     let (from, to) = (
         from + 1,
         match to {
-            To::Station(station) => To::Station(station + 1),
+            Destination::Station(station) => Destination::Station(station + 1),
             other => other,
         },
     );
@@ -273,7 +274,7 @@ fn encode_packet(
     match framing {
         Framing::Ethernet => {
             headers::ethernet(from, to, out);
-            if let (To::Group(_), [_, b, c, d]) = (to, destination) {
+            if let (Destination::Group(_), [_, b, c, d]) = (to, destination) {
                 // RFC 1112 section 6.4: the lower 23 bits of the group address.
                 let start = out.len() - headers::ETHERNET;
                 out[start..start + 6].copy_from_slice(&[0x01, 0x00, 0x5e, b & 0x7f, c, d]);
@@ -298,16 +299,15 @@ fn encode_packet(
         Ipv4Header::new(payload.min(u16::MAX - IP_HEADER as u16), hops, protocol, source, destination)
             .ok()?;
     let mut offset = 0;
-    if let Some(FragmentInfo { datagram_id: of, index: at, count, octets }) =
-        FragmentInfo::from_packet(packet)
+    if let Some(FragmentInfo { datagram_id, index, count, octets }) = FragmentInfo::from_packet(packet)
         && count > 1
     {
         ip.dont_fragment = false;
-        ip.identification = of;
-        ip.more_fragments = at + 1 < count;
+        ip.identification = datagram_id;
+        ip.more_fragments = index + 1 < count;
         // All fragments but the last have the same length.
         offset = if ip.more_fragments {
-            (length - IP_HEADER) * u32::from(at)
+            (length - IP_HEADER) * u32::from(index)
         } else {
             octets + UDP_IP_HEADERS - length
         };
@@ -340,8 +340,8 @@ fn encode_packet(
             out.extend_from_slice(&udp.to_bytes());
             out.extend_from_slice(&frame.1);
         }
-        Content::Bundle { datagram: parcel, .. } => {
-            let bytes = &parcel.bytes;
+        Content::Bundle { datagram, .. } => {
+            let bytes = &datagram.bytes;
             let udp = UDP_IP_HEADERS - IP_HEADER;
             if offset == 0 {
                 let (source_port, destination_port) = ports;
@@ -402,11 +402,11 @@ impl FragmentInfo {
                 count: d.fragments,
                 octets: d.length,
             }),
-            Content::Bundle { datagram: parcel, fragment, fragments } => Some(FragmentInfo {
-                datagram_id: parcel.number as u16,
+            Content::Bundle { datagram, fragment, fragments } => Some(FragmentInfo {
+                datagram_id: datagram.number as u16,
                 index: *fragment,
                 count: *fragments,
-                octets: parcel.bytes.len() as u32,
+                octets: datagram.bytes.len() as u32,
             }),
             _ => None,
         }

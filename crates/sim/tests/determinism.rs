@@ -82,13 +82,12 @@ fn a_capture_does_not_change_results() {
 }
 
 #[test]
-fn link_counters_do_not_change_results_and_are_bounded() {
+fn link_series_do_not_change_results_and_are_bounded() {
     let long = "experiment \"t\" { network { host a, b; link a - b (rate = 10 Mb/s); }
         connection x { xmt = a; rcv = b; protocol = udp; test = cbr(messagesize = 1000, period = 5 ms); duration = 8 s; } }";
     for text in [&busy("", ""), long] {
         let without = run(text);
-        let mut with =
-            run_by(Sim { link_counters: true, ..Sim::default() }, &std::env::temp_dir(), text, 1996);
+        let mut with = run_by(Sim { link_series: true, ..Sim::default() }, &std::env::temp_dir(), text, 1996);
         for link in &mut with.links {
             assert!(link.ends.len() >= 2, "{}", link.name);
             for end in std::mem::take(&mut link.ends) {

@@ -11,5 +11,6 @@ mod figures;
 mod llc;
 mod llc_token;
 mod llc_token_soak;
+mod losses;
 mod random_plans;
 mod token;

@@ -39,7 +39,7 @@ const ASKED: Figure = Figure::Object(&[
 const CPU: Figure =
     Figure::Object(&["sender_user_s", "sender_system_s", "receiver_user_s", "receiver_system_s"]);
 
-/// The figures of the record's `connections`, `links` and `hosts`.
+/// The figures of the record's `connections`, `links`, `switches` and `hosts`.
 const CONNECTION: &[(&str, Figure)] = &[
     ("offered_bps", Figure::Number),
     ("sent_bps", Figure::Number),
@@ -67,8 +67,17 @@ const CONNECTION: &[(&str, Figure)] = &[
 const LINK: &[(&str, Figure)] = &[
     ("utilization", Figure::Number),
     ("dropped", Figure::Number),
+    ("dropped_queue", Figure::Number),
+    ("lost_line", Figure::Number),
+    ("damaged", Figure::Number),
+    ("aal5_failed", Figure::Number),
     ("queue_max", Figure::Number),
     ("ends", Figure::Open),
+];
+const SWITCH: &[(&str, Figure)] = &[
+    ("dropped_full", Figure::Number),
+    ("dropped_damaged", Figure::Number),
+    ("dropped_no_route", Figure::Number),
 ];
 const HOST: &[(&str, Figure)] = &[("cpu_percent", Figure::Number), ("interfaces", Figure::Open)];
 
@@ -107,7 +116,10 @@ impl Subjects {
         let converters = plan.network.iter().flat_map(|n| &n.nodes);
         let converters = converters.filter(|n| matches!(n.kind, NodeKind::Converter { .. })).map(|n| &n.name);
         let hosts = plan.hosts.iter().chain(converters);
-        let names = names.chain(links.map(|n| (n, LINK))).chain(hosts.map(|n| (n, HOST)));
+        let switches = plan.network.iter().flat_map(|n| &n.nodes);
+        let switches = switches.filter(|n| matches!(n.kind, NodeKind::Switch { .. })).map(|n| &n.name);
+        let names = names.chain(links.map(|n| (n, LINK))).chain(switches.map(|n| (n, SWITCH)));
+        let names = names.chain(hosts.map(|n| (n, HOST)));
         for (name, figures) in names {
             subjects.entry(name.clone()).or_default().push(figures);
         }
@@ -205,7 +217,7 @@ fn unknown_subject(cx: &mut Context<'_>, subjects: &Subjects, path: &Word) {
             .label("expected a figure behind it")
             .help(format!("such as `{}.received_bps`", shorten(&path.text)))
     } else {
-        let error = error.label("expected a connection, link or host, then `.` and a figure");
+        let error = error.label("expected a connection, link, switch or host, then `.` and a figure");
         cx.suggest(error, name, names)
     });
 }
@@ -213,8 +225,9 @@ fn unknown_subject(cx: &mut Context<'_>, subjects: &Subjects, path: &Word) {
 /// Returns what precedes the first segment that is the name of a figure; without such a segment, what precedes the
 /// last dot.
 fn before_figure(path: &str) -> &str {
-    let known =
-        |segment: &str| [CONNECTION, LINK, HOST].iter().any(|f| f.iter().any(|(name, _)| *name == segment));
+    let known = |segment: &str| {
+        [CONNECTION, LINK, SWITCH, HOST].iter().any(|f| f.iter().any(|(name, _)| *name == segment))
+    };
     let mut at = 0;
     for segment in path.split('.') {
         if at > 0 && known(segment) {
@@ -337,7 +350,7 @@ mod tests {
     fn figures_are_the_numbers_of_the_schema() {
         const TEXTS: [&str; 5] =
             ["String", "Option<String>", "Vec<String>", "BTreeMap<String, String>", "bool"];
-        for (entry, figures) in [("Connection", CONNECTION), ("Link", LINK), ("Host", HOST)] {
+        for (entry, figures) in [("Connection", CONNECTION), ("Link", LINK), ("Switch", SWITCH), ("Host", HOST)] {
             let numbers = schema_fields(entry).into_iter().filter(|(_, kind)| !TEXTS.contains(kind));
             let numbers: BTreeSet<&str> = numbers.map(|(name, _)| name).collect();
             let figures: BTreeSet<&str> = figures.iter().map(|(name, _)| *name).collect();

@@ -1,16 +1,17 @@
 //! AAL5 reassembly (ITU-T I.363.5) with missing cells.
 
-use crate::atm::cell::MOST_CELLS;
+use crate::atm::cell::MAX_CELLS;
 
 /// Reassembly counters of an adapter.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counters {
+pub struct ReassemblyCounters {
     /// Packets with a valid CRC.
     pub packets: u64,
-    /// Packets that failed: last cells without a valid packet.
-    pub broken: u64,
-    /// Most cells of one reassembly, valid or not; at most those of 65,535 bytes plus one.
-    pub gathered_max: u32,
+    /// Packets that failed: a cell was missing or damaged when the last one arrived. A packet without its last cell is
+    /// not counted: that cell was counted where it was lost.
+    pub failed: u64,
+    /// Maximum number of cells in one reassembly, valid or not; at most those of 65,535 bytes plus one.
+    pub cells_max: u32,
 }
 
 /// Collects the cells of each channel until the last cell of a packet arrives. The length and the CRC-32 over the
@@ -23,14 +24,17 @@ pub struct Counters {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Reassembly {
     channels: Vec<Assembly>,
-    pub(crate) counters: Counters,
+    pub(crate) counters: ReassemblyCounters,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Assembly {
+    /// Number of cells collected so far.
     cells: u32,
+    /// Serial number of the packet of the first cell.
     serial: u32,
-    spoiled: bool,
+    /// Whether a cell is missing, damaged, or of another packet.
+    invalid: bool,
 }
 
 /// A received cell.
@@ -53,41 +57,44 @@ impl Reassembly {
 
     /// Adds a cell. If it ends a packet, returns whether the packet is valid.
     #[inline]
-    pub(crate) fn cell(&mut self, channel: u16, cell: &Cell) -> Option<bool> {
-        let gathering = self.channel(channel);
-        if gathering.cells == 0 {
-            gathering.serial = cell.serial;
+    pub(crate) fn add_cell(&mut self, channel: u16, cell: &Cell) -> Option<bool> {
+        let assembly = self.channel(channel);
+        if assembly.cells == 0 {
+            assembly.serial = cell.serial;
         }
-        let follows = u32::from(cell.index) == gathering.cells && cell.serial == gathering.serial;
-        gathering.spoiled |= !follows || cell.damaged;
-        gathering.cells = (gathering.cells + 1).min(MOST_CELLS + 1);
-        let Assembly { cells, spoiled, .. } = *gathering;
+        let follows = u32::from(cell.index) == assembly.cells && cell.serial == assembly.serial;
+        assembly.invalid |= !follows || cell.damaged;
+        assembly.cells = (assembly.cells + 1).min(MAX_CELLS + 1);
+        let Assembly { cells, invalid, .. } = *assembly;
         if cell.last {
-            *gathering = Assembly::default();
+            *assembly = Assembly::default();
         }
-        self.counters.gathered_max = self.counters.gathered_max.max(cells);
-        cell.last.then(|| self.count(!spoiled && cells <= MOST_CELLS))
+        self.counters.cells_max = self.counters.cells_max.max(cells);
+        cell.last.then(|| self.count(!invalid && cells <= MAX_CELLS))
     }
 
-    /// Adds the cells of a packet at once. `whole`: all arrived undamaged; `ends`: the last one arrived.
-    pub(crate) fn train(&mut self, channel: u16, cells: u32, whole: bool, ends: bool) -> bool {
-        let gathering = self.channel(channel);
-        let good = whole && ends && gathering.cells == 0;
-        gathering.cells = (gathering.cells + cells).min(MOST_CELLS + 1);
-        gathering.spoiled = true;
-        let gathered = gathering.cells;
-        if ends {
-            *gathering = Assembly::default();
-            self.count(good);
+    /// Adds the cells of a packet at once and returns whether it is valid. `complete`: all cells arrived undamaged;
+    /// `has_last`: the last one arrived.
+    pub(crate) fn add_train(&mut self, channel: u16, cells: u32, complete: bool, has_last: bool) -> bool {
+        let assembly = self.channel(channel);
+        let valid = complete && has_last && assembly.cells == 0;
+        assembly.cells = (assembly.cells + cells).min(MAX_CELLS + 1);
+        // If the last cell is missing, the next packet is appended and fails too, even if it arrives cell by cell.
+        // Otherwise the assembly is reset below.
+        assembly.invalid = true;
+        let collected = assembly.cells;
+        if has_last {
+            *assembly = Assembly::default();
+            self.count(valid);
         }
-        self.counters.gathered_max = self.counters.gathered_max.max(gathered);
-        good
+        self.counters.cells_max = self.counters.cells_max.max(collected);
+        valid
     }
 
-    fn count(&mut self, good: bool) -> bool {
-        self.counters.packets += u64::from(good);
-        self.counters.broken += u64::from(!good);
-        good
+    fn count(&mut self, valid: bool) -> bool {
+        self.counters.packets += u64::from(valid);
+        self.counters.failed += u64::from(!valid);
+        valid
     }
 }
 
@@ -96,48 +103,48 @@ mod tests {
     use super::*;
 
     /// Adds packets of `count` cells each without the missing ones; returns the results.
-    fn gather(count: u16, packets: u32, missing: &[(u32, u16)]) -> Vec<bool> {
+    fn reassemble(count: u16, packets: u32, missing: &[(u32, u16)]) -> Vec<bool> {
         let mut reassembly = Reassembly::default();
         let cells = (0..packets).flat_map(|serial| (0..count).map(move |index| (serial, index)));
         cells
             .filter(|cell| !missing.contains(cell))
             .filter_map(|(serial, index)| {
                 let cell = Cell { index, last: index + 1 == count, serial, damaged: false };
-                reassembly.cell(7, &cell)
+                reassembly.add_cell(7, &cell)
             })
             .collect()
     }
 
     #[test]
     fn a_missing_cell_loses_its_packet() {
-        assert_eq!(gather(5, 3, &[]), [true; 3]);
+        assert_eq!(reassemble(5, 3, &[]), [true; 3]);
         for index in 0..4 {
-            assert_eq!(gather(5, 3, &[(1, index)]), [true, false, true]);
+            assert_eq!(reassemble(5, 3, &[(1, index)]), [true, false, true]);
         }
     }
 
     #[test]
     fn a_missing_last_cell_joins_two_packets() {
-        assert_eq!(gather(5, 3, &[(0, 4)]), [false, true]);
+        assert_eq!(reassemble(5, 3, &[(0, 4)]), [false, true]);
         // Even if the remaining cells have the length of one packet, the CRC is wrong.
         let splice = [(0, 3), (0, 4), (1, 0), (1, 1), (1, 2)];
-        assert_eq!(gather(5, 3, &splice), [false, true]);
+        assert_eq!(reassemble(5, 3, &splice), [false, true]);
     }
 
     #[test]
-    fn channels_gather_by_themselves_and_within_bounds() {
+    fn channels_are_independent_and_bounded() {
         let mut reassembly = Reassembly::default();
         let cell = |index, last| Cell { index, last, serial: 9, damaged: false };
-        assert_eq!(reassembly.cell(1, &cell(0, false)), None);
-        assert_eq!(reassembly.cell(2, &cell(0, true)), Some(true));
-        assert_eq!(reassembly.cell(1, &cell(1, true)), Some(true));
+        assert_eq!(reassembly.add_cell(1, &cell(0, false)), None);
+        assert_eq!(reassembly.add_cell(2, &cell(0, true)), Some(true));
+        assert_eq!(reassembly.add_cell(1, &cell(1, true)), Some(true));
         for index in 0..10_000 {
-            reassembly.cell(1, &cell(index, false));
+            reassembly.add_cell(1, &cell(index, false));
         }
-        assert_eq!(reassembly.counters.gathered_max, 1_367);
-        assert_eq!(reassembly.cell(1, &cell(10_000, true)), Some(false));
-        assert_eq!(reassembly.cell(1, &cell(0, true)), Some(true));
+        assert_eq!(reassembly.counters.cells_max, 1_367);
+        assert_eq!(reassembly.add_cell(1, &cell(10_000, true)), Some(false));
+        assert_eq!(reassembly.add_cell(1, &cell(0, true)), Some(true));
         let damaged = Cell { damaged: true, ..cell(0, true) };
-        assert_eq!(reassembly.cell(1, &damaged), Some(false));
+        assert_eq!(reassembly.add_cell(1, &damaged), Some(false));
     }
 }

@@ -9,9 +9,9 @@ pub const PAYLOAD: u32 = 48;
 /// Bytes of the AAL5 trailer, at the end of the last cell (ITU-T I.363.5).
 pub const TRAILER: u32 = 8;
 /// Maximum bytes of a packet with its encapsulation, by the length field of the trailer.
-pub const LONGEST: u32 = 65_535;
+pub const MAX_PACKET: u32 = 65_535;
 /// Cells of the longest packet.
-pub const MOST_CELLS: u32 = (LONGEST + TRAILER).div_ceil(PAYLOAD);
+pub const MAX_CELLS: u32 = (MAX_PACKET + TRAILER).div_ceil(PAYLOAD);
 
 /// Encapsulation of a packet in AAL5 (RFC 1483).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -43,16 +43,6 @@ impl Encapsulation {
 /// ```
 pub const fn cells_of(packet: u32, encapsulation: Encapsulation) -> u32 {
     packet.saturating_add(encapsulation.bytes() + TRAILER).div_ceil(PAYLOAD)
-}
-
-/// [`cells_of`] with LLC/SNAP, as a plain function.
-pub fn cells_llc_snap(packet: u32) -> u32 {
-    cells_of(packet, Encapsulation::LlcSnap)
-}
-
-/// [`cells_of`] with VC multiplexing, as a plain function.
-pub fn cells_vc_mux(packet: u32) -> u32 {
-    cells_of(packet, Encapsulation::VcMux)
 }
 
 /// Returns the cell rate of a line rate: 149.76 of 155 or 155.52 Mb/s, 599.04 of 622 or 622.08 (SONET overhead),
@@ -87,11 +77,11 @@ mod tests {
                 assert!(room >= bytes && room - bytes < PAYLOAD, "{packet} in {room}");
             }
         }
-        assert_eq!(cells_of(LONGEST, VcMux), MOST_CELLS);
+        assert_eq!(cells_of(MAX_PACKET, VcMux), MAX_CELLS);
     }
 
-    /// The most that TCP can carry over OC-3c with packets of 9180 bytes: 134.51 Mb/s. The report of 1996 says
-    /// 135.102 for it, which counts the 40 bytes of headers.
+    /// The most that TCP can carry over OC-3c with packets of 9180 bytes: 134.51 Mb/s. The AAI report
+    /// (docs/internals/reproduction.md) says 135.102 for it, which counts the 40 bytes of headers.
     #[test]
     fn tcp_s_ceiling_on_oc_3c() {
         let rate = payload_rate(Rate::from_bps(155_520_000)).as_bps() as f64;
@@ -110,7 +100,7 @@ mod tests {
         bytes / mss * cells_of(mss + 40, LlcSnap) + last
     }
 
-    /// The file of 14 million bytes whose 297,375 cells were counted at a switch (report of 1996, section 2.3.3, MTU
+    /// The file of 14 million bytes whose 297,375 cells were counted at a switch (AAI report, section 2.3.3, MTU
     /// 4470).
     ///
     /// Full segments of 4470 - 40 bytes do not explain it: they take 308 cells less, and with RFC 1323's timestamps

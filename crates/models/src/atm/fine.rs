@@ -7,35 +7,35 @@
 
 use trunkline_units::{Instant, Rate, Span};
 
-/// A time since the start of the run, or a duration.
+/// A time since the start of the run, or a duration, with a resolution of 2⁻⁶⁴ picoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Fine(u128);
+pub(crate) struct FineTime(u128);
 
 const SHIFT: u32 = 64;
 const PS_PER_S: u128 = 1_000_000_000_000;
 
-impl Fine {
-    pub(crate) const ZERO: Fine = Fine(0);
+impl FineTime {
+    pub(crate) const ZERO: FineTime = FineTime(0);
     /// Never; a whole picosecond, so that no time is later.
-    pub(crate) const MAX: Fine = Fine((u64::MAX as u128) << SHIFT);
+    pub(crate) const MAX: FineTime = FineTime((u64::MAX as u128) << SHIFT);
     /// One picosecond.
-    pub(crate) const PS: Fine = Fine(1 << SHIFT);
+    pub(crate) const PS: FineTime = FineTime(1 << SHIFT);
 
     #[inline]
-    pub(crate) const fn at(now: Instant) -> Fine {
-        Fine((now.as_ps() as u128) << SHIFT)
+    pub(crate) const fn from_instant(instant: Instant) -> FineTime {
+        FineTime((instant.as_ps() as u128) << SHIFT)
     }
 
     #[inline]
-    pub(crate) const fn span(span: Span) -> Fine {
-        Fine((span.as_ps() as u128) << SHIFT)
+    pub(crate) const fn from_span(span: Span) -> FineTime {
+        FineTime((span.as_ps() as u128) << SHIFT)
     }
 
     /// Returns the duration of `bits` at `rate`; a rate of zero counts as 1 b/s.
-    pub(crate) fn time(bits: u64, rate: Rate) -> Fine {
+    pub(crate) fn for_bits(bits: u64, rate: Rate) -> FineTime {
         let rate = (rate.as_bps() as u128).max(1);
-        let work = bits as u128 * PS_PER_S;
-        Fine(((work / rate) << SHIFT) | (((work % rate) << SHIFT) / rate))
+        let scaled = bits as u128 * PS_PER_S;
+        FineTime(((scaled / rate) << SHIFT) | (((scaled % rate) << SHIFT) / rate))
     }
 
     /// Rounds up to a whole picosecond.
@@ -54,41 +54,41 @@ impl Fine {
 
     /// Saturates at the last representable time.
     #[inline]
-    pub(crate) const fn plus(self, other: Fine) -> Fine {
+    pub(crate) const fn plus(self, other: FineTime) -> FineTime {
         match self.0.checked_add(other.0) {
-            Some(sum) => Fine(sum),
-            None => Fine::MAX,
+            Some(sum) => FineTime(sum),
+            None => FineTime::MAX,
         }
     }
 
     /// Saturates at zero.
     #[inline]
-    pub(crate) const fn minus(self, other: Fine) -> Fine {
-        Fine(self.0.saturating_sub(other.0))
+    pub(crate) const fn minus(self, other: FineTime) -> FineTime {
+        FineTime(self.0.saturating_sub(other.0))
     }
 
     #[inline]
-    pub(crate) const fn times(self, count: u64) -> Fine {
+    pub(crate) const fn times(self, count: u64) -> FineTime {
         match self.0.checked_mul(count as u128) {
-            Some(product) => Fine(product),
-            None => Fine::MAX,
+            Some(product) => FineTime(product),
+            None => FineTime::MAX,
         }
     }
 
     /// Returns the quotient, rounded down.
-    pub(crate) const fn within(self, each: Fine) -> u64 {
-        match self.0.checked_div(each.0) {
+    pub(crate) const fn div_floor(self, divisor: FineTime) -> u64 {
+        match self.0.checked_div(divisor.0) {
             Some(count) => count as u64,
             None => u64::MAX,
         }
     }
 
     /// Returns the quotient, rounded up.
-    pub(crate) const fn over(self, each: Fine) -> u64 {
-        if each.0 == 0 {
+    pub(crate) const fn div_ceil(self, divisor: FineTime) -> u64 {
+        if divisor.0 == 0 {
             return 0;
         }
-        self.0.div_ceil(each.0) as u64
+        self.0.div_ceil(divisor.0) as u64
     }
 }
 
@@ -102,8 +102,8 @@ mod tests {
         let mut stream = Seed(1).stream("fine");
         let rates = [149_760_000, 40_704_000, 599_040_000, 100_000_000, 69_999_999, 1_000_003, 9_999_999_967];
         for rate in rates {
-            let cell = Fine::time(424, Rate::from_bps(rate));
-            let mut now = Fine::ZERO;
+            let cell = FineTime::for_bits(424, Rate::from_bps(rate));
+            let mut now = FineTime::ZERO;
             for cells in 1..100_000u128 {
                 now = now.plus(cell);
                 let exact = (424 * PS_PER_S * cells).div_ceil(u128::from(rate));
@@ -113,7 +113,7 @@ mod tests {
             let far = stream.below(1 << 30);
             let exact = (424 * PS_PER_S * u128::from(far)).div_ceil(u128::from(rate));
             assert_eq!(u128::from(cell.times(far).ceil().as_ps()), exact, "{far} cells at {rate}");
-            assert_eq!(cell.times(far).over(cell), far);
+            assert_eq!(cell.times(far).div_ceil(cell), far);
         }
     }
 }

@@ -6,7 +6,7 @@ use crate::atm::Train;
 
 /// A frame that is a packet, a cell, or a train of cells. Only the last cell and a train carry their packet.
 ///
-/// Adapters exchange packets with their station. Between bare ports there are only cells and trains.
+/// Adapters exchange packets with their station. Between switch ports there are only cells and trains.
 pub trait CellFrame: Frame {
     /// A cell of 53 bytes without payload, `index` (from 0) of the `count` cells of this packet, with the packet's
     /// channel, destination and priority. Never the last.

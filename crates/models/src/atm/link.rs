@@ -1,23 +1,23 @@
-//! A link of ATM cells.
+//! A link of ATM cells: where cells and packets are queued, lost and reassembled.
 
 use std::collections::VecDeque;
 
-use trunkline_endpoint::{Arrival, Bound, Cause, Counters, Medium, Passage, Port};
+use trunkline_endpoint::{Bound, LossCause, Medium, MediumCounters, MediumInput, MediumOutput, Port};
 use trunkline_units::{Instant, Rate, Span, Stream};
 
 use crate::atm::CellFrame;
 use crate::atm::aal5::{self, Reassembly};
 use crate::atm::cell::{CELL, Encapsulation};
-use crate::atm::fine::Fine;
+use crate::atm::fine::FineTime;
 use crate::atm::pacing::Pacing;
-use crate::atm::queue::{Cells, Packets};
+use crate::atm::queue::{CellQueue, PacketQueue};
 use crate::atm::train::{Run, Train, append};
 
-/// Maximum time that a reordered cell waits to be overtaken.
-pub const OVERTAKEN_WITHIN: Span = Span::from_ms(1);
+/// Maximum time that a reordered cell waits for a later cell to overtake it.
+pub const REORDER_TIMEOUT: Span = Span::from_ms(1);
 
-/// Maximum trains kept for reuse.
-const SPARE: usize = 64;
+/// Maximum number of trains kept for reuse.
+const MAX_SPARE: usize = 64;
 
 /// Configuration of a link.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -42,14 +42,14 @@ pub enum End {
     Adapter {
         /// Pacing of its cells.
         pacing: Pacing,
-        /// Limit of its send queue: [`Room::Frames`](trunkline_endpoint::Room) counts packets, `Bytes` the 53 bytes
-        /// of each cell. A packet counts in full until its last bit has left.
+        /// Limit of its send queue: [`Capacity::Frames`](trunkline_endpoint::Capacity) counts packets, `Bytes` the 53
+        /// bytes of each cell. A packet counts in full until its last bit has left.
         queue: Bound,
         /// Encapsulation.
         encapsulation: Encapsulation,
     },
-    /// A switch port: cells and trains.
-    Bare {
+    /// A port of a cell switch, which sends and receives cells and trains.
+    SwitchPort {
         /// Limit of its queue in cells (`Bytes`: 53 each).
         queue: Bound,
     },
@@ -64,13 +64,13 @@ impl End {
 /// Impairments of cells: independent probabilities, 0 to 1. The default is a perfect line.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Impairments {
-    /// Lost ([`Cause::Noise`]).
+    /// Loss ([`LossCause::LineError`]).
     pub loss: f64,
     /// Corruption: the CRC of its packet will fail.
     pub corrupt: f64,
     /// Duplication.
     pub duplicate: f64,
-    /// Reordering: the cell arrives just after the next cell, or [`OVERTAKEN_WITHIN`] late if none comes.
+    /// Reordering: the cell arrives just after the next cell, or [`REORDER_TIMEOUT`] late if none follows.
     pub reorder: f64,
 }
 
@@ -92,31 +92,31 @@ pub enum Mode {
     #[default]
     Cells,
     /// All its cells in one step; exact under the conditions of [`Train`]. A line that duplicates or reorders cells
-    /// carries them one by one all the same.
+    /// still carries them one by one.
     Trains,
 }
 
 /// A link that carries cells: two ports, full duplex.
 ///
 /// **Adapters.** A packet is segmented into cells that leave as the pacer permits ([`End::Adapter`]). A packet that
-/// does not fit into the queue is lost whole ([`Cause::Full`]), as is one that AAL5 cannot carry
-/// ([`Cause::TooLong`]). Cells received by an adapter are reassembled ([`aal5`]): a packet with a missing or damaged
-/// cell is lost ([`Cause::Incomplete`]) when its last cell arrives.
+/// does not fit into the queue is lost whole ([`LossCause::QueueFull`]), as is one that AAL5 cannot carry
+/// ([`LossCause::TooLong`]). Cells received by an adapter are reassembled ([`aal5`]): a packet with a missing or
+/// damaged cell is lost ([`LossCause::Incomplete`]) when its last cell arrives.
 ///
-/// **Bare ports.** A cell that does not fit into the queue is lost ([`Cause::Full`]). Frames are delivered as the far
-/// end forwarded them, each when its last bit has arrived.
+/// **Switch ports.** A cell that does not fit into the queue is lost ([`LossCause::QueueFull`]). Frames are delivered
+/// as the far end forwarded them, each when its last bit has arrived.
 ///
 /// **Computed departures.** Because cells do not overtake, a cell's departure and arrival are known when it is
 /// queued. So a cell costs one event, and a cell to an adapter none unless it is the last or lost.
 ///
-/// **Counting.** [`Counters`] count cells, also at adapters, as soon as their fate is certain;
-/// [`backlog`](CellLink::backlog) returns how much of that is still to be sent. [`CellLink::aal5`] counts reassembled
-/// packets.
+/// **Counting.** [`MediumCounters`] count cells, also at adapters, as soon as their outcome is certain;
+/// [`backlog`](CellLink::backlog) returns how much of that is still to be sent. [`CellLink::reassembly_counters`]
+/// counts reassembled and failed packets.
 ///
 /// **Conservation.** Except for cells consumed by an adapter, every packet is output once or reported lost. Cell by
-/// cell that happens when the cell that carries it is lost, or with [`Cause::Incomplete`]; every other lost cell is
-/// reported too. As a train, lost cells are only counted, and the packet is lost once: with [`Cause::Incomplete`] at
-/// the adapter when its last surviving cell arrives, or where all its last cells are lost.
+/// cell that happens when the cell that carries it is lost, or with [`LossCause::Incomplete`]; every other lost cell is
+/// reported too. As a train, lost cells are only counted, and the packet is lost once: with [`LossCause::Incomplete`]
+/// at the adapter when its last surviving cell arrives, or on the link that loses its last remaining cells.
 ///
 /// **Memory.** Cell by cell, a frame and 16 bytes per cell in flight; as a train, a frame and 240 bytes per packet,
 /// or more where slot pacing divides it into many runs. The bounds of the ends and the delay limit the number;
@@ -124,13 +124,13 @@ pub enum Mode {
 #[derive(Clone, Debug)]
 pub struct CellLink<F> {
     directions: [Direction<F>; 2],
-    /// Frames lost immediately.
-    lost: VecDeque<(Port, F, Cause)>,
+    /// Frames lost when they were sent, to be output.
+    lost: VecDeque<(Port, F, LossCause)>,
     /// Reusable trains; a link with traffic in both directions allocates no new ones.
-    spare: TrainPool,
+    train_pool: TrainPool,
     now: Instant,
-    /// Next deadline.
-    due: Instant,
+    /// Time of the next output.
+    next_output: Instant,
 }
 
 /// Reusable boxed trains.
@@ -143,8 +143,8 @@ impl TrainPool {
         self.0.pop().unwrap_or_default()
     }
 
-    fn keep(&mut self, train: Box<Train>) {
-        if self.0.len() < SPARE {
+    fn recycle(&mut self, train: Box<Train>) {
+        if self.0.len() < MAX_SPARE {
             self.0.push(train);
         }
     }
@@ -153,47 +153,54 @@ impl TrainPool {
 /// One direction.
 #[derive(Clone, Debug)]
 struct Direction<F> {
-    from: Sender,
+    sender: Sender,
     /// Reassembly at the far end, if it is an adapter.
-    into: Option<Reassembly>,
-    cell: Fine,
+    reassembly: Option<Reassembly>,
+    /// Transmission time of a cell.
+    cell: FineTime,
     delay: Span,
-    /// Whether the line is perfect and no sender waits: only flights are due.
-    quiet: bool,
-    /// Whether cells pass through: quiet, and a bare port.
-    plain: bool,
-    trains: bool,
+    /// Whether only flights can be output: the line is perfect, and the sender does not wait.
+    only_flights: bool,
+    /// Whether a cell needs no further checks: `only_flights`, and the sender is a switch port.
+    is_simple: bool,
+    /// Whether packets cross as trains.
+    uses_trains: bool,
     impairments: Option<Impairments>,
     stream: Stream,
     /// Frames in flight, by arrival.
     flights: VecDeque<Flight<F>>,
-    /// Next deadline of a flight, a reordered cell, or a notification.
-    next: Instant,
+    /// Time of the next output: a flight, a reordered cell, or a notification.
+    next_output: Instant,
     /// A reordered cell, and its latest arrival.
     held: Option<(Instant, F)>,
-    /// When a waiting sender may be notified, and how much space it needs.
-    asked: Option<(Instant, u32)>,
-    /// Length of the last refused frame.
-    refused: u32,
-    counters: Counters,
+    /// When the waiting sender is to be notified, and the length of its frame.
+    room_request: Option<(Instant, u32)>,
+    /// Length of the frame that `has_room` last checked.
+    refused_length: u32,
+    counters: MediumCounters,
     /// Transmission time of all cells.
-    busy: Fine,
+    busy: FineTime,
     /// Transmission time of the longest queue.
-    most: Fine,
+    longest: FineTime,
+    /// Buffer for departures.
     runs: Vec<Run>,
 }
 
+/// The queue at the sending end.
 #[derive(Clone, Debug)]
 enum Sender {
-    Adapter(Packets),
-    Bare(Cells),
+    Adapter(PacketQueue),
+    SwitchPort(CellQueue),
 }
 
+/// A frame that is queued or in flight.
 #[derive(Clone, Debug)]
 struct Flight<F> {
+    /// When it is output.
     at: Instant,
     frame: F,
-    lost: Option<Cause>,
+    /// Why it is output as lost.
+    loss: Option<LossCause>,
 }
 
 impl<F: CellFrame> CellLink<F> {
@@ -204,19 +211,19 @@ impl<F: CellFrame> CellLink<F> {
         CellLink {
             directions: [Direction::new(config, 0, first), Direction::new(config, 1, second)],
             lost: VecDeque::new(),
-            spare: TrainPool::default(),
+            train_pool: TrainPool::default(),
             now: Instant::ZERO,
-            due: Instant::MAX,
+            next_output: Instant::MAX,
         }
     }
 
-    /// Returns the reassembly counters of the adapter at `port`; zero for a bare port.
-    pub fn aal5(&self, port: Port) -> aal5::Counters {
-        let into = &self.directions[usize::from(port.0 ^ 1)].into;
-        into.as_ref().map(|reassembly| reassembly.counters).unwrap_or_default()
+    /// Returns the reassembly counters of the adapter at `port`; zero for a switch port.
+    pub fn reassembly_counters(&self, port: Port) -> aal5::ReassemblyCounters {
+        let reassembly = &self.directions[usize::from(port.0 ^ 1)].reassembly;
+        reassembly.as_ref().map(|reassembly| reassembly.counters).unwrap_or_default()
     }
 
-    /// Returns how long the line from `port` still needs for everything counted so far: cells at a bare port, whole
+    /// Returns how long the line from `port` still needs for everything counted so far: cells at a switch port, whole
     /// packets at an adapter.
     pub fn backlog(&self, now: Instant, port: Port) -> Span {
         self.directions[usize::from(port.0)].backlog(now)
@@ -228,7 +235,7 @@ impl<F: CellFrame> CellLink<F> {
     }
 
     /// Adds to the delay of the line from `port`. Call it before the first frame.
-    pub fn delay_more(&mut self, port: Port, by: Span) {
+    pub fn add_delay(&mut self, port: Port, by: Span) {
         self.directions[usize::from(port.0)].delay += by;
     }
 
@@ -236,305 +243,322 @@ impl<F: CellFrame> CellLink<F> {
     #[inline]
     pub fn send(&mut self, now: Instant, port: Port, frame: F) {
         self.now = now;
-        self.take(port, frame);
+        self.queue_frame(port, frame);
     }
 
     /// Returns the time of the next output: at once if it is not in the future, [`Instant::MAX`] for never.
     #[inline]
     pub fn deadline(&self) -> Instant {
-        self.due
+        self.next_output
     }
 
     /// Returns the next frame that has arrived by `now` with its port, if nothing else can be due: `handle` with a
     /// wake and one `poll` in one step.
     // Not inlined, so that the frame is moved in one piece.
     #[inline(never)]
-    pub fn arrival(&mut self, now: Instant) -> Option<(Port, F)> {
-        let quiet = self.directions[0].quiet && self.directions[1].quiet && self.lost.is_empty();
-        if self.due > now || !quiet {
+    pub fn take_arrival(&mut self, now: Instant) -> Option<(Port, F)> {
+        let only_flights =
+            self.directions[0].only_flights && self.directions[1].only_flights && self.lost.is_empty();
+        if self.next_output > now || !only_flights {
             return None;
         }
-        let way = usize::from(self.directions[1].next < self.directions[0].next);
-        let direction = &mut self.directions[way];
-        direction.flights.front().filter(|first| first.at <= now && first.lost.is_none())?;
+        let direction_index = usize::from(self.directions[1].next_output < self.directions[0].next_output);
+        let direction = &mut self.directions[direction_index];
+        direction.flights.front().filter(|first| first.at <= now && first.loss.is_none())?;
         let Flight { frame, .. } = direction.flights.pop_front()?;
-        direction.find_next();
+        direction.update_next_output();
         self.now = now;
-        self.due = self.directions[0].next.min(self.directions[1].next);
-        Some((Port(way as u16 ^ 1), frame))
+        self.next_output = self.directions[0].next_output.min(self.directions[1].next_output);
+        Some((Port(direction_index as u16 ^ 1), frame))
     }
 
     /// Returns the output that is due.
     #[inline]
-    fn next_output(&mut self) -> Passage<F> {
+    fn poll_due(&mut self) -> MediumOutput<F> {
         if let Some((port, frame, cause)) = self.lost.pop_front() {
-            self.find_due();
-            return Passage::Lost { port, frame, cause };
+            self.update_next_output();
+            return MediumOutput::Lost { port, frame, cause };
         }
-        let way = usize::from(self.directions[1].next < self.directions[0].next);
-        let direction = &mut self.directions[way];
-        let due = direction.flights.front().is_some_and(|first| first.at <= self.now);
-        if due && let Some(Flight { frame, lost, .. }) = direction.flights.pop_front() {
-            direction.find_next();
-            self.due = self.directions[0].next.min(self.directions[1].next);
-            return match lost {
-                None => Passage::Transmit { port: Port(way as u16 ^ 1), frame },
-                Some(cause) => Passage::Lost { port: Port(way as u16), frame, cause },
+        let direction_index = usize::from(self.directions[1].next_output < self.directions[0].next_output);
+        let direction = &mut self.directions[direction_index];
+        let has_arrived = direction.flights.front().is_some_and(|first| first.at <= self.now);
+        if has_arrived && let Some(Flight { frame, loss, .. }) = direction.flights.pop_front() {
+            direction.update_next_output();
+            self.next_output = self.directions[0].next_output.min(self.directions[1].next_output);
+            return match loss {
+                None => MediumOutput::Transmit { port: Port(direction_index as u16 ^ 1), frame },
+                Some(cause) => MediumOutput::Lost { port: Port(direction_index as u16), frame, cause },
             };
         }
-        let told = direction.notify_sender(self.now);
-        self.find_due();
-        if told { Passage::Room { port: Port(way as u16) } } else { self.idle() }
+        let has_room = direction.notify_sender(self.now);
+        self.update_next_output();
+        if has_room { MediumOutput::Room { port: Port(direction_index as u16) } } else { self.idle() }
     }
 
-    fn take(&mut self, port: Port, frame: F) {
+    /// Queues a frame; a cell on a simple line in one step.
+    fn queue_frame(&mut self, port: Port, frame: F) {
         let direction = &mut self.directions[usize::from(port.0)];
-        if !direction.plain || frame.as_cell().is_none() {
-            return self.take_any(port, frame);
+        if !direction.is_simple || frame.as_cell().is_none() {
+            return self.queue_any(port, frame);
         }
-        match direction.pass(self.now, frame.channel()) {
+        match direction.queue_cell(self.now, frame.channel()) {
             Some(at) => {
                 direction.arrive_at_end(at, frame);
-                self.due = self.due.min(direction.next);
+                self.next_output = self.next_output.min(direction.next_output);
             }
             None => {
-                self.lost.push_back((port, frame, Cause::Full));
-                self.due = self.now;
+                self.lost.push_back((port, frame, LossCause::QueueFull));
+                self.next_output = self.now;
             }
         }
     }
 
-    /// Queues any frame that is not a cell in transit.
+    /// Queues a frame of any kind, on a line of any kind.
     #[inline(never)]
-    fn take_any(&mut self, port: Port, frame: F) {
+    fn queue_any(&mut self, port: Port, frame: F) {
         let direction = &mut self.directions[usize::from(port.0)];
-        if let Some((frame, cause)) = direction.take(self.now, frame, &mut self.spare) {
+        if let Some((frame, cause)) = direction.queue_frame(self.now, frame, &mut self.train_pool) {
             self.lost.push_back((port, frame, cause));
         }
-        self.find_due();
+        self.update_next_output();
     }
 
     #[cold]
-    fn release(&mut self) {
-        self.directions.iter_mut().for_each(|direction| direction.release(self.now));
-        self.find_due();
+    fn release_held(&mut self) {
+        self.directions.iter_mut().for_each(|direction| direction.release_held(self.now));
+        self.update_next_output();
     }
 
     #[inline]
-    fn find_due(&mut self) {
-        self.due = self.directions[0].next.min(self.directions[1].next);
+    fn update_next_output(&mut self) {
+        self.next_output = self.directions[0].next_output.min(self.directions[1].next_output);
         if !self.lost.is_empty() {
-            self.due = self.now;
+            self.next_output = self.now;
         }
     }
 
     #[inline]
-    fn idle(&self) -> Passage<F> {
-        Passage::Idle { deadline: (self.due < Instant::MAX).then_some(self.due) }
+    fn idle(&self) -> MediumOutput<F> {
+        MediumOutput::Idle { deadline: (self.next_output < Instant::MAX).then_some(self.next_output) }
     }
 }
 
 impl<F: CellFrame> Medium<F> for CellLink<F> {
     #[inline]
-    fn handle(&mut self, now: Instant, input: Arrival<F>) {
+    fn handle(&mut self, now: Instant, input: MediumInput<F>) {
         self.now = now;
         match input {
-            Arrival::Frame { port, frame } => self.take(port, frame),
-            Arrival::Ask { port } => {
-                self.directions[usize::from(port.0)].ask(now);
-                self.find_due();
+            MediumInput::Frame { port, frame } => self.queue_frame(port, frame),
+            MediumInput::RequestRoom { port } => {
+                self.directions[usize::from(port.0)].request_room(now);
+                self.update_next_output();
             }
-            Arrival::Wake => {
-                if !(self.directions[0].quiet && self.directions[1].quiet) {
-                    self.release();
+            MediumInput::Wake => {
+                if !(self.directions[0].only_flights && self.directions[1].only_flights) {
+                    self.release_held();
                 }
             }
         }
     }
 
     #[inline]
-    fn poll(&mut self, _now: Instant) -> Passage<F> {
-        if self.due > self.now { self.idle() } else { self.next_output() }
+    fn poll(&mut self, _now: Instant) -> MediumOutput<F> {
+        if self.next_output > self.now { self.idle() } else { self.poll_due() }
     }
 
-    fn room(&mut self, now: Instant, port: Port, length: u32) -> bool {
+    fn has_room(&mut self, now: Instant, port: Port, length: u32) -> bool {
         let direction = &mut self.directions[usize::from(port.0)];
-        direction.refused = length;
+        direction.refused_length = length;
         direction.room_at(now, length) <= now
     }
 
-    fn counters(&self, port: Port) -> &Counters {
+    fn counters(&self, port: Port) -> &MediumCounters {
         &self.directions[usize::from(port.0)].counters
     }
 }
 
 impl<F: CellFrame> Direction<F> {
     fn new(config: &Config, port: usize, stream: Stream) -> Self {
-        let from = match config.ends[port] {
+        let sender = match config.ends[port] {
             End::Adapter { pacing, queue, encapsulation } => {
-                Sender::Adapter(Packets::new(config.payload, pacing, queue, encapsulation))
+                Sender::Adapter(PacketQueue::new(config.payload, pacing, queue, encapsulation))
             }
-            End::Bare { queue } => Sender::Bare(Cells::new(config.payload, queue)),
+            End::SwitchPort { queue } => Sender::SwitchPort(CellQueue::new(config.payload, queue)),
         };
         let impairments = config.impairments[port];
-        let into = matches!(config.ends[port ^ 1], End::Adapter { .. }).then(Reassembly::default);
+        let reassembly = matches!(config.ends[port ^ 1], End::Adapter { .. }).then(Reassembly::default);
         let mut direction = Direction {
-            from,
-            cell: Fine::time(u64::from(CELL) * 8, config.payload),
+            sender,
+            cell: FineTime::for_bits(u64::from(CELL) * 8, config.payload),
             delay: config.delay,
-            quiet: true,
-            plain: true,
+            only_flights: true,
+            is_simple: true,
             // With an adapter at the far end of a perfect line, single cells are not observable.
-            trains: impairments.keep_order()
-                && (config.mode == Mode::Trains || (into.is_some() && impairments.are_none())),
-            into,
+            uses_trains: impairments.keep_order()
+                && (config.mode == Mode::Trains || (reassembly.is_some() && impairments.are_none())),
+            reassembly,
             impairments: (!impairments.are_none()).then_some(impairments),
             stream,
             flights: VecDeque::new(),
-            next: Instant::MAX,
+            next_output: Instant::MAX,
             held: None,
-            asked: None,
-            refused: 0,
-            counters: Counters::default(),
-            busy: Fine::ZERO,
-            most: Fine::ZERO,
+            room_request: None,
+            refused_length: 0,
+            counters: MediumCounters::default(),
+            busy: FineTime::ZERO,
+            longest: FineTime::ZERO,
             runs: Vec::new(),
         };
-        direction.find_plain();
+        direction.update_shortcuts();
         direction
     }
 
-    fn find_plain(&mut self) {
-        self.quiet = self.impairments.is_none() && self.asked.is_none();
-        self.plain = self.quiet && matches!(self.from, Sender::Bare(_));
+    /// Updates `only_flights` and `is_simple`.
+    fn update_shortcuts(&mut self) {
+        self.only_flights = self.impairments.is_none() && self.room_request.is_none();
+        self.is_simple = self.only_flights && matches!(self.sender, Sender::SwitchPort(_));
     }
 
     /// Returns whether the waiting sender is to be notified now.
     #[cold]
     fn notify_sender(&mut self, now: Instant) -> bool {
-        let told = self.asked.take_if(|(at, _)| *at <= now).is_some();
-        self.find_plain();
-        self.find_next();
-        told
+        let is_due = self.room_request.take_if(|(at, _)| *at <= now).is_some();
+        self.update_shortcuts();
+        self.update_next_output();
+        is_due
     }
 
     #[inline]
-    fn find_next(&mut self) {
-        self.next = self.flights.front().map_or(Instant::MAX, |flight| flight.at);
-        if !self.quiet {
-            self.consider_the_rest();
+    fn update_next_output(&mut self) {
+        self.next_output = self.flights.front().map_or(Instant::MAX, |flight| flight.at);
+        if !self.only_flights {
+            self.include_held_and_waiting();
         }
     }
 
     #[cold]
-    fn consider_the_rest(&mut self) {
+    fn include_held_and_waiting(&mut self) {
         let held = self.held.as_ref().map_or(Instant::MAX, |(at, _)| *at);
-        let asked = self.asked.map_or(Instant::MAX, |(at, _)| at);
-        self.next = self.next.min(held).min(asked);
+        let notification = self.room_request.map_or(Instant::MAX, |(at, _)| at);
+        self.next_output = self.next_output.min(held).min(notification);
     }
 
-    /// Adds a flight behind all others.
+    /// Appends a flight.
     #[inline]
-    fn launch(&mut self, at: Instant, frame: F, lost: Option<Cause>) {
-        self.next = self.next.min(at);
-        self.flights.push_back(Flight { at, frame, lost });
+    fn launch(&mut self, at: Instant, frame: F, loss: Option<LossCause>) {
+        self.next_output = self.next_output.min(at);
+        self.flights.push_back(Flight { at, frame, loss });
     }
 
-    /// Requests a notification when there is space for the refused frame.
-    fn ask(&mut self, now: Instant) {
-        let length = self.refused;
-        self.asked = Some((self.room_at(now, length), length));
-        self.find_plain();
-        self.find_next();
+    /// Requests a notification when there is room for the refused frame.
+    fn request_room(&mut self, now: Instant) {
+        let length = self.refused_length;
+        self.room_request = Some((self.room_at(now, length), length));
+        self.update_shortcuts();
+        self.update_next_output();
     }
 
     /// Queues a frame at the sending end; returns a frame that is lost immediately.
-    fn take(&mut self, now: Instant, mut frame: F, spare: &mut TrainPool) -> Option<(F, Cause)> {
-        self.release(now);
-        let lost = match (&mut self.from, frame.as_cell()) {
-            (Sender::Bare(_), Some(_)) => match self.pass(now, frame.channel()) {
+    fn queue_frame(
+        &mut self,
+        now: Instant,
+        mut frame: F,
+        train_pool: &mut TrainPool,
+    ) -> Option<(F, LossCause)> {
+        self.release_held(now);
+        let loss = match (&mut self.sender, frame.as_cell()) {
+            (Sender::SwitchPort(_), Some(_)) => match self.queue_cell(now, frame.channel()) {
                 Some(at) => {
                     self.carry(at, frame);
                     None
                 }
-                None => Some((frame, Cause::Full)),
+                None => Some((frame, LossCause::QueueFull)),
             },
-            (Sender::Adapter(_), None) => self.take_packet(now, frame, spare),
-            (Sender::Bare(_), None) => match frame.take_train() {
-                Some(train) => self.take_train(now, frame, train, spare),
-                None => Some((frame, Cause::NoRoute)),
+            (Sender::Adapter(_), None) => self.queue_packet(now, frame, train_pool),
+            (Sender::SwitchPort(_), None) => match frame.take_train() {
+                Some(train) => self.queue_train(now, frame, train, train_pool),
+                None => self.refuse_kind(frame),
             },
-            (Sender::Adapter(_), Some(_)) => Some((frame, Cause::NoRoute)),
+            (Sender::Adapter(_), Some(_)) => self.refuse_kind(frame),
         };
-        if let Some((_, length)) = self.asked {
-            self.asked = Some((self.room_at(now, length), length));
-            self.find_next();
+        if let Some((_, length)) = self.room_request {
+            self.room_request = Some((self.room_at(now, length), length));
+            self.update_next_output();
         }
-        lost
+        loss
     }
 
-    /// Queues a cell at a bare port; returns its arrival at the far end, if there is space.
+    /// Loses a frame of a kind that the sender's device cannot send.
+    #[cold]
+    fn refuse_kind(&mut self, frame: F) -> Option<(F, LossCause)> {
+        self.counters.other_losses += 1;
+        Some((frame, LossCause::NoRoute))
+    }
+
+    /// Queues a cell at a switch port; returns its arrival at the far end; `None` if the queue is full.
     #[inline]
-    fn pass(&mut self, now: Instant, channel: u16) -> Option<Instant> {
-        let Sender::Bare(cells) = &mut self.from else { return None };
-        let Some(left) = cells.take(now, channel) else {
-            self.counters.full += 1;
+    fn queue_cell(&mut self, now: Instant, channel: u16) -> Option<Instant> {
+        let Sender::SwitchPort(queue) = &mut self.sender else { return None };
+        let Some(departure) = queue.add(now, channel) else {
+            self.counters.queue_drops += 1;
             return None;
         };
-        if cells.most() != self.most {
-            self.most = cells.most();
-            self.counters.queue_max = cells.most_cells() * u64::from(CELL);
+        if queue.longest() != self.longest {
+            self.longest = queue.longest();
+            self.counters.queue_max = queue.longest_in_cells() * u64::from(CELL);
         }
         self.count(1, self.cell);
-        Some(left.ceil() + self.delay)
+        Some(departure.ceil() + self.delay)
     }
 
-    fn take_packet(&mut self, now: Instant, frame: F, spare: &mut TrainPool) -> Option<(F, Cause)> {
-        let Sender::Adapter(packets) = &mut self.from else { return None };
-        let Some(cells) = packets.cells(frame.length()) else {
-            self.counters.lost += 1;
-            return Some((frame, Cause::TooLong));
+    /// Queues a packet at an adapter.
+    fn queue_packet(&mut self, now: Instant, frame: F, train_pool: &mut TrainPool) -> Option<(F, LossCause)> {
+        let Sender::Adapter(queue) = &mut self.sender else { return None };
+        let Some(cells) = queue.cells(frame.length()) else {
+            self.counters.other_losses += 1;
+            return Some((frame, LossCause::TooLong));
         };
         self.runs.clear();
-        if !packets.take(now, frame.channel(), cells, &mut self.runs) {
-            self.counters.full += u64::from(cells);
-            return Some((frame, Cause::Full));
+        if !queue.add(now, frame.channel(), cells, &mut self.runs) {
+            self.counters.queue_drops += u64::from(cells);
+            return Some((frame, LossCause::QueueFull));
         }
-        self.counters.queue_max = packets.most * u64::from(CELL);
+        self.counters.queue_max = queue.longest * u64::from(CELL);
         self.count(cells, self.cell.times(u64::from(cells)));
-        let mut train = spare.take();
+        let mut train = train_pool.take();
         train.reset(cells as u16);
         std::mem::swap(&mut train.runs, &mut self.runs);
-        self.send_train(frame, train, spare)
+        self.send_train(frame, train, train_pool)
     }
 
-    fn take_train(
+    /// Queues the cells of a train at a switch port.
+    fn queue_train(
         &mut self,
         now: Instant,
         frame: F,
         mut train: Box<Train>,
-        spare: &mut TrainPool,
-    ) -> Option<(F, Cause)> {
-        let Sender::Bare(cells) = &mut self.from else { return None };
+        train_pool: &mut TrainPool,
+    ) -> Option<(F, LossCause)> {
+        let Sender::SwitchPort(queue) = &mut self.sender else { return None };
         train.shift(now.since(train.first()));
         self.runs.clear();
-        let came = train.cells();
-        let mut last = false;
+        let received = train.cells();
+        let mut has_last = false;
         for run in &train.runs {
-            last = cells.take_run(run, frame.channel(), &mut self.runs);
+            has_last = queue.add_run(run, frame.channel(), &mut self.runs);
         }
-        self.counters.queue_max = cells.most_cells() * u64::from(CELL);
-        let left: u32 = self.runs.iter().map(|run| run.count).sum();
-        train.lost = train.count - left as u16;
-        train.last_lost |= !last;
+        self.counters.queue_max = queue.longest_in_cells() * u64::from(CELL);
+        let accepted: u32 = self.runs.iter().map(|run| run.count).sum();
+        train.lost = train.count - accepted as u16;
+        train.last_lost |= !has_last;
         std::mem::swap(&mut train.runs, &mut self.runs);
-        self.counters.full += u64::from(came) - u64::from(left);
-        self.count(left, self.cell.times(u64::from(left)));
-        self.send_train(frame, train, spare)
+        self.counters.queue_drops += u64::from(received) - u64::from(accepted);
+        self.count(accepted, self.cell.times(u64::from(accepted)));
+        self.send_train(frame, train, train_pool)
     }
 
     #[inline]
-    fn count(&mut self, cells: u32, busy: Fine) {
+    fn count(&mut self, cells: u32, busy: FineTime) {
         self.counters.frames += u64::from(cells);
         self.counters.bytes += u64::from(cells * CELL);
         self.busy = self.busy.plus(busy);
@@ -546,16 +570,16 @@ impl<F: CellFrame> Direction<F> {
         &mut self,
         mut frame: F,
         mut train: Box<Train>,
-        spare: &mut TrainPool,
-    ) -> Option<(F, Cause)> {
+        train_pool: &mut TrainPool,
+    ) -> Option<(F, LossCause)> {
         if train.runs.is_empty() {
-            spare.keep(train);
-            return Some((frame, Cause::Full));
+            train_pool.recycle(train);
+            return Some((frame, LossCause::QueueFull));
         }
         train.shift(self.delay);
-        if !self.trains {
+        if !self.uses_trains {
             self.send_cells(frame, &train);
-            spare.keep(train);
+            train_pool.recycle(train);
             return None;
         }
         let end = train.end();
@@ -563,14 +587,15 @@ impl<F: CellFrame> Direction<F> {
             self.impair(&impairments, &mut frame, &mut train);
         }
         if train.runs.is_empty() {
-            self.launch(end, frame, Some(Cause::Noise));
-            spare.keep(train);
-        } else if let Some(reassembly) = &mut self.into {
-            let whole = train.lost == 0 && !frame.is_damaged();
-            let good = reassembly.train(frame.channel(), u32::from(train.cells()), whole, !train.last_lost);
-            let lost = (!good).then_some(Cause::Incomplete);
-            self.launch(train.end(), frame, lost);
-            spare.keep(train);
+            self.launch(end, frame, Some(LossCause::LineError));
+            train_pool.recycle(train);
+        } else if let Some(reassembly) = &mut self.reassembly {
+            let complete = train.lost == 0 && !frame.is_damaged();
+            let cells = u32::from(train.cells());
+            let valid = reassembly.add_train(frame.channel(), cells, complete, !train.last_lost);
+            let loss = (!valid).then_some(LossCause::Incomplete);
+            self.launch(train.end(), frame, loss);
+            train_pool.recycle(train);
         } else {
             self.launch(train.first(), frame.into_train(train), None);
         }
@@ -581,15 +606,16 @@ impl<F: CellFrame> Direction<F> {
     /// remaining one.
     fn send_cells(&mut self, frame: F, train: &Train) {
         let (cells, count) = (train.cells(), train.count);
-        let single = if train.last_lost { cells } else { cells - 1 };
+        // The last cell carries the packet.
+        let without_packet = if train.last_lost { cells } else { cells - 1 };
         let mut arrivals = train.arrivals();
-        for (index, at) in (0..single).zip(&mut arrivals) {
+        for (index, at) in (0..without_packet).zip(&mut arrivals) {
             self.carry(at, frame.cell(index, count));
         }
         match arrivals.next() {
             Some(at) => self.carry(at, frame.last_cell(count - 1, count)),
             None => {
-                self.launch(train.end(), frame, Some(Cause::Incomplete));
+                self.launch(train.end(), frame, Some(LossCause::Incomplete));
             }
         }
     }
@@ -597,13 +623,13 @@ impl<F: CellFrame> Direction<F> {
     /// Applies the impairments to the cells of a train.
     fn impair(&mut self, impairments: &Impairments, frame: &mut F, train: &mut Train) {
         self.runs.clear();
-        let mut last = false;
+        let mut has_last = false;
         for run in &train.runs {
             for k in 0..run.count {
-                last = !draw(&mut self.stream, impairments.loss);
+                has_last = !draw(&mut self.stream, impairments.loss);
                 let damaged = draw(&mut self.stream, impairments.corrupt);
-                if !last {
-                    self.counters.lost += 1;
+                if !has_last {
+                    self.counters.other_losses += 1;
                     train.lost += 1;
                     continue;
                 }
@@ -615,7 +641,7 @@ impl<F: CellFrame> Direction<F> {
                 append(&mut self.runs, Run { first, gap: run.gap, count: 1 });
             }
         }
-        train.last_lost |= !last;
+        train.last_lost |= !has_last;
         std::mem::swap(&mut train.runs, &mut self.runs);
     }
 
@@ -624,81 +650,81 @@ impl<F: CellFrame> Direction<F> {
     fn carry(&mut self, at: Instant, frame: F) {
         match self.impairments {
             None => self.arrive_at_end(at, frame),
-            Some(impairments) => self.carry_badly(at, frame, &impairments),
+            Some(impairments) => self.carry_impaired(at, frame, &impairments),
         }
     }
 
-    fn carry_badly(&mut self, at: Instant, mut frame: F, impairments: &Impairments) {
-        self.release(at);
+    fn carry_impaired(&mut self, at: Instant, mut frame: F, impairments: &Impairments) {
+        self.release_held(at);
         let lost = draw(&mut self.stream, impairments.loss);
         let damaged = draw(&mut self.stream, impairments.corrupt);
-        let doubled = draw(&mut self.stream, impairments.duplicate);
-        let late = draw(&mut self.stream, impairments.reorder);
+        let duplicated = draw(&mut self.stream, impairments.duplicate);
+        let reordered = draw(&mut self.stream, impairments.reorder);
         if lost {
-            self.counters.lost += 1;
-            return self.launch(at, frame, Some(Cause::Noise));
+            self.counters.other_losses += 1;
+            return self.launch(at, frame, Some(LossCause::LineError));
         }
         if damaged {
             self.counters.damaged += 1;
             frame.damage();
         }
-        if late && self.held.is_none() {
-            self.held = Some((at + OVERTAKEN_WITHIN, frame));
-            return self.find_next();
+        if reordered && self.held.is_none() {
+            self.held = Some((at + REORDER_TIMEOUT, frame));
+            return self.update_next_output();
         }
-        if doubled {
-            self.counters.doubled += 1;
+        if duplicated {
+            self.counters.duplicated += 1;
             self.arrive_at_end(at, frame.clone());
         }
         self.arrive_at_end(at, frame);
         if let Some((_, held)) = self.held.take() {
             self.counters.reordered += 1;
             self.arrive_at_end(at, held);
-            self.find_next();
+            self.update_next_output();
         }
     }
 
     /// Delivers the reordered cell if none has overtaken it by `now`.
     #[inline]
-    fn release(&mut self, now: Instant) {
+    fn release_held(&mut self, now: Instant) {
         if let Some((at, frame)) = self.held.take_if(|(at, _)| *at <= now) {
             self.arrive_at_end(at, frame);
-            self.find_next();
+            self.update_next_output();
         }
     }
 
     /// Processes the arrival of a cell at the far end.
     #[inline]
     fn arrive_at_end(&mut self, at: Instant, frame: F) {
-        let Some(reassembly) = &mut self.into else {
+        let Some(reassembly) = &mut self.reassembly else {
             return self.launch(at, frame, None);
         };
         let (index, count) = frame.as_cell().unwrap_or((0, 1));
         let last = index >= count.saturating_sub(1);
         let cell = aal5::Cell { index, last, serial: frame.serial(), damaged: frame.is_damaged() };
-        if let Some(good) = reassembly.cell(frame.channel(), &cell) {
-            let lost = (!good).then_some(Cause::Incomplete);
-            self.launch(at, frame.into_packet(), lost);
+        if let Some(valid) = reassembly.add_cell(frame.channel(), &cell) {
+            let loss = (!valid).then_some(LossCause::Incomplete);
+            self.launch(at, frame.into_packet(), loss);
         }
     }
 
     fn room_at(&mut self, now: Instant, length: u32) -> Instant {
-        match &mut self.from {
-            Sender::Adapter(packets) => packets.room_at(now, length),
-            Sender::Bare(cells) => cells.room_at(now),
+        match &mut self.sender {
+            Sender::Adapter(queue) => queue.room_at(now, length),
+            Sender::SwitchPort(queue) => queue.room_at(now),
         }
     }
 
     fn backlog(&self, now: Instant) -> Span {
-        match &self.from {
-            Sender::Adapter(packets) => packets.backlog(now),
-            Sender::Bare(cells) => cells.backlog(now),
+        match &self.sender {
+            Sender::Adapter(queue) => queue.backlog(now),
+            Sender::SwitchPort(queue) => queue.backlog(now),
         }
     }
 }
 
-/// Returns true with probability `share`; a probability of zero draws nothing.
+/// Returns true with this probability; a probability of zero draws nothing.
 #[inline]
-fn draw(stream: &mut Stream, share: f64) -> bool {
-    share > 0.0 && stream.chance(share)
+fn draw(stream: &mut Stream, probability: f64) -> bool {
+    probability > 0.0 && stream.chance(probability)
 }

@@ -7,11 +7,11 @@
 //! | [`aal5`] | reassembly per channel |
 //! | [`pacing`] | [`Pacing`]: when an adapter sends its cells |
 //! | [`train`] | [`Train`]: the cells of a packet, processed in one step |
-//! | `queue` | send queues: cells of a switch, packets of an adapter |
-//! | `fine` | times in fractions of a picosecond, so that cell times do not drift |
-//! | [`link`] | [`CellLink`]: the medium, with adapters or bare ports |
+//! | `queue` | output queues: cells of a switch, packets of an adapter |
+//! | `fine` | times in fractions of a picosecond, so that sums of cell times do not drift |
+//! | [`link`] | [`CellLink`]: the medium, with adapters or switch ports at its ends |
 //!
-//! Nothing here touches the network, reads a clock, or draws the system's randomness.
+//! Nothing here touches the network, reads a clock, or uses the system's random number generator.
 
 pub mod aal5;
 pub mod cell;
@@ -25,5 +25,5 @@ pub mod train;
 pub use cell::{Encapsulation, cells_of, payload_rate};
 pub use frame::CellFrame;
 pub use link::{CellLink, Config, End, Impairments, Mode};
-pub use pacing::{Counts, Pacing};
+pub use pacing::{Pacing, PacingUnit};
 pub use train::Train;

@@ -3,7 +3,7 @@
 use trunkline_units::{Instant, Rate};
 
 use crate::atm::cell::{CELL, PAYLOAD};
-use crate::atm::fine::Fine;
+use crate::atm::fine::FineTime;
 use crate::atm::train::{Run, append};
 
 /// How an adapter paces its cells.
@@ -17,7 +17,7 @@ pub enum Pacing {
         /// The rate.
         rate: Rate,
         /// What the rate counts.
-        counts: Counts,
+        unit: PacingUnit,
     },
     /// i out of m: time is divided into cell slots from the start of the run, and of every `of` slots at most the
     /// first `send` may be used. A cell starts at the start of a slot. Because the pattern repeats, any `of`
@@ -25,14 +25,14 @@ pub enum Pacing {
     Slots {
         /// Slots that may be used; at least 1, at most `of`.
         send: u32,
-        /// Slots of a window.
+        /// Slots of a period.
         of: u32,
     },
 }
 
-/// What a pacing rate counts. The tables of 1996 need one each.
+/// What a pacing rate counts. Tables 17 and 18 of the AAI report (docs/internals/reproduction.md) need one each.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Counts {
+pub enum PacingUnit {
     /// Whole cells, 53 bytes.
     #[default]
     Cells,
@@ -44,11 +44,11 @@ pub enum Counts {
 #[derive(Clone, Debug)]
 pub(crate) struct Pacer {
     /// Transmission time of a cell.
-    cell: Fine,
+    cell: FineTime,
     /// Minimum time between the starts of two cells.
-    gap: Fine,
+    gap: FineTime,
     /// Earliest start of the next cell.
-    next: Fine,
+    next: FineTime,
     slots: Option<Slots>,
 }
 
@@ -64,61 +64,63 @@ struct Slots {
 impl Pacer {
     pub(crate) fn new(payload: Rate, pacing: Pacing) -> Self {
         let bits = |bytes: u32| u64::from(bytes) * 8;
-        let cell = Fine::time(bits(CELL), payload);
+        let cell = FineTime::for_bits(bits(CELL), payload);
         let (gap, slots) = match pacing {
             Pacing::None => (cell, None),
-            Pacing::Rate { rate, counts: Counts::Cells } => (Fine::time(bits(CELL), rate), None),
-            Pacing::Rate { rate, counts: Counts::Payload } => (Fine::time(bits(PAYLOAD), rate), None),
+            Pacing::Rate { rate, unit: PacingUnit::Cells } => (FineTime::for_bits(bits(CELL), rate), None),
+            Pacing::Rate { rate, unit: PacingUnit::Payload } => {
+                (FineTime::for_bits(bits(PAYLOAD), rate), None)
+            }
             Pacing::Slots { send, of } => {
                 let of = u64::from(of.max(1));
                 (cell, Some(Slots { rate: payload, send: u64::from(send).clamp(1, of), of, next: 0 }))
             }
         };
-        Pacer { cell, gap: gap.max(cell), next: Fine::ZERO, slots }
+        Pacer { cell, gap: gap.max(cell), next: FineTime::ZERO, slots }
     }
 
-    pub(crate) fn cell(&self) -> Fine {
+    pub(crate) fn cell(&self) -> FineTime {
         self.cell
     }
 
-    /// Queues `cells` cells that arrive now, and appends the times at which their last bits have left.
+    /// Queues `cells` cells that arrive now, and appends the times at which their last bits leave.
     #[inline]
-    pub(crate) fn leave(&mut self, now: Instant, cells: u32, runs: &mut Vec<Run>) {
+    pub(crate) fn schedule(&mut self, now: Instant, cells: u32, runs: &mut Vec<Run>) {
         let cell = self.cell;
         if let Some(slots) = &mut self.slots {
-            return slots.leave(now, cells, cell, runs);
+            return slots.schedule(now, cells, cell, runs);
         }
         // An arrival in the picosecond in which the line becomes idle follows without a gap.
-        let begin = if now > self.next.ceil() { Fine::at(now) } else { self.next };
+        let begin = if now > self.next.ceil() { FineTime::from_instant(now) } else { self.next };
         self.next = begin.plus(self.gap.times(u64::from(cells)));
         append(runs, Run { first: begin.plus(cell), gap: self.gap, count: cells });
     }
 }
 
 impl Slots {
-    fn leave(&mut self, now: Instant, cells: u32, cell: Fine, runs: &mut Vec<Run>) {
-        let mut left = u64::from(cells);
+    fn schedule(&mut self, now: Instant, cells: u32, cell: FineTime, runs: &mut Vec<Run>) {
+        let mut remaining = u64::from(cells);
         self.next = self.next.max(self.slot_after(now));
-        while left > 0 {
-            let within = self.next % self.of;
-            if within >= self.send {
-                self.next += self.of - within;
+        while remaining > 0 {
+            let position = self.next % self.of;
+            if position >= self.send {
+                self.next += self.of - position;
                 continue;
             }
-            let (count, gap) = match self.send {
-                1 => (left, self.of),
-                send if send == self.of => (left, 1),
-                send => (left.min(send - within), 1),
+            let (count, slots) = match self.send {
+                1 => (remaining, self.of),
+                send if send == self.of => (remaining, 1),
+                send => (remaining.min(send - position), 1),
             };
             // The end of a slot is the start of the next.
-            let first = Fine::time((self.next + 1) * u64::from(CELL * 8), self.rate);
-            append(runs, Run { first, gap: cell.times(gap), count: count as u32 });
-            self.next += (count - 1) * gap + 1;
-            left -= count;
+            let first = FineTime::for_bits((self.next + 1) * u64::from(CELL * 8), self.rate);
+            append(runs, Run { first, gap: cell.times(slots), count: count as u32 });
+            self.next += (count - 1) * slots + 1;
+            remaining -= count;
         }
     }
 
-    /// The first slot that begins at `now` or later.
+    /// Returns the first slot that begins at `now` or later.
     fn slot_after(&self, now: Instant) -> u64 {
         let ps_of_slots = u128::from(CELL * 8) * 1_000_000_000_000;
         (u128::from(now.as_ps()) * u128::from(self.rate.as_bps().max(1))).div_ceil(ps_of_slots) as u64
@@ -139,12 +141,12 @@ mod tests {
         for _ in 0..400 {
             let cells = 1 + stream.below(200) as u32;
             let mut runs = Vec::new();
-            pacer.leave(now, cells, &mut runs);
+            pacer.schedule(now, cells, &mut runs);
             assert_eq!(runs.iter().map(|run| run.count).sum::<u32>(), cells);
             let times = runs.iter().flat_map(|run| (0..run.count).map(|k| run.at(k)));
             let first = all.len();
             all.extend(times);
-            assert!(all[first].since(now) >= pacer.cell.floor(), "no cell leaves before it came");
+            assert!(all[first].since(now) >= pacer.cell.floor(), "no cell leaves before it has arrived");
             now += Span::from_seconds(f64::from(cells) * 2.83e-6 / load * 2.0 * stream.unit());
         }
         (all, pacer.cell.floor())
@@ -152,9 +154,9 @@ mod tests {
 
     #[test]
     fn rate_is_reached_and_not_exceeded() {
-        for (counts, bits) in [(Counts::Cells, 424.0), (Counts::Payload, 384.0)] {
+        for (unit, bits) in [(PacingUnit::Cells, 424.0), (PacingUnit::Payload, 384.0)] {
             let rate = Rate::from_bps(70_000_000);
-            let (times, _) = departures(Pacing::Rate { rate, counts }, 2.0);
+            let (times, _) = departures(Pacing::Rate { rate, unit }, 2.0);
             let gap = Span::from_seconds(bits / 70e6);
             assert!(times.windows(2).all(|pair| pair[1].since(pair[0]) + Span::from_ps(1) >= gap));
             let mean = times[times.len() - 1].since(times[0]).as_s() / (times.len() - 1) as f64;
@@ -189,7 +191,7 @@ mod tests {
         let (free, cell) = departures(Pacing::None, 5.0);
         assert!(free.windows(2).all(|pair| pair[1].since(pair[0]) <= cell + Span::from_ps(1)));
         let (fast, _) =
-            departures(Pacing::Rate { rate: Rate::from_bps(u64::MAX), counts: Counts::Cells }, 5.0);
+            departures(Pacing::Rate { rate: Rate::from_bps(u64::MAX), unit: PacingUnit::Cells }, 5.0);
         assert_eq!(free, fast, "a pace past the line's rate does nothing");
     }
 }

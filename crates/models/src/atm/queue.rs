@@ -1,47 +1,50 @@
-//! Queues at the sending end of a link.
+//! Output queues at the sending end of a link: of a switch port ([`CellQueue`]) and of an adapter ([`PacketQueue`]).
 
 use std::collections::VecDeque;
 
-use trunkline_endpoint::{Bound, Room};
+use trunkline_endpoint::{Bound, Capacity};
 use trunkline_units::{Instant, Rate, Span};
 
-use crate::atm::cell::{CELL, Encapsulation, LONGEST, MOST_CELLS, cells_of};
-use crate::atm::fine::Fine;
+use crate::atm::cell::{CELL, Encapsulation, MAX_CELLS, MAX_PACKET, cells_of};
+use crate::atm::fine::FineTime;
 use crate::atm::pacing::{Pacer, Pacing};
 use crate::atm::train::{Run, append};
 
-/// Converts a bound to cells; bytes are those of whole cells.
-fn in_cells(bound: Bound) -> u64 {
-    match bound.room {
-        Room::Unbounded => u64::MAX,
-        Room::Frames(cells) => cells,
-        Room::Bytes(bytes) => bytes / u64::from(CELL),
+/// Returns the capacity of a queue in cells.
+fn capacity_in_cells(bound: Bound) -> u64 {
+    match bound.capacity {
+        Capacity::Unbounded => u64::MAX,
+        Capacity::Frames(cells) => cells,
+        Capacity::Bytes(bytes) => bytes / u64::from(CELL),
     }
 }
 
 /// The output queue of a switch: cells leave back to back, and a cell that does not fit is lost.
 ///
-/// Nothing is stored. The departure of a cell is known when it is queued; and because cells leave evenly, the queue
+/// Nothing is stored. The departure of a cell is known when it is queued. Because cells leave evenly spaced, the queue
 /// length follows from the time until the last departure.
 #[derive(Clone, Debug)]
-pub(crate) struct Cells {
-    cell: Fine,
+pub(crate) struct CellQueue {
+    /// Transmission time of a cell.
+    cell: FineTime,
     /// Departure of the last accepted cell.
-    free: Fine,
+    free_at: FineTime,
     /// Transmission time of a full queue; unlimited with per-channel bounds.
-    limit: Fine,
+    limit: FineTime,
     /// Transmission time of the longest queue so far; at most the limit.
-    most: Fine,
-    each: Option<ChannelQueues>,
+    longest: FineTime,
+    /// The queues of the channels, with per-channel bounds.
+    channel_queues: Option<ChannelQueues>,
 }
 
 /// Queues of each channel, with per-channel bounds: 40 bytes for each channel up to the highest used, and at most a
 /// run per cell.
 #[derive(Clone, Debug)]
 struct ChannelQueues {
-    bound: u64,
+    /// Maximum number of cells in a channel.
+    max_cells: u64,
     /// Transmission time of a full channel.
-    limit: Fine,
+    limit: FineTime,
     channels: Vec<Channel>,
 }
 
@@ -52,198 +55,199 @@ struct Channel {
     cells: u64,
 }
 
-impl Cells {
+impl CellQueue {
     pub(crate) fn new(payload: Rate, bound: Bound) -> Self {
-        let cell = Fine::time(u64::from(CELL) * 8, payload);
-        let cells = in_cells(bound);
+        let cell = FineTime::for_bits(u64::from(CELL) * 8, payload);
+        let cells = capacity_in_cells(bound);
         let limit = cell.times(cells);
-        let each = (bound.each_channel && bound.room != Room::Unbounded).then(|| ChannelQueues {
-            bound: cells,
-            limit,
-            channels: Vec::new(),
-        });
-        let limit = if each.is_some() { Fine::MAX } else { limit };
-        Cells { cell, free: Fine::ZERO, limit, most: Fine::ZERO, each }
+        let is_per_channel = bound.per_channel && bound.capacity != Capacity::Unbounded;
+        let channel_queues =
+            is_per_channel.then(|| ChannelQueues { max_cells: cells, limit, channels: Vec::new() });
+        let limit = if is_per_channel { FineTime::MAX } else { limit };
+        CellQueue { cell, free_at: FineTime::ZERO, limit, longest: FineTime::ZERO, channel_queues }
     }
 
     /// Queues a cell at `at` and returns its departure; `None` if the queue is full.
     #[inline]
-    pub(crate) fn take(&mut self, at: Instant, channel: u16) -> Option<Fine> {
-        let fine = Fine::at(at);
-        let left = self.begin(at).plus(self.cell);
-        let backlog = left.minus(fine);
-        if backlog > self.most && backlog > self.limit {
+    pub(crate) fn add(&mut self, at: Instant, channel: u16) -> Option<FineTime> {
+        let departure = self.begin(at).plus(self.cell);
+        let backlog = departure.minus(FineTime::from_instant(at));
+        if backlog > self.longest && backlog > self.limit {
             return None;
         }
-        if self.each.is_some() && !self.channel_takes(at, channel, left) {
+        if self.channel_queues.is_some() && !self.add_to_channel(at, channel, departure) {
             return None;
         }
-        if backlog > self.most {
+        if backlog > self.longest {
             self.grow(backlog);
         }
-        self.free = left;
-        Some(left)
+        self.free_at = departure;
+        Some(departure)
     }
 
     #[inline(never)]
-    fn channel_takes(&mut self, at: Instant, channel: u16, left: Fine) -> bool {
-        let cell = Run { first: left, gap: self.cell, count: 1 };
-        self.each.as_mut().is_none_or(|each| each.take(at, channel, cell))
+    fn add_to_channel(&mut self, at: Instant, channel: u16, departure: FineTime) -> bool {
+        let cell = Run { first: departure, gap: self.cell, count: 1 };
+        self.channel_queues.as_mut().is_none_or(|queues| queues.add(at, channel, cell))
     }
 
-    /// Returns when a cell queued at `at` starts to leave. An arrival in the picosecond in which the line becomes
-    /// idle follows without a gap.
+    /// Returns when the transmission of a cell queued at `at` begins. An arrival in the picosecond in which the line
+    /// becomes idle follows without a gap.
     #[inline]
-    fn begin(&self, at: Instant) -> Fine {
-        if at > self.free.ceil() { Fine::at(at) } else { self.free }
+    fn begin(&self, at: Instant) -> FineTime {
+        if at > self.free_at.ceil() { FineTime::from_instant(at) } else { self.free_at }
     }
 
-    /// Queues the cells of `run` as [`take`](Self::take) would one by one, and appends the departures of the accepted
+    /// Queues the cells of `run` as [`add`](Self::add) would one by one, and appends the departures of the accepted
     /// ones. Returns whether the last one was accepted.
-    pub(crate) fn take_run(&mut self, run: &Run, channel: u16, out: &mut Vec<Run>) -> bool {
+    pub(crate) fn add_run(&mut self, run: &Run, channel: u16, out: &mut Vec<Run>) -> bool {
         let at = run.at(0);
-        let limit = match &mut self.each {
+        let limit = match &mut self.channel_queues {
             None => self.limit,
-            Some(each) => match each.is_alone(at, channel, self.free, self.cell) {
-                true => each.limit,
-                false => return self.take_singly(run, channel, out),
+            Some(queues) => match queues.is_alone(at, channel, self.free_at, self.cell) {
+                true => queues.limit,
+                false => return self.add_one_by_one(run, channel, out),
             },
         };
-        let Some((row, last)) = self.take_even(at, run, limit) else {
-            return self.take_singly(run, channel, out);
+        let Some((departures, last)) = self.add_evenly(at, run, limit) else {
+            return self.add_one_by_one(run, channel, out);
         };
-        if let Some(each) = &mut self.each {
-            each.channels[usize::from(channel)].add(row);
+        if let Some(queues) = &mut self.channel_queues {
+            queues.channels[usize::from(channel)].add(departures);
         }
-        append(out, row);
+        append(out, departures);
         last
     }
 
-    fn take_singly(&mut self, run: &Run, channel: u16, out: &mut Vec<Run>) -> bool {
-        let (mut last, mut comes) = (false, run.first);
+    /// Queues the cells of `run` one by one.
+    fn add_one_by_one(&mut self, run: &Run, channel: u16, out: &mut Vec<Run>) -> bool {
+        let (mut last, mut arrival) = (false, run.first);
         for _ in 0..run.count {
-            let left = self.take(comes.ceil(), channel);
-            last = left.is_some();
-            if let Some(first) = left {
+            let departure = self.add(arrival.ceil(), channel);
+            last = departure.is_some();
+            if let Some(first) = departure {
                 append(out, Run { first, gap: self.cell, count: 1 });
             }
-            comes = comes.plus(run.gap);
+            arrival = arrival.plus(run.gap);
         }
         last
     }
 
-    /// Queues cells that obviously leave as one run; otherwise does nothing. Returns whether the last one was
-    /// accepted.
-    fn take_even(&mut self, at: Instant, run: &Run, limit: Fine) -> Option<(Run, bool)> {
+    /// Queues the cells in one step if they clearly leave evenly spaced; otherwise does nothing. Returns the
+    /// departures, and whether the last cell was accepted.
+    fn add_evenly(&mut self, at: Instant, run: &Run, limit: FineTime) -> Option<(Run, bool)> {
         let begin = self.begin(at);
-        let idle = begin == Fine::at(at);
+        let is_idle = begin == FineTime::from_instant(at);
         if limit < self.cell {
             return None;
         }
-        if idle && run.count > 1 && run.gap.floor() > self.cell.plus(Fine::PS).floor() {
-            // Each cell finds the line idle and leaves one cell time after its arrival.
-            self.most = self.most.max(self.cell);
-            self.free = Fine::at(run.last()).plus(self.cell);
-            return Some((Run { first: run.first.plus(Fine::at(self.cell.ceil())), ..*run }, true));
+        if is_idle && run.count > 1 && run.gap.floor() > self.cell.plus(FineTime::PS).floor() {
+            // Each cell finds the line idle and departs one cell time after its arrival.
+            self.longest = self.longest.max(self.cell);
+            self.free_at = FineTime::from_instant(run.last()).plus(self.cell);
+            return Some((
+                Run { first: run.first.plus(FineTime::from_instant(self.cell.ceil())), ..*run },
+                true,
+            ));
         }
         if begin < run.first || (run.gap > self.cell && run.count > 1) {
             return None;
         }
-        // From here on cells arrive no slower than they leave, and none after the line becomes idle.
+        // From here on cells arrive at least as fast as they leave, and none finds the line idle.
         let steps = u64::from(run.count - 1);
         let first = begin.plus(self.cell);
         let backlog = first.minus(run.first).plus(self.cell.minus(run.gap).times(steps));
-        let mut row = Run { first, gap: self.cell, count: run.count };
+        let mut departures = Run { first, gap: self.cell, count: run.count };
         if backlog <= limit {
-            self.grow_even(&row, run, backlog);
-            self.free = begin.plus(self.cell.times(steps + 1));
-            return Some((row, true));
+            self.grow_even(&departures, run, backlog);
+            self.free_at = begin.plus(self.cell.times(steps + 1));
+            return Some((departures, true));
         }
         // With space for two cells the line stays busy while some are lost.
         if first < limit || limit < self.cell.times(2) {
             return None;
         }
         let last;
-        (row.count, last) = fill(first.minus(limit), self.cell, run);
-        if row.count == 0 || row.count == run.count {
+        (departures.count, last) = fill(first.minus(limit), self.cell, run);
+        if departures.count == 0 || departures.count == run.count {
             return None;
         }
         // A loss means that the queue was full.
-        self.most = self.most.max(limit);
-        self.free = begin.plus(self.cell.times(u64::from(row.count)));
-        Some((row, last))
+        self.longest = self.longest.max(limit);
+        self.free_at = begin.plus(self.cell.times(u64::from(departures.count)));
+        Some((departures, last))
     }
 
-    /// Updates the longest queue while `run` arrives and leaves as `row`; `backlog` is the maximum, up to a
+    /// Updates the longest queue while the cells of `run` arrive and leave; `backlog` is the maximum, up to a
     /// picosecond of rounding.
-    fn grow_even(&mut self, row: &Run, run: &Run, backlog: Fine) {
-        if backlog <= self.most {
+    fn grow_even(&mut self, departures: &Run, run: &Run, backlog: FineTime) {
+        if backlog <= self.longest {
             return;
         }
-        if backlog.over(self.cell) == backlog.minus(Fine::PS).over(self.cell) {
+        if backlog.div_ceil(self.cell) == backlog.minus(FineTime::PS).div_ceil(self.cell) {
             return self.grow(backlog);
         }
-        let left = |k: u32| row.first.plus(row.gap.times(u64::from(k)));
-        let found = (0..run.count).map(|k| left(k).minus(Fine::at(run.at(k)))).max();
-        self.grow(found.unwrap_or_default());
+        let departure = |k: u32| departures.first.plus(departures.gap.times(u64::from(k)));
+        let backlogs = (0..run.count).map(|k| departure(k).minus(FineTime::from_instant(run.at(k))));
+        self.grow(backlogs.max().unwrap_or_default());
     }
 
     #[cold]
-    fn grow(&mut self, backlog: Fine) {
-        self.most = self.most.max(self.cell.times(backlog.over(self.cell)));
+    fn grow(&mut self, backlog: FineTime) {
+        self.longest = self.longest.max(self.cell.times(backlog.div_ceil(self.cell)));
     }
 
     /// Returns the transmission time of the longest queue.
     #[inline]
-    pub(crate) fn most(&self) -> Fine {
-        self.most
+    pub(crate) fn longest(&self) -> FineTime {
+        self.longest
     }
 
-    /// Length of the longest queue in cells.
-    pub(crate) fn most_cells(&self) -> u64 {
-        self.most.over(self.cell)
+    /// Returns the length of the longest queue in cells.
+    pub(crate) fn longest_in_cells(&self) -> u64 {
+        self.longest.div_ceil(self.cell)
     }
 
     /// Returns the time until the line is idle.
     pub(crate) fn backlog(&self, now: Instant) -> Span {
-        self.free.minus(Fine::at(now)).floor()
+        self.free_at.minus(FineTime::from_instant(now)).floor()
     }
 
     /// Returns when there is space for a cell of any channel.
     pub(crate) fn room_at(&mut self, now: Instant) -> Instant {
-        let limit = self.each.as_ref().map_or(self.limit, |each| each.limit);
-        match &mut self.each {
+        let limit = self.channel_queues.as_ref().map_or(self.limit, |queues| queues.limit);
+        match &mut self.channel_queues {
             _ if limit < self.cell => Instant::MAX,
-            None => self.free.plus(self.cell).minus(limit).ceil().max(now),
-            Some(each) => each.room_at(now),
+            None => self.free_at.plus(self.cell).minus(limit).ceil().max(now),
+            Some(queues) => queues.room_at(now),
         }
     }
 }
 
-/// Returns how many cells of `run` are accepted, and whether the last one is. Each accepted cell delays the next by
-/// `cell`. No cell finds the line idle.
-fn fill(mut from: Fine, cell: Fine, run: &Run) -> (u32, bool) {
-    let (mut count, mut comes, mut last) = (0, run.first, false);
-    let mut earliest = from.ceil();
+/// Returns how many cells of `run` a full queue accepts, and whether the last one is accepted. A cell is accepted from
+/// `room_at` on, which each accepted cell delays by `cell`. No cell finds the line idle.
+fn fill(mut room_at: FineTime, cell: FineTime, run: &Run) -> (u32, bool) {
+    let (mut count, mut arrival, mut last) = (0, run.first, false);
+    let mut earliest = room_at.ceil();
     for _ in 0..run.count {
-        last = earliest <= comes.ceil();
+        last = earliest <= arrival.ceil();
         if last {
-            from = from.plus(cell);
-            earliest = from.ceil();
+            room_at = room_at.plus(cell);
+            earliest = room_at.ceil();
             count += 1;
         }
-        comes = comes.plus(run.gap);
+        arrival = arrival.plus(run.gap);
     }
     (count, last)
 }
 
 impl ChannelQueues {
     #[inline]
-    fn take(&mut self, at: Instant, channel: u16, cell: Run) -> bool {
-        let bound = self.bound;
+    fn add(&mut self, at: Instant, channel: u16, cell: Run) -> bool {
+        let max_cells = self.max_cells;
         let channel = self.channel(channel);
         channel.remove_departed(at);
-        if channel.cells >= bound {
+        if channel.cells >= max_cells {
             return false;
         }
         channel.add(cell);
@@ -260,21 +264,22 @@ impl ChannelQueues {
     }
 
     /// Returns whether no other channel has cells, so that the backlog of the line is that of the channel.
-    fn is_alone(&mut self, at: Instant, channel: u16, free: Fine, cell: Fine) -> bool {
+    fn is_alone(&mut self, at: Instant, channel: u16, free_at: FineTime, cell: FineTime) -> bool {
         let channel = self.channel(channel);
         channel.remove_departed(at);
-        let backlog = free.minus(Fine::at(at));
-        let all_of_it =
-            |run: &Run| run.gap == cell && run.end() == free && backlog <= cell.times(u64::from(run.count));
-        backlog == Fine::ZERO || (channel.runs.len() == 1 && channel.runs.front().is_some_and(all_of_it))
+        let backlog = free_at.minus(FineTime::from_instant(at));
+        let is_backlog = |run: &Run| {
+            run.gap == cell && run.end() == free_at && backlog <= cell.times(u64::from(run.count))
+        };
+        backlog == FineTime::ZERO || (channel.runs.len() == 1 && channel.runs.front().is_some_and(is_backlog))
     }
 
     fn room_at(&mut self, now: Instant) -> Instant {
-        let bound = self.bound;
+        let max_cells = self.max_cells;
         let room_at = |channel: &mut Channel| {
             channel.remove_departed(now);
             match channel.runs.front() {
-                Some(run) if channel.cells >= bound => run.at(0),
+                Some(run) if channel.cells >= max_cells => run.at(0),
                 _ => now,
             }
         };
@@ -287,7 +292,7 @@ impl Channel {
     fn add(&mut self, run: Run) {
         self.cells += u64::from(run.count);
         match self.runs.back_mut() {
-            Some(before) if before.goes_on(&run) => before.count += run.count,
+            Some(before) if before.is_continued_by(&run) => before.count += run.count,
             _ => self.runs.push_back(run),
         }
     }
@@ -295,16 +300,16 @@ impl Channel {
     /// Removes departed cells.
     #[inline]
     fn remove_departed(&mut self, at: Instant) {
-        let at = Fine::at(at);
+        let at = FineTime::from_instant(at);
         while let Some(run) = self.runs.front_mut() {
             if run.first > at {
                 return;
             }
-            let left = run.until(at);
-            self.cells -= u64::from(left);
-            if left < run.count {
-                run.first = run.first.plus(run.gap.times(u64::from(left)));
-                run.count -= left;
+            let departed = run.arrived_by(at);
+            self.cells -= u64::from(departed);
+            if departed < run.count {
+                run.first = run.first.plus(run.gap.times(u64::from(departed)));
+                run.count -= departed;
                 return;
             }
             self.runs.pop_front();
@@ -315,54 +320,57 @@ impl Channel {
 /// The output queue of an adapter: packets wait for the pacer. A packet counts with all its cells until its last bit
 /// has left; one that does not fit whole is refused.
 #[derive(Clone, Debug)]
-pub(crate) struct Packets {
+pub(crate) struct PacketQueue {
     encapsulation: Encapsulation,
     pacer: Pacer,
     bound: Bound,
-    waiting: VecDeque<Waiting>,
-    sum: ChannelUse,
-    /// Use of each channel, with per-channel bounds.
-    channels: Vec<ChannelUse>,
+    /// Packets that have not left, in order of departure.
+    queued: VecDeque<QueuedPacket>,
+    total: Load,
+    /// Load of each channel, with per-channel bounds.
+    channels: Vec<Load>,
     /// Length of the longest queue in cells.
-    pub(crate) most: u64,
+    pub(crate) longest: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Waiting {
+struct QueuedPacket {
     /// Departure of its last bit.
-    left: Instant,
+    departs: Instant,
     channel: u16,
     cells: u16,
 }
 
+/// Packets in a queue and their cells.
 #[derive(Clone, Copy, Debug, Default)]
-struct ChannelUse {
+struct Load {
     packets: u64,
     cells: u64,
 }
 
-impl ChannelUse {
-    /// A bound in frames counts packets, one in bytes the bytes of their cells.
+impl Load {
+    /// Returns whether a packet of this many cells fits. A bound in frames counts packets, one in bytes the bytes of
+    /// their cells.
     fn fits(&self, bound: Bound, cells: u32) -> bool {
         bound.fits(self.packets, self.cells * u64::from(CELL), cells * CELL)
     }
 
-    fn remove(&mut self, waiting: &Waiting) {
+    fn remove(&mut self, packet: &QueuedPacket) {
         self.packets -= 1;
-        self.cells -= u64::from(waiting.cells);
+        self.cells -= u64::from(packet.cells);
     }
 }
 
-impl Packets {
+impl PacketQueue {
     pub(crate) fn new(payload: Rate, pacing: Pacing, bound: Bound, encapsulation: Encapsulation) -> Self {
-        Packets {
+        PacketQueue {
             encapsulation,
             pacer: Pacer::new(payload, pacing),
             bound,
-            waiting: VecDeque::new(),
-            sum: ChannelUse::default(),
+            queued: VecDeque::new(),
+            total: Load::default(),
             channels: Vec::new(),
-            most: 0,
+            longest: 0,
         }
     }
 
@@ -370,78 +378,80 @@ impl Packets {
     #[inline]
     pub(crate) fn cells(&self, length: u32) -> Option<u32> {
         let cells = cells_of(length, self.encapsulation);
-        (cells <= MOST_CELLS && length.saturating_add(self.encapsulation.bytes()) <= LONGEST).then_some(cells)
+        (cells <= MAX_CELLS && length.saturating_add(self.encapsulation.bytes()) <= MAX_PACKET)
+            .then_some(cells)
     }
 
     /// Queues a packet of this many cells and appends their departures; returns false if the queue is full.
-    pub(crate) fn take(&mut self, now: Instant, channel: u16, cells: u32, runs: &mut Vec<Run>) -> bool {
-        self.forget(now);
-        let sum = if self.bound.each_channel {
+    pub(crate) fn add(&mut self, now: Instant, channel: u16, cells: u32, runs: &mut Vec<Run>) -> bool {
+        self.remove_departed(now);
+        let load = if self.bound.per_channel {
             let channel = usize::from(channel);
             if channel >= self.channels.len() {
-                self.channels.resize(channel + 1, ChannelUse::default());
+                self.channels.resize(channel + 1, Load::default());
             }
             self.channels[channel]
         } else {
-            self.sum
+            self.total
         };
-        if !sum.fits(self.bound, cells) {
+        if !load.fits(self.bound, cells) {
             return false;
         }
-        self.pacer.leave(now, cells, runs);
-        let left = runs.last().map_or(now, Run::last);
-        self.waiting.push_back(Waiting { left, channel, cells: cells as u16 });
-        self.sum.packets += 1;
-        self.sum.cells += u64::from(cells);
-        self.most = self.most.max(self.sum.cells);
-        if self.bound.each_channel {
-            let sum = &mut self.channels[usize::from(channel)];
-            sum.packets += 1;
-            sum.cells += u64::from(cells);
+        self.pacer.schedule(now, cells, runs);
+        let departs = runs.last().map_or(now, Run::last);
+        self.queued.push_back(QueuedPacket { departs, channel, cells: cells as u16 });
+        self.total.packets += 1;
+        self.total.cells += u64::from(cells);
+        self.longest = self.longest.max(self.total.cells);
+        if self.bound.per_channel {
+            let load = &mut self.channels[usize::from(channel)];
+            load.packets += 1;
+            load.cells += u64::from(cells);
         }
         true
     }
 
     /// Removes departed packets.
-    fn forget(&mut self, now: Instant) {
-        while let Some(&waiting) = self.waiting.front().filter(|first| first.left <= now) {
-            self.waiting.pop_front();
-            self.sum.remove(&waiting);
-            if self.bound.each_channel {
-                self.channels[usize::from(waiting.channel)].remove(&waiting);
+    fn remove_departed(&mut self, now: Instant) {
+        while let Some(&packet) = self.queued.front().filter(|first| first.departs <= now) {
+            self.queued.pop_front();
+            self.total.remove(&packet);
+            if self.bound.per_channel {
+                self.channels[usize::from(packet.channel)].remove(&packet);
             }
         }
     }
 
     /// Returns the transmission time of all queued packets.
     pub(crate) fn backlog(&self, now: Instant) -> Span {
-        let waiting = self.waiting.iter().filter(|waiting| waiting.left > now);
-        self.pacer.cell().times(waiting.map(|waiting| u64::from(waiting.cells)).sum()).floor()
+        let queued = self.queued.iter().filter(|packet| packet.departs > now);
+        self.pacer.cell().times(queued.map(|packet| u64::from(packet.cells)).sum()).floor()
     }
 
     /// Returns when there is space for a packet of `length` in any channel without further arrivals.
     pub(crate) fn room_at(&mut self, now: Instant, length: u32) -> Instant {
-        self.forget(now);
+        self.remove_departed(now);
         let Some(cells) = self.cells(length) else { return Instant::MAX };
-        if !self.bound.each_channel {
-            return self.room_of(now, cells, self.sum, None);
+        if !self.bound.per_channel {
+            return self.room_for(now, cells, self.total, None);
         }
-        let unused = self.room_of(now, cells, ChannelUse::default(), None);
+        let unused = self.room_for(now, cells, Load::default(), None);
         let channels = self.channels.iter().zip(0..=u16::MAX);
         channels
-            .map(|(&sum, channel)| self.room_of(now, cells, sum, Some(channel)))
+            .map(|(&load, channel)| self.room_for(now, cells, load, Some(channel)))
             .fold(unused, Instant::max)
     }
 
-    fn room_of(&self, now: Instant, cells: u32, mut sum: ChannelUse, channel: Option<u16>) -> Instant {
-        if sum.fits(self.bound, cells) {
+    /// Returns when a packet of this many cells fits into a channel, or into all channels together, that has this load.
+    fn room_for(&self, now: Instant, cells: u32, mut load: Load, channel: Option<u16>) -> Instant {
+        if load.fits(self.bound, cells) {
             return now;
         }
-        let of_it = self.waiting.iter().filter(|waiting| channel.is_none_or(|c| c == waiting.channel));
-        for waiting in of_it {
-            sum.remove(waiting);
-            if sum.fits(self.bound, cells) {
-                return waiting.left;
+        let queued = self.queued.iter().filter(|packet| channel.is_none_or(|c| c == packet.channel));
+        for packet in queued {
+            load.remove(packet);
+            if load.fits(self.bound, cells) {
+                return packet.departs;
             }
         }
         Instant::MAX

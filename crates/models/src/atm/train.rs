@@ -2,20 +2,20 @@
 
 use trunkline_units::{Instant, Span};
 
-use crate::atm::fine::Fine;
+use crate::atm::fine::FineTime;
 
-/// The cells of one packet on their way between two ports.
+/// The cells of one packet in flight between two ports.
 ///
-/// # When
+/// # Delivery
 ///
 /// A train is delivered when its *first* surviving cell has arrived, with the arrival times of the others. The next
-/// port can then compute each cell's departure as if the cells came one by one. That is exact if all trains of that
-/// port arrive through one input in order: where flows do not share an output, or share it from their source on.
+/// port can then compute each cell's departure as if the cells arrived one by one. That is exact if all trains of that
+/// port arrive through one input in order: flows do not share an output, or share it from their source on.
 ///
-/// A device that forwards a train later than it received it (a switch with latency) has delayed all its cells by as
-/// much: the receiver counts from the moment of delivery.
+/// A device that forwards a train later than it received it (a switch with latency) has delayed all its cells equally:
+/// the receiver counts from the moment of delivery.
 ///
-/// # How
+/// # Representation
 ///
 /// Cells leave a line evenly spaced, so a train is a few runs of evenly spaced cells, usually one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -23,15 +23,17 @@ pub struct Train {
     pub(crate) runs: Vec<Run>,
     /// Number of cells of the packet.
     pub(crate) count: u16,
+    /// Number of lost cells.
     pub(crate) lost: u16,
+    /// Whether the last cell was lost.
     pub(crate) last_lost: bool,
 }
 
 /// Evenly spaced cells; cell `k` arrives at `first + k · gap`, rounded up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Run {
-    pub(crate) first: Fine,
-    pub(crate) gap: Fine,
+    pub(crate) first: FineTime,
+    pub(crate) gap: FineTime,
     pub(crate) count: u32,
 }
 
@@ -50,13 +52,13 @@ impl Run {
 
     /// Returns the arrival of the last cell, unrounded.
     #[inline]
-    pub(crate) fn end(&self) -> Fine {
+    pub(crate) fn end(&self) -> FineTime {
         self.first.plus(self.gap.times(u64::from(self.count.saturating_sub(1))))
     }
 
     /// Returns how many cells have arrived by `at`.
     #[inline]
-    pub(crate) fn until(&self, at: Fine) -> u32 {
+    pub(crate) fn arrived_by(&self, at: FineTime) -> u32 {
         let (mut next, mut count) = (self.first, 0);
         // Usually few: a division costs as much as a dozen steps.
         while count < 12 {
@@ -66,28 +68,28 @@ impl Run {
             next = next.plus(self.gap);
             count += 1;
         }
-        let more = if next > at { 0 } else { at.minus(next).within(self.gap) + 1 };
-        self.count.min(u32::try_from(more).map_or(u32::MAX, |more| more.saturating_add(count)))
+        let further = if next > at { 0 } else { at.minus(next).div_floor(self.gap) + 1 };
+        self.count.min(u32::try_from(further).map_or(u32::MAX, |further| further.saturating_add(count)))
     }
 
-    /// Returns whether `run` continues this one evenly.
+    /// Returns whether `next` follows this run with the same spacing.
     #[inline]
-    pub(crate) fn goes_on(&self, run: &Run) -> bool {
-        self.gap == run.gap && self.first.plus(self.gap.times(u64::from(self.count))) == run.first
+    pub(crate) fn is_continued_by(&self, next: &Run) -> bool {
+        self.gap == next.gap && self.first.plus(self.gap.times(u64::from(self.count))) == next.first
     }
 }
 
-/// Appends `run`, merged with the last one if it continues evenly.
+/// Appends `run`, merged with the last one if it continues that.
 #[inline]
 pub(crate) fn append(runs: &mut Vec<Run>, run: Run) {
     match runs.last_mut() {
-        Some(before) if before.goes_on(&run) => before.count += run.count,
+        Some(before) if before.is_continued_by(&run) => before.count += run.count,
         _ => runs.push(run),
     }
 }
 
 impl Train {
-    /// Arrival times of its cells in order; the first is the time of delivery.
+    /// Returns the arrival times of its cells in order; the first is the time of delivery.
     pub fn arrivals(&self) -> impl Iterator<Item = Instant> {
         self.runs.iter().flat_map(|run| {
             let mut next = run.first;
@@ -127,7 +129,7 @@ impl Train {
     /// Delays all its cells.
     pub(crate) fn shift(&mut self, by: Span) {
         if !by.is_zero() {
-            self.runs.iter_mut().for_each(|run| run.first = run.first.plus(Fine::span(by)));
+            self.runs.iter_mut().for_each(|run| run.first = run.first.plus(FineTime::from_span(by)));
         }
     }
 

@@ -3,10 +3,10 @@
 use trunkline_endpoint::Bound;
 use trunkline_units::Span;
 
-/// Limits of a host. The default costs nothing and bounds only the send queue.
+/// What packets cost a host, and its limits. The default costs nothing and bounds only the send queue.
 ///
-/// Sources: section 4.3 of the bundle converter report (1997) separates costs per packet, per byte and per interrupt;
-/// table 16 of the AAI report (1996) has the cost of a cell.
+/// Sources (docs/internals/reproduction.md): section 4.3 of the bundle converter report of 1997 separates costs per
+/// packet, per byte and per interrupt; table 16 of the AAI report of 1996 has the cost of a cell.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Costs {
     /// Processor time per packet.
@@ -23,8 +23,8 @@ pub struct Costs {
     pub sar_cell: Span,
     /// Number of processors; 0 counts as 1.
     pub cpus: u32,
-    /// Receive buffer between interrupt and protocol processing. A packet beyond it is lost after its interrupt was
-    /// served.
+    /// Receive buffer between interrupt and protocol processing. A packet that does not fit is lost
+    /// ([`BufferFull`](crate::host::HostLossCause::BufferFull)) after its interrupt was served.
     pub rx_buffer: Bound,
     /// Buckets of the card's multicast hash; `None`: exact filter.
     pub mcast_filter: Option<u32>,
@@ -57,7 +57,7 @@ impl Costs {
     }
 
     /// Returns the protocol processing time of a packet of `length` bytes.
-    pub(crate) fn work(&self, length: u32) -> Span {
+    pub(crate) fn processing_time(&self, length: u32) -> Span {
         self.cpu_packet + (self.cpu_byte + self.crc_byte) * u64::from(length)
     }
 }

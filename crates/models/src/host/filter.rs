@@ -7,24 +7,25 @@ use crate::host::headers::group_mac;
 /// The groups that a host has joined, and its card's filter.
 ///
 /// Ethernet cards of the time had a small hash table: each joined address sets one bit, and a frame passes if its bit
-/// is set. The processor drops false positives (section 4.2 of the 1997 report).
+/// is set. The processor drops false positives (section 4.2 of the bundle converter report,
+/// docs/internals/reproduction.md).
 #[derive(Clone, Debug, Default)]
 pub struct Filter {
-    /// Join count of each group.
+    /// Number of joins of each group.
     joined: BTreeMap<u32, u32>,
-    /// Joined groups per bucket; empty: exact filter.
+    /// Number of joined groups per bucket; empty: exact filter.
     buckets: Vec<u32>,
 }
 
-/// Result of filtering a group frame.
+/// What a card does with a frame to a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Passes {
-    /// The host has joined the group.
-    Wanted,
-    /// False positive of the hash filter.
-    Wrongly,
-    /// Ignored by the card.
-    Not,
+pub enum FilterResult {
+    /// Accepts it: the host has joined the group.
+    Joined,
+    /// Accepts it by mistake: a false positive of the hash filter.
+    FalsePositive,
+    /// Ignores it.
+    Ignored,
 }
 
 impl Filter {
@@ -58,13 +59,13 @@ impl Filter {
     }
 
     /// Returns the result for a frame to `group`.
-    pub fn passes(&self, group: u32) -> Passes {
+    pub fn filter(&self, group: u32) -> FilterResult {
         if self.joined.contains_key(&group) {
-            Passes::Wanted
+            FilterResult::Joined
         } else if !self.buckets.is_empty() && self.buckets[bucket(group, self.buckets.len())] > 0 {
-            Passes::Wrongly
+            FilterResult::FalsePositive
         } else {
-            Passes::Not
+            FilterResult::Ignored
         }
     }
 }
@@ -104,32 +105,32 @@ mod tests {
     fn joins_are_counted() {
         for buckets in [None, Some(64), Some(1)] {
             let mut filter = Filter::new(buckets);
-            assert_eq!(filter.passes(7), Passes::Not);
+            assert_eq!(filter.filter(7), FilterResult::Ignored);
             filter.join(7);
             filter.join(7);
             filter.leave(7);
-            assert_eq!(filter.passes(7), Passes::Wanted);
+            assert_eq!(filter.filter(7), FilterResult::Joined);
             filter.leave(7);
             filter.leave(7);
-            assert_eq!(filter.passes(7), Passes::Not);
+            assert_eq!(filter.filter(7), FilterResult::Ignored);
         }
     }
 
     #[test]
-    fn a_small_hash_lets_much_pass_wrongly() {
-        let wrongly = |buckets, joined| {
+    fn a_small_hash_has_many_false_positives() {
+        let false_positives = |buckets, joined| {
             let mut filter = Filter::new(buckets);
             let mut stream = Seed(2).stream("filter");
             let mut group = || stream.below(1 << 23) as u32;
             (0..joined).for_each(|_| filter.join(group()));
-            (0..4_000).filter(|_| filter.passes(group()) == Passes::Wrongly).count()
+            (0..4_000).filter(|_| filter.filter(group()) == FilterResult::FalsePositive).count()
         };
-        assert_eq!(wrongly(None, 100), 0);
-        assert_eq!(wrongly(Some(1), 1), 4_000);
+        assert_eq!(false_positives(None, 100), 0);
+        assert_eq!(false_positives(Some(1), 1), 4_000);
         // n random groups leave (63/64)^n of 64 buckets empty.
         for joined in [5, 20, 50, 100] {
             let expected = 4_000.0 * (1.0 - (63.0f64 / 64.0).powi(joined));
-            let found = wrongly(Some(64), joined as u32) as f64;
+            let found = false_positives(Some(64), joined as u32) as f64;
             assert!((found - expected).abs() < 600.0, "{joined} joined: {found}, not {expected}");
         }
     }

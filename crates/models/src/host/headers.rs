@@ -8,7 +8,7 @@
 //! Station n is 10.(n>>16).(n>>8).n and 02:00:00:00:00:n, with all four octets of n in the MAC address; group g is
 //! 239.(g>>16).(g>>8).g and the MAC address that RFC 1112, section 6.4 gives to that.
 
-use trunkline_endpoint::To;
+use trunkline_endpoint::Destination;
 
 /// Octets of an Ethernet II header.
 pub const ETHERNET: usize = 14;
@@ -28,11 +28,11 @@ pub const fn group_ip(group: u32) -> [u8; 4] {
 }
 
 /// Returns the IPv4 address of a destination.
-pub const fn ip(to: To) -> [u8; 4] {
+pub const fn ip(to: Destination) -> [u8; 4] {
     match to {
-        To::Station(station) => station_ip(station),
-        To::Group(group) => group_ip(group),
-        To::All => [255; 4],
+        Destination::Station(station) => station_ip(station),
+        Destination::Group(group) => group_ip(group),
+        Destination::All => [255; 4],
     }
 }
 
@@ -49,16 +49,16 @@ pub const fn group_mac(group: u32) -> [u8; 6] {
 }
 
 /// Returns the MAC address of a destination.
-pub const fn mac(to: To) -> [u8; 6] {
+pub const fn mac(to: Destination) -> [u8; 6] {
     match to {
-        To::Station(station) => station_mac(station),
-        To::Group(group) => group_mac(group),
-        To::All => [0xFF; 6],
+        Destination::Station(station) => station_mac(station),
+        Destination::Group(group) => group_mac(group),
+        Destination::All => [0xFF; 6],
     }
 }
 
 /// Appends the Ethernet II header of an IPv4 packet.
-pub fn ethernet(from: u32, to: To, out: &mut Vec<u8>) {
+pub fn ethernet(from: u32, to: Destination, out: &mut Vec<u8>) {
     out.extend_from_slice(&mac(to));
     out.extend_from_slice(&station_mac(from));
     out.extend_from_slice(&[0x08, 0x00]);
@@ -79,6 +79,6 @@ mod tests {
         assert_eq!(station_mac(259), [2, 0, 0, 0, 1, 3]);
         assert_eq!(group_ip(7), [239, 0, 0, 7]);
         assert_eq!(group_mac(0xFF_0001), [0x01, 0x00, 0x5E, 0x7F, 0, 1], "23 bits of the address");
-        assert_eq!((ip(To::All), mac(To::All)), ([255; 4], [255; 6]));
+        assert_eq!((ip(Destination::All), mac(Destination::All)), ([255; 4], [255; 6]));
     }
 }

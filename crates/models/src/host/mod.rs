@@ -11,7 +11,7 @@
 //! | [`ticks`] | [`Phases`]: phases of the BSD timers |
 //! | [`headers`] | addresses, Ethernet and LLC/SNAP headers, for captures |
 //!
-//! Nothing here touches the network, reads a clock, or draws the system's randomness.
+//! Nothing here touches the network, reads a clock, or uses the system's random number generator.
 
 pub mod costs;
 pub mod disk;
@@ -24,5 +24,5 @@ pub mod ticks;
 
 pub use costs::{Costs, Interface};
 pub use disk::Disk;
-pub use station::{Cause, Counters, Output, Station};
+pub use station::{HostCounters, HostLossCause, Output, Station};
 pub use ticks::Phases;

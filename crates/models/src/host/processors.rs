@@ -8,17 +8,17 @@ use trunkline_units::{Instant, Span};
 #[derive(Clone, Debug)]
 struct Processor<J> {
     work: Option<J>,
-    /// Completion of the work; while an interrupt preempts it, the remaining time.
-    until: Until,
+    completion: Completion,
 }
 
+/// When a processor completes its work: a time, or the remaining time while an interrupt preempts it.
 #[derive(Clone, Copy, Debug)]
-enum Until {
-    Done(Instant),
-    Held(Span),
+enum Completion {
+    At(Instant),
+    Preempted(Span),
 }
 
-/// Result of a processor.
+/// A completed task of a processor.
 #[derive(Debug)]
 pub(crate) enum Finished<J> {
     Interrupt(J),
@@ -35,13 +35,13 @@ pub(crate) struct Processors<J> {
     /// Completion of the first interrupt.
     interrupt_done: Instant,
     interrupt_cost: Span,
-    /// Total time of started work.
+    /// Total time of all tasks that have begun.
     begun: Span,
 }
 
 impl<J> Processors<J> {
     pub(crate) fn new(count: u32, interrupt_cost: Span) -> Self {
-        let idle = || Processor { work: None, until: Until::Held(Span::ZERO) };
+        let idle = || Processor { work: None, completion: Completion::Preempted(Span::ZERO) };
         Processors {
             processors: (0..count.max(1)).map(|_| idle()).collect(),
             interrupts: VecDeque::new(),
@@ -55,8 +55,8 @@ impl<J> Processors<J> {
     pub(crate) fn interrupt(&mut self, now: Instant, job: J) {
         self.interrupts.push_back(job);
         if self.interrupts.len() == 1 {
-            if let Until::Done(at) = self.processors[0].until {
-                self.processors[0].until = Until::Held(at.since(now));
+            if let Completion::At(at) = self.processors[0].completion {
+                self.processors[0].completion = Completion::Preempted(at.since(now));
             }
             self.begin_interrupt(now);
         }
@@ -75,14 +75,14 @@ impl<J> Processors<J> {
 
     /// Starts work on an idle processor.
     pub(crate) fn begin(&mut self, processor: usize, now: Instant, cost: Span, job: J) {
-        self.processors[processor] = Processor { work: Some(job), until: Until::Done(now + cost) };
+        self.processors[processor] = Processor { work: Some(job), completion: Completion::At(now + cost) };
         self.begun += cost;
     }
 
     /// Returns the next completion.
     pub(crate) fn next(&self) -> Instant {
         let interrupt = if self.interrupts.is_empty() { Instant::MAX } else { self.interrupt_done };
-        self.processors.iter().map(Processor::done).fold(interrupt, Instant::min)
+        self.processors.iter().map(Processor::done_at).fold(interrupt, Instant::min)
     }
 
     /// Takes the result at the time of [`Processors::next`]: an interrupt before work, then the lower number.
@@ -91,34 +91,35 @@ impl<J> Processors<J> {
             let job = self.interrupts.pop_front();
             if !self.interrupts.is_empty() {
                 self.begin_interrupt(now);
-            } else if let (Some(_), Until::Held(left)) = (&self.processors[0].work, self.processors[0].until)
+            } else if let (Some(_), Completion::Preempted(remaining)) =
+                (&self.processors[0].work, self.processors[0].completion)
             {
-                self.processors[0].until = Until::Done(now + left);
+                self.processors[0].completion = Completion::At(now + remaining);
             }
             return job.map(Finished::Interrupt);
         }
-        let done = self.processors.iter_mut().find(|processor| processor.done() <= now)?;
-        done.until = Until::Held(Span::ZERO);
+        let done = self.processors.iter_mut().find(|processor| processor.done_at() <= now)?;
+        done.completion = Completion::Preempted(Span::ZERO);
         done.work.take().map(Finished::Work)
     }
 
     /// Returns the processor time used until now.
     pub(crate) fn used(&self, now: Instant) -> Span {
         let interrupt = if self.interrupts.is_empty() { Span::ZERO } else { self.interrupt_done.since(now) };
-        let left = |processor: &Processor<J>| match processor.until {
-            Until::Done(at) => at.since(now),
-            Until::Held(left) => left,
+        let remaining = |processor: &Processor<J>| match processor.completion {
+            Completion::At(at) => at.since(now),
+            Completion::Preempted(remaining) => remaining,
         };
-        self.begun - self.processors.iter().map(left).fold(interrupt, |sum, left| sum + left)
+        self.begun - self.processors.iter().map(remaining).fold(interrupt, |sum, time| sum + time)
     }
 }
 
 impl<J> Processor<J> {
     /// Returns the completion of its work; never if it is idle or preempted.
     #[inline]
-    fn done(&self) -> Instant {
-        match (&self.work, self.until) {
-            (Some(_), Until::Done(at)) => at,
+    fn done_at(&self) -> Instant {
+        match (&self.work, self.completion) {
+            (Some(_), Completion::At(at)) => at,
             _ => Instant::MAX,
         }
     }

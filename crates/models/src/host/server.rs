@@ -17,7 +17,7 @@ impl<J> Server<J> {
     }
 
     /// Queues a job that needs `cost`. Calls come in order of time.
-    pub(crate) fn give(&mut self, now: Instant, cost: Span, job: J) {
+    pub(crate) fn add(&mut self, now: Instant, cost: Span, job: J) {
         self.free_at = now.max(self.free_at) + cost;
         self.jobs.push_back((self.free_at, job));
     }

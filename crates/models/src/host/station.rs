@@ -1,20 +1,20 @@
-//! A host's packet processing, in both directions.
+//! A host's packet processing, in both directions, and what it loses: [`HostLossCause`] and [`HostCounters`].
 
 use std::collections::VecDeque;
 
-use trunkline_endpoint::{Frame, Port, To};
+use trunkline_endpoint::{Destination, Frame, Port};
 use trunkline_units::{Instant, Span};
 
-use crate::host::filter::{Filter, Passes};
+use crate::host::filter::{Filter, FilterResult};
 use crate::host::processors::{Finished, Processors};
 use crate::host::server::Server;
 use crate::host::{Costs, Interface};
 
-/// Packets that a card holds until their interrupt is served. Further packets are lost ([`Cause::Full`]) without an
-/// interrupt.
+/// Maximum number of packets between their arrival and the end of their interrupt. Further packets are lost
+/// ([`HostLossCause::BufferFull`]) without an interrupt.
 pub const CARD_CAPACITY: usize = 256;
 
-/// Output of a station.
+/// An output of a station.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Output<F> {
     /// Transmit `frame` on the medium at `port`.
@@ -36,7 +36,7 @@ pub enum Output<F> {
         /// The frame.
         frame: F,
         /// The cause.
-        cause: Cause,
+        cause: HostLossCause,
     },
     /// A full send queue has space again.
     Room,
@@ -47,11 +47,12 @@ pub enum Output<F> {
     },
 }
 
-/// Why a frame was lost.
+/// Why a host lost or ignored a received frame; [`HostCounters`] count each cause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Cause {
-    /// The receive buffer was full after the interrupt was served, or the card was full.
-    Full,
+pub enum HostLossCause {
+    /// The receive buffer ([`Costs::rx_buffer`]) was full after the interrupt was served, or the card was full
+    /// ([`CARD_CAPACITY`]).
+    BufferFull,
     /// The processor found it damaged.
     Damaged,
     /// A false positive of the card's hash filter, dropped by the processor.
@@ -60,9 +61,9 @@ pub enum Cause {
     Foreign,
 }
 
-/// Counters of a station.
+/// Counters of a host.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counters {
+pub struct HostCounters {
     /// Packets accepted from transports.
     pub sent: u64,
     /// Packets passed to media.
@@ -71,13 +72,13 @@ pub struct Counters {
     pub received: u64,
     /// Packets delivered to transports.
     pub delivered: u64,
-    /// Lost because a buffer was full.
-    pub full: u64,
-    /// Lost because damaged.
-    pub damaged: u64,
-    /// False positives dropped by the processor.
+    /// Packets lost because the receive buffer or the card was full.
+    pub dropped_full: u64,
+    /// Packets dropped because they were damaged in transit.
+    pub dropped_damaged: u64,
+    /// False positives of the multicast filter, dropped by the processor.
     pub unwanted: u64,
-    /// Ignored by the card.
+    /// Frames for other hosts, ignored by the card.
     pub foreign: u64,
     /// Interrupts started.
     pub interrupts: u64,
@@ -92,8 +93,9 @@ pub struct Counters {
 struct Job<F> {
     frame: F,
     port: Port,
-    leaves: bool,
-    unwanted: bool,
+    is_outgoing: bool,
+    /// A false positive of the multicast filter.
+    is_unwanted: bool,
 }
 
 impl<F> Job<F> {
@@ -128,25 +130,25 @@ pub struct Station<F> {
     address: u32,
     costs: Costs,
     /// Whether all costs are zero: packets pass straight through.
-    free: bool,
-    interfaces: Vec<Card<F>>,
+    has_no_costs: bool,
+    cards: Vec<Card<F>>,
     filter: Filter,
     processors: Processors<Job<F>>,
     bus: Server<Job<F>>,
-    /// Receive buffer.
-    received: VecDeque<Job<F>>,
-    received_bytes: u64,
+    /// Received packets that wait for a processor.
+    receive_buffer: VecDeque<Job<F>>,
+    receive_buffer_bytes: u64,
     /// Packets from transports that wait for a processor.
-    sending: VecDeque<Job<F>>,
-    /// Received packets up to the end of their interrupt.
+    send_buffer: VecDeque<Job<F>>,
+    /// Number of received packets whose interrupt has not ended.
     on_card: usize,
-    /// Packets in the send path.
-    leaving: u64,
+    /// Number of packets from transports that have not been output, in `send_buffer` or behind it.
+    in_send_path: u64,
     output: VecDeque<Output<F>>,
     now: Instant,
-    /// Next event and its server.
-    due: (Instant, NextServer),
-    counters: Counters,
+    /// Time of the next event, and its server.
+    next_event: (Instant, NextServer),
+    counters: HostCounters,
 }
 
 /// The servers of an interface.
@@ -172,20 +174,20 @@ impl<F: Frame> Station<F> {
         let card = |&interface| Card { interface, segmentation: Server::new(), reassembly: Server::new() };
         Station {
             address,
-            free: costs.are_none(),
-            interfaces: interfaces.iter().map(card).collect(),
+            has_no_costs: costs.are_none(),
+            cards: interfaces.iter().map(card).collect(),
             filter: Filter::new(costs.mcast_filter),
             processors: Processors::new(costs.cpus, costs.interrupt),
             bus: Server::new(),
-            received: VecDeque::new(),
-            received_bytes: 0,
-            sending: VecDeque::new(),
+            receive_buffer: VecDeque::new(),
+            receive_buffer_bytes: 0,
+            send_buffer: VecDeque::new(),
             on_card: 0,
-            leaving: 0,
+            in_send_path: 0,
             output: VecDeque::new(),
             now: Instant::ZERO,
-            due: (Instant::MAX, NextServer::Bus),
-            counters: Counters::default(),
+            next_event: (Instant::MAX, NextServer::Bus),
+            counters: HostCounters::default(),
             costs,
         }
     }
@@ -200,49 +202,50 @@ impl<F: Frame> Station<F> {
         self.filter.leave(group);
     }
 
-    /// Returns whether [`send`](Self::send) accepts one more.
+    /// Returns whether [`send`](Self::send) accepts one more packet.
     #[inline]
-    pub fn room(&self) -> bool {
-        self.leaving < self.costs.send_queue.max(1)
+    pub fn has_room(&self) -> bool {
+        self.in_send_path < self.costs.send_queue.max(1)
     }
 
-    /// Returns whether all costs are zero: then packets pass straight through, and [`pass_out`](Self::pass_out) and
-    /// [`pass_in`](Self::pass_in) replace `send` and `arrive` without a poll.
+    /// Returns whether all costs are zero: then packets pass straight through, and
+    /// [`send_without_costs`](Self::send_without_costs) and [`receive_without_costs`](Self::receive_without_costs)
+    /// replace `send` and `receive` without a poll.
     #[inline]
-    pub fn is_free(&self) -> bool {
-        self.free
+    pub fn has_no_costs(&self) -> bool {
+        self.has_no_costs
     }
 
-    /// Counts a packet sent by a station without costs.
+    /// Counts a packet that a station without costs sends; the caller transmits it.
     #[inline]
-    pub fn pass_out(&mut self) {
+    pub fn send_without_costs(&mut self) {
         self.counters.sent += 1;
         self.counters.transmitted += 1;
     }
 
-    /// Counts a frame received by a station without costs; returns whether it is delivered.
+    /// Counts a frame that a station without costs receives; returns whether the caller is to deliver it.
     #[inline]
-    pub fn pass_in(&mut self, frame: &F) -> bool {
-        let wanted = match frame.to() {
-            To::Station(station) => station == self.address,
-            To::All => true,
-            To::Group(group) => match self.filter.passes(group) {
-                Passes::Wanted => true,
-                Passes::Not => false,
-                Passes::Wrongly => {
+    pub fn receive_without_costs(&mut self, frame: &F) -> bool {
+        let is_addressed = match frame.destination() {
+            Destination::Station(station) => station == self.address,
+            Destination::All => true,
+            Destination::Group(group) => match self.filter.filter(group) {
+                FilterResult::Joined => true,
+                FilterResult::Ignored => false,
+                FilterResult::FalsePositive => {
                     self.counters.received += 1;
                     self.counters.unwanted += 1;
                     return false;
                 }
             },
         };
-        if !wanted {
+        if !is_addressed {
             self.counters.foreign += 1;
             return false;
         }
         self.counters.received += 1;
         if frame.is_damaged() {
-            self.counters.damaged += 1;
+            self.counters.dropped_damaged += 1;
             return false;
         }
         self.counters.delivered += 1;
@@ -255,54 +258,54 @@ impl<F: Frame> Station<F> {
     /// The packet, if the send queue is full. [`Output::Room`] follows when there is space.
     #[inline]
     pub fn send(&mut self, now: Instant, port: Port, frame: F) -> Result<(), F> {
-        if !self.free {
+        if !self.has_no_costs {
             self.advance(now);
         }
-        if !self.room() {
+        if !self.has_room() {
             return Err(frame);
         }
-        self.leaving += 1;
+        self.in_send_path += 1;
         self.counters.sent += 1;
-        if self.free {
+        if self.has_no_costs {
             self.output.push_back(Output::Transmit { port, frame });
         } else {
-            self.sending.push_back(Job { frame, port, leaves: true, unwanted: false });
-            self.proceed(now);
+            self.send_buffer.push_back(Job { frame, port, is_outgoing: true, is_unwanted: false });
+            self.assign_work(now);
         }
         Ok(())
     }
 
     /// Accepts a frame from the medium at `port`.
     #[inline]
-    pub fn arrive(&mut self, now: Instant, port: Port, frame: F) {
-        let unwanted = match frame.to() {
-            To::Station(station) if station == self.address => false,
-            To::All => false,
-            To::Station(_) => return self.lose(frame, Cause::Foreign),
-            To::Group(group) => match self.filter.passes(group) {
-                Passes::Wanted => false,
-                Passes::Wrongly => true,
-                Passes::Not => return self.lose(frame, Cause::Foreign),
+    pub fn receive(&mut self, now: Instant, port: Port, frame: F) {
+        let is_unwanted = match frame.destination() {
+            Destination::Station(station) if station == self.address => false,
+            Destination::All => false,
+            Destination::Station(_) => return self.lose(frame, HostLossCause::Foreign),
+            Destination::Group(group) => match self.filter.filter(group) {
+                FilterResult::Joined => false,
+                FilterResult::FalsePositive => true,
+                FilterResult::Ignored => return self.lose(frame, HostLossCause::Foreign),
             },
         };
         self.counters.received += 1;
-        let job = Job { frame, port, leaves: false, unwanted };
-        if self.free {
+        let job = Job { frame, port, is_outgoing: false, is_unwanted };
+        if self.has_no_costs {
             return self.finish_arrival(job);
         }
         self.advance(now);
         if self.on_card >= CARD_CAPACITY {
-            return self.lose(job.frame, Cause::Full);
+            return self.lose(job.frame, HostLossCause::BufferFull);
         }
         self.on_card += 1;
         self.reassemble(now, job);
-        self.proceed(now);
+        self.assign_work(now);
     }
 
     /// Wakes the station; its deadline may have passed.
     #[inline]
     pub fn wake(&mut self, now: Instant) {
-        if now >= self.due.0 {
+        if now >= self.next_event.0 {
             self.advance(now);
         }
     }
@@ -313,19 +316,21 @@ impl<F: Frame> Station<F> {
         match self.output.pop_front() {
             Some(Output::Transmit { port, frame }) => {
                 self.counters.transmitted += 1;
-                if !self.room() {
+                if !self.has_room() {
                     self.output.push_back(Output::Room);
                 }
-                self.leaving -= 1;
+                self.in_send_path -= 1;
                 Output::Transmit { port, frame }
             }
             Some(output) => output,
-            None => Output::Idle { deadline: (self.due.0 < Instant::MAX).then_some(self.due.0) },
+            None => {
+                Output::Idle { deadline: (self.next_event.0 < Instant::MAX).then_some(self.next_event.0) }
+            }
         }
     }
 
     /// Returns the counters.
-    pub fn counters(&self) -> &Counters {
+    pub fn counters(&self) -> &HostCounters {
         &self.counters
     }
 
@@ -341,41 +346,46 @@ impl<F: Frame> Station<F> {
 
     /// Processes everything due until `now`, in order of time.
     fn advance(&mut self, now: Instant) {
-        while self.due.0 <= now {
-            let (at, place) = self.due;
-            self.step(at, place);
-            self.proceed(at);
+        while self.next_event.0 <= now {
+            let (at, server) = self.next_event;
+            self.step(at, server);
+            self.assign_work(at);
         }
         self.now = now;
     }
 
     /// Assigns work to idle processors and finds the next event.
-    fn proceed(&mut self, now: Instant) {
+    fn assign_work(&mut self, now: Instant) {
         self.now = now;
         while let Some(processor) = self.processors.idle() {
-            let Some(job) = self.next_work() else { break };
-            let cost = if job.unwanted { self.costs.cpu_packet } else { self.costs.work(job.frame.length()) };
+            let Some(job) = self.take_work() else { break };
+            let cost = if job.is_unwanted {
+                self.costs.cpu_packet
+            } else {
+                self.costs.processing_time(job.frame.length())
+            };
             self.processors.begin(processor, now, cost, job);
         }
-        self.due = self.next();
+        self.next_event = self.find_next_event();
     }
 
-    fn next_work(&mut self) -> Option<Job<F>> {
-        let Some(job) = self.received.pop_front() else { return self.sending.pop_front() };
-        self.received_bytes -= u64::from(job.frame.length());
+    /// Removes the next packet that needs a processor: a received one before one to send.
+    fn take_work(&mut self) -> Option<Job<F>> {
+        let Some(job) = self.receive_buffer.pop_front() else { return self.send_buffer.pop_front() };
+        self.receive_buffer_bytes -= u64::from(job.frame.length());
         Some(job)
     }
 
-    /// Next event and its server.
-    fn next(&self) -> (Instant, NextServer) {
+    /// Returns the time of the next event and its server.
+    fn find_next_event(&self) -> (Instant, NextServer) {
         let mut next = (self.processors.next(), NextServer::Processor);
-        let mut consider = |at: Instant, place: NextServer, before: bool| {
-            if at < next.0 || (before && at == next.0 && at < Instant::MAX) {
-                next = (at, place);
+        let mut consider = |at: Instant, server: NextServer, wins_tie: bool| {
+            if at < next.0 || (wins_tie && at == next.0 && at < Instant::MAX) {
+                next = (at, server);
             }
         };
         consider(self.bus.next(), NextServer::Bus, true);
-        for (number, card) in self.interfaces.iter().enumerate().rev() {
+        for (number, card) in self.cards.iter().enumerate().rev() {
             consider(card.reassembly.next(), NextServer::Reassembly(number), true);
             consider(card.segmentation.next(), NextServer::Segmentation(number), false);
         }
@@ -383,10 +393,10 @@ impl<F: Frame> Station<F> {
     }
 
     /// Advances a packet by one step.
-    fn step(&mut self, now: Instant, place: NextServer) {
-        match place {
+    fn step(&mut self, now: Instant, server: NextServer) {
+        match server {
             NextServer::Reassembly(number) => {
-                let job = self.interfaces[number].reassembly.take();
+                let job = self.cards[number].reassembly.take();
                 job.into_iter().for_each(|job| self.cross_bus(now, job));
             }
             NextServer::Bus => {
@@ -395,35 +405,35 @@ impl<F: Frame> Station<F> {
             }
             NextServer::Processor => match self.processors.finish(now) {
                 Some(Finished::Interrupt(job)) => self.finish_interrupt(job),
-                Some(Finished::Work(job)) if job.leaves => self.cross_bus(now, job),
+                Some(Finished::Work(job)) if job.is_outgoing => self.cross_bus(now, job),
                 Some(Finished::Work(job)) => self.finish_arrival(job),
                 None => {}
             },
             NextServer::Segmentation(number) => {
-                let job = self.interfaces[number].segmentation.take();
+                let job = self.cards[number].segmentation.take();
                 self.output.extend(job.map(Job::transmit));
             }
         }
     }
 
-    /// Returns the card's server for a packet and its service time; `None` if it takes no time.
+    /// Returns the card of a packet and the time of its segmentation or reassembly; `None` if it takes no time.
     fn sar(&mut self, job: &Job<F>) -> Option<(&mut Card<F>, Span)> {
-        let cell = self.costs.sar_cell;
-        let card = self.interfaces.get_mut(usize::from(job.port.0))?;
-        let cells = card.interface.cells.filter(|_| !cell.is_zero())?;
-        Some((card, cell * u64::from(cells(job.frame.length()))))
+        let cell_cost = self.costs.sar_cell;
+        let card = self.cards.get_mut(usize::from(job.port.0))?;
+        let cells = card.interface.cells.filter(|_| !cell_cost.is_zero())?;
+        Some((card, cell_cost * u64::from(cells(job.frame.length()))))
     }
 
     fn reassemble(&mut self, now: Instant, job: Job<F>) {
         match self.sar(&job) {
-            Some((card, cost)) => card.reassembly.give(now, cost, job),
+            Some((card, cost)) => card.reassembly.add(now, cost, job),
             None => self.cross_bus(now, job),
         }
     }
 
     fn segment(&mut self, now: Instant, job: Job<F>) {
         match self.sar(&job) {
-            Some((card, cost)) => card.segmentation.give(now, cost, job),
+            Some((card, cost)) => card.segmentation.add(now, cost, job),
             None => self.output.push_back(job.transmit()),
         }
     }
@@ -432,11 +442,11 @@ impl<F: Frame> Station<F> {
         if self.costs.dma_byte.is_zero() {
             return self.leave_bus(now, job);
         }
-        self.bus.give(now, self.costs.dma_byte * u64::from(job.frame.length()), job);
+        self.bus.add(now, self.costs.dma_byte * u64::from(job.frame.length()), job);
     }
 
     fn leave_bus(&mut self, now: Instant, job: Job<F>) {
-        if job.leaves {
+        if job.is_outgoing {
             return self.segment(now, job);
         }
         self.counters.interrupts += 1;
@@ -450,42 +460,42 @@ impl<F: Frame> Station<F> {
     fn finish_interrupt(&mut self, job: Job<F>) {
         self.on_card -= 1;
         let bound = self.costs.rx_buffer;
-        let (mut frames, mut bytes) = (self.received.len() as u64, self.received_bytes);
-        if bound.each_channel {
+        let (mut frames, mut bytes) = (self.receive_buffer.len() as u64, self.receive_buffer_bytes);
+        if bound.per_channel {
             let channel = job.frame.channel();
-            let same = self.received.iter().filter(|other| other.frame.channel() == channel);
+            let same = self.receive_buffer.iter().filter(|other| other.frame.channel() == channel);
             (frames, bytes) =
                 same.fold((0, 0), |(n, sum), other| (n + 1, sum + u64::from(other.frame.length())));
         }
         if !bound.fits(frames, bytes, job.frame.length()) {
-            return self.lose(job.frame, Cause::Full);
+            return self.lose(job.frame, HostLossCause::BufferFull);
         }
-        self.received_bytes += u64::from(job.frame.length());
-        self.received.push_back(job);
+        self.receive_buffer_bytes += u64::from(job.frame.length());
+        self.receive_buffer.push_back(job);
         let counters = &mut self.counters;
-        counters.waiting_max = counters.waiting_max.max(self.received.len() as u64);
-        counters.waiting_bytes_max = counters.waiting_bytes_max.max(self.received_bytes);
+        counters.waiting_max = counters.waiting_max.max(self.receive_buffer.len() as u64);
+        counters.waiting_bytes_max = counters.waiting_bytes_max.max(self.receive_buffer_bytes);
     }
 
     /// Completes the reception of a packet.
     #[inline]
     fn finish_arrival(&mut self, job: Job<F>) {
-        if job.unwanted {
-            self.lose(job.frame, Cause::Unwanted);
+        if job.is_unwanted {
+            self.lose(job.frame, HostLossCause::Unwanted);
         } else if job.frame.is_damaged() {
-            self.lose(job.frame, Cause::Damaged);
+            self.lose(job.frame, HostLossCause::Damaged);
         } else {
             self.counters.delivered += 1;
             self.output.push_back(Output::Deliver { port: job.port, frame: job.frame });
         }
     }
 
-    fn lose(&mut self, frame: F, cause: Cause) {
+    fn lose(&mut self, frame: F, cause: HostLossCause) {
         let counter = match cause {
-            Cause::Full => &mut self.counters.full,
-            Cause::Damaged => &mut self.counters.damaged,
-            Cause::Unwanted => &mut self.counters.unwanted,
-            Cause::Foreign => &mut self.counters.foreign,
+            HostLossCause::BufferFull => &mut self.counters.dropped_full,
+            HostLossCause::Damaged => &mut self.counters.dropped_damaged,
+            HostLossCause::Unwanted => &mut self.counters.unwanted,
+            HostLossCause::Foreign => &mut self.counters.foreign,
         };
         *counter += 1;
         self.output.push_back(Output::Lost { frame, cause });

@@ -8,21 +8,21 @@
 //! for 32 bit times, and backs off: after its nth collision it waits a number of slots drawn from 0 to 2ⁿ − 1 (n at
 //! most 10), and drops the frame after the 16th.
 //!
-//! # Why a contention can be settled in one step
+//! # Why a contention can be resolved in one step
 //!
 //! With a common delay d, one station starts first, at s. All others sense its carrier at s + d, so every colliding
 //! station starts by then; a carrier that arrives in the very picosecond of a start is too late to stop it. With d at
 //! most half a slot, every collision is detected within the shortest frame, all carriers overlap, and each station
-//! sees one busy period, whose end for it is known at s + d. A station that deferred starts one gap after that end;
-//! no carrier comes in between. So one contention is settled at a time.
+//! sees one busy period and knows at s + d when it ends. A station that deferred starts one gap after that end; no
+//! carrier arrives in between. So contentions are resolved one at a time.
 
 use std::collections::VecDeque;
 
-use trunkline_endpoint::{Arrival, Bound, Cause, Counters, Frame, Medium, Passage, Port};
+use trunkline_endpoint::{Bound, Frame, LossCause, Medium, MediumCounters, MediumInput, MediumOutput, Port};
 use trunkline_units::{Instant, Rate, Size, Span, Stream};
 
 use crate::media::Framing;
-use crate::media::line::sooner;
+use crate::media::line::earlier;
 use crate::media::occupancy::Occupancy;
 use crate::media::serializer::bit_times;
 
@@ -48,40 +48,42 @@ pub struct HubOptions {
     pub rate: Rate,
     /// Propagation delay between any two stations; at most half a slot, 256 bit times.
     pub delay: Span,
-    /// Longest accepted [`Frame::length`]; a longer frame is [`Cause::TooLong`].
-    pub longest: u32,
+    /// Longest accepted [`Frame::length`]; a longer frame is lost ([`LossCause::TooLong`]).
+    pub max_length: u32,
 }
 
 /// 10 Mb/s, 1500 bytes, and the delay of a full 500 m segment (IEEE 802.3 clause 8: 2165 ns).
 impl Default for HubOptions {
     fn default() -> Self {
-        HubOptions { rate: Rate::from_bps(10_000_000), delay: Span::from_ns(2_165), longest: 1500 }
+        HubOptions { rate: Rate::from_bps(10_000_000), delay: Span::from_ns(2_165), max_length: 1500 }
     }
 }
 
 /// One station.
 #[derive(Clone, Debug)]
 struct Station<F> {
-    /// When its transmission in the current contention ends.
+    /// When its transmission in the last collision ended.
     ends: Instant,
     queue: VecDeque<F>,
     /// Earliest start of the first queued frame: its arrival, or the end of its backoff.
-    ready: Instant,
+    earliest_start: Instant,
     /// When the last sensed carrier has ended and the gap has passed.
-    clear: Instant,
+    clear_at: Instant,
     /// Collisions of the first frame.
     attempts: u32,
     occupancy: Occupancy,
     stream: Stream,
-    asked: bool,
-    wanted: u32,
-    counters: Counters,
+    /// Whether it waits for room in its queue.
+    room_requested: bool,
+    /// Length of the frame that [`Medium::has_room`] last refused.
+    refused_length: u32,
+    counters: MediumCounters,
 }
 
 impl<F> Station<F> {
-    /// When it starts to transmit unless another station does first.
+    /// Returns when it starts to transmit, unless another station does first.
     fn start(&self) -> Option<Instant> {
-        (!self.queue.is_empty()).then(|| self.ready.max(self.clear))
+        (!self.queue.is_empty()).then(|| self.earliest_start.max(self.clear_at))
     }
 }
 
@@ -91,37 +93,38 @@ struct ScheduledFrame<F> {
     from: usize,
     frame: F,
     begins: Instant,
-    /// When its last bit, or its last jam, leaves.
-    leaves: Instant,
-    /// When that arrives at the other stations.
-    at: Instant,
+    /// When its last bit leaves; of a frame that is given up, the end of the last jam.
+    departs: Instant,
+    /// When it is output: when the last bit arrives at the other stations, or when it is given up.
+    output_at: Instant,
+    /// Whether its station gives it up after too many collisions.
     given_up: bool,
-    /// Whether it has left its station's queue.
-    left: bool,
+    /// Whether it has left its station's queue and is counted.
+    is_counted: bool,
     /// The next port to deliver it to.
-    next: usize,
+    next_port: usize,
 }
 
 /// The next contention, as far as known.
 #[derive(Clone, Copy, Debug)]
 struct Contention {
     /// When the first station starts.
-    first: Instant,
+    first_start: Instant,
     /// That station.
-    station: usize,
+    first_station: usize,
     /// When the next one starts.
-    second: Instant,
-    /// When the first one's last bit leaves, without a collision.
-    ends: Instant,
+    second_start: Instant,
+    /// When the last bit of the first one leaves, unless it collides.
+    departs: Instant,
 }
 
 /// Shared Ethernet; see the [module](self). Every station but the sender receives every frame, whatever its
-/// [`Frame::to`].
+/// [`Frame::destination`].
 ///
-/// Each station's queue is limited by its [`Bound`]; a frame that does not fit is lost ([`Cause::Full`]). At most two
-/// frames are on the medium: one is received while the next begins.
+/// Each station's queue is limited by its [`Bound`]; a frame that does not fit is lost ([`LossCause::QueueFull`]). At
+/// most two frames are on the medium: one is received while the next begins.
 ///
-/// In [`Counters`], `busy` is the time of successful frames; `collisions` counts a station's failed attempts.
+/// In [`MediumCounters`], `busy` is the time of successful frames; `collisions` counts a station's failed attempts.
 #[derive(Clone, Debug)]
 pub struct Hub<F> {
     options: HubOptions,
@@ -130,15 +133,17 @@ pub struct Hub<F> {
     jam: Span,
     preamble: Span,
     stations: Vec<Station<F>>,
-    next: Option<Contention>,
-    settled: VecDeque<ScheduledFrame<F>>,
-    /// Number of stations that wait for queue space.
-    asking: usize,
-    due: Instant,
-    /// Frames dropped at the queue, not yet reported.
-    refused: VecDeque<(Port, F, Cause)>,
-    /// Stations whose wait for queue space has ended.
-    granted: VecDeque<Port>,
+    next_contention: Option<Contention>,
+    /// Frames with a known outcome, in order of output.
+    scheduled: VecDeque<ScheduledFrame<F>>,
+    /// Number of stations that wait for room in their queues.
+    waiting_for_room: usize,
+    /// Time of the last wake: later output may not be polled yet.
+    woken_at: Instant,
+    /// Frames that were not queued, to be output as lost.
+    dropped: VecDeque<(Port, F, LossCause)>,
+    /// Stations to notify of room.
+    room_pending: VecDeque<Port>,
 }
 
 impl<F: Frame> Hub<F> {
@@ -152,18 +157,18 @@ impl<F: Frame> Hub<F> {
         assert!(bounds.len() >= 2, "a hub has two stations at least");
         assert_eq!(bounds.len(), streams.len(), "each station has a bound and a stream");
         let time = |bits| bit_times(options.rate, bits);
-        assert!(options.delay * 2 <= time(SLOT), "a collision is heard within a slot");
+        assert!(options.delay * 2 <= time(SLOT), "a collision is detected within a slot");
         let station = |(bound, stream): (&Bound, Stream)| Station {
             ends: Instant::ZERO,
             queue: VecDeque::new(),
-            ready: Instant::ZERO,
-            clear: Instant::ZERO,
+            earliest_start: Instant::ZERO,
+            clear_at: Instant::ZERO,
             attempts: 0,
             occupancy: Occupancy::new(*bound),
             stream,
-            asked: false,
-            wanted: 0,
-            counters: Counters::default(),
+            room_requested: false,
+            refused_length: 0,
+            counters: MediumCounters::default(),
         };
         Hub {
             gap: time(GAP),
@@ -171,12 +176,12 @@ impl<F: Frame> Hub<F> {
             jam: time(JAM),
             preamble: time(PREAMBLE),
             stations: bounds.iter().zip(streams).map(station).collect(),
-            next: None,
-            settled: VecDeque::new(),
-            asking: 0,
-            due: Instant::ZERO,
-            refused: VecDeque::new(),
-            granted: VecDeque::new(),
+            next_contention: None,
+            scheduled: VecDeque::new(),
+            waiting_for_room: 0,
+            woken_at: Instant::ZERO,
+            dropped: VecDeque::new(),
+            room_pending: VecDeque::new(),
             options,
         }
     }
@@ -191,220 +196,235 @@ impl<F: Frame> Hub<F> {
     }
 
     fn send(&mut self, now: Instant, port: Port, frame: F) {
-        let longest = self.options.longest;
+        let max_length = self.options.max_length;
         let station = self.station(port);
-        let cause = if frame.length() > longest {
-            station.counters.lost += 1;
-            Cause::TooLong
-        } else if !station.occupancy.enter(frame.channel(), frame.length()) {
-            station.counters.full += 1;
-            Cause::Full
+        let cause = if frame.length() > max_length {
+            station.counters.other_losses += 1;
+            LossCause::TooLong
+        } else if !station.occupancy.try_add(frame.channel(), frame.length()) {
+            station.counters.queue_drops += 1;
+            LossCause::QueueFull
         } else {
             station.counters.queue_max = station.counters.queue_max.max(station.occupancy.bytes());
             station.queue.push_back(frame);
             if station.queue.len() == 1 {
-                station.ready = now;
-                self.next = self.contention();
+                station.earliest_start = now;
+                self.next_contention = self.find_contention();
             }
             return;
         };
-        self.refused.push_back((port, frame, cause));
+        self.dropped.push_back((port, frame, cause));
     }
 
-    /// Settles every contention that no further station can join at `now`.
+    /// Resolves every contention that no further station can join at `now`.
     fn advance(&mut self, now: Instant) {
-        while let Some(next) = self.next.filter(|next| next.first + self.options.delay < now) {
+        while let Some(next) = self.next_contention.filter(|next| next.first_start + self.options.delay < now)
+        {
             if self.collides(&next) {
                 self.collide(&next)
             } else {
-                self.pass(&next)
+                self.transmit_alone(&next)
             }
-            self.next = self.contention();
+            self.next_contention = self.find_contention();
         }
-        self.retire(now);
+        self.count_departures(now);
     }
 
     /// Returns whether the second station starts before it senses the first.
     fn collides(&self, contention: &Contention) -> bool {
-        contention.second <= contention.first + self.options.delay
+        contention.second_start <= contention.first_start + self.options.delay
     }
 
     /// Returns the next contention among stations with queued frames.
-    fn contention(&self) -> Option<Contention> {
-        let (mut first, mut winner, mut second) = (Instant::MAX, None, Instant::MAX);
-        for (at, station) in self.stations.iter().enumerate() {
+    fn find_contention(&self) -> Option<Contention> {
+        let (mut first_start, mut first_station, mut second_start) = (Instant::MAX, None, Instant::MAX);
+        for (number, station) in self.stations.iter().enumerate() {
             let Some(start) = station.start() else { continue };
-            if start < first {
-                (first, winner, second) = (start, Some(at), first);
+            if start < first_start {
+                (first_start, first_station, second_start) = (start, Some(number), first_start);
             } else {
-                second = second.min(start);
+                second_start = second_start.min(start);
             }
         }
-        let station = winner?;
-        let frame = self.stations[station].queue.front()?;
-        Some(Contention { first, station, second, ends: first + self.time_for(frame.length()) })
+        let first_station = first_station?;
+        let frame = self.stations[first_station].queue.front()?;
+        let departs = first_start + self.time_for(frame.length());
+        Some(Contention { first_start, first_station, second_start, departs })
     }
 
     /// One station transmits without a collision.
-    fn pass(&mut self, contention: &Contention) {
-        let Contention { first, station: winner, ends, .. } = *contention;
-        let Some(frame) = self.stations[winner].queue.pop_front() else { return };
-        let heard = ends + self.options.delay;
-        for (at, station) in self.stations.iter_mut().enumerate() {
-            station.clear = if at == winner { ends } else { heard } + self.gap;
+    fn transmit_alone(&mut self, contention: &Contention) {
+        let Contention { first_start, first_station: sender, departs, .. } = *contention;
+        let Some(frame) = self.stations[sender].queue.pop_front() else { return };
+        let arrives = departs + self.options.delay;
+        for (number, station) in self.stations.iter_mut().enumerate() {
+            station.clear_at = if number == sender { departs } else { arrives } + self.gap;
         }
-        self.stations[winner].attempts = 0;
-        self.settle(ScheduledFrame::new(winner, frame, first, ends, heard));
+        self.stations[sender].attempts = 0;
+        self.schedule(ScheduledFrame::new(sender, frame, first_start, departs, arrives));
     }
 
     /// All stations that start before they sense the first one collide. The first detects the second, the others the
     /// first.
     fn collide(&mut self, contention: &Contention) {
-        let Contention { first, station: earliest, second, .. } = *contention;
+        let Contention { first_start, first_station, second_start, .. } = *contention;
         let delay = self.options.delay;
-        let (mut last, mut longest, mut last_but_one) = (Instant::ZERO, earliest, Instant::ZERO);
-        let takes_part = |station: &Station<F>| station.start().filter(|start| *start <= first + delay);
-        for (at, station) in self.stations.iter_mut().enumerate() {
-            let Some(start) = takes_part(station) else { continue };
-            let other = if at == earliest { second } else { first };
+        // The end of the last transmission, its station, and the end of the last but one.
+        let (mut last_end, mut last_station, mut end_before) = (Instant::ZERO, first_station, Instant::ZERO);
+        let colliding_start =
+            |station: &Station<F>| station.start().filter(|start| *start <= first_start + delay);
+        for (number, station) in self.stations.iter_mut().enumerate() {
+            let Some(start) = colliding_start(station) else { continue };
+            let other = if number == first_station { second_start } else { first_start };
             let detected = start.max(other + delay);
             station.ends = detected.max(start + self.preamble) + self.jam;
-            if station.ends > last {
-                (last, longest, last_but_one) = (station.ends, at, last);
+            if station.ends > last_end {
+                (last_end, last_station, end_before) = (station.ends, number, last_end);
             } else {
-                last_but_one = last_but_one.max(station.ends);
+                end_before = end_before.max(station.ends);
             }
         }
-        for at in 0..self.stations.len() {
-            let others = if at == longest { last_but_one } else { last } + delay;
-            let station = &mut self.stations[at];
-            let taking_part = takes_part(station);
+        for number in 0..self.stations.len() {
+            let others_end = if number == last_station { end_before } else { last_end } + delay;
+            let station = &mut self.stations[number];
+            let start = colliding_start(station);
             let ends = station.ends;
-            station.clear = if taking_part.is_some() { ends.max(others) } else { others } + self.gap;
-            let Some(start) = taking_part else { continue };
+            station.clear_at = if start.is_some() { ends.max(others_end) } else { others_end } + self.gap;
+            let Some(start) = start else { continue };
             station.attempts += 1;
             station.counters.collisions += 1;
             if station.attempts < ATTEMPTS {
                 let slots = station.stream.below(1 << station.attempts.min(BACKOFF));
-                station.ready = ends + self.slot * slots;
+                station.earliest_start = ends + self.slot * slots;
             } else if let Some(frame) = station.queue.pop_front() {
                 station.attempts = 0;
-                self.settle(ScheduledFrame {
+                self.schedule(ScheduledFrame {
                     given_up: true,
-                    ..ScheduledFrame::new(at, frame, start, ends, ends)
+                    ..ScheduledFrame::new(number, frame, start, ends, ends)
                 });
             }
         }
     }
 
-    fn settle(&mut self, settled: ScheduledFrame<F>) {
-        let earlier = self.settled.iter().take_while(|other| other.at <= settled.at).count();
-        self.settled.insert(earlier, settled);
+    /// Inserts a frame in order of output, behind frames of the same time.
+    fn schedule(&mut self, frame: ScheduledFrame<F>) {
+        let position = self.scheduled.iter().take_while(|other| other.output_at <= frame.output_at).count();
+        self.scheduled.insert(position, frame);
     }
 
-    /// Counts the frames that have left by `now`, and notifies stations that wait for queue space.
-    fn retire(&mut self, now: Instant) {
-        for settled in self.settled.iter_mut().filter(|s| !s.left && s.leaves <= now) {
-            settled.left = true;
-            let station = &mut self.stations[settled.from];
-            station.occupancy.leave(settled.frame.channel(), settled.frame.length());
-            if settled.given_up {
-                station.counters.lost += 1;
+    /// Counts the frames that have left by `now`, and notifies stations that wait for room.
+    fn count_departures(&mut self, now: Instant) {
+        for scheduled in self.scheduled.iter_mut().filter(|s| !s.is_counted && s.departs <= now) {
+            scheduled.is_counted = true;
+            let station = &mut self.stations[scheduled.from];
+            station.occupancy.remove(scheduled.frame.channel(), scheduled.frame.length());
+            if scheduled.given_up {
+                station.counters.other_losses += 1;
             } else {
                 station.counters.frames += 1;
-                station.counters.bytes += u64::from(settled.frame.length());
-                station.counters.busy += settled.leaves.since(settled.begins);
+                station.counters.bytes += u64::from(scheduled.frame.length());
+                station.counters.busy += scheduled.departs.since(scheduled.begins);
             }
-            if station.asked && station.occupancy.room(station.wanted) {
-                station.asked = false;
-                self.asking -= 1;
-                self.granted.push_back(Port(settled.from as u16));
+            if station.room_requested && station.occupancy.has_room(station.refused_length) {
+                station.room_requested = false;
+                self.waiting_for_room -= 1;
+                self.room_pending.push_back(Port(scheduled.from as u16));
             }
         }
     }
 
-    fn ask(&mut self, port: Port) {
+    fn request_room(&mut self, port: Port) {
         let station = self.station(port);
-        if station.occupancy.room(station.wanted) {
-            self.granted.push_back(port);
-        } else if !std::mem::replace(&mut station.asked, true) {
-            self.asking += 1;
+        if station.occupancy.has_room(station.refused_length) {
+            self.room_pending.push_back(port);
+        } else if !std::mem::replace(&mut station.room_requested, true) {
+            self.waiting_for_room += 1;
         }
     }
 
     /// Delivers the oldest frame to the next port.
-    fn deliver_next(&mut self) -> Option<Passage<F>> {
+    fn deliver_next(&mut self) -> Option<MediumOutput<F>> {
         let ports = self.stations.len();
-        let settled = self.settled.front_mut().filter(|settled| settled.at <= self.due)?;
-        let after = |at: usize| if at == settled.from { at + 1 } else { at };
-        let at = after(settled.next);
-        settled.next = at + 1;
-        if settled.given_up || after(at + 1) >= ports {
-            let ScheduledFrame { from, frame, given_up, .. } = self.settled.pop_front()?;
+        let first = self.scheduled.front_mut().filter(|first| first.output_at <= self.woken_at)?;
+        let skip_sender = |port: usize| if port == first.from { port + 1 } else { port };
+        let port = skip_sender(first.next_port);
+        first.next_port = port + 1;
+        if first.given_up || skip_sender(port + 1) >= ports {
+            let ScheduledFrame { from, frame, given_up, .. } = self.scheduled.pop_front()?;
             return Some(match given_up {
-                true => Passage::Lost { port: Port(from as u16), frame, cause: Cause::Collisions },
-                false => Passage::Transmit { port: Port(at as u16), frame },
+                true => MediumOutput::Lost { port: Port(from as u16), frame, cause: LossCause::Collisions },
+                false => MediumOutput::Transmit { port: Port(port as u16), frame },
             });
         }
-        Some(Passage::Transmit { port: Port(at as u16), frame: settled.frame.clone() })
+        Some(MediumOutput::Transmit { port: Port(port as u16), frame: first.frame.clone() })
     }
 
     fn deadline(&self) -> Option<Instant> {
-        let heard = self.settled.front().map(|settled| settled.at);
-        let next = self.next.map(|next| match self.collides(&next) {
-            true => next.first + self.options.delay + Span::from_ps(1),
-            false if self.asking > 0 => next.ends,
-            false => next.ends + self.options.delay,
+        let output = self.scheduled.front().map(|scheduled| scheduled.output_at);
+        let resolved = self.next_contention.map(|next| match self.collides(&next) {
+            true => next.first_start + self.options.delay + Span::from_ps(1),
+            false if self.waiting_for_room > 0 => next.departs,
+            false => next.departs + self.options.delay,
         });
-        let mut at = sooner(heard, next);
-        if self.asking > 0 {
-            at = sooner(at, self.settled.iter().filter(|s| !s.left).map(|s| s.leaves).min());
+        let mut deadline = earlier(output, resolved);
+        if self.waiting_for_room > 0 {
+            let queued = self.scheduled.iter().filter(|scheduled| !scheduled.is_counted);
+            deadline = earlier(deadline, queued.map(|scheduled| scheduled.departs).min());
         }
-        at
+        deadline
     }
 }
 
 impl<F> ScheduledFrame<F> {
-    fn new(from: usize, frame: F, begins: Instant, leaves: Instant, at: Instant) -> Self {
-        ScheduledFrame { from, frame, begins, leaves, at, given_up: false, left: false, next: 0 }
+    fn new(from: usize, frame: F, begins: Instant, departs: Instant, output_at: Instant) -> Self {
+        ScheduledFrame {
+            from,
+            frame,
+            begins,
+            departs,
+            output_at,
+            given_up: false,
+            is_counted: false,
+            next_port: 0,
+        }
     }
 }
 
 impl<F: Frame> Medium<F> for Hub<F> {
-    fn handle(&mut self, now: Instant, input: Arrival<F>) {
+    fn handle(&mut self, now: Instant, input: MediumInput<F>) {
         self.advance(now);
         match input {
-            Arrival::Frame { port, frame } => self.send(now, port, frame),
-            Arrival::Ask { port } => self.ask(port),
-            Arrival::Wake => self.due = now,
+            MediumInput::Frame { port, frame } => self.send(now, port, frame),
+            MediumInput::RequestRoom { port } => self.request_room(port),
+            MediumInput::Wake => self.woken_at = now,
         }
     }
 
     #[inline]
-    fn poll(&mut self, _now: Instant) -> Passage<F> {
-        if let Some((port, frame, cause)) = self.refused.pop_front() {
-            return Passage::Lost { port, frame, cause };
+    fn poll(&mut self, _now: Instant) -> MediumOutput<F> {
+        if let Some((port, frame, cause)) = self.dropped.pop_front() {
+            return MediumOutput::Lost { port, frame, cause };
         }
-        if let Some(port) = self.granted.pop_front() {
-            return Passage::Room { port };
+        if let Some(port) = self.room_pending.pop_front() {
+            return MediumOutput::Room { port };
         }
         match self.deliver_next() {
-            Some(passage) => passage,
-            None => Passage::Idle { deadline: self.deadline() },
+            Some(output) => output,
+            None => MediumOutput::Idle { deadline: self.deadline() },
         }
     }
 
-    fn room(&mut self, now: Instant, port: Port, length: u32) -> bool {
+    fn has_room(&mut self, now: Instant, port: Port, length: u32) -> bool {
         self.advance(now);
         let station = self.station(port);
-        let room = station.occupancy.room(length);
-        if !room {
-            station.wanted = length;
+        let has_room = station.occupancy.has_room(length);
+        if !has_room {
+            station.refused_length = length;
         }
-        room
+        has_room
     }
 
-    fn counters(&self, port: Port) -> &Counters {
+    fn counters(&self, port: Port) -> &MediumCounters {
         &self.stations[usize::from(port.0)].counters
     }
 }

@@ -1,12 +1,15 @@
 //! One direction of a link.
 //!
-//! A frame waits in a queue at the sending port, leaves at the line rate, and arrives one delay later unless it is
-//! impaired. The queue is FIFO with tail drop, so the departure is known at enqueue: the line computes it then, and a
-//! frame costs one event, its arrival.
+//! A frame waits in a queue at the sending port, next_departure at the line rate, and arrives one delay later unless it
+//! is impaired. The queue is FIFO with tail drop, so the departure is known at enqueue: the line computes it then, and
+//! a frame costs one event, its arrival.
+//!
+//! A line loses frames at its full queue ([`LossCause::QueueFull`]) and by impairments ([`LossCause::LineError`]); see
+//! [`Line::counters`].
 
 use std::collections::VecDeque;
 
-use trunkline_endpoint::{Bound, Cause, Counters, Frame};
+use trunkline_endpoint::{Bound, Frame, LossCause, MediumCounters};
 use trunkline_units::{Instant, Rate, Span, Stream};
 
 use crate::media::Framing;
@@ -72,53 +75,52 @@ impl Default for Impairments {
 
 impl Impairments {
     fn any(&self) -> bool {
-        [self.loss, self.corrupt, self.duplicate, self.reorder].iter().any(|share| *share > 0.0)
+        [self.loss, self.corrupt, self.duplicate, self.reorder].iter().any(|probability| *probability > 0.0)
     }
 
-    fn draw(&self, stream: &mut Stream) -> Impairment {
-        let mut draw = |share: f64| share > 0.0 && stream.chance(share);
-        Impairment {
+    fn draw(&self, stream: &mut Stream) -> FrameOutcome {
+        let mut draw = |probability: f64| probability > 0.0 && stream.chance(probability);
+        FrameOutcome {
             lost: draw(self.loss),
             damaged: draw(self.corrupt),
-            doubled: draw(self.duplicate),
-            late: draw(self.reorder),
+            duplicated: draw(self.duplicate),
+            reordered: draw(self.reorder),
         }
     }
 }
 
-/// Impairments of one frame.
+/// The impairments of one frame.
 #[derive(Clone, Copy, Debug, Default)]
-struct Impairment {
+struct FrameOutcome {
     lost: bool,
     damaged: bool,
-    doubled: bool,
-    late: bool,
+    duplicated: bool,
+    reordered: bool,
 }
 
 /// A frame that is queued, in transmission, or in flight.
 #[derive(Clone, Debug)]
 struct Flight<F> {
     departs: Instant,
-    /// Transmission time.
-    takes: Span,
+    transmission_time: Span,
     frame: F,
 }
 
-/// Output of a line.
+/// An output of a line.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Outcome<F> {
+pub enum LineOutput<F> {
     /// The frame arrived at the far end.
     Arrived(F),
     /// The frame was lost.
-    Lost(F, Cause),
-    /// There is queue space again, for a sender that asked.
+    Lost(F, LossCause),
+    /// There is room in the queue again; follows [`Line::request_room`].
     Room,
 }
 
 /// One direction of a link; see the [module](self). A [`Link`](crate::media::Link) has two.
 ///
-/// Its queue is limited by [`LineOptions::bound`]; a frame that does not fit is lost ([`Cause::Full`]) and reported
-/// by the next poll. The number of frames in flight is limited by rate and delay.
+/// Its queue is limited by [`LineOptions::bound`]; a frame that does not fit is lost ([`LossCause::QueueFull`]) and
+/// reported by the next poll. The number of frames in flight is limited by rate and delay.
 #[derive(Clone, Debug)]
 pub struct Line<F> {
     serializer: Serializer,
@@ -128,37 +130,39 @@ pub struct Line<F> {
     occupancy: Occupancy,
     /// In order of departure.
     flights: VecDeque<Flight<F>>,
-    /// Number of them that have departed and are counted.
+    /// Number of `flights` that have departed and are counted.
     departed: usize,
-    /// Next departure; [`Instant::MAX`]: none.
-    leaves: Instant,
-    /// Next output: the next arrival, zero if output is ready now, [`Instant::MAX`] if there is none.
-    ready: Instant,
-    /// Output that is ready by this time may be polled.
-    due: Instant,
-    /// Whether the sender waits for queue space, and how many bytes it needs.
-    asked: bool,
-    wanted: u32,
-    tell_room: bool,
-    /// Frames dropped at the queue, not yet reported.
-    refused: VecDeque<F>,
-    counters: Counters,
+    /// Next departure that is not yet counted; [`Instant::MAX`] if there is none.
+    next_departure: Instant,
+    /// Time of the next output: the next arrival, zero if there is output now, [`Instant::MAX`] if there is none.
+    next_output: Instant,
+    /// Time of the last wake: later output may not be polled yet.
+    woken_at: Instant,
+    /// Whether the sender waits for room in the queue.
+    room_requested: bool,
+    /// Length of the frame that [`Line::has_room`] last refused.
+    refused_length: u32,
+    /// Whether [`LineOutput::Room`] is to be output.
+    room_pending: bool,
+    /// Frames dropped at the full queue, to be output as lost.
+    dropped: VecDeque<F>,
+    counters: MediumCounters,
     impaired: Option<Box<ImpairedState<F>>>,
-    /// Whether the line is perfect, the sender does not wait, and only arrivals can be output.
-    plain: bool,
+    /// Whether only arrivals can be output: the line is perfect, the sender does not wait, and no drop is unreported.
+    only_arrivals: bool,
 }
 
 /// State that only an impaired line needs.
 #[derive(Clone, Debug)]
 struct ImpairedState<F> {
-    shares: Impairments,
+    probabilities: Impairments,
     stream: Stream,
-    /// Impairments of each flight.
-    fates: VecDeque<Impairment>,
+    /// The impairments of each flight.
+    outcomes: VecDeque<FrameOutcome>,
     /// The reordered frame and its latest delivery time.
-    held: Option<(Instant, F, Impairment)>,
-    /// Outputs released by one arrival, at most four.
-    ready: VecDeque<Outcome<F>>,
+    held: Option<(Instant, F, FrameOutcome)>,
+    /// Outputs of one arrival, at most four.
+    outputs: VecDeque<LineOutput<F>>,
 }
 
 impl<F: Frame> Line<F> {
@@ -167,8 +171,8 @@ impl<F: Frame> Line<F> {
     /// # Panics
     /// If the rate or the pacing rate is zero.
     pub fn new(options: LineOptions, stream: Stream) -> Self {
-        let shares = options.impairments;
-        let impaired = shares.any().then(|| Box::new(ImpairedState::new(shares, stream)));
+        let impairments = options.impairments;
+        let impaired = impairments.any().then(|| Box::new(ImpairedState::new(impairments, stream)));
         Line {
             serializer: Serializer::new(options.rate),
             pacer: options.pacing.map(Serializer::new),
@@ -177,15 +181,15 @@ impl<F: Frame> Line<F> {
             occupancy: Occupancy::new(options.bound),
             flights: VecDeque::new(),
             departed: 0,
-            leaves: Instant::MAX,
-            ready: Instant::MAX,
-            due: Instant::ZERO,
-            asked: false,
-            wanted: 0,
-            tell_room: false,
-            refused: VecDeque::new(),
-            counters: Counters::default(),
-            plain: impaired.is_none(),
+            next_departure: Instant::MAX,
+            next_output: Instant::MAX,
+            woken_at: Instant::ZERO,
+            room_requested: false,
+            refused_length: 0,
+            room_pending: false,
+            dropped: VecDeque::new(),
+            counters: MediumCounters::default(),
+            only_arrivals: impaired.is_none(),
             impaired,
         }
     }
@@ -193,36 +197,36 @@ impl<F: Frame> Line<F> {
     /// Queues `frame`, or drops it if the queue is full. Returns its arrival time if only arrivals can be output.
     #[inline(always)]
     pub fn send(&mut self, now: Instant, frame: F) -> Option<Instant> {
-        self.retire(now);
+        self.count_departures(now);
         let length = frame.length();
-        if !self.occupancy.enter(frame.channel(), length) {
-            self.refuse(frame);
+        if !self.occupancy.try_add(frame.channel(), length) {
+            self.drop_frame(frame);
             return None;
         }
         self.counters.queue_max = self.counters.queue_max.max(self.occupancy.bytes());
-        let mut begins = now.max(self.serializer.free());
+        let mut begins = now.max(self.serializer.free_at());
         if let Some(pacer) = &mut self.pacer {
-            begins = begins.max(pacer.free());
+            begins = begins.max(pacer.free_at());
             pacer.transmit(begins, u64::from(length));
         }
         let departs = self.serializer.transmit(begins, self.framing.wire(length));
         if let Some(impaired) = &mut self.impaired {
             impaired.draw();
         }
-        self.flights.push_back(Flight { departs, takes: departs.since(begins), frame });
-        self.leaves = self.leaves.min(departs);
+        self.flights.push_back(Flight { departs, transmission_time: departs.since(begins), frame });
+        self.next_departure = self.next_departure.min(departs);
         let arrives = departs + self.delay;
-        self.ready = self.ready.min(arrives);
-        self.plain.then_some(arrives)
+        self.next_output = self.next_output.min(arrives);
+        self.only_arrivals.then_some(arrives)
     }
 
     /// Makes the output of everything that has arrived by `now` available.
     #[inline]
     pub fn wake(&mut self, now: Instant) {
-        self.due = now;
-        self.retire(now);
-        if self.asked {
-            self.answer();
+        self.woken_at = now;
+        self.count_departures(now);
+        if self.room_requested {
+            self.notify_room();
         }
     }
 
@@ -232,101 +236,102 @@ impl<F: Frame> Line<F> {
     }
 
     /// Adds to the delay of all later frames. Call it before the first frame.
-    pub fn delay_more(&mut self, by: Span) {
+    pub fn add_delay(&mut self, by: Span) {
         self.delay += by;
     }
 
-    /// Returns whether only arrivals can be output, so that [`arrival`](Line::arrival) suffices.
+    /// Returns whether only arrivals can be output, so that [`take_arrival`](Line::take_arrival) suffices.
     #[inline]
-    pub fn is_plain(&self) -> bool {
-        self.plain
+    pub fn has_only_arrivals(&self) -> bool {
+        self.only_arrivals
     }
 
-    /// Returns the next frame that has arrived by `now` on a plain line: `wake` and one `poll` in one step.
+    /// Returns the next frame that has arrived by `now` if only arrivals can be output: `wake` and one `poll` in one
+    /// step.
     #[inline(always)]
-    pub fn arrival(&mut self, now: Instant) -> Option<F> {
-        if self.ready > now {
+    pub fn take_arrival(&mut self, now: Instant) -> Option<F> {
+        if self.next_output > now {
             return None;
         }
-        let Flight { takes, frame, .. } = self.flights.pop_front()?;
+        let Flight { transmission_time, frame, .. } = self.flights.pop_front()?;
         let next = self.flights.front().map_or(Instant::MAX, |next| next.departs);
-        self.ready = next + self.delay;
+        self.next_output = next + self.delay;
         match self.departed.checked_sub(1) {
-            Some(rest) => self.departed = rest,
+            Some(departed) => self.departed = departed,
             None => {
-                self.leaves = next;
-                self.count(frame.channel(), frame.length(), takes);
+                self.next_departure = next;
+                self.count(frame.channel(), frame.length(), transmission_time);
             }
         }
-        if self.leaves <= now {
-            self.departed_since(now);
+        if self.next_departure <= now {
+            self.count_more_departures(now);
         }
         Some(frame)
     }
 
     #[cold]
-    fn departed_since(&mut self, now: Instant) {
-        self.retire(now);
+    fn count_more_departures(&mut self, now: Instant) {
+        self.count_departures(now);
     }
 
     /// Counts a departure.
     #[inline]
-    fn count(&mut self, channel: u16, length: u32, takes: Span) {
-        self.occupancy.leave(channel, length);
+    fn count(&mut self, channel: u16, length: u32, transmission_time: Span) {
+        self.occupancy.remove(channel, length);
         self.counters.frames += 1;
         self.counters.bytes += u64::from(length);
-        self.counters.busy += takes;
+        self.counters.busy += transmission_time;
     }
 
-    /// Returns the next arrival on a plain line; [`Instant::MAX`] if none is in flight.
+    /// Returns the next arrival if only arrivals can be output; [`Instant::MAX`] if none is in flight.
     #[inline]
-    pub(crate) fn ready(&self) -> Instant {
-        self.ready
+    pub(crate) fn next_output(&self) -> Instant {
+        self.next_output
     }
 
-    /// Requests a notification when there is space for the frame that [`room`](Line::room) last refused.
-    pub fn ask(&mut self, now: Instant) {
-        self.retire(now);
-        (self.asked, self.plain) = (true, false);
-        self.answer();
+    /// Requests [`LineOutput::Room`] when there is room for the frame that [`has_room`](Line::has_room) last refused.
+    pub fn request_room(&mut self, now: Instant) {
+        self.count_departures(now);
+        (self.room_requested, self.only_arrivals) = (true, false);
+        self.notify_room();
     }
 
     /// Returns whether a frame of `length` bytes fits into the queue now, for per-channel limits into every channel.
     /// A frame larger than the limit never fits.
     #[inline(always)]
-    pub fn room(&mut self, now: Instant, length: u32) -> bool {
-        self.retire(now);
-        let room = self.occupancy.room(length);
-        if !room {
-            self.wanted = length;
+    pub fn has_room(&mut self, now: Instant, length: u32) -> bool {
+        self.count_departures(now);
+        let has_room = self.occupancy.has_room(length);
+        if !has_room {
+            self.refused_length = length;
         }
-        room
+        has_room
     }
 
     /// Returns the next output, until there is none for now.
     #[inline]
-    pub fn poll(&mut self) -> Option<Outcome<F>> {
-        if self.ready > self.due {
+    pub fn poll(&mut self) -> Option<LineOutput<F>> {
+        if self.next_output > self.woken_at {
             return None;
         }
-        if self.ready == Instant::ZERO || self.impaired.is_some() {
-            return self.next_impaired();
+        if self.next_output == Instant::ZERO || self.impaired.is_some() {
+            return self.poll_general();
         }
         let flight = self.pop_arrived();
-        self.ready = self.next_arrival();
-        flight.map(|flight| Outcome::Arrived(flight.frame))
+        self.next_output = self.next_arrival();
+        flight.map(|flight| LineOutput::Arrived(flight.frame))
     }
 
     /// Returns the time of the next output: at once if it is not in the future, [`Instant::MAX`] for never.
     #[inline]
     pub fn deadline(&self) -> Instant {
-        if self.asked { self.ready.min(self.leaves) } else { self.ready }
+        if self.room_requested { self.next_output.min(self.next_departure) } else { self.next_output }
     }
 
-    /// Returns the counters as of the last call with a time. A frame counts as sent when its last bit has left, as
-    /// lost, corrupted, duplicated or reordered when it arrives.
+    /// Returns the counters as of the last call with a time. A frame counts as sent when its last bit has left, as lost
+    /// by a line error, damaged, duplicated or reordered when it arrives.
     #[inline]
-    pub fn counters(&self) -> &Counters {
+    pub fn counters(&self) -> &MediumCounters {
         &self.counters
     }
 
@@ -344,116 +349,122 @@ impl<F: Frame> Line<F> {
 
     /// Counts the departures up to `now`.
     #[inline]
-    fn retire(&mut self, now: Instant) {
-        while self.leaves <= now && self.count_one() {}
+    fn count_departures(&mut self, now: Instant) {
+        while self.next_departure <= now && self.count_next_departure() {}
     }
 
     /// Counts the next departure, if any.
     #[inline]
-    fn count_one(&mut self) -> bool {
+    fn count_next_departure(&mut self) -> bool {
         let Some(flight) = self.flights.get(self.departed) else { return false };
-        let (channel, length, takes) = (flight.frame.channel(), flight.frame.length(), flight.takes);
-        self.count(channel, length, takes);
+        let (channel, length) = (flight.frame.channel(), flight.frame.length());
+        self.count(channel, length, flight.transmission_time);
         self.departed += 1;
-        self.leaves = self.flights.get(self.departed).map_or(Instant::MAX, |next| next.departs);
+        self.next_departure = self.flights.get(self.departed).map_or(Instant::MAX, |next| next.departs);
         true
     }
 
     #[cold]
-    fn refuse(&mut self, frame: F) {
-        self.counters.full += 1;
-        self.refused.push_back(frame);
-        (self.ready, self.plain) = (Instant::ZERO, false);
+    fn drop_frame(&mut self, frame: F) {
+        self.counters.queue_drops += 1;
+        self.dropped.push_back(frame);
+        (self.next_output, self.only_arrivals) = (Instant::ZERO, false);
     }
 
     #[cold]
-    fn answer(&mut self) {
-        if self.occupancy.room(self.wanted) {
-            (self.asked, self.tell_room) = (false, true);
-            self.ready = Instant::ZERO;
+    fn notify_room(&mut self) {
+        if self.occupancy.has_room(self.refused_length) {
+            (self.room_requested, self.room_pending) = (false, true);
+            self.next_output = Instant::ZERO;
         }
     }
 
-    /// Returns the next output of a line that is not plain.
+    /// Returns the next output of any kind.
     #[cold]
-    fn next_impaired(&mut self) -> Option<Outcome<F>> {
-        if let Some(frame) = self.refused.pop_front() {
-            return Some(Outcome::Lost(frame, Cause::Full));
+    fn poll_general(&mut self) -> Option<LineOutput<F>> {
+        if let Some(frame) = self.dropped.pop_front() {
+            return Some(LineOutput::Lost(frame, LossCause::QueueFull));
         }
-        if std::mem::take(&mut self.tell_room) {
-            return Some(Outcome::Room);
+        if std::mem::take(&mut self.room_pending) {
+            return Some(LineOutput::Room);
         }
         loop {
             let arrival = self.next_arrival();
             let Some(impaired) = &mut self.impaired else {
-                (self.ready, self.plain) = (arrival, !self.asked);
+                (self.next_output, self.only_arrivals) = (arrival, !self.room_requested);
                 return self.poll();
             };
-            if let Some(outcome) = impaired.ready.pop_front() {
-                return Some(outcome);
+            if let Some(output) = impaired.outputs.pop_front() {
+                return Some(output);
             }
             let until = impaired.held.as_ref().map_or(Instant::MAX, |(until, ..)| *until);
-            self.ready = arrival.min(until);
-            if self.ready > self.due {
+            self.next_output = arrival.min(until);
+            if self.next_output > self.woken_at {
                 return None;
             } else if until < arrival {
                 // No frame arrived in time to overtake it.
-                let (_, frame, fate) = impaired.held.take()?;
-                impaired.deliver(frame, fate, &mut self.counters);
+                let (_, frame, outcome) = impaired.held.take()?;
+                impaired.deliver(frame, outcome, &mut self.counters);
             } else {
                 let flight = self.pop_arrived()?;
                 self.impaired.as_mut()?.arrive(arrival, flight.frame, &mut self.counters);
             }
-            self.ready = Instant::ZERO;
+            self.next_output = Instant::ZERO;
         }
     }
 }
 
 impl<F: Frame> ImpairedState<F> {
-    fn new(shares: Impairments, stream: Stream) -> Self {
-        ImpairedState { shares, stream, fates: VecDeque::new(), held: None, ready: VecDeque::new() }
+    fn new(probabilities: Impairments, stream: Stream) -> Self {
+        ImpairedState {
+            probabilities,
+            stream,
+            outcomes: VecDeque::new(),
+            held: None,
+            outputs: VecDeque::new(),
+        }
     }
 
     /// Draws the impairments of a new frame.
     #[cold]
     fn draw(&mut self) {
-        let fate = self.shares.draw(&mut self.stream);
-        self.fates.push_back(fate);
+        let outcome = self.probabilities.draw(&mut self.stream);
+        self.outcomes.push_back(outcome);
     }
 
     /// Processes the arrival of the first flight.
-    fn arrive(&mut self, at: Instant, frame: F, counters: &mut Counters) {
-        let fate = self.fates.pop_front().unwrap_or_default();
-        if fate.lost {
-            counters.lost += 1;
-            self.ready.push_back(Outcome::Lost(frame, Cause::Noise));
-        } else if let Some((_, overtaken, its_fate)) = self.held.take() {
+    fn arrive(&mut self, at: Instant, frame: F, counters: &mut MediumCounters) {
+        let outcome = self.outcomes.pop_front().unwrap_or_default();
+        if outcome.lost {
+            counters.other_losses += 1;
+            self.outputs.push_back(LineOutput::Lost(frame, LossCause::LineError));
+        } else if let Some((_, held, held_outcome)) = self.held.take() {
             counters.reordered += 1;
-            self.deliver(frame, fate, counters);
-            self.deliver(overtaken, its_fate, counters);
-        } else if fate.late {
-            self.held = Some((at + self.shares.hold, frame, fate));
+            self.deliver(frame, outcome, counters);
+            self.deliver(held, held_outcome, counters);
+        } else if outcome.reordered {
+            self.held = Some((at + self.probabilities.hold, frame, outcome));
         } else {
-            self.deliver(frame, fate, counters);
+            self.deliver(frame, outcome, counters);
         }
     }
 
-    fn deliver(&mut self, mut frame: F, fate: Impairment, counters: &mut Counters) {
-        if fate.damaged {
+    fn deliver(&mut self, mut frame: F, outcome: FrameOutcome, counters: &mut MediumCounters) {
+        if outcome.damaged {
             counters.damaged += 1;
             frame.damage();
         }
-        if fate.doubled {
-            counters.doubled += 1;
-            self.ready.push_back(Outcome::Arrived(frame.clone()));
+        if outcome.duplicated {
+            counters.duplicated += 1;
+            self.outputs.push_back(LineOutput::Arrived(frame.clone()));
         }
-        self.ready.push_back(Outcome::Arrived(frame));
+        self.outputs.push_back(LineOutput::Arrived(frame));
     }
 }
 
 /// Returns the earlier of two optional deadlines.
 #[inline]
-pub(crate) fn sooner(a: Option<Instant>, b: Option<Instant>) -> Option<Instant> {
+pub(crate) fn earlier(a: Option<Instant>, b: Option<Instant>) -> Option<Instant> {
     match (a, b) {
         (Some(a), Some(b)) => Some(a.min(b)),
         (a, b) => a.or(b),

@@ -1,9 +1,9 @@
 //! A link between two stations.
 
-use trunkline_endpoint::{Arrival, Counters, Frame, Medium, Passage, Port};
+use trunkline_endpoint::{Frame, Medium, MediumCounters, MediumInput, MediumOutput, Port};
 use trunkline_units::{Instant, Span, Stream};
 
-use crate::media::line::{Line, LineOptions, Outcome};
+use crate::media::line::{Line, LineOptions, LineOutput};
 
 /// A full-duplex point-to-point link: ports 0 and 1, and a [`Line`] in each direction.
 #[derive(Clone, Debug)]
@@ -20,8 +20,8 @@ impl<F: Frame> Link<F> {
     /// If a rate is zero.
     pub fn new(lines: [LineOptions; 2], streams: [Stream; 2]) -> Self {
         let [a, b] = lines;
-        let [of_a, of_b] = streams;
-        Link { lines: [Line::new(a, of_a), Line::new(b, of_b)] }
+        let [stream_a, stream_b] = streams;
+        Link { lines: [Line::new(a, stream_a), Line::new(b, stream_b)] }
     }
 
     /// Returns whether the line that leaves `port` has no impairments.
@@ -30,8 +30,8 @@ impl<F: Frame> Link<F> {
     }
 
     /// Adds to the delay of the line that leaves `port`. Call it before the first frame.
-    pub fn delay_more(&mut self, port: Port, by: Span) {
-        self.line(port).delay_more(by);
+    pub fn add_delay(&mut self, port: Port, by: Span) {
+        self.line(port).add_delay(by);
     }
 
     /// Queues a frame, as [`Medium::handle`] does. Returns its arrival time if only arrivals can be output: then
@@ -50,13 +50,13 @@ impl<F: Frame> Link<F> {
     /// Returns the next frame that has arrived by `now` with its port, if only arrivals can be output: `handle` with
     /// a wake and one `poll` in one step.
     #[inline(always)]
-    pub fn arrival(&mut self, now: Instant) -> Option<(Port, F)> {
+    pub fn take_arrival(&mut self, now: Instant) -> Option<(Port, F)> {
         let [a, b] = &mut self.lines;
-        if !(a.is_plain() && b.is_plain()) {
+        if !(a.has_only_arrivals() && b.has_only_arrivals()) {
             return None;
         }
-        let (line, port) = if b.ready() < a.ready() { (b, Port(0)) } else { (a, Port(1)) };
-        Some((port, line.arrival(now)?))
+        let (line, port) = if b.next_output() < a.next_output() { (b, Port(0)) } else { (a, Port(1)) };
+        Some((port, line.take_arrival(now)?))
     }
 
     #[inline]
@@ -67,37 +67,37 @@ impl<F: Frame> Link<F> {
 
 impl<F: Frame> Medium<F> for Link<F> {
     #[inline]
-    fn handle(&mut self, now: Instant, input: Arrival<F>) {
+    fn handle(&mut self, now: Instant, input: MediumInput<F>) {
         match input {
-            Arrival::Frame { port, frame } => {
+            MediumInput::Frame { port, frame } => {
                 self.line(port).send(now, frame);
             }
-            Arrival::Ask { port } => self.line(port).ask(now),
-            Arrival::Wake => self.lines.iter_mut().for_each(|line| line.wake(now)),
+            MediumInput::RequestRoom { port } => self.line(port).request_room(now),
+            MediumInput::Wake => self.lines.iter_mut().for_each(|line| line.wake(now)),
         }
     }
 
     #[inline]
-    fn poll(&mut self, _now: Instant) -> Passage<F> {
+    fn poll(&mut self, _now: Instant) -> MediumOutput<F> {
         for (from, to) in [(0, 1), (1, 0)] {
             let port = Port(from);
             match self.lines[usize::from(from)].poll() {
-                Some(Outcome::Arrived(frame)) => return Passage::Transmit { port: Port(to), frame },
-                Some(Outcome::Lost(frame, cause)) => return Passage::Lost { port, frame, cause },
-                Some(Outcome::Room) => return Passage::Room { port },
+                Some(LineOutput::Arrived(frame)) => return MediumOutput::Transmit { port: Port(to), frame },
+                Some(LineOutput::Lost(frame, cause)) => return MediumOutput::Lost { port, frame, cause },
+                Some(LineOutput::Room) => return MediumOutput::Room { port },
                 None => {}
             }
         }
         let deadline = self.deadline();
-        Passage::Idle { deadline: (deadline < Instant::MAX).then_some(deadline) }
+        MediumOutput::Idle { deadline: (deadline < Instant::MAX).then_some(deadline) }
     }
 
     #[inline(always)]
-    fn room(&mut self, now: Instant, port: Port, length: u32) -> bool {
-        self.line(port).room(now, length)
+    fn has_room(&mut self, now: Instant, port: Port, length: u32) -> bool {
+        self.line(port).has_room(now, length)
     }
 
-    fn counters(&self, port: Port) -> &Counters {
+    fn counters(&self, port: Port) -> &MediumCounters {
         self.lines[usize::from(port.0)].counters()
     }
 }

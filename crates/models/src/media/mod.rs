@@ -1,19 +1,19 @@
 //! Media as state machines: what frames cross between stations.
 //!
 //! Every medium keeps the contract of [`Medium`](trunkline_endpoint::Medium): a port for each station, owned
-//! frames that are never opened, time as an argument, and every frame that goes in comes out, delivered or
-//! lost with its cause.
+//! frames whose payload is never read, time as an argument; every accepted frame is output: delivered, or lost with a
+//! cause.
 //!
 //! | module | contents |
 //! | --- | --- |
 //! | [`link`] | [`Link`]: two stations, full duplex |
 //! | [`line`](mod@line) | [`Line`]: one direction of a link: queue, transmitter, delay, [`Impairments`]; a frame costs one event |
-//! | [`switch`] | [`Switch`]: forwards by a table; has no queues |
+//! | [`switch`] | [`Switch`]: forwards by a table; its output queues belong to the connected media |
 //! | [`hub`] | [`Hub`]: shared Ethernet, CSMA/CD (IEEE 802.3 clause 4) |
 //! | [`ring`] | [`Ring`]: token ring, one packet per token, early token release |
 //! | [`framing`] | [`Framing`]: framing overhead of a medium |
 //! | `serializer` | transmission times at a rate, exact over any number of frames |
-//! | `occupancy` | queue occupancy of a port against its bound |
+//! | `occupancy` | the occupancy of a port's queue, and its bound |
 //! | `table` | the port of each station |
 //!
 //! No clock is read, and random numbers come only from streams passed in by the caller, named by the network's

@@ -1,4 +1,4 @@
-//! Queue occupancy of a port against its bound.
+//! The occupancy of a port's queue, and its bound.
 
 use trunkline_endpoint::Bound;
 
@@ -6,7 +6,7 @@ use trunkline_endpoint::Bound;
 #[derive(Clone, Debug)]
 pub struct Occupancy {
     bound: Bound,
-    all: Load,
+    total: Load,
     /// Occupancy by channel, with per-channel bounds.
     channels: Vec<Load>,
 }
@@ -25,7 +25,7 @@ impl Load {
     }
 
     #[inline]
-    fn take(&mut self, length: u32) {
+    fn remove(&mut self, length: u32) {
         self.frames -= 1;
         self.bytes -= u64::from(length);
     }
@@ -33,52 +33,52 @@ impl Load {
 
 impl Occupancy {
     pub fn new(bound: Bound) -> Self {
-        Occupancy { bound, all: Load::default(), channels: Vec::new() }
+        Occupancy { bound, total: Load::default(), channels: Vec::new() }
     }
 
     /// Adds a frame if it fits.
     #[inline]
-    pub fn enter(&mut self, channel: u16, length: u32) -> bool {
-        let enters = match self.bound.each_channel {
-            true => self.enter_channel(channel, length),
-            false => fits(self.bound, self.all, length),
+    pub fn try_add(&mut self, channel: u16, length: u32) -> bool {
+        let is_added = match self.bound.per_channel {
+            true => self.try_add_to_channel(channel, length),
+            false => fits(self.bound, self.total, length),
         };
-        if enters {
-            self.all.add(length);
+        if is_added {
+            self.total.add(length);
         }
-        enters
+        is_added
     }
 
     #[inline(never)]
-    fn enter_channel(&mut self, channel: u16, length: u32) -> bool {
-        let load = self.channel(channel);
-        let enters = fits(self.bound, self.channels[load], length);
-        if enters {
-            self.channels[load].add(length);
+    fn try_add_to_channel(&mut self, channel: u16, length: u32) -> bool {
+        let index = self.channel_index(channel);
+        let is_added = fits(self.bound, self.channels[index], length);
+        if is_added {
+            self.channels[index].add(length);
         }
-        enters
+        is_added
     }
 
     /// Removes a frame.
     #[inline]
-    pub fn leave(&mut self, channel: u16, length: u32) {
-        self.all.take(length);
-        if self.bound.each_channel {
-            self.channels[usize::from(channel)].take(length);
+    pub fn remove(&mut self, channel: u16, length: u32) {
+        self.total.remove(length);
+        if self.bound.per_channel {
+            self.channels[usize::from(channel)].remove(length);
         }
     }
 
     /// Returns whether a frame of `length` bytes fits, for any channel.
     #[inline]
-    pub fn room(&self, length: u32) -> bool {
-        match self.bound.each_channel {
-            true => self.room_in_each(length),
-            false => fits(self.bound, self.all, length),
+    pub fn has_room(&self, length: u32) -> bool {
+        match self.bound.per_channel {
+            true => self.has_room_in_each_channel(length),
+            false => fits(self.bound, self.total, length),
         }
     }
 
     #[inline(never)]
-    fn room_in_each(&self, length: u32) -> bool {
+    fn has_room_in_each_channel(&self, length: u32) -> bool {
         // An unused channel is empty.
         fits(self.bound, Load::default(), length)
             && self.channels.iter().all(|load| fits(self.bound, *load, length))
@@ -87,15 +87,15 @@ impl Occupancy {
     /// Returns the queued bytes.
     #[inline]
     pub fn bytes(&self) -> u64 {
-        self.all.bytes
+        self.total.bytes
     }
 
-    fn channel(&mut self, channel: u16) -> usize {
-        let at = usize::from(channel);
-        if at >= self.channels.len() {
-            self.channels.resize(at + 1, Load::default());
+    fn channel_index(&mut self, channel: u16) -> usize {
+        let index = usize::from(channel);
+        if index >= self.channels.len() {
+            self.channels.resize(index + 1, Load::default());
         }
-        at
+        index
     }
 }
 

@@ -13,8 +13,8 @@
 //! to another station ends there; a frame to the sender itself returns after a whole rotation; a frame to a group or
 //! to all is received by every other station; a frame to an unknown station is detected when it returns.
 //!
-//! The token may be lost on a hop. The active monitor, station 0, notices after [`RingOptions::recovery`] without a
-//! token, counted from when the lost token would have arrived, and issues a new one.
+//! The token may be lost on a hop. The active monitor, station 0, detects that after [`RingOptions::recovery`] without
+//! a token, counted from when the lost token would have arrived, and issues a new one.
 //!
 //! # The token walks without events
 //!
@@ -24,11 +24,13 @@
 
 use std::collections::VecDeque;
 
-use trunkline_endpoint::{Arrival, Bound, Cause, Counters, Frame, Medium, Passage, Port, To};
+use trunkline_endpoint::{
+    Bound, Destination, Frame, LossCause, Medium, MediumCounters, MediumInput, MediumOutput, Port,
+};
 use trunkline_units::{Instant, Rate, Size, Span, Stream};
 
 use crate::media::Framing;
-use crate::media::line::sooner;
+use crate::media::line::earlier;
 use crate::media::occupancy::Occupancy;
 use crate::media::serializer::bit_times;
 use crate::media::table::Table;
@@ -36,23 +38,23 @@ use crate::media::table::Table;
 /// Maximum stations of a ring: one-byte addresses, one of which is the broadcast address.
 pub const STATIONS: usize = 255;
 
-/// What a ring is like.
+/// Options of a ring.
 #[derive(Clone, Debug)]
 pub struct RingOptions {
     /// Bits per second on the ring. Not zero.
     pub rate: Rate,
-    /// What is added to each frame.
+    /// Framing overhead of each frame.
     pub framing: Framing,
-    /// Longest accepted [`Frame::length`]; a longer frame is [`Cause::TooLong`].
-    pub longest: u32,
+    /// Longest accepted [`Frame::length`]; a longer frame is lost ([`LossCause::TooLong`]).
+    pub max_length: u32,
     /// Length of the token including delimiters, in bits.
-    pub token: u32,
+    pub token_bits: u32,
     /// Latency of a repeating station, in bits.
-    pub latency: u32,
-    /// Propagation delay between neighbours. A hop (latency and propagation) takes some time.
+    pub latency_bits: u32,
+    /// Propagation delay between neighbours. A hop (latency plus propagation) must not be zero.
     pub propagation: Span,
     /// Probability that the token is lost on one hop, 0 to 1.
-    pub loss: f64,
+    pub token_loss: f64,
     /// How long the active monitor waits for a lost token.
     pub recovery: Span,
 }
@@ -66,11 +68,11 @@ impl Default for RingOptions {
         RingOptions {
             rate: Rate::from_bps(10_000_000),
             framing: Framing { overhead: 21, smallest: 0 },
-            longest: 2046,
-            token: 24,
-            latency: 1,
+            max_length: 2046,
+            token_bits: 24,
+            latency_bits: 1,
             propagation: Span::from_ns(500),
-            loss: 0.0,
+            token_loss: 0.0,
             recovery: Span::from_ms(10),
         }
     }
@@ -84,9 +86,9 @@ impl RingOptions {
         RingOptions {
             rate: Rate::from_bps(100_000_000),
             framing: Framing { overhead: 28, smallest: 0 },
-            longest: 4500,
-            token: 88,
-            latency: 60,
+            max_length: 4500,
+            token_bits: 88,
+            latency_bits: 60,
             ..RingOptions::default()
         }
     }
@@ -100,9 +102,11 @@ struct Station<F> {
     /// Bit set of the priorities with queued frames.
     waiting: u8,
     occupancy: Occupancy,
-    asked: bool,
-    wanted: u32,
-    counters: Counters,
+    /// Whether it waits for room in its queue.
+    room_requested: bool,
+    /// Length of the frame that [`Medium::has_room`] last refused.
+    refused_length: u32,
+    counters: MediumCounters,
 }
 
 impl<F: Frame> Station<F> {
@@ -127,18 +131,19 @@ impl<F: Frame> Station<F> {
 /// The token, as it circulates if no station seizes it.
 #[derive(Clone, Copy, Debug)]
 struct Token {
-    /// Station that its last bit reaches, and when.
-    place: usize,
+    /// The station that its last bit reaches next.
+    station: usize,
+    /// When the last bit reaches it.
     at: Instant,
-    /// Hops from there on before it is lost.
-    passes: u64,
+    /// Number of hops from there on before it is lost.
+    hops: u64,
 }
 
 /// The next event of the token, as far as known.
 #[derive(Clone, Copy, Debug)]
 enum Step {
     /// It reaches a station with a frame after this many hops.
-    Reach { station: usize, passes: u64 },
+    Reach { station: usize, hops: u64 },
     /// It is lost.
     Lost,
 }
@@ -150,20 +155,20 @@ struct Flight<F> {
     frame: F,
     /// Next arrival.
     at: Instant,
-    /// Hops to the next arrival.
+    /// Hops from the sender to the next receiver.
     distance: usize,
-    /// Hops to the end of its way.
-    end: usize,
+    /// Hops to its last receiver.
+    last_distance: usize,
     /// Whether its destination does not exist.
-    astray: bool,
+    is_undeliverable: bool,
 }
 
-/// A frame in transmission.
+/// A frame in transmission, which still occupies its queue.
 #[derive(Clone, Copy, Debug)]
 struct Transmission {
     from: usize,
     until: Instant,
-    takes: Span,
+    duration: Span,
     channel: u16,
     length: u32,
 }
@@ -171,7 +176,7 @@ struct Transmission {
 /// A token ring; see the [module](self).
 ///
 /// Each station's queue is limited by its [`Bound`] over all priorities; a frame that does not fit is lost
-/// ([`Cause::Full`]), whatever its priority. With the token a station sends the oldest frame of the highest
+/// ([`LossCause::QueueFull`]), whatever its priority. With the token a station sends the oldest frame of the highest
 /// [`Frame::priority`]. At most one frame per station, and one more, is on the ring.
 #[derive(Clone, Debug)]
 pub struct Ring<F> {
@@ -183,16 +188,18 @@ pub struct Ring<F> {
     stations: Vec<Station<F>>,
     table: Table,
     token: Token,
+    /// The next step of the token and its time; `None` while no station has queued frames.
     step: Option<(Instant, Step)>,
     /// Number of stations with queued frames.
-    waiting: usize,
-    leaving: Option<Transmission>,
+    waiting_stations: usize,
+    transmission: Option<Transmission>,
     flights: Vec<Flight<F>>,
-    due: Instant,
-    /// Frames dropped at the queue, not yet reported.
-    refused: VecDeque<(Port, F, Cause)>,
-    /// Stations whose wait for queue space has ended.
-    granted: VecDeque<Port>,
+    /// Time of the last wake: later output may not be polled yet.
+    woken_at: Instant,
+    /// Frames that were not queued, to be output as lost.
+    dropped: VecDeque<(Port, F, LossCause)>,
+    /// Stations to notify of room.
+    room_pending: VecDeque<Port>,
     tokens_lost: u64,
 }
 
@@ -205,44 +212,44 @@ impl<F: Frame> Ring<F> {
     pub fn new(options: RingOptions, bounds: &[Bound], stream: Stream) -> Self {
         assert!((1..=STATIONS).contains(&bounds.len()), "a ring has 1 to 255 stations");
         assert!(options.rate.as_bps() > 0, "a ring has a rate");
-        let latency = bit_times(options.rate, options.latency);
+        let latency = bit_times(options.rate, options.latency_bits);
         let hop = latency + options.propagation;
         assert!(!hop.is_zero(), "a hop takes time");
         let station = |bound: &Bound| Station {
             queues: Default::default(),
             waiting: 0,
             occupancy: Occupancy::new(*bound),
-            asked: false,
-            wanted: 0,
-            counters: Counters::default(),
+            room_requested: false,
+            refused_length: 0,
+            counters: MediumCounters::default(),
         };
         let mut ring = Ring {
             latency,
             hop,
-            token_time: bit_times(options.rate, options.token),
+            token_time: bit_times(options.rate, options.token_bits),
             stream,
             stations: bounds.iter().map(station).collect(),
             table: Table::default(),
-            token: Token { place: 0, at: Instant::ZERO, passes: 0 },
+            token: Token { station: 0, at: Instant::ZERO, hops: 0 },
             step: None,
-            waiting: 0,
-            leaving: None,
+            waiting_stations: 0,
+            transmission: None,
             flights: Vec::new(),
-            due: Instant::ZERO,
-            refused: VecDeque::new(),
-            granted: VecDeque::new(),
+            woken_at: Instant::ZERO,
+            dropped: VecDeque::new(),
+            room_pending: VecDeque::new(),
             tokens_lost: 0,
             options,
         };
-        ring.token.passes = ring.draw_passes();
+        ring.token.hops = ring.draw_hops_until_loss();
         ring
     }
 
-    /// Places station `number` at `port`; a bridge stands for several stations.
+    /// Adds station `number` at `port`. Several stations may be behind one port, that of a bridge.
     ///
     /// # Panics
     /// If there is no such port, or the number has more than 24 bits.
-    pub fn station(&mut self, number: u32, port: Port) {
+    pub fn add_station(&mut self, number: u32, port: Port) {
         assert!(usize::from(port.0) < self.stations.len(), "the ring has no {port:?}");
         self.table.set(number, port);
     }
@@ -250,10 +257,11 @@ impl<F: Frame> Ring<F> {
     /// Returns the longest rotation of a token that is not lost: every station sends a longest frame. A station's
     /// next frame waits for the token at most this long.
     pub fn cycle_bound(&self) -> Span {
-        (self.time_for(self.options.longest) + self.token_time + self.hop) * self.stations.len() as u64
+        (self.time_for(self.options.max_length) + self.token_time + self.hop) * self.stations.len() as u64
     }
 
-    /// Returns the number of lost tokens that were noticed; a loss goes unnoticed while no station has frames.
+    /// Returns the number of lost tokens that the monitor has replaced. Losses while no station has frames are counted
+    /// when one has.
     pub fn tokens_lost(&self) -> u64 {
         self.tokens_lost
     }
@@ -263,8 +271,8 @@ impl<F: Frame> Ring<F> {
     }
 
     /// Draws the number of hops until the next token loss, geometrically distributed.
-    fn draw_passes(&mut self) -> u64 {
-        let loss = self.options.loss;
+    fn draw_hops_until_loss(&mut self) -> u64 {
+        let loss = self.options.token_loss;
         match loss {
             _ if loss <= 0.0 => u64::MAX,
             _ if loss >= 1.0 => 0,
@@ -276,221 +284,224 @@ impl<F: Frame> Ring<F> {
     fn send(&mut self, now: Instant, port: Port, frame: F) {
         let at = usize::from(port.0);
         let station = &mut self.stations[at];
-        let cause = if frame.length() > self.options.longest {
-            station.counters.lost += 1;
-            Cause::TooLong
-        } else if !station.occupancy.enter(frame.channel(), frame.length()) {
-            station.counters.full += 1;
-            Cause::Full
+        let cause = if frame.length() > self.options.max_length {
+            station.counters.other_losses += 1;
+            LossCause::TooLong
+        } else if !station.occupancy.try_add(frame.channel(), frame.length()) {
+            station.counters.queue_drops += 1;
+            LossCause::QueueFull
         } else {
             station.counters.queue_max = station.counters.queue_max.max(station.occupancy.bytes());
-            let idle = station.waiting == 0;
+            let was_idle = station.waiting == 0;
             station.push(frame);
-            if idle {
-                self.claim(now, at);
+            if was_idle {
+                self.add_waiting_station(now, at);
             }
             return;
         };
-        self.refused.push_back((port, frame, cause));
+        self.dropped.push_back((port, frame, cause));
     }
 
     /// Records that `station` has frames to send from `now` on.
-    fn claim(&mut self, now: Instant, station: usize) {
-        if self.waiting == 0 {
+    fn add_waiting_station(&mut self, now: Instant, station: usize) {
+        if self.waiting_stations == 0 {
             while self.lost_at() <= now {
                 self.reissue();
             }
         }
-        self.waiting += 1;
-        let passes = self.passes_to(station, now);
-        let sooner = match self.step {
-            Some((_, Step::Reach { passes: planned, .. })) => passes < planned,
+        self.waiting_stations += 1;
+        let hops = self.hops_to(station, now);
+        let is_earlier = match self.step {
+            Some((_, Step::Reach { hops: planned, .. })) => hops < planned,
             Some((_, Step::Lost)) | None => true,
         };
-        if sooner {
-            self.step = Some(self.step_to(station, passes));
+        if is_earlier {
+            self.step = Some(self.step_to(station, hops));
         }
     }
 
     /// Returns the hops until the token reaches `station`, not before `from`.
-    fn passes_to(&self, station: usize, from: Instant) -> u64 {
+    fn hops_to(&self, station: usize, from: Instant) -> u64 {
         let stations = self.stations.len();
-        let passes = ((station + stations - self.token.place) % stations) as u64;
-        let turn = self.hop * stations as u64;
-        let missed = from.since(self.token.at + self.hop * passes);
-        passes + missed.as_ps().div_ceil(turn.as_ps()) * stations as u64
+        let hops = ((station + stations - self.token.station) % stations) as u64;
+        let rotation = self.hop * stations as u64;
+        let late = from.since(self.token.at + self.hop * hops);
+        hops + late.as_ps().div_ceil(rotation.as_ps()) * stations as u64
     }
 
-    fn step_to(&self, station: usize, passes: u64) -> (Instant, Step) {
-        if passes > self.token.passes {
+    /// Returns the next step of a token that is to reach `station` after `hops`.
+    fn step_to(&self, station: usize, hops: u64) -> (Instant, Step) {
+        if hops > self.token.hops {
             return (self.lost_at(), Step::Lost);
         }
-        (self.token.at + self.hop * passes, Step::Reach { station, passes })
+        (self.token.at + self.hop * hops, Step::Reach { station, hops })
     }
 
     /// Returns when the token would arrive after the hop on which it is lost.
     fn lost_at(&self) -> Instant {
-        self.token.at + self.hop * self.token.passes.saturating_add(1)
+        self.token.at + self.hop * self.token.hops.saturating_add(1)
     }
 
     /// The monitor issues a new token.
     fn reissue(&mut self) {
         self.tokens_lost += 1;
         let at = self.lost_at() + self.options.recovery;
-        self.token = Token { place: 0, at, passes: self.draw_passes() };
+        self.token = Token { station: 0, at, hops: self.draw_hops_until_loss() };
     }
 
-    /// Plans the next step: the first station after the token that has frames. They have all arrived before the
-    /// token.
-    fn plan(&mut self) {
+    /// Plans the next step: the first station after the token that has frames. All queued frames were queued before the
+    /// token arrives.
+    fn plan_step(&mut self) {
         let stations = self.stations.len();
-        let mut places = (0..stations).map(|distance| (distance, (self.token.place + distance) % stations));
-        let first = places.find(|(_, at)| self.stations[*at].waiting != 0);
-        self.step = first.map(|(distance, at)| self.step_to(at, distance as u64));
+        let mut order = (0..stations).map(|hops| (hops, (self.token.station + hops) % stations));
+        let first = order.find(|(_, station)| self.stations[*station].waiting != 0);
+        self.step = first.map(|(hops, station)| self.step_to(station, hops as u64));
     }
 
-    /// Executes the token's steps before `now`; with `whole`, also those at `now`.
-    fn advance(&mut self, now: Instant, whole: bool) {
-        while let Some((at, step)) = self.step.filter(|(at, _)| *at < now || (whole && *at == now)) {
+    /// Executes the token's steps before `now`; if `inclusive`, also those at `now`.
+    fn advance(&mut self, now: Instant, inclusive: bool) {
+        while let Some((at, step)) = self.step.filter(|(at, _)| *at < now || (inclusive && *at == now)) {
             match step {
-                Step::Reach { station, passes } => self.seize(at, station, passes),
+                Step::Reach { station, hops } => self.seize(at, station, hops),
                 Step::Lost => self.reissue(),
             }
-            self.plan();
+            self.plan_step();
         }
-        self.retire(now);
+        self.count_departures(now);
     }
 
-    /// The station sends a frame and a new token.
-    fn seize(&mut self, now: Instant, at: usize, passes: u64) {
-        self.retire(now);
+    /// A station seizes the token, which it receives after `hops`, and sends a frame and a new token.
+    fn seize(&mut self, now: Instant, from: usize, hops: u64) {
+        self.count_departures(now);
         let stations = self.stations.len();
-        let Some(frame) = self.stations[at].pop() else { return };
-        if self.stations[at].waiting == 0 {
-            self.waiting -= 1;
+        let Some(frame) = self.stations[from].pop() else { return };
+        if self.stations[from].waiting == 0 {
+            self.waiting_stations -= 1;
         }
-        let takes = self.time_for(frame.length());
-        let until = now + self.latency + takes;
+        let duration = self.time_for(frame.length());
+        let until = now + self.latency + duration;
         let (channel, length) = (frame.channel(), frame.length());
-        self.leaving = Some(Transmission { from: at, until, takes, channel, length });
-        self.launch(now + takes, at, frame);
+        self.transmission = Some(Transmission { from, until, duration, channel, length });
+        self.launch(now + duration, from, frame);
 
-        self.token =
-            Token { place: at, at: now + takes + self.token_time, passes: self.token.passes - passes };
-        if self.token.passes == 0 {
+        let token_sent = now + duration + self.token_time;
+        self.token = Token { station: from, at: token_sent, hops: self.token.hops - hops };
+        if self.token.hops == 0 {
             self.reissue();
         } else {
-            let Token { at: sent, passes, .. } = self.token;
-            self.token = Token { place: (at + 1) % stations, at: sent + self.hop, passes: passes - 1 };
+            let next = (from + 1) % stations;
+            self.token = Token { station: next, at: token_sent + self.hop, hops: self.token.hops - 1 };
         }
     }
 
     /// Puts a frame on the ring whose last bit was at station `from` at `sent`.
     fn launch(&mut self, sent: Instant, from: usize, frame: F) {
         let stations = self.stations.len();
-        let several = stations > 1 && !matches!(frame.to(), To::Station(_));
-        let port = match frame.to() {
-            To::Station(number) => self.table.get(number).map(|port| usize::from(port.0)),
-            To::Group(_) | To::All => None,
+        let several = stations > 1 && !matches!(frame.destination(), Destination::Station(_));
+        let port = match frame.destination() {
+            Destination::Station(number) => self.table.get(number).map(|port| usize::from(port.0)),
+            Destination::Group(_) | Destination::All => None,
         };
         // A frame to its sender or to no station returns after a whole rotation.
-        let away = port.map_or(0, |port| (port + stations - from) % stations);
-        let whole = if away == 0 { stations } else { away };
-        let (distance, end) = if several { (1, stations - 1) } else { (whole, whole) };
+        let hops = port.map_or(stations, |port| (port + stations - from) % stations);
+        let hops = if hops == 0 { stations } else { hops };
+        let (distance, last_distance) = if several { (1, stations - 1) } else { (hops, hops) };
         let at = sent + self.hop * distance as u64;
-        self.flights.push(Flight { from, frame, at, distance, end, astray: !several && port.is_none() });
+        let is_undeliverable = !several && port.is_none();
+        self.flights.push(Flight { from, frame, at, distance, last_distance, is_undeliverable });
     }
 
-    /// Counts the frames that have left by `now`, and notifies stations that wait for queue space.
-    fn retire(&mut self, now: Instant) {
-        let Some(left) = self.leaving.take_if(|leaving| leaving.until <= now) else { return };
-        let station = &mut self.stations[left.from];
-        station.occupancy.leave(left.channel, left.length);
+    /// Counts the frames that have left by `now`, and notifies stations that wait for room.
+    fn count_departures(&mut self, now: Instant) {
+        let Some(sent) = self.transmission.take_if(|transmission| transmission.until <= now) else { return };
+        let station = &mut self.stations[sent.from];
+        station.occupancy.remove(sent.channel, sent.length);
         station.counters.frames += 1;
-        station.counters.bytes += u64::from(left.length);
-        station.counters.busy += left.takes;
-        if station.asked && station.occupancy.room(station.wanted) {
-            station.asked = false;
-            self.granted.push_back(Port(left.from as u16));
+        station.counters.bytes += u64::from(sent.length);
+        station.counters.busy += sent.duration;
+        if station.room_requested && station.occupancy.has_room(station.refused_length) {
+            station.room_requested = false;
+            self.room_pending.push_back(Port(sent.from as u16));
         }
     }
 
-    fn ask(&mut self, port: Port) {
+    fn request_room(&mut self, port: Port) {
         let station = &mut self.stations[usize::from(port.0)];
-        if station.occupancy.room(station.wanted) {
-            self.granted.push_back(port);
+        if station.occupancy.has_room(station.refused_length) {
+            self.room_pending.push_back(port);
         } else {
-            station.asked = true;
+            station.room_requested = true;
         }
     }
 
-    /// Returns the next flight to arrive; the oldest of several at once.
+    /// Returns the index of the next flight to arrive; of several at one time the oldest.
     fn next_flight(&self) -> Option<usize> {
         (0..self.flights.len()).min_by_key(|flight| self.flights[*flight].at)
     }
 
     /// Delivers the next arrived frame to a station.
-    fn arrive(&mut self) -> Option<Passage<F>> {
-        let place = self.next_flight().filter(|place| self.flights[*place].at <= self.due)?;
-        let flight = &mut self.flights[place];
+    fn arrive(&mut self) -> Option<MediumOutput<F>> {
+        let index = self.next_flight().filter(|index| self.flights[*index].at <= self.woken_at)?;
+        let flight = &mut self.flights[index];
         let port = Port(((flight.from + flight.distance) % self.stations.len()) as u16);
-        if flight.distance < flight.end {
+        if flight.distance < flight.last_distance {
             flight.distance += 1;
             flight.at += self.hop;
-            return Some(Passage::Transmit { port, frame: flight.frame.clone() });
+            return Some(MediumOutput::Transmit { port, frame: flight.frame.clone() });
         }
-        let Flight { from, frame, astray, .. } = self.flights.remove(place);
-        if astray {
-            self.stations[from].counters.lost += 1;
-            return Some(Passage::Lost { port, frame, cause: Cause::NoRoute });
+        let Flight { from, frame, is_undeliverable, .. } = self.flights.remove(index);
+        if is_undeliverable {
+            self.stations[from].counters.other_losses += 1;
+            return Some(MediumOutput::Lost { port, frame, cause: LossCause::NoRoute });
         }
-        Some(Passage::Transmit { port, frame })
+        Some(MediumOutput::Transmit { port, frame })
     }
 
     fn deadline(&self) -> Option<Instant> {
         let arrival = self.next_flight().map(|flight| self.flights[flight].at);
-        let asked = self.leaving.filter(|leaving| self.stations[leaving.from].asked);
-        let step = sooner(self.step.map(|(at, _)| at), asked.map(|leaving| leaving.until));
-        sooner(arrival, step)
+        let awaited =
+            self.transmission.filter(|transmission| self.stations[transmission.from].room_requested);
+        let step = earlier(self.step.map(|(at, _)| at), awaited.map(|transmission| transmission.until));
+        earlier(arrival, step)
     }
 }
 
 impl<F: Frame> Medium<F> for Ring<F> {
-    fn handle(&mut self, now: Instant, input: Arrival<F>) {
-        let woken = matches!(input, Arrival::Wake);
+    fn handle(&mut self, now: Instant, input: MediumInput<F>) {
+        let woken = matches!(input, MediumInput::Wake);
         self.advance(now, woken);
         match input {
-            Arrival::Frame { port, frame } => self.send(now, port, frame),
-            Arrival::Ask { port } => self.ask(port),
-            Arrival::Wake => self.due = now,
+            MediumInput::Frame { port, frame } => self.send(now, port, frame),
+            MediumInput::RequestRoom { port } => self.request_room(port),
+            MediumInput::Wake => self.woken_at = now,
         }
     }
 
     #[inline]
-    fn poll(&mut self, _now: Instant) -> Passage<F> {
-        if let Some((port, frame, cause)) = self.refused.pop_front() {
-            return Passage::Lost { port, frame, cause };
+    fn poll(&mut self, _now: Instant) -> MediumOutput<F> {
+        if let Some((port, frame, cause)) = self.dropped.pop_front() {
+            return MediumOutput::Lost { port, frame, cause };
         }
-        if let Some(port) = self.granted.pop_front() {
-            return Passage::Room { port };
+        if let Some(port) = self.room_pending.pop_front() {
+            return MediumOutput::Room { port };
         }
         match self.arrive() {
-            Some(passage) => passage,
-            None => Passage::Idle { deadline: self.deadline() },
+            Some(output) => output,
+            None => MediumOutput::Idle { deadline: self.deadline() },
         }
     }
 
-    fn room(&mut self, now: Instant, port: Port, length: u32) -> bool {
+    fn has_room(&mut self, now: Instant, port: Port, length: u32) -> bool {
         self.advance(now, false);
         let station = &mut self.stations[usize::from(port.0)];
-        let room = station.occupancy.room(length);
-        if !room {
-            station.wanted = length;
+        let has_room = station.occupancy.has_room(length);
+        if !has_room {
+            station.refused_length = length;
         }
-        room
+        has_room
     }
 
-    fn counters(&self, port: Port) -> &Counters {
+    fn counters(&self, port: Port) -> &MediumCounters {
         &self.stations[usize::from(port.0)].counters
     }
 }

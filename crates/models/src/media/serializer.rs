@@ -13,9 +13,9 @@ pub struct Serializer {
     scale: u64,
     divisor: u64,
     /// First picosecond in which it is idle.
-    free: Instant,
-    /// Rounding remainder: idle exactly at `free - (divisor - 1 - rest) / divisor`.
-    rest: u64,
+    free_at: Instant,
+    /// Rounding remainder: idle exactly at `free_at - (divisor - 1 - remainder) / divisor`.
+    remainder: u64,
 }
 
 impl Serializer {
@@ -25,36 +25,37 @@ impl Serializer {
         assert!(rate.as_bps() > 0, "a line has a rate");
         let common = gcd(BYTE_AT_1_BPS, rate.as_bps());
         let divisor = rate.as_bps() / common;
-        Serializer { scale: BYTE_AT_1_BPS / common, divisor, free: Instant::ZERO, rest: divisor - 1 }
+        Serializer { scale: BYTE_AT_1_BPS / common, divisor, free_at: Instant::ZERO, remainder: divisor - 1 }
     }
 
-    /// First picosecond in which it is idle.
+    /// Returns the first picosecond in which it is idle.
     #[inline]
-    pub fn free(&self) -> Instant {
-        self.free
+    pub fn free_at(&self) -> Instant {
+        self.free_at
     }
 
     /// Transmits `bytes` at `from` or when idle, whichever is later; returns when the last bit has left. A
     /// transmission that begins in the picosecond in which it becomes idle follows without a gap.
     #[inline]
     pub fn transmit(&mut self, from: Instant, bytes: u64) -> Instant {
-        if from > self.free {
-            (self.free, self.rest) = (from, self.divisor - 1);
+        if from > self.free_at {
+            (self.free_at, self.remainder) = (from, self.divisor - 1);
         }
-        let (whole, rest) = match bytes.checked_mul(self.scale).and_then(|n| n.checked_add(self.rest)) {
-            // The common case needs no division, which would dominate the cost.
-            Some(n) if self.divisor == 1 => (n, 0),
-            Some(n) => (n / self.divisor, n % self.divisor),
-            None => self.slow_path(bytes),
-        };
-        (self.free, self.rest) = (self.free + Span::from_ps(whole), rest);
-        self.free
+        let (whole, remainder) =
+            match bytes.checked_mul(self.scale).and_then(|n| n.checked_add(self.remainder)) {
+                // The common case needs no division, which would dominate the cost.
+                Some(n) if self.divisor == 1 => (n, 0),
+                Some(n) => (n / self.divisor, n % self.divisor),
+                None => self.slow_path(bytes),
+            };
+        (self.free_at, self.remainder) = (self.free_at + Span::from_ps(whole), remainder);
+        self.free_at
     }
 
     /// For frames of millions of bytes.
     #[cold]
     fn slow_path(&self, bytes: u64) -> (u64, u64) {
-        let n = u128::from(bytes) * u128::from(self.scale) + u128::from(self.rest);
+        let n = u128::from(bytes) * u128::from(self.scale) + u128::from(self.remainder);
         let divisor = u128::from(self.divisor);
         (u64::try_from(n / divisor).unwrap_or(u64::MAX), (n % divisor) as u64)
     }
@@ -89,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rest_is_forgotten_when_idle() {
+    fn an_idle_transmitter_has_no_remainder() {
         let mut line = Serializer::new(OC3);
         let first = line.transmit(Instant::ZERO, 53);
         assert_eq!(first, Instant::from_ps(2_831_197));

@@ -2,7 +2,9 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use trunkline_endpoint::{Arrival, Cause, Counters, Frame, Medium, Passage, Port, To};
+use trunkline_endpoint::{
+    Destination, Frame, LossCause, Medium, MediumCounters, MediumInput, MediumOutput, Port,
+};
 use trunkline_units::{Instant, Span};
 
 use crate::media::table::Table;
@@ -12,17 +14,17 @@ use crate::media::table::Table;
 pub struct SwitchOptions {
     /// Time from a frame's last received bit until it is queued at the output.
     pub latency: Span,
-    /// Maximum number of frames inside during the latency; further frames are lost ([`Cause::Full`]).
-    pub inside: u64,
-    /// Whether it drops damaged frames ([`Cause::Damaged`]), as an IEEE 802.1D bridge does. A cell switch only checks
-    /// headers.
-    pub checks: bool,
+    /// Maximum number of frames inside during the latency; further frames are lost ([`LossCause::QueueFull`]).
+    pub max_inside: u64,
+    /// Whether it drops damaged frames ([`LossCause::Damaged`]), as an IEEE 802.1D bridge does. A cell switch verifies
+    /// headers only.
+    pub drops_damaged: bool,
 }
 
 /// No latency, 65,536 frames, and damaged frames pass.
 impl Default for SwitchOptions {
     fn default() -> Self {
-        SwitchOptions { latency: Span::ZERO, inside: 65_536, checks: false }
+        SwitchOptions { latency: Span::ZERO, max_inside: 65_536, drops_damaged: false }
     }
 }
 
@@ -30,13 +32,13 @@ impl Default for SwitchOptions {
 /// latency, in the same instant.
 ///
 /// It has no output queues: the buffer of an output is the [`Bound`](trunkline_endpoint::Bound) of the link or ring
-/// at that port. Frames inside the switch are limited by [`SwitchOptions::inside`].
+/// at that port. Frames inside the switch are limited by [`SwitchOptions::max_inside`].
 ///
-/// Forwarding tables are configured, not learnt. A frame to an unknown station or group is lost ([`Cause::NoRoute`]). A
-/// frame to several ports is cloned. No frame leaves through its input port; such a frame is counted as
-/// [filtered](Switch::filtered).
+/// Forwarding tables are configured, not learnt. A frame to an unknown station or group is lost
+/// ([`LossCause::NoRoute`]). A frame to several ports is cloned. No frame leaves through its input port; such a frame
+/// is counted as [filtered](Switch::filtered).
 ///
-/// Its [`Counters`] count the frames received at each port; `busy` is zero.
+/// Its [`MediumCounters`] count the frames received at each port; `busy` is zero.
 #[derive(Clone, Debug)]
 pub struct Switch<F> {
     options: SwitchOptions,
@@ -44,16 +46,19 @@ pub struct Switch<F> {
     groups: BTreeMap<u32, Box<[Port]>>,
     /// Frames inside, oldest first, with departure time and input port.
     inside: VecDeque<(Instant, Port, F)>,
-    /// Number of output ports considered for the oldest frame, if it goes to several.
-    considered: usize,
-    due: Instant,
-    /// Frames dropped because the switch was full, not yet reported.
-    refused: VecDeque<(Port, F)>,
-    /// Ports that wait for space, and ports to notify.
-    asked: Vec<Port>,
-    granted: VecDeque<Port>,
-    counters: Vec<Counters>,
+    /// Index of the next destination port of the oldest frame, if it has several.
+    next_index: usize,
+    /// Time of the last wake: frames that leave later may not be polled yet.
+    woken_at: Instant,
+    /// Frames dropped because too many were inside, to be output as lost.
+    dropped: VecDeque<(Port, F)>,
+    /// Ports that wait for room.
+    room_requests: Vec<Port>,
+    /// Ports to notify of room.
+    room_pending: VecDeque<Port>,
+    counters: Vec<MediumCounters>,
     filtered: u64,
+    no_route: u64,
 }
 
 impl<F: Frame> Switch<F> {
@@ -64,13 +69,14 @@ impl<F: Frame> Switch<F> {
             table: Table::default(),
             groups: BTreeMap::new(),
             inside: VecDeque::new(),
-            considered: 0,
-            due: Instant::ZERO,
-            refused: VecDeque::new(),
-            asked: Vec::new(),
-            granted: VecDeque::new(),
-            counters: vec![Counters::default(); usize::from(ports)],
+            next_index: 0,
+            woken_at: Instant::ZERO,
+            dropped: VecDeque::new(),
+            room_requests: Vec::new(),
+            room_pending: VecDeque::new(),
+            counters: vec![MediumCounters::default(); usize::from(ports)],
             filtered: 0,
+            no_route: 0,
         }
     }
 
@@ -78,7 +84,7 @@ impl<F: Frame> Switch<F> {
     ///
     /// # Panics
     /// If there is no such port, or the station's number has more than 24 bits.
-    pub fn station(&mut self, station: u32, port: Port) {
+    pub fn add_station(&mut self, station: u32, port: Port) {
         assert!(usize::from(port.0) < self.counters.len(), "the switch has no {port:?}");
         self.table.set(station, port);
     }
@@ -87,7 +93,7 @@ impl<F: Frame> Switch<F> {
     ///
     /// # Panics
     /// If there is no such port.
-    pub fn group(&mut self, group: u32, ports: &[Port]) {
+    pub fn set_group(&mut self, group: u32, ports: &[Port]) {
         assert!(ports.iter().all(|port| usize::from(port.0) < self.counters.len()), "a port is missing");
         self.groups.insert(group, ports.into());
     }
@@ -95,10 +101,10 @@ impl<F: Frame> Switch<F> {
     /// Returns the output port of a frame received at `port` if it passes at once: no latency, one destination, no
     /// error. The frame is then counted, and `handle` need not be called.
     #[inline]
-    pub fn direct(&mut self, port: Port, frame: &F) -> Option<Port> {
-        let To::Station(station) = frame.to() else { return None };
-        let passes = self.options.latency.is_zero() && !(self.options.checks && frame.is_damaged());
-        let out = self.table.get(station).filter(|out| passes && *out != port)?;
+    pub fn forward_at_once(&mut self, port: Port, frame: &F) -> Option<Port> {
+        let Destination::Station(station) = frame.destination() else { return None };
+        let may_leave = self.options.latency.is_zero() && !(self.options.drops_damaged && frame.is_damaged());
+        let out = self.table.get(station).filter(|out| may_leave && *out != port)?;
         let counters = self.counters.get_mut(usize::from(port.0))?;
         counters.frames += 1;
         counters.bytes += u64::from(frame.length());
@@ -109,12 +115,12 @@ impl<F: Frame> Switch<F> {
     /// error: `handle` with a wake and one `poll` in one step.
     // Not inlined, so that the frame is moved in one piece.
     #[inline(never)]
-    pub fn exit(&mut self, now: Instant) -> Option<(Port, F)> {
+    pub fn take_departure(&mut self, now: Instant) -> Option<(Port, F)> {
         let (at, from, frame) = self.inside.front()?;
-        let To::Station(station) = frame.to() else { return None };
-        let passes = *at <= now && !(self.options.checks && frame.is_damaged());
-        let out = self.table.get(station).filter(|out| passes && *out != *from)?;
-        self.take().map(|frame| (out, frame))
+        let Destination::Station(station) = frame.destination() else { return None };
+        let may_leave = *at <= now && !(self.options.drops_damaged && frame.is_damaged());
+        let out = self.table.get(station).filter(|out| may_leave && *out != *from)?;
+        self.remove_oldest().map(|frame| (out, frame))
     }
 
     /// Returns the latency.
@@ -122,9 +128,9 @@ impl<F: Frame> Switch<F> {
         self.options.latency
     }
 
-    /// Maximum number of frames inside during the latency; further frames are lost ([`Cause::Full`]).
-    pub fn inside(&self) -> u64 {
-        self.options.inside
+    /// Returns the maximum number of frames inside during the latency.
+    pub fn max_inside(&self) -> u64 {
+        self.options.max_inside
     }
 
     /// Removes and returns the latency, for a caller that adds it to the connected lines. Call it before the first
@@ -136,17 +142,17 @@ impl<F: Frame> Switch<F> {
     /// Accepts a frame, as [`Medium::handle`] does.
     #[inline]
     pub fn send(&mut self, now: Instant, port: Port, frame: F) {
-        let room = self.has_room();
+        let is_full = self.is_full();
         let counters = &mut self.counters[usize::from(port.0)];
-        if !room {
-            counters.full += 1;
-            self.refused.push_back((port, frame));
+        if is_full {
+            counters.queue_drops += 1;
+            self.dropped.push_back((port, frame));
             return;
         }
         counters.frames += 1;
         counters.bytes += u64::from(frame.length());
         if self.options.latency.is_zero() {
-            self.due = now;
+            self.woken_at = now;
         }
         self.inside.push_back((now + self.options.latency, port, frame));
     }
@@ -154,125 +160,135 @@ impl<F: Frame> Switch<F> {
     /// Returns the time of the next output: at once if it is in the past, [`Instant::MAX`] for never.
     #[inline]
     pub fn deadline(&self) -> Instant {
-        match self.refused.is_empty() && self.granted.is_empty() {
+        match self.dropped.is_empty() && self.room_pending.is_empty() {
             true => self.inside.front().map_or(Instant::MAX, |(at, ..)| *at),
             false => Instant::ZERO,
         }
     }
 
-    /// Returns the number of frames whose only output was their input port.
+    /// Returns the number of frames without a route. With the damaged frames they are the `other_losses` of all ports.
+    pub fn no_route(&self) -> u64 {
+        self.no_route
+    }
+
+    /// Returns the number of frames whose only output was their input port. They are not lost: their destination is
+    /// behind that port.
     pub fn filtered(&self) -> u64 {
         self.filtered
     }
 
-    /// Returns the port at index `at` of the destinations of `to`.
-    fn target(&self, to: To, at: usize) -> Option<Port> {
+    /// Returns one of the ports that lead to a destination.
+    fn target(&self, to: Destination, index: usize) -> Option<Port> {
         match to {
-            To::Station(station) => self.table.get(station).filter(|_| at == 0),
-            To::Group(group) => self.groups.get(&group)?.get(at).copied(),
-            To::All => u16::try_from(at).ok().map(Port).filter(|_| at < self.counters.len()),
+            Destination::Station(station) => self.table.get(station).filter(|_| index == 0),
+            Destination::Group(group) => self.groups.get(&group)?.get(index).copied(),
+            Destination::All => u16::try_from(index).ok().map(Port).filter(|_| index < self.counters.len()),
         }
     }
 
-    /// Returns the next destination port from index `at` on that is not `from`, with its index.
-    fn next_target(&self, to: To, from: Port, mut at: usize) -> Option<(usize, Port)> {
+    /// Returns the next destination port, from an index on, that is not `from`; with its index.
+    fn next_target(&self, to: Destination, from: Port, mut index: usize) -> Option<(usize, Port)> {
         loop {
-            let port = self.target(to, at)?;
+            let port = self.target(to, index)?;
             if port != from {
-                return Some((at, port));
+                return Some((index, port));
             }
-            at += 1;
+            index += 1;
         }
     }
 
-    /// Removes the oldest frame.
+    /// Removes the oldest frame, and notifies the ports that wait for room.
     #[inline]
-    fn take(&mut self) -> Option<F> {
-        self.considered = 0;
-        if !self.asked.is_empty() {
-            self.granted.extend(self.asked.drain(..));
+    fn remove_oldest(&mut self) -> Option<F> {
+        self.next_index = 0;
+        if !self.room_requests.is_empty() {
+            self.room_pending.extend(self.room_requests.drain(..));
         }
         self.inside.pop_front().map(|(_, _, frame)| frame)
     }
 
-    fn lose(&mut self, port: Port, cause: Cause) -> Option<Passage<F>> {
-        self.counters[usize::from(port.0)].lost += 1;
-        self.take().map(|frame| Passage::Lost { port, frame, cause })
+    /// Drops the oldest frame, which was received at `port`.
+    fn drop_oldest(&mut self, port: Port, cause: LossCause) -> Option<MediumOutput<F>> {
+        self.counters[usize::from(port.0)].other_losses += 1;
+        self.no_route += u64::from(cause == LossCause::NoRoute);
+        self.remove_oldest().map(|frame| MediumOutput::Lost { port, frame, cause })
     }
 
     /// Forwards the oldest frame to its next port; `None` if it has no other port than its input.
     #[inline]
-    fn forward(&mut self) -> Option<Passage<F>> {
+    fn forward(&mut self) -> Option<MediumOutput<F>> {
         let (_, from, frame) = self.inside.front()?;
-        let (from, to) = (*from, frame.to());
-        if self.options.checks && frame.is_damaged() {
-            return self.lose(from, Cause::Damaged);
+        let (from, to) = (*from, frame.destination());
+        if self.options.drops_damaged && frame.is_damaged() {
+            return self.drop_oldest(from, LossCause::Damaged);
         }
-        if let To::Station(station) = to {
-            let Some(port) = self.table.get(station) else { return self.lose(from, Cause::NoRoute) };
-            let frame = self.take()?;
+        if let Destination::Station(station) = to {
+            let Some(port) = self.table.get(station) else {
+                return self.drop_oldest(from, LossCause::NoRoute);
+            };
+            let frame = self.remove_oldest()?;
             if port == from {
                 self.filtered += 1;
                 return None;
             }
-            return Some(Passage::Transmit { port, frame });
+            return Some(MediumOutput::Transmit { port, frame });
         }
-        let Some((at, port)) = self.next_target(to, from, self.considered) else {
+        let Some((index, port)) = self.next_target(to, from, self.next_index) else {
             if self.target(to, 0).is_none() {
-                return self.lose(from, Cause::NoRoute);
+                return self.drop_oldest(from, LossCause::NoRoute);
             }
             self.filtered += 1;
-            self.take();
+            self.remove_oldest();
             return None;
         };
-        if self.next_target(to, from, at + 1).is_none() {
-            return self.take().map(|frame| Passage::Transmit { port, frame });
+        if self.next_target(to, from, index + 1).is_none() {
+            return self.remove_oldest().map(|frame| MediumOutput::Transmit { port, frame });
         }
-        self.considered = at + 1;
-        Some(Passage::Transmit { port, frame: frame.clone() })
+        self.next_index = index + 1;
+        Some(MediumOutput::Transmit { port, frame: frame.clone() })
     }
 
-    fn has_room(&self) -> bool {
-        (self.inside.len() as u64) < self.options.inside
+    fn is_full(&self) -> bool {
+        self.inside.len() as u64 >= self.options.max_inside
     }
 }
 
 impl<F: Frame> Medium<F> for Switch<F> {
     #[inline]
-    fn handle(&mut self, now: Instant, input: Arrival<F>) {
+    fn handle(&mut self, now: Instant, input: MediumInput<F>) {
         match input {
-            Arrival::Frame { port, frame } => self.send(now, port, frame),
-            Arrival::Ask { port } if self.has_room() => self.granted.push_back(port),
-            Arrival::Ask { port } => {
-                if !self.asked.contains(&port) {
-                    self.asked.push(port);
+            MediumInput::Frame { port, frame } => self.send(now, port, frame),
+            MediumInput::RequestRoom { port } if !self.is_full() => self.room_pending.push_back(port),
+            MediumInput::RequestRoom { port } => {
+                if !self.room_requests.contains(&port) {
+                    self.room_requests.push(port);
                 }
             }
-            Arrival::Wake => self.due = now,
+            MediumInput::Wake => self.woken_at = now,
         }
     }
 
     #[inline]
-    fn poll(&mut self, _now: Instant) -> Passage<F> {
-        if let Some((port, frame)) = self.refused.pop_front() {
-            return Passage::Lost { port, frame, cause: Cause::Full };
+    fn poll(&mut self, _now: Instant) -> MediumOutput<F> {
+        if let Some((port, frame)) = self.dropped.pop_front() {
+            return MediumOutput::Lost { port, frame, cause: LossCause::QueueFull };
         }
-        while self.inside.front().is_some_and(|(at, ..)| *at <= self.due) {
-            if let Some(passage) = self.forward() {
-                return passage;
+        while self.inside.front().is_some_and(|(at, ..)| *at <= self.woken_at) {
+            if let Some(output) = self.forward() {
+                return output;
             }
         }
-        if let Some(port) = self.granted.pop_front() {
-            return Passage::Room { port };
+        if let Some(port) = self.room_pending.pop_front() {
+            return MediumOutput::Room { port };
         }
-        Passage::Idle { deadline: self.inside.front().map(|(at, ..)| *at) }
+        MediumOutput::Idle { deadline: self.inside.front().map(|(at, ..)| *at) }
     }
 
-    fn room(&mut self, _now: Instant, _port: Port, _length: u32) -> bool {
-        self.has_room()
+    fn has_room(&mut self, _now: Instant, _port: Port, _length: u32) -> bool {
+        !self.is_full()
     }
 
-    fn counters(&self, port: Port) -> &Counters {
+    fn counters(&self, port: Port) -> &MediumCounters {
         &self.counters[usize::from(port.0)]
     }
 }

@@ -1,31 +1,31 @@
-//! What a link promises beyond when cells leave.
+//! The guarantees of a cell link, except for the times of departures.
 
 use super::common;
 
-use common::{LEFT, Packet, RIGHT, adapter, bare, config, link, mbps};
-use trunkline_endpoint::{Arrival, Bound, Cause, Medium, Passage, Port, Room};
-use trunkline_models::atm::link::OVERTAKEN_WITHIN;
+use common::{LEFT, Packet, RIGHT, adapter, config, link, mbps, switch_port};
+use trunkline_endpoint::{Bound, Capacity, LossCause, Medium, MediumInput, MediumOutput, Port};
+use trunkline_models::atm::link::REORDER_TIMEOUT;
 use trunkline_models::atm::{CellFrame, CellLink, Config, End, Impairments, Mode, Pacing};
 use trunkline_units::{Instant, Span};
 
 const START: Instant = Instant::ZERO;
 
-fn give(link: &mut CellLink<Packet>, now: Instant, port: Port, frame: Packet) {
-    link.handle(now, Arrival::Frame { port, frame });
+fn send(link: &mut CellLink<Packet>, now: Instant, port: Port, frame: Packet) {
+    link.handle(now, MediumInput::Frame { port, frame });
 }
 
-/// Everything it says until it has nothing more to say, with times.
-fn listen(link: &mut CellLink<Packet>, mut now: Instant) -> Vec<(Instant, Passage<Packet>)> {
-    let mut said = Vec::new();
+/// Returns all outputs until there is no deadline, with their times.
+fn collect_outputs(link: &mut CellLink<Packet>, mut now: Instant) -> Vec<(Instant, MediumOutput<Packet>)> {
+    let mut outputs = Vec::new();
     loop {
         match link.poll(now) {
-            Passage::Idle { deadline: None } => return said,
-            Passage::Idle { deadline: Some(at) } => {
-                assert!(at > now || said.is_empty(), "deadlines grow");
+            MediumOutput::Idle { deadline: None } => return outputs,
+            MediumOutput::Idle { deadline: Some(at) } => {
+                assert!(at > now || outputs.is_empty(), "deadlines grow");
                 now = at;
-                link.handle(now, Arrival::Wake);
+                link.handle(now, MediumInput::Wake);
             }
-            passage => said.push((now, passage)),
+            output => outputs.push((now, output)),
         }
     }
 }
@@ -43,19 +43,19 @@ fn a_packet_crosses_between_adapters() {
     for mode in [Mode::Cells, Mode::Trains] {
         let config = config(149.76, Span::from_us(10), [End::ADAPTER; 2]);
         let mut link = link(&Config { mode, ..config });
-        give(&mut link, START, RIGHT, Packet::new(1, 9_180, 3));
-        give(&mut link, START, LEFT, Packet::new(2, 40, 3));
-        let said = listen(&mut link, START);
+        send(&mut link, START, RIGHT, Packet::new(1, 9_180, 3));
+        send(&mut link, START, LEFT, Packet::new(2, 40, 3));
+        let outputs = collect_outputs(&mut link, START);
         let after = |cells: u64| {
             START + Span::from_ps((cells * 424_000_000).div_ceil(149_760) * 1_000) + Span::from_us(10)
         };
         let near = |found: Instant, cells| {
             found.since(START).as_ns().abs_diff(after(cells).since(START).as_ns()) <= 2
         };
-        assert_eq!(said[0].1, Passage::Transmit { port: RIGHT, frame: Packet::new(2, 40, 3) });
-        assert_eq!(said[1].1, Passage::Transmit { port: LEFT, frame: Packet::new(1, 9_180, 3) });
-        assert!(near(said[0].0, 2) && near(said[1].0, 192) && said.len() == 2, "{said:?}");
-        assert_eq!((link.aal5(LEFT).packets, link.aal5(RIGHT).packets), (1, 1));
+        assert_eq!(outputs[0].1, MediumOutput::Transmit { port: RIGHT, frame: Packet::new(2, 40, 3) });
+        assert_eq!(outputs[1].1, MediumOutput::Transmit { port: LEFT, frame: Packet::new(1, 9_180, 3) });
+        assert!(near(outputs[0].0, 2) && near(outputs[1].0, 192) && outputs.len() == 2, "{outputs:?}");
+        assert_eq!((link.reassembly_counters(LEFT).packets, link.reassembly_counters(RIGHT).packets), (1, 1));
         assert_eq!((link.counters(RIGHT).frames, link.counters(LEFT).bytes), (192, 106));
         assert_eq!(link.counters(RIGHT).queue_max, 192 * 53);
     }
@@ -65,19 +65,21 @@ fn a_packet_crosses_between_adapters() {
 fn an_adapter_s_queue_is_bounded() {
     // Two packets, or the bytes of 300 cells: one packet of 192 and no second.
     for (bound, fit) in [(Bound::frames(2), 2), (Bound::bytes(300 * 53), 1), (Bound::bytes(191 * 53), 0)] {
-        for each_channel in [false, true] {
-            let queue = Bound { each_channel, ..bound };
+        for per_channel in [false, true] {
+            let queue = Bound { per_channel, ..bound };
             let mut link = link(&config(149.76, Span::ZERO, [adapter(Pacing::None, queue), End::ADAPTER]));
             for serial in 0..4 {
-                assert_eq!(link.room(START, RIGHT, 9_180), serial < fit);
-                give(&mut link, START, RIGHT, Packet::new(serial, 9_180, 5));
+                assert_eq!(link.has_room(START, RIGHT, 9_180), serial < fit);
+                send(&mut link, START, RIGHT, Packet::new(serial, 9_180, 5));
             }
-            let said = listen(&mut link, START);
-            let lost = said.iter().filter(|(_, p)| matches!(p, Passage::Lost { cause: Cause::Full, .. }));
-            assert_eq!((lost.count(), said.len()), (4 - fit as usize, 4));
-            assert_eq!(link.counters(RIGHT).full, u64::from(4 - fit) * 192);
+            let outputs = collect_outputs(&mut link, START);
+            let lost = outputs
+                .iter()
+                .filter(|(_, p)| matches!(p, MediumOutput::Lost { cause: LossCause::QueueFull, .. }));
+            assert_eq!((lost.count(), outputs.len()), (4 - fit as usize, 4));
+            assert_eq!(link.counters(RIGHT).queue_drops, u64::from(4 - fit) * 192);
             // When they have left there is room again, for what fits at all.
-            assert_eq!(link.room(Instant::from_ns(10_000_000), RIGHT, 9_180), fit > 0);
+            assert_eq!(link.has_room(Instant::from_ns(10_000_000), RIGHT, 9_180), fit > 0);
         }
     }
 }
@@ -86,10 +88,10 @@ fn an_adapter_s_queue_is_bounded() {
 fn waiting_sender_is_notified_once() {
     let ends = [
         (adapter(Pacing::None, Bound::frames(2)), 9_180),
-        (adapter(Pacing::None, Bound { room: Room::Bytes(400 * 53), each_channel: true }), 9_180),
+        (adapter(Pacing::None, Bound { capacity: Capacity::Bytes(400 * 53), per_channel: true }), 9_180),
         (adapter(Pacing::Slots { send: 1, of: 3 }, Bound::bytes(400 * 53)), 9_180),
-        (bare(2), 53),
-        (End::Bare { queue: Bound { room: Room::Frames(2), each_channel: true } }, 53),
+        (switch_port(2), 53),
+        (End::SwitchPort { queue: Bound { capacity: Capacity::Frames(2), per_channel: true } }, 53),
     ];
     for (end, length) in ends {
         let mut link = link(&config(149.76, Span::from_ms(5), [end, End::ADAPTER]));
@@ -99,19 +101,19 @@ fn waiting_sender_is_notified_once() {
             let packet = Packet::new(serial, 9_180, 0);
             if length == 53 { packet.last_cell(0, 1) } else { packet }
         };
-        while link.room(START, RIGHT, length) {
-            give(&mut link, START, RIGHT, frame());
+        while link.has_room(START, RIGHT, length) {
+            send(&mut link, START, RIGHT, frame());
         }
-        link.handle(START, Arrival::Ask { port: RIGHT });
-        let Passage::Idle { deadline: Some(at) } = link.poll(START) else { panic!("it waits") };
-        assert!(!link.room(Instant::from_ps(at.as_ps() - 1), RIGHT, length), "no sooner");
-        link.handle(at, Arrival::Wake);
-        assert_eq!(link.poll(at), Passage::Room { port: RIGHT });
-        assert!(link.room(at, RIGHT, length), "{end:?}");
-        assert!(matches!(link.poll(at), Passage::Idle { .. }), "said once");
-        give(&mut link, at, RIGHT, frame());
+        link.handle(START, MediumInput::RequestRoom { port: RIGHT });
+        let MediumOutput::Idle { deadline: Some(at) } = link.poll(START) else { panic!("it waits") };
+        assert!(!link.has_room(Instant::from_ps(at.as_ps() - 1), RIGHT, length), "no sooner");
+        link.handle(at, MediumInput::Wake);
+        assert_eq!(link.poll(at), MediumOutput::Room { port: RIGHT });
+        assert!(link.has_room(at, RIGHT, length), "{end:?}");
+        assert!(matches!(link.poll(at), MediumOutput::Idle { .. }), "notified once");
+        send(&mut link, at, RIGHT, frame());
         assert!(
-            listen(&mut link, at).iter().all(|(_, p)| matches!(p, Passage::Transmit { .. })),
+            collect_outputs(&mut link, at).iter().all(|(_, p)| matches!(p, MediumOutput::Transmit { .. })),
             "nothing is lost"
         );
     }
@@ -120,24 +122,26 @@ fn waiting_sender_is_notified_once() {
 #[test]
 fn sender_with_space_is_notified_at_once() {
     let mut link = link(&config(149.76, Span::ZERO, [End::ADAPTER; 2]));
-    link.handle(START, Arrival::Ask { port: LEFT });
-    assert_eq!(link.poll(START), Passage::Room { port: LEFT });
-    assert_eq!(link.poll(START), Passage::Idle { deadline: None });
+    link.handle(START, MediumInput::RequestRoom { port: LEFT });
+    assert_eq!(link.poll(START), MediumOutput::Room { port: LEFT });
+    assert_eq!(link.poll(START), MediumOutput::Idle { deadline: None });
 }
 
 #[test]
-fn each_channel_has_a_room_of_its_own() {
-    let queue = Bound { room: Room::Frames(3), each_channel: true };
-    let mut link = link(&config(149.76, Span::ZERO, [End::Bare { queue }, bare(1)]));
+fn each_channel_has_its_own_queue() {
+    let queue = Bound { capacity: Capacity::Frames(3), per_channel: true };
+    let mut link = link(&config(149.76, Span::ZERO, [End::SwitchPort { queue }, switch_port(1)]));
     for channel in [0, 0, 0, 0, 9, 9, 0, 9, 9] {
-        give(&mut link, START, RIGHT, Packet { channel, ..cells(1, 2).remove(0) });
+        send(&mut link, START, RIGHT, Packet { channel, ..cells(1, 2).remove(0) });
     }
-    let said = listen(&mut link, START);
-    let lost: Vec<u16> = said
+    let outputs = collect_outputs(&mut link, START);
+    let lost: Vec<u16> = outputs
         .iter()
-        .filter_map(|(_, p)| if let Passage::Lost { frame, .. } = p { Some(frame.channel) } else { None })
+        .filter_map(
+            |(_, p)| if let MediumOutput::Lost { frame, .. } = p { Some(frame.channel) } else { None },
+        )
         .collect();
-    assert_eq!((lost, said.len()), (vec![0, 0, 9], 9));
+    assert_eq!((lost, outputs.len()), (vec![0, 0, 9], 9));
 }
 
 #[test]
@@ -152,17 +156,17 @@ fn aal5_loses_what_it_must() {
         (vec![(0, 3), (1, 3)], vec![]),
         (vec![(2, 3)], vec![0, 1]),
     ] {
-        let mut link = link(&config(149.76, Span::ZERO, [bare(100), End::ADAPTER]));
+        let mut link = link(&config(149.76, Span::ZERO, [switch_port(100), End::ADAPTER]));
         for frame in (0..3).flat_map(|serial| cells(serial, 4)) {
             if !missing.contains(&(frame.serial, frame.cell.unwrap().0)) {
-                give(&mut link, START, RIGHT, frame);
+                send(&mut link, START, RIGHT, frame);
             }
         }
-        let said = listen(&mut link, START);
-        let arrived = said.iter().filter_map(|(_, p)| match p {
-            Passage::Transmit { frame, .. } => Some(frame.serial),
-            Passage::Lost { cause, frame, .. } => {
-                assert_eq!((*cause, frame.cell), (Cause::Incomplete, None), "the packet itself is lost");
+        let outputs = collect_outputs(&mut link, START);
+        let arrived = outputs.iter().filter_map(|(_, p)| match p {
+            MediumOutput::Transmit { frame, .. } => Some(frame.serial),
+            MediumOutput::Lost { cause, frame, .. } => {
+                assert_eq!((*cause, frame.cell), (LossCause::Incomplete, None), "the packet itself is lost");
                 None
             }
             _ => None,
@@ -177,63 +181,77 @@ fn a_damaged_cell_loses_its_packet() {
         let bad = Impairments { corrupt: 0.5, ..Impairments::default() };
         let config = config(149.76, Span::ZERO, [End::ADAPTER; 2]);
         let mut link = link(&Config { mode, impairments: [bad; 2], ..config });
-        give(&mut link, START, RIGHT, Packet::new(7, 9_180, 0));
-        let said = listen(&mut link, START);
-        assert!(matches!(said[..], [(_, Passage::Lost { cause: Cause::Incomplete, .. })]), "{said:?}");
+        send(&mut link, START, RIGHT, Packet::new(7, 9_180, 0));
+        let outputs = collect_outputs(&mut link, START);
+        assert!(
+            matches!(outputs[..], [(_, MediumOutput::Lost { cause: LossCause::Incomplete, .. })]),
+            "{outputs:?}"
+        );
         assert!(link.counters(RIGHT).damaged > 50);
     }
 }
 
 #[test]
 fn oversized_and_foreign_frames_are_reported_lost() {
-    let mut link = link(&config(149.76, Span::ZERO, [End::ADAPTER, bare(10)]));
-    give(&mut link, START, RIGHT, Packet::new(1, 65_528, 0)); // 8 more make 65,536
-    give(&mut link, START, RIGHT, Packet::new(2, u32::MAX, 0));
-    give(&mut link, START, RIGHT, cells(3, 2).remove(0));
-    give(&mut link, START, LEFT, Packet::new(4, 100, 0));
-    let mut strange = Packet::new(5, 100, 0);
-    strange.train = Some(Box::default());
-    give(&mut link, START, LEFT, strange);
-    let said = listen(&mut link, START);
-    let causes: Vec<Cause> = said
+    let mut link = link(&config(149.76, Span::ZERO, [End::ADAPTER, switch_port(10)]));
+    send(&mut link, START, RIGHT, Packet::new(1, 65_528, 0)); // 8 more make 65,536
+    send(&mut link, START, RIGHT, Packet::new(2, u32::MAX, 0));
+    send(&mut link, START, RIGHT, cells(3, 2).remove(0));
+    send(&mut link, START, LEFT, Packet::new(4, 100, 0));
+    let mut invalid = Packet::new(5, 100, 0);
+    invalid.train = Some(Box::default());
+    send(&mut link, START, LEFT, invalid);
+    let outputs = collect_outputs(&mut link, START);
+    let causes: Vec<LossCause> = outputs
         .iter()
-        .map(|(_, p)| if let Passage::Lost { cause, .. } = p { *cause } else { panic!() })
+        .map(|(_, p)| if let MediumOutput::Lost { cause, .. } = p { *cause } else { panic!() })
         .collect();
-    assert_eq!(causes, [Cause::TooLong, Cause::TooLong, Cause::NoRoute, Cause::NoRoute, Cause::Full]);
-    give(&mut link, START, RIGHT, Packet::new(6, 65_527, 0));
-    assert_eq!(listen(&mut link, START).len(), 1_366);
+    assert_eq!(
+        causes,
+        [
+            LossCause::TooLong,
+            LossCause::TooLong,
+            LossCause::NoRoute,
+            LossCause::NoRoute,
+            LossCause::QueueFull
+        ]
+    );
+    let losses = |port| link.counters(port).other_losses;
+    assert_eq!((losses(RIGHT), losses(LEFT)), (3, 1), "the last one has no cells");
+    send(&mut link, START, RIGHT, Packet::new(6, 65_527, 0));
+    assert_eq!(collect_outputs(&mut link, START).len(), 1_366);
     // Indexes that make no sense break a packet, and nothing else.
     for (index, count) in [(u16::MAX, u16::MAX), (u16::MAX, 0), (0, 0), (5, 2)] {
-        give(&mut link, START, LEFT, Packet { cell: Some((index, count)), ..Packet::new(8, 10, 0) });
+        send(&mut link, START, LEFT, Packet { cell: Some((index, count)), ..Packet::new(8, 10, 0) });
     }
-    listen(&mut link, START);
+    collect_outputs(&mut link, START);
 }
 
 #[test]
 fn impairments_match_their_probabilities() {
     let bad = Impairments { loss: 0.05, corrupt: 0.04, duplicate: 0.03, reorder: 0.02 };
-    let plain = config(149.76, Span::from_us(1), [bare(1_000_000), bare(1)]);
-    let mut link = link(&Config { impairments: [bad, Impairments::default()], ..plain });
+    let perfect = config(149.76, Span::from_us(1), [switch_port(1_000_000), switch_port(1)]);
+    let mut link = link(&Config { impairments: [bad, Impairments::default()], ..perfect });
     let count = 100_000u32;
     for serial in 0..count {
-        give(&mut link, START, RIGHT, Packet::new(serial, 100, 0).last_cell(0, 1));
+        send(&mut link, START, RIGHT, Packet::new(serial, 100, 0).last_cell(0, 1));
     }
-    let said = listen(&mut link, START);
+    let outputs = collect_outputs(&mut link, START);
     let counters = link.counters(RIGHT).clone();
     for (found, share) in [
-        (counters.lost, bad.loss),
+        (counters.other_losses, bad.loss),
         (counters.damaged, bad.corrupt * 0.95),
-        (counters.doubled, bad.duplicate * 0.95 * 0.98),
+        (counters.duplicated, bad.duplicate * 0.95 * 0.98),
         (counters.reordered, bad.reorder * 0.95),
     ] {
         let expected = f64::from(count) * share;
         assert!((found as f64 - expected).abs() < 5.0 * expected.sqrt() + 60.0, "{found}, not {expected}");
     }
-    assert_eq!(said.len() as u64, u64::from(count) + counters.doubled);
-    let mut seen: Vec<u32> = said
+    assert_eq!(outputs.len() as u64, u64::from(count) + counters.duplicated);
+    let mut seen: Vec<u32> = outputs
         .iter()
         .map(|(_, p)| match p {
-            Passage::Transmit { frame, .. } | Passage::Lost { frame, .. } => frame.serial,
+            MediumOutput::Transmit { frame, .. } | MediumOutput::Lost { frame, .. } => frame.serial,
             _ => panic!(),
         })
         .collect();
@@ -245,43 +263,43 @@ fn impairments_match_their_probabilities() {
 #[test]
 fn a_reordered_cell_comes_behind_the_next_or_late() {
     let bad = Impairments { reorder: 1.0, ..Impairments::default() };
-    let plain = config(149.76, Span::ZERO, [bare(10), bare(1)]);
-    let mut link = link(&Config { impairments: [bad, bad], ..plain });
+    let perfect = config(149.76, Span::ZERO, [switch_port(10), switch_port(1)]);
+    let mut link = link(&Config { impairments: [bad, bad], ..perfect });
     let cell = |serial| Packet::new(serial, 100, 0).last_cell(0, 1);
-    (0..3).for_each(|serial| give(&mut link, START, RIGHT, cell(serial)));
-    let said = listen(&mut link, START);
-    let order: Vec<u32> = said
+    (0..3).for_each(|serial| send(&mut link, START, RIGHT, cell(serial)));
+    let outputs = collect_outputs(&mut link, START);
+    let order: Vec<u32> = outputs
         .iter()
-        .map(|(_, p)| if let Passage::Transmit { frame, .. } = p { frame.serial } else { panic!() })
+        .map(|(_, p)| if let MediumOutput::Transmit { frame, .. } = p { frame.serial } else { panic!() })
         .collect();
     assert_eq!(order, [1, 0, 2], "no later cell overtakes the last one");
-    assert_eq!(said[0].0, said[1].0);
+    assert_eq!(outputs[0].0, outputs[1].0);
     let cell_time = mbps(149.76).time_for(trunkline_units::Size::from_bytes(53));
-    assert!(said[2].0.since(START) >= OVERTAKEN_WITHIN + cell_time);
+    assert!(outputs[2].0.since(START) >= REORDER_TIMEOUT + cell_time);
     // And one that comes long after finds it gone.
-    let later = said[2].0 + Span::from_s(1);
-    give(&mut link, later, RIGHT, cell(3));
-    give(&mut link, later + OVERTAKEN_WITHIN * 2, RIGHT, cell(4));
-    let order: Vec<Instant> = listen(&mut link, later).iter().map(|(at, _)| *at).collect();
+    let later = outputs[2].0 + Span::from_s(1);
+    send(&mut link, later, RIGHT, cell(3));
+    send(&mut link, later + REORDER_TIMEOUT * 2, RIGHT, cell(4));
+    let order: Vec<Instant> = collect_outputs(&mut link, later).iter().map(|(at, _)| *at).collect();
     assert_eq!(order.len(), 2);
     assert!(order[0] < order[1]);
 }
 
 #[test]
 fn an_early_wake_does_nothing() {
-    let ends = [adapter(Pacing::Slots { send: 2, of: 3 }, Bound::NONE), bare(1)];
+    let ends = [adapter(Pacing::Slots { send: 2, of: 3 }, Bound::NONE), switch_port(1)];
     let mut link = link(&config(149.76, Span::from_us(7), ends));
-    let mut said = Vec::new();
-    give(&mut link, START, RIGHT, Packet::new(1, 1_500, 0));
+    let mut outputs = Vec::new();
+    send(&mut link, START, RIGHT, Packet::new(1, 1_500, 0));
     let mut twin = link.clone();
-    let expected = listen(&mut twin, START);
+    let expected = collect_outputs(&mut twin, START);
     for at in 0..400 {
         let now = Instant::from_ns(at * 500);
-        link.handle(now, Arrival::Wake);
-        link.handle(now, Arrival::Wake);
-        while let Passage::Transmit { port, frame } = link.poll(now) {
-            said.push(Passage::Transmit { port, frame });
+        link.handle(now, MediumInput::Wake);
+        link.handle(now, MediumInput::Wake);
+        while let MediumOutput::Transmit { port, frame } = link.poll(now) {
+            outputs.push(MediumOutput::Transmit { port, frame });
         }
     }
-    assert_eq!(said, expected.into_iter().map(|(_, passage)| passage).collect::<Vec<_>>());
+    assert_eq!(outputs, expected.into_iter().map(|(_, output)| output).collect::<Vec<_>>());
 }

@@ -1,5 +1,5 @@
 mod agree;
 mod common;
+mod fast_path;
 mod link;
-mod plain;
-mod short;
+mod reference;

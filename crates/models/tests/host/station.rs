@@ -1,16 +1,16 @@
-//! What a station promises, and what overload does to it.
+//! The guarantees of a station, and overload.
 
 use proptest::prelude::*;
-use trunkline_endpoint::{Bound, Frame, Port, To};
+use trunkline_endpoint::{Bound, Destination, Frame, Port};
 use trunkline_models::host::station::CARD_CAPACITY;
-use trunkline_models::host::{Cause, Costs, Counters, Interface, Output, Station};
+use trunkline_models::host::{Costs, HostCounters, HostLossCause, Interface, Output, Station};
 use trunkline_units::{Instant, Seed, Span};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Packet {
     serial: u32,
     bytes: u32,
-    to: To,
+    to: Destination,
     damaged: bool,
 }
 
@@ -18,7 +18,7 @@ impl Frame for Packet {
     fn length(&self) -> u32 {
         self.bytes
     }
-    fn to(&self) -> To {
+    fn destination(&self) -> Destination {
         self.to
     }
     fn channel(&self) -> u16 {
@@ -37,7 +37,7 @@ const PORT: Port = Port(0);
 const START: Instant = Instant::ZERO;
 
 fn packet(serial: u32, bytes: u32) -> Packet {
-    Packet { serial, bytes, to: To::Station(ME), damaged: false }
+    Packet { serial, bytes, to: Destination::Station(ME), damaged: false }
 }
 
 fn station(costs: Costs) -> Station<Packet> {
@@ -54,34 +54,34 @@ fn us(n: u64) -> Span {
 
 type Log = Vec<(Instant, Output<Packet>)>;
 
-/// What it says until `end`, woken at its deadlines.
-fn listen(station: &mut Station<Packet>, mut now: Instant, end: Instant) -> Log {
-    let mut said = Vec::new();
+/// Returns the outputs until `end`, with wakes at the deadlines.
+fn collect_outputs(station: &mut Station<Packet>, mut now: Instant, end: Instant) -> Log {
+    let mut outputs = Vec::new();
     loop {
         match station.poll(now) {
             Output::Idle { deadline: Some(at) } if at <= end => {
-                assert!(at > now || said.is_empty(), "a wake makes progress");
+                assert!(at > now || outputs.is_empty(), "a wake makes progress");
                 now = at;
                 station.wake(now);
             }
-            Output::Idle { .. } => return said,
-            output => said.push((now, output)),
+            Output::Idle { .. } => return outputs,
+            output => outputs.push((now, output)),
         }
     }
 }
 
-/// What comes of packets of `bytes` that come `every` so often for a second.
-fn offer(costs: Costs, every: Span, bytes: u32) -> (Counters, f64) {
+/// Offers packets of `bytes`, one every `every`, for a second; returns the counters and the processor time.
+fn offer(costs: Costs, every: Span, bytes: u32) -> (HostCounters, f64) {
     let mut station = station(costs);
     let mut now = START;
     for serial in 0.. {
         let next = START + every * serial;
-        listen(&mut station, now, next);
+        collect_outputs(&mut station, now, next);
         now = next;
         if now >= START + Span::from_s(1) {
             break;
         }
-        station.arrive(now, PORT, packet(serial as u32, bytes));
+        station.receive(now, PORT, packet(serial as u32, bytes));
         while !matches!(station.poll(now), Output::Idle { .. }) {}
     }
     station.wake(now);
@@ -94,7 +94,7 @@ fn without_costs_packets_pass_straight_through() {
     assert_eq!(station.send(START, PORT, packet(1, 100)), Ok(()));
     assert_eq!(station.poll(START), Output::Transmit { port: PORT, frame: packet(1, 100) });
     assert_eq!(station.poll(START), Output::Idle { deadline: None });
-    station.arrive(START, Port(9), packet(2, 100));
+    station.receive(START, Port(9), packet(2, 100));
     assert_eq!(station.poll(START), Output::Deliver { port: Port(9), frame: packet(2, 100) });
     assert_eq!(station.poll(START), Output::Idle { deadline: None });
     assert_eq!(station.busy(), Span::ZERO);
@@ -115,32 +115,32 @@ fn every_part_takes_its_time() {
     for (port, sar) in [(PORT, 0), (Port(1), 44)] {
         let mut out = station(costs.clone());
         assert_eq!(out.send(START, port, packet(1, 1_000)), Ok(()));
-        let said = listen(&mut out, START, Instant::MAX);
+        let outputs = collect_outputs(&mut out, START, Instant::MAX);
         let at = START + us(115 + 20 + sar);
-        assert_eq!(said, [(at, Output::Transmit { port, frame: packet(1, 1_000) })]);
+        assert_eq!(outputs, [(at, Output::Transmit { port, frame: packet(1, 1_000) })]);
         assert_eq!(out.busy(), us(115));
         let mut inward = station(costs.clone());
-        inward.arrive(START, port, packet(2, 1_000));
-        let said = listen(&mut inward, START, Instant::MAX);
+        inward.receive(START, port, packet(2, 1_000));
+        let outputs = collect_outputs(&mut inward, START, Instant::MAX);
         let at = START + us(sar + 20 + 30 + 115);
-        assert_eq!(said, [(at, Output::Deliver { port, frame: packet(2, 1_000) })]);
+        assert_eq!(outputs, [(at, Output::Deliver { port, frame: packet(2, 1_000) })]);
         assert_eq!((inward.busy(), inward.counters().interrupts), (us(145), 1));
     }
 }
 
 #[test]
-fn an_interrupt_holds_work_up() {
+fn an_interrupt_preempts_work() {
     let costs = Costs { cpu_packet: us(100), interrupt: us(10), ..Costs::default() };
     let both = |cpus| {
         let mut station = station(Costs { cpus, ..costs.clone() });
         assert_eq!(station.send(START, PORT, packet(1, 100)), Ok(()));
         let later = START + us(50);
-        let mut said = listen(&mut station, START, later);
-        station.arrive(later, PORT, packet(2, 100));
+        let mut outputs = collect_outputs(&mut station, START, later);
+        station.receive(later, PORT, packet(2, 100));
         assert_eq!(station.busy_at(later), us(50));
-        said.extend(listen(&mut station, later, Instant::MAX));
+        outputs.extend(collect_outputs(&mut station, later, Instant::MAX));
         assert_eq!(station.busy(), us(210));
-        said.iter().map(|(at, _)| at.since(START)).collect::<Vec<_>>()
+        outputs.iter().map(|(at, _)| at.since(START)).collect::<Vec<_>>()
     };
     // One processor: the packet that leaves is 10 us late, and the other one waits for it.
     assert_eq!(both(1), [us(110), us(210)]);
@@ -150,12 +150,12 @@ fn an_interrupt_holds_work_up() {
 }
 
 #[test]
-fn what_comes_in_goes_before_what_goes_out() {
+fn received_packets_precede_packets_to_send() {
     let mut station = station(Costs { cpu_packet: us(100), ..Costs::default() });
     (0..3).for_each(|serial| assert_eq!(station.send(START, PORT, packet(serial, 100)), Ok(())));
-    station.arrive(START, PORT, packet(9, 100));
-    let said = listen(&mut station, START, Instant::MAX);
-    let order: Vec<u32> = said
+    station.receive(START, PORT, packet(9, 100));
+    let outputs = collect_outputs(&mut station, START, Instant::MAX);
+    let order: Vec<u32> = outputs
         .iter()
         .map(|(_, output)| match output {
             Output::Transmit { frame, .. } | Output::Deliver { frame, .. } => frame.serial,
@@ -170,15 +170,15 @@ fn senders_wait_beyond_the_send_queue() {
     for cpu_packet in [Span::ZERO, us(100)] {
         let mut station = station(Costs { cpu_packet, send_queue: 3, ..Costs::default() });
         for serial in 0..3 {
-            assert!(station.room());
+            assert!(station.has_room());
             assert_eq!(station.send(START, PORT, packet(serial, 100)), Ok(()));
         }
-        assert!(!station.room());
+        assert!(!station.has_room());
         assert_eq!(station.send(START, PORT, packet(3, 100)), Err(packet(3, 100)));
-        let said = listen(&mut station, START, Instant::MAX);
-        let rooms = said.iter().filter(|(_, output)| *output == Output::Room).count();
-        assert_eq!((said.len(), rooms, station.counters().sent), (4, 1, 3), "{said:?}");
-        assert!(station.room());
+        let outputs = collect_outputs(&mut station, START, Instant::MAX);
+        let rooms = outputs.iter().filter(|(_, output)| *output == Output::Room).count();
+        assert_eq!((outputs.len(), rooms, station.counters().sent), (4, 1, 3), "{outputs:?}");
+        assert!(station.has_room());
     }
 }
 
@@ -188,15 +188,18 @@ fn the_receive_buffer_is_bounded_after_the_interrupt() {
     for (rx_buffer, fit) in [
         (Bound::frames(2), 2),
         (Bound::bytes(450), 4),
-        (Bound { each_channel: true, ..Bound::frames(2) }, 4),
+        (Bound { per_channel: true, ..Bound::frames(2) }, 4),
         (Bound::NONE, 8),
     ] {
         // All eight interrupts come before any work.
         let mut station = station(Costs { rx_buffer, ..costs.clone() });
-        (0..8).for_each(|serial| station.arrive(START, PORT, packet(serial, 100)));
-        let said = listen(&mut station, START, Instant::MAX);
-        let lost = said.iter().filter(|(_, o)| matches!(o, Output::Lost { cause: Cause::Full, .. })).count();
-        assert_eq!((said.len(), lost), (8, 8 - fit), "{rx_buffer:?}");
+        (0..8).for_each(|serial| station.receive(START, PORT, packet(serial, 100)));
+        let outputs = collect_outputs(&mut station, START, Instant::MAX);
+        let lost = outputs
+            .iter()
+            .filter(|(_, o)| matches!(o, Output::Lost { cause: HostLossCause::BufferFull, .. }))
+            .count();
+        assert_eq!((outputs.len(), lost), (8, 8 - fit), "{rx_buffer:?}");
         assert_eq!(station.counters().waiting_max, fit as u64);
         assert_eq!(station.counters().interrupts, 8, "each was paid");
     }
@@ -205,21 +208,21 @@ fn the_receive_buffer_is_bounded_after_the_interrupt() {
 #[test]
 fn a_card_is_bounded() {
     let mut station = station(Costs { interrupt: us(10), ..Costs::default() });
-    (0..CARD_CAPACITY as u32 + 5).for_each(|serial| station.arrive(START, PORT, packet(serial, 100)));
-    let said = listen(&mut station, START, Instant::MAX);
-    assert_eq!((said.len(), station.counters().full), (CARD_CAPACITY + 5, 5));
+    (0..CARD_CAPACITY as u32 + 5).for_each(|serial| station.receive(START, PORT, packet(serial, 100)));
+    let outputs = collect_outputs(&mut station, START, Instant::MAX);
+    assert_eq!((outputs.len(), station.counters().dropped_full), (CARD_CAPACITY + 5, 5));
     assert_eq!(station.counters().interrupts, CARD_CAPACITY as u64);
 }
 
 #[test]
 fn a_card_ignores_what_is_for_others() {
     let costs = Costs { cpu_packet: us(100), cpu_byte: us(1), interrupt: us(10), ..Costs::default() };
-    let fate = |mcast_filter, to, joined: &[u32]| {
+    let outcome = |mcast_filter, to, joined: &[u32]| {
         let mut station = station(Costs { mcast_filter, ..costs.clone() });
         joined.iter().for_each(|&group| station.join(group));
-        station.arrive(START, PORT, Packet { to, ..packet(1, 100) });
-        let said = listen(&mut station, START, Instant::MAX);
-        let cause = match &said[..] {
+        station.receive(START, PORT, Packet { to, ..packet(1, 100) });
+        let outputs = collect_outputs(&mut station, START, Instant::MAX);
+        let cause = match &outputs[..] {
             [(_, Output::Deliver { .. })] => None,
             [(_, Output::Lost { cause, .. })] => Some(*cause),
             other => panic!("{other:?}"),
@@ -227,15 +230,15 @@ fn a_card_ignores_what_is_for_others() {
         (cause, station.busy())
     };
     let (all, wrong) = (us(210), us(110));
-    assert_eq!(fate(None, To::Station(ME), &[]), (None, all));
-    assert_eq!(fate(None, To::All, &[]), (None, all));
-    assert_eq!(fate(None, To::Station(8), &[]), (Some(Cause::Foreign), Span::ZERO));
-    assert_eq!(fate(None, To::Group(5), &[5]), (None, all));
-    assert_eq!(fate(None, To::Group(6), &[5]), (Some(Cause::Foreign), Span::ZERO));
-    assert_eq!(fate(Some(1), To::Group(6), &[]), (Some(Cause::Foreign), Span::ZERO));
+    assert_eq!(outcome(None, Destination::Station(ME), &[]), (None, all));
+    assert_eq!(outcome(None, Destination::All, &[]), (None, all));
+    assert_eq!(outcome(None, Destination::Station(8), &[]), (Some(HostLossCause::Foreign), Span::ZERO));
+    assert_eq!(outcome(None, Destination::Group(5), &[5]), (None, all));
+    assert_eq!(outcome(None, Destination::Group(6), &[5]), (Some(HostLossCause::Foreign), Span::ZERO));
+    assert_eq!(outcome(Some(1), Destination::Group(6), &[]), (Some(HostLossCause::Foreign), Span::ZERO));
     // What passes the hash wrongly costs an interrupt and a look at the header, not at the bytes.
-    assert_eq!(fate(Some(1), To::Group(6), &[5]), (Some(Cause::Unwanted), wrong));
-    assert_eq!(fate(Some(1), To::Group(5), &[5]), (None, all));
+    assert_eq!(outcome(Some(1), Destination::Group(6), &[5]), (Some(HostLossCause::Unwanted), wrong));
+    assert_eq!(outcome(Some(1), Destination::Group(5), &[5]), (None, all));
 }
 
 #[test]
@@ -243,15 +246,18 @@ fn a_damaged_packet_is_worked_on_and_lost() {
     for cpu_packet in [Span::ZERO, us(100)] {
         let mut station = station(Costs { cpu_packet, ..Costs::default() });
         let damaged = Packet { damaged: true, ..packet(1, 100) };
-        station.arrive(START, PORT, damaged.clone());
-        let said = listen(&mut station, START, Instant::MAX);
-        assert_eq!(said, [(START + cpu_packet, Output::Lost { frame: damaged, cause: Cause::Damaged })]);
-        assert_eq!((station.busy(), station.counters().damaged), (cpu_packet, 1));
+        station.receive(START, PORT, damaged.clone());
+        let outputs = collect_outputs(&mut station, START, Instant::MAX);
+        assert_eq!(
+            outputs,
+            [(START + cpu_packet, Output::Lost { frame: damaged, cause: HostLossCause::Damaged })]
+        );
+        assert_eq!((station.busy(), station.counters().dropped_damaged), (cpu_packet, 1));
     }
 }
 
-/// Section 4.3 of the 1997 report: past its limit a host receives less the more it is sent, as interrupts take the
-/// processor, until nothing is left.
+/// Section 4.3 of the bundle converter report (docs/internals/reproduction.md): past its limit a host receives less the
+/// more it is sent, as interrupts take the processor, until nothing is left.
 #[test]
 fn overload_collapses_what_is_received() {
     let costs =
@@ -265,7 +271,7 @@ fn overload_collapses_what_is_received() {
     }
     let (counters, busy) = offer(costs.clone(), Span::from_s(1) / 8_000, 128);
     assert!(busy > 0.999, "the processor is busy, with interrupts of what it then loses");
-    assert!(counters.full > 5_500 && counters.interrupts > 7_900);
+    assert!(counters.dropped_full > 5_500 && counters.interrupts > 7_900);
 }
 
 /// And 4.3.1.3: more processors help with the work, but one takes all interrupts and is the limit.
@@ -307,7 +313,7 @@ fn costs() -> impl Strategy<Value = Costs> {
         Just(Bound::NONE),
         (0..6u64).prop_map(Bound::frames),
         (0..4_000u64).prop_map(Bound::bytes),
-        (1..4u64).prop_map(|n| Bound { each_channel: true, ..Bound::frames(n) }),
+        (1..4u64).prop_map(|n| Bound { per_channel: true, ..Bound::frames(n) }),
     ];
     let hash = prop_oneof![Just(None), (0..9u32).prop_map(Some)];
     ((span(), byte(), span(), byte(), byte(), span()), 0..4u32, bound, hash, 0..9u64).prop_map(
@@ -338,52 +344,52 @@ fn costs() -> impl Strategy<Value = Costs> {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Whatever it costs: each packet comes out once, in order on its way; early wakes do nothing; nothing is used
-    /// that time did not give.
+    /// With any costs each packet is output once, early wakes do nothing, and no more processor time is used than there
+    /// is.
     #[test]
     fn nothing_vanishes(costs in costs(), seed in any::<u64>()) {
         let mut stream = Seed(seed).stream("station");
-        let mut calm = station(costs.clone());
-        (0..5).for_each(|group| calm.join(group));
-        let mut nervous = calm.clone();
+        let mut on_time = station(costs.clone());
+        (0..5).for_each(|group| on_time.join(group));
+        let mut with_early_wakes = on_time.clone();
         let (mut now, mut taken) = (START, 0u64);
-        let (mut said, mut twin_said) = (Vec::new(), Vec::new());
+        let (mut outputs, mut twin_outputs) = (Vec::new(), Vec::new());
         for serial in 0..120 {
             let next = now + Span::from_ns(stream.below(250_000));
-            said.extend(listen(&mut calm, now, next));
+            outputs.extend(collect_outputs(&mut on_time, now, next));
             let middle = now + Span::from_ps(stream.below(next.since(now).as_ps()));
             for moment in [middle, next] {
-                twin_said.extend(listen(&mut nervous, now, moment));
+                twin_outputs.extend(collect_outputs(&mut with_early_wakes, now, moment));
                 now = moment;
-                nervous.wake(now);
-                nervous.wake(now);
+                with_early_wakes.wake(now);
+                with_early_wakes.wake(now);
             }
-            calm.wake(now);
+            on_time.wake(now);
             let to = match stream.below(6) {
-                0 => To::Group(stream.below(20) as u32),
-                1 => To::All,
-                2 => To::Station(8),
-                _ => To::Station(ME),
+                0 => Destination::Group(stream.below(20) as u32),
+                1 => Destination::All,
+                2 => Destination::Station(8),
+                _ => Destination::Station(ME),
             };
             let frame = Packet { serial, bytes: stream.below(1_500) as u32, to, damaged: stream.chance(0.05) };
             let port = Port(stream.below(3) as u16);
             if stream.chance(0.5) {
-                let room = calm.room();
-                let sent = calm.send(now, port, frame.clone());
+                let room = on_time.has_room();
+                let sent = on_time.send(now, port, frame.clone());
                 prop_assert_eq!(sent.is_ok(), room);
-                prop_assert_eq!(&sent, &nervous.send(now, port, frame));
+                prop_assert_eq!(&sent, &with_early_wakes.send(now, port, frame));
                 taken += u64::from(sent.is_ok());
             } else {
-                calm.arrive(now, port, frame.clone());
-                nervous.arrive(now, port, frame);
+                on_time.receive(now, port, frame.clone());
+                with_early_wakes.receive(now, port, frame);
                 taken += 1;
             }
-            prop_assert!(calm.busy_at(now) <= now.since(START) * u64::from(costs.cpus.max(1)));
+            prop_assert!(on_time.busy_at(now) <= now.since(START) * u64::from(costs.cpus.max(1)));
         }
-        said.extend(listen(&mut calm, now, Instant::MAX));
-        twin_said.extend(listen(&mut nervous, now, Instant::MAX));
-        prop_assert_eq!(&said, &twin_said);
-        let mut serials: Vec<u32> = said.iter().filter_map(|(_, output)| match output {
+        outputs.extend(collect_outputs(&mut on_time, now, Instant::MAX));
+        twin_outputs.extend(collect_outputs(&mut with_early_wakes, now, Instant::MAX));
+        prop_assert_eq!(&outputs, &twin_outputs);
+        let mut serials: Vec<u32> = outputs.iter().filter_map(|(_, output)| match output {
             Output::Transmit { frame, .. } | Output::Deliver { frame, .. } | Output::Lost { frame, .. } => {
                 Some(frame.serial)
             }
@@ -393,10 +399,10 @@ proptest! {
         serials.sort_unstable();
         serials.dedup();
         prop_assert_eq!(serials.len() as u64, taken, "once each");
-        let c = *calm.counters();
+        let c = *on_time.counters();
         prop_assert_eq!(c.sent, c.transmitted);
-        prop_assert_eq!(c.received, c.delivered + c.full + c.damaged + c.unwanted);
+        prop_assert_eq!(c.received, c.delivered + c.dropped_full + c.dropped_damaged + c.unwanted);
         prop_assert_eq!(c.sent + c.received + c.foreign, taken);
-        prop_assert_eq!(calm.busy(), calm.busy_at(Instant::MAX), "nothing is under way");
+        prop_assert_eq!(on_time.busy(), on_time.busy_at(Instant::MAX), "no work is in progress");
     }
 }

@@ -3,8 +3,8 @@
 
 use super::common;
 
-use common::{Log, Packet, Testbed, check_conservation, draw_bound, load, run_twice, send_politely};
-use trunkline_endpoint::{Bound, Cause, Passage, Port, To};
+use common::{Log, Packet, Testbed, check_conservation, draw_bound, load, run_twice, send_when_room};
+use trunkline_endpoint::{Bound, Destination, LossCause, MediumOutput, Port};
 use trunkline_models::media::{Hub, HubOptions};
 use trunkline_units::{Instant, Rate, Seed, Span};
 
@@ -22,7 +22,7 @@ fn with(options: HubOptions, stations: usize, bound: Bound, seed: Seed) -> Hub<P
 }
 
 fn packet(id: u32, length: u32) -> Packet {
-    Packet::new(id, length, To::All)
+    Packet::new(id, length, Destination::All)
 }
 
 fn at(ns: u64) -> Instant {
@@ -30,10 +30,10 @@ fn at(ns: u64) -> Instant {
 }
 
 /// When frames were received first, and which.
-fn received(said: &[Log]) -> Vec<(u64, u32)> {
+fn received(outputs: &[Log]) -> Vec<(u64, u32)> {
     let mut received: Vec<(u64, u32)> = Vec::new();
-    for (at, passage) in said {
-        if let Passage::Transmit { frame, .. } = passage
+    for (at, output) in outputs {
+        if let MediumOutput::Transmit { frame, .. } = output
             && received.last().is_none_or(|(_, id)| *id != frame.id)
         {
             received.push((at.as_ns(), frame.id));
@@ -44,49 +44,49 @@ fn received(said: &[Log]) -> Vec<(u64, u32)> {
 
 #[test]
 fn single_frame_reaches_all_stations_after_the_delay() {
-    let mut world = Testbed::new(hub(4, Bound::NONE, Seed(1)));
-    world.send(at(1_000), 2, packet(1, 1000));
-    world.finish();
+    let mut testbed = Testbed::new(hub(4, Bound::NONE, Seed(1)));
+    testbed.send(at(1_000), 2, packet(1, 1000));
+    testbed.finish();
     // Preamble 8, header and check sequence 18.
     let arrival = at(1_000 + 1026 * 8 * BIT + DELAY);
     let expected: Vec<Log> = [0, 1, 3]
-        .map(|port| (arrival, Passage::Transmit { port: Port(port), frame: packet(1, 1000) }))
+        .map(|port| (arrival, MediumOutput::Transmit { port: Port(port), frame: packet(1, 1000) }))
         .into();
-    assert_eq!(world.said, expected);
-    assert_eq!(world.counters(2).busy, Span::from_ns(1026 * 8 * BIT));
+    assert_eq!(testbed.outputs, expected);
+    assert_eq!(testbed.counters(2).busy, Span::from_ns(1026 * 8 * BIT));
 }
 
 #[test]
 fn short_frames_are_padded_and_a_gap_follows_each() {
-    let mut world = Testbed::new(hub(2, Bound::NONE, Seed(1)));
-    (0..3).for_each(|id| world.send(at(0), 0, packet(id, 1)));
-    world.finish();
+    let mut testbed = Testbed::new(hub(2, Bound::NONE, Seed(1)));
+    (0..3).for_each(|id| testbed.send(at(0), 0, packet(id, 1)));
+    testbed.finish();
     let frame = (64 + 512) * BIT;
     let ends = |n: u64| n * (frame + 96 * BIT) - 96 * BIT + DELAY;
-    assert_eq!(received(&world.said), [(ends(1), 0), (ends(2), 1), (ends(3), 2)]);
+    assert_eq!(received(&testbed.outputs), [(ends(1), 0), (ends(2), 1), (ends(3), 2)]);
 }
 
 #[test]
 fn a_busy_medium_is_waited_for() {
-    let mut world = Testbed::new(hub(2, Bound::NONE, Seed(1)));
-    world.send(at(0), 0, packet(0, 1000));
+    let mut testbed = Testbed::new(hub(2, Bound::NONE, Seed(1)));
+    testbed.send(at(0), 0, packet(0, 1000));
     // It senses the carrier a delay after the start, so a picosecond later it defers.
-    world.send(at(DELAY) + Span::from_ps(1), 1, packet(1, 1000));
-    world.finish();
+    testbed.send(at(DELAY) + Span::from_ps(1), 1, packet(1, 1000));
+    testbed.finish();
     let frame = 1026 * 8 * BIT;
     let second = frame + DELAY + 96 * BIT + frame + DELAY;
-    assert_eq!(received(&world.said), [(frame + DELAY, 0), (second, 1)]);
-    assert_eq!(world.counters(0).collisions + world.counters(1).collisions, 0);
+    assert_eq!(received(&testbed.outputs), [(frame + DELAY, 0), (second, 1)]);
+    assert_eq!(testbed.counters(0).collisions + testbed.counters(1).collisions, 0);
 }
 
 #[test]
 fn who_cannot_sense_collides_and_backs_off_by_slots() {
     for seed in (0..50).map(Seed) {
-        let mut world = Testbed::new(hub(2, Bound::NONE, seed));
-        world.send(at(0), 0, packet(0, 1000));
-        world.send(at(2_000), 1, packet(1, 1000));
-        world.finish();
-        let (a, b) = (world.counters(0), world.counters(1));
+        let mut testbed = Testbed::new(hub(2, Bound::NONE, seed));
+        testbed.send(at(0), 0, packet(0, 1000));
+        testbed.send(at(2_000), 1, packet(1, 1000));
+        testbed.finish();
+        let (a, b) = (testbed.counters(0), testbed.counters(1));
         assert!(a.collisions >= 1 && a.collisions == b.collisions, "seed {seed}");
         // Station 0 detects at 2.0 + 2.165, station 1 at 2.165 µs; both finish their preamble and jam.
         let (end_a, end_b) = (96 * BIT, 2_000 + 96 * BIT);
@@ -100,7 +100,7 @@ fn who_cannot_sense_collides_and_backs_off_by_slots() {
         }
         let first = if drawn_a < drawn_b { 0 } else { 1 };
         let end = start[first] + 1026 * 8 * BIT + DELAY;
-        assert_eq!(received(&world.said)[0], (end, first as u32), "seed {seed}");
+        assert_eq!(received(&testbed.outputs)[0], (end, first as u32), "seed {seed}");
     }
 }
 
@@ -109,18 +109,18 @@ fn a_frame_is_given_up_after_sixteen_collisions() {
     let mut given_up = 0;
     for seed in (0..60).map(Seed) {
         // One frame against forty: either it gets through, or it collides with one after the other.
-        let options = HubOptions { longest: 70_000, ..HubOptions::default() };
-        let mut world = Testbed::new(with(options, 2, Bound::NONE, seed));
-        world.send(at(0), 1, packet(0, 46));
-        (1..41).for_each(|id| world.send(at(0), 0, packet(id, 66_000)));
-        world.finish();
-        let lost = &common::fates(&world.said)[&0].lost;
-        let c = world.counters(1);
+        let options = HubOptions { max_length: 70_000, ..HubOptions::default() };
+        let mut testbed = Testbed::new(with(options, 2, Bound::NONE, seed));
+        testbed.send(at(0), 1, packet(0, 46));
+        (1..41).for_each(|id| testbed.send(at(0), 0, packet(id, 66_000)));
+        testbed.finish();
+        let lost = &common::outcomes(&testbed.outputs)[&0].lost;
+        let c = testbed.counters(1);
         if lost.is_empty() {
-            assert!(c.frames == 1 && c.lost == 0 && c.collisions < 16, "seed {seed}: {c:?}");
+            assert!(c.frames == 1 && c.other_losses == 0 && c.collisions < 16, "seed {seed}: {c:?}");
         } else {
-            assert_eq!(lost, &[(1, Cause::Collisions)], "seed {seed}");
-            assert!(c.frames == 0 && c.lost == 1 && c.collisions == 16, "seed {seed}: {c:?}");
+            assert_eq!(lost, &[(1, LossCause::Collisions)], "seed {seed}");
+            assert!(c.frames == 0 && c.other_losses == 1 && c.collisions == 16, "seed {seed}: {c:?}");
             given_up += 1;
         }
     }
@@ -129,12 +129,12 @@ fn a_frame_is_given_up_after_sixteen_collisions() {
 
 #[test]
 fn what_is_too_long_is_lost() {
-    let mut world = Testbed::new(hub(2, Bound::NONE, Seed(1)));
-    world.send(at(0), 0, packet(0, 1500));
-    world.send(at(0), 0, packet(1, 1501));
-    world.finish();
-    assert_eq!(common::fates(&world.said)[&1].lost, [(0, Cause::TooLong)]);
-    assert_eq!(world.counters(0).frames, 1);
+    let mut testbed = Testbed::new(hub(2, Bound::NONE, Seed(1)));
+    testbed.send(at(0), 0, packet(0, 1500));
+    testbed.send(at(0), 0, packet(1, 1501));
+    testbed.finish();
+    assert_eq!(common::outcomes(&testbed.outputs)[&1].lost, [(0, LossCause::TooLong)]);
+    assert_eq!(testbed.counters(0).frames, 1);
 }
 
 #[test]
@@ -145,26 +145,28 @@ fn nothing_vanishes() {
         let options = HubOptions {
             rate: Rate::from_bps([3_000_000, 10_000_000][draw.below(2) as usize]),
             delay: Span::from_ns(draw.below(25_601)),
-            longest: 1400,
+            max_length: 1400,
         };
         let bound = draw_bound(&mut draw);
         let gap = Span::from_us(100 + draw.below(2_000));
-        let load = load(&mut draw, 200, stations, gap, |_| To::All);
+        let load = load(&mut draw, 200, stations, gap, |_| Destination::All);
         let make = || with(options.clone(), usize::from(stations), bound, seed);
-        let world = run_twice(seed, make, &load);
-        check_conservation(&world, &load, stations, |from, _| (0..stations).filter(|p| *p != from).collect());
+        let testbed = run_twice(seed, make, &load);
+        check_conservation(&testbed, &load, stations, |from, _| {
+            (0..stations).filter(|p| *p != from).collect()
+        });
         // The medium carries one frame at a time.
-        let mut busy = received(&world.said);
+        let mut busy = received(&testbed.outputs);
         busy.dedup_by_key(|(at, _)| *at);
-        assert_eq!(busy.len(), received(&world.said).len(), "seed {seed}");
+        assert_eq!(busy.len(), received(&testbed.outputs).len(), "seed {seed}");
     }
 }
 
 #[test]
 fn who_asks_loses_nothing() {
-    let world = send_politely(hub(3, Bound::frames(2), Seed(5)), 3, 200, |_| To::All);
-    let full: u64 = (0..3).map(|port| world.counters(port).full).sum();
-    let given_up = (0..3).map(|port| world.counters(port).lost).sum::<u64>();
-    let frames: u64 = (0..3).map(|port| world.counters(port).frames).sum();
+    let testbed = send_when_room(hub(3, Bound::frames(2), Seed(5)), 3, 200, |_| Destination::All);
+    let full: u64 = (0..3).map(|port| testbed.counters(port).queue_drops).sum();
+    let given_up = (0..3).map(|port| testbed.counters(port).other_losses).sum::<u64>();
+    let frames: u64 = (0..3).map(|port| testbed.counters(port).frames).sum();
     assert_eq!((full, frames + given_up), (0, 600));
 }

@@ -1,18 +1,20 @@
-//! The fused line against a plain one, and what a link promises.
+//! The line against a reference with explicit events, and the guarantees of a link.
 
 use super::common;
 
 use std::collections::{BTreeMap, VecDeque};
 
-use common::{Log, Packet, Testbed, draw_bound, load, run, send_politely};
+use common::{Log, Packet, Testbed, draw_bound, load, run, send_when_room};
 use proptest::prelude::*;
-use trunkline_endpoint::{Bound, Cause, Counters, Frame, Passage, Port, Room, To};
+use trunkline_endpoint::{
+    Bound, Capacity, Destination, Frame, LossCause, MediumCounters, MediumOutput, Port,
+};
 use trunkline_models::media::{Framing, Impairments, LineOptions, Link};
 use trunkline_units::{Instant, Rate, Seed, Span, Stream};
 
-/// A line as one would draw it: a queue, a transmitter, an event when a frame has left and one when it
+/// A straightforward line: a queue, a transmitter, an event when a frame has left and one when it
 /// arrives. Times are exact fractions over the rate.
-struct Plain {
+struct Reference {
     options: LineOptions,
     stream: Stream,
     port: u16,
@@ -26,13 +28,13 @@ struct Plain {
     flying: BTreeMap<(u64, u32), (Packet, [bool; 4])>,
     held: Option<(u64, Packet, [bool; 4])>,
     launched: u32,
-    counters: Counters,
-    said: Vec<Log>,
+    counters: MediumCounters,
+    outputs: Vec<Log>,
 }
 
-impl Plain {
+impl Reference {
     fn new(port: u16, options: LineOptions, stream: Stream) -> Self {
-        Plain {
+        Reference {
             options,
             stream,
             port,
@@ -43,8 +45,8 @@ impl Plain {
             flying: BTreeMap::new(),
             held: None,
             launched: 0,
-            counters: Counters::default(),
-            said: Vec::new(),
+            counters: MediumCounters::default(),
+            outputs: Vec::new(),
         }
     }
 
@@ -77,8 +79,8 @@ impl Plain {
                 self.begin(at);
             } else if arrives == Some(at) {
                 self.arrive(at);
-            } else if let Some((_, packet, fate)) = self.held.take() {
-                self.deliver(at, packet, fate);
+            } else if let Some((_, packet, outcome)) = self.held.take() {
+                self.deliver(at, packet, outcome);
             }
         }
     }
@@ -107,39 +109,40 @@ impl Plain {
         self.counters.bytes += u64::from(packet.length);
         self.counters.busy += Span::from_ps(end - begun);
         let i = self.options.impairments;
-        let mut fate = [false; 4];
-        for (fate, share) in fate.iter_mut().zip([i.loss, i.corrupt, i.duplicate, i.reorder]) {
-            *fate = share > 0.0 && self.stream.chance(share);
+        let mut outcome = [false; 4];
+        for (outcome, share) in outcome.iter_mut().zip([i.loss, i.corrupt, i.duplicate, i.reorder]) {
+            *outcome = share > 0.0 && self.stream.chance(share);
         }
-        self.flying.insert((at + self.options.delay.as_ps(), self.launched), (packet, fate));
+        self.flying.insert((at + self.options.delay.as_ps(), self.launched), (packet, outcome));
         self.launched += 1;
     }
 
     fn arrive(&mut self, at: u64) {
-        let Some((_, (packet, fate))) = self.flying.pop_first() else { return };
-        if fate[0] {
-            self.counters.lost += 1;
-            let lost = Passage::Lost { port: Port(self.port), frame: packet, cause: Cause::Noise };
-            return self.said.push((Instant::from_ps(at), lost));
+        let Some((_, (packet, outcome))) = self.flying.pop_first() else { return };
+        if outcome[0] {
+            self.counters.other_losses += 1;
+            let lost =
+                MediumOutput::Lost { port: Port(self.port), frame: packet, cause: LossCause::LineError };
+            return self.outputs.push((Instant::from_ps(at), lost));
         }
-        if fate[3] && self.held.is_none() {
-            self.held = Some((at + self.options.impairments.hold.as_ps(), packet, fate));
+        if outcome[3] && self.held.is_none() {
+            self.held = Some((at + self.options.impairments.hold.as_ps(), packet, outcome));
             return;
         }
-        self.deliver(at, packet, fate);
-        if let Some((_, packet, fate)) = self.held.take() {
+        self.deliver(at, packet, outcome);
+        if let Some((_, packet, outcome)) = self.held.take() {
             self.counters.reordered += 1;
-            self.deliver(at, packet, fate);
+            self.deliver(at, packet, outcome);
         }
     }
 
-    fn deliver(&mut self, at: u64, mut packet: Packet, fate: [bool; 4]) {
-        packet.damaged = fate[1];
-        self.counters.damaged += u64::from(fate[1]);
-        self.counters.doubled += u64::from(fate[2]);
-        for _ in 0..1 + usize::from(fate[2]) {
-            let arrived = Passage::Transmit { port: Port(1 - self.port), frame: packet.clone() };
-            self.said.push((Instant::from_ps(at), arrived));
+    fn deliver(&mut self, at: u64, mut packet: Packet, outcome: [bool; 4]) {
+        packet.damaged = outcome[1];
+        self.counters.damaged += u64::from(outcome[1]);
+        self.counters.duplicated += u64::from(outcome[2]);
+        for _ in 0..1 + usize::from(outcome[2]) {
+            let arrived = MediumOutput::Transmit { port: Port(1 - self.port), frame: packet.clone() };
+            self.outputs.push((Instant::from_ps(at), arrived));
         }
     }
 
@@ -148,12 +151,13 @@ impl Plain {
         let bound = self.options.bound;
         let waits = self.queue.iter().chain(self.sending.iter().map(|(packet, _, _)| packet));
         let same: Vec<u32> =
-            waits.filter(|p| !bound.each_channel || p.channel == packet.channel).map(Frame::length).collect();
+            waits.filter(|p| !bound.per_channel || p.channel == packet.channel).map(Frame::length).collect();
         let bytes: u64 = same.iter().map(|length| u64::from(*length)).sum();
         if !bound.fits(same.len() as u64, bytes, packet.length) {
-            self.counters.full += 1;
-            let lost = Passage::Lost { port: Port(self.port), frame: packet, cause: Cause::Full };
-            return self.said.push((at, lost));
+            self.counters.queue_drops += 1;
+            let lost =
+                MediumOutput::Lost { port: Port(self.port), frame: packet, cause: LossCause::QueueFull };
+            return self.outputs.push((at, lost));
         }
         self.queue.push_back(packet);
         let waits = self.queue.iter().chain(self.sending.iter().map(|(packet, _, _)| packet));
@@ -200,65 +204,65 @@ fn link(options: LineOptions) -> Link<Packet> {
 }
 
 fn packet(id: u32, length: u32) -> Packet {
-    Packet::new(id, length, To::Station(0))
+    Packet::new(id, length, Destination::Station(0))
 }
 
-/// Of what was said, what concerns frames that left `port`.
-fn of_port(said: &[Log], port: u16) -> Vec<Log> {
-    let concerns = |(_, passage): &&Log| match passage {
-        Passage::Transmit { port: to, .. } => to.0 != port,
-        Passage::Lost { port: from, .. } | Passage::Room { port: from } => from.0 == port,
-        Passage::Idle { .. } => false,
+/// Returns the outputs that concern frames from `port`.
+fn of_port(outputs: &[Log], port: u16) -> Vec<Log> {
+    let concerns = |(_, output): &&Log| match output {
+        MediumOutput::Transmit { port: to, .. } => to.0 != port,
+        MediumOutput::Lost { port: from, .. } | MediumOutput::Room { port: from } => from.0 == port,
+        MediumOutput::Idle { .. } => false,
     };
-    said.iter().filter(concerns).cloned().collect()
+    outputs.iter().filter(concerns).cloned().collect()
 }
 
 proptest! {
     /// Same arrivals, same losses, same counters, at every moment.
     #[test]
-    fn fused_and_plain_agree(seed in any::<u64>()) {
+    fn line_and_reference_agree(seed in any::<u64>()) {
         let seed = Seed(seed);
         let mut draw = seed.stream("scene");
         let options = [draw_options(&mut draw), draw_options(&mut draw)];
         let gap = Span::from_ps(packet_time(options[0].rate.as_bps()) * (1 + draw.below(4)) / 4);
-        let load = load(&mut draw, 300, 2, gap, |_| To::All);
+        let load = load(&mut draw, 300, 2, gap, |_| Destination::All);
 
         let [a, b] = streams(seed);
-        let mut plain = [Plain::new(0, options[0].clone(), a), Plain::new(1, options[1].clone(), b)];
-        let mut world = Testbed::nervous(Link::new(options, streams(seed)), seed);
+        let mut reference = [Reference::new(0, options[0].clone(), a), Reference::new(1, options[1].clone(), b)];
+        let mut testbed = Testbed::with_early_wakes(Link::new(options, streams(seed)), seed);
         for (at, port, packet) in &load {
-            world.send(*at, *port, packet.clone());
-            plain[usize::from(*port)].send(*at, packet.clone());
-            prop_assert_eq!(&world.counters(*port), &plain[usize::from(*port)].counters);
+            testbed.send(*at, *port, packet.clone());
+            reference[usize::from(*port)].send(*at, packet.clone());
+            prop_assert_eq!(&testbed.counters(*port), &reference[usize::from(*port)].counters);
         }
-        world.finish();
-        for (port, mut plain) in (0..2).zip(plain) {
-            plain.until(u64::MAX);
-            prop_assert_eq!(of_port(&world.said, port), plain.said);
-            prop_assert_eq!(world.counters(port), plain.counters);
+        testbed.finish();
+        for (port, mut reference) in (0..2).zip(reference) {
+            reference.until(u64::MAX);
+            prop_assert_eq!(of_port(&testbed.outputs, port), reference.outputs);
+            prop_assert_eq!(testbed.counters(port), reference.counters);
         }
     }
 
-    /// Every frame taken comes out: once, twice if it was doubled, or lost.
+    /// Every frame taken comes out: once, twice if it was duplicated, or lost.
     #[test]
     fn nothing_vanishes(seed in any::<u64>()) {
         let mut draw = Seed(seed).stream("scene");
         let options = [draw_options(&mut draw), draw_options(&mut draw)];
-        let load = load(&mut draw, 200, 2, Span::from_ps(packet_time(10_000_000)), |_| To::All);
-        let world = run(Testbed::new(Link::new(options, streams(Seed(seed)))), &load);
-        let fates = common::fates(&world.said);
-        prop_assert_eq!(fates.len(), load.len());
-        let mut doubled = 0;
+        let load = load(&mut draw, 200, 2, Span::from_ps(packet_time(10_000_000)), |_| Destination::All);
+        let testbed = run(Testbed::new(Link::new(options, streams(Seed(seed)))), &load);
+        let outcomes = common::outcomes(&testbed.outputs);
+        prop_assert_eq!(outcomes.len(), load.len());
+        let mut duplicated = 0;
         for (_, from, packet) in &load {
-            let fate = &fates[&packet.id];
-            prop_assert_eq!(fate.lost.len() + fate.received.len().min(1), 1);
-            prop_assert!(fate.received.len() <= 2 && fate.received.iter().all(|port| port != from));
-            prop_assert!(fate.lost.iter().all(|(port, _)| port == from));
-            doubled += fate.received.len().saturating_sub(1) as u64;
+            let outcome = &outcomes[&packet.id];
+            prop_assert_eq!(outcome.lost.len() + outcome.received.len().min(1), 1);
+            prop_assert!(outcome.received.len() <= 2 && outcome.received.iter().all(|port| port != from));
+            prop_assert!(outcome.lost.iter().all(|(port, _)| port == from));
+            duplicated += outcome.received.len().saturating_sub(1) as u64;
         }
-        let (a, b) = (world.counters(0), world.counters(1));
-        prop_assert_eq!(doubled, a.doubled + b.doubled);
-        prop_assert_eq!(a.frames + b.frames + a.full + b.full, load.len() as u64);
+        let (a, b) = (testbed.counters(0), testbed.counters(1));
+        prop_assert_eq!(duplicated, a.duplicated + b.duplicated);
+        prop_assert_eq!(a.frames + b.frames + a.queue_drops + b.queue_drops, load.len() as u64);
     }
 }
 
@@ -266,12 +270,12 @@ proptest! {
 fn a_frame_takes_its_time() {
     // 1000 bytes of Ethernet at 10 Mb/s, 5 µs of cable.
     let options = LineOptions { delay: Span::from_us(5), ..LineOptions::default() };
-    let mut world = Testbed::new(link(options));
-    world.send(Instant::from_ns(100), 1, packet(7, 1000));
-    world.finish();
-    let arrived = Passage::Transmit { port: Port(0), frame: packet(7, 1000) };
-    assert_eq!(world.said, [(Instant::from_ns(100 + 8 * 103_800 + 5_000), arrived)]);
-    assert_eq!(world.counters(1).busy, Span::from_ns(8 * 103_800));
+    let mut testbed = Testbed::new(link(options));
+    testbed.send(Instant::from_ns(100), 1, packet(7, 1000));
+    testbed.finish();
+    let arrived = MediumOutput::Transmit { port: Port(0), frame: packet(7, 1000) };
+    assert_eq!(testbed.outputs, [(Instant::from_ns(100 + 8 * 103_800 + 5_000), arrived)]);
+    assert_eq!(testbed.counters(1).busy, Span::from_ns(8 * 103_800));
 }
 
 #[test]
@@ -283,130 +287,135 @@ fn full_queue_drops_and_reports() {
         (Bound::frames(0), &[1], 1),
         (Bound::NONE, &[1000; 500], 0),
     ] {
-        let mut world = Testbed::new(link(perfect(1_000_000, bound)));
+        let mut testbed = Testbed::new(link(perfect(1_000_000, bound)));
         for (id, length) in (0..).zip(lengths) {
-            world.send(Instant::ZERO, 0, packet(id, *length));
+            testbed.send(Instant::ZERO, 0, packet(id, *length));
         }
-        assert_eq!(world.counters(0).full, full, "{bound:?}");
-        world.finish();
-        assert_eq!(world.counters(0).frames, lengths.len() as u64 - full);
+        assert_eq!(testbed.counters(0).queue_drops, full, "{bound:?}");
+        testbed.finish();
+        assert_eq!(testbed.counters(0).frames, lengths.len() as u64 - full);
     }
 }
 
 #[test]
 fn each_channel_may_have_a_bound_of_its_own() {
-    let bound = Bound { room: Room::Frames(1), each_channel: true };
-    let mut world = Testbed::new(link(perfect(1_000_000, bound)));
+    let bound = Bound { capacity: Capacity::Frames(1), per_channel: true };
+    let mut testbed = Testbed::new(link(perfect(1_000_000, bound)));
     for (id, channel) in [(0, 5), (1, 5), (2, 9)] {
-        world.send(Instant::ZERO, 0, Packet { channel, ..packet(id, 100) });
+        testbed.send(Instant::ZERO, 0, Packet { channel, ..packet(id, 100) });
     }
-    let lost: Vec<u32> = common::fates(&world.said).keys().copied().collect();
+    let lost: Vec<u32> = common::outcomes(&testbed.outputs).keys().copied().collect();
     assert_eq!(lost, [1]);
-    assert!(!world.room(0, 1), "room is room in every channel");
-    world.finish();
-    assert!(world.room(0, 1));
+    assert!(!testbed.has_room(0, 1), "room is room in every channel");
+    testbed.finish();
+    assert!(testbed.has_room(0, 1));
 }
 
 #[test]
 fn a_frame_counts_until_its_last_bit_has_left() {
-    let mut world =
+    let mut testbed =
         Testbed::new(link(LineOptions { delay: Span::from_s(1), ..perfect(8_000_000, Bound::frames(1)) }));
-    world.send(Instant::ZERO, 0, packet(0, 100));
-    world.until(Instant::from_ps(99_999_999));
-    assert!(!world.room(0, 1));
-    world.until(Instant::from_ns(100_000));
-    assert!(world.room(0, 1), "what is on the way takes no room");
+    testbed.send(Instant::ZERO, 0, packet(0, 100));
+    testbed.until(Instant::from_ps(99_999_999));
+    assert!(!testbed.has_room(0, 1));
+    testbed.until(Instant::from_ns(100_000));
+    assert!(testbed.has_room(0, 1), "a frame in flight takes no room");
 }
 
 #[test]
 fn waiting_sender_is_notified_as_soon_as_there_is_space() {
-    let mut world = Testbed::new(link(perfect(8_000_000, Bound::bytes(300))));
+    let mut testbed = Testbed::new(link(perfect(8_000_000, Bound::bytes(300))));
     for id in 0..3 {
-        world.send(Instant::ZERO, 0, packet(id, 100));
+        testbed.send(Instant::ZERO, 0, packet(id, 100));
     }
-    assert!(!world.room(0, 150));
-    world.ask(0);
-    world.ask(0);
-    world.finish();
+    assert!(!testbed.has_room(0, 150));
+    testbed.request_room(0);
+    testbed.request_room(0);
+    testbed.finish();
     // A byte takes 1 µs; two frames must have left before 150 bytes fit.
-    let told: Vec<Log> =
-        world.take().into_iter().filter(|(_, p)| matches!(p, Passage::Room { .. })).collect();
-    assert_eq!(told, [(Instant::from_ns(200_000), Passage::Room { port: Port(0) })]);
-    world.ask(0);
-    assert_eq!(world.take(), [(world.now, Passage::Room { port: Port(0) })], "there is room already");
+    let notified: Vec<Log> =
+        testbed.take().into_iter().filter(|(_, p)| matches!(p, MediumOutput::Room { .. })).collect();
+    assert_eq!(notified, [(Instant::from_ns(200_000), MediumOutput::Room { port: Port(0) })]);
+    testbed.request_room(0);
+    assert_eq!(
+        testbed.take(),
+        [(testbed.now, MediumOutput::Room { port: Port(0) })],
+        "there is room already"
+    );
 }
 
 #[test]
 fn a_polite_sender_fills_the_line_and_loses_nothing() {
-    let world = send_politely(link(perfect(8_000_000, Bound::frames(2))), 2, 500, |_| To::All);
-    assert_eq!(world.counters(0).full + world.counters(1).full, 0);
-    assert_eq!(world.now, Instant::from_ns(500 * 1_000_000), "no gap in 500 frames of 1 ms");
+    let testbed = send_when_room(link(perfect(8_000_000, Bound::frames(2))), 2, 500, |_| Destination::All);
+    assert_eq!(testbed.counters(0).queue_drops + testbed.counters(1).queue_drops, 0);
+    assert_eq!(testbed.now, Instant::from_ns(500 * 1_000_000), "no gap in 500 frames of 1 ms");
 }
 
 #[test]
 fn pacing_spaces_frames_and_does_not_drift() {
     let pacing = Some(Rate::from_bps(7_000_000));
-    let mut world = Testbed::new(link(LineOptions { pacing, ..perfect(100_000_000, Bound::NONE) }));
+    let mut testbed = Testbed::new(link(LineOptions { pacing, ..perfect(100_000_000, Bound::NONE) }));
     for id in 0..7_001 {
-        world.send(Instant::ZERO, 0, packet(id, 125));
+        testbed.send(Instant::ZERO, 0, packet(id, 125));
     }
-    world.finish();
+    testbed.finish();
     // 7000 frames of 1000 bits paced at 7 Mb/s take a second; the last one takes 10 µs on the line.
-    assert_eq!(world.now, Instant::from_ns(1_000_010_000));
+    assert_eq!(testbed.now, Instant::from_ns(1_000_010_000));
 }
 
 #[test]
 fn a_held_frame_comes_behind_the_next_or_alone() {
     let impairments = Impairments { reorder: 1.0, hold: Span::from_us(250), ..Impairments::default() };
-    let mut world = Testbed::new(link(LineOptions { impairments, ..perfect(8_000_000, Bound::NONE) }));
+    let mut testbed = Testbed::new(link(LineOptions { impairments, ..perfect(8_000_000, Bound::NONE) }));
     for (id, at) in [(0, 0), (1, 0), (2, 0), (3, 1_000_000)] {
-        world.send(Instant::from_ns(at), 0, packet(id, 100));
+        testbed.send(Instant::from_ns(at), 0, packet(id, 100));
     }
-    world.finish();
-    let received: Vec<(u64, u32)> = world
-        .said
+    testbed.finish();
+    let received: Vec<(u64, u32)> = testbed
+        .outputs
         .iter()
-        .filter_map(|(at, passage)| match passage {
-            Passage::Transmit { frame, .. } => Some((at.as_ns() / 1000, frame.id)),
+        .filter_map(|(at, output)| match output {
+            MediumOutput::Transmit { frame, .. } => Some((at.as_ns() / 1000, frame.id)),
             _ => None,
         })
         .collect();
     assert_eq!(received, [(200, 1), (200, 0), (550, 2), (1350, 3)]);
-    assert_eq!(world.counters(0).reordered, 1);
+    assert_eq!(testbed.counters(0).reordered, 1);
 
     // Who arrives when the time is just up still overtakes.
     let impairments = Impairments { hold: Span::from_us(100), ..impairments };
-    let mut world = Testbed::new(link(LineOptions { impairments, ..perfect(8_000_000, Bound::NONE) }));
-    (0..2).for_each(|id| world.send(Instant::ZERO, 0, packet(id, 100)));
-    world.finish();
-    assert_eq!(world.counters(0).reordered, 1);
+    let mut testbed = Testbed::new(link(LineOptions { impairments, ..perfect(8_000_000, Bound::NONE) }));
+    (0..2).for_each(|id| testbed.send(Instant::ZERO, 0, packet(id, 100)));
+    testbed.finish();
+    assert_eq!(testbed.counters(0).reordered, 1);
 }
 
 #[test]
 fn impairment_probabilities_hold_and_zero_draws_nothing() {
     let impairments = Impairments { loss: 0.1, corrupt: 0.2, duplicate: 0.3, ..Impairments::default() };
     let options = LineOptions { impairments, ..perfect(8_000_000, Bound::NONE) };
-    let mut world = Testbed::new(link(options));
-    (0..20_000).for_each(|id| world.send(Instant::ZERO, 0, packet(id, 1)));
-    world.finish();
-    let c = world.counters(0);
+    let mut testbed = Testbed::new(link(options));
+    (0..20_000).for_each(|id| testbed.send(Instant::ZERO, 0, packet(id, 1)));
+    testbed.finish();
+    let c = testbed.counters(0);
     // Five standard deviations of a binomial count.
     let near = |count: u64, of: f64, share: f64| {
         let off = (count as f64 - of * share).abs();
         assert!(off < 5.0 * libm::sqrt(of * share * (1.0 - share)), "{count} of {of} is not {share}");
     };
-    near(c.lost, 20_000.0, 0.1);
+    near(c.other_losses, 20_000.0, 0.1);
     near(c.damaged, 18_000.0, 0.2);
-    near(c.doubled, 18_000.0, 0.3);
+    near(c.duplicated, 18_000.0, 0.3);
 
     // With loss alone the second number of the stream decides about the second frame.
     let stream = Seed(3).stream("x");
     let expected: Vec<bool> = (0..100).scan(stream.clone(), |s, _| Some(s.chance(0.5))).collect();
     let impairments = Impairments { loss: 0.5, ..Impairments::default() };
     let options = LineOptions { impairments, ..perfect(8_000_000, Bound::NONE) };
-    let mut world = Testbed::new(Link::new([options.clone(), options], [stream.clone(), stream]));
-    (0..100).for_each(|id| world.send(Instant::ZERO, 0, packet(id, 1)));
-    world.finish();
-    let lost: Vec<bool> = common::fates(&world.said).values().map(|fate| !fate.lost.is_empty()).collect();
+    let mut testbed = Testbed::new(Link::new([options.clone(), options], [stream.clone(), stream]));
+    (0..100).for_each(|id| testbed.send(Instant::ZERO, 0, packet(id, 1)));
+    testbed.finish();
+    let lost: Vec<bool> =
+        common::outcomes(&testbed.outputs).values().map(|outcome| !outcome.lost.is_empty()).collect();
     assert_eq!(lost, expected);
 }

@@ -1,12 +1,12 @@
 mod common;
 mod csma;
+mod fast_path;
 mod hub;
-mod hub_plain;
+mod hub_reference;
 mod hub_theory;
 mod link;
 mod queueing;
 mod ring;
-mod short;
 mod soak_hub_theory;
 mod soak_theory;
 mod switch;

@@ -2,16 +2,16 @@
 
 use super::common;
 
-use common::{Log, Packet, Testbed, check_conservation, draw_bound, load, run, run_twice, send_politely};
+use common::{Log, Packet, Testbed, check_conservation, draw_bound, load, run, run_twice, send_when_room};
 use proptest::prelude::*;
-use trunkline_endpoint::{Bound, Cause, Medium, Passage, Port, To};
+use trunkline_endpoint::{Bound, Destination, LossCause, Medium, MediumOutput, Port};
 use trunkline_models::media::{Framing, Ring, RingOptions};
 use trunkline_units::{Instant, Rate, Seed, Span, Stream};
 
 /// Station n is at port n.
 fn ring(options: RingOptions, stations: u16, bound: Bound, seed: Seed) -> Ring<Packet> {
     let mut ring = Ring::new(options, &vec![bound; usize::from(stations)], seed.stream("token"));
-    (0..stations).for_each(|station| ring.station(u32::from(station), Port(station)));
+    (0..stations).for_each(|station| ring.add_station(u32::from(station), Port(station)));
     ring
 }
 
@@ -20,9 +20,9 @@ fn slow() -> RingOptions {
     RingOptions {
         rate: Rate::from_bps(1_000_000),
         framing: Framing::NONE,
-        longest: 100,
-        token: 24,
-        latency: 1,
+        max_length: 100,
+        token_bits: 24,
+        latency_bits: 1,
         propagation: Span::from_us(2),
         ..RingOptions::default()
     }
@@ -32,71 +32,78 @@ fn us(us: u64) -> Instant {
     Instant::from_ns(us * 1_000)
 }
 
-fn packet(id: u32, length: u32, to: To) -> Packet {
+fn packet(id: u32, length: u32, to: Destination) -> Packet {
     Packet::new(id, length, to)
 }
 
-fn received(said: &[Log]) -> Vec<(Instant, u16, u32)> {
-    let received = |(at, passage): &Log| match passage {
-        Passage::Transmit { port, frame } => Some((*at, port.0, frame.id)),
+fn received(outputs: &[Log]) -> Vec<(Instant, u16, u32)> {
+    let received = |(at, output): &Log| match output {
+        MediumOutput::Transmit { port, frame } => Some((*at, port.0, frame.id)),
         _ => None,
     };
-    said.iter().filter_map(received).collect()
+    outputs.iter().filter_map(received).collect()
 }
 
 #[test]
 fn a_frame_waits_for_the_token_and_the_token_follows_it() {
-    let mut world = Testbed::new(ring(slow(), 10, Bound::NONE, Seed(1)));
-    assert_eq!(world.deadline, None, "an idle ring has no event");
+    let mut testbed = Testbed::new(ring(slow(), 10, Bound::NONE, Seed(1)));
+    assert_eq!(testbed.deadline, None, "an idle ring has no event");
     // The token was at station 0 at 0 and goes round in 30 µs: it is at station 4 at 12, 42, 72.
-    world.send(us(43), 4, packet(0, 10, To::Station(6)));
-    world.send(us(43), 7, packet(1, 5, To::Station(1)));
-    world.finish();
+    testbed.send(us(43), 4, packet(0, 10, Destination::Station(6)));
+    testbed.send(us(43), 7, packet(1, 5, Destination::Station(1)));
+    testbed.finish();
     // Station 7 has it first, at 51: 40 µs and four hops. It is at 8 at 51 + 40 + 24 + 3, and 6 hops later at
     // 4.
     let four = 51 + 40 + 24 + 3 + 6 * 3;
-    assert_eq!(received(&world.said), [(us(51 + 40 + 4 * 3), 1, 1), (us(four + 80 + 2 * 3), 6, 0)]);
-    world.send(world.now, 4, packet(2, 10, To::Station(5)));
-    world.finish();
+    assert_eq!(received(&testbed.outputs), [(us(51 + 40 + 4 * 3), 1, 1), (us(four + 80 + 2 * 3), 6, 0)]);
+    testbed.send(testbed.now, 4, packet(2, 10, Destination::Station(5)));
+    testbed.finish();
     // The token left station 4 at 136 + 80 + 24 and comes back a turn later.
-    assert_eq!(received(&world.said)[2], (us(four + 104 + 30 + 80 + 3), 5, 2));
+    assert_eq!(received(&testbed.outputs)[2], (us(four + 104 + 30 + 80 + 3), 5, 2));
 }
 
 #[test]
 fn group_frames_reach_all_others_and_own_frames_return() {
-    for (to, ports) in [(To::All, vec![3, 0, 1]), (To::Group(7), vec![3, 0, 1]), (To::Station(2), vec![2])] {
-        let mut world = Testbed::new(ring(slow(), 4, Bound::NONE, Seed(1)));
-        world.send(us(0), 2, packet(0, 10, to));
-        world.finish();
+    for (to, ports) in [
+        (Destination::All, vec![3, 0, 1]),
+        (Destination::Group(7), vec![3, 0, 1]),
+        (Destination::Station(2), vec![2]),
+    ] {
+        let mut testbed = Testbed::new(ring(slow(), 4, Bound::NONE, Seed(1)));
+        testbed.send(us(0), 2, packet(0, 10, to));
+        testbed.finish();
         let hops = |port: u16| u64::from(if port == 2 { 4 } else { (port + 2) % 4 });
         let expected: Vec<_> = ports.into_iter().map(|port| (us(6 + 80 + hops(port) * 3), port, 0)).collect();
-        assert_eq!(received(&world.said), expected, "{to:?}");
+        assert_eq!(received(&testbed.outputs), expected, "{to:?}");
     }
 }
 
 #[test]
 fn unknown_destination_and_oversized_frames_are_lost() {
-    let mut world = Testbed::new(ring(slow(), 4, Bound::NONE, Seed(1)));
-    world.send(us(0), 1, packet(0, 10, To::Station(9)));
-    world.send(us(0), 1, packet(1, 101, To::Station(2)));
-    world.finish();
-    let lost = |id, cause| Passage::Lost {
+    let mut testbed = Testbed::new(ring(slow(), 4, Bound::NONE, Seed(1)));
+    testbed.send(us(0), 1, packet(0, 10, Destination::Station(9)));
+    testbed.send(us(0), 1, packet(1, 101, Destination::Station(2)));
+    testbed.finish();
+    let lost = |id, cause| MediumOutput::Lost {
         port: Port(1),
-        frame: packet(id, if id == 0 { 10 } else { 101 }, To::Station(if id == 0 { 9 } else { 2 })),
+        frame: packet(id, if id == 0 { 10 } else { 101 }, Destination::Station(if id == 0 { 9 } else { 2 })),
         cause,
     };
-    assert_eq!(world.said, [(us(0), lost(1, Cause::TooLong)), (us(3 + 80 + 12), lost(0, Cause::NoRoute))]);
+    assert_eq!(
+        testbed.outputs,
+        [(us(0), lost(1, LossCause::TooLong)), (us(3 + 80 + 12), lost(0, LossCause::NoRoute))]
+    );
 }
 
 #[test]
 fn the_most_urgent_goes_first_and_equals_in_order() {
-    let mut world = Testbed::new(ring(slow(), 3, Bound::NONE, Seed(1)));
+    let mut testbed = Testbed::new(ring(slow(), 3, Bound::NONE, Seed(1)));
     let priorities = [0, 3, 7, 3, 0, 7];
     for (id, priority) in (0..).zip(priorities) {
-        world.send(us(1), 2, Packet { priority, ..packet(id, 10, To::Station(0)) });
+        testbed.send(us(1), 2, Packet { priority, ..packet(id, 10, Destination::Station(0)) });
     }
-    world.finish();
-    let order: Vec<u32> = received(&world.said).iter().map(|(_, _, id)| *id).collect();
+    testbed.finish();
+    let order: Vec<u32> = received(&testbed.outputs).iter().map(|(_, _, id)| *id).collect();
     assert_eq!(order, [2, 5, 1, 3, 0, 4]);
 }
 
@@ -105,20 +112,20 @@ fn draw_options(draw: &mut Stream) -> RingOptions {
         rate: Rate::from_bps(
             [4_000_000, 10_000_000, 16_000_000, 100_000_000, 9_999_991][draw.below(5) as usize],
         ),
-        longest: 1400,
-        latency: 1 + draw.below(60) as u32,
+        max_length: 1400,
+        latency_bits: 1 + draw.below(60) as u32,
         propagation: Span::from_ns(draw.below(3_000)),
-        loss: [0.0, 0.0, 1e-3, 0.05][draw.below(4) as usize],
+        token_loss: [0.0, 0.0, 1e-3, 0.05][draw.below(4) as usize],
         recovery: Span::from_us(draw.below(3_000)),
         ..RingOptions::default()
     }
 }
 
-fn draw_to(draw: &mut Stream) -> To {
+fn draw_to(draw: &mut Stream) -> Destination {
     match draw.below(8) {
-        0 => To::All,
-        1 => To::Group(1),
-        _ => To::Station(draw.below(22) as u32),
+        0 => Destination::All,
+        1 => Destination::Group(1),
+        _ => Destination::Station(draw.below(22) as u32),
     }
 }
 
@@ -131,10 +138,10 @@ fn nothing_vanishes() {
         let gap = Span::from_us(50 + draw.below(1_500));
         let load = load(&mut draw, 200, stations, gap, draw_to);
         let make = || ring(options.clone(), stations, bound, seed);
-        let world = run_twice(seed, make, &load);
-        check_conservation(&world, &load, stations, |from, packet| match packet.to {
-            To::Station(station) => vec![station as u16],
-            To::Group(_) | To::All => (0..stations).filter(|port| *port != from).collect(),
+        let testbed = run_twice(seed, make, &load);
+        check_conservation(&testbed, &load, stations, |from, packet| match packet.to {
+            Destination::Station(station) => vec![station as u16],
+            Destination::Group(_) | Destination::All => (0..stations).filter(|port| *port != from).collect(),
         });
     }
 }
@@ -143,17 +150,17 @@ fn nothing_vanishes() {
 fn walk(options: &RingOptions, stations: u16, load: &common::Load) -> Vec<(Instant, u16, u32)> {
     let time =
         |bits: u64| (u128::from(bits) * 1_000_000_000_000).div_ceil(options.rate.as_bps().into()) as u64;
-    let hop = time(options.latency.into()) + options.propagation.as_ps();
+    let hop = time(options.latency_bits.into()) + options.propagation.as_ps();
     let (mut now, mut at, mut waiting, mut received) = (0, 0, load.clone(), Vec::new());
     while !waiting.is_empty() {
         let first = waiting.iter().position(|(since, port, _)| *port == at && since.as_ps() <= now);
         if let Some(place) = first {
             let (_, _, packet) = waiting.remove(place);
             let takes = time(u64::from(packet.length + options.framing.overhead) * 8);
-            let To::Station(to) = packet.to else { continue };
+            let Destination::Station(to) = packet.to else { continue };
             let turn = u64::from((to as u16 + stations - at - 1) % stations) + 1;
             received.push((Instant::from_ps(now + takes + turn * hop), to as u16, packet.id));
-            now += takes + time(options.token.into());
+            now += takes + time(options.token_bits.into());
         }
         now += hop;
         at = (at + 1) % stations;
@@ -167,13 +174,13 @@ proptest! {
     fn the_token_that_is_computed_is_where_the_one_that_walks_is(seed in any::<u64>()) {
         let mut draw = Seed(seed).stream("scene");
         let stations = 1 + draw.below(20) as u16;
-        let options = RingOptions { loss: 0.0, longest: 1500, ..draw_options(&mut draw) };
+        let options = RingOptions { token_loss: 0.0, max_length: 1500, ..draw_options(&mut draw) };
         let gap = Span::from_us(1 + draw.below(2_000));
-        let to = |draw: &mut Stream| To::Station(draw.below(u64::from(stations)) as u32);
+        let to = |draw: &mut Stream| Destination::Station(draw.below(u64::from(stations)) as u32);
         let mut load = load(&mut draw, 100, stations, gap, to);
         load.iter_mut().for_each(|(_, _, packet)| packet.priority = 0);
-        let world = run(Testbed::new(ring(options.clone(), stations, Bound::NONE, Seed(seed))), &load);
-        let mut found = received(&world.said);
+        let testbed = run(Testbed::new(ring(options.clone(), stations, Bound::NONE, Seed(seed))), &load);
+        let mut found = received(&testbed.outputs);
         found.sort();
         prop_assert_eq!(found, walk(&options, stations, &load));
     }
@@ -183,30 +190,30 @@ proptest! {
 /// that was first in its queue waited for the token at the most, and when all was over.
 fn saturate(options: RingOptions, stations: u16, length: u32, each: u64) -> (Span, Instant) {
     let takes = options.rate.time_for(trunkline_units::Size::from_bytes(options.framing.wire(length)));
-    let mut world = Testbed::new(ring(options, stations, Bound::NONE, Seed(1)));
+    let mut testbed = Testbed::new(ring(options, stations, Bound::NONE, Seed(1)));
     for id in 0..each {
         for port in 0..stations {
-            let to = To::Station(u32::from((port + 1) % stations));
-            world.send(Instant::ZERO, port, packet(u32::from(port) * each as u32 + id as u32, length, to));
+            let to = Destination::Station(u32::from((port + 1) % stations));
+            testbed.send(Instant::ZERO, port, packet(u32::from(port) * each as u32 + id as u32, length, to));
         }
     }
-    world.finish();
+    testbed.finish();
     // Each frame is received by the next station, a hop after its last bit: so the gaps between them are waits.
     let mut last = vec![Instant::ZERO; usize::from(stations)];
     let mut longest = Span::ZERO;
-    for (at, port, _) in received(&world.said) {
+    for (at, port, _) in received(&testbed.outputs) {
         let last = &mut last[usize::from(port)];
         longest = longest.max(at.since(*last) - takes);
         *last = at;
     }
-    (longest, world.now)
+    (longest, testbed.now)
 }
 
 #[test]
 fn waiting_time_is_within_the_cycle_bound() {
     for (options, stations) in [(RingOptions::default(), 255), (RingOptions::fddi(), 100), (slow(), 7)] {
         let bound = ring(options.clone(), stations, Bound::NONE, Seed(1)).cycle_bound();
-        let longest = options.longest;
+        let longest = options.max_length;
         let (waited, _) = saturate(options, stations, longest, 3);
         assert!(waited <= bound, "{waited} of {bound}");
         assert!(waited.as_s() > bound.as_s() * 0.8, "the bound is no idle promise: {waited} of {bound}");
@@ -221,17 +228,18 @@ fn random_load_waits_no_longer_either() {
     for seed in (0..50).map(Seed) {
         let mut draw = seed.stream("scene");
         let stations = 2 + draw.below(30) as u16;
-        let options = RingOptions { loss: 0.0, longest: 1500, ..draw_options(&mut draw) };
+        let options = RingOptions { token_loss: 0.0, max_length: 1500, ..draw_options(&mut draw) };
         let gap = Span::from_us(20 + draw.below(500));
         // Each station has one frame at a time at the most, so each frame's wait is one for the token.
-        let mut load =
-            load(&mut draw, 300, stations, gap, |draw| To::Station(draw.below(u64::from(stations)) as u32));
+        let mut load = load(&mut draw, 300, stations, gap, |draw| {
+            Destination::Station(draw.below(u64::from(stations)) as u32)
+        });
         let make = ring(options.clone(), stations, Bound::frames(1), seed);
         let (bound, turn) =
             (make.cycle_bound(), (options.propagation + Span::from_us(15)) * u64::from(stations));
         load.iter_mut().for_each(|(_, _, packet)| packet.priority = 0);
-        let world = run(Testbed::new(make), &load);
-        for (at, _, id) in received(&world.said) {
+        let testbed = run(Testbed::new(make), &load);
+        for (at, _, id) in received(&testbed.outputs) {
             let waited = at.since(load[id as usize].0);
             let frame = options.rate.time_for(trunkline_units::Size::from_bytes(1521));
             assert!(waited <= bound + frame + turn, "seed {seed}: {waited} of {bound}");
@@ -256,55 +264,56 @@ fn utilisation_is_frames_over_frames_and_tokens() {
 
 #[test]
 fn a_lost_token_is_recovered_by_the_timer() {
-    let options = RingOptions { loss: 1e-3, ..slow() };
-    let mut world = Testbed::new(ring(options, 10, Bound::NONE, Seed(8)));
+    let options = RingOptions { token_loss: 1e-3, ..slow() };
+    let mut testbed = Testbed::new(ring(options, 10, Bound::NONE, Seed(8)));
     // An hour without work: a token goes round for 1000 passes of 3 µs, then 10 ms are lost.
-    world.send(us(3_600_000_000), 3, packet(0, 10, To::Station(4)));
-    world.finish();
-    let (lost, expected) = (world.medium.tokens_lost() as f64, 3_600.0 / (0.003 + 0.01));
+    testbed.send(us(3_600_000_000), 3, packet(0, 10, Destination::Station(4)));
+    testbed.finish();
+    let (lost, expected) = (testbed.medium.tokens_lost() as f64, 3_600.0 / (0.003 + 0.01));
     // A geometric number of passes varies by as much as its mean, 3 ms of 13: four standard deviations.
     let deviation = 3.0 / 13.0 * libm::sqrt(expected);
     assert!((lost - expected).abs() < 4.0 * deviation, "{lost} tokens lost, {expected} expected");
-    assert_eq!(received(&world.said).len(), 1);
+    assert_eq!(received(&testbed.outputs).len(), 1);
 }
 
 #[test]
 fn a_pass_behind_a_frame_may_lose_the_token_too() {
     // Stations that always have a frame: every pass follows one.
-    let options = RingOptions { loss: 0.1, ..slow() };
-    let mut world = Testbed::new(ring(options, 1, Bound::NONE, Seed(6)));
-    (0..3_000).for_each(|id| world.send(us(0), 0, packet(id, 10, To::Station(0))));
-    world.finish();
-    let lost = world.medium.tokens_lost();
+    let options = RingOptions { token_loss: 0.1, ..slow() };
+    let mut testbed = Testbed::new(ring(options, 1, Bound::NONE, Seed(6)));
+    (0..3_000).for_each(|id| testbed.send(us(0), 0, packet(id, 10, Destination::Station(0))));
+    testbed.finish();
+    let lost = testbed.medium.tokens_lost();
     // Five standard deviations of a binomial count.
     assert!(lost.abs_diff(300) < 83, "{lost} of 3000 tokens lost");
-    assert_eq!(received(&world.said).len(), 3_000);
+    assert_eq!(received(&testbed.outputs).len(), 3_000);
 }
 
 #[test]
 fn a_ring_that_loses_every_token_delivers_what_station_0_has() {
-    let mut world = Testbed::new(ring(RingOptions { loss: 1.0, ..slow() }, 4, Bound::NONE, Seed(1)));
-    world.send(us(0), 0, packet(0, 10, To::Station(2)));
-    world.send(us(0), 1, packet(1, 10, To::Station(2)));
-    world.until(us(1_000_000));
-    assert_eq!(received(&world.said), [(us(80 + 6), 2, 0)]);
+    let mut testbed = Testbed::new(ring(RingOptions { token_loss: 1.0, ..slow() }, 4, Bound::NONE, Seed(1)));
+    testbed.send(us(0), 0, packet(0, 10, Destination::Station(2)));
+    testbed.send(us(0), 1, packet(1, 10, Destination::Station(2)));
+    testbed.until(us(1_000_000));
+    assert_eq!(received(&testbed.outputs), [(us(80 + 6), 2, 0)]);
     // Each time it is gone a pass after it was issued, and 10 ms later there is another.
-    assert_eq!(world.medium.tokens_lost(), 1 + (1_000_000 - 107) / 10_003);
+    assert_eq!(testbed.medium.tokens_lost(), 1 + (1_000_000 - 107) / 10_003);
 }
 
 #[test]
 fn waiting_sender_loses_nothing() {
-    let mut world = Testbed::new(ring(slow(), 4, Bound::frames(2), Seed(1)));
-    (0..3).for_each(|id| world.send(us(1), 1, packet(id, 10, To::Station(2))));
-    assert_eq!(common::fates(&world.said)[&2].lost, [(1, Cause::Full)]);
+    let mut testbed = Testbed::new(ring(slow(), 4, Bound::frames(2), Seed(1)));
+    (0..3).for_each(|id| testbed.send(us(1), 1, packet(id, 10, Destination::Station(2))));
+    assert_eq!(common::outcomes(&testbed.outputs)[&2].lost, [(1, LossCause::QueueFull)]);
     // The token is there at 3; the last bit has left a bit and 80 µs later.
-    world.until(us(83));
-    assert!(!world.room(1, 10));
-    world.until(us(84));
-    assert!(world.medium.room(us(84), Port(1), 10));
+    testbed.until(us(83));
+    assert!(!testbed.has_room(1, 10));
+    testbed.until(us(84));
+    assert!(testbed.medium.has_room(us(84), Port(1), 10));
 
-    let options = RingOptions { longest: 2046, ..slow() };
-    let world = send_politely(ring(options, 4, Bound::frames(2), Seed(1)), 4, 100, |_| To::Station(0));
-    assert_eq!((0..4).map(|port| world.counters(port).full).sum::<u64>(), 0);
-    assert_eq!((0..4).map(|port| world.counters(port).frames).sum::<u64>(), 400);
+    let options = RingOptions { max_length: 2046, ..slow() };
+    let testbed =
+        send_when_room(ring(options, 4, Bound::frames(2), Seed(1)), 4, 100, |_| Destination::Station(0));
+    assert_eq!((0..4).map(|port| testbed.counters(port).queue_drops).sum::<u64>(), 0);
+    assert_eq!((0..4).map(|port| testbed.counters(port).frames).sum::<u64>(), 400);
 }

@@ -22,7 +22,7 @@ use trunkline_bundle::central::Central;
 use trunkline_bundle::host::CommandError;
 use trunkline_bundle::level1::Level1;
 use trunkline_bundle::wire::format2::packet_address;
-use trunkline_endpoint::{Port, To};
+use trunkline_endpoint::{Destination, Port};
 use trunkline_experiment::converters::{Sides, number};
 use trunkline_experiment::plan::{Network as Described, Node, NodeKind, Plan};
 use trunkline_run::bundle::{self, ConverterConfig, MessageOptions};
@@ -37,7 +37,7 @@ use worker::{BundleWorker, EgressPath, WorkerRole};
 
 /// The flow number of packets of bundle workers, which belong to no flow.
 pub const BUNDLE_FLOW: u32 = u32::MAX - 1;
-/// Maximum time until all converters know the subscriptions, in addition to the delay of the links.
+/// Maximum time until all converters have the subscriptions, in addition to the delay of the links.
 const SUBSCRIPTION_TIMEOUT: Span = Span::from_s(1);
 
 /// The bundle workers of a plan, by host.
@@ -74,7 +74,7 @@ pub enum BundleOutput {
         /// Whether it joins.
         joins: bool,
     },
-    /// All converters know the subscriptions.
+    /// All converters have the subscriptions.
     Ready,
     /// Nothing to do now.
     Idle {
@@ -206,7 +206,7 @@ impl BundleWorkers {
         output
     }
 
-    /// Whether the central converter knows all subscriptions and level 1 has joined their groups.
+    /// Whether the central converter has all subscriptions and level 1 has joined their groups.
     fn has_all_subscriptions(&self) -> bool {
         let workers = || self.workers.iter().flatten();
         let Some(BundleWorker { role: WorkerRole::Central { machine, .. }, .. }) =
@@ -214,7 +214,7 @@ impl BundleWorkers {
         else {
             return true;
         };
-        let knows = |(host, address): &(u16, u32)| bundle::is_subscribed(machine, *host, *address);
+        let is_subscribed = |(host, address): &(u16, u32)| bundle::is_subscribed(machine, *host, *address);
         let has_joined = |at: u16| {
             workers().any(
                 |worker| matches!(&worker.role, WorkerRole::Level1 { joined, .. } if joined.contains(&at)),
@@ -222,7 +222,7 @@ impl BundleWorkers {
         };
         self.subscriptions
             .iter()
-            .all(|subscription| knows(subscription) && has_joined(packet_address(subscription.1)))
+            .all(|subscription| is_subscribed(subscription) && has_joined(packet_address(subscription.1)))
     }
 
     /// Returns the counters of a worker by name.
@@ -253,27 +253,27 @@ impl WorkerBuilder<'_> {
         let mut level1 = BTreeMap::new();
         for (number, other) in central_config.level1.iter().zip(&self.sides.level1) {
             let egress = self.egress(&node.name, &[other.name.as_str()])?;
-            level1.insert(*number, (To::Station(self.network.host_number(&other.name)?), egress));
+            level1.insert(*number, (Destination::Station(self.network.host_number(&other.name)?), egress));
         }
         // Format 1 sends once per interface with hosts; format 2 sends to each host.
         let mut hosts: BTreeMap<u16, Vec<&str>> = BTreeMap::new();
-        let mut each = BTreeMap::new();
+        let mut host_paths = BTreeMap::new();
         for name in &self.sides.hosts {
             let egress = self.egress(&node.name, &[*name])?;
             hosts.entry(egress.port.0).or_default().push(*name);
-            each.insert(self.network.host_number(name)?, egress);
+            host_paths.insert(self.network.host_number(name)?, egress);
         }
         let egresses = hosts
             .values()
             .map(|names| self.egress(&node.name, names))
             .collect::<Option<Vec<EgressPath>>>()?;
-        let hosts = self.sides.level1.iter().filter_map(|node| self.network.host_number(&node.name));
+        let level1_hosts = self.sides.level1.iter().filter_map(|node| self.network.host_number(&node.name));
         let role = WorkerRole::Central {
             machine: Box::new(Central::with_incarnation(INCARNATION, central_config.to_machine_config())),
-            level1_hosts: hosts.collect(),
+            level1_hosts: level1_hosts.collect(),
             level1,
-            hosts: (To::Group(self.network.all_hosts_group), egresses),
-            host_paths: each,
+            hosts: (Destination::Group(self.network.all_hosts_group), egresses),
+            host_paths,
         };
         Some(BundleWorker::new(self.network.host_number(&node.name)?, role))
     }
@@ -284,9 +284,9 @@ impl WorkerBuilder<'_> {
         let central_egress = self.egress(&node.name, &[central.name.as_str()])?;
         let at = self.topology.node(&node.name)?;
         let ports = 0..self.topology.ports[at].len() as u16;
-        let outer =
+        let wide_area_port =
             ports.clone().find(|port| *port != central_egress.port.0).unwrap_or(central_egress.port.0);
-        let wide = self.wide_area_egress(at, outer)?;
+        let wide_area = self.wide_area_egress(at, wide_area_port)?;
         let role = WorkerRole::Level1 {
             machine: Box::new(Level1::with_incarnation(
                 number(node) as u16,
@@ -295,16 +295,16 @@ impl WorkerBuilder<'_> {
             )),
             groups: self.groups(),
             joined: Default::default(),
-            central: (To::Station(self.network.host_number(&central.name)?), central_egress),
-            switches: self.switches(at, outer),
-            wide_area: wide,
+            central: (Destination::Station(self.network.host_number(&central.name)?), central_egress),
+            switches: self.switches(at, wide_area_port),
+            wide_area,
         };
         Some(BundleWorker::new(host, role))
     }
 
     fn host(&self, number: u16, name: &str) -> Option<BundleWorker> {
         let central = self.sides.central.first()?;
-        let to = To::Station(self.network.host_number(&central.name)?);
+        let to = Destination::Station(self.network.host_number(&central.name)?);
         let egress = self.egress(name, &[central.name.as_str()])?;
         let machine = Box::new(Host::with_incarnation(number, INCARNATION, self.config.settings()));
         Some(BundleWorker::new(self.network.host_number(name)?, WorkerRole::Host { machine, to, egress }))
@@ -314,10 +314,10 @@ impl WorkerBuilder<'_> {
         let at = self.topology.node(name)?;
         let reached = self.sides.level1.iter().find_map(|other| self.egress(name, &[other.name.as_str()]))?;
         let egress = self.wide_area_egress(at, reached.port.0)?;
-        let caster = self.config.wide_area_sender(index).map(Box::new);
+        let sender = self.config.wide_area_sender(index).map(Box::new);
         Some(BundleWorker::new(
             self.network.host_number(name)?,
-            WorkerRole::WideAreaHost { caster, groups: self.groups(), egress },
+            WorkerRole::WideAreaHost { sender, groups: self.groups(), egress },
         ))
     }
 
@@ -342,16 +342,17 @@ impl WorkerBuilder<'_> {
     /// Returns the egress of a node to the wide area, with the smallest MTU of the paths to all nodes there.
     fn wide_area_egress(&self, node: usize, port: u16) -> Option<EgressPath> {
         let nodes = self.topology.nodes_behind(node, usize::from(port));
-        let parties = nodes.into_iter().filter(|other| *other != node && !self.topology.forwards(*other));
-        let paths = parties.filter_map(|other| self.topology.mtu(&self.topology.path(node, other)?));
+        let destinations =
+            nodes.into_iter().filter(|other| *other != node && !self.topology.forwards(*other));
+        let paths = destinations.filter_map(|other| self.topology.mtu(&self.topology.path(node, other)?));
         let own = self.topology.mtu(&[(node, port)])?;
         Some(self.egress_at(node, port, paths.fold(own, u32::min)))
     }
 
     fn egress_at(&self, node: usize, port: u16, mtu: u32) -> EgressPath {
         let host = self.network.hosts.iter().find(|host| host.plan_node == node);
-        let down = host.map_or((0, Port(0)), |host| host.medium_ports[usize::from(port)]);
-        EgressPath { port: Port(port), medium_port: down, fragmenter: Fragmenter::new(mtu) }
+        let medium_port = host.map_or((0, Port(0)), |host| host.medium_ports[usize::from(port)]);
+        EgressPath { port: Port(port), medium_port, fragmenter: Fragmenter::new(mtu) }
     }
 
     /// Returns the switches in the segment behind a port of a node, and their ports towards the node.

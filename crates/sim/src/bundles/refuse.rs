@@ -25,10 +25,10 @@ pub fn refuse(plan: &Plan, network: &Network) -> Vec<Refusal> {
 fn refuse_media(plan: &Plan, topology: &Topology<'_>) -> Option<String> {
     let sides = bundle::sides(plan)?;
     let converters = sides.central.iter().chain(&sides.level1).map(|node| node.name.as_str());
-    let parties: Vec<usize> =
+    let nodes: Vec<usize> =
         converters.chain(sides.hosts).chain(sides.wide).filter_map(|name| topology.node(name)).collect();
-    for (at, from) in parties.iter().enumerate() {
-        for to in &parties[at + 1..] {
+    for (at, from) in nodes.iter().enumerate() {
+        for to in &nodes[at + 1..] {
             for (node, port) in topology.path(*from, *to).unwrap_or_default() {
                 let link = &topology.network.links[topology.ports[node][usize::from(port)].link];
                 if link.medium == Medium::Atm {

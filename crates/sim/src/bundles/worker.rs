@@ -10,7 +10,7 @@ use trunkline_bundle::host::{self, CommandError};
 use trunkline_bundle::level1::{self, Level1};
 use trunkline_bundle::wire::classic::ClassicMessage;
 use trunkline_bundle::wire::format2::packet_address;
-use trunkline_endpoint::{Endpoint as _, Input, Output, Peer, Port, To, Transmit, Writable};
+use trunkline_endpoint::{Destination, Endpoint as _, Input, Output, Peer, Port, Transmit, Writable};
 use trunkline_run::bundle::{self, Counts, MessageOptions, PORTS};
 use trunkline_run::message::{HEADER, Header, MessageKind};
 use trunkline_units::Instant;
@@ -46,7 +46,7 @@ pub enum WorkerRole {
         /// Packet addresses whose groups it has joined.
         joined: BTreeSet<u16>,
         /// The central converter, destination of its bundles.
-        central: (To, EgressPath),
+        central: (Destination, EgressPath),
         /// The path to the wide area.
         wide_area: EgressPath,
         /// The switches that lead to it, and their ports.
@@ -59,9 +59,9 @@ pub enum WorkerRole {
         /// The hosts of the level 1 converters.
         level1_hosts: BTreeSet<u32>,
         /// Destination and path of each level 1 converter, by number.
-        level1: BTreeMap<u16, (To, EgressPath)>,
+        level1: BTreeMap<u16, (Destination, EgressPath)>,
         /// Group and paths of bundles for all hosts.
-        hosts: (To, Vec<EgressPath>),
+        hosts: (Destination, Vec<EgressPath>),
         /// The path to each host (bundle format 2).
         host_paths: BTreeMap<u32, EgressPath>,
     },
@@ -70,14 +70,14 @@ pub enum WorkerRole {
         /// The state machine.
         machine: Box<Host>,
         /// The central converter.
-        to: To,
+        to: Destination,
         /// The path to it.
         egress: EgressPath,
     },
     /// A host in the wide area.
     WideAreaHost {
         /// Numbers the messages (bundle format 2).
-        caster: Option<Box<WideAreaSender>>,
+        sender: Option<Box<WideAreaSender>>,
         /// The multicast group of each packet address.
         groups: BTreeMap<u16, u32>,
         /// The path to the wide area.
@@ -147,7 +147,7 @@ impl BundleWorker {
         let mut front = [0; HEADER];
         header.encode(flow, &mut front);
         self.scratch.clear();
-        if let WorkerRole::WideAreaHost { caster: None, .. } = self.role {
+        if let WorkerRole::WideAreaHost { sender: None, .. } = self.role {
             self.scratch.extend_from_slice(&(options.address as u16).to_be_bytes());
         }
         let before = self.scratch.len();
@@ -155,24 +155,24 @@ impl BundleWorker {
         self.scratch.resize(before + header.length as usize, 0);
         match &mut self.role {
             WorkerRole::Host { machine, .. } => {
-                let post = host::HostCommand::SendMessage(options.to_post(&self.scratch));
-                machine.handle(now, Input::Command(post))
+                let send = host::HostCommand::SendMessage(options.to_post(&self.scratch));
+                machine.handle(now, Input::Command(send))
             }
-            WorkerRole::WideAreaHost { caster, groups, egress } => {
+            WorkerRole::WideAreaHost { sender, groups, egress } => {
                 if self.outgoing.len() >= MAX_QUEUED_PACKETS {
                     return Err(CommandError::Full);
                 }
                 let (group, egress) = (groups[&packet_address(options.address)], *egress);
                 let mut bytes = std::mem::take(&mut self.scratch);
-                if let Some(caster) = caster {
-                    let mut datagram = vec![0; caster.max_octets()];
-                    let length = caster
+                if let Some(sender) = sender {
+                    let mut datagram = vec![0; sender.max_octets()];
+                    let length = sender
                         .encode(&options.to_post(&bytes), &mut datagram)
                         .ok_or(CommandError::TooLong)?;
                     datagram.truncate(length);
                     bytes = datagram;
                 }
-                self.queue_datagram(&egress, (To::Group(group), PORTS.wide_area), &bytes);
+                self.queue_datagram(&egress, (Destination::Group(group), PORTS.wide_area), &bytes);
                 self.scratch = bytes;
                 Ok(())
             }
@@ -184,7 +184,7 @@ impl BundleWorker {
     pub fn receive(&mut self, now: Instant, packet: &Packet) {
         let Content::Bundle { datagram, fragment, fragments } = &packet.content else { return };
         let (from, bytes) = (datagram.from_host, &datagram.bytes[..]);
-        let piece = Datagram {
+        let received = Datagram {
             sequence: u64::from(datagram.number),
             sent_at: now,
             length: bytes.len() as u32,
@@ -193,27 +193,27 @@ impl BundleWorker {
             fragments: *fragments,
             kind: MessageKind::Pattern,
         };
-        if *fragments > 1 && !self.reassemblers.entry(from).or_default().accept(&piece) {
+        if *fragments > 1 && !self.reassemblers.entry(from).or_default().accept(&received) {
             return;
         }
-        let is_plain = matches!(packet.to, To::Group(_));
+        let is_from_wide_area = matches!(packet.to, Destination::Group(_));
         // In bundle format 2 the central converter replies to the source address.
         let (peer, segment) = (Peer::new(&from.to_be_bytes()), None);
         match &mut self.role {
             WorkerRole::Level1 { machine, .. } => {
-                let port = if is_plain { Level1::WIDE_AREA } else { Level1::CENTRAL };
+                let port = if is_from_wide_area { Level1::WIDE_AREA } else { Level1::CENTRAL };
                 let Ok(()) = machine.handle(now, Input::Frame { port, peer, bytes, segment });
             }
-            WorkerRole::Central { machine, level1_hosts: of_level1, .. } => {
-                let port = if of_level1.contains(&from) { Central::LEVEL1 } else { Central::HOSTS };
+            WorkerRole::Central { machine, level1_hosts, .. } => {
+                let port = if level1_hosts.contains(&from) { Central::LEVEL1 } else { Central::HOSTS };
                 let Ok(()) = machine.handle(now, Input::Frame { port, peer, bytes, segment });
             }
             WorkerRole::Host { machine, .. } => {
                 // Only commands can be refused.
                 let _ = machine.handle(now, Input::Frame { port: Host::CENTRAL, peer, bytes, segment });
             }
-            WorkerRole::WideAreaHost { caster, .. } => {
-                let body = match caster {
+            WorkerRole::WideAreaHost { sender, .. } => {
+                let body = match sender {
                     Some(_) => single_message::read_single(bytes).map(|message| message.body),
                     None => ClassicMessage::read(bytes).map(|message| message.body),
                 };
@@ -256,7 +256,7 @@ impl BundleWorker {
 
     /// Fragments a datagram for a UDP port into packets and queues them. The port is stored as their channel number, which
     /// only ATM uses.
-    fn queue_datagram(&mut self, egress: &EgressPath, (to, port): (To, u16), bytes: &[u8]) {
+    fn queue_datagram(&mut self, egress: &EgressPath, (to, port): (Destination, u16), bytes: &[u8]) {
         let datagram = Arc::new(BundleDatagram {
             from_host: self.host,
             number: self.next_datagram_number,
@@ -293,7 +293,7 @@ impl BundleWorker {
                             let Some(group) = group else { continue };
                             self.send_datagram(
                                 &egress,
-                                (To::Group(group), PORTS.wide_area),
+                                (Destination::Group(group), PORTS.wide_area),
                                 &pool.scratch[..length],
                             )
                         }
@@ -314,16 +314,16 @@ impl BundleWorker {
                         Output::Idle(idle) => BundleOutput::Idle { deadline: idle.deadline },
                     }
                 }
-                WorkerRole::Central { machine, level1, hosts, host_paths: each, .. } => {
+                WorkerRole::Central { machine, level1, hosts, host_paths, .. } => {
                     match machine.poll(now, ports, buffer) {
                         Output::Transmit(Transmit { port: Central::LEVEL1, peer, length, .. }) => {
                             // The peer is a host number in bundle format 2, otherwise a converter number.
-                            let of_station = |(to, _): &&(To, EgressPath)| {
-                                host_from_peer(&peer).is_some_and(|at| *to == To::Station(at))
+                            let is_host_of_peer = |(to, _): &&(Destination, EgressPath)| {
+                                host_from_peer(&peer).is_some_and(|at| *to == Destination::Station(at))
                             };
                             let found = level1
                                 .values()
-                                .find(of_station)
+                                .find(is_host_of_peer)
                                 .or_else(|| level1.get(&number_from_peer(&peer)));
                             let Some((to, egress)) = found.copied() else { continue };
                             self.send_datagram(&egress, (to, PORTS.to_level1), &pool.scratch[..length])
@@ -331,11 +331,12 @@ impl BundleWorker {
                         Output::Transmit(Transmit { peer, length, .. })
                             if host_from_peer(&peer).is_some() =>
                         {
-                            let found = host_from_peer(&peer).and_then(|at| Some((at, *each.get(&at)?)));
+                            let found =
+                                host_from_peer(&peer).and_then(|at| Some((at, *host_paths.get(&at)?)));
                             let Some((at, egress)) = found else { continue };
                             self.send_datagram(
                                 &egress,
-                                (To::Station(at), PORTS.to_hosts),
+                                (Destination::Station(at), PORTS.to_hosts),
                                 &pool.scratch[..length],
                             )
                         }
@@ -371,7 +372,7 @@ impl BundleWorker {
         }
     }
 
-    fn send_datagram(&mut self, egress: &EgressPath, to: (To, u16), bytes: &[u8]) -> BundleOutput {
+    fn send_datagram(&mut self, egress: &EgressPath, to: (Destination, u16), bytes: &[u8]) -> BundleOutput {
         self.queue_datagram(egress, to, bytes);
         BundleOutput::Outgoing
     }

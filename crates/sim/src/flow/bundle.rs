@@ -12,7 +12,7 @@ use trunkline_units::{Instant, Span};
 
 use super::{FlowConfig, FlowOutput, LINGER, SourceConfig, record_departure};
 
-/// The endpoints of a connection over bundles.
+/// The ends of a connection over bundles.
 #[derive(Debug)]
 pub struct BundleFlow {
     source_config: SourceConfig,
@@ -113,7 +113,7 @@ impl BundleFlow {
         }
     }
 
-    /// Polls the endpoint at `side` for output.
+    /// Polls the end at `side` for output.
     pub fn poll(&mut self, now: Instant, side: usize) -> FlowOutput {
         let idle = |deadline| FlowOutput::Idle { deadline, blocked: false };
         if side > 0 || self.finished {
@@ -147,9 +147,9 @@ impl BundleFlow {
 
     /// Whether the source has ended and all accepted messages have arrived.
     pub fn has_received_all(&self) -> bool {
-        let taken = self.sequence - self.congested - self.full;
+        let accepted = self.sequence - self.congested - self.full;
         self.source_ended.is_some()
-            && self.receiver_meters.iter().all(|meter| meter.arrivals().messages >= taken)
+            && self.receiver_meters.iter().all(|meter| meter.arrivals().messages >= accepted)
     }
 
     /// Waits for outstanding messages after the end of the source. Returns when to check again.

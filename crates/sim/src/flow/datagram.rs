@@ -1,6 +1,6 @@
 //! Flows over UDP datagrams.
 
-use trunkline_endpoint::To;
+use trunkline_endpoint::Destination;
 use trunkline_models::host::Disk;
 use trunkline_record::Histogram;
 use trunkline_run::message::{HEADER, Header, MessageKind};
@@ -14,7 +14,7 @@ use super::fragment::{Fragmenter, Reassembler};
 use super::{FlowConfig, FlowOutput, LINGER, RESPONSE_TIMEOUT, UDP_IP_HEADERS, record_departure};
 use crate::frame::{Content, Datagram, Packet, PacketPool};
 
-/// The endpoints of a connection over datagrams.
+/// The ends of a connection over datagrams.
 #[derive(Debug)]
 pub struct DatagramFlow {
     source: Source,
@@ -48,8 +48,8 @@ pub struct DatagramFlow {
     flow: u32,
     channel: u16,
     reverse_channel: u16,
-    to: To,
-    reverse_to: To,
+    to: Destination,
+    reverse_to: Destination,
 }
 
 /// A message whose fragments are being sent.
@@ -147,7 +147,7 @@ impl DatagramFlow {
         }
     }
 
-    /// Handles a packet. Returns whether the endpoint must be polled.
+    /// Handles a packet. Returns whether the end must be polled.
     #[inline(always)]
     pub fn receive(&mut self, now: Instant, side: usize, packet: &Packet) -> bool {
         let Content::Datagram(d) = &packet.content else { return false };
@@ -208,7 +208,7 @@ impl DatagramFlow {
         }
     }
 
-    /// Records the loss of a packet.
+    /// Records the loss of a packet in the network or in a host.
     pub fn record_loss(&mut self, packet: &Packet) {
         self.packets_lost += u64::from(!packet.is_reverse);
     }
@@ -223,8 +223,9 @@ impl DatagramFlow {
         let last = self.receivers.iter().filter_map(|r| r.meter.arrivals().last).max();
         self.silent_since = self.silent_since.max(done).max(last.unwrap_or(done));
         if now.since(self.silent_since) >= self.linger {
-            let under_way = self.is_unicast && self.packets_sent > self.packets_received + self.packets_lost;
-            if under_way && self.silence_extensions < MAX_SILENCE_EXTENSIONS {
+            let is_in_flight =
+                self.is_unicast && self.packets_sent > self.packets_received + self.packets_lost;
+            if is_in_flight && self.silence_extensions < MAX_SILENCE_EXTENSIONS {
                 (self.silent_since, self.silence_extensions) = (now, self.silence_extensions + 1);
             } else {
                 self.finished = true;
@@ -232,7 +233,7 @@ impl DatagramFlow {
         }
     }
 
-    /// Polls an endpoint for output.
+    /// Polls an end for output.
     #[inline(always)]
     pub fn poll(&mut self, now: Instant, side: usize, room: bool, pool: &mut PacketPool) -> FlowOutput {
         match side.checked_sub(1) {
@@ -268,10 +269,10 @@ impl DatagramFlow {
         if last {
             self.outgoing = None;
         }
-        let resume = if last { self.next_send(now) } else { None };
+        let next_send = if last { self.next_send(now) } else { None };
         let content = Content::Datagram(datagram);
         let packet = Packet::new(content, length, self.flow, self.channel, self.to, false);
-        FlowOutput::Send { frame: pool.new_frame(packet), next_send: resume }
+        FlowOutput::Send { frame: pool.new_frame(packet), next_send }
     }
 
     /// Returns the time of the next message, if it depends on the source only.
@@ -400,10 +401,10 @@ impl DatagramFlow {
             ];
             sender.counters.extend(counts.map(|(k, v)| (k.to_string(), v as f64)));
         }
-        let report = |r: &Receiver| {
-            let mut report = ReceiverReport::from_meter(&r.meter);
-            if r.reassembler.abandoned > 0 {
-                report.counters.insert("reassembly_given_up".into(), r.reassembler.abandoned as f64);
+        let report = |receiver: &Receiver| {
+            let mut report = ReceiverReport::from_meter(&receiver.meter);
+            if receiver.reassembler.abandoned > 0 {
+                report.counters.insert("reassembly_given_up".into(), receiver.reassembler.abandoned as f64);
             }
             report
         };

@@ -44,7 +44,7 @@ impl Fragmenter {
 #[derive(Clone, Debug, Default)]
 pub struct Reassembler {
     partial: VecDeque<PartialDatagram>,
-    /// Datagrams dropped because fragments were missing.
+    /// Number of incomplete datagrams that were dropped for newer ones. Those that remain at the end are not included.
     pub abandoned: u64,
 }
 
@@ -71,19 +71,15 @@ impl Reassembler {
                 self.partial.pop_front();
                 self.abandoned += 1;
             }
-            let seen = vec![0; usize::from(d.fragments).div_ceil(64)];
-            self.partial.push_back(PartialDatagram {
-                sequence: d.sequence,
-                missing: d.fragments,
-                received: seen,
-            });
+            let received = vec![0; usize::from(d.fragments).div_ceil(64)];
+            self.partial.push_back(PartialDatagram { sequence: d.sequence, missing: d.fragments, received });
             self.partial.len() - 1
         });
         let partial = &mut self.partial[at];
         let (word, bit) = (usize::from(d.fragment / 64), 1u64 << (d.fragment % 64));
-        let new = partial.received[word] & bit == 0;
+        let is_new = partial.received[word] & bit == 0;
         partial.received[word] |= bit;
-        partial.missing -= u16::from(new);
+        partial.missing -= u16::from(is_new);
         let complete = partial.missing == 0;
         if complete {
             self.partial.remove(at);

@@ -5,7 +5,9 @@ use std::collections::VecDeque;
 use trunkline_arq::{
     Buffer, CloseReason, Command, Config, ConnectionId, Event, EventKind, Node, ReceiveStatus,
 };
-use trunkline_endpoint::{Endpoint as _, Idle, Input, MAX_BATCH, Output, Peer, Port, Segment, To, Writable};
+use trunkline_endpoint::{
+    Destination, Endpoint as _, Idle, Input, MAX_BATCH, Output, Peer, Port, Segment, Writable,
+};
 use trunkline_models::host::Disk;
 use trunkline_record::Histogram;
 use trunkline_run::guaranteed::{self, FaultInjector};
@@ -27,7 +29,7 @@ const PEERS: [Peer; 2] = [Peer::new(b"sender"), Peer::new(b"receiver")];
 /// The token of all messages: the simulator needs none, because no other traffic reaches the ends.
 const TOKEN: u32 = 0;
 
-/// The endpoints of a connection over the guaranteed transport.
+/// The ends of a connection over the guaranteed transport.
 #[derive(Debug)]
 pub struct GuaranteedFlow {
     source_config: SourceConfig,
@@ -36,7 +38,7 @@ pub struct GuaranteedFlow {
     sender_meter: SenderMeter,
     receiver_meter: ReceiverMeter,
     stage_times: StageTimes,
-    /// Times of the last frame that the receiver got.
+    /// Times of the last frame that arrived at the receiver.
     last_frame_times: FrameTimes,
     sequence: u64,
     requester: Option<GuaranteedRequester>,
@@ -57,12 +59,12 @@ struct GuaranteedRequester {
     response_bytes: u64,
 }
 
-/// One endpoint.
+/// One end.
 #[derive(Debug)]
 struct GuaranteedEnd {
     node: FaultInjector,
     id: Option<ConnectionId>,
-    to: To,
+    to: Destination,
     /// Frames of a batch that wait for room, with their creation times.
     outgoing_frames: VecDeque<(Instant, Box<[u8]>)>,
     /// A message that the send buffer had no room for.
@@ -100,11 +102,11 @@ impl GuaranteedEnd {
     fn receive_message(&mut self, now: Instant) -> Option<Header> {
         let id = self.id?;
         loop {
-            let mut taken = ReceiveStatus::Empty;
+            let mut status = ReceiveStatus::Empty;
             let take =
-                Command::Receive { id, channel: CHANNEL, buffer: &mut self.message, status: &mut taken };
+                Command::Receive { id, channel: CHANNEL, buffer: &mut self.message, status: &mut status };
             self.node.handle(now, Input::Command(take)).ok()?;
-            match taken {
+            match status {
                 ReceiveStatus::Complete => {
                     let header = Header::decode(TOKEN, &self.message).ok();
                     self.message.clear();
@@ -139,23 +141,22 @@ impl GuaranteedFlow {
             _ => config.plan.to.first().and_then(|to| to.buffer),
         };
         let options = |side: usize| guaranteed::options(protocol, buffer(side), buffer(side), longest);
-        let end = |side: usize, to: To| {
+        let end = |side: usize, to: Destination| {
             let accept = if side == 1 { options(side) } else { None };
             let name = |purpose: &str| format!("{} / {purpose} {side}", config.stream_name);
             let random = config.seed.stream(&name("numbers"));
             let node = Node::new(Config { port: Port(0), accept, max_connections: 1, random });
             let node = FaultInjector::new(node, protocol, config.seed.stream(&name("faults")));
-            let (leaving, message) = (VecDeque::new(), Buffer::new());
             GuaranteedEnd {
                 node,
                 id: None,
                 to,
-                outgoing_frames: leaving,
+                outgoing_frames: VecDeque::new(),
                 pending_message: None,
                 readable: false,
                 closing: false,
                 close_reason: None,
-                message,
+                message: Buffer::new(),
             }
         };
         let mut ends = [end(0, config.to), end(1, config.reverse_to)];
@@ -213,7 +214,7 @@ impl GuaranteedFlow {
         let _ = self.ends[side].node.handle(now, Input::Wake);
     }
 
-    /// Polls an endpoint for output.
+    /// Polls an end for output.
     pub fn poll(&mut self, now: Instant, side: usize, room: bool, pool: &mut PacketPool) -> FlowOutput {
         loop {
             let next_run = self.run_application(now, side);
@@ -229,7 +230,7 @@ impl GuaranteedFlow {
                     let frames = Segment::frames(t.segment, &pool.scratch[..t.length]);
                     end.outgoing_frames.extend(frames.map(|frame| (now, frame.into())));
                 }
-                Output::Event(Event { id, kind: news }) => self.handle_event(now, side, id, news),
+                Output::Event(Event { id, kind }) => self.handle_event(now, side, id, kind),
                 Output::Idle(Idle { deadline, .. }) => {
                     let deadline = next_run.into_iter().chain(deadline).min();
                     // Poll again for frames when there is room.
@@ -245,9 +246,9 @@ impl GuaranteedFlow {
         Packet::new(Content::Guaranteed(Box::new((times, frame))), length, self.flow, channel, to, side == 1)
     }
 
-    fn handle_event(&mut self, now: Instant, side: usize, id: ConnectionId, news: EventKind) {
+    fn handle_event(&mut self, now: Instant, side: usize, id: ConnectionId, kind: EventKind) {
         let end = &mut self.ends[side];
-        match news {
+        match kind {
             EventKind::Opened { .. } => {
                 end.id = Some(id);
                 if side == 0 {
@@ -292,7 +293,7 @@ impl GuaranteedFlow {
         self.read_until = start;
     }
 
-    /// Runs the application of an endpoint: reads and writes messages. Returns when it must run again.
+    /// Runs the application at an end: reads and writes messages. Returns when it must run again.
     fn run_application(&mut self, now: Instant, side: usize) -> Option<Instant> {
         while self.ends[side].readable
             && self.ends[side].pending_message.is_none()

@@ -47,7 +47,7 @@ pub struct LlcSendReport {
     pub elapsed: Span,
 }
 
-/// The endpoints of a connection over LLC.
+/// The ends of a connection over LLC.
 #[derive(Debug)]
 pub struct LlcFlow {
     source_config: SourceConfig,
@@ -61,7 +61,7 @@ pub struct LlcFlow {
     sap: u8,
     priority: u8,
     acknowledged: bool,
-    /// The hosts of both endpoints.
+    /// The hosts of both ends.
     hosts: [u32; 2],
     sequence: u64,
     /// Messages whose outcome is unknown, and their maximum number.
@@ -117,7 +117,7 @@ impl LlcFlow {
             sap,
             priority,
             acknowledged,
-            hosts: [config.sides[0].host, config.sides[1].host],
+            hosts: [config.ends[0].host, config.ends[1].host],
             sequence: 0,
             pending: 0,
             max_pending: llc::max_pending(&config.plan.test),
@@ -278,8 +278,8 @@ impl LlcFlow {
     /// Waits for outstanding messages after the end of the source. Returns when to check again.
     fn linger(&mut self, now: Instant) -> Option<Instant> {
         self.update_finished(now);
-        let timeout_margin = if self.pending > 0 { self.stall_timeout } else { self.linger };
-        (!self.finished).then_some(self.last_activity.max(self.source_ended.unwrap_or(now)) + timeout_margin)
+        let timeout = if self.pending > 0 { self.stall_timeout } else { self.linger };
+        (!self.finished).then_some(self.last_activity.max(self.source_ended.unwrap_or(now)) + timeout)
     }
 
     /// Ends the run when all outcomes are known and all messages have arrived, or after a silence.
@@ -309,14 +309,8 @@ impl LlcFlow {
         sender.rtt = self.rtt.counts();
         sender.counters = self.outcomes.figures();
         sender.counters.insert("llc_priority".into(), f64::from(self.priority));
-        if let Some(LlcRequester {
-            responses: answers,
-            response_bytes: answer_bytes,
-            timeouts: unanswered,
-            ..
-        }) = self.requester
-        {
-            let counts = [("answers", answers), ("answer_bytes", answer_bytes), ("unanswered", unanswered)];
+        if let Some(LlcRequester { responses, response_bytes, timeouts, .. }) = self.requester {
+            let counts = [("answers", responses), ("answer_bytes", response_bytes), ("unanswered", timeouts)];
             sender.counters.extend(counts.map(|(name, count)| (name.to_string(), count as f64)));
         }
         (sender, vec![ReceiverReport::from_meter(&self.receiver_meter)], self.error)

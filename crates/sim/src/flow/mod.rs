@@ -1,4 +1,4 @@
-//! Flows: the endpoints of one run of a connection, and their measurements.
+//! Flows: the ends of one run of a connection, and their measurements.
 //!
 //! | module | contents |
 //! | --- | --- |
@@ -9,7 +9,7 @@
 //! | [`llc`] | messages over LLC, and requests over it |
 //! | [`tcp`] | messages in a TCP stream, and requests over it |
 //!
-//! One value holds all endpoints of a flow, so the message boundaries of a stream need not be bytes: TCP delivers every
+//! One value holds all ends of a flow, so the message boundaries of a stream need not be bytes: TCP delivers every
 //! byte once and in order, and both ends know to which message a byte belongs.
 
 pub mod bundle;
@@ -19,7 +19,7 @@ pub mod guaranteed;
 pub mod llc;
 pub mod tcp;
 
-use trunkline_endpoint::{Port, To};
+use trunkline_endpoint::{Destination, Port};
 use trunkline_experiment::plan::{self, Protocol};
 use trunkline_run::SenderMeter;
 use trunkline_run::assemble::RunOutcome;
@@ -47,12 +47,13 @@ const RESPONSE_TIMEOUT: Span = Span::from_s(1);
 /// Silence after the end of the sender that ends a run, in addition to the delay of the links.
 const LINGER: Span = Span::from_s(1);
 
-/// One side of a flow: its location and its timer. Side 0 is the sender, the others are receivers.
+/// One end of a flow: its location and its timer. Its index in the flow is its *side*: 0 is the sender, the others are
+/// receivers.
 #[derive(Clone, Copy, Debug)]
-pub struct Side {
+pub struct FlowEnd {
     /// Number of its host.
     pub host: u32,
-    /// The host's interface towards the other side.
+    /// The host's interface towards the other end.
     pub port: Port,
     /// The medium at that interface and its port there.
     pub medium_port: (u32, Port),
@@ -65,12 +66,12 @@ pub struct Side {
 pub struct Flow {
     /// Index of the connection in the plan.
     pub connection: usize,
-    /// Its endpoints.
-    pub sides: Vec<Side>,
+    /// Its ends: the sender, then the receivers.
+    pub ends: Vec<FlowEnd>,
     start: Instant,
     transport: Transport,
-    /// The hosts of the receivers, in the order of the sides.
-    hosts: Vec<String>,
+    /// The hosts of the receivers, in the order of the ends.
+    receiver_hosts: Vec<String>,
     file_bytes: Option<u64>,
 }
 
@@ -83,7 +84,7 @@ enum Transport {
     Bundle(Box<BundleFlow>),
 }
 
-/// The output of an endpoint.
+/// The output of an end.
 #[derive(Debug)]
 pub enum FlowOutput {
     /// Send this frame.
@@ -128,12 +129,12 @@ pub struct FlowConfig<'a> {
     pub origin: Instant,
     /// Seed of the run.
     pub seed: Seed,
-    /// Its endpoints.
-    pub sides: Vec<Side>,
+    /// Its ends: the sender, then the receivers.
+    pub ends: Vec<FlowEnd>,
     /// Destination of the sender's frames.
-    pub to: To,
+    pub to: Destination,
     /// Destination of the receivers' frames.
-    pub reverse_to: To,
+    pub reverse_to: Destination,
     /// Path MTU, bytes of IP.
     pub mtu: u32,
     /// Sum of the delays of all links.
@@ -221,7 +222,7 @@ impl Flow {
     /// Returns one line that names an invalid random variable.
     pub fn new(config: FlowConfig<'_>) -> Result<Flow, String> {
         let start = config.origin + Span::from_seconds(config.draw(&config.plan.delay_s, "delay")?);
-        let work = match config.plan.protocol {
+        let transport = match config.plan.protocol {
             Protocol::Tcp { .. } => {
                 // The source starts when the connection is open. Check its configuration now.
                 config.source(start, MAX_MESSAGE)?;
@@ -237,8 +238,8 @@ impl Flow {
             }
             Protocol::Bundle { .. } => {
                 config.source(start, MAX_DATAGRAM_MESSAGE)?;
-                let label = config.bundle_options.ok_or("the plan has no bundle converter")?;
-                Transport::Bundle(Box::new(BundleFlow::new(&config, start, config.limit()?, label)))
+                let options = config.bundle_options.ok_or("the plan has no bundle converter")?;
+                Transport::Bundle(Box::new(BundleFlow::new(&config, start, config.limit()?, options)))
             }
             _ => Transport::Datagram(Box::new(DatagramFlow::new(
                 &config,
@@ -248,25 +249,25 @@ impl Flow {
         };
         Ok(Flow {
             connection: config.connection,
-            sides: config.sides,
+            ends: config.ends,
             start,
-            transport: work,
-            hosts: config.plan.to.iter().map(|s| s.host.clone()).collect(),
+            transport,
+            receiver_hosts: config.plan.to.iter().map(|s| s.host.clone()).collect(),
             file_bytes: config.file_bytes,
         })
     }
 
-    /// Handles a packet that arrived at an endpoint. Returns whether the endpoint must be polled.
+    /// Handles a packet that arrived at an end. Returns whether the end must be polled.
     #[inline]
     pub fn receive(&mut self, now: Instant, side: usize, packet: &Packet, scratch: &mut [u8]) -> bool {
         match &mut self.transport {
-            Transport::Datagram(d) => d.receive(now, side, packet),
-            Transport::Tcp(s) => {
-                s.receive(now, side, packet, scratch);
+            Transport::Datagram(datagram) => datagram.receive(now, side, packet),
+            Transport::Tcp(tcp) => {
+                tcp.receive(now, side, packet, scratch);
                 true
             }
-            Transport::Guaranteed(g) => {
-                g.receive(now, side, packet);
+            Transport::Guaranteed(guaranteed) => {
+                guaranteed.receive(now, side, packet);
                 true
             }
             // The LLC station or bundle worker handles the packets and delivers messages.
@@ -278,7 +279,7 @@ impl Flow {
     #[inline]
     pub fn llc_mut(&mut self) -> Option<&mut LlcFlow> {
         match &mut self.transport {
-            Transport::Llc(m) => Some(m),
+            Transport::Llc(llc) => Some(llc),
             _ => None,
         }
     }
@@ -287,38 +288,38 @@ impl Flow {
     #[inline]
     pub fn bundle_mut(&mut self) -> Option<&mut BundleFlow> {
         match &mut self.transport {
-            Transport::Bundle(b) => Some(b),
+            Transport::Bundle(bundle) => Some(bundle),
             _ => None,
         }
     }
 
-    /// Handles an expired deadline of an endpoint.
+    /// Handles an expired deadline of an end.
     #[inline]
     pub fn handle_deadline(&mut self, now: Instant, side: usize) {
         match &mut self.transport {
             Transport::Datagram(_) | Transport::Llc(_) | Transport::Bundle(_) => {}
-            Transport::Tcp(s) => s.handle_deadline(now, side),
-            Transport::Guaranteed(g) => g.handle_deadline(now, side),
+            Transport::Tcp(tcp) => tcp.handle_deadline(now, side),
+            Transport::Guaranteed(guaranteed) => guaranteed.handle_deadline(now, side),
         }
     }
 
     /// Records the loss of a packet.
     pub fn record_loss(&mut self, packet: &Packet) {
         match &mut self.transport {
-            Transport::Datagram(d) => d.record_loss(packet),
+            Transport::Datagram(datagram) => datagram.record_loss(packet),
             Transport::Tcp(_) | Transport::Guaranteed(_) | Transport::Llc(_) | Transport::Bundle(_) => {}
         }
     }
 
-    /// Polls an endpoint for output. It sends only if its host has `room`.
+    /// Polls an end for output. It sends only if its host has `room`.
     #[inline(always)]
     pub fn poll(&mut self, now: Instant, side: usize, room: bool, pool: &mut PacketPool) -> FlowOutput {
         match &mut self.transport {
-            Transport::Datagram(d) => d.poll(now, side, room, pool),
-            Transport::Tcp(s) => s.poll(now, side, room, pool),
-            Transport::Guaranteed(g) => g.poll(now, side, room, pool),
-            Transport::Llc(m) => m.poll(now, side),
-            Transport::Bundle(b) => b.poll(now, side),
+            Transport::Datagram(datagram) => datagram.poll(now, side, room, pool),
+            Transport::Tcp(tcp) => tcp.poll(now, side, room, pool),
+            Transport::Guaranteed(guaranteed) => guaranteed.poll(now, side, room, pool),
+            Transport::Llc(llc) => llc.poll(now, side),
+            Transport::Bundle(bundle) => bundle.poll(now, side),
         }
     }
 
@@ -326,29 +327,29 @@ impl Flow {
     #[inline]
     pub fn is_finished(&self) -> bool {
         match &self.transport {
-            Transport::Datagram(d) => d.is_finished(),
-            Transport::Tcp(s) => s.is_finished(),
-            Transport::Guaranteed(g) => g.is_finished(),
-            Transport::Llc(m) => m.is_finished(),
-            Transport::Bundle(b) => b.is_finished(),
+            Transport::Datagram(datagram) => datagram.is_finished(),
+            Transport::Tcp(tcp) => tcp.is_finished(),
+            Transport::Guaranteed(guaranteed) => guaranteed.is_finished(),
+            Transport::Llc(llc) => llc.is_finished(),
+            Transport::Bundle(bundle) => bundle.is_finished(),
         }
     }
 
-    /// Returns the measurements of the endpoints. `abort_reason` says why the flow ended early.
+    /// Returns the measurements of the ends. `abort_reason` says why the flow ended early.
     pub fn into_outcome(self, abort_reason: Option<String>) -> RunOutcome {
         let start = match &self.transport {
             Transport::Datagram(_) => self.start,
-            Transport::Tcp(s) => s.start(),
-            Transport::Guaranteed(g) => g.start(),
-            Transport::Llc(m) => m.start(),
-            Transport::Bundle(b) => b.start(),
+            Transport::Tcp(tcp) => tcp.start(),
+            Transport::Guaranteed(guaranteed) => guaranteed.start(),
+            Transport::Llc(llc) => llc.start(),
+            Transport::Bundle(bundle) => bundle.start(),
         };
         let (mut sender, receivers, error) = match self.transport {
-            Transport::Datagram(d) => d.into_reports(),
-            Transport::Tcp(s) => s.into_reports(),
-            Transport::Guaranteed(g) => g.into_reports(),
-            Transport::Llc(m) => m.into_reports(),
-            Transport::Bundle(b) => b.into_reports(),
+            Transport::Datagram(datagram) => datagram.into_reports(),
+            Transport::Tcp(tcp) => tcp.into_reports(),
+            Transport::Guaranteed(guaranteed) => guaranteed.into_reports(),
+            Transport::Llc(llc) => llc.into_reports(),
+            Transport::Bundle(bundle) => bundle.into_reports(),
         };
         if let Some(bytes) = self.file_bytes {
             sender.counters.insert("file_bytes".into(), bytes as f64);
@@ -358,7 +359,7 @@ impl Flow {
             let last = receivers.iter().filter_map(|r| r.arrivals.last).max();
             sender.active = last.map_or(Span::ZERO, |last| last.since(start));
         }
-        let receivers = self.hosts.into_iter().zip(receivers.into_iter().map(Some)).collect();
+        let receivers = self.receiver_hosts.into_iter().zip(receivers.into_iter().map(Some)).collect();
         RunOutcome { start, sender: Some(sender), receivers, error: abort_reason.or(error) }
     }
 }

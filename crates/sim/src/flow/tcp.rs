@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use trunkline_endpoint::{Endpoint as _, Input, Output, Peer, Port, Reason, To, Writable};
+use trunkline_endpoint::{Destination, Endpoint as _, Input, Output, Peer, Port, Reason, Writable};
 use trunkline_experiment::plan::{Protocol, TcpTimers};
 use trunkline_models::host::Disk;
 use trunkline_record::Histogram;
@@ -27,7 +27,7 @@ const DISK_BLOCK: u32 = 64 << 10;
 const SAMPLE_INTERVAL: Span = Span::from_ms(50);
 const MAX_SAMPLES: usize = 2048;
 
-/// The endpoints of a connection over TCP.
+/// The ends of a connection over TCP.
 #[derive(Debug)]
 pub struct TcpFlow {
     source_config: SourceConfig,
@@ -54,11 +54,11 @@ struct TcpRequester {
     response_bytes: u64,
 }
 
-/// One endpoint.
+/// One end.
 #[derive(Debug)]
 struct TcpEnd {
     tcp: Tcp<Virtual>,
-    to: To,
+    to: Destination,
     /// Bytes written to the stream, and remaining bytes of the current message.
     written: u64,
     remaining: u32,
@@ -95,7 +95,7 @@ impl TcpFlow {
     pub(super) fn new(config: &FlowConfig<'_>, start: Instant, limit: Limit) -> Result<Self, String> {
         let sender = options(config, 0);
         let receiver = options(config, 1);
-        let end = |options: Options, to: To| TcpEnd {
+        let end = |options: Options, to: Destination| TcpEnd {
             tcp: Tcp::new(options),
             to,
             written: 0,
@@ -176,7 +176,7 @@ impl TcpFlow {
         let _ = self.ends[side].tcp.handle(now, Input::Wake);
     }
 
-    /// Polls an endpoint for output.
+    /// Polls an end for output.
     #[inline(never)]
     pub fn poll(&mut self, now: Instant, side: usize, room: bool, pool: &mut PacketPool) -> FlowOutput {
         let writable = if room { Writable::ALL } else { Writable::NONE };

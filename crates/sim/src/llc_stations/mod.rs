@@ -18,7 +18,7 @@ pub mod refuse;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use trunkline_endpoint::{Endpoint as _, Input, Output, Peer, Port, Reason, To, Writable};
+use trunkline_endpoint::{Destination, Endpoint as _, Input, Output, Peer, Port, Reason, Writable};
 use trunkline_experiment::plan::Plan;
 use trunkline_llc::admit;
 use trunkline_llc::station::Config;
@@ -83,21 +83,21 @@ struct LlcStation {
 #[derive(Debug)]
 #[expect(clippy::large_enum_variant, reason = "there are few stations")]
 enum LlcEndpoint {
-    Plain(Station),
+    WithoutToken(Station),
     Ring(Ring<Station>),
 }
 
 impl LlcEndpoint {
     fn station(&self) -> &Station {
         match self {
-            LlcEndpoint::Plain(station) => station,
+            LlcEndpoint::WithoutToken(station) => station,
             LlcEndpoint::Ring(ring) => ring.inner(),
         }
     }
 
     fn handle(&mut self, now: Instant, input: Input<'_, Command<'_>>) -> Result<(), trunkline_llc::Refusal> {
         match self {
-            LlcEndpoint::Plain(station) => station.handle(now, input),
+            LlcEndpoint::WithoutToken(station) => station.handle(now, input),
             LlcEndpoint::Ring(ring) => ring.handle(
                 now,
                 match input {
@@ -114,7 +114,7 @@ impl LlcEndpoint {
     fn poll(&mut self, now: Instant, ports: Writable<'_>, buffer: &mut [u8]) -> Output<token::Event<Event>> {
         match self {
             LlcEndpoint::Ring(ring) => ring.poll(now, ports, buffer),
-            LlcEndpoint::Plain(station) => match station.poll(now, ports, buffer) {
+            LlcEndpoint::WithoutToken(station) => match station.poll(now, ports, buffer) {
                 Output::Transmit(transmit) => Output::Transmit(transmit),
                 Output::Event(event) => Output::Event(token::Event::Inner(event)),
                 Output::Idle(idle) => Output::Idle(idle),
@@ -139,7 +139,7 @@ pub enum LlcOutput {
     Sent {
         /// Number of the flow.
         flow: u32,
-        /// Side of the sender.
+        /// Side of the end that sent it.
         side: u32,
         /// The outcome.
         report: LlcSendReport,
@@ -161,15 +161,15 @@ impl LlcStations {
     pub fn new(plan: &Plan, topology: &Topology<'_>, interfaces: &[(u32, LlcInterface)]) -> LlcStations {
         let mut stations = LlcStations::default();
         let network = line::ring_and_promises(plan, topology);
-        for ((number, name), &(at, interface)) in (1u8..).zip(llc::stations(plan)).zip(interfaces) {
+        for ((number, name), &(host, interface)) in (1u8..).zip(llc::stations(plan)).zip(interfaces) {
             let mut station = Station::new(Config::new(Port(0), number));
             for (sap, options) in llc::saps(plan, name) {
                 let opened =
                     station.handle(Instant::ZERO, Input::Command(Command::Open { sap, options: &options }));
                 debug_assert_eq!(opened, Ok(()), "the language lets nothing else through");
             }
-            let end = match &network {
-                None => LlcEndpoint::Plain(station),
+            let endpoint = match &network {
+                None => LlcEndpoint::WithoutToken(station),
                 Some((network, _)) => {
                     let mut ring = Ring::new(station, number, network.options.clone());
                     let joins = ring.handle(Instant::ZERO, Input::Command(token::Command::Join));
@@ -178,16 +178,16 @@ impl LlcStations {
                 }
             };
             let by_host = &mut stations.stations;
-            by_host.resize_with(by_host.len().max(at as usize + 1), || None);
-            by_host[at as usize] = Some(Box::new(LlcStation {
+            by_host.resize_with(by_host.len().max(host as usize + 1), || None);
+            by_host[host as usize] = Some(Box::new(LlcStation {
                 number,
                 interface,
-                endpoint: end,
+                endpoint,
                 senders: BTreeMap::new(),
                 readable: Vec::new(),
                 message: Vec::new(),
             }));
-            stations.hosts.push(at);
+            stations.hosts.push(host);
         }
         if let Some((network, promises)) = &network {
             let (options, count) = (&network.options, stations.hosts.len() as u64);
@@ -244,7 +244,7 @@ impl LlcStations {
                 ticket: &mut ticket,
             }),
         );
-        debug_assert_eq!(sent, Ok(()), "each connection has its room");
+        debug_assert_eq!(sent, Ok(()), "the station has a place for each connection's messages");
         if sent.is_ok() {
             station.senders.insert(ticket, (flow, side));
         }
@@ -311,8 +311,8 @@ impl LlcStations {
         let pdu = pdu_length(&bytes);
         let length = if ethernet { pdu.max(MIN_PDU) + VLAN_TAG } else { pdu };
         let host = match to.checked_sub(1).and_then(|at| self.hosts.get(usize::from(at))) {
-            Some(host) if to != ALL => To::Station(*host),
-            _ => To::All,
+            Some(host) if to != ALL => Destination::Station(*host),
+            _ => Destination::All,
         };
         Packet::new(Content::Pdu { from, to, bytes }, length, LLC_FLOW, 0, host, false)
     }
@@ -324,10 +324,10 @@ impl LlcStations {
         if let Some(LlcStation { endpoint: LlcEndpoint::Ring(ring), .. }) =
             self.stations.get(host as usize).and_then(Option::as_deref)
         {
-            let counted = ring.statistics();
-            let mean = counted.rotation_sum.as_s() * 1e6 / counted.rotations.max(1) as f64;
+            let statistics = ring.statistics();
+            let mean = statistics.rotation_sum.as_s() * 1e6 / statistics.rotations.max(1) as f64;
             figures.insert("token_rotation_mean_us".into(), mean);
-            figures.insert("token_rotation_max_us".into(), counted.rotation_max.as_s() * 1e6);
+            figures.insert("token_rotation_max_us".into(), statistics.rotation_max.as_s() * 1e6);
         }
         if let Some(bound) = self.bounds.get(&connection) {
             figures.insert("token_bound_us".into(), bound.as_s() * 1e6);
@@ -386,12 +386,12 @@ impl LlcStation {
 
 /// Returns the length of the PDU in a station's frame, including its virtual payload.
 pub fn pdu_length(frame: &[u8]) -> u32 {
-    let there = frame.len().saturating_sub(1) as u32;
-    let Some((0..=MAX_PRIORITY, pdu)) = frame.split_first() else { return there };
+    let length = frame.len().saturating_sub(1) as u32;
+    let Some((0..=MAX_PRIORITY, pdu)) = frame.split_first() else { return length };
     match Pdu::read(pdu) {
         Ok(Pdu { kind: Kind::Ui | Kind::Ac(_), response: false, information, .. }) => {
-            Header::peek(information).map_or(there, |(_, header)| there + header.length - HEADER as u32)
+            Header::peek(information).map_or(length, |(_, header)| length + header.length - HEADER as u32)
         }
-        _ => there,
+        _ => length,
     }
 }

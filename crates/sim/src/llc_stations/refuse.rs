@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use trunkline_experiment::plan::{Connection, Medium, Network, NodeKind, Plan, Protocol};
-use trunkline_llc::admit::{self, Promise, Refusal as Why};
+use trunkline_llc::admit::{self, Promise, Refusal as AdmissionRefusal};
 use trunkline_run::{Refusal, llc};
 
 use super::line;
@@ -104,15 +104,15 @@ fn refuse_ring(plan: &Plan, topology: &Topology<'_>) -> Option<Refusal> {
     let ordered: Vec<Promise> = order.iter().map(|promise| promises.promises[*promise]).collect();
     let (c, reason) = match admit::admit(&network, &ordered).err()? {
         // A connection without a limit may be late.
-        Why::Late { promise, delay, deadline } => (
+        AdmissionRefusal::Late { promise, delay, deadline } => (
             connection(*order.get(promise)?)?,
             format!("with this many stations a message may take {delay}, its limit is {deadline}"),
         ),
-        Why::Overload { promise } => (
+        AdmissionRefusal::Overload { promise } => (
             connection(*order.get(promise)?)?,
             "its station offers more traffic than the token allows".to_owned(),
         ),
-        Why::InvalidPromise { promise } => {
+        AdmissionRefusal::InvalidPromise { promise } => {
             let name = &connection(*order.get(promise)?)?.name;
             (
                 limited,

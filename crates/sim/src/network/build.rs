@@ -2,12 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use trunkline_endpoint::{Bound, Port, Room};
+use trunkline_endpoint::{Bound, Capacity, Port};
 use trunkline_experiment::plan::{
-    Amount, CellMode, Encapsulation, HostCosts, Link, Medium as Framed, NodeKind, PacingCounts, Plan,
+    Amount, CellMode, Encapsulation, HostCosts, Link, Medium as LinkMedium, NodeKind, PacingCounts, Plan,
     Protocol,
 };
-use trunkline_models::atm::{CellLink, Config, Counts, End, Mode, Pacing};
+use trunkline_models::atm::{CellLink, Config, End, Mode, Pacing, PacingUnit};
 use trunkline_models::host::{Costs, Interface, Phases, Station};
 use trunkline_models::media::{
     Framing, Hub, HubOptions, Impairments, LineOptions, Ring, RingOptions, Switch, SwitchOptions,
@@ -39,10 +39,9 @@ pub(super) fn network(plan: &Plan, topology: &Topology<'_>, seed: Seed) -> Netwo
         trains,
     };
     network.all_hosts_group = network.groups.len() as u32 + 1;
-    let stations = llc::stations(plan).into_iter().collect();
+    let llc_stations = llc::stations(plan).into_iter().collect();
     let members = members(plan, &network);
-    let builder =
-        Builder { topology, seed, numbers: &numbers, members: &members, llc_stations: stations, trains };
+    let builder = Builder { topology, seed, numbers: &numbers, members: &members, llc_stations, trains };
     for (index, node) in topology.network.nodes.iter().enumerate() {
         match &node.kind {
             NodeKind::Host(costs) | NodeKind::Converter { costs, .. } => {
@@ -70,7 +69,8 @@ pub(super) fn network(plan: &Plan, topology: &Topology<'_>, seed: Seed) -> Netwo
 
 /// Whether cells are computed in trains: the text does not demand single cells, and cells of two packets never interleave.
 fn can_use_trains(plan: &Plan, topology: &Topology<'_>) -> bool {
-    let each = topology.network.links.iter().any(|l| l.medium == Framed::Atm && l.cells == CellMode::Each);
+    let demands_cells =
+        topology.network.links.iter().any(|l| l.medium == LinkMedium::Atm && l.cells == CellMode::Each);
     let mut pairs = Vec::new();
     for c in &plan.connections {
         for to in &c.to {
@@ -79,7 +79,7 @@ fn can_use_trains(plan: &Plan, topology: &Topology<'_>) -> bool {
             }
         }
     }
-    !each && topology.cells_never_mix(&pairs)
+    !demands_cells && topology.cells_never_mix(&pairs)
 }
 
 /// Numbers the multicast groups in the order of their addresses.
@@ -104,11 +104,11 @@ fn members<'p>(plan: &'p Plan, network: &Network) -> BTreeMap<u32, BTreeSet<&'p 
     let mut members: BTreeMap<u32, BTreeSet<&str>> = BTreeMap::new();
     for c in &plan.connections {
         let Some(group) = group_of(&c.protocol) else { continue };
-        let is_plain = |host: &str| match (&c.protocol, &sides) {
+        let receives_unbundled = |host: &str| match (&c.protocol, &sides) {
             (Protocol::Bundle { .. }, Some(sides)) => sides.wide.contains(&host),
             _ => true,
         };
-        let to = c.to.iter().map(|station| station.host.as_str()).filter(|host| is_plain(host));
+        let to = c.to.iter().map(|station| station.host.as_str()).filter(|host| receives_unbundled(host));
         members.entry(network.groups[&group]).or_default().extend(to);
     }
     let hosts = sides.iter().flat_map(|sides| &sides.hosts).copied();
@@ -126,9 +126,9 @@ struct NodeNumbers {
 
 impl NodeNumbers {
     fn new(topology: &Topology<'_>) -> Self {
-        let (mut stations, mut media) = (0, 0);
-        let mut count = |is_station: bool| {
-            let number = if is_station { &mut stations } else { &mut media };
+        let (mut hosts, mut media) = (0, 0);
+        let mut count = |is_host: bool| {
+            let number = if is_host { &mut hosts } else { &mut media };
             *number += 1;
             *number - 1
         };
@@ -189,10 +189,10 @@ impl Builder<'_> {
             .iter()
             .map(|hop| {
                 let link = &self.topology.network.links[hop.link];
-                Interface { cells: (link.medium == Framed::Atm).then(|| cells_of(link.encapsulation)) }
+                Interface { cells: (link.medium == LinkMedium::Atm).then(|| cells_of(link.encapsulation)) }
             })
             .collect();
-        let mut station = Station::new(
+        let mut model = Station::new(
             address,
             Costs {
                 cpu_packet: costs.cpu_packet,
@@ -202,18 +202,18 @@ impl Builder<'_> {
                 crc_byte: costs.crc_byte,
                 sar_cell: costs.sar_cell,
                 cpus: costs.cpus,
-                rx_buffer: costs.rx_buffer.map_or(Bound::NONE, |room| bound(room, false, false)),
+                rx_buffer: costs.rx_buffer.map_or(Bound::NONE, |amount| bound(amount, false, false)),
                 mcast_filter: costs.mcast_filter,
                 send_queue: self.send_queue(node, costs),
             },
             &interfaces,
         );
         let joined = self.members.iter().filter(|(_, hosts)| hosts.contains(name.as_str()));
-        joined.for_each(|(group, _)| station.join(*group));
+        joined.for_each(|(group, _)| model.join(*group));
         Host {
             timer_phases: Phases::draw(&mut self.seed.stream(&format!("{name} / ticks"))),
             medium_ports: (0..ports.len() as u16).map(|port| self.medium_port(node, port)).collect(),
-            model: station,
+            model,
             disk: costs.disk,
             cpus: costs.cpus,
             name,
@@ -229,12 +229,12 @@ impl Builder<'_> {
             |port| self.seed.stream(&format!("{name} / backoff {}", self.neighbor_name(node, port)));
         match self.kind(node) {
             NodeKind::Switch { latency, .. } => {
-                let wires = numbers.map(|port| {
+                let attachments = numbers.map(|port| {
                     let (medium, port) = self.medium_port(node, port);
                     Attachment::Medium(medium, port)
                 });
                 MediumNode {
-                    attachments: wires.collect(),
+                    attachments: attachments.collect(),
                     medium: Medium::Switch(self.switch(node, *latency)),
                     rate: Default::default(),
                     name,
@@ -243,8 +243,9 @@ impl Builder<'_> {
             NodeKind::Hub { rate, delay } => MediumNode {
                 attachments: pad_to_two(self.attachments_of(node), Attachment::Unconnected),
                 medium: Medium::Hub(Hub::new(
-                    HubOptions { rate: *rate, delay: *delay, longest: self.max_packet(node) },
+                    HubOptions { rate: *rate, delay: *delay, max_length: self.max_packet(node) },
                     &pad_to_two(self.bounds_of(node), Bound::NONE),
+                    // A silent station draws nothing from its stream.
                     pad_to_two(numbers.map(backoff).collect(), self.seed.stream("nobody")),
                 )),
                 rate: *rate,
@@ -260,17 +261,17 @@ impl Builder<'_> {
         }
     }
 
-    fn ring(&self, node: usize, rate: Rate, longest: u32, loss: f64) -> Ring<crate::frame::Frame> {
+    fn ring(&self, node: usize, rate: Rate, max_length: u32, token_loss: f64) -> Ring<crate::frame::Frame> {
         let name = &self.topology.network.nodes[node].name;
         let options =
             if rate.as_bps() >= FDDI_MIN_BPS { RingOptions::fddi() } else { RingOptions::default() };
-        let options = RingOptions { rate, longest, loss, ..options };
+        let options = RingOptions { rate, max_length, token_loss, ..options };
         let stream = self.seed.stream(&format!("{name} / token"));
         let mut ring = Ring::new(options, &pad_to_two(self.bounds_of(node), Bound::NONE), stream);
         for port in 0..self.topology.ports[node].len() {
             for host in self.topology.nodes_behind(node, port) {
-                if self.is_station(host) {
-                    ring.station(self.numbers.nodes[host], Port(port as u16));
+                if self.is_host(host) {
+                    ring.add_station(self.numbers.nodes[host], Port(port as u16));
                 }
             }
         }
@@ -318,26 +319,29 @@ impl Builder<'_> {
         }
     }
 
-    /// Returns the length of a host's transmit queue in packets. For an LLC station it is one, as in AirNET, so that all other
-    /// messages queue where priorities apply.
+    /// Returns the length of a host's transmit queue in packets. For an LLC station it is one, as in AirNET
+    /// (docs/internals/reproduction.md), so that all other messages queue where priorities apply.
     fn send_queue(&self, node: usize, costs: &HostCosts) -> u64 {
-        let is_station = self.llc_stations.contains(self.topology.network.nodes[node].name.as_str());
-        if is_station { 1 } else { costs.send_queue }
+        let is_llc_station = self.llc_stations.contains(self.topology.network.nodes[node].name.as_str());
+        if is_llc_station { 1 } else { costs.send_queue }
     }
 
     fn switch(&self, node: usize, latency: Span) -> Switch<crate::frame::Frame> {
         let ports = self.topology.ports[node].len();
         // A packet switch drops damaged packets; a cell switch checks cell headers only.
-        let options =
-            SwitchOptions { latency, checks: !self.topology.is_cellular(node), ..SwitchOptions::default() };
+        let options = SwitchOptions {
+            latency,
+            drops_damaged: !self.topology.is_cell_switch(node),
+            ..SwitchOptions::default()
+        };
         let mut switch = Switch::new(ports as u16, options);
         for port in 0..ports {
             let nodes = self.topology.nodes_behind(node, port);
-            let stations: BTreeSet<usize> = nodes.into_iter().filter(|n| self.is_station(*n)).collect();
-            stations.iter().for_each(|s| switch.station(self.numbers.nodes[*s], Port(port as u16)));
+            let stations: BTreeSet<usize> = nodes.into_iter().filter(|n| self.is_host(*n)).collect();
+            stations.iter().for_each(|s| switch.add_station(self.numbers.nodes[*s], Port(port as u16)));
         }
         for (group, counts) in self.members_behind_ports(node) {
-            switch.group(group, &counts.into_keys().map(Port).collect::<Vec<Port>>());
+            switch.set_group(group, &counts.into_keys().map(Port).collect::<Vec<Port>>());
         }
         switch
     }
@@ -361,29 +365,30 @@ impl Builder<'_> {
     }
 
     fn link(&self, index: usize, link: &Link) -> MediumNode {
-        let ends = [&link.a, &link.b].map(|n| self.topology.node(n).expect("the language knows it"));
-        let wires = ends.map(|node| self.attachment(node, self.topology.port_of(node, index))).to_vec();
+        let ends = [&link.a, &link.b]
+            .map(|n| self.topology.node(n).expect("the language checks that links name nodes"));
+        let attachments = ends.map(|node| self.attachment(node, self.topology.port_of(node, index))).to_vec();
         let streams =
             [0, 1].map(|end| self.seed.stream(&format!("{} / from {}", link.name, [&link.a, &link.b][end])));
         let medium = match link.medium {
-            Framed::Atm => Medium::Cells(self.cell_link(link, ends, streams)),
+            LinkMedium::Atm => Medium::Cells(self.cell_link(link, ends, streams)),
             _ => {
-                let framing = if link.medium == Framed::Ppp { Framing::PPP } else { Framing::ETHERNET };
+                let framing = if link.medium == LinkMedium::Ppp { Framing::PPP } else { Framing::ETHERNET };
                 let line = |node: usize| LineOptions {
                     rate: link.payload,
                     framing,
                     delay: link.delay,
                     bound: self.queue_bound_at(node, false, 1),
-                    pacing: link.pacing.filter(|_| self.is_station(node)),
+                    pacing: link.pacing.filter(|_| self.is_host(node)),
                     impairments: impairments(link),
                 };
                 Medium::Link(trunkline_models::media::Link::new(ends.map(line), streams))
             }
         };
-        MediumNode { name: link.name.clone(), medium, attachments: wires, rate: link.payload }
+        MediumNode { name: link.name.clone(), medium, attachments, rate: link.payload }
     }
 
-    fn is_station(&self, node: usize) -> bool {
+    fn is_host(&self, node: usize) -> bool {
         matches!(self.kind(node), NodeKind::Host(_) | NodeKind::Converter { .. })
     }
 
@@ -399,23 +404,23 @@ impl Builder<'_> {
         };
         let cells = u64::from(cells_of(link.encapsulation)(link.mtu.as_bytes() as u32));
         let end = |node: usize| {
-            if self.topology.is_cellular(node) {
-                return End::Bare { queue: self.queue_bound_at(node, true, cells) };
+            if self.topology.is_cell_switch(node) {
+                return End::SwitchPort { queue: self.queue_bound_at(node, true, cells) };
             }
-            let counts = match link.pacing_counts {
-                PacingCounts::Cells => Counts::Cells,
-                PacingCounts::Payload => Counts::Payload,
+            let unit = match link.pacing_counts {
+                PacingCounts::Cells => PacingUnit::Cells,
+                PacingCounts::Payload => PacingUnit::Payload,
             };
             let pacing = match (link.pacing, link.pacing_slots) {
-                (Some(rate), _) if self.is_station(node) => Pacing::Rate { rate, counts },
-                (None, Some((send, of))) if self.is_station(node) => {
+                (Some(rate), _) if self.is_host(node) => Pacing::Rate { rate, unit },
+                (None, Some((send, of))) if self.is_host(node) => {
                     Pacing::Slots { send: send.into(), of: of.into() }
                 }
                 _ => Pacing::None,
             };
             End::Adapter { pacing, queue: self.queue_bound_at(node, false, cells), encapsulation }
         };
-        let i = trunkline_models::atm::Impairments {
+        let impairments = trunkline_models::atm::Impairments {
             loss: link.loss,
             corrupt: link.corrupt,
             duplicate: link.duplicate,
@@ -425,7 +430,7 @@ impl Builder<'_> {
             payload: link.payload,
             delay: link.delay,
             ends: ends.map(end),
-            impairments: [i, i],
+            impairments: [impairments; 2],
             mode: if self.trains { Mode::Trains } else { Mode::Cells },
         };
         CellLink::new(&config, streams)
@@ -462,13 +467,13 @@ fn cells_of(encapsulation: Encapsulation) -> fn(u32) -> u32 {
 }
 
 /// Returns the bound of a buffer in the units of the medium.
-fn bound(room: Amount, each_channel: bool, counts_cells: bool) -> Bound {
-    let room = match room {
-        Amount::Bytes(bytes) if counts_cells => Room::Frames(bytes / CELL_BYTES),
-        Amount::Cells(cells) if counts_cells => Room::Frames(cells),
-        Amount::Bytes(bytes) => Room::Bytes(bytes),
-        Amount::Cells(cells) => Room::Bytes(cells.saturating_mul(CELL_BYTES)),
-        Amount::Packets(packets) => Room::Frames(packets),
+fn bound(amount: Amount, per_channel: bool, counts_cells: bool) -> Bound {
+    let capacity = match amount {
+        Amount::Bytes(bytes) if counts_cells => Capacity::Frames(bytes / CELL_BYTES),
+        Amount::Cells(cells) if counts_cells => Capacity::Frames(cells),
+        Amount::Bytes(bytes) => Capacity::Bytes(bytes),
+        Amount::Cells(cells) => Capacity::Bytes(cells.saturating_mul(CELL_BYTES)),
+        Amount::Packets(packets) => Capacity::Frames(packets),
     };
-    Bound { room, each_channel }
+    Bound { capacity, per_channel }
 }

@@ -101,8 +101,8 @@ impl Network {
         build::network(plan, topology, seed)
     }
 
-    /// Adds the latency of switches to the links that lead to them. Frames leave at the same times, with one event less per
-    /// switch. Only captures could show the difference.
+    /// Adds the latency of switches to the links that lead to them. Frames leave at the same times, with one event fewer
+    /// per switch. Only captures could show the difference.
     pub fn fold_switch_latency(&mut self) {
         for switch in 0..self.media.len() {
             let Some(links) = self.perfect_links_into(switch) else { continue };
@@ -110,8 +110,8 @@ impl Network {
             let latency = medium.take_latency();
             for (link, from) in links {
                 match &mut self.media[link as usize].medium {
-                    Medium::Link(link) => link.delay_more(from, latency),
-                    Medium::Cells(link) => link.delay_more(from, latency),
+                    Medium::Link(link) => link.add_delay(from, latency),
+                    Medium::Cells(link) => link.add_delay(from, latency),
                     _ => {}
                 }
             }
@@ -143,11 +143,11 @@ impl Network {
         }
         let latency = medium.latency();
         let max_frames = rate * latency.as_s() / MIN_FRAME_BITS + medium_node.attachments.len() as f64;
-        (!latency.is_zero() && max_frames < medium.inside() as f64).then_some(links)
+        (!latency.is_zero() && max_frames < medium.max_inside() as f64).then_some(links)
     }
 
     /// Makes a host join or leave a multicast group. `switches` are the switches that lead to it and their ports towards it;
-    /// they learn the change at once.
+    /// their tables change at once.
     pub fn set_membership(&mut self, host: u32, switches: &[(u32, Port)], group: u32, joins: bool) {
         let host = &mut self.hosts[host as usize].model;
         match joins {
@@ -160,7 +160,7 @@ impl Network {
             *count = if joins { *count + 1 } else { count.saturating_sub(1) };
             counts.retain(|_, count| *count > 0);
             if let Medium::Switch(medium) = &mut self.media[*switch as usize].medium {
-                medium.group(group, &counts.keys().copied().map(Port).collect::<Vec<Port>>());
+                medium.set_group(group, &counts.keys().copied().map(Port).collect::<Vec<Port>>());
             }
         }
     }

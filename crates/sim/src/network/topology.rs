@@ -65,13 +65,13 @@ impl<'p> Topology<'p> {
     pub fn nodes_behind(&self, node: usize, port: usize) -> Vec<usize> {
         let (mut found, mut stack) =
             (Vec::new(), vec![(self.ports[node][port].neighbor, self.ports[node][port].link)]);
-        while let Some((at, by)) = stack.pop() {
+        while let Some((at, from_link)) = stack.pop() {
             found.push(at);
             if !self.forwards(at) {
                 continue;
             }
             stack.extend(
-                self.ports[at].iter().filter(|hop| hop.link != by).map(|hop| (hop.neighbor, hop.link)),
+                self.ports[at].iter().filter(|hop| hop.link != from_link).map(|hop| (hop.neighbor, hop.link)),
             );
         }
         found
@@ -80,14 +80,14 @@ impl<'p> Topology<'p> {
     /// Returns the path from one node to another: each node on it with its egress port.
     pub fn path(&self, from: usize, to: usize) -> Option<Vec<(usize, u16)>> {
         // The previous hop of each node.
-        let mut back: BTreeMap<usize, (usize, u16)> = BTreeMap::new();
+        let mut previous: BTreeMap<usize, (usize, u16)> = BTreeMap::new();
         let mut stack = vec![from];
         while let Some(at) = stack.pop() {
             if at == to {
                 let mut path = Vec::new();
                 let mut at = at;
                 while at != from {
-                    let (node, port) = back[&at];
+                    let (node, port) = previous[&at];
                     path.push((node, port));
                     at = node;
                 }
@@ -98,8 +98,8 @@ impl<'p> Topology<'p> {
                 continue;
             }
             for (port, hop) in self.ports[at].iter().enumerate() {
-                if hop.neighbor != from && !back.contains_key(&hop.neighbor) {
-                    back.insert(hop.neighbor, (at, port as u16));
+                if hop.neighbor != from && !previous.contains_key(&hop.neighbor) {
+                    previous.insert(hop.neighbor, (at, port as u16));
                     stack.push(hop.neighbor);
                 }
             }
@@ -113,13 +113,12 @@ impl<'p> Topology<'p> {
     }
 
     /// Returns the longest LLC PDU on a path. On Ethernet it is limited independently of the MTU: longer frames have no length
-    /// field (IEEE 802.3).
-    /// The rings of 1990 carried them.
+    /// field (IEEE 802.3). Rings carry longer ones, as in AirNET (docs/internals/reproduction.md).
     pub fn max_pdu(&self, path: &[(usize, u16)]) -> Option<u32> {
         let is_ring = |node: usize| matches!(self.network.nodes[node].kind, NodeKind::Ring { .. });
         let longest = |(node, hop): (usize, &Hop)| {
-            let most = if is_ring(node) || is_ring(hop.neighbor) { u32::MAX } else { ETHERNET_PDU };
-            self.link_mtu(hop).min(most)
+            let max_pdu = if is_ring(node) || is_ring(hop.neighbor) { u32::MAX } else { ETHERNET_PDU };
+            self.link_mtu(hop).min(max_pdu)
         };
         self.hops_of(path).map(longest).min()
     }
@@ -132,8 +131,8 @@ impl<'p> Topology<'p> {
         self.network.links[hop.link].mtu.as_bytes() as u32
     }
 
-    /// Whether a node switches cells: all its links carry cells. A switch between cells and packets reassembles packets.
-    pub fn is_cellular(&self, node: usize) -> bool {
+    /// Whether a node is a cell switch: all its links carry cells. A switch between cells and packets reassembles packets.
+    pub fn is_cell_switch(&self, node: usize) -> bool {
         let is_cells = |hop: &Hop| self.network.links[hop.link].medium == Medium::Atm;
         matches!(self.network.nodes[node].kind, NodeKind::Switch { .. })
             && !self.ports[node].is_empty()
@@ -154,7 +153,7 @@ impl<'p> Topology<'p> {
             for step in path.windows(2) {
                 let (node, output) = step[1];
                 let input = self.port_of(node, self.ports[step[0].0][usize::from(step[0].1)].link);
-                if self.is_cellular(node) {
+                if self.is_cell_switch(node) {
                     inputs.entry((node, output)).or_default().insert(input);
                 }
             }
@@ -195,7 +194,7 @@ mod tests {
         let mut behind = t.nodes_behind(at("s"), 1);
         behind.sort();
         assert_eq!(behind, [at("b"), at("t")]);
-        assert!(t.is_cellular(at("s")) && !t.is_cellular(at("a")));
+        assert!(t.is_cell_switch(at("s")) && !t.is_cell_switch(at("a")));
         // Two inputs share the output to `b`.
         assert!(t.cells_never_mix(&[(at("a"), at("b")), (at("b"), at("a"))]));
         assert!(!t.cells_never_mix(&[(at("a"), at("b")), (at("c"), at("b"))]));

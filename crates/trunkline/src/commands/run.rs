@@ -136,7 +136,7 @@ fn backend(name: &str, flags: &Run) -> Result<Box<dyn Backend>, Failure> {
                 .map_err(|e| Failure::run(format!("cannot find the path of this program: {e}")))?;
             Ok(Box::new(Live::new(Box::new(Processes { program }), flags.at.iter().cloned().collect())))
         }
-        "sim" => Ok(Box::new(Sim { trace: flags.trace.clone(), link_counters: true })),
+        "sim" => Ok(Box::new(Sim { trace: flags.trace.clone(), link_series: true })),
         "lab" => Err(Failure::input(format!("the backend `{name}` is not implemented; use `live` or `sim`"))),
         _ => Err(Failure::input(format!("there is no backend `{name}`; use `live` or `sim`"))),
     }

@@ -1,7 +1,7 @@
 //! A packet for tests, and a chain of links to send packets along.
 #![allow(dead_code)] // every test uses a part
 
-use trunkline_endpoint::{Arrival, Bound, Cause, Frame, Medium, Passage, Port, To};
+use trunkline_endpoint::{Bound, Destination, Frame, LossCause, Medium, MediumInput, MediumOutput, Port};
 use trunkline_models::atm::{
     CellFrame, CellLink, Config, Encapsulation, End, Impairments, Mode, Pacing, Train,
 };
@@ -23,7 +23,7 @@ impl Packet {
         Packet { serial, bytes, channel, damaged: false, cell: None, train: None }
     }
 
-    /// Whether the packet itself is here, and not just a cell of it.
+    /// Returns whether this frame carries the packet: it is not a cell before the last.
     pub fn is_packet(&self) -> bool {
         self.cell.is_none_or(|(index, count)| index + 1 == count)
     }
@@ -33,8 +33,8 @@ impl Frame for Packet {
     fn length(&self) -> u32 {
         if self.cell.is_some() { 53 } else { self.bytes }
     }
-    fn to(&self) -> To {
-        To::All
+    fn destination(&self) -> Destination {
+        Destination::All
     }
     fn channel(&self) -> u16 {
         self.channel
@@ -79,14 +79,14 @@ pub fn mbps(rate: f64) -> Rate {
     Rate::from_bps((rate * 1e6) as u64)
 }
 
-/// An adapter that paces and holds so much.
+/// An adapter with this pacing and queue.
 pub fn adapter(pacing: Pacing, queue: Bound) -> End {
     End::Adapter { pacing, queue, encapsulation: Encapsulation::LlcSnap }
 }
 
-/// A switch's port that holds so many cells.
-pub fn bare(cells: u64) -> End {
-    End::Bare { queue: Bound::frames(cells) }
+/// A switch port with a queue of this many cells.
+pub fn switch_port(cells: u64) -> End {
+    End::SwitchPort { queue: Bound::frames(cells) }
 }
 
 /// A perfect link.
@@ -107,50 +107,50 @@ pub fn link(config: &Config) -> CellLink<Packet> {
 
 /// Results of packets.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Fates {
-    /// Which packets came to the end, and when.
+pub struct Outcomes {
+    /// The packets that arrived at the end, with their times.
     pub arrived: Vec<(Instant, u32)>,
-    /// Which packets were lost, in order of their numbers.
+    /// The packets that were lost, in order of their numbers.
     pub lost: Vec<u32>,
-    /// Steps that it took.
+    /// Number of steps.
     pub steps: u64,
 }
 
-/// Links one behind the other, with a switch between each two of them that takes some time.
+/// A chain of links, with a switch between each two of them.
 pub struct Chain {
     pub links: Vec<CellLink<Packet>>,
     latency: Span,
-    /// What is inside a switch: when it comes to which link.
+    /// Frames inside switches: when they leave, and to which link.
     inside: Vec<(Instant, usize, Packet)>,
-    fates: Fates,
+    outcomes: Outcomes,
     now: Instant,
 }
 
 impl Chain {
     pub fn new(configs: &[Config], seed: Seed, latency: Span) -> Self {
         let streams = |at: usize| -> [Stream; 2] {
-            ["right", "left"].map(|way| seed.stream(&format!("link {at} / {way}")))
+            ["right", "left"].map(|direction| seed.stream(&format!("link {at} / {direction}")))
         };
         let links = configs.iter().enumerate().map(|(at, config)| CellLink::new(config, streams(at)));
         Chain {
             links: links.collect(),
             latency,
             inside: Vec::new(),
-            fates: Fates::default(),
+            outcomes: Outcomes::default(),
             now: Instant::ZERO,
         }
     }
 
-    /// Sends packets at their times, and sees what comes of them.
-    pub fn run(&mut self, packets: &[(Instant, Packet)]) -> Fates {
+    /// Sends packets at their times and returns their outcomes.
+    pub fn run(&mut self, packets: &[(Instant, Packet)]) -> Outcomes {
         for (at, packet) in packets {
             self.run_until(*at);
             self.now = *at;
-            self.give(0, packet.clone());
+            self.send(0, packet.clone());
         }
         self.run_until(Instant::MAX);
-        self.fates.lost.sort_unstable();
-        std::mem::take(&mut self.fates)
+        self.outcomes.lost.sort_unstable();
+        std::mem::take(&mut self.outcomes)
     }
 
     fn run_until(&mut self, end: Instant) {
@@ -165,15 +165,15 @@ impl Chain {
             }
             assert!(next >= self.now, "time never goes back");
             self.now = next;
-            self.fates.steps += 1;
+            self.outcomes.steps += 1;
             match (inside, due) {
                 (Some((at, _)), _) if at == next => {
                     let place = self.inside.iter().position(|(at, ..)| *at == next).unwrap();
                     let (_, link, packet) = self.inside.remove(place);
-                    self.give(link, packet);
+                    self.send(link, packet);
                 }
                 (_, Some((_, link))) => {
-                    self.links[link].handle(next, Arrival::Wake);
+                    self.links[link].handle(next, MediumInput::Wake);
                     let later = self.drain(link);
                     assert!(later.is_none_or(|later| later > next), "a wake makes progress");
                 }
@@ -182,34 +182,34 @@ impl Chain {
         }
     }
 
-    fn give(&mut self, link: usize, frame: Packet) {
-        self.links[link].handle(self.now, Arrival::Frame { port: RIGHT, frame });
+    fn send(&mut self, link: usize, frame: Packet) {
+        self.links[link].handle(self.now, MediumInput::Frame { port: RIGHT, frame });
         self.drain(link);
     }
 
     fn drain(&mut self, link: usize) -> Option<Instant> {
         loop {
             match self.links[link].poll(self.now) {
-                Passage::Transmit { port, frame } => {
+                MediumOutput::Transmit { port, frame } => {
                     assert_eq!(port, LEFT);
                     if link + 1 == self.links.len() {
                         assert!(frame.cell.is_none() && frame.train.is_none());
-                        self.fates.arrived.push((self.now, frame.serial));
+                        self.outcomes.arrived.push((self.now, frame.serial));
                     } else if self.latency.is_zero() {
-                        self.give(link + 1, frame);
+                        self.send(link + 1, frame);
                     } else {
                         self.inside.push((self.now + self.latency, link + 1, frame));
                     }
                 }
-                Passage::Lost { port, frame, cause } => {
+                MediumOutput::Lost { port, frame, cause } => {
                     assert_eq!(port, RIGHT);
-                    assert_ne!(cause, Cause::NoRoute);
+                    assert_ne!(cause, LossCause::NoRoute);
                     if frame.is_packet() {
-                        self.fates.lost.push(frame.serial);
+                        self.outcomes.lost.push(frame.serial);
                     }
                 }
-                Passage::Room { .. } => unreachable!("no sender waits"),
-                Passage::Idle { deadline } => return deadline,
+                MediumOutput::Room { .. } => unreachable!("no sender waits"),
+                MediumOutput::Idle { deadline } => return deadline,
             }
         }
     }

@@ -3,21 +3,23 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use trunkline_endpoint::{Arrival, Bound, Cause, Counters, Frame, Medium, Passage, Port, Room, To};
+use trunkline_endpoint::{
+    Bound, Capacity, Destination, Frame, LossCause, Medium, MediumCounters, MediumInput, MediumOutput, Port,
+};
 use trunkline_units::{Instant, Seed, Span, Stream};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Packet {
     pub id: u32,
     pub length: u32,
-    pub to: To,
+    pub to: Destination,
     pub channel: u16,
     pub priority: u8,
     pub damaged: bool,
 }
 
 impl Packet {
-    pub fn new(id: u32, length: u32, to: To) -> Self {
+    pub fn new(id: u32, length: u32, to: Destination) -> Self {
         Packet { id, length, to, channel: 0, priority: 0, damaged: false }
     }
 }
@@ -26,7 +28,7 @@ impl Frame for Packet {
     fn length(&self) -> u32 {
         self.length
     }
-    fn to(&self) -> To {
+    fn destination(&self) -> Destination {
         self.to
     }
     fn channel(&self) -> u16 {
@@ -43,61 +45,61 @@ impl Frame for Packet {
     }
 }
 
-pub type Log = (Instant, Passage<Packet>);
+pub type Log = (Instant, MediumOutput<Packet>);
 
-/// Runs a medium. Checks that waking at the deadline makes progress and leaves a later deadline; a nervous
-/// world also wakes and polls needlessly, and checks that this does nothing.
+/// Runs a medium. Checks that waking at the deadline makes progress and leaves a later deadline. With early wakes it
+/// also wakes and polls needlessly, and checks that this does nothing.
 pub struct Testbed<M> {
     pub medium: M,
     pub now: Instant,
     pub deadline: Option<Instant>,
-    pub said: Vec<Log>,
-    nervous: Option<Stream>,
+    pub outputs: Vec<Log>,
+    early_wakes: Option<Stream>,
 }
 
 impl<M: Medium<Packet>> Testbed<M> {
     pub fn new(medium: M) -> Self {
-        Testbed { medium, now: Instant::ZERO, deadline: None, said: Vec::new(), nervous: None }
+        Testbed { medium, now: Instant::ZERO, deadline: None, outputs: Vec::new(), early_wakes: None }
     }
 
-    pub fn nervous(medium: M, seed: Seed) -> Self {
-        Testbed { nervous: Some(seed.stream("nerves")), ..Testbed::new(medium) }
+    pub fn with_early_wakes(medium: M, seed: Seed) -> Self {
+        Testbed { early_wakes: Some(seed.stream("nerves")), ..Testbed::new(medium) }
     }
 
     fn drain(&mut self) -> usize {
-        let before = self.said.len();
+        let before = self.outputs.len();
         loop {
             match self.medium.poll(self.now) {
-                Passage::Idle { deadline } => {
+                MediumOutput::Idle { deadline } => {
                     self.deadline = deadline;
                     let again = self.medium.poll(self.now);
-                    assert_eq!(again, Passage::Idle { deadline }, "an idle medium stays idle");
-                    return self.said.len() - before;
+                    assert_eq!(again, MediumOutput::Idle { deadline }, "an idle medium stays idle");
+                    return self.outputs.len() - before;
                 }
-                passage => self.said.push((self.now, passage)),
+                output => self.outputs.push((self.now, output)),
             }
-            assert!(self.said.len() - before < 10_000, "a medium becomes idle");
+            assert!(self.outputs.len() - before < 10_000, "a medium becomes idle");
         }
     }
 
-    /// Somewhere between now and `at` it is woken for nothing.
-    fn fidget(&mut self, at: Instant) {
-        let Some(stream) = &mut self.nervous else { return };
+    /// Wakes the medium at a random time before `at`, which must do nothing.
+    fn wake_early(&mut self, at: Instant) {
+        let Some(stream) = &mut self.early_wakes else { return };
         let early = self.now + Span::from_ps(stream.below(at.since(self.now).as_ps()));
         if stream.chance(0.5) && early > self.now {
             self.now = early;
             let before = self.deadline;
-            self.medium.handle(early, Arrival::Wake);
+            self.medium.handle(early, MediumInput::Wake);
             assert_eq!((self.drain(), self.deadline), (0, before), "an early wake does nothing");
         }
     }
 
-    /// Lets everything happen that is due up to `at`.
+    /// Runs until `at`.
     pub fn until(&mut self, at: Instant) {
         while let Some(deadline) = self.deadline.filter(|deadline| *deadline <= at) {
-            self.fidget(deadline);
+            self.wake_early(deadline);
             self.now = self.now.max(deadline);
-            self.medium.handle(self.now, Arrival::Wake);
+            self.medium.handle(self.now, MediumInput::Wake);
             self.drain();
             let later = self.deadline.is_none_or(|next| next > self.now);
             assert!(
@@ -106,11 +108,11 @@ impl<M: Medium<Packet>> Testbed<M> {
                 self.now, self.deadline
             );
         }
-        self.fidget(at);
+        self.wake_early(at);
         self.now = self.now.max(at);
     }
 
-    /// Until nothing is to come.
+    /// Runs until the medium has no deadline.
     pub fn finish(&mut self) {
         let mut steps = 0;
         while let Some(deadline) = self.deadline {
@@ -122,25 +124,25 @@ impl<M: Medium<Packet>> Testbed<M> {
 
     pub fn send(&mut self, at: Instant, port: u16, frame: Packet) {
         self.until(at);
-        self.medium.handle(self.now, Arrival::Frame { port: Port(port), frame });
+        self.medium.handle(self.now, MediumInput::Frame { port: Port(port), frame });
         self.drain();
     }
 
-    pub fn ask(&mut self, port: u16) {
-        self.medium.handle(self.now, Arrival::Ask { port: Port(port) });
+    pub fn request_room(&mut self, port: u16) {
+        self.medium.handle(self.now, MediumInput::RequestRoom { port: Port(port) });
         self.drain();
     }
 
-    pub fn room(&mut self, port: u16, length: u32) -> bool {
-        self.medium.room(self.now, Port(port), length)
+    pub fn has_room(&mut self, port: u16, length: u32) -> bool {
+        self.medium.has_room(self.now, Port(port), length)
     }
 
-    /// What was said since the last call.
+    /// Takes the outputs since the last call.
     pub fn take(&mut self) -> Vec<Log> {
-        std::mem::take(&mut self.said)
+        std::mem::take(&mut self.outputs)
     }
 
-    pub fn counters(&self, port: u16) -> Counters {
+    pub fn counters(&self, port: u16) -> MediumCounters {
         self.medium.counters(Port(port)).clone()
     }
 }
@@ -149,7 +151,13 @@ impl<M: Medium<Packet>> Testbed<M> {
 pub type Load = Vec<(Instant, u16, Packet)>;
 
 /// Random frames from `ports` ports to `to`, one each `gap` on average, often several at one moment.
-pub fn load(stream: &mut Stream, count: u32, ports: u16, gap: Span, to: impl Fn(&mut Stream) -> To) -> Load {
+pub fn load(
+    stream: &mut Stream,
+    count: u32,
+    ports: u16,
+    gap: Span,
+    to: impl Fn(&mut Stream) -> Destination,
+) -> Load {
     let mut now = Instant::ZERO;
     let frame = |id| {
         if stream.chance(0.8) {
@@ -166,136 +174,137 @@ pub fn load(stream: &mut Stream, count: u32, ports: u16, gap: Span, to: impl Fn(
 }
 
 pub fn draw_bound(stream: &mut Stream) -> Bound {
-    let room = match stream.below(4) {
-        0 => Room::Unbounded,
-        1 => Room::Frames(stream.below(6)),
-        2 => Room::Frames(50),
-        _ => Room::Bytes(stream.below(9_000)),
+    let capacity = match stream.below(4) {
+        0 => Capacity::Unbounded,
+        1 => Capacity::Frames(stream.below(6)),
+        2 => Capacity::Frames(50),
+        _ => Capacity::Bytes(stream.below(9_000)),
     };
-    Bound { room, each_channel: stream.chance(0.5) }
+    Bound { capacity, per_channel: stream.chance(0.5) }
 }
 
-/// All of `load` through `world`, until nothing is left.
-pub fn run<M: Medium<Packet>>(mut world: Testbed<M>, load: &Load) -> Testbed<M> {
+/// Sends all of `load` and runs until nothing is left.
+pub fn run<M: Medium<Packet>>(mut testbed: Testbed<M>, load: &Load) -> Testbed<M> {
     for (at, port, packet) in load {
-        world.send(*at, *port, packet.clone());
+        testbed.send(*at, *port, packet.clone());
     }
-    world.finish();
-    world
+    testbed.finish();
+    testbed
 }
 
-/// A steady world and a nervous one say the same: early wakes do nothing, and equal inputs give equal
-/// outputs.
+/// Runs `load` with and without early wakes, and checks that the outputs are equal.
 pub fn run_twice<M: Medium<Packet>>(seed: Seed, make: impl Fn() -> M, load: &Load) -> Testbed<M> {
     let steady = run(Testbed::new(make()), load);
-    let nervous = run(Testbed::nervous(make(), seed), load);
-    assert_eq!(steady.said, nervous.said, "seed {seed}");
+    let early = run(Testbed::with_early_wakes(make(), seed), load);
+    assert_eq!(steady.outputs, early.outputs, "seed {seed}");
     steady
 }
 
-/// What became of each frame: to which ports it came, and why it was lost.
+/// The outcome of a frame: the ports that received it, and why it was lost.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FrameOutcome {
     pub received: Vec<u16>,
-    pub lost: Vec<(u16, Cause)>,
+    pub lost: Vec<(u16, LossCause)>,
 }
 
-pub fn fates(said: &[Log]) -> BTreeMap<u32, FrameOutcome> {
-    let mut fates: BTreeMap<u32, FrameOutcome> = BTreeMap::new();
-    for (_, passage) in said {
-        match passage {
-            Passage::Transmit { port, frame } => fates.entry(frame.id).or_default().received.push(port.0),
-            Passage::Lost { port, frame, cause } => {
-                fates.entry(frame.id).or_default().lost.push((port.0, *cause));
+pub fn outcomes(outputs: &[Log]) -> BTreeMap<u32, FrameOutcome> {
+    let mut outcomes: BTreeMap<u32, FrameOutcome> = BTreeMap::new();
+    for (_, output) in outputs {
+        match output {
+            MediumOutput::Transmit { port, frame } => {
+                outcomes.entry(frame.id).or_default().received.push(port.0)
             }
-            Passage::Room { .. } | Passage::Idle { .. } => {}
+            MediumOutput::Lost { port, frame, cause } => {
+                outcomes.entry(frame.id).or_default().lost.push((port.0, *cause));
+            }
+            MediumOutput::Room { .. } | MediumOutput::Idle { .. } => {}
         }
     }
-    fates
+    outcomes
 }
 
-/// Every frame of `load` is reported lost once at its sender's port, or comes to every port of `audience`,
-/// which it may ask for a frame and its sender. The counters say the same.
+/// Checks that every frame of `load` is reported lost once at its sender's port, or arrives at every port of
+/// `receivers`, a function of the sender and the frame; and that the counters agree.
 pub fn check_conservation<M: Medium<Packet>>(
-    world: &Testbed<M>,
+    testbed: &Testbed<M>,
     load: &Load,
     ports: u16,
-    audience: impl Fn(u16, &Packet) -> Vec<u16>,
+    receivers: impl Fn(u16, &Packet) -> Vec<u16>,
 ) {
-    let fates = fates(&world.said);
+    let outcomes = outcomes(&testbed.outputs);
     let mut expected = vec![(0, 0, 0, 0); usize::from(ports)];
     for (_, from, packet) in load {
-        let fate = fates.get(&packet.id).cloned().unwrap_or_default();
+        let outcome = outcomes.get(&packet.id).cloned().unwrap_or_default();
         let counted = &mut expected[usize::from(*from)];
-        match &fate.lost[..] {
+        match &outcome.lost[..] {
             [] => {
-                let mut received = fate.received.clone();
+                let mut received = outcome.received.clone();
                 received.sort_unstable();
-                assert_eq!(received, audience(*from, packet), "who receives {packet:?} from {from}");
+                assert_eq!(received, receivers(*from, packet), "who receives {packet:?} from {from}");
             }
             [(port, cause)] => {
                 assert_eq!(
-                    (port, &fate.received[..]),
+                    (port, &outcome.received[..]),
                     (from, &[][..]),
                     "{packet:?} is lost once, at its sender"
                 );
                 match cause {
-                    Cause::Full => counted.2 += 1,
+                    LossCause::QueueFull => counted.2 += 1,
                     _ => counted.3 += 1,
                 }
             }
             twice => panic!("{packet:?} was lost more than once: {twice:?}"),
         }
         // A frame to an unknown station still left its sender.
-        if fate.lost.iter().all(|(_, cause)| *cause == Cause::NoRoute) {
+        if outcome.lost.iter().all(|(_, cause)| *cause == LossCause::NoRoute) {
             counted.0 += 1;
             counted.1 += u64::from(packet.length);
         }
     }
     for (port, expected) in expected.into_iter().enumerate() {
-        let c = world.counters(port as u16);
-        assert_eq!((c.frames, c.bytes, c.full, c.lost), expected, "counters of port {port}");
+        let c = testbed.counters(port as u16);
+        assert_eq!((c.frames, c.bytes, c.queue_drops, c.other_losses), expected, "counters of port {port}");
     }
     let ids: BTreeSet<u32> = load.iter().map(|(_, _, packet)| packet.id).collect();
-    assert!(fates.keys().all(|id| ids.contains(id)), "nothing comes out that did not go in");
+    assert!(outcomes.keys().all(|id| ids.contains(id)), "nothing comes out that did not go in");
 }
 
-/// Each of `ports` stations sends `each` frames of 1000 bytes as quickly as it can without losing one: it
-/// asks for room where there is none. Says when the last one arrived.
-pub fn send_politely<M: Medium<Packet>>(
+/// Lets each of `ports` stations send `each` frames of 1000 bytes as quickly as it can without losing one: it requests
+/// room when there is none.
+pub fn send_when_room<M: Medium<Packet>>(
     medium: M,
     ports: u16,
     each: u32,
-    to: impl Fn(u16) -> To,
+    to: impl Fn(u16) -> Destination,
 ) -> Testbed<M> {
-    let mut world = Testbed::new(medium);
+    let mut testbed = Testbed::new(medium);
     let mut sent = vec![0; usize::from(ports)];
-    let mut turn: Vec<u16> = (0..ports).collect();
+    let mut ready: Vec<u16> = (0..ports).collect();
     loop {
-        for port in turn.drain(..) {
+        for port in ready.drain(..) {
             while sent[usize::from(port)] < each {
-                if !world.room(port, 1000) {
-                    world.ask(port);
+                if !testbed.has_room(port, 1000) {
+                    testbed.request_room(port);
                     break;
                 }
                 let id = u32::from(port) * each + sent[usize::from(port)];
                 sent[usize::from(port)] += 1;
-                world.send(world.now, port, Packet::new(id, 1000, to(port)));
+                testbed.send(testbed.now, port, Packet::new(id, 1000, to(port)));
             }
         }
-        let room = |(_, passage): &Log| match passage {
-            Passage::Room { port } => Some(port.0),
+        let room = |(_, output): &Log| match output {
+            MediumOutput::Room { port } => Some(port.0),
             _ => None,
         };
-        turn = world.said.iter().filter_map(room).collect();
-        world.said.retain(|said| room(said).is_none());
-        if turn.is_empty() {
-            let Some(next) = world.deadline else { break };
-            world.until(next);
-            turn = world.said.iter().filter_map(room).collect();
-            world.said.retain(|said| room(said).is_none());
+        ready = testbed.outputs.iter().filter_map(room).collect();
+        testbed.outputs.retain(|outputs| room(outputs).is_none());
+        if ready.is_empty() {
+            let Some(next) = testbed.deadline else { break };
+            testbed.until(next);
+            ready = testbed.outputs.iter().filter_map(room).collect();
+            testbed.outputs.retain(|outputs| room(outputs).is_none());
         }
     }
     assert_eq!(sent, vec![each; usize::from(ports)], "the waiting sender is notified");
-    world
+    testbed
 }

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use trunkline_endpoint::{Bound, Passage, To};
+use trunkline_endpoint::{Bound, Destination, MediumOutput};
 use trunkline_models::media::{Hub, HubOptions};
 use trunkline_units::{Instant, Rate, Seed, Span};
 
@@ -33,7 +33,7 @@ pub fn taken(size: u32) -> u64 {
 
 pub fn hub(delay: u64, stations: u16, seed: Seed) -> Hub<Packet> {
     let options =
-        HubOptions { rate: Rate::from_bps(10_000_000), delay: Span::from_ns(delay), longest: 70_000 };
+        HubOptions { rate: Rate::from_bps(10_000_000), delay: Span::from_ns(delay), max_length: 70_000 };
     let ports = stations.max(2);
     let streams = (0..ports).map(|station| seed.stream(&format!("station {station}"))).collect();
     Hub::new(options, &vec![Bound::NONE; usize::from(ports)], streams)
@@ -107,7 +107,7 @@ fn deviation(values: &[f64]) -> f64 {
 
 /// Runs `load`, with frames of the sizes that `size` draws.
 pub fn run(load: &Load, mut size: impl FnMut() -> u32) -> Run {
-    let mut world = Testbed::new(hub(load.delay, load.stations, load.seed));
+    let mut testbed = Testbed::new(hub(load.delay, load.stations, load.seed));
     // When which station has its next frame.
     let mut next: BTreeSet<(Instant, u16, u32)> = BTreeSet::new();
     let waiting = if load.pause == 0 { 2 } else { 1 };
@@ -115,37 +115,37 @@ pub fn run(load: &Load, mut size: impl FnMut() -> u32) -> Run {
     let mut pauses = load.seed.stream("pauses");
     let (mut id, mut used) = (0, 0);
     let mut run = Run { sent: Vec::new(), given_up: 0, efficiency: 0.0 };
-    while world.now.as_s() < load.seconds {
+    while testbed.now.as_s() < load.seconds {
         match next.first().copied() {
-            Some(first) if world.deadline.is_none_or(|deadline| first.0 <= deadline) => {
+            Some(first) if testbed.deadline.is_none_or(|deadline| first.0 <= deadline) => {
                 next.remove(&first);
                 id += 1;
-                let packet = Packet::new(id, size() - HEADER, To::All);
-                world.send(first.0, first.1, Packet { channel: first.1, ..packet });
+                let packet = Packet::new(id, size() - HEADER, Destination::All);
+                testbed.send(first.0, first.1, Packet { channel: first.1, ..packet });
             }
-            _ => world.until(world.deadline.expect("stations have frames")),
+            _ => testbed.until(testbed.deadline.expect("stations have frames")),
         }
         let mut last = None;
-        for (_, passage) in world.take() {
-            let station = match passage {
-                Passage::Transmit { frame, .. } if last != Some(frame.id) => {
+        for (_, output) in testbed.take() {
+            let station = match output {
+                MediumOutput::Transmit { frame, .. } if last != Some(frame.id) => {
                     last = Some(frame.id);
                     let (station, size) = (frame.channel, frame.length + HEADER);
-                    run.sent.push(Sent { station, size, received: world.now.as_s() });
+                    run.sent.push(Sent { station, size, received: testbed.now.as_s() });
                     used += taken(size);
                     station
                 }
-                Passage::Lost { port, .. } => {
+                MediumOutput::Lost { port, .. } => {
                     run.given_up += 1;
                     port.0
                 }
                 _ => continue,
             };
             let pause = if load.pause == 0 { 0 } else { pauses.below(2 * load.pause) };
-            next.insert((world.now + Span::from_ns(pause), station, 0));
+            next.insert((testbed.now + Span::from_ns(pause), station, 0));
         }
     }
-    run.efficiency = used as f64 / 1e9 / world.now.as_s();
+    run.efficiency = used as f64 / 1e9 / testbed.now.as_s();
     run
 }
 

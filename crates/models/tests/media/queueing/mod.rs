@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use trunkline_endpoint::{Arrival, Bound, Medium, Passage, Port, To};
+use trunkline_endpoint::{Bound, Destination, Medium, MediumInput, MediumOutput, Port};
 use trunkline_models::media::{Framing, LineOptions, Link};
 use trunkline_units::{Instant, Rate, Seed, Span, Stream};
 
@@ -50,14 +50,14 @@ pub fn mean_wait(service: Service, rho: f64, frames: u64) -> f64 {
             Instant::MAX
         };
         while let Some(at) = deadline.filter(|at| *at <= now) {
-            link.handle(at, Arrival::Wake);
+            link.handle(at, MediumInput::Wake);
             deadline = loop {
                 match link.poll(at) {
-                    Passage::Transmit { frame, .. } => {
+                    MediumOutput::Transmit { frame, .. } => {
                         let spent = sent.pop_front().map_or(Span::ZERO, |sent| at.since(sent));
                         waited += spent.as_ps() as f64 - f64::from(frame.length) * 1e3;
                     }
-                    Passage::Idle { deadline } => break deadline,
+                    MediumOutput::Idle { deadline } => break deadline,
                     other => panic!("{other:?} on a perfect link"),
                 }
             };
@@ -70,8 +70,11 @@ pub fn mean_wait(service: Service, rho: f64, frames: u64) -> f64 {
             Service::Exponential => exponential(&mut sizes, MEAN),
         };
         sent.push_back(now);
-        link.handle(now, Arrival::Frame { port: Port(0), frame: Packet::new(0, length as u32, To::All) });
-        if let Passage::Idle { deadline: next } = link.poll(now) {
+        link.handle(
+            now,
+            MediumInput::Frame { port: Port(0), frame: Packet::new(0, length as u32, Destination::All) },
+        );
+        if let MediumOutput::Idle { deadline: next } = link.poll(now) {
             deadline = next;
         }
     }

@@ -1,8 +1,8 @@
-//! Counters of link ends, sampled over time.
+//! Time series of the counters of link ends.
 //!
-//! The sampling interval starts at 10 ms. When there are too many samples, every second one is dropped and the interval
-//! doubles. Sampling does not change the counters, which count from the start of the run. A link counts a frame when the
-//! link is next woken after the frame has left.
+//! The sampling interval starts at 10 ms. When there are too many samples, every second one is discarded and the
+//! interval doubles. Sampling does not change the counters, which count from the start of the run. A link counts a frame when
+//! the link is next woken after the frame has left.
 
 use trunkline_endpoint::Port;
 use trunkline_record::schema::{Link, LinkEnd};
@@ -20,32 +20,28 @@ const INITIAL_INTERVAL: Span = Span::from_ms(10);
 
 /// Samples of the counters of all link ends.
 #[derive(Debug)]
-pub struct LinkCounters {
+pub struct LinkSeries {
     interval: Span,
+    /// Time of the next sample.
     next: Instant,
     max_samples: usize,
+    /// Number of link ends.
     ends: usize,
     times: Vec<Instant>,
     /// Octets, frames and drops of each end, sample by sample.
     samples: Vec<[u64; 3]>,
 }
 
-impl LinkCounters {
+impl LinkSeries {
     /// Takes the first sample, of a network in which nothing has happened.
-    pub fn new(network: &Network) -> LinkCounters {
+    pub fn new(network: &Network) -> LinkSeries {
         let ends: usize = network.transmission_media().map(|medium_node| medium_node.attachments.len()).sum();
         let max_samples = (MAX_COUNTS / ends.max(1)).clamp(8, MAX_SAMPLES);
         let (times, samples) = (Vec::new(), Vec::new());
-        let mut counts = LinkCounters {
-            interval: INITIAL_INTERVAL,
-            next: Instant::ZERO,
-            max_samples,
-            ends,
-            times,
-            samples,
-        };
-        counts.sample_if_due(network, Instant::ZERO);
-        counts
+        let mut series =
+            LinkSeries { interval: INITIAL_INTERVAL, next: Instant::ZERO, max_samples, ends, times, samples };
+        series.sample_if_due(network, Instant::ZERO);
+        series
     }
 
     /// Takes a sample if one is due.
@@ -65,15 +61,15 @@ impl LinkCounters {
         for medium_node in network.transmission_media() {
             let ports = 0..medium_node.attachments.len() as u16;
             self.samples.extend(ports.map(|port| {
-                let c = medium_node.medium.counters(Port(port));
-                [c.bytes, c.frames, c.full + c.lost]
+                let counters = medium_node.medium.counters(Port(port));
+                [counters.bytes, counters.frames, counters.queue_drops + counters.other_losses]
             }));
         }
-        let passed = now.since(Instant::ZERO).as_ps() / self.interval.as_ps();
-        self.next = Instant::ZERO + self.interval * (passed + 1);
+        let elapsed = now.since(Instant::ZERO).as_ps() / self.interval.as_ps();
+        self.next = Instant::ZERO + self.interval * (elapsed + 1);
     }
 
-    /// Drops every second sample; the first stays.
+    /// Discards every second sample and keeps the first.
     fn halve(&mut self) {
         let samples = self.samples.chunks(self.ends.max(1));
         self.samples = samples.step_by(2).flatten().copied().collect();
@@ -83,24 +79,24 @@ impl LinkCounters {
 
     /// Takes the last sample and stores the samples of each link in its record.
     pub fn finish(mut self, network: &Network, end: Instant, links: &mut [Link]) {
-        self.times.retain(|at| *at < end);
+        self.times.retain(|time| *time < end);
         self.samples.truncate(self.times.len() * self.ends);
         self.sample(network, end);
-        let mut at = 0;
+        let mut end_index = 0;
         for (medium_node, link) in network.transmission_media().zip(links) {
             let unit = if matches!(medium_node.medium, Medium::Cells(_)) { "cells" } else { "frames" };
             for port in 0..medium_node.attachments.len() as u16 {
                 let samples = self.times.iter().zip(self.samples.chunks(self.ends.max(1)));
-                let count = |(time, samples): (&Instant, &[[u64; 3]])| {
-                    let [octets, frames, dropped] = samples[at];
+                let point = |(time, samples): (&Instant, &[[u64; 3]])| {
+                    let [octets, frames, dropped] = samples[end_index];
                     (time.since(Instant::ZERO).as_s(), octets, frames, dropped)
                 };
                 link.ends.push(LinkEnd {
                     node: network.neighbor_name(medium_node, Port(port)).to_owned(),
                     unit: unit.into(),
-                    counts: samples.map(count).collect(),
+                    counts: samples.map(point).collect(),
                 });
-                at += 1;
+                end_index += 1;
             }
         }
     }

@@ -1,4 +1,4 @@
-//! The fused output of a switch against a plain one, with a queue, a transmitter, and whole fractions for time.
+//! The output queue of a cell switch against a reference with an explicit queue and exact fractions of time.
 
 use super::common;
 
@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 
 use common::{LEFT, Packet, RIGHT, link, mbps};
 use proptest::prelude::*;
-use trunkline_endpoint::{Arrival, Bound, Medium, Passage, Room};
+use trunkline_endpoint::{Bound, Capacity, Medium, MediumInput, MediumOutput};
 use trunkline_models::atm::{CellFrame, Config, End, Impairments, Mode};
 use trunkline_units::{Instant, Span};
 
@@ -14,8 +14,8 @@ use trunkline_units::{Instant, Span};
 const SECOND: u128 = 1_000_000_000_000;
 const BITS: u128 = 424;
 
-/// A queue as one would draw it. Times are counted in 1/rate picoseconds.
-struct Plain {
+/// A straightforward queue. Times are counted in 1/rate picoseconds.
+struct Reference {
     rate: u128,
     bound: Bound,
     /// When the last bit of a cell has left; its channel.
@@ -24,19 +24,19 @@ struct Plain {
     most: usize,
 }
 
-impl Plain {
+impl Reference {
     /// When the cell has left, in whole picoseconds rounded up.
     fn take(&mut self, now: u64, channel: u16) -> Option<u64> {
         let moment = u128::from(now) * self.rate;
         while self.queue.front().is_some_and(|(left, _)| *left <= moment) {
             self.queue.pop_front();
         }
-        let same =
-            self.queue.iter().filter(|(_, c)| !self.bound.each_channel || *c == channel).count() as u64;
+        let same = self.queue.iter().filter(|(_, c)| !self.bound.per_channel || *c == channel).count() as u64;
         if !self.bound.fits(same, same * 53, 53) {
             return None;
         }
-        // Moments are known to a picosecond; who comes in the one in which the line falls free is right behind.
+        // Moments are known to a picosecond; an arrival in the picosecond in which the line becomes idle follows
+        // without a gap.
         let free = self.free.div_ceil(self.rate);
         let begin = if u128::from(now) > free { moment } else { self.free };
         self.free = begin + BITS * SECOND;
@@ -47,12 +47,12 @@ impl Plain {
 }
 
 fn bounds() -> impl Strategy<Value = Bound> {
-    let room = prop_oneof![
-        Just(Room::Unbounded),
-        (0..40u64).prop_map(Room::Frames),
-        (0..4_000u64).prop_map(Room::Bytes),
+    let capacity = prop_oneof![
+        Just(Capacity::Unbounded),
+        (0..40u64).prop_map(Capacity::Frames),
+        (0..4_000u64).prop_map(Capacity::Bytes),
     ];
-    (room, any::<bool>()).prop_map(|(room, each_channel)| Bound { room, each_channel })
+    (capacity, any::<bool>()).prop_map(|(capacity, per_channel)| Bound { capacity, per_channel })
 }
 
 /// When cells come, in picoseconds, often exactly when another one leaves or a picosecond beside.
@@ -71,7 +71,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn the_fused_queue_is_the_plain_one(
+    fn queue_and_reference_agree(
         rate in prop::sample::select(vec![149.76, 100.0, 40.704, 77.777_777]),
         bound in bounds(),
         gaps in gaps(),
@@ -81,60 +81,64 @@ proptest! {
         let config = Config {
             payload: rate,
             delay: Span::from_ps(delay),
-            ends: [End::Bare { queue: bound }; 2],
+            ends: [End::SwitchPort { queue: bound }; 2],
             impairments: [Impairments::default(); 2],
             mode: Mode::Cells,
         };
-        let mut fused = link(&config);
+        let mut link_under_test = link(&config);
         let rate = u128::from(rate.as_bps());
-        let mut plain = Plain { rate, bound, queue: VecDeque::new(), free: 0, most: 0 };
+        let mut reference = Reference { rate, bound, queue: VecDeque::new(), free: 0, most: 0 };
         let (mut now, mut expected, mut found, mut lost) = (0, Vec::new(), Vec::new(), Vec::new());
         for (serial, (gap, channel)) in gaps.iter().enumerate() {
             now += gap;
-            drain_until(&mut fused, now, &mut found);
-            let room = fused.room(Instant::from_ps(now), RIGHT, 53);
+            drain_until(&mut link_under_test, now, &mut found);
+            let room = link_under_test.has_room(Instant::from_ps(now), RIGHT, 53);
             let frame = Packet::new(serial as u32, 9_180, *channel).cell(0, 2);
-            fused.handle(Instant::from_ps(now), Arrival::Frame { port: RIGHT, frame });
-            match plain.take(now, *channel) {
+            link_under_test.handle(Instant::from_ps(now), MediumInput::Frame { port: RIGHT, frame });
+            match reference.take(now, *channel) {
                 Some(left) => expected.push((left + delay, serial as u32)),
                 None => {
                     prop_assert!(!room, "room was promised");
-                    let said = fused.poll(Instant::from_ps(now));
+                    let output = link_under_test.poll(Instant::from_ps(now));
                     let is_it = |frame: &Packet| frame.serial == serial as u32;
-                    let lost_it = matches!(&said, Passage::Lost { frame, .. } if is_it(frame));
+                    let lost_it = matches!(&output, MediumOutput::Lost { frame, .. } if is_it(frame));
                     prop_assert!(lost_it);
                     lost.push(serial);
                 }
             }
-            // Where channels share the room, it is refused only when there is none.
-            if !bound.each_channel && lost.last() != Some(&serial) {
+            // If channels share the queue, room is denied only if there is none.
+            if !bound.per_channel && lost.last() != Some(&serial) {
                 prop_assert!(room, "room was denied");
             }
         }
-        drain_until(&mut fused, u64::MAX, &mut found);
+        drain_until(&mut link_under_test, u64::MAX, &mut found);
         prop_assert_eq!(&expected, &found);
-        let counters = fused.counters(RIGHT);
-        prop_assert_eq!((counters.frames, counters.full), (expected.len() as u64, lost.len() as u64));
-        prop_assert_eq!(counters.queue_max, plain.most as u64 * 53);
+        let counters = link_under_test.counters(RIGHT);
+        prop_assert_eq!((counters.frames, counters.queue_drops), (expected.len() as u64, lost.len() as u64));
+        prop_assert_eq!(counters.queue_max, reference.most as u64 * 53);
         let busy = expected.len() as u128 * BITS * SECOND / rate;
         prop_assert!(u128::from(counters.busy.as_ps()).abs_diff(busy) <= 1);
     }
 }
 
 /// Takes what arrives until `end`, woken at its deadlines.
-fn drain_until(fused: &mut trunkline_models::atm::CellLink<Packet>, end: u64, found: &mut Vec<(u64, u32)>) {
+fn drain_until(
+    link_under_test: &mut trunkline_models::atm::CellLink<Packet>,
+    end: u64,
+    found: &mut Vec<(u64, u32)>,
+) {
     let mut now = Instant::ZERO;
     loop {
-        match fused.poll(now) {
-            Passage::Transmit { port, frame } => {
+        match link_under_test.poll(now) {
+            MediumOutput::Transmit { port, frame } => {
                 assert_eq!(port, LEFT);
                 found.push((now.as_ps(), frame.serial));
             }
-            Passage::Idle { deadline: Some(at) } if at.as_ps() <= end => {
+            MediumOutput::Idle { deadline: Some(at) } if at.as_ps() <= end => {
                 now = at;
-                fused.handle(now, Arrival::Wake);
+                link_under_test.handle(now, MediumInput::Wake);
             }
-            Passage::Idle { .. } => return,
+            MediumOutput::Idle { .. } => return,
             other => panic!("{other:?}"),
         }
     }

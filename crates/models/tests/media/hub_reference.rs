@@ -1,4 +1,4 @@
-//! The hub, which settles a contention in one step, against stations that work carrier by carrier, as the
+//! The hub, which resolves a contention in one step, against stations that work carrier by carrier, as the
 //! processes of IEEE 802.3 clause 4.2.7 and 4.2.8 do.
 
 use super::common;
@@ -7,21 +7,20 @@ use std::collections::{BTreeSet, VecDeque};
 
 use common::{Log, Packet, Testbed, load};
 use proptest::prelude::*;
-use trunkline_endpoint::{Bound, Cause, Medium, Passage, Port, To};
+use trunkline_endpoint::{Bound, Destination, LossCause, Medium, MediumOutput, Port};
 use trunkline_models::media::{Hub, HubOptions};
 use trunkline_units::{Instant, Rate, Seed, Span, Stream};
 
-/// What happens at one moment, in this order: a carrier that goes or comes in the picosecond of a start is
-/// too late for it.
+/// Events of one moment, in this order: a carrier that begins or ends in the picosecond of a start is too late for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Happens {
+enum Event {
     Ends,
     CarrierOff,
     GapOver,
     Try,
     CarrierOn,
     /// The last bit is received.
-    Hears,
+    Received,
 }
 
 #[derive(Default)]
@@ -40,46 +39,46 @@ struct Station {
     collisions: u64,
 }
 
-struct Plain {
+struct Reference {
     bit: u64,
     delay: u64,
     stations: Vec<Station>,
     streams: Vec<Stream>,
-    events: BTreeSet<(u64, Happens, usize, u32)>,
+    events: BTreeSet<(u64, Event, usize, u32)>,
     serial: u32,
     /// What is on the medium.
     sent: Vec<(usize, Packet)>,
-    said: Vec<Log>,
+    outputs: Vec<Log>,
 }
 
-impl Plain {
-    fn add(&mut self, at: u64, what: Happens, station: usize) {
+impl Reference {
+    fn add(&mut self, at: u64, event: Event, station: usize) {
         self.serial += 1;
-        self.events.insert((at, what, station, self.serial));
+        self.events.insert((at, event, station, self.serial));
     }
 
     fn send(&mut self, at: u64, station: usize, packet: Packet) {
         self.until(at, false);
         self.stations[station].queue.push_back(packet);
         if self.stations[station].queue.len() == 1 {
-            self.add(at, Happens::Try, station);
+            self.add(at, Event::Try, station);
         }
     }
 
     fn until(&mut self, end: u64, whole: bool) {
         while let Some(first) = self.events.first().copied().filter(|e| e.0 < end || (whole && e.0 == end)) {
             self.events.pop_first();
-            let (now, what, at, _) = first;
-            match what {
-                Happens::Ends => self.ends(now, at),
-                Happens::CarrierOff => {
+            let (now, event, at, _) = first;
+            match event {
+                Event::Ends => self.ends(now, at),
+                Event::CarrierOff => {
                     self.stations[at].carriers -= 1;
                     self.quiet(now, at);
                 }
-                Happens::GapOver => self.gap_over(now, at),
-                Happens::Try => self.begin(now, at),
-                Happens::CarrierOn => self.carrier_on(now, at),
-                Happens::Hears => self.receives(now, at),
+                Event::GapOver => self.gap_over(now, at),
+                Event::Try => self.begin(now, at),
+                Event::CarrierOn => self.carrier_on(now, at),
+                Event::Received => self.receives(now, at),
             }
         }
     }
@@ -102,9 +101,9 @@ impl Plain {
             self.collide(now, at);
         }
         let end = self.stations[at].sending.map_or(now, |(_, end)| end);
-        self.add(end, Happens::Ends, at);
+        self.add(end, Event::Ends, at);
         (0..self.stations.len()).filter(|other| *other != at).for_each(|other| {
-            self.add(now + delay, Happens::CarrierOn, other);
+            self.add(now + delay, Event::CarrierOn, other);
         });
     }
 
@@ -122,9 +121,9 @@ impl Plain {
             let end = station.sending.map(|(_, end)| end);
             self.collide(now, at);
             // Its end has moved.
-            self.events.retain(|e| !(e.1 == Happens::Ends && e.2 == at && Some(e.0) == end));
+            self.events.retain(|e| !(e.1 == Event::Ends && e.2 == at && Some(e.0) == end));
             let end = self.stations[at].sending.map_or(now, |(_, end)| end);
-            self.add(end, Happens::Ends, at);
+            self.add(end, Event::Ends, at);
         }
     }
 
@@ -153,7 +152,7 @@ impl Plain {
                 let slots = self.streams[at].below(1 << station.attempts.min(10));
                 station.backoff_until = now + slots * 512 * self.bit;
                 let until = station.backoff_until;
-                self.add(until, Happens::Try, at);
+                self.add(until, Event::Try, at);
             }
         } else {
             station.attempts = 0;
@@ -161,25 +160,25 @@ impl Plain {
             self.sent.push((at, packet));
         }
         if let Some(frame) = given_up {
-            let lost = Passage::Lost { port: Port(at as u16), frame, cause: Cause::Collisions };
-            self.said.push((Instant::from_ps(now), lost));
+            let lost = MediumOutput::Lost { port: Port(at as u16), frame, cause: LossCause::Collisions };
+            self.outputs.push((Instant::from_ps(now), lost));
         }
         for other in (0..self.stations.len()).filter(|other| *other != at) {
-            self.add(now + delay, Happens::CarrierOff, other);
+            self.add(now + delay, Event::CarrierOff, other);
         }
         if !collided {
-            self.add(now + delay, Happens::Hears, at);
+            self.add(now + delay, Event::Received, at);
         }
         self.quiet(now, at);
     }
 
-    /// If it senses nothing any more the gap begins.
+    /// Begins the gap if the station senses no carrier any more.
     fn quiet(&mut self, now: u64, at: usize) {
         let bit = self.bit;
         let station = &mut self.stations[at];
         if station.carriers == 0 && station.sending.is_none() && station.gap.is_none() {
             station.gap = Some((now, now + 96 * bit));
-            self.add(now + 96 * bit, Happens::GapOver, at);
+            self.add(now + 96 * bit, Event::GapOver, at);
         }
     }
 
@@ -198,35 +197,36 @@ impl Plain {
         let (_, packet) = self.sent.remove(0);
         for port in (0..self.stations.len()).filter(|port| *port != from) {
             let frame = packet.clone();
-            self.said.push((Instant::from_ps(now), Passage::Transmit { port: Port(port as u16), frame }));
+            self.outputs
+                .push((Instant::from_ps(now), MediumOutput::Transmit { port: Port(port as u16), frame }));
         }
     }
 }
 
-/// In one order: a hub may tell of two things of one moment in another.
-fn sorted(said: &[Log]) -> Vec<(Instant, String)> {
-    let mut lines: Vec<_> = said.iter().map(|(at, passage)| (*at, format!("{passage:?}"))).collect();
+/// Sorts outputs, because the order of outputs at one moment may differ.
+fn sorted(outputs: &[Log]) -> Vec<(Instant, String)> {
+    let mut lines: Vec<_> = outputs.iter().map(|(at, output)| (*at, format!("{output:?}"))).collect();
     lines.sort();
     lines
 }
 
 proptest! {
     #[test]
-    fn settled_and_plain_agree(seed in any::<u64>()) {
+    fn hub_and_reference_agree(seed in any::<u64>()) {
         let seed = Seed(seed);
         let mut draw = seed.stream("scene");
         let stations = 2 + draw.below(6) as u16;
         let rate = [10_000_000u64, 1_000_000][draw.below(2) as usize];
         let bit = 1_000_000_000_000 / rate;
         let delay = draw.below(257) * bit;
-        let options = HubOptions { rate: Rate::from_bps(rate), delay: Span::from_ps(delay), longest: 1500 };
+        let options = HubOptions { rate: Rate::from_bps(rate), delay: Span::from_ps(delay), max_length: 1500 };
         let gap = Span::from_ps(bit * (1 + draw.below(16_000)));
-        let load = load(&mut draw, 150, stations, gap, |_| To::All);
+        let load = load(&mut draw, 150, stations, gap, |_| Destination::All);
         let streams: Vec<Stream> = (0..stations).map(|s| seed.stream(&format!("{s}"))).collect();
 
         let bounds = vec![Bound::NONE; usize::from(stations)];
-        let mut world = Testbed::new(Hub::new(options, &bounds, streams.clone()));
-        let mut plain = Plain {
+        let mut testbed = Testbed::new(Hub::new(options, &bounds, streams.clone()));
+        let mut reference = Reference {
             bit,
             delay,
             stations: (0..stations).map(|_| Station::default()).collect(),
@@ -234,17 +234,17 @@ proptest! {
             events: BTreeSet::new(),
             serial: 0,
             sent: Vec::new(),
-            said: Vec::new(),
+            outputs: Vec::new(),
         };
         for (at, port, packet) in &load {
-            world.send(*at, *port, packet.clone());
-            plain.send(at.as_ps(), usize::from(*port), packet.clone());
+            testbed.send(*at, *port, packet.clone());
+            reference.send(at.as_ps(), usize::from(*port), packet.clone());
         }
-        world.finish();
-        plain.until(u64::MAX, true);
-        prop_assert_eq!(sorted(&world.said), sorted(&plain.said));
-        for (port, station) in plain.stations.iter().enumerate() {
-            prop_assert_eq!(world.medium.counters(Port(port as u16)).collisions, station.collisions);
+        testbed.finish();
+        reference.until(u64::MAX, true);
+        prop_assert_eq!(sorted(&testbed.outputs), sorted(&reference.outputs));
+        for (port, station) in reference.stations.iter().enumerate() {
+            prop_assert_eq!(testbed.medium.counters(Port(port as u16)).collisions, station.collisions);
         }
     }
 }
