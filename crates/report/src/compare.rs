@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 
 use trunkline_record::Record;
-use trunkline_record::figure::figure;
+use trunkline_record::metric::metric;
 
 use crate::format::{Unit, deviation};
 use crate::summary::{connection, names};
@@ -134,7 +134,7 @@ pub fn compare(records: &[Record]) -> Comparison {
 
 /// Returns one figure of every record; `None` if no record has it, or if it is 0 in all.
 fn row(records: &[Record], name: &str, title: &'static str, path: &'static str) -> Option<Row> {
-    let value = |r: &Record| connection(r, name).and_then(|_| figure(r, name, path));
+    let value = |r: &Record| connection(r, name).and_then(|_| metric(r, name, path));
     if !records.iter().filter_map(value).any(|v| v != 0.0) && path != "received_bps" {
         return None;
     }

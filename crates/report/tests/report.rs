@@ -327,7 +327,7 @@ fn a_record_may_lack_anything() {
         sent_gap_us: d(),
         late_us: d(),
         requested: SendAccuracy { variables: vec![Fit::default()], ..SendAccuracy::default() },
-        runs: vec![Run::default()],
+        repetitions: vec![Repetition::default()],
         series: vec![Point::default()],
         ..Connection::default()
     };

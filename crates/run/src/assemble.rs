@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use trunkline_experiment::plan;
 use trunkline_record::Histogram;
 use trunkline_record::histogram::Counts;
-use trunkline_record::schema::{Connection, Cpu, Distribution, Point, Receiver, Run};
+use trunkline_record::schema::{Connection, Cpu, Distribution, Point, Receiver, Repetition};
 use trunkline_units::{Instant, Span};
 
 use crate::describe;
@@ -59,11 +59,11 @@ impl RunOutcome {
         sent.saturating_sub(receiver.arrivals.messages + receiver.arrivals.corrupted)
     }
 
-    fn run(&self) -> Run {
+    fn run(&self) -> Repetition {
         let sender = self.sender.clone().unwrap_or_default();
         let delay = merged(self.received().map(|r| &r.delay)).distribution_us();
         let rtt = Histogram::from_counts(&sender.rtt).distribution_us();
-        Run {
+        Repetition {
             start_s: self.start.as_s(),
             duration_s: sender.active.as_s(),
             offered_bps: sender.offered_bps,
@@ -82,9 +82,9 @@ impl RunOutcome {
 
 /// Builds the record's entry of a connection from all its runs.
 pub fn connection(plan: &plan::Connection, outcomes: &[RunOutcome]) -> Connection {
-    let runs: Vec<Run> = outcomes.iter().map(RunOutcome::run).collect();
+    let runs: Vec<Repetition> = outcomes.iter().map(RunOutcome::run).collect();
     // A partial run would bias the mean rates, so it counts only if there is no complete run.
-    let whole: Vec<&Run> = runs.iter().filter(|r| !r.partial).collect();
+    let whole: Vec<&Repetition> = runs.iter().filter(|r| !r.partial).collect();
     let counted = if whole.is_empty() { runs.iter().collect() } else { whole };
     let senders: Vec<&SenderReport> = outcomes.iter().filter_map(|o| o.sender.as_ref()).collect();
     let receivers: Vec<&ReceiverReport> = outcomes.iter().flat_map(RunOutcome::received).collect();
@@ -120,7 +120,7 @@ pub fn connection(plan: &plan::Connection, outcomes: &[RunOutcome]) -> Connectio
             .cloned()
             .unwrap_or_default(),
         repeats: if runs.len() > 1 { trunkline_record::repeats::summarize(&runs) } else { BTreeMap::new() },
-        runs,
+        repetitions: runs,
         cpu: Cpu {
             sender_user_s: senders.iter().map(|s| s.cpu.0.as_s()).sum(),
             sender_system_s: senders.iter().map(|s| s.cpu.1.as_s()).sum(),
@@ -369,8 +369,8 @@ mod tests {
         ];
         let c = connection(&plan(&["b", "c"]), &runs);
         assert_eq!((c.messages_sent, c.messages_received, c.lost), (2000, 2 * 1500, 2 * 500));
-        assert_eq!((c.sent_bps, c.runs[0].received_bps), (8e6, 8e6 / 1.001));
-        assert_eq!(c.runs[1].start_s, 5.0);
+        assert_eq!((c.sent_bps, c.repetitions[0].received_bps), (8e6, 8e6 / 1.001));
+        assert_eq!(c.repetitions[1].start_s, 5.0);
         assert!((c.delay_us.unwrap().p50 - 2000.0).abs() < 3.0);
         assert_eq!((c.receivers.len(), c.receivers[1].lost), (2, 500));
         assert_eq!(c.repeats["sent_bps"].mean, 8e6);

@@ -83,7 +83,7 @@ pub fn new_record(
 /// share a line.
 pub fn finish_record(record: &mut Record, plan: &Plan) {
     for (index, c) in record.connections.iter_mut().enumerate() {
-        let (completed, planned) = (c.runs.len() as u64, planned_runs(&plan.schedule, index));
+        let (completed, planned) = (c.repetitions.len() as u64, planned_runs(&plan.schedule, index));
         if completed < planned {
             c.partial = true;
             c.error.get_or_insert_with(|| format!("stopped after {completed} of {planned} runs"));

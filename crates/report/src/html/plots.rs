@@ -114,7 +114,7 @@ pub(super) fn overview(records: &[Record], labels: &[String]) -> Option<Plot> {
     for (index, record) in records.iter().enumerate() {
         let label = (records.len() > 1).then_some(labels[index].as_str());
         for c in &record.connections {
-            let start = c.runs.first().map_or(0.0, |r| r.start_s);
+            let start = c.repetitions.first().map_or(0.0, |r| r.start_s);
             let color = names.iter().position(|n| *n == c.name).unwrap_or(0);
             let points = c.series.iter().map(|p| (p.t_s + start, p.received_bps));
             lines.extend(View { index, label, connection: c }.line(&c.name, color, points));

@@ -15,7 +15,7 @@ mod repair;
 use serde_json::json;
 use trunkline_experiment::plan::Block;
 use trunkline_experiment::{Plan, Source, apply_overrides, parse};
-use trunkline_record::figure::figure;
+use trunkline_record::metric::metric;
 use trunkline_record::schema;
 use trunkline_report::sweep::{self as report, Parameter, Point, Seeds, Spread, Sweep};
 use trunkline_run::{Backend, NoProgress, RunOptions, StopFlag};
@@ -343,7 +343,7 @@ impl Figure {
             let reason = record.problems.first().map_or("the run is incomplete", String::as_str);
             return Err(format!("{}, seed {seed}: {reason}", self.name));
         }
-        let of = |name: &&str| figure(&record, name, self.figure);
+        let of = |name: &&str| metric(&record, name, self.figure);
         let sum = self.connections.iter().map(of).sum::<Option<f64>>();
         sum.ok_or_else(|| format!("{}, seed {seed}: no result", self.name))
     }
