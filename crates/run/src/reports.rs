@@ -104,7 +104,7 @@ impl SenderReport {
     /// Returns the report after the source has ended or was stopped.
     pub fn complete(meter: &SenderMeter, source: &Source) -> Self {
         let mut report = Self::partial(meter);
-        report.active = source.active(meter.last());
+        report.active = source.sending_time(meter.last());
         report.offered_bps = source.offered_bps();
         report.requested = compare_requested(source, report.sent_bps());
         report
@@ -137,18 +137,18 @@ pub(crate) fn rate_bps(bytes: u64, time: Span) -> f64 {
 /// Compares the requested traffic of a source with the traffic that was sent.
 fn compare_requested(source: &Source, sent_bps: f64) -> SendAccuracy {
     let variables: Vec<Fit> = source
-        .verdicts()
+        .fits()
         .into_iter()
-        .map(|v| Fit {
-            name: v.name.into(),
-            law: v.law,
-            unit: v.unit.into(),
-            requested_mean: v.asked_mean,
-            sent_mean: v.sent_mean,
-            distance: v.fitness.distance,
-            p_value: v.fitness.p_value,
-            samples: v.fitness.samples,
-            curve: v.fitness.curve,
+        .map(|fit| Fit {
+            name: fit.name.into(),
+            law: fit.law,
+            unit: fit.unit.into(),
+            requested_mean: fit.requested_mean,
+            sent_mean: fit.sent_mean,
+            distance: fit.goodness_of_fit.distance,
+            p_value: fit.goodness_of_fit.p_value,
+            samples: fit.goodness_of_fit.samples,
+            curve: fit.goodness_of_fit.curve,
         })
         .collect();
     let gap = variables.iter().find(|f| f.name == "gap" && f.samples > 0);
