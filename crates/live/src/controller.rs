@@ -14,7 +14,7 @@ use std::time::Duration;
 use trunkline_experiment::Plan;
 use trunkline_experiment::plan::{self, Block, Protocol};
 use trunkline_io::{Clock, Pacer};
-use trunkline_run::assemble::RunOutcome;
+use trunkline_run::assemble::RepetitionOutcome;
 use trunkline_run::{RunOptions, StopFlag, llc};
 use trunkline_traffic::Pattern;
 use trunkline_traffic::law::Law;
@@ -79,7 +79,7 @@ pub struct Controller<'a> {
     agents: Vec<Agent>,
     routes: Arc<EventRoutes>,
     next_id: AtomicU32,
-    outcomes: Vec<Mutex<Vec<RunOutcome>>>,
+    outcomes: Vec<Mutex<Vec<RepetitionOutcome>>>,
 }
 
 /// The agent of one host.
@@ -241,7 +241,7 @@ impl<'a> Controller<'a> {
     }
 
     /// Executes one run of one connection.
-    fn connection(&self, connection: &plan::Connection, origin: Instant, round: u32) -> RunOutcome {
+    fn connection(&self, connection: &plan::Connection, origin: Instant, round: u32) -> RepetitionOutcome {
         let run_name =
             if round == 1 { connection.name.clone() } else { format!("{} / run {round}", connection.name) };
         let mut run = Run::new(self, connection, run_name, origin);
@@ -281,7 +281,7 @@ impl<'a> Controller<'a> {
     }
 
     /// Returns the outcomes of each connection's runs.
-    pub fn outcomes(&self) -> impl Iterator<Item = Vec<RunOutcome>> + '_ {
+    pub fn outcomes(&self) -> impl Iterator<Item = Vec<RepetitionOutcome>> + '_ {
         self.outcomes.iter().map(|o| std::mem::take(&mut *locked(o)))
     }
 
@@ -449,7 +449,7 @@ struct Run<'a, 'c> {
     events: Receiver<AgentEvent>,
     route: Sender<AgentEvent>,
     ends: BTreeMap<EndId, TrackedEnd>,
-    outcome: RunOutcome,
+    outcome: RepetitionOutcome,
 }
 
 impl<'a, 'c> Run<'a, 'c> {
@@ -461,7 +461,7 @@ impl<'a, 'c> Run<'a, 'c> {
     ) -> Self {
         let (route, events) = mpsc::channel();
         let receivers = connection.to.iter().map(|s| (s.host.clone(), None)).collect();
-        let outcome = RunOutcome { receivers, ..RunOutcome::default() };
+        let outcome = RepetitionOutcome { receivers, ..RepetitionOutcome::default() };
         Run {
             controller,
             connection,

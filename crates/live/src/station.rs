@@ -17,7 +17,7 @@ use trunkline_llc::wire::{HEADER as PDU_HEADER, MAX_INFORMATION};
 use trunkline_llc::{Address, Event, Outcome, Ticket};
 use trunkline_run::llc;
 use trunkline_run::message::HEADER;
-use trunkline_run::reports::Figures;
+use trunkline_run::reports::Metrics;
 use trunkline_units::{Instant, Span};
 
 /// Maximum length of a PDU in bytes.
@@ -193,9 +193,9 @@ impl Station {
     }
 
     /// Returns the token rotation times in microseconds, if there is a token.
-    pub(crate) fn ring_figures(&self) -> Figures {
+    pub(crate) fn ring_figures(&self) -> Metrics {
         let ring = self.0.dispatcher.socket.ring();
-        let mut ring_figures = Figures::new();
+        let mut ring_figures = Metrics::new();
         if self.0.config.token {
             let mean = ring.rotation_sum.as_s() * 1e6 / ring.rotations.max(1) as f64;
             ring_figures.insert("token_rotation_mean_us".into(), mean);

@@ -157,7 +157,7 @@ impl Shared {
             return;
         }
         for QueuedMessage { options, body, counters } in messages {
-            match socket.send_message(options.to_post(&body)) {
+            match socket.send_message(options.to_outgoing(&body)) {
                 Ok(()) => {}
                 Err(CommandError::Congested(_)) => _ = counters.congested.fetch_add(1, Ordering::Relaxed),
                 Err(_) => _ = counters.full.fetch_add(1, Ordering::Relaxed),
@@ -200,7 +200,7 @@ impl BundleWorker {
                 None
             }
             NodeRole::Central { central, subscriptions } => {
-                let config = central.to_machine_config();
+                let config = central.to_state_machine_config();
                 let all = (0..central.level1.len() as u8).map(|index| addresses.level1(index));
                 let options = CentralOptions {
                     level1: if is_wide { Vec::new() } else { all.collect() },
@@ -293,7 +293,7 @@ impl BundleWorker {
     /// Writes the datagram of a message for the wide area in format 2; returns its length, or `None` if it is too
     /// long.
     pub fn encode_single(&self, options: &MessageOptions, body: &[u8], into: &mut [u8]) -> Option<usize> {
-        locked(&self.0.wide_area_sender).as_mut()?.encode(&options.to_post(body), into)
+        locked(&self.0.wide_area_sender).as_mut()?.encode(&options.to_outgoing(body), into)
     }
 
     /// Registers a receiver of the messages with this token.
@@ -427,7 +427,7 @@ impl WorkerThread {
             shared.send_queued(socket);
             Ok(())
         });
-        with_sockets(bundle::of_host(socket.machine(), self.clock.now()), &socket)
+        with_sockets(bundle::host_counts(socket.machine(), self.clock.now()), &socket)
     }
 }
 
@@ -465,7 +465,7 @@ mod tests {
         let addresses =
             BundleAddresses { site: Ipv4Addr::LOCALHOST, base: Ipv4Addr::new(239, 1, 0, 0), port: 20_000 };
         let (format, timers, deadlines) = (BundleFormat::Classic, BundleTimers::Classic, Default::default());
-        let config = ConverterConfig { format, timers, deadlines, path: 1_472 };
+        let config = ConverterConfig { format, timers, deadlines, path_mtu: 1_472 };
         let node = BundleNode { addresses, role: NodeRole::WideArea { config, index: 0 } };
         let (shared, wide_area_sender) = (Arc::new(shared), Mutex::new(None));
         (

@@ -205,7 +205,7 @@ impl GuaranteedConnection {
         }
     }
 
-    fn counters(&self, side: &str) -> trunkline_run::reports::Figures {
+    fn counters(&self, side: &str) -> trunkline_run::reports::Metrics {
         guaranteed::counters(self.driver.endpoint(), self.id.as_slice(), side)
     }
 }
@@ -245,7 +245,7 @@ pub(crate) fn send(
     report.cpu = context.cpu();
     report.counters.extend([buffer_counter(connection.driver.socket(), true)]);
     report.counters.extend(connection.counters("sender"));
-    (report.stages, report.departures) = connection.stage_timer.report();
+    (report.stages, report.frame_departures) = connection.stage_timer.report();
     report.notes.insert("stages".into(), connection.stage_timer.description());
     if path.is_some() {
         let file_bytes = sender_meter.bytes() - sender_meter.messages() * HEADER as u64;

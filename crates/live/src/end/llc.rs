@@ -83,7 +83,7 @@ pub(crate) fn send(mut context: EndContext, peer: SocketAddr, limit: Limit) -> R
     let result = sender.send_messages(&mut source);
     let mut report = SenderReport::complete(&sender.sender_meter, &source);
     report.rtt = sender.rtt.counts();
-    report.counters = sender.outcomes.figures();
+    report.counters = sender.outcomes.counters();
     report.counters.insert("llc_priority".into(), sender.handle.priority.into());
     report.counters.extend(sender.handle.station.ring_figures());
     if sender.is_request() {

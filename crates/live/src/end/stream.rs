@@ -9,7 +9,7 @@ use trunkline_io::{Pacer, socket};
 use trunkline_record::Histogram;
 use trunkline_run::deframe::{DeframeEvent, Deframer};
 use trunkline_run::message::{HEADER, Header, MessageKind};
-use trunkline_run::reports::{Figures, ReceiverReport, SenderReport};
+use trunkline_run::reports::{Metrics, ReceiverReport, SenderReport};
 use trunkline_run::{ReceiverMeter, SenderMeter};
 use trunkline_traffic::source::{Limit, Message, Step};
 use trunkline_traffic::{Pattern, Source};
@@ -164,7 +164,7 @@ impl StreamWriter {
     }
 }
 
-fn figures(info: &TcpInfo) -> Figures {
+fn figures(info: &TcpInfo) -> Metrics {
     [
         ("cwnd_bytes", info.cwnd_bytes as f64),
         ("rtt_us", info.rtt.as_us()),
