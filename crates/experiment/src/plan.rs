@@ -161,8 +161,9 @@ pub enum Protocol {
     /// UDP, one message a datagram.
     Udp {
         /// For `full` only: whether the receiver reports its progress to the sender, so that a full socket buffer
-        /// slows the sender instead of losing messages. Default on.
-        flow: bool,
+        /// slows the sender instead of losing messages. Default on. The name in JSON is part of the plan's hash.
+        #[serde(rename = "flow")]
+        flow_control: bool,
     },
     /// UDP to a group.
     Multicast {

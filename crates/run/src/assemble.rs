@@ -337,7 +337,7 @@ mod tests {
             xmtcntl: "a".into(),
             rcvcntl: "b".into(),
             rep: "a".into(),
-            protocol: Protocol::Udp { flow: true },
+            protocol: Protocol::Udp { flow_control: true },
             test: Pattern::Full { size_bytes: Variable::Constant(1000.0) },
             delay_s: Variable::Constant(0.0),
             stop: Stop::DurationS(Variable::Constant(1.0)),

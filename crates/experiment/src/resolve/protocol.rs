@@ -89,7 +89,7 @@ pub(crate) fn default(name: &str) -> Option<Protocol> {
             timers: TcpTimers::Bsd,
             delayed_ack: true,
         },
-        "udp" => Protocol::Udp { flow: true },
+        "udp" => Protocol::Udp { flow_control: true },
         "multicast" => Protocol::Multicast { group: IpAddr::V4(Ipv4Addr::UNSPECIFIED), ttl: 1 },
         "llc" => Protocol::Llc {
             r#type: 1,
@@ -181,7 +181,7 @@ pub(crate) fn set(cx: &mut Context<'_>, protocol: &mut Protocol, name: &str, val
             "timers" => put(timers, choice(cx, value, TCP_TIMERS)),
             _ => put(delayed_ack, switch(cx, value)),
         },
-        Protocol::Udp { flow } => put(flow, switch(cx, value)),
+        Protocol::Udp { flow_control } => put(flow_control, switch(cx, value)),
         Protocol::Multicast { group, ttl } => match name {
             "group" => put(group, multicast_group(cx, value)),
             _ => put(ttl, byte(cx, value, 0, 255)),

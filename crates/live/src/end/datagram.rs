@@ -210,7 +210,7 @@ pub(crate) struct FlowControl {
 impl FlowControl {
     pub fn new(context: &EndContext) -> Self {
         FlowControl {
-            is_enabled: matches!(context.spec.protocol, Protocol::Udp { flow: true }),
+            is_enabled: matches!(context.spec.protocol, Protocol::Udp { flow_control: true }),
             cost: 1,
             sent: 0,
             acknowledged: 0,
@@ -533,7 +533,7 @@ struct ProgressReporter {
 
 impl ProgressReporter {
     fn new(context: &EndContext, socket: &UdpSocket, is_enabled: bool) -> Self {
-        let is_enabled = is_enabled && matches!(context.spec.protocol, Protocol::Udp { flow: true });
+        let is_enabled = is_enabled && matches!(context.spec.protocol, Protocol::Udp { flow_control: true });
         // Half of the buffer is for the kernel's own overhead.
         let window = (buffer_counter(socket, false).1 as u64 / 2).min(u64::from(u32::MAX)) as u32;
         ProgressReporter { is_enabled, window, reported_bytes: 0 }
