@@ -147,7 +147,7 @@ fn cbr(random: &mut Stream) -> Connection {
             bursts_late: 14,
             ..SendAccuracy::default()
         },
-        notes: texts(&[("pacing", "sleep, then spin"), ("offload", "none")]),
+        notes: texts(&[("pacing", "sleep, then spin"), ("sender_offload", "none")]),
         series: series(random, 1e8, 0.01),
         ..connection("B-A", "udp", "cbr 1250 B every 100 us", 1e8)
     }

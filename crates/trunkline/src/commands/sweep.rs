@@ -208,7 +208,7 @@ impl<'f> SweepRequest<'f> {
             partial: points.len() < self.points(),
             problems: problems(results),
             parameters: self.vary.iter().map(|v| varied(v, flags.log)).collect(),
-            figures: self.figures.iter().map(|(subject, path)| format!("{subject}.{path}")).collect(),
+            metrics: self.figures.iter().map(|(subject, path)| format!("{subject}.{path}")).collect(),
             points,
         }
     }
@@ -219,7 +219,7 @@ impl<'f> SweepRequest<'f> {
             indices: self.at(point),
             values: self.settings(point).map(|(_, value)| value.to_owned()).collect(),
             hash: self.hashes[point].clone(),
-            figures: (0..self.figures.len()).map(spread).collect(),
+            spreads: (0..self.figures.len()).map(spread).collect(),
         }
     }
 }
