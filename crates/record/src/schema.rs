@@ -219,7 +219,7 @@ pub struct SendAccuracy {
     /// Number of compared gaps.
     #[serde(default)]
     pub gap_samples: u64,
-    /// Bursts skipped because they were late (`burst`).
+    /// Bursts that were not sent: because the next one was already due (`burst`), or because the time limit had passed.
     #[serde(default)]
     pub bursts_skipped: u64,
     /// Late bursts: sent after their due time by more than a tenth of the period or 50 µs, whichever is greater.
