@@ -131,7 +131,7 @@ fn a_retransmitted_opening_gives_no_round_trip() {
 }
 
 #[test]
-fn options_of_nothing_are_held_within_bounds() {
+fn zero_options_are_raised_to_their_bounds() {
     let mut options = Options { send_buffer: 0, credit: 0, channel_credit: 0, ..Options::default() };
     options.timeout.initial = Span::ZERO;
     options.timeout.floor = Span::ZERO;

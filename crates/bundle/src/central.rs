@@ -184,7 +184,7 @@ impl Central {
 
     /// Returns subscribers and owners in format 1 (classic). The table is empty in format 2; see
     /// [`Central::format2`].
-    pub fn interest(&self) -> &Interest {
+    pub fn subscriptions(&self) -> &Interest {
         match &self.0 {
             CentralFormat::Classic(classic) => &classic.interest,
             CentralFormat::Format2(_, empty) => empty,

@@ -154,9 +154,10 @@ pub enum Protocol {
     },
     /// UDP, one message per datagram.
     Udp {
-        /// Whether the receiver reports its progress to the sender, so that a full socket buffer slows the sender
-        /// down instead of losing messages. Only for `full`.
-        flow: bool,
+        /// For `full` only: whether the receiver reports its progress to the sender, so that a full socket buffer
+        /// slows the sender instead of losing messages. Default on. The name in JSON is part of the plan's hash.
+        #[serde(rename = "flow")]
+        flow_control: bool,
     },
     /// UDP to a multicast group.
     Multicast {

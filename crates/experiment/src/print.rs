@@ -214,7 +214,7 @@ fn protocol(protocol: &Protocol) -> String {
             keyword(TCP_TIMERS, timers),
             on(*delayed_ack)
         ),
-        Protocol::Udp { flow } => format!("flow = {}", on(*flow)),
+        Protocol::Udp { flow_control } => format!("flow = {}", on(*flow_control)),
         Protocol::Multicast { group, ttl } => format!("group = {}, ttl = {ttl}", written(&group.to_string())),
         Protocol::Llc { r#type, sap, priority, tries, timeout, crc, token, limit } => format!(
             "type = {type}, sap = {sap}, priority = {priority}, tries = {tries}, timeout = {}, crc = {}, \

@@ -40,7 +40,7 @@ pub fn serve(stream: UnixStream) {
         })
     };
     let bundle_worker = execute(stream, &writer, &ends);
-    // The controller has gone or has finished: stop all ends.
+    // The controller has disconnected or requested a shutdown: stop all ends.
     if let Ok(ends) = ends.lock() {
         ends.values().for_each(|control| control.stop());
     }
@@ -82,7 +82,7 @@ fn execute(stream: UnixStream, writer: &AgentWriter, ends: &EndControls) -> Opti
                 let (control, threads) =
                     end::prepare(*spec, clock, writer.clone(), (station.clone(), bundle_worker.clone()));
                 if let Ok(mut ends) = ends.lock() {
-                    // Remove ends that have finished: a long `repeat` opens many.
+                    // Remove ends that have reported: a long `repeat` opens many.
                     ends.retain(|_, c| !c.is_over());
                     ends.insert(id, control);
                 }

@@ -29,38 +29,40 @@ const PROGRESS_INTERVAL: Duration = Duration::from_millis(250);
 /// The live backend.
 pub struct Live {
     launch: Box<dyn Launch + Send>,
-    at: BTreeMap<String, IpAddr>,
+    /// The addresses given by `--at`, by host.
+    assigned: BTreeMap<String, IpAddr>,
 }
 
 impl Live {
-    /// Hosts of `at` use these addresses of this machine; all others use the loopback interface.
-    pub fn new(launch: Box<dyn Launch + Send>, at: BTreeMap<String, IpAddr>) -> Self {
-        Live { launch, at }
+    /// Creates a backend. The hosts in `assigned` use these addresses of this machine; all others use the loopback
+    /// interface.
+    pub fn new(launch: Box<dyn Launch + Send>, assigned: BTreeMap<String, IpAddr>) -> Self {
+        Live { launch, assigned }
     }
 
     /// Assigns an address to each host. Hosts on the loopback share its address, unless two of them must use the same
     /// port.
     fn assign_addresses(&self, plan: &Plan) -> Result<BTreeMap<String, IpAddr>, String> {
-        for (name, address) in &self.at {
+        for (name, address) in &self.assigned {
             if usage::interface_of(*address).is_none() {
                 return Err(format!(
                     "host {name} does not answer: {address} is not an address of this machine, and no agent serves it"
                 ));
             }
         }
-        let mut taken: BTreeMap<u16, &str> = BTreeMap::new();
+        let mut used_ports: BTreeMap<u16, &str> = BTreeMap::new();
         let mut next = 1;
-        let mut addresses = self.at.clone();
-        for host in plan.hosts.iter().filter(|h| !self.at.contains_key(*h)) {
+        let mut addresses = self.assigned.clone();
+        for host in plan.hosts.iter().filter(|h| !self.assigned.contains_key(*h)) {
             let ports = || {
                 let stations = plan.connections.iter().flat_map(|c| &c.to);
                 stations.filter(|s| s.host == *host).filter_map(|s| s.port)
             };
-            let clash = ports().any(|p| taken.contains_key(&p));
-            next += u32::from(clash);
-            let number = if clash { next } else { 1 };
+            let is_port_used = ports().any(|p| used_ports.contains_key(&p));
+            next += u32::from(is_port_used);
+            let number = if is_port_used { next } else { 1 };
             addresses.insert(host.clone(), IpAddr::V4(Ipv4Addr::from(0x7f00_0000 + number)));
-            taken.extend(ports().map(|p| (p, host.as_str())));
+            used_ports.extend(ports().map(|p| (p, host.as_str())));
         }
         Ok(addresses)
     }
@@ -75,13 +77,13 @@ impl Live {
             let text = format!("{}: bundles need the converters of a `network`", first.name);
             return vec![Refusal { location: first.protocol_location, text }];
         };
-        let placed = |name: &&&str| self.at.contains_key(**name);
+        let has_address = |name: &&&str| self.assigned.contains_key(**name);
         let refusal = |name: &&str| {
             let text =
                 format!("--at {name}: `live` supports converters and their hosts only on the loopback");
             Refusal { location: Default::default(), text }
         };
-        sides.hosts.iter().chain(&sides.wide).filter(placed).map(refusal).collect()
+        sides.hosts.iter().chain(&sides.wide).filter(has_address).map(refusal).collect()
     }
 }
 
@@ -95,12 +97,12 @@ impl Backend for Live {
             bundle::converter_config(plan).map_or(bundle::MAX_CLASSIC_MESSAGE, |config| config.max_message());
         let mut all: Vec<Refusal> =
             plan.connections.iter().flat_map(|c| refuse_connection(c, max_message)).collect();
-        for name in self.at.keys().filter(|name| !plan.hosts.contains(name)) {
+        for name in self.assigned.keys().filter(|name| !plan.hosts.contains(name)) {
             let text = format!("--at {name}: the experiment has no host of that name");
             all.push(Refusal { location: Default::default(), text });
         }
         all.extend(llc::refuse_limits(plan));
-        for name in llc::stations(plan).into_iter().filter(|name| self.at.contains_key(*name)) {
+        for name in llc::stations(plan).into_iter().filter(|name| self.assigned.contains_key(*name)) {
             let text = format!("--at {name}: `live` supports LLC stations only on the loopback");
             all.push(Refusal { location: Default::default(), text });
         }
@@ -134,7 +136,7 @@ impl Backend for Live {
             let (running, ended) = mpsc::channel::<()>();
             scope.spawn(move || {
                 controller.run();
-                drop(running); // ends the watch at once
+                drop(running); // ends the loop below at once
             });
             let wait =
                 |sampler: &InterfaceSampler| PROGRESS_INTERVAL.min(sampler.time_to_next(clock.now()).into());
@@ -182,14 +184,15 @@ type Counters = BTreeMap<String, u64>;
 
 /// Returns the counters of the interface that has each address, by name: `lo.rx_bytes`.
 fn counters(addresses: &BTreeMap<String, IpAddr>) -> BTreeMap<IpAddr, Counters> {
-    let of = |address: IpAddr| -> Counters {
+    let interface_counters = |address: IpAddr| -> Counters {
         let Some(interface) = usage::interface_of(address) else { return Counters::new() };
         let counters = usage::interface_counters(&interface);
         counters.into_iter().map(|(name, n)| (format!("{interface}.{name}"), n)).collect()
     };
-    addresses.values().map(|address| (*address, of(*address))).collect()
+    addresses.values().map(|address| (*address, interface_counters(*address))).collect()
 }
 
+/// Returns the record's entries of the hosts. `before` has the counters of their interfaces at the start.
 fn hosts(
     addresses: &BTreeMap<String, IpAddr>,
     (cpu_seconds, converter_counters): (&BTreeMap<String, f64>, &BTreeMap<String, Counters>),
@@ -197,7 +200,7 @@ fn hosts(
     duration_s: f64,
 ) -> Vec<Host> {
     let after = counters(addresses);
-    let change = |address: &IpAddr| -> Counters {
+    let growth = |address: &IpAddr| -> Counters {
         let (Some(before), Some(after)) = (before.get(address), after.get(address)) else {
             return Counters::new();
         };
@@ -207,7 +210,7 @@ fn hosts(
         name: name.clone(),
         cpu_percent: cpu_seconds.get(name).copied().unwrap_or(0.0) / duration_s * 100.0,
         address: Some(address.to_string()),
-        interfaces: change(address)
+        interfaces: growth(address)
             .into_iter()
             .chain(converter_counters.get(name).cloned().unwrap_or_default())
             .collect(),
@@ -259,10 +262,10 @@ fn refuse_connection(c: &Connection, max_message: u32) -> Vec<Refusal> {
         _ => {}
     }
     if let Protocol::Tcp { congestion: Some(name), .. } = &c.protocol {
-        let offered = environment::congestion_controls();
-        if !offered.is_empty() && !offered.contains(name) {
-            let offered = offered.join(", ");
-            let text = format!("this kernel does not offer `congestion = {name}`; it offers {offered}");
+        let available = environment::congestion_controls();
+        if !available.is_empty() && !available.contains(name) {
+            let available = available.join(", ");
+            let text = format!("this kernel does not offer `congestion = {name}`; it offers {available}");
             refuse(c.protocol_location, text);
         }
     }

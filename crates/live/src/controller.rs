@@ -1,5 +1,5 @@
-//! Executes the schedule of a plan: for each run of a connection it prepares the ends, starts them at one instant and
-//! collects their reports, however they end.
+//! Executes the schedule of a plan: for each repetition of a connection it prepares the ends, starts them at one instant
+//! and collects their reports, even if some fail.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -14,7 +14,7 @@ use std::time::Duration;
 use trunkline_experiment::Plan;
 use trunkline_experiment::plan::{self, Block, Protocol};
 use trunkline_io::{Clock, Pacer};
-use trunkline_run::assemble::RunOutcome;
+use trunkline_run::assemble::RepetitionOutcome;
 use trunkline_run::{RunOptions, StopFlag, llc};
 use trunkline_traffic::Pattern;
 use trunkline_traffic::law::Law;
@@ -33,7 +33,7 @@ const AGENT_TIMEOUT: Duration = Duration::from_secs(5);
 const OPEN_TIMEOUT: Span = Span::from_s(8);
 /// How long ends may take to report after a stop.
 const STOP_TIMEOUT: Span = Span::from_s(3);
-/// How long messages in flight may take to arrive when a run is cut short.
+/// How long messages in flight may take to arrive when a repetition is aborted.
 const DRAIN_TIMEOUT: Span = Span::from_ms(1000);
 /// How long receivers may take to report after the sender has ended.
 const FINISH_TIMEOUT: Span = Span::from_s(60);
@@ -44,7 +44,7 @@ const SUBSCRIPTION_TIMEOUT: Span = Span::from_s(20);
 const START_DELAY: Span = Span::from_ms(20);
 const START_DELAY_PER_CONNECTION: Span = Span::from_ms(1);
 
-/// An event for a run of a connection.
+/// An event for a repetition of a connection.
 enum AgentEvent {
     Message(AgentMessage),
     /// The agent of this host was lost: host and cause.
@@ -57,7 +57,7 @@ type EventRoutes = Mutex<BTreeMap<EndId, EventRoute>>;
 struct EventRoute {
     /// Index of the end's agent.
     agent: usize,
-    /// Whether the run needs the converters.
+    /// Whether the connection needs the converters.
     needs_converters: bool,
     sender: Sender<AgentEvent>,
 }
@@ -79,7 +79,7 @@ pub struct Controller<'a> {
     agents: Vec<Agent>,
     routes: Arc<EventRoutes>,
     next_id: AtomicU32,
-    outcomes: Vec<Mutex<Vec<RunOutcome>>>,
+    outcomes: Vec<Mutex<Vec<RepetitionOutcome>>>,
 }
 
 /// The agent of one host.
@@ -98,7 +98,7 @@ struct Agent {
 /// No agent outlives its controller.
 impl Drop for Agent {
     fn drop(&mut self) {
-        self.end();
+        self.terminate();
     }
 }
 
@@ -144,19 +144,19 @@ impl<'a> Controller<'a> {
     pub fn await_subscriptions(&self) -> Result<(), String> {
         let nodes = || self.agents.iter().filter_map(|a| Some((a, a.bundles.as_ref()?)));
         let totals = SubscriptionTotals::from_plan(nodes().map(|(_, node)| node));
-        // `None` while one of them has not reported.
-        let known = |of: fn(&NodeRole) -> bool| -> Option<u64> {
-            let of = nodes().filter(|(_, node)| of(&node.role));
-            of.map(|(agent, _)| *locked(&agent.status.known_subscriptions)).sum()
+        // `None` while one of the converters has not reported.
+        let known_subscriptions = |has_role: fn(&NodeRole) -> bool| -> Option<u64> {
+            let converters = nodes().filter(|(_, node)| has_role(&node.role));
+            converters.map(|(agent, _)| *locked(&agent.status.known_subscriptions)).sum()
         };
         let deadline = self.clock.now() + SUBSCRIPTION_TIMEOUT;
-        while !self.stop().is_requested() {
+        while !self.stop_flag().is_requested() {
             for (agent, _) in nodes() {
                 let failure = locked(&agent.failure).clone();
                 failure.map_or(Ok(()), |cause| Err(agent.failure_message(&cause)))?;
             }
-            let addresses = known(|role| matches!(role, NodeRole::Central { .. }));
-            let groups = known(|role| matches!(role, NodeRole::Level1 { .. }));
+            let addresses = known_subscriptions(|role| matches!(role, NodeRole::Central { .. }));
+            let groups = known_subscriptions(|role| matches!(role, NodeRole::Level1 { .. }));
             if (addresses, groups) == (Some(totals.addresses), Some(totals.groups)) {
                 return Ok(());
             }
@@ -177,44 +177,45 @@ impl<'a> Controller<'a> {
     pub fn run(&self) {
         let origin =
             self.clock.now() + START_DELAY + START_DELAY_PER_CONNECTION * self.plan.connections.len() as u64;
-        self.block(&self.plan.schedule, origin, 1);
+        self.execute_block(&self.plan.schedule, origin, 1);
     }
 
-    fn stop(&self) -> &StopFlag {
+    fn stop_flag(&self) -> &StopFlag {
         &self.options.stop
     }
 
-    /// Executes a block whose first message may be sent at `origin`. `round` numbers the iterations of a `repeat`.
-    fn block(&self, block: &Block, origin: Instant, round: u32) {
+    /// Executes a block whose first message may be sent at `origin`. `repetition` numbers the repetitions of a `repeat`
+    /// from 1.
+    fn execute_block(&self, block: &Block, origin: Instant, repetition: u32) {
         match block {
-            _ if self.stop().is_requested() => {}
+            _ if self.stop_flag().is_requested() => {}
             Block::Serial(blocks) => {
                 let mut origin = origin;
                 for block in blocks {
-                    self.block(block, origin, round);
+                    self.execute_block(block, origin, repetition);
                     origin = self.clock.now() + START_DELAY;
                 }
             }
             Block::Parallel(blocks) => std::thread::scope(|scope| {
                 for block in blocks {
-                    scope.spawn(move || self.block(block, origin, round));
+                    scope.spawn(move || self.execute_block(block, origin, repetition));
                 }
             }),
             Block::Repeat { count, every, body } => {
                 let mut next = origin;
                 for i in 0..*count {
                     let origin = next.max(self.clock.now() + START_DELAY);
-                    // Rounds of nested repeats are numbered consecutively.
-                    self.block(body, origin, (round - 1) * count + i + 1);
+                    // Repetitions of nested repeats are numbered consecutively.
+                    self.execute_block(body, origin, (repetition - 1) * count + i + 1);
                     next += *every;
-                    // A block that has lost a host cannot run again; do not wait for the next round.
+                    // A block that has lost a host cannot run again; do not wait for the next repetition.
                     if i + 1 < *count && (self.has_lost_host(body) || !self.wait_until(next - START_DELAY)) {
                         return;
                     }
                 }
             }
             Block::Connection(index) => {
-                let outcome = self.connection(&self.plan.connections[*index], origin, round);
+                let outcome = self.execute_connection(&self.plan.connections[*index], origin, repetition);
                 locked(&self.outcomes[*index]).push(outcome);
             }
         }
@@ -228,36 +229,41 @@ impl<'a> Controller<'a> {
             Block::Connection(index) => {
                 let c = &self.plan.connections[*index];
                 let hosts = c.to.iter().chain([&c.from]).map(|s| self.agent(&s.host));
-                let mut all = hosts.chain(self.converters(c));
-                all.any(|agent| locked(&agent.failure).is_some())
+                let mut agents = hosts.chain(self.converters(c));
+                agents.any(|agent| locked(&agent.failure).is_some())
             }
         }
     }
 
     /// Sleeps until `moment`; returns false if a stop was requested.
     fn wait_until(&self, moment: Instant) -> bool {
-        Pacer::new(self.clock).wait(moment, self.stop().flag());
-        !self.stop().is_requested()
+        Pacer::new(self.clock).wait(moment, self.stop_flag().flag());
+        !self.stop_flag().is_requested()
     }
 
-    /// Executes one run of one connection.
-    fn connection(&self, connection: &plan::Connection, origin: Instant, round: u32) -> RunOutcome {
-        let run_name =
-            if round == 1 { connection.name.clone() } else { format!("{} / run {round}", connection.name) };
-        let mut run = Run::new(self, connection, run_name, origin);
-        let error = run.execute();
-        if let Err(error) = error {
-            run.outcome.error.get_or_insert(error);
+    /// Executes one repetition of one connection.
+    fn execute_connection(
+        &self,
+        connection: &plan::Connection,
+        origin: Instant,
+        repetition: u32,
+    ) -> RepetitionOutcome {
+        let name = match repetition {
+            1 => connection.name.clone(),
+            n => format!("{} / run {n}", connection.name),
+        };
+        let mut repetition = Repetition::new(self, connection, name, origin);
+        if let Err(error) = repetition.execute() {
+            repetition.outcome.error.get_or_insert(error);
         }
-        if run.outcome.error.is_none() && self.stop().is_requested() {
-            run.outcome.error = Some("stopped on request".into());
+        if repetition.outcome.error.is_none() && self.stop_flag().is_requested() {
+            repetition.outcome.error = Some("stopped on request".into());
         }
-        run.outcome.start = run.start;
-        let ids: Vec<EndId> = run.ends.keys().copied().collect();
+        repetition.outcome.start = repetition.start;
         let mut routes = locked(&self.routes);
-        ids.iter().for_each(|id| drop(routes.remove(id)));
+        repetition.ends.keys().for_each(|id| drop(routes.remove(id)));
         drop(routes);
-        std::mem::take(&mut run.outcome)
+        repetition.outcome
     }
 
     fn agent(&self, host: &str) -> &Agent {
@@ -280,8 +286,8 @@ impl<'a> Controller<'a> {
         self.agents.iter().map(|a| (a.host.clone(), a.address)).collect()
     }
 
-    /// Returns the outcomes of each connection's runs.
-    pub fn outcomes(&self) -> impl Iterator<Item = Vec<RunOutcome>> + '_ {
+    /// Returns the outcomes of each connection's repetitions.
+    pub fn outcomes(&self) -> impl Iterator<Item = Vec<RepetitionOutcome>> + '_ {
         self.outcomes.iter().map(|o| std::mem::take(&mut *locked(o)))
     }
 
@@ -296,7 +302,7 @@ impl<'a> Controller<'a> {
         while self.agents.iter().any(waiting) && self.clock.now() < deadline {
             std::thread::sleep(Duration::from_millis(2));
         }
-        self.agents.iter().for_each(Agent::end);
+        self.agents.iter().for_each(Agent::terminate);
         let cpu_seconds = |a: &Agent| locked(&a.status.cpu_time).map_or(0.0, |(user, system)| user + system);
         self.agents.iter().map(|a| (a.host.clone(), cpu_seconds(a))).collect()
     }
@@ -371,7 +377,8 @@ impl Agent {
         format!("host {} {cause}", self.host)
     }
 
-    fn end(&self) {
+    /// Waits for the process of the agent to end; kills it if it has not reported its processor time.
+    fn terminate(&self) {
         if let Some(mut child) = locked(&self.child).take() {
             if locked(&self.status.cpu_time).is_none() {
                 let _ = child.kill();
@@ -432,50 +439,55 @@ enum EndState {
     Over,
 }
 
-/// An end from the point of view of its run: the sender, or a receiver with its index.
+/// An end from the point of view of its repetition.
 struct TrackedEnd {
     host: String,
+    /// Index among the receivers; `None` for the sender.
     receiver: Option<usize>,
     state: EndState,
 }
 
-/// Executes one run of one connection.
-struct Run<'a, 'c> {
+/// Executes one repetition of one connection.
+struct Repetition<'a, 'c> {
     controller: &'c Controller<'a>,
     connection: &'c plan::Connection,
-    run_name: String,
+    /// See [`EndSpec::repetition_name`].
+    name: String,
+    /// When the block begins.
     origin: Instant,
+    /// When the first message is due: after the connection's delay.
     start: Instant,
+    /// Events of the ends, and where the listener threads send them.
     events: Receiver<AgentEvent>,
-    route: Sender<AgentEvent>,
+    event_sender: Sender<AgentEvent>,
     ends: BTreeMap<EndId, TrackedEnd>,
-    outcome: RunOutcome,
+    outcome: RepetitionOutcome,
 }
 
-impl<'a, 'c> Run<'a, 'c> {
+impl<'a, 'c> Repetition<'a, 'c> {
     fn new(
         controller: &'c Controller<'a>,
         connection: &'c plan::Connection,
-        run_name: String,
+        name: String,
         origin: Instant,
     ) -> Self {
-        let (route, events) = mpsc::channel();
+        let (event_sender, events) = mpsc::channel();
         let receivers = connection.to.iter().map(|s| (s.host.clone(), None)).collect();
-        let outcome = RunOutcome { receivers, ..RunOutcome::default() };
-        Run {
+        let outcome = RepetitionOutcome { receivers, ..RepetitionOutcome::default() };
+        Repetition {
             controller,
             connection,
-            run_name,
+            name,
             origin,
             start: origin,
             events,
-            route,
+            event_sender,
             ends: BTreeMap::new(),
             outcome,
         }
     }
 
-    /// Executes the run. Returns the first error in one line; what was reported before is retained.
+    /// Executes the repetition. Returns the first error in one line; what was reported before is retained.
     fn execute(&mut self) -> Result<(), String> {
         let Err(error) = self.open().and_then(|sender| self.run_ends(sender)) else { return Ok(()) };
         // A lost agent explains the error of the other end.
@@ -484,9 +496,9 @@ impl<'a, 'c> Run<'a, 'c> {
 
     /// Opens the receivers, then the sender; returns the sender's id.
     fn open(&mut self) -> Result<EndId, String> {
-        let draw = |v: &trunkline_traffic::Variable, what: &str| -> Result<f64, String> {
-            let mut stream = self.controller.options.seed.stream(&format!("{} / {what}", self.run_name));
-            Ok(Law::new(v.clone(), 0.0).map_err(|e| e.to_string())?.sample(&mut stream))
+        let draw = |variable: &trunkline_traffic::Variable, quantity: &str| -> Result<f64, String> {
+            let mut stream = self.controller.options.seed.stream(&format!("{} / {quantity}", self.name));
+            Ok(Law::new(variable.clone(), 0.0).map_err(|e| e.to_string())?.sample(&mut stream))
         };
         let delay = draw(&self.connection.delay_s, "delay")?;
         let limit = match &self.connection.stop {
@@ -505,7 +517,7 @@ impl<'a, 'c> Run<'a, 'c> {
         let mut peer = None;
         let mut port = None;
         for (i, station) in connection.to.iter().enumerate() {
-            let role = Role::Receiver { file: self.file_to(&station.host) };
+            let role = Role::Receiver { file: self.received_file(&station.host) };
             let id = self.prepare(station, port.or(station.port), role, Some(i))?;
             let address = self.await_open(id)?;
             port = Some(address.port()); // the receivers of a group share its port
@@ -523,21 +535,16 @@ impl<'a, 'c> Run<'a, 'c> {
         Ok(sender)
     }
 
-    fn file_to(&self, host: &str) -> Option<std::path::PathBuf> {
+    /// Returns where a receiving host stores the file of the test.
+    fn received_file(&self, host: &str) -> Option<std::path::PathBuf> {
         let Pattern::File { path, .. } = &self.connection.test else { return None };
-        let name = std::path::Path::new(path).file_name()?.to_string_lossy().into_owned();
+        let file_name = std::path::Path::new(path).file_name()?.to_string_lossy().into_owned();
         let safe = |s: &str| s.replace(['/', '\0'], "_");
-        Some(
-            self.controller
-                .options
-                .out
-                .join("files")
-                .join(safe(&self.run_name))
-                .join(safe(host))
-                .join(safe(&name)),
-        )
+        let folder = self.controller.options.out.join("files").join(safe(&self.name)).join(safe(host));
+        Some(folder.join(safe(&file_name)))
     }
 
+    /// Requests an end from the agent of its host.
     fn prepare(
         &mut self,
         end: &plan::ConnectionEnd,
@@ -550,9 +557,9 @@ impl<'a, 'c> Run<'a, 'c> {
         let index = controller.agents.iter().position(|a| a.host == end.host).expect("a host of the plan");
         let agent = &controller.agents[index];
         let needs_converters = uses_bundles(&self.connection.protocol);
-        let route = EventRoute { agent: index, needs_converters, sender: self.route.clone() };
+        let route = EventRoute { agent: index, needs_converters, sender: self.event_sender.clone() };
         locked(&controller.routes).insert(id, route);
-        // Checked after the route is registered, so that no loss goes unnoticed.
+        // Check after the route is registered: a loss from then on is an event.
         for agent in controller.converters(self.connection).chain([agent]) {
             let failure = locked(&agent.failure).clone();
             if let Some(cause) = failure {
@@ -562,8 +569,8 @@ impl<'a, 'c> Run<'a, 'c> {
         self.ends.insert(id, TrackedEnd { host: end.host.clone(), receiver, state: EndState::Opening });
         agent.send(&wire::ControllerMessage::Prepare(Box::new(EndSpec {
             id,
-            run_name: self.run_name.clone(),
-            token: xxh3_64_with_seed(self.run_name.as_bytes(), controller.clock.epoch_ns()) as u32,
+            repetition_name: self.name.clone(),
+            token: xxh3_64_with_seed(self.name.as_bytes(), controller.clock.epoch_ns()) as u32,
             seed: controller.options.seed,
             address: address_for(&self.connection.protocol, agent.address),
             port,
@@ -617,7 +624,7 @@ impl<'a, 'c> Run<'a, 'c> {
         }
         let waiting = self.ends.values().find(|e| e.state != EndState::Over);
         match waiting {
-            Some(_) if self.controller.stop().is_requested() => Err("stopped on request".into()),
+            Some(_) if self.controller.stop_flag().is_requested() => Err("stopped on request".into()),
             Some(end) if self.controller.clock.now() > deadline => {
                 Err(format!("host {} does not answer", end.host))
             }
@@ -625,7 +632,7 @@ impl<'a, 'c> Run<'a, 'c> {
         }
     }
 
-    /// Handles a message of an end; a failed end fails the run.
+    /// Handles a message of an end; a failed end fails the repetition.
     fn handle_message(&mut self, message: AgentMessage) -> Result<(), String> {
         match message {
             AgentMessage::Ready(id, address) => self.set_state(id, EndState::Open(address)),
@@ -687,17 +694,17 @@ impl<'a, 'c> Run<'a, 'c> {
     /// Sends a message to each selected end that is not over.
     fn send_each(
         &self,
-        which: impl Fn(&TrackedEnd) -> bool,
+        is_selected: impl Fn(&TrackedEnd) -> bool,
         message: impl Fn(EndId) -> wire::ControllerMessage,
     ) {
-        let ends = self.ends.iter().filter(|(_, e)| e.state != EndState::Over && which(e));
+        let ends = self.ends.iter().filter(|(_, e)| e.state != EndState::Over && is_selected(e));
         ends.for_each(|(id, _)| self.send(*id, message(*id)));
     }
 
     /// Receives events until the selected ends are over; returns the cause if an agent is lost.
-    fn await_ends(&mut self, which: impl Fn(&TrackedEnd) -> bool, deadline: Instant) -> Option<String> {
+    fn await_ends(&mut self, is_selected: impl Fn(&TrackedEnd) -> bool, deadline: Instant) -> Option<String> {
         let mut failure = None;
-        while self.ends.values().any(|e| e.state != EndState::Over && which(e))
+        while self.ends.values().any(|e| e.state != EndState::Over && is_selected(e))
             && self.controller.clock.now() < deadline
         {
             match self.events.recv_timeout(Duration::from_millis(50)) {

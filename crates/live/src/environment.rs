@@ -3,21 +3,21 @@
 use std::collections::BTreeMap;
 use std::fs;
 
-/// Returns the facts by name.
+/// Returns the facts by their names in the record. Facts that the system does not provide are missing.
 pub fn describe() -> BTreeMap<String, String> {
-    let first = |path: &str, key: &str| -> Option<String> {
+    let value_of = |path: &str, key: &str| -> Option<String> {
         let text = fs::read_to_string(path).ok()?;
         let line = text.lines().find(|l| l.starts_with(key))?;
         Some(line.split_once([':', '='])?.1.trim().trim_matches('"').to_string())
     };
     let read = |path: &str| Some(fs::read_to_string(path).ok()?.trim().to_string());
     let facts = [
-        ("system", first("/etc/os-release", "PRETTY_NAME")),
+        ("system", value_of("/etc/os-release", "PRETTY_NAME")),
         ("kernel", read("/proc/sys/kernel/osrelease")),
         ("machine", Some(std::env::consts::ARCH.to_string())),
-        ("processor", first("/proc/cpuinfo", "model name")),
+        ("processor", value_of("/proc/cpuinfo", "model name")),
         ("processors", std::thread::available_parallelism().ok().map(|n| n.to_string())),
-        ("memory", first("/proc/meminfo", "MemTotal")),
+        ("memory", value_of("/proc/meminfo", "MemTotal")),
         ("clock", read("/sys/devices/system/clocksource/clocksource0/current_clocksource")),
         ("load_before", read("/proc/loadavg")),
     ];

@@ -39,9 +39,9 @@ impl InterfaceSampler {
     /// Finds the interfaces that have these addresses and takes the first sample.
     pub fn new<'a>(addresses: impl Iterator<Item = &'a IpAddr>, now: Instant) -> InterfaceSampler {
         let names: BTreeSet<String> = addresses.filter_map(|address| usage::interface_of(*address)).collect();
-        let watched =
+        let sampled =
             |name: String| Some(SampledInterface { first: counts(&name)?, name, counts: Vec::new() });
-        let interfaces = names.into_iter().filter_map(watched).collect();
+        let interfaces = names.into_iter().filter_map(sampled).collect();
         let mut interface_sampler = InterfaceSampler { interfaces, interval: INITIAL_INTERVAL, next: now };
         interface_sampler.sample(now);
         interface_sampler
@@ -94,7 +94,7 @@ impl SampledInterface {
     }
 }
 
-/// Returns `None` if the interface does not exist or lacks a counter.
+/// Returns the counters of an interface; `None` if it does not exist or lacks a counter.
 fn counts(interface: &str) -> Option<Counts> {
     let all = usage::interface_counters(interface);
     let counts = COUNTERS.map(|name| all.get(name).copied());

@@ -1,5 +1,5 @@
-//! The LLC station of a host, shared by all its ends: it delivers received messages and send outcomes to the right
-//! end.
+//! The LLC station of a host, shared by all its ends. A thread dispatches received messages and the outcomes of sent
+//! messages to the ends.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,7 +17,7 @@ use trunkline_llc::wire::{HEADER as PDU_HEADER, MAX_INFORMATION};
 use trunkline_llc::{Address, Event, Outcome, Ticket};
 use trunkline_run::llc;
 use trunkline_run::message::HEADER;
-use trunkline_run::reports::Figures;
+use trunkline_run::reports::Metrics;
 use trunkline_units::{Instant, Span};
 
 /// Maximum length of a PDU in bytes.
@@ -57,13 +57,14 @@ pub(crate) enum StationEvent {
 pub(crate) struct Station(Arc<StationInner>);
 
 struct StationInner {
-    dispatcher: Arc<BundleWorker>,
+    dispatcher: Arc<StationDispatcher>,
     config: StationConfig,
     is_closing: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
-struct BundleWorker {
+/// The socket of a station, and where its events belong.
+struct StationDispatcher {
     socket: StationSocket,
     routes: Mutex<Routes>,
 }
@@ -87,7 +88,7 @@ impl Drop for StationInner {
     }
 }
 
-impl BundleWorker {
+impl StationDispatcher {
     fn routes(&self) -> MutexGuard<'_, Routes> {
         self.routes.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -110,12 +111,13 @@ impl BundleWorker {
         }
     }
 
+    /// Delivers the received messages of a SAP to the ends.
     fn deliver(&self, sap: u8, clock: Clock) {
         let Some(sap) = self.routes().saps.get(&sap).cloned() else { return };
         let mut bytes = Vec::new();
         while let Ok(received) = sap.try_receive(&mut bytes) {
             let (now, from) = (clock.now(), received.from.station);
-            let end = route(&bytes).and_then(|route| self.routes().ends.get(&route).cloned());
+            let end = message_route(&bytes).and_then(|route| self.routes().ends.get(&route).cloned());
             // No end matches: the message belongs to an earlier run or to another program.
             end.into_iter().for_each(|end| {
                 drop(end.send(StationEvent::Received(now, from, std::mem::take(&mut bytes))))
@@ -125,7 +127,7 @@ impl BundleWorker {
 }
 
 /// Returns the token of a message and whether it is a response.
-fn route(bytes: &[u8]) -> Option<(u32, bool)> {
+fn message_route(bytes: &[u8]) -> Option<(u32, bool)> {
     let (token, header) = trunkline_run::message::Header::peek(bytes.get(..HEADER)?)?;
     Some((token, header.kind == trunkline_run::message::MessageKind::Response))
 }
@@ -133,13 +135,14 @@ fn route(bytes: &[u8]) -> Option<(u32, bool)> {
 impl Station {
     /// Attaches the station of a host to its network.
     pub(crate) fn attach(config: &StationConfig, clock: Clock) -> Result<Station, String> {
-        let ring = || token::Options { highest_station: config.stations, ..token::Options::default() };
-        let ring = config.token.then(ring);
+        let ring_options =
+            || token::Options { highest_station: config.stations, ..token::Options::default() };
+        let ring = config.token.then(ring_options);
         let socket_settings = Settings { ring, events: true, ..Settings::default() };
         let network = config.network.parse().map_err(|e| format!("{e}"))?;
         let socket = StationSocket::to(&network, config.number, &socket_settings)
             .map_err(|e| format!("station {} at {network}: {e}", config.number))?;
-        let dispatcher = Arc::new(BundleWorker { socket, routes: Mutex::default() });
+        let dispatcher = Arc::new(StationDispatcher { socket, routes: Mutex::default() });
         let is_closing = Arc::new(AtomicBool::new(false));
         let (thread_dispatcher, thread_closing) = (dispatcher.clone(), is_closing.clone());
         let thread = std::thread::Builder::new().name("station".into());
@@ -193,15 +196,15 @@ impl Station {
     }
 
     /// Returns the token rotation times in microseconds, if there is a token.
-    pub(crate) fn ring_figures(&self) -> Figures {
+    pub(crate) fn token_metrics(&self) -> Metrics {
         let ring = self.0.dispatcher.socket.ring();
-        let mut ring_figures = Figures::new();
+        let mut metrics = Metrics::new();
         if self.0.config.token {
             let mean = ring.rotation_sum.as_s() * 1e6 / ring.rotations.max(1) as f64;
-            ring_figures.insert("token_rotation_mean_us".into(), mean);
-            ring_figures.insert("token_rotation_max_us".into(), ring.rotation_max.as_s() * 1e6);
+            metrics.insert("token_rotation_mean_us".into(), mean);
+            metrics.insert("token_rotation_max_us".into(), ring.rotation_max.as_s() * 1e6);
         }
-        ring_figures
+        metrics
     }
 }
 

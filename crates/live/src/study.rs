@@ -29,7 +29,7 @@ mod traffic;
 /// on the loopback, whose MTU is 65,536.
 pub const SIZES: [usize; 7] = [64, 512, 1400, 4096, 8192, 16_384, 32_768];
 
-/// Costs that these figures do not include.
+/// Costs that the study does not include.
 pub const EXCLUDED: [&str; 2] = [
     "a card, its driver, DMA and interrupts; waking a receiver that sleeps",
     "on the receiver's account, the kernel's way in up to the socket: the loopback does it on the sender's",
@@ -166,9 +166,9 @@ pub fn host(budget: Span, mut progress: impl FnMut(Span)) -> Result<HostStudy, S
     let mut samples: Vec<[Vec<f64>; 2]> = vec![Default::default(); SIZES.len()];
     let mut rounds = 0;
     // The first round warms caches and is discarded.
-    pair.round(false, |_, _| ())?;
+    pair.measure_round(false, |_, _| ())?;
     while rounds < MIN_ROUNDS || clock.now().since(Default::default()) < budget {
-        pair.round(rounds % 2 == 1, |index, costs| {
+        pair.measure_round(rounds % 2 == 1, |index, costs| {
             samples[index].iter_mut().zip(costs).for_each(|(samples, cost)| samples.push(cost));
         })?;
         rounds += 1;
@@ -177,6 +177,7 @@ pub fn host(budget: Span, mut progress: impl FnMut(Span)) -> Result<HostStudy, S
     Ok(assemble(rounds, pair.messages_per_round() * rounds as u64, samples))
 }
 
+/// Computes the results from the samples by size, of sending and of receiving.
 fn assemble(rounds: usize, messages: u64, samples: Vec<[Vec<f64>; 2]>) -> HostStudy {
     let point = |(size_bytes, [send, receive]): (usize, [Vec<f64>; 2])| Point {
         size_bytes,
@@ -222,8 +223,8 @@ struct Pair {
 impl Pair {
     fn open() -> Result<Pair, StudyError> {
         let local = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-        let wide = Options { receive_buffer: Some(Size::from_bytes(1 << 20)), ..Options::default() };
-        let (from, to) = (socket::udp(local, &Options::default())?, socket::udp(local, &wide)?);
+        let large_buffer = Options { receive_buffer: Some(Size::from_bytes(1 << 20)), ..Options::default() };
+        let (from, to) = (socket::udp(local, &Options::default())?, socket::udp(local, &large_buffer)?);
         let refused = |cause| StudyError::Message { size: 0, cause };
         from.connect(to.local_addr().map_err(refused)?).map_err(refused)?;
         to.connect(from.local_addr().map_err(refused)?).map_err(refused)?;
@@ -236,49 +237,55 @@ impl Pair {
         Ok(Pair { from, to, buffer_bytes, clock_cost_ns: median(clock_cost.collect()) })
     }
 
-    /// Returns the messages of `size` in a burst, at least one.
-    fn burst(&self, size: usize) -> usize {
+    /// Returns the number of messages of `size` in a burst, at least one.
+    fn burst_length(&self, size: usize) -> usize {
         (self.buffer_bytes / (size + SKB_OVERHEAD)).min(MAX_BURST_BYTES / size).clamp(1, MAX_BURST)
     }
 
-    fn bursts(&self, size: usize) -> usize {
-        MESSAGES_PER_ROUND.div_ceil(self.burst(size))
+    /// Returns the number of bursts of messages of `size` in a round.
+    fn bursts_per_round(&self, size: usize) -> usize {
+        MESSAGES_PER_ROUND.div_ceil(self.burst_length(size))
     }
 
     fn messages_per_round(&self) -> u64 {
-        SIZES.iter().map(|size| (self.burst(*size) * self.bursts(*size)) as u64).sum()
+        SIZES.iter().map(|size| (self.burst_length(*size) * self.bursts_per_round(*size)) as u64).sum()
     }
 
     /// Measures every size once; `record` receives its index and the costs of sending and receiving a message in
     /// nanoseconds.
-    fn round(&self, backwards: bool, mut record: impl FnMut(usize, [f64; 2])) -> Result<(), StudyError> {
-        for turn in 0..SIZES.len() {
-            let index = if backwards { SIZES.len() - 1 - turn } else { turn };
-            record(index, self.size(SIZES[index])?);
+    fn measure_round(
+        &self,
+        is_descending: bool,
+        mut record: impl FnMut(usize, [f64; 2]),
+    ) -> Result<(), StudyError> {
+        for step in 0..SIZES.len() {
+            let index = if is_descending { SIZES.len() - 1 - step } else { step };
+            record(index, self.measure_size(SIZES[index])?);
         }
         Ok(())
     }
 
-    fn size(&self, size: usize) -> Result<[f64; 2], StudyError> {
+    /// Returns the costs of sending and receiving a message of `size` in nanoseconds.
+    fn measure_size(&self, size: usize) -> Result<[f64; 2], StudyError> {
         let mut buffer = vec![0x55; size];
-        let (burst, bursts) = (self.burst(size), self.bursts(size));
-        let mut used = [Span::ZERO; 2];
+        let (burst_length, bursts) = (self.burst_length(size), self.bursts_per_round(size));
+        let mut cpu_times = [Span::ZERO; 2];
         for _ in 0..bursts {
-            let begin = thread_cpu_time();
-            for _ in 0..burst {
+            let start = thread_cpu_time();
+            for _ in 0..burst_length {
                 self.from.send(&buffer).map_err(|cause| StudyError::Message { size, cause })?;
             }
-            let sent = thread_cpu_time();
-            for _ in 0..burst {
+            let after_sending = thread_cpu_time();
+            for _ in 0..burst_length {
                 self.receive(&mut buffer)?;
             }
-            let received = thread_cpu_time();
-            used[0] += sent - begin;
-            used[1] += received - sent;
+            let after_receiving = thread_cpu_time();
+            cpu_times[0] += after_sending - start;
+            cpu_times[1] += after_receiving - after_sending;
         }
-        let clock_cost = self.clock_cost_ns * bursts as f64;
-        let a_message = |used: Span| (used.as_ns() as f64 - clock_cost).max(0.0) / (burst * bursts) as f64;
-        Ok(used.map(a_message))
+        let (clock_cost, messages) = (self.clock_cost_ns * bursts as f64, (burst_length * bursts) as f64);
+        let per_message = |time: Span| (time.as_ns() as f64 - clock_cost).max(0.0) / messages;
+        Ok(cpu_times.map(per_message))
     }
 
     fn receive(&self, buffer: &mut [u8]) -> Result<(), StudyError> {
@@ -302,12 +309,12 @@ impl Pair {
 }
 
 /// Returns the median, or 0 for an empty list.
-fn median(mut of: Vec<f64>) -> f64 {
-    of.sort_by(f64::total_cmp);
-    match of.len() {
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    match values.len() {
         0 => 0.0,
-        n if n % 2 == 1 => of[n / 2],
-        n => (of[n / 2 - 1] + of[n / 2]) / 2.0,
+        n if n % 2 == 1 => values[n / 2],
+        n => (values[n / 2 - 1] + values[n / 2]) / 2.0,
     }
 }
 
@@ -331,16 +338,16 @@ mod tests {
     #[test]
     fn a_line_is_robust_against_one_outlier() {
         let exact = points(|size| 1800.0 + 0.11 * size);
-        for wrong in 0..=SIZES.len() {
+        for outlier in 0..=SIZES.len() {
             let mut points = exact.clone();
             // The last iteration leaves all points unchanged.
-            if let Some((_, cost)) = points.get_mut(wrong) {
+            if let Some((_, cost)) = points.get_mut(outlier) {
                 *cost *= 3.0;
             }
             let line = Line::through(&points);
-            assert!((line.packet_ns - 1800.0).abs() < 40.0, "{wrong}: {line:?}");
-            assert!((line.byte_ns - 0.11).abs() < 0.03, "{wrong}: {line:?}");
-            assert_eq!(line.residual > 0.5, wrong < SIZES.len(), "{wrong}: {line:?}");
+            assert!((line.packet_ns - 1800.0).abs() < 40.0, "{outlier}: {line:?}");
+            assert!((line.byte_ns - 0.11).abs() < 0.03, "{outlier}: {line:?}");
+            assert_eq!(line.residual > 0.5, outlier < SIZES.len(), "{outlier}: {line:?}");
         }
         let line = Line::through(&exact);
         assert!((line.packet_ns - 1800.0).abs() < 1e-6 && (line.byte_ns - 0.11).abs() < 1e-9, "{line:?}");
@@ -411,16 +418,16 @@ mod tests {
     fn this_machine_is_measured() {
         let mut reported = Vec::new();
         let study =
-            host(Span::from_ms(20), |passed| reported.push(passed)).expect("the loopback carries messages");
+            host(Span::from_ms(20), |elapsed| reported.push(elapsed)).expect("the loopback carries messages");
         assert!(study.rounds >= MIN_ROUNDS && reported.len() == study.rounds);
         assert!(reported.is_sorted());
         assert_eq!(study.points.len(), SIZES.len());
         let lines = [study.send, study.receive];
         assert!(lines.iter().all(|l| l.residual.is_finite() && l.residual >= 0.0), "{lines:?}");
-        let figures = lines.iter().flat_map(|l| [l.packet_ns, l.byte_ns]);
-        let measured = study.points.iter().flat_map(|p| [p.send.median_ns, p.receive.median_ns]);
-        for figure in figures.chain(measured) {
-            assert!(figure.is_finite() && figure > 0.0, "{study:#?}");
+        let of_lines = lines.iter().flat_map(|l| [l.packet_ns, l.byte_ns]);
+        let of_points = study.points.iter().flat_map(|p| [p.send.median_ns, p.receive.median_ns]);
+        for cost_ns in of_lines.chain(of_points) {
+            assert!(cost_ns.is_finite() && cost_ns > 0.0, "{study:#?}");
         }
         assert!(study.messages >= (study.rounds * SIZES.len() * MESSAGES_PER_ROUND) as u64);
         let costs = costs(&study.host_line("this"));

@@ -18,10 +18,10 @@ use trunkline_units::{Instant, Seed, Size};
 use crate::bundles;
 use crate::station::StationConfig;
 
-/// A longer line is not valid.
+/// Maximum length of a line.
 const MAX_LINE_BYTES: u64 = 64 << 20;
 
-/// Identifies one end of one run of one connection.
+/// Identifies one end of one repetition of one connection.
 pub type EndId = u32;
 
 /// A message from the controller to an agent.
@@ -81,14 +81,15 @@ pub enum Report {
     Receiver(Box<ReceiverReport>),
 }
 
-/// Describes one end of one run of a connection.
+/// Configuration of one end of one repetition of a connection.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct EndSpec {
     /// Identifies the end within the run of the experiment.
     pub id: EndId,
-    /// Prefix of the names of its random streams: the connection, and the run number if the connection repeats.
-    pub run_name: String,
-    /// Identifies the messages of this run of this connection.
+    /// Prefix of the names of its random streams: the name of the connection, and from the second repetition on
+    /// ` / run N`.
+    pub repetition_name: String,
+    /// Identifies the messages of this repetition of this connection.
     pub token: u32,
     /// Seed of the random streams.
     pub seed: Seed,
@@ -142,7 +143,7 @@ impl AgentWriter {
         AgentWriter(Arc::new(Mutex::new(stream)))
     }
 
-    /// Sends a message. A failed write is ignored: the controller has gone and no one reads the stream.
+    /// Sends a message. A failed write is ignored: it means that the controller has ended.
     pub fn send(&self, message: &AgentMessage) {
         if let Ok(mut stream) = self.0.lock() {
             let _ = write(&mut *stream, message);

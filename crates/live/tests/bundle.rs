@@ -60,14 +60,14 @@ fn one_of_three<T>(
 
 #[test]
 fn losses_of_a_busy_machine_fail_no_test() {
-    let of = |runs: [(bool, bool); 3]| {
-        let left = std::cell::RefCell::new(runs.into_iter());
-        one_of_three(|| left.borrow_mut().next().unwrap(), |run| run.0, |run| run.1)
+    let first_good = |runs: [(bool, bool); 3]| {
+        let remaining = std::cell::RefCell::new(runs.into_iter());
+        one_of_three(|| remaining.borrow_mut().next().unwrap(), |run| run.0, |run| run.1)
     };
     let (good, starved, bad) = ((true, false), (false, true), (false, false));
-    assert_eq!(of([bad, starved, good]), Some(good));
-    assert_eq!(of([starved; 3]), None);
-    assert!(std::panic::catch_unwind(|| of([starved, bad, starved])).is_err());
+    assert_eq!(first_good([bad, starved, good]), Some(good));
+    assert_eq!(first_good([starved; 3]), None);
+    assert!(std::panic::catch_unwind(|| first_good([starved, bad, starved])).is_err());
 }
 
 #[test]
@@ -76,8 +76,8 @@ fn subscribers_receive_messages_except_their_own() {
         let network = SEGMENTS.replace("(role", &format!("(timers = {timers}, role"));
         let network = if is_wide { network.replace("(timers", "(format = wide, timers") } else { network };
         let text = bodies::text(&network, 2);
-        let whole = |record: &Record| record.connections.iter().all(|c| c.lost == 0);
-        match one_of_three(|| run_and_account(&text), whole, is_starved) {
+        let is_complete = |record: &Record| record.connections.iter().all(|c| c.lost == 0);
+        match one_of_three(|| run_and_account(&text), is_complete, is_starved) {
             Some(record) => bodies::check(&record, is_wide),
             None => report_skipped("all messages arrive"),
         }
@@ -129,12 +129,12 @@ fn a_stop_ends_the_converters() {
         record.hosts.iter().any(|h| h.name == name && h.interfaces.contains_key("bundle.malformed"))
     };
     // On a busy machine not all may have started before the stop: retry with a later one.
-    let is_whole = [750, 6_000, 45_000].into_iter().any(|ms| {
+    let has_all_counters = [750, 6_000, 45_000].into_iter().any(|ms| {
         let record = stopped_after(ms, &bodies::text(SEGMENTS, 3_600));
         assert!(record.partial && record.duration_s < 600.0, "{:?}", record.problems);
         ["c1a", "c1b", "c2", "h1", "h2", "h3"].into_iter().all(|name| has_counters(&record, name))
     });
-    assert!(is_whole, "the counters of all are in the record");
+    assert!(has_all_counters, "the counters of all are in the record");
 }
 
 #[test]

@@ -48,7 +48,7 @@ fn a_stop_retains_measurements() {
     assert!(
         first.partial && first.messages_received > 0 && first.error.as_deref() == Some("stopped on request")
     );
-    assert!(never.partial && never.messages_sent == 0 && never.runs.is_empty());
+    assert!(never.partial && never.messages_sent == 0 && never.repetitions.is_empty());
 }
 
 #[test]

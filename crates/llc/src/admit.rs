@@ -1,4 +1,4 @@
-//! The maximum delay of messages in a ring, and whether promises can be kept. Pure arithmetic in picoseconds.
+//! The maximum delay of messages in a ring, and whether traffic contracts can be kept. Pure arithmetic in picoseconds.
 //!
 //! # What is bounded
 //!
@@ -9,10 +9,10 @@
 //!
 //! - The ring is formed, its line carries a frame at a time and loses none, but for the tokens that are [allowed
 //!   for](Network::lost), and no other traffic uses the line. Beyond [`Line::hop`] nothing waits for a processor.
-//! - A priority without a target ([`Options::rotation_targets`]) sends only what is promised, and no station more often than
-//!   it promised. An acknowledged message is two promises: it, and the answer from the station that it is for.
+//! - A priority without a target ([`Options::rotation_targets`]) sends only messages with a contract, and no station more
+//!   often than the contract states. An acknowledged message has two contracts: its own and that of the response.
 //! - Every station sends its most urgent message, of those the oldest, one a token. Background is what priorities
-//!   with a target send, no longer than [`Station::background`].
+//!   with a target send, no longer than [`Station::max_background_octets`].
 //! - As many stations at the most as a window invites ask to join in it, each in its slot.
 //!
 //! # One rotation
@@ -68,7 +68,7 @@ use crate::wire::{ALL, MAX_INFORMATION, MAX_PRIORITY};
 /// A message that needs more visits than this counts as never sent.
 const MAX_VISITS: u64 = 100_000;
 
-/// A ring for which promises are checked.
+/// A ring for which traffic contracts are checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Network {
     /// Its line.
@@ -88,14 +88,15 @@ pub struct Network {
 pub struct Station {
     /// Its number, 1 to 254.
     pub number: u8,
-    /// Octets of the longest message that it sends without a promise at a priority with a target; `None` if it sends
+    /// Octets of the longest message that it sends without a contract at a priority with a target; `None` if it sends
     /// none.
-    pub background: Option<u32>,
+    pub max_background_octets: Option<u32>,
 }
 
-/// A station's promise of how often it sends, in return for timely delivery.
+/// A traffic contract: how often a station sends, and the deadline that the ring keeps in return. `--promise` of
+/// `trunkline llc admit`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Promise {
+pub struct TrafficContract {
     /// The station.
     pub station: u8,
     /// Priority, 0 to 7.
@@ -108,25 +109,25 @@ pub struct Promise {
     pub deadline: Span,
 }
 
-/// Why promises are refused. A promise is identified by its index.
+/// Why contracts are refused. A contract is identified by its index.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub enum Refusal {
     /// A ring has stations, numbered 1 to 254, each once.
     #[error("a ring has stations, numbered 1 to 254, each once")]
     Stations,
     /// Its station is not in the ring.
-    #[error("promise {promise}: station {station} is not in the ring")]
+    #[error("promise {contract}: station {station} is not in the ring")]
     UnknownStation {
-        /// Index of the promise.
-        promise: usize,
+        /// Index of the contract.
+        contract: usize,
         /// The station.
         station: u8,
     },
     /// It is invalid: a priority is 0 to 7, a period is not zero, and a message fits into a frame.
-    #[error("promise {promise} makes no sense")]
-    InvalidPromise {
-        /// Index of the promise.
-        promise: usize,
+    #[error("promise {contract} makes no sense")]
+    InvalidContract {
+        /// Index of the contract.
+        contract: usize,
     },
     /// A background message does not fit into a frame.
     #[error("a message has at most {MAX_INFORMATION} octets: the background of station {station}")]
@@ -148,27 +149,27 @@ pub enum Refusal {
     },
     /// A rotation may be so slow that this priority may not send.
     #[error(
-        "promise {promise}: a rotation of {rotation} is not less than the target of its priority, {target}"
+        "promise {contract}: a rotation of {rotation} is not less than the target of its priority, {target}"
     )]
     Limited {
-        /// Index of the promise.
-        promise: usize,
+        /// Index of the contract.
+        contract: usize,
         /// Longest rotation.
         rotation: Span,
         /// Target.
         target: Span,
     },
-    /// The promises exceed one packet per token.
-    #[error("promise {promise}: the station has more to send than tokens come")]
+    /// The contracts exceed one packet per token.
+    #[error("promise {contract}: the station has more to send than tokens come")]
     Overload {
-        /// Index of the promise.
-        promise: usize,
+        /// Index of the contract.
+        contract: usize,
     },
     /// It may miss its deadline.
-    #[error("promise {promise}: a message may take {delay}, promised is {deadline}")]
+    #[error("promise {contract}: a message may take {delay}, promised is {deadline}")]
     Late {
-        /// Index of the promise.
-        promise: usize,
+        /// Index of the contract.
+        contract: usize,
         /// The bound.
         delay: Span,
         /// Requested deadline.
@@ -176,35 +177,35 @@ pub enum Refusal {
     },
 }
 
-/// Returns the maximum delay of each promise.
+/// Returns the maximum delay of each contract.
 ///
 /// # Errors
-/// The first promise that cannot be kept, with the reason.
-pub fn admit(network: &Network, promises: &[Promise]) -> Result<Vec<Span>, Refusal> {
-    let ring = Ring::new(network, promises)?;
-    let kept = |(promise, &Promise { deadline, .. }): (usize, &Promise)| {
-        let delay = ring.delay(promise)?;
-        if delay > deadline { Err(Refusal::Late { promise, delay, deadline }) } else { Ok(delay) }
+/// The first contract that cannot be kept, with the reason.
+pub fn admit(network: &Network, contracts: &[TrafficContract]) -> Result<Vec<Span>, Refusal> {
+    let ring = Ring::new(network, contracts)?;
+    let kept = |(contract, &TrafficContract { deadline, .. }): (usize, &TrafficContract)| {
+        let delay = ring.delay(contract)?;
+        if delay > deadline { Err(Refusal::Late { contract, delay, deadline }) } else { Ok(delay) }
     };
-    promises.iter().enumerate().map(kept).collect()
+    contracts.iter().enumerate().map(kept).collect()
 }
 
-/// Returns the maximum delay of each promise, ignoring deadlines.
+/// Returns the maximum delay of each contract, ignoring deadlines.
 ///
 /// # Errors
-/// Promises that are invalid or have no bound.
-pub fn delays(network: &Network, promises: &[Promise]) -> Result<Vec<Span>, Refusal> {
-    let ring = Ring::new(network, promises)?;
-    let delay = |promise| ring.delay(promise);
-    (0..promises.len()).map(delay).collect()
+/// Contracts that are invalid or have no bound.
+pub fn delays(network: &Network, contracts: &[TrafficContract]) -> Result<Vec<Span>, Refusal> {
+    let ring = Ring::new(network, contracts)?;
+    let delay = |contract| ring.delay(contract);
+    (0..contracts.len()).map(delay).collect()
 }
 
 /// Returns the longest rotation without losses, including a window and the idle hold.
 ///
 /// # Errors
-/// Invalid promises.
-pub fn rotation(network: &Network, promises: &[Promise]) -> Result<Span, Refusal> {
-    let ring = Ring::new(network, promises)?;
+/// Invalid contracts.
+pub fn rotation(network: &Network, contracts: &[TrafficContract]) -> Result<Span, Refusal> {
+    let ring = Ring::new(network, contracts)?;
     Ok((0..ring.visits.len()).map(|at| ring.rotation(at)).max().unwrap_or_default()
         + ring.rest()
         + ring.window())
@@ -220,10 +221,10 @@ struct Visit {
     limited: Span,
 }
 
-/// A ring with valid promises.
+/// A ring with valid contracts.
 struct Ring<'a> {
     network: &'a Network,
-    promises: &'a [Promise],
+    contracts: &'a [TrafficContract],
     /// Visits in ring order.
     visits: Vec<Visit>,
     /// The longest frame.
@@ -231,15 +232,15 @@ struct Ring<'a> {
 }
 
 impl<'a> Ring<'a> {
-    fn new(network: &'a Network, promises: &'a [Promise]) -> Result<Ring<'a>, Refusal> {
+    fn new(network: &'a Network, contracts: &'a [TrafficContract]) -> Result<Ring<'a>, Refusal> {
         let Network { line, options, stations, .. } = network;
         let mut visits = Vec::with_capacity(stations.len());
         for station in stations {
-            let octets = station.background.unwrap_or(0);
+            let octets = station.max_background_octets.unwrap_or(0);
             if octets as usize > MAX_INFORMATION {
                 return Err(Refusal::Background { station: station.number });
             }
-            let limited = station.background.map_or(Span::ZERO, |octets| line.message(octets));
+            let limited = station.max_background_octets.map_or(Span::ZERO, |octets| line.message(octets));
             visits.push(Visit { number: station.number, urgent: Span::ZERO, limited });
         }
         visits.sort_by_key(|visit| visit.number);
@@ -247,19 +248,19 @@ impl<'a> Ring<'a> {
         if visits.is_empty() || !unique || visits.iter().any(|visit| [0, ALL].contains(&visit.number)) {
             return Err(Refusal::Stations);
         }
-        for (at, promise) in promises.iter().enumerate() {
-            let &Promise { station, priority, octets, period, .. } = promise;
+        for (at, contract) in contracts.iter().enumerate() {
+            let &TrafficContract { station, priority, octets, period, .. } = contract;
             if priority > MAX_PRIORITY || period.is_zero() || octets as usize > MAX_INFORMATION {
-                return Err(Refusal::InvalidPromise { promise: at });
+                return Err(Refusal::InvalidContract { contract: at });
             }
             let visit = visits.iter_mut().find(|visit| visit.number == station);
-            let visit = visit.ok_or(Refusal::UnknownStation { promise: at, station })?;
+            let visit = visit.ok_or(Refusal::UnknownStation { contract: at, station })?;
             let always = options.rotation_targets[usize::from(priority)] == Span::MAX;
             let frame = if always { &mut visit.urgent } else { &mut visit.limited };
             *frame = line.message(octets).max(*frame);
         }
         let longest = visits.iter().map(|visit| visit.urgent.max(visit.limited)).max().unwrap_or_default();
-        let ring = Ring { network, promises, visits, longest: longest.max(line.token()) };
+        let ring = Ring { network, contracts, visits, longest: longest.max(line.token()) };
         ring.timers()?;
         Ok(ring)
     }
@@ -338,22 +339,22 @@ impl<'a> Ring<'a> {
     }
 
     fn delay(&self, at: usize) -> Result<Span, Refusal> {
-        let Promise { station, priority, octets, period, .. } = self.promises[at];
+        let TrafficContract { station, priority, octets, period, .. } = self.contracts[at];
         let place = self.visits.iter().position(|visit| visit.number == station).unwrap_or_default();
         let rotation = self.rotation(place);
         let target = self.network.options.rotation_targets[usize::from(priority)];
         let slowest = self.wait(rotation, 1);
         if target != Span::MAX && slowest >= target {
-            return Err(Refusal::Limited { promise: at, rotation: slowest, target });
+            return Err(Refusal::Limited { contract: at, rotation: slowest, target });
         }
         let others: Vec<Span> = self
-            .promises
+            .contracts
             .iter()
             .enumerate()
-            .filter(|(other, promise)| {
-                *other != at && promise.station == station && promise.priority >= priority
+            .filter(|(other, contract)| {
+                *other != at && contract.station == station && contract.priority >= priority
             })
-            .map(|(_, promise)| promise.period)
+            .map(|(_, contract)| contract.period)
             .collect();
         let (mut longest, mut visits) = (Span::ZERO, 0);
         for earlier in 0u64.. {
@@ -363,7 +364,7 @@ impl<'a> Ring<'a> {
                 let more: u64 = others.iter().map(|other| wait.as_ps().div_ceil(other.as_ps())).sum();
                 let needed = (earlier + 1).saturating_add(more);
                 if needed > MAX_VISITS {
-                    return Err(Refusal::Overload { promise: at });
+                    return Err(Refusal::Overload { contract: at });
                 }
                 if needed <= visits {
                     break wait;

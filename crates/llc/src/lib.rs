@@ -30,7 +30,7 @@
 //! | [`statistics`] | counters |
 //! | [`token`] | a token ring of stations on a broadcast line |
 //! | `socket` | feature `sockets`: stations on Ethernet interfaces and over UDP, for threads |
-//! | [`admit`] | the maximum delay of messages in a ring, and which promises can be kept |
+//! | [`admit`] | the maximum delay of messages in a ring, and which traffic contracts can be kept |
 //!
 //! A frame on a station's only port is one octet of priority and the PDU. Over UDP that is the datagram; on Ethernet
 //! the priority becomes an IEEE 802.1Q tag and the PDU the content of a length-encapsulated frame. A

@@ -4,7 +4,7 @@
 //! The ring here is an independent model of a few lines: a visit takes the frame that is chosen, and the token. An octet takes a
 //! picosecond.
 
-use trunkline_llc::admit::{Network, Promise, Station, delays, rotation};
+use trunkline_llc::admit::{Network, Station, TrafficContract, delays, rotation};
 use trunkline_llc::token::{Line, Options};
 use trunkline_units::{Rate, Span};
 
@@ -32,8 +32,10 @@ fn network(choices: &[Choice], target: u64) -> Network {
     assert_eq!(options.window().as_ps(), WINDOW);
     options.rotation_targets[..4].fill(Span::from_ps(target));
     let background = |choice: &Choice| (choice.limited > 0).then(|| choice.limited as u32 - 3);
-    let station =
-        |(at, choice): (usize, &Choice)| Station { number: at as u8 + 1, background: background(choice) };
+    let station = |(at, choice): (usize, &Choice)| Station {
+        number: at as u8 + 1,
+        max_background_octets: background(choice),
+    };
     Network { line, options, stations: choices.iter().enumerate().map(station).collect(), lost: 0, dead: 0 }
 }
 
@@ -83,7 +85,7 @@ fn no_rotation_takes_longer() {
             let choices: Vec<Choice> =
                 urgents.iter().zip(limiteds).map(|(&urgent, limited)| Choice { urgent, limited }).collect();
             let network = network(&choices, target);
-            let promise = |(at, choice): (usize, &Choice)| Promise {
+            let contract = |(at, choice): (usize, &Choice)| TrafficContract {
                 station: at as u8 + 1,
                 priority: 7,
                 octets: choice.urgent as u32 - 3,
@@ -91,8 +93,8 @@ fn no_rotation_takes_longer() {
                 deadline: Span::MAX,
             };
             let urgent = choices.iter().enumerate().filter(|(_, choice)| choice.urgent > 0);
-            let promises: Vec<Promise> = urgent.map(promise).collect();
-            let bound = rotation(&network, &promises).unwrap().as_ps();
+            let contracts: Vec<TrafficContract> = urgent.map(contract).collect();
+            let bound = rotation(&network, &contracts).unwrap().as_ps();
             let mut all = Schedules { choices: &choices, target, visits: 8, came: Vec::new(), longest: 0 };
             all.walk(0, 1);
             assert!(all.longest <= bound, "{choices:?}, target {target}: {} of {bound}", all.longest);
@@ -159,17 +161,17 @@ fn no_message_waits_longer() {
     for streams in cases {
         for target in [100, 400] {
             let network = network(&choices, target);
-            let promise = |station, octets: u64, period| Promise {
+            let contract = |station, octets: u64, period| TrafficContract {
                 station,
                 priority: 7,
                 octets: octets as u32 - 3,
                 period: Span::from_ps(period),
                 deadline: Span::MAX,
             };
-            let mut promises: Vec<Promise> =
-                streams.iter().map(|(period, frame)| promise(1, *frame, *period)).collect();
-            promises.push(promise(2, 120, 1_000_000));
-            let Ok(bounds) = delays(&network, &promises) else { panic!("{streams:?} has bounds") };
+            let mut contracts: Vec<TrafficContract> =
+                streams.iter().map(|(period, frame)| contract(1, *frame, *period)).collect();
+            contracts.push(contract(2, 120, 1_000_000));
+            let Ok(bounds) = delays(&network, &contracts) else { panic!("{streams:?} has bounds") };
             let bound = bounds[streams.len() - 1].as_ps();
             let mut longest = 0;
             let steps: &[u64] = if streams.len() == 3 {

@@ -19,7 +19,7 @@ use std::time::Duration;
 use nix::sched::{CloneFlags, setns, unshare};
 use trunkline_io::must::skip;
 use trunkline_io::{Clock, Pacer};
-use trunkline_llc::admit::{self, Network as Bounded, Promise};
+use trunkline_llc::admit::{self, Network as Bounded, TrafficContract};
 use trunkline_llc::socket::{Error, Network, Settings, StationSocket};
 use trunkline_llc::token::{Line, Options as RingOptions};
 use trunkline_llc::{Address, Options, Outcome};
@@ -47,8 +47,8 @@ fn ring() -> RingOptions {
 fn bound() -> Span {
     // The copy that the kernel makes for each station is part of a hop; the line itself is memory.
     let line = Line { switched: true, ..Line::ethernet(Rate::from_bps(10_000_000_000), HOP) };
-    let station = |number| admit::Station { number, background: Some(BACKGROUND as u32) };
-    let promise = |station| Promise {
+    let station = |number| admit::Station { number, max_background_octets: Some(BACKGROUND as u32) };
+    let contract = |station| TrafficContract {
         station,
         priority: 7,
         octets: OCTETS as u32,
@@ -57,12 +57,12 @@ fn bound() -> Span {
     };
     let stations = (1..=STATIONS).map(station).collect();
     let network = Bounded { line, options: ring(), stations, lost: 0, dead: 0 };
-    let promises: Vec<Promise> = (1..=STATIONS).map(promise).collect();
-    admit::admit(&network, &promises).expect("there is a bound").into_iter().max().unwrap_or_default()
+    let contracts: Vec<TrafficContract> = (1..=STATIONS).map(contract).collect();
+    admit::admit(&network, &contracts).expect("there is a bound").into_iter().max().unwrap_or_default()
 }
 
 #[test]
-fn the_promises_have_a_bound() {
+fn the_contracts_have_a_bound() {
     assert!(bound() < PERIOD * 2, "{}", bound());
 }
 

@@ -5,19 +5,19 @@
 mod support;
 
 use support::bus::Bus;
-use support::{nasa, promises};
+use support::{contracts, nasa};
 use trunkline_llc::admit::admit;
 use trunkline_units::Span;
 
 #[test]
 fn an_hour() {
-    let most = (1..=64).rev().find(|n| admit(&nasa(*n), &promises(*n)).is_ok()).expect("some are admitted");
-    let (network, promises) = (nasa(most), promises(most));
-    let bounds = admit(&network, &promises).unwrap();
+    let most = (1..=64).rev().find(|n| admit(&nasa(*n), &contracts(*n)).is_ok()).expect("some are admitted");
+    let (network, contracts) = (nasa(most), contracts(most));
+    let bounds = admit(&network, &contracts).unwrap();
     let mut bus = Bus::formed(network.line, &network.options, 1..=most);
-    for promise in &promises {
-        let to = promise.station % most + 1;
-        bus.flow(promise.station, to, promise.priority, promise.octets, promise.period, Span::ZERO);
+    for contract in &contracts {
+        let to = contract.station % most + 1;
+        bus.flow(contract.station, to, contract.priority, contract.octets, contract.period, Span::ZERO);
     }
     bus.run(Span::from_s(3_600));
     for (flow, bound) in bus.flows.iter().zip(bounds) {

@@ -23,11 +23,11 @@ const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
 /// Migrations from one schema version (`PRAGMA user_version`) to the next. Never change one; add one.
 const MIGRATIONS: [&str; 1] = ["
     CREATE TABLE runs (
-        id          INTEGER PRIMARY KEY AUTOINCREMENT,  -- an id is never given twice
+        id          INTEGER PRIMARY KEY AUTOINCREMENT,  -- ids are never reused
         started     TEXT    NOT NULL,                   -- UTC, RFC 3339
         name        TEXT    NOT NULL,
         hash        TEXT    NOT NULL,
-        seed        TEXT    NOT NULL,                   -- 64 bits without sign do not fit INTEGER
+        seed        TEXT    NOT NULL,                   -- an unsigned 64-bit number does not fit INTEGER
         backend     TEXT    NOT NULL,
         partial     INTEGER NOT NULL,
         program     TEXT    NOT NULL,                   -- version of the program that measured
@@ -167,11 +167,11 @@ pub struct Archive {
 impl Archive {
     /// Opens the archive at `path`; creates it and its directory if they do not exist.
     pub fn open(path: &Path) -> Result<Archive, ArchiveError> {
-        let open = |reason: String| ArchiveError::Open { path: path.to_owned(), reason };
+        let open_error = |reason: String| ArchiveError::Open { path: path.to_owned(), reason };
         if let Some(folder) = path.parent() {
-            fs::create_dir_all(folder).map_err(|e| open(e.to_string()))?;
+            fs::create_dir_all(folder).map_err(|e| open_error(e.to_string()))?;
         }
-        let db = Connection::open(path).map_err(|e| open(e.to_string()))?;
+        let db = Connection::open(path).map_err(|e| open_error(e.to_string()))?;
         let mut archive = Archive { db, path: path.to_owned() };
         archive.migrate()?;
         Ok(archive)
@@ -181,7 +181,7 @@ impl Archive {
     fn migrate(&mut self) -> Result<(), ArchiveError> {
         self.query(|db| db.busy_timeout(BUSY_TIMEOUT))?;
         if self.version()? == Some(MIGRATIONS.len()) {
-            return Ok(()); // the usual case asks for no lock, so a read-only file will do
+            return Ok(()); // the usual case takes no lock, so it also works on a read-only file
         }
         // Takes effect only in an empty file. The space of deleted runs is returned to the file system.
         self.query(|db| db.pragma_update(None, "auto_vacuum", "FULL"))?;
@@ -218,9 +218,9 @@ impl Archive {
         }
     }
 
-    /// Stores a run at its start, so that a crash leaves a trace. `planned` holds what is known before the run:
-    /// experiment, backend, seed, environment, start. The record is partial until [`finish`](Self::finish) replaces
-    /// it.
+    /// Stores a run at its start, so that it is listed even if the program crashes. `planned` holds what is known before
+    /// the run: experiment, backend, seed, environment, start. The record is partial until [`finish`](Self::finish)
+    /// replaces it.
     pub fn begin(&self, planned: &Record) -> Result<RunId, ArchiveError> {
         let mut record = planned.clone();
         record.partial = true;
@@ -281,8 +281,8 @@ impl Archive {
         let path = self.path.clone();
         match parse(&text.ok_or_else(|| self.run_not_found(id))?) {
             Ok(mut records) => Ok(records.remove(0)),
-            Err(ParseError::Newer(found)) => Err(ArchiveError::VersionTooNew { path, found }),
-            Err(ParseError::Foreign(e)) => {
+            Err(ParseError::VersionTooNew(found)) => Err(ArchiveError::VersionTooNew { path, found }),
+            Err(ParseError::NotARecord(e)) => {
                 Err(ArchiveError::Corrupt { path, reason: format!("run {id}: {e}") })
             }
         }
@@ -309,10 +309,12 @@ impl Archive {
         ArchiveError::RunNotFound { id, path: self.path.clone() }
     }
 
+    /// Runs `f` on the database and names the archive in its error.
     fn query<T>(&self, f: impl FnOnce(&Connection) -> rusqlite::Result<T>) -> Result<T, ArchiveError> {
         f(&self.db).map_err(|e| self.error(e))
     }
 
+    /// Classifies an error of SQLite.
     fn error(&self, source: rusqlite::Error) -> ArchiveError {
         let path = self.path.clone();
         match source.sqlite_error_code() {
@@ -366,7 +368,7 @@ fn run_entry(row: &Row<'_>) -> rusqlite::Result<RunEntry> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::schema::{Connection as Flow, Experiment};
+    use crate::schema::{self, Experiment};
 
     fn planned_record(name: &str, backend: &str) -> Record {
         Record {
@@ -384,8 +386,12 @@ mod tests {
     }
 
     fn measured_record(name: &str, backend: &str) -> Record {
-        let connections = vec![Flow { name: "B-A".into(), received_bps: 1e6 / 3.0, ..Flow::default() }];
-        Record { duration_s: 2.5, connections, ..planned_record(name, backend) }
+        let connection = schema::Connection {
+            name: "B-A".into(),
+            received_bps: 1e6 / 3.0,
+            ..schema::Connection::default()
+        };
+        Record { duration_s: 2.5, connections: vec![connection], ..planned_record(name, backend) }
     }
 
     fn archive() -> (tempfile::TempDir, Archive) {
@@ -399,7 +405,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_leaves_a_trace_before_it_ends_and_its_record_after() {
+    fn a_run_is_stored_before_it_ends_and_its_record_after() {
         let (_dir, archive) = archive();
         let id = archive.begin(&planned_record("quick", "live")).unwrap();
         let unfinished = archive.get(id).unwrap();
@@ -476,7 +482,7 @@ mod tests {
     }
 
     #[test]
-    fn files_that_are_not_ours_are_refused_and_left_alone() {
+    fn other_files_are_refused_and_not_changed() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("file");
         fs::write(

@@ -1,6 +1,6 @@
 //! Export of records: CSV, JSON, and with the feature `parquet` Parquet.
 //!
-//! All formats except JSON export a [`Table`]: the connections with their scalar figures ([`connections`]), or the
+//! All formats except JSON export a [`Table`]: the connections with their scalar metrics ([`connections`]), or the
 //! time series in long form ([`series`]).
 
 #[cfg(feature = "parquet")]
@@ -9,7 +9,7 @@ pub mod parquet;
 use std::collections::BTreeSet;
 use std::io::{self, Write};
 
-use crate::figure;
+use crate::metric;
 use crate::schema::{Connection, Record};
 
 /// A table: columns of equal length.
@@ -49,6 +49,7 @@ impl Table {
 }
 
 impl Column {
+    /// Returns the CSV field of a row.
     fn field(&self, row: usize) -> String {
         match self {
             Column::Text(values) => values[row].clone(),
@@ -66,8 +67,8 @@ pub fn write_json(records: &[Record], mut out: impl Write) -> io::Result<()> {
     out.write_all(b"\n")
 }
 
-/// Figures of a connection that are always exported, by their path in the record. Distributions follow.
-const FIGURES: [&str; 19] = [
+/// Metrics of a connection that are always exported, by their path in the record. The columns of [`DISTRIBUTIONS`] follow.
+const METRICS: [&str; 19] = [
     "offered_bps",
     "sent_bps",
     "received_bps",
@@ -89,11 +90,13 @@ const FIGURES: [&str; 19] = [
     "cpu.receiver_system_s",
 ];
 
+/// Distributions of a connection that are always exported.
 const DISTRIBUTIONS: [&str; 5] = ["delay_us", "rtt_us", "gap_us", "sent_gap_us", "late_us"];
 
-const PERCENTILES: [&str; 9] = ["count", "min", "p50", "p90", "p99", "p999", "max", "mean", "sd"];
+/// Exported numbers of a distribution.
+const STATISTICS: [&str; 9] = ["count", "min", "p50", "p90", "p99", "p999", "max", "mean", "sd"];
 
-/// Returns one row per connection: its run, its text fields, and every scalar figure, named by its path in the
+/// Returns one row per connection: its run, its text fields, and every scalar metric, named by its path in the
 /// record. Stages, counters and repeats are columns if any connection has them.
 pub fn connections(records: &[Record]) -> Table {
     let rows = || records.iter().flat_map(|r| r.connections.iter().map(move |c| (r, c)));
@@ -113,9 +116,9 @@ pub fn connections(records: &[Record]) -> Table {
         text("from", &|_, c| c.from.clone()),
         text("to", &|_, c| c.to.join(" ")),
     ];
-    let values: Vec<_> = rows().map(|(_, c)| figure::to_json(c)).collect();
+    let entries: Vec<_> = rows().map(|(_, c)| metric::to_json(c)).collect();
     columns.extend(paths(rows().map(|(_, c)| c)).into_iter().map(|path| {
-        let numbers = values.iter().map(|v| figure::lookup(v, &path)?.as_f64()).collect();
+        let numbers = entries.iter().map(|entry| metric::lookup(entry, &path)?.as_f64()).collect();
         (path, Column::Number(numbers))
     }));
     Table { columns }
@@ -123,15 +126,16 @@ pub fn connections(records: &[Record]) -> Table {
 
 /// Returns the paths of all numeric columns.
 fn paths<'a>(connections: impl Iterator<Item = &'a Connection>) -> Vec<String> {
-    let percentiles = DISTRIBUTIONS.iter().flat_map(|d| PERCENTILES.iter().map(move |p| format!("{d}.{p}")));
-    let mut paths: Vec<String> = FIGURES.iter().map(|&f| f.to_owned()).chain(percentiles).collect();
+    let statistics = DISTRIBUTIONS.iter().flat_map(|d| STATISTICS.iter().map(move |s| format!("{d}.{s}")));
+    let mut paths: Vec<String> = METRICS.iter().map(|&path| path.to_owned()).chain(statistics).collect();
     let (mut counters, mut repeats, mut stages) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
     for c in connections {
         counters.extend(c.counters.keys().map(|k| format!("counters.{k}")));
-        let of = |stage| PERCENTILES.map(|p| format!("stages_us.{stage}.{p}"));
-        stages.extend(c.stages_us.keys().flat_map(of));
-        let ends = ["n", "mean", "sd", "low", "high"];
-        repeats.extend(c.repeats.keys().flat_map(|k| ends.map(|end| format!("repeats.{k}.{end}"))));
+        let stage_columns = |stage| STATISTICS.map(|s| format!("stages_us.{stage}.{s}"));
+        stages.extend(c.stages_us.keys().flat_map(stage_columns));
+        let interval_columns =
+            |metric| ["n", "mean", "sd", "low", "high"].map(|s| format!("repeats.{metric}.{s}"));
+        repeats.extend(c.repeats.keys().flat_map(interval_columns));
     }
     paths.extend(stages);
     paths.extend(counters);
@@ -139,30 +143,30 @@ fn paths<'a>(connections: impl Iterator<Item = &'a Connection>) -> Vec<String> {
     paths
 }
 
-/// Returns the time series in long form: `backend, connection, t_s, figure, value`, one row per number.
+/// Returns the time series in long form, one row per number: `backend, connection, t_s, figure, value`. The column
+/// `figure` has the name of the metric.
 pub fn series(records: &[Record]) -> Table {
-    let (mut backend, mut connection, mut figure) = (Vec::new(), Vec::new(), Vec::new());
-    let (mut t_s, mut value) = (Vec::new(), Vec::new());
+    let (mut backends, mut connections, mut metrics) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut times, mut values) = (Vec::new(), Vec::new());
     for (record, c) in records.iter().flat_map(|r| r.connections.iter().map(move |c| (r, c))) {
         for point in &c.series {
-            let more = point.extra.iter().map(|(name, &v)| (name.as_str(), v));
-            for (name, v) in
-                [("sent_bps", point.sent_bps), ("received_bps", point.received_bps)].into_iter().chain(more)
-            {
-                backend.push(record.backend.clone());
-                connection.push(c.name.clone());
-                t_s.push(Some(point.t_s));
-                figure.push(name.to_owned());
-                value.push(Some(v));
+            let extra = point.extra.iter().map(|(name, &value)| (name.as_str(), value));
+            let rates = [("sent_bps", point.sent_bps), ("received_bps", point.received_bps)];
+            for (name, value) in rates.into_iter().chain(extra) {
+                backends.push(record.backend.clone());
+                connections.push(c.name.clone());
+                times.push(Some(point.t_s));
+                metrics.push(name.to_owned());
+                values.push(Some(value));
             }
         }
     }
     let columns = [
-        ("backend", Column::Text(backend)),
-        ("connection", Column::Text(connection)),
-        ("t_s", Column::Number(t_s)),
-        ("figure", Column::Text(figure)),
-        ("value", Column::Number(value)),
+        ("backend", Column::Text(backends)),
+        ("connection", Column::Text(connections)),
+        ("t_s", Column::Number(times)),
+        ("figure", Column::Text(metrics)),
+        ("value", Column::Number(values)),
     ];
     Table { columns: columns.map(|(name, column)| (name.to_owned(), column)).into() }
 }
@@ -208,18 +212,18 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_row_has_every_figure_of_a_connection() {
+    fn a_row_has_every_metric_of_a_connection() {
         let (header, rows) = read(&connections(&[record()]));
-        let at =
+        let field =
             |row: usize, column: &str| rows[row][header.iter().position(|h| h == column).unwrap()].as_str();
         assert_eq!(rows.len(), 2);
-        assert_eq!((at(0, "connection"), at(1, "connection")), (HOSTILE, "bare"));
-        assert_eq!((at(0, "to"), at(0, "backend"), at(0, "partial")), ("a c", "live", "false"));
-        assert_eq!(at(0, "received_bps").parse(), Ok(1e8 / 3.0));
-        assert_eq!((at(0, "delay_us.p50"), at(1, "delay_us.p50")), ("71.25", ""));
-        assert_eq!((at(0, "counters.retransmissions"), at(1, "counters.retransmissions")), ("3", ""));
-        assert_eq!(at(0, "repeats.delay_us.p50.mean"), "70.5");
-        assert_eq!((at(0, "offered_bps"), at(1, "offered_bps")), ("100000000", ""));
+        assert_eq!((field(0, "connection"), field(1, "connection")), (HOSTILE, "bare"));
+        assert_eq!((field(0, "to"), field(0, "backend"), field(0, "partial")), ("a c", "live", "false"));
+        assert_eq!(field(0, "received_bps").parse(), Ok(1e8 / 3.0));
+        assert_eq!((field(0, "delay_us.p50"), field(1, "delay_us.p50")), ("71.25", ""));
+        assert_eq!((field(0, "counters.retransmissions"), field(1, "counters.retransmissions")), ("3", ""));
+        assert_eq!(field(0, "repeats.delay_us.p50.mean"), "70.5");
+        assert_eq!((field(0, "offered_bps"), field(1, "offered_bps")), ("100000000", ""));
     }
 
     #[test]
@@ -246,7 +250,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn no_flat_figure_is_left_out() {
+    fn every_scalar_metric_is_exported() {
         let mut full = record().connections.remove(0);
         let d = || Some(Distribution::default());
         (full.delay_us, full.rtt_us, full.gap_us, full.sent_gap_us, full.late_us) = (d(), d(), d(), d(), d());
@@ -254,7 +258,7 @@ pub(crate) mod tests {
             (Some(0.0), Some(0.0), Some(0.0));
         full.stages_us = [("seal".to_owned(), d())].into();
         let mut found = Vec::new();
-        numbers(&figure::to_json(&full), "", &mut found);
+        numbers(&metric::to_json(&full), "", &mut found);
         let mut columns = paths([&full].into_iter());
         found.sort();
         columns.sort();

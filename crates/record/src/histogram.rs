@@ -138,6 +138,7 @@ struct Quantiles {
     lowest: u64,
     highest: u64,
     count: u64,
+    /// The number of values up to each recorded value, and that value.
     steps: Vec<(u64, u64)>,
 }
 
@@ -175,6 +176,7 @@ fn curve(quantiles: &Quantiles) -> Vec<(f64, f64)> {
         }
     };
     (0..100).for_each(|i| push(f64::from(i) / 100.0));
+    // `tail` is the share above the first point of a decade.
     let mut tail = 0.01;
     while tail * quantiles.count as f64 >= 1.0 && tail > 1e-9 {
         (0..9).for_each(|i| push(1.0 - tail * (1.0 - f64::from(i) / 10.0)));
@@ -189,7 +191,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn quantiles_are_those_of_the_histogram() {
+    fn quantiles_equal_those_of_the_histogram() {
         let mut stream = trunkline_units::Seed(4).stream("quantiles");
         let mut ns = Hdr::<u64>::new_with_bounds(1, 1 << 30, 3).unwrap();
         for _ in 0..5_000 {
@@ -209,8 +211,9 @@ mod tests {
         (1..=1000).for_each(|us| h.record(Span::from_us(us)));
         let d = h.distribution_us().unwrap();
         assert_eq!(d.count, 1000);
-        for (got, want) in [(d.min, 1.0), (d.p50, 500.0), (d.p90, 900.0), (d.p99, 990.0), (d.p999, 999.0)] {
-            assert!((got - want).abs() / want < 2e-3, "{got} for {want}");
+        for (actual, want) in [(d.min, 1.0), (d.p50, 500.0), (d.p90, 900.0), (d.p99, 990.0), (d.p999, 999.0)]
+        {
+            assert!((actual - want).abs() / want < 2e-3, "{actual} for {want}");
         }
         assert!((d.mean - 500.5).abs() < 1.0 && (d.sd - 288.7).abs() < 1.0);
         assert!(d.curve.len() <= CURVE_POINTS);
@@ -219,14 +222,14 @@ mod tests {
     }
 
     #[test]
-    fn counts_carry_a_histogram_across() {
+    fn counts_preserve_a_histogram() {
         let mut h = Histogram::default();
-        h.record(Span::from_s(20_000)); // beyond the longest: kept as an hour
+        h.record(Span::from_s(20_000)); // beyond the longest: recorded as an hour
         h.record(Span::ZERO);
         h.record_n(Span::from_us(70), 5);
-        let mut twin = Histogram::from_counts(&h.counts());
-        assert_eq!(twin.distribution_us(), h.distribution_us());
-        twin.merge(&h);
-        assert_eq!(twin.count(), 14);
+        let mut copy = Histogram::from_counts(&h.counts());
+        assert_eq!(copy.distribution_us(), h.distribution_us());
+        copy.merge(&h);
+        assert_eq!(copy.count(), 14);
     }
 }

@@ -15,8 +15,8 @@
 //! | --- | --- |
 //! | [`schema`] | [`Record`]: the contents of `record.json` and of the archive |
 //! | [`histogram`] | [`Histogram`] of times, with one entry per message |
-//! | [`figure`] | numbers of a record by name; evaluation of expectations |
-//! | [`repeats`] | mean, spread and confidence interval over the runs of a `repeat` |
+//! | [`metric`] | numbers of a record by name; evaluation of expectations |
+//! | [`repeats`] | mean, spread and confidence interval over the repetitions of a `repeat` |
 //! | [`store`] | `DIR/BACKEND/record.json`: space reserved before the run, complete or absent after it |
 //! | [`archive`] | all runs, in one SQLite file |
 //! | [`export`] | CSV, JSON and, with the feature `parquet`, Parquet |
@@ -25,8 +25,8 @@
 
 pub mod archive;
 pub mod export;
-pub mod figure;
 pub mod histogram;
+pub mod metric;
 pub mod repeats;
 pub mod schema;
 pub mod store;

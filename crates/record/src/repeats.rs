@@ -1,18 +1,18 @@
-//! Statistics over the repeated runs of a connection.
+//! Statistics over the repetitions of a connection.
 
 use std::collections::BTreeMap;
 use std::f64::consts::{FRAC_2_PI, FRAC_PI_2};
 
-use crate::schema::{Interval, Run};
+use crate::schema::{Interval, Repetition};
 
 /// Probability below the upper end of a two-sided 95 % interval.
 const UPPER: f64 = 0.975;
 
-/// A figure: its path in the record and its value in a run.
-type Figure = (&'static str, fn(&Run) -> Option<f64>);
+/// A metric: its path in the record and its value in a repetition.
+type Metric = (&'static str, fn(&Repetition) -> Option<f64>);
 
-/// The summarized figures of [`Run`], by their path in the record.
-const FIGURES: [Figure; 8] = [
+/// The summarized metrics of a [`Repetition`].
+const METRICS: [Metric; 8] = [
     ("duration_s", |r| Some(r.duration_s)),
     ("offered_bps", |r| r.offered_bps),
     ("sent_bps", |r| Some(r.sent_bps)),
@@ -23,15 +23,15 @@ const FIGURES: [Figure; 8] = [
     ("rtt_us.p50", |r| r.rtt_p50_us),
 ];
 
-/// Returns mean, standard deviation and confidence interval of each figure over the runs, by its path in the record.
-/// Aborted runs are excluded because they would bias the mean; a figure needs two runs that have it.
-pub fn summarize(runs: &[Run]) -> BTreeMap<String, Interval> {
-    let whole = || runs.iter().filter(|r| !r.partial);
-    let interval = |(name, get): Figure| {
-        let samples: Vec<f64> = whole().filter_map(get).collect();
-        (samples.len() >= 2).then(|| Interval::from_samples(&samples)).flatten().map(|i| (name.to_owned(), i))
+/// Returns mean, standard deviation and confidence interval of each metric over the repetitions, by its path in the
+/// record. Aborted repetitions are excluded because they would bias the mean; a metric needs two repetitions that have it.
+pub fn summarize(repetitions: &[Repetition]) -> BTreeMap<String, Interval> {
+    let complete = || repetitions.iter().filter(|r| !r.partial);
+    let interval = |(path, get): Metric| {
+        let samples: Vec<f64> = complete().filter_map(get).collect();
+        (samples.len() >= 2).then(|| Interval::from_samples(&samples)).flatten().map(|i| (path.to_owned(), i))
     };
-    FIGURES.into_iter().filter_map(interval).collect()
+    METRICS.into_iter().filter_map(interval).collect()
 }
 
 impl Interval {
@@ -45,8 +45,8 @@ impl Interval {
         let squares: f64 = samples.iter().map(|x| (x - mean) * (x - mean)).sum();
         let degrees = samples.len() as u64 - 1;
         let sd = if degrees == 0 { 0.0 } else { libm::sqrt(squares / degrees as f64) };
-        let half = if sd == 0.0 { 0.0 } else { t_quantile(degrees) * sd / libm::sqrt(n) };
-        Some(Interval { n: samples.len() as u64, mean, sd, low: mean - half, high: mean + half })
+        let half_width = if sd == 0.0 { 0.0 } else { t_quantile(degrees) * sd / libm::sqrt(n) };
+        Some(Interval { n: samples.len() as u64, mean, sd, low: mean - half_width, high: mean + half_width })
     }
 }
 
@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn students_t_is_that_of_the_tables() {
+    fn quantiles_of_students_t_match_the_tables() {
         // R: qt(0.975, df).
         for (degrees, want) in [
             (1, 12.706_204_736_432_1),
@@ -110,8 +110,8 @@ mod tests {
             (30, 2.042_272_456_301_24),
             (100, 1.983_971_518_449_63),
         ] {
-            let got = t_quantile(degrees);
-            assert!((got - want).abs() < 1e-9, "{degrees}: {got}");
+            let actual = t_quantile(degrees);
+            assert!((actual - want).abs() < 1e-9, "{degrees}: {actual}");
         }
         // Both methods agree at the switch-over.
         assert!((t_expansion(200.0) - t_quantile(200)).abs() < 1e-9);
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn an_interval_holds_the_mean() {
+    fn an_interval_contains_the_mean() {
         assert_eq!(Interval::from_samples(&[]), None);
         assert_eq!(
             Interval::from_samples(&[5.0]),
@@ -136,14 +136,24 @@ mod tests {
     }
 
     #[test]
-    fn runs_are_summed_up_without_those_cut_short() {
-        let run =
-            |received_bps, partial, rtt_p50_us| Run { received_bps, partial, rtt_p50_us, ..Run::default() };
-        let over_three =
-            summarize(&[run(1e6, false, Some(50.0)), run(3e6, false, None), run(0.0, true, Some(60.0))]);
-        assert_eq!(over_three["received_bps"].mean, 2e6);
-        assert_eq!(over_three["received_bps"].n, 2);
-        assert!(!over_three.contains_key("rtt_us.p50"), "one run has it: no spread to tell");
-        assert!(summarize(&[run(1e6, false, None)]).is_empty());
+    fn aborted_repetitions_are_excluded() {
+        let repetition = |received_bps, partial, rtt_p50_us| Repetition {
+            received_bps,
+            partial,
+            rtt_p50_us,
+            ..Repetition::default()
+        };
+        let intervals = summarize(&[
+            repetition(1e6, false, Some(50.0)),
+            repetition(3e6, false, None),
+            repetition(0.0, true, Some(60.0)),
+        ]);
+        assert_eq!(intervals["received_bps"].mean, 2e6);
+        assert_eq!(intervals["received_bps"].n, 2);
+        assert!(
+            !intervals.contains_key("rtt_us.p50"),
+            "only one repetition has a value, so there is no interval"
+        );
+        assert!(summarize(&[repetition(1e6, false, None)]).is_empty());
     }
 }

@@ -1,6 +1,10 @@
 //! The record of a run, as in `record.json` and in the archive.
 //!
-//! Field names end with their unit. Rates count message bytes only (goodput, RFC 2647). Unknown figures are `null`.
+//! Names of fields with a unit end with it: `_bps`, `_us`, `_s`, `_bytes`. Rates count message bytes only (goodput, RFC 2647).
+//! Unknown numbers are `null`.
+//!
+//! Records of earlier versions stay readable: a new field has `serde(default)`, and no field changes its name in JSON
+//! (hence `serde(rename)` where the name in Rust is clearer). A test demands a row for every field in docs/record.md.
 
 use std::collections::BTreeMap;
 
@@ -84,14 +88,14 @@ pub struct Experiment {
     pub text: String,
 }
 
-/// The measurements of a connection over all its runs.
+/// The measurements of a connection over all its repetitions.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Connection {
     /// The name.
     pub name: String,
     /// The protocol: `tcp`, `udp`, …
     pub transport: String,
-    /// The test as text: `cbr 18432:5 every 20 ms`.
+    /// The test as text: `cbr 18432 B x 5 every 20 ms`.
     #[serde(default)]
     pub test: String,
     /// The sending host.
@@ -106,7 +110,7 @@ pub struct Connection {
     pub error: Option<String>,
     /// The rate requested by the plan; null if it requests the maximum.
     pub offered_bps: Option<f64>,
-    /// The rate handed to the transport.
+    /// The rate handed to the transport, over the sending time.
     pub sent_bps: f64,
     /// The received rate; with several receivers their mean.
     pub received_bps: f64,
@@ -114,7 +118,7 @@ pub struct Connection {
     pub messages_sent: u64,
     /// Received messages without duplicates; with several receivers their sum.
     pub messages_received: u64,
-    /// Lost messages.
+    /// Messages that were sent and did not arrive, not even corrupted; with several receivers their sum.
     pub lost: u64,
     /// Duplicate arrivals.
     pub duplicated: u64,
@@ -137,19 +141,21 @@ pub struct Connection {
     /// Requested versus sent traffic.
     #[serde(rename = "asked")]
     pub requested: SendAccuracy,
-    /// The runs; more than one with `repeat`.
-    pub runs: Vec<Run>,
-    /// Statistics over the runs by figure: `received_bps`, `delay_us.p50`, … Present with two runs or more.
+    /// The repetitions; more than one with `repeat`.
+    #[serde(rename = "runs")]
+    pub repetitions: Vec<Repetition>,
+    /// Statistics over the repetitions by metric: `received_bps`, `delay_us.p50`, … Empty with fewer than two repetitions.
     #[serde(default)]
     pub repeats: BTreeMap<String, Interval>,
     /// Processor time of sender and receivers.
     pub cpu: Cpu,
-    /// Counters of the transport, and of system calls, buffers and packets. Names end with their unit.
+    /// Counters and gauges of the transport, of system calls, buffers and packets. Names end with their unit if they have
+    /// one; docs/record.md lists them.
     pub counters: BTreeMap<String, f64>,
     /// Time that messages spend in each stage of their path; null if unknown. Only for the transport `guaranteed`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub stages_us: BTreeMap<String, Option<Distribution>>,
-    /// Conditions of the measurement as text: `offload`, `pacing`, `congestion`, …
+    /// Conditions of the measurement as text: `sender_offload`, `receiver_offload`, `pacing`, `congestion`, …
     #[serde(default)]
     pub notes: BTreeMap<String, String>,
     /// The receivers, if there are several.
@@ -207,19 +213,20 @@ pub struct Distribution {
 pub struct SendAccuracy {
     /// (sent − requested) / requested, of the rate of message bytes.
     pub rate_error: Option<f64>,
-    /// Distance between sent and requested gaps: the Kolmogorov–Smirnov distance for a continuous law, the mean
-    /// absolute deviation divided by the gap for a constant one. 0 is perfect.
+    /// Distance between sent and requested gaps: the Kolmogorov–Smirnov distance for a continuous distribution, the mean
+    /// absolute deviation divided by the gap for a constant. 0 is perfect.
     pub gap_distance: Option<f64>,
-    /// Probability of at least this distance under the requested law (Kolmogorov–Smirnov); null for constants.
+    /// Probability of at least this distance if the gaps follow the requested distribution (Kolmogorov–Smirnov); null for
+    /// constants.
     #[serde(default)]
     pub gap_p_value: Option<f64>,
     /// Number of compared gaps.
     #[serde(default)]
     pub gap_samples: u64,
-    /// Bursts skipped because they were late (`burst`).
+    /// Bursts that were not sent: because the next one was already due (`burst`), or because the time limit had passed.
     #[serde(default)]
     pub bursts_skipped: u64,
-    /// Bursts sent late by more than a tenth of the period or 50 µs, whichever is greater.
+    /// Late bursts: sent after their due time by more than a tenth of the period or 50 µs, whichever is greater.
     #[serde(default)]
     pub bursts_late: u64,
     /// The fit of each random variable of the traffic.
@@ -227,16 +234,16 @@ pub struct SendAccuracy {
     pub variables: Vec<Fit>,
 }
 
-/// The requested law of a variable compared with the sent values.
+/// The requested distribution of a random variable compared with the sent values.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Fit {
     /// The variable: `gap`, `size`, `response`, …
     pub name: String,
-    /// The law as text: `exponential(1 ms)`.
+    /// The requested distribution as text: `exponential(1 ms)`.
     pub law: String,
     /// Unit of the values below: `us`, `bytes`, ….
     pub unit: String,
-    /// Mean of the law.
+    /// Mean of the requested distribution; null if it has none.
     #[serde(rename = "asked_mean")]
     pub requested_mean: Option<f64>,
     /// Mean of the sent values.
@@ -251,12 +258,12 @@ pub struct Fit {
     pub curve: Vec<(f64, f64, f64)>,
 }
 
-/// One run of a connection.
+/// One repetition of a connection.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Run {
+pub struct Repetition {
     /// Start in seconds since the start of the experiment.
     pub start_s: f64,
-    /// Time in seconds in which the sender was active.
+    /// The sending time in seconds.
     pub duration_s: f64,
     /// See [`Connection`].
     pub offered_bps: Option<f64>,
@@ -276,14 +283,14 @@ pub struct Run {
     pub delay_p99_us: Option<f64>,
     /// Median round-trip time.
     pub rtt_p50_us: Option<f64>,
-    /// Whether the run was aborted.
+    /// Whether the repetition was aborted.
     pub partial: bool,
 }
 
-/// Statistics of a figure over the runs of a `repeat`.
+/// Statistics of a metric over the repetitions of a connection.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Interval {
-    /// Number of runs.
+    /// Number of repetitions.
     pub n: u64,
     /// Mean.
     pub mean: f64,
@@ -317,7 +324,7 @@ pub struct Point {
     pub sent_bps: f64,
     /// Rate in this interval.
     pub received_bps: f64,
-    /// Other figures by name: `cwnd_bytes`, `rtt_us`, `retransmissions`, …
+    /// Other metrics by name: `cwnd_bytes`, `rtt_us`, `retransmissions`, …
     #[serde(default, flatten)]
     pub extra: BTreeMap<String, f64>,
 }
@@ -327,7 +334,7 @@ pub struct Point {
 pub struct Link {
     /// The name.
     pub name: String,
-    /// Share of the payload rate in use, 0 to 1, of the busier direction.
+    /// Fraction of the payload rate in use, 0 to 1, of the busier direction.
     pub utilization: f64,
     /// Frames lost, on ATM cells: the sum of `dropped_queue` and `lost_line`.
     pub dropped: u64,
@@ -404,9 +411,9 @@ pub struct Host {
 pub struct Outcome {
     /// The source text.
     pub text: String,
-    /// The bound in the unit of the figure.
+    /// The bound in the unit of the metric.
     pub expected: f64,
-    /// The measured value; null if the record does not have the figure.
+    /// The measured value; null if the record does not have the metric.
     pub measured: Option<f64>,
     /// Whether the expectation passed.
     #[serde(rename = "held")]
@@ -420,7 +427,7 @@ mod tests {
     /// A record with a value in every field, and numbers that are hard to print.
     fn full() -> Record {
         let hard = [0.1 + 0.2, 1.0 / 3.0, f64::MIN_POSITIVE, 1e300 / 7.0, -0.0];
-        let words = |key: &str| BTreeMap::from([(key.to_owned(), "\u{1b}[31m<b>\u{0}\"".to_owned())]);
+        let texts = |key: &str| BTreeMap::from([(key.to_owned(), "\u{1b}[31m<b>\u{0}\"".to_owned())]);
         let d = Distribution {
             count: u64::MAX,
             p50: hard[0],
@@ -447,11 +454,11 @@ mod tests {
                 variables: vec![fit],
                 ..SendAccuracy::default()
             },
-            runs: vec![Run { delay_p50_us: Some(hard[0]), ..Run::default() }],
+            repetitions: vec![Repetition { delay_p50_us: Some(hard[0]), ..Repetition::default() }],
             repeats: [("lost".to_owned(), Interval { mean: hard[1], ..Interval::default() })].into(),
             counters: [("segments".to_owned(), 9e15)].into(),
             stages_us: [("send".to_owned(), some()), ("seal".to_owned(), None)].into(),
-            notes: words("pacing"),
+            notes: texts("pacing"),
             receivers: vec![Receiver { delay_us: some(), ..Receiver::default() }],
             series: vec![Point {
                 t_s: hard[0],
@@ -463,7 +470,7 @@ mod tests {
         Record {
             seed: Seed(u64::MAX),
             problems: vec!["a".into()],
-            environment: words("program"),
+            environment: texts("program"),
             connections: vec![connection, Connection::default()],
             links: vec![Link { queue_max: 7, lost_line: Some(0), ..Link::default() }],
             switches: vec![Switch { dropped_full: 1, ..Switch::default() }],
@@ -475,7 +482,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_comes_back_as_it_was() {
+    fn records_round_trip() {
         for record in [full(), Record::default()] {
             let text = serde_json::to_string(&record).unwrap();
             assert_eq!(serde_json::from_str::<Record>(&text).unwrap(), record);
@@ -483,8 +490,8 @@ mod tests {
     }
 
     #[test]
-    fn the_contract_alone_is_a_record() {
-        // Only the fields of the first version of the contract.
+    fn record_format_1_is_readable() {
+        // Only the fields of the first program version that wrote records.
         let text = r#"{ "version": 1, "backend": "sim", "seed": 7, "started": "2026-01-02T03:04:05Z", "duration_s": 1,
             "partial": false, "experiment": { "name": "n", "hash": "00", "text": "" },
             "connections": [ { "name": "B-A", "transport": "udp", "from": "b", "to": ["a"], "offered_bps": null,

@@ -95,7 +95,7 @@ impl RecordFile {
         let file = tempfile::Builder::new()
             .prefix(".record-")
             .suffix(".part")
-            .permissions(Permissions::from_mode(0o666)) // less the umask: results are there to be read
+            .permissions(Permissions::from_mode(0o666)) // minus the umask, so that other users can read results
             .tempfile_in(&folder)
             .map_err(prepare)?;
         match fallocate(&file, FallocateFlags::empty(), 0, RESERVED_BYTES) {
@@ -146,18 +146,21 @@ fn write_json(out: &mut impl Write, record: &Record) -> io::Result<()> {
     out.write_all(&text)
 }
 
-/// Returns the record without its largest parts.
+/// Returns the record without its largest parts: every time series, and the curves of every distribution.
 fn without_series(record: &Record) -> Record {
     let mut reduced = record.clone();
     reduced.partial = true;
     reduced.problems.push("the disk is full: series and curves were left out".into());
+    reduced.interfaces.clear();
     reduced.links.iter_mut().for_each(|link| link.ends.clear());
     for c in &mut reduced.connections {
         c.series.clear();
         c.requested.variables.iter_mut().for_each(|v| v.curve.clear());
-        let own = [&mut c.delay_us, &mut c.rtt_us, &mut c.gap_us, &mut c.sent_gap_us, &mut c.late_us];
-        let theirs = c.receivers.iter_mut().map(|r| &mut r.delay_us);
-        own.into_iter().chain(theirs).flatten().for_each(|d| d.curve.clear());
+        let of_connection =
+            [&mut c.delay_us, &mut c.rtt_us, &mut c.gap_us, &mut c.sent_gap_us, &mut c.late_us];
+        let of_receivers = c.receivers.iter_mut().map(|r| &mut r.delay_us);
+        let distributions = of_connection.into_iter().chain(of_receivers).chain(c.stages_us.values_mut());
+        distributions.flatten().for_each(|d| d.curve.clear());
     }
     reduced
 }
@@ -197,8 +200,8 @@ fn load_file(path: &Path) -> Result<Vec<Record>, StoreError> {
         .and_then(|mut f| f.read_to_string(&mut text))
         .map_err(|source| StoreError::Read { path: path.to_owned(), source })?;
     parse(&text).map_err(|e| match e {
-        ParseError::Foreign(source) => StoreError::NotARecord { path: path.to_owned(), source },
-        ParseError::Newer(found) => StoreError::VersionTooNew { path: path.to_owned(), found },
+        ParseError::NotARecord(source) => StoreError::NotARecord { path: path.to_owned(), source },
+        ParseError::VersionTooNew(found) => StoreError::VersionTooNew { path: path.to_owned(), found },
     })
 }
 
@@ -206,9 +209,9 @@ fn load_file(path: &Path) -> Result<Vec<Record>, StoreError> {
 #[derive(Debug)]
 pub(crate) enum ParseError {
     /// The text is not a record.
-    Foreign(serde_json::Error),
+    NotARecord(serde_json::Error),
     /// The record has this later version.
-    Newer(u64),
+    VersionTooNew(u64),
 }
 
 /// Parses a text with one record or an array of at least one.
@@ -228,18 +231,18 @@ pub(crate) fn parse(text: &str) -> Result<Vec<Record>, ParseError> {
     let versions = match serde_json::from_str(text) {
         Ok(Versions::Many(many)) => many,
         Ok(Versions::One(one)) => vec![one],
-        Err(_) => Vec::new(), // told better below
+        Err(_) => Vec::new(), // parsing the records below returns the better error
     };
-    let newest = versions.iter().filter_map(|v| v.version.as_ref()?.as_u64()).max();
-    if let Some(found) = newest.filter(|&v| v > u64::from(VERSION)) {
-        return Err(ParseError::Newer(found));
+    let highest = versions.iter().filter_map(|v| v.version.as_ref()?.as_u64()).max();
+    if let Some(found) = highest.filter(|&v| v > u64::from(VERSION)) {
+        return Err(ParseError::VersionTooNew(found));
     }
     let records: Vec<Record> = match text.trim_start().starts_with('[') {
-        true => serde_json::from_str(text).map_err(ParseError::Foreign)?,
-        false => vec![serde_json::from_str(text).map_err(ParseError::Foreign)?],
+        true => serde_json::from_str(text).map_err(ParseError::NotARecord)?,
+        false => vec![serde_json::from_str(text).map_err(ParseError::NotARecord)?],
     };
     match records.is_empty() {
-        true => Err(ParseError::Foreign(serde::de::Error::custom("an empty array"))),
+        true => Err(ParseError::NotARecord(serde::de::Error::custom("an empty array"))),
         false => Ok(records),
     }
 }
@@ -249,7 +252,7 @@ mod tests {
     use std::io::Cursor;
 
     use super::*;
-    use crate::schema::{Connection, Point};
+    use crate::schema::{Connection, Distribution, Interface, Point};
 
     fn record(backend: &str, points: usize) -> Record {
         let series = (0..points).map(|i| Point { t_s: i as f64, ..Point::default() }).collect();
@@ -258,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_committed_is_loaded() {
+    fn committed_records_can_be_loaded() {
         let dir = tempfile::tempdir().unwrap();
         let (live, sim) = (record("live", 3), record("sim", 3));
         let path = RecordFile::reserve(dir.path(), "live").unwrap().commit(&live).unwrap();
@@ -273,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn room_is_taken_before_the_run_and_given_back_after() {
+    fn space_is_reserved_before_the_run_and_released_after_it() {
         let dir = tempfile::tempdir().unwrap();
         let record_file = RecordFile::reserve(dir.path(), "live").unwrap();
         assert_eq!(record_file.file.as_file().metadata().unwrap().len(), RESERVED_BYTES as u64);
@@ -286,13 +289,13 @@ mod tests {
         assert_eq!(load(&path).unwrap(), [record("live", 1)]);
     }
 
-    /// A disk of fixed size.
+    /// A disk with a capacity in bytes.
     struct Disk(Cursor<Vec<u8>>, usize);
 
     impl Write for Disk {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-            let room = self.1 - self.0.position() as usize;
-            match room.min(bytes.len()) {
+            let free = self.1 - self.0.position() as usize;
+            match free.min(bytes.len()) {
                 0 => Err(io::ErrorKind::StorageFull.into()),
                 n => self.0.write(&bytes[..n]),
             }
@@ -309,34 +312,39 @@ mod tests {
     }
 
     #[test]
-    fn a_full_disk_keeps_what_was_measured() {
-        let big = record("live", 1000);
+    fn on_a_full_disk_a_record_loses_only_series_and_curves() {
+        let mut large = record("live", 1000);
+        let stage = Distribution { p50: 2.5, curve: vec![(1.0, 2.5)], ..Distribution::default() };
+        large.connections[0].stages_us = [("seal".to_owned(), Some(stage))].into();
+        large.interfaces = vec![Interface { name: "lo".into(), counts: vec![(0.0, [0; 6])] }];
         let mut disk = Disk(Cursor::default(), 4096);
-        assert!(write_or_reduce(&mut disk, &big).unwrap());
-        let end = disk.0.position() as usize;
-        let stored = parse(std::str::from_utf8(&disk.0.get_ref()[..end]).unwrap()).unwrap().remove(0);
+        assert!(write_or_reduce(&mut disk, &large).unwrap());
+        let length = disk.0.position() as usize;
+        let stored = parse(std::str::from_utf8(&disk.0.get_ref()[..length]).unwrap()).unwrap().remove(0);
         assert!(stored.partial && stored.connections[0].lost == 3 && stored.connections[0].series.is_empty());
+        let stage = stored.connections[0].stages_us["seal"].as_ref().unwrap();
+        assert!(stage.p50 == 2.5 && stage.curve.is_empty() && stored.interfaces.is_empty());
         assert_eq!(stored.problems, ["the disk is full: series and curves were left out"]);
         // Without any space, writing fails; with enough space, it succeeds.
-        assert!(write_or_reduce(&mut Disk(Cursor::default(), 10), &big).is_err());
-        assert!(!write_or_reduce(&mut Disk(Cursor::default(), 1 << 20), &big).unwrap());
+        assert!(write_or_reduce(&mut Disk(Cursor::default(), 10), &large).is_err());
+        assert!(!write_or_reduce(&mut Disk(Cursor::default(), 1 << 20), &large).unwrap());
     }
 
     #[test]
     fn errors_contain_the_path_and_the_reason() {
         let dir = tempfile::tempdir().unwrap();
-        let at = |name: &str, text: &str| {
+        let load_text = |name: &str, text: &str| {
             let path = dir.path().join(name);
             fs::write(&path, text).unwrap();
             (load(&path).unwrap_err().to_string(), path.display().to_string())
         };
-        let (error, path) = at("a.json", "{}");
+        let (error, path) = load_text("a.json", "{}");
         assert_eq!(error, format!("{path} is not a record: missing field `version` at line 1 column 2"));
-        let (error, path) = at("b.json", r#"{"version": 99, "connections": "somewhere else"}"#);
+        let (error, path) = load_text("b.json", r#"{"version": 99, "connections": "somewhere else"}"#);
         assert_eq!(error, format!("{path} is a record of version 99; this program reads up to version 1"));
-        let (error, path) = at("c.json", "[]");
+        let (error, path) = load_text("c.json", "[]");
         assert_eq!(error, format!("{path} is not a record: an empty array"));
-        let (error, path) = at("d.json", "[{\"version\": 2}, {}]");
+        let (error, path) = load_text("d.json", "[{\"version\": 2}, {}]");
         assert_eq!(error, format!("{path} is a record of version 2; this program reads up to version 1"));
 
         let inside = dir.path().join("a.json");

@@ -4,14 +4,14 @@ use std::collections::BTreeSet;
 use std::fmt;
 
 use trunkline_record::Record;
-use trunkline_record::figure::figure;
+use trunkline_record::metric::metric;
 
 use crate::format::{Unit, deviation};
 use crate::summary::{connection, names};
-use crate::{are_comparable, labels, network_note};
+use crate::{are_comparable, labels, network_note, short_hash};
 
-/// The compared figures: title and path in the record.
-const FIGURES: [(&str, &str); 16] = [
+/// The compared metrics: title and path in the record.
+const METRICS: [(&str, &str); 16] = [
     ("sent", "sent_bps"),
     ("received", "received_bps"),
     ("messages received", "messages_received"),
@@ -37,16 +37,16 @@ pub struct Comparison {
     pub labels: Vec<String>,
     /// Why ratios are missing, if the records measure different networks.
     pub note: Option<String>,
-    /// Differences between the runs that may explain differences of the figures.
+    /// Differences between the runs that may explain differences of the metrics.
     pub differences: Vec<Difference>,
-    /// The figures of each connection that any record has.
+    /// The metrics of each connection that any record has.
     pub rows: Vec<Row>,
 }
 
 /// A property that is not equal in all runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Difference {
-    /// `plan`, `seed`, `whole`, or a key of the environment.
+    /// `plan`, `seed`, `complete`, or a key of the environment.
     pub name: String,
     /// Its value in each record.
     pub values: Vec<String>,
@@ -59,12 +59,12 @@ impl fmt::Display for Difference {
     }
 }
 
-/// One figure of one connection.
+/// One metric of one connection.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Row {
     /// The connection.
     pub connection: String,
-    /// Title of the figure.
+    /// Title of the metric.
     pub title: &'static str,
     /// Its path in the record.
     pub path: &'static str,
@@ -74,16 +74,16 @@ pub struct Row {
     pub cells: Vec<Cell>,
 }
 
-/// A figure in one record.
+/// A metric in one record.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Cell {
     /// The record has no such connection.
     Absent,
-    /// The record does not have the figure.
+    /// The record does not have the metric.
     Unknown,
     /// A number.
     Value {
-        /// In the figure's unit.
+        /// In the unit of the metric.
         value: f64,
         /// Ratio to the value of the first record; `None` for the first record, if the first value is missing or 0,
         /// or if the records are not comparable.
@@ -93,9 +93,9 @@ pub enum Cell {
 
 impl Cell {
     /// Formats the value with its deviation: `36.9 Mb/s (+1.2 %)`.
-    pub(crate) fn show(&self, unit: Unit) -> String {
-        match self.note() {
-            Some(note) => format!("{} ({note})", self.text(unit)),
+    pub(crate) fn text_with_deviation(&self, unit: Unit) -> String {
+        match self.deviation() {
+            Some(deviation) => format!("{} ({deviation})", self.text(unit)),
             None => self.text(unit),
         }
     }
@@ -110,7 +110,7 @@ impl Cell {
     }
 
     /// Formats the deviation from the first record.
-    pub(crate) fn note(&self) -> Option<String> {
+    pub(crate) fn deviation(&self) -> Option<String> {
         match *self {
             Cell::Value { ratio: Some(ratio), .. } => deviation(ratio, 1.0),
             _ => None,
@@ -122,7 +122,7 @@ impl Cell {
 pub fn compare(records: &[Record]) -> Comparison {
     let rows = names(records).into_iter().flat_map(|name| {
         let row = move |(title, path)| row(records, name, title, path);
-        FIGURES.into_iter().filter_map(row)
+        METRICS.into_iter().filter_map(row)
     });
     Comparison {
         labels: labels(records),
@@ -132,9 +132,9 @@ pub fn compare(records: &[Record]) -> Comparison {
     }
 }
 
-/// Returns one figure of every record; `None` if no record has it, or if it is 0 in all.
+/// Returns one metric of every record; `None` if no record has it, or if it is 0 in all.
 fn row(records: &[Record], name: &str, title: &'static str, path: &'static str) -> Option<Row> {
-    let value = |r: &Record| connection(r, name).and_then(|_| figure(r, name, path));
+    let value = |r: &Record| connection(r, name).and_then(|_| metric(r, name, path));
     if !records.iter().filter_map(value).any(|v| v != 0.0) && path != "received_bps" {
         return None;
     }
@@ -158,15 +158,14 @@ fn differences(records: &[Record]) -> Vec<Difference> {
         let differ = values.windows(2).any(|w| w[0] != w[1]);
         differ.then(|| Difference { name: name.to_owned(), values })
     };
-    let short = |hash: &str| hash.chars().take(12).collect::<String>();
     let keys: BTreeSet<&String> = records.iter().flat_map(|r| r.environment.keys()).collect();
     let environment = keys.into_iter().filter_map(|key| {
         difference(key, &|r| r.environment.get(key).cloned().unwrap_or_else(|| "–".into()))
     });
-    let plan = difference("plan", &|r| short(&r.experiment.hash));
+    let plan = difference("plan", &|r| short_hash(&r.experiment.hash));
     let seed = difference("seed", &|r| r.seed.to_string());
-    let partial = difference("whole", &|r| if r.partial { "partial" } else { "whole" }.into());
-    [plan, seed, partial].into_iter().flatten().chain(environment).collect()
+    let complete = difference("complete", &|r| if r.partial { "no" } else { "yes" }.into());
+    [plan, seed, complete].into_iter().flatten().chain(environment).collect()
 }
 
 #[cfg(test)]
@@ -203,7 +202,7 @@ mod tests {
         assert_eq!(cells(&c, "C-A", "received_bps"), [value(1e7, None), Cell::Absent]);
         assert_eq!(cells(&c, "D-A", "received_bps"), [Cell::Absent, value(1e6, None)]);
         assert!(!c.rows.iter().any(|r| r.path == "rtt_us.p50"), "no record has it");
-        assert_eq!(value(3.3e7, Some(1.1)).show(Unit::BitsPerSecond), "33 Mb/s (+10 %)");
+        assert_eq!(value(3.3e7, Some(1.1)).text_with_deviation(Unit::BitsPerSecond), "33 Mb/s (+10 %)");
     }
 
     #[test]
@@ -215,9 +214,13 @@ mod tests {
         assert_eq!(compare(&[a.clone(), b.clone()]).differences, []);
         b.experiment.hash = "00".into();
         b.seed = Seed(7);
+        b.partial = true;
         b.environment.remove("kernel");
         let lines: Vec<String> = compare(&[a, b]).differences.iter().map(Difference::to_string).collect();
-        assert_eq!(lines, ["plan: aabbccddeeff | 00", "seed: 1996 | 7", "kernel: 6.1 | –"]);
+        assert_eq!(
+            lines,
+            ["plan: aabbccddeeff | 00", "seed: 1996 | 7", "complete: yes | no", "kernel: 6.1 | –"]
+        );
     }
 
     #[test]

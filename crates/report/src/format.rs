@@ -20,23 +20,23 @@ pub enum Unit {
 }
 
 impl Unit {
-    /// Returns the unit of a figure by its path in the record: names end in their unit.
+    /// Returns the unit of a metric by its path in the record: names end with their unit.
     pub(crate) fn of(path: &str) -> Unit {
-        let mut words = path.rsplit('.');
-        let last = words.next().unwrap_or_default();
-        let unit = |word: &str| match word.rsplit('_').next() {
+        let mut segments = path.rsplit('.');
+        let last = segments.next().unwrap_or_default();
+        let unit = |name: &str| match name.rsplit('_').next() {
             Some("bps") => Some(Unit::BitsPerSecond),
             Some("us") => Some(Unit::Microseconds),
             Some("bytes") => Some(Unit::Bytes),
             Some("percent") => Some(Unit::Percent),
-            Some("s") if word.len() > 1 => Some(Unit::Seconds),
-            _ if ["rate_error", "gap_distance", "utilization"].contains(&word) => Some(Unit::Share),
+            Some("s") if name.len() > 1 => Some(Unit::Seconds),
+            _ if ["rate_error", "gap_distance", "utilization"].contains(&name) => Some(Unit::Share),
             _ => None,
         };
         match last {
             "count" | "n" => Unit::Number,
             // `delay_us.p99`: a percentile has the unit of its distribution.
-            _ => unit(last).or_else(|| words.find_map(unit)).unwrap_or(Unit::Number),
+            _ => unit(last).or_else(|| segments.find_map(unit)).unwrap_or(Unit::Number),
         }
     }
 
@@ -63,9 +63,9 @@ fn scaled(value: f64, units: &[(f64, &str)]) -> String {
         let &(_, name) = units.iter().find(|u| u.0 == 1.0).unwrap_or(&units[0]);
         return format!("0 {name}");
     }
-    // 999.6 rounds to 1000 and so belongs to the next unit.
-    let fits = |u: &&(f64, &str)| value.abs() >= u.0 * 0.9995;
-    let &(scale, name) = units.iter().rev().find(fits).unwrap_or(&units[0]);
+    // 999.6 rounds to 1000, which is 1 of the next unit.
+    let is_at_least_one = |u: &&(f64, &str)| value.abs() >= u.0 * 0.9995;
+    let &(scale, name) = units.iter().rev().find(is_at_least_one).unwrap_or(&units[0]);
     format!("{} {name}", significant(value / scale))
 }
 
@@ -118,15 +118,15 @@ pub(crate) fn deviation(value: f64, base: f64) -> Option<String> {
     })
 }
 
-/// Returns text without terminal control: control and bidirectional characters become `�`, line breaks a space.
+/// Returns text that cannot control a terminal: control and bidirectional characters become `�`, line breaks a space.
 pub fn sanitize(text: &str) -> String {
-    let safe = |c: char| match c {
+    let sanitized = |c: char| match c {
         '\n' | '\r' | '\t' => ' ',
         '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => '\u{fffd}',
         c if c.is_control() => '\u{fffd}',
         c => c,
     };
-    text.chars().map(safe).collect()
+    text.chars().map(sanitized).collect()
 }
 
 #[cfg(test)]

@@ -15,8 +15,8 @@ use crate::format::Unit;
 use crate::stages::stages;
 use crate::summary::{connection, names, summary};
 use crate::terminal::{outcome_unit, problems, rate_line};
-use crate::{labels, network_note};
-use plots::{Plot, View};
+use crate::{labels, network_note, short_hash};
+use plots::{PlotData, View};
 
 const UPLOT_JS: &str = include_str!("../assets/uplot/uPlot.iife.min.js");
 const UPLOT_CSS: &str = include_str!("../assets/uplot/uPlot.min.css");
@@ -61,7 +61,7 @@ pub fn html(records: &[Record]) -> String {
 }
 
 /// Returns a complete page with this body.
-pub(crate) fn document(title: &str, body: &Markup, plots: &[Plot]) -> Markup {
+pub(crate) fn document(title: &str, body: &Markup, plots: &[PlotData]) -> Markup {
     let data = serde_json::to_string(plots).expect("plots have text keys only");
     // Inside a script `</script>` would end it, and `<!--` would start a comment.
     let data = data.replace('<', "\\u003c");
@@ -72,7 +72,7 @@ pub(crate) fn document(title: &str, body: &Markup, plots: &[Plot]) -> Markup {
                 meta charset="utf-8";
                 meta name="viewport" content="width=device-width, initial-scale=1";
                 meta name="color-scheme" content="light dark";
-                // Loads nothing, whatever a record contains.
+                // The page loads nothing, even if texts of a record contained markup.
                 meta http-equiv="Content-Security-Policy"
                     content="default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:";
                 title { (title) " – Trunkline" }
@@ -102,14 +102,13 @@ fn heading(record: &Record, label: &str) -> Markup {
     }
 }
 
-/// Returns the facts about the runs and the machine, one column a record, folded.
+/// Returns the facts about the runs and the machine, one column for each record, folded.
 fn facts(records: &[Record], labels: &[String]) -> Markup {
     let row = |title: &str, value: &dyn Fn(&Record) -> String| {
         page! {
             tr { th scope="row" { (title) } @for r in records { td { (value(r)) } } }
         }
     };
-    let short = |hash: &str| hash.chars().take(12).collect::<String>();
     let mut keys: Vec<&String> = records.iter().flat_map(|r| r.environment.keys()).collect();
     keys.sort();
     keys.dedup();
@@ -126,7 +125,7 @@ fn facts(records: &[Record], labels: &[String]) -> Markup {
                         (row("started", &|r| r.started.clone()))
                         (row("duration", &|r| format_value(Unit::Seconds, r.duration_s)))
                         (row("seed", &|r| r.seed.to_string()))
-                        (row("plan", &|r| short(&r.experiment.hash)))
+                        (row("plan", &|r| short_hash(&r.experiment.hash)))
                         @for key in keys { (row(key, &|r| r.environment.get(key).cloned().unwrap_or_default())) }
                     }
                 } }
@@ -166,7 +165,7 @@ fn connections_table(records: &[Record]) -> Markup {
                     @if i == 0 {
                         th scope="row" { @if first { a href=(format!("#c{}", row.connection)) { (cell.text) } } }
                     } @else {
-                        td .number[column.is_number] .words[column.title == "test"] {
+                        td .number[column.is_number] .text[column.title == "test"] {
                             (typeset(&cell.text, column.is_number))
                             @if let Some(note) = &cell.note { " " small { (typeset(note, true)) } }
                         }
@@ -182,9 +181,9 @@ fn connections_table(records: &[Record]) -> Markup {
     }
 }
 
-/// Applies the typography of [`format_value`] to a text that has its unit already.
-pub(crate) fn typeset(text: &str, number: bool) -> String {
-    if number { text.replace(" us", " µs").replace(' ', "\u{202f}") } else { text.to_owned() }
+/// Applies the typography of [`format_value`] to a formatted number; other texts stay unchanged.
+pub(crate) fn typeset(text: &str, is_number: bool) -> String {
+    if is_number { text.replace(" us", " µs").replace(' ', "\u{202f}") } else { text.to_owned() }
 }
 
 fn expectations(records: &[Record], labels: &[String]) -> Markup {
@@ -206,7 +205,7 @@ fn expectations(records: &[Record], labels: &[String]) -> Markup {
                     th scope="row" { code { (o.text) } }
                     @if records.len() > 1 { td { (label) } }
                     td.number { (format_value(unit, o.expected)) }
-                    td.number { (o.measured.map_or("no such figure".into(), |m| format_value(unit, m))) }
+                    td.number { (o.measured.map_or("no such metric".into(), |m| format_value(unit, m))) }
                     td { @if o.passed { span.pass { "✓ pass" } } @else { span.fail { "✗ fail" } } }
                 }
             } }
@@ -221,9 +220,9 @@ fn comparison(c: &Comparison) -> Markup {
             tbody { @for d in &c.differences { tr { th scope="row" { (d.name) } @for v in &d.values { td { (v) } } } } }
         }
     };
-    let figures = page! {
+    let metrics = page! {
         table {
-            thead { tr { th scope="col" { "connection" } th scope="col" { "figure" }
+            thead { tr { th scope="col" { "connection" } th scope="col" { "metric" }
                 @for label in &c.labels { th.number scope="col" { (label) } } } }
             tbody { @for (i, row) in c.rows.iter().enumerate() {
                 @let first = i == 0 || c.rows[i - 1].connection != row.connection;
@@ -232,7 +231,7 @@ fn comparison(c: &Comparison) -> Markup {
                     td { (row.title) }
                     @for cell in &row.cells { td.number {
                         (typeset(&cell.text(row.unit), true))
-                        @if let Some(note) = cell.note() { " " small { (typeset(&note, true)) } }
+                        @if let Some(deviation) = cell.deviation() { " " small { (typeset(&deviation, true)) } }
                     } }
                 }
             } }
@@ -240,7 +239,7 @@ fn comparison(c: &Comparison) -> Markup {
     };
     page! {
         section { h2 { "Comparison" }
-            details { summary { "All figures" } (scroll("Figures side by side", &figures)) }
+            details { summary { "All metrics" } (scroll("Metrics side by side", &metrics)) }
             @if !c.differences.is_empty() {
                 details { summary { "Differences between the runs" } (scroll("Differences between the runs", &differences)) }
             }
@@ -249,21 +248,22 @@ fn comparison(c: &Comparison) -> Markup {
 }
 
 /// Returns the element of a plot and appends its data to `plots`.
-pub(crate) fn figure(plot: Plot, class: &str, plots: &mut Vec<Plot>) -> Markup {
-    let markup = page! {
+pub(crate) fn plot_element(plot: PlotData, class: &str, plots: &mut Vec<PlotData>) -> Markup {
+    let label = format!("{}. {}", plot.title, plot.description);
+    let element = page! {
         figure class=(class) {
             figcaption { (plot.title) }
-            div.plot data-plot=(plots.len()) role="img" aria-label=(format!("{}. {}", plot.title, plot.summary)) {}
-            p.description { (plot.summary) }
+            div.plot data-plot=(plots.len()) role="img" aria-label=(label) {}
+            p.description { (plot.description) }
         }
     };
     plots.push(plot);
-    markup
+    element
 }
 
-fn overview(records: &[Record], labels: &[String], plots: &mut Vec<Plot>) -> Markup {
+fn overview(records: &[Record], labels: &[String], plots: &mut Vec<PlotData>) -> Markup {
     match plots::overview(records, labels) {
-        Some(plot) => page! { section { h2 { "Throughput" } (figure(plot, "wide", plots)) } },
+        Some(plot) => page! { section { h2 { "Throughput" } (plot_element(plot, "wide", plots)) } },
         None => page! {},
     }
 }
@@ -277,21 +277,24 @@ fn views<'a>(name: &str, records: &'a [Record], labels: &'a [String]) -> Vec<Vie
     records.iter().enumerate().filter_map(view).collect()
 }
 
+/// Returns the name of the connection of these views.
 fn name<'a>(views: &[View<'a>]) -> &'a str {
     views.first().map_or("", |view| &view.connection.name)
 }
 
 /// Returns the description and the plots of a connection.
-fn plot_section(index: usize, views: &[View<'_>], plots: &mut Vec<Plot>) -> Markup {
-    let drawn = plots::connection(views);
+fn plot_section(index: usize, views: &[View<'_>], plots: &mut Vec<PlotData>) -> Markup {
+    let connection_plots = plots::connection(views);
     // One wide plot of throughput, the others in two columns.
     let class = |i: usize| if i == 0 { "wide" } else { "" };
     page! {
         section id=(format!("c{index}")) {
             h2 { (name(views)) }
             @for v in views { (about(v)) }
-            @if !drawn.is_empty() {
-                div.plots { @for (i, plot) in drawn.into_iter().enumerate() { (figure(plot, class(i), plots)) } }
+            @if !connection_plots.is_empty() {
+                div.plots { @for (i, plot) in connection_plots.into_iter().enumerate() {
+                    (plot_element(plot, class(i), plots))
+                } }
             }
         }
     }
@@ -301,7 +304,7 @@ fn plot_section(index: usize, views: &[View<'_>], plots: &mut Vec<Plot>) -> Mark
 fn table_section(views: &[View<'_>]) -> Markup {
     page! {
         section {
-            h2 { (name(views)) ": figures" }
+            h2 { (name(views)) ": metrics" }
             (distributions(views))
             (stage_table(views))
             (repeats(views))
@@ -325,19 +328,21 @@ fn about(v: &View<'_>) -> Markup {
     }
 }
 
+/// Returns the table of percentiles.
 fn distributions(views: &[View<'_>]) -> Markup {
     fn all(c: &Connection) -> Vec<(String, &Distribution)> {
-        let own: [(&str, &Option<Distribution>); 5] = [
+        let of_connection: [(&str, &Option<Distribution>); 5] = [
             ("delay", &c.delay_us),
             ("round trip", &c.rtt_us),
             ("gap between arrivals", &c.gap_us),
             ("gap between departures", &c.sent_gap_us),
             ("lateness of sending", &c.late_us),
         ];
-        let own = own.into_iter().filter_map(|(name, d)| Some((name.to_owned(), d.as_ref()?)));
-        let theirs =
+        let of_connection =
+            of_connection.into_iter().filter_map(|(name, d)| Some((name.to_owned(), d.as_ref()?)));
+        let of_receivers =
             c.receivers.iter().filter_map(|r| Some((format!("delay to {}", r.host), r.delay_us.as_ref()?)));
-        own.chain(theirs).collect()
+        of_connection.chain(of_receivers).collect()
     }
     let rows: Vec<_> =
         views.iter().flat_map(|v| all(v.connection).into_iter().map(move |(n, d)| (v, n, d))).collect();
@@ -384,6 +389,7 @@ fn stage_table(views: &[View<'_>]) -> Markup {
     }
 }
 
+/// Returns the table of confidence intervals over the repetitions.
 fn repeats(views: &[View<'_>]) -> Markup {
     let rows: Vec<(&View<'_>, &String, &Interval)> =
         views.iter().flat_map(|v| v.connection.repeats.iter().map(move |(name, i)| (v, name, i))).collect();
@@ -391,9 +397,9 @@ fn repeats(views: &[View<'_>]) -> Markup {
     let table = page! {
         table {
             thead { tr {
-                th scope="col" { "over the runs" }
+                th scope="col" { "over the repetitions" }
                 @if several { th scope="col" { "backend" } }
-                @for title in ["runs", "mean", "sd", "95 % from", "to"] { th.number scope="col" { (title) } }
+                @for title in ["repetitions", "mean", "sd", "95 % from", "to"] { th.number scope="col" { (title) } }
             } }
             tbody { @for (v, name, i) in &rows { @let unit = Unit::of(name); tr {
                 th scope="row" { code { (name) } }
@@ -403,13 +409,13 @@ fn repeats(views: &[View<'_>]) -> Markup {
             } } }
         }
     };
-    page! { @if !rows.is_empty() { (scroll("Repeated runs", &table)) } }
+    page! { @if !rows.is_empty() { (scroll("Repetitions", &table)) } }
 }
 
 /// Returns the remaining counters, folded.
 fn details(views: &[View<'_>]) -> Markup {
     fn counts(c: &Connection) -> Vec<(String, f64)> {
-        let own = [
+        let fields = [
             ("messages_sent", c.messages_sent as f64),
             ("messages_received", c.messages_received as f64),
             ("lost", c.lost as f64),
@@ -422,7 +428,7 @@ fn details(views: &[View<'_>]) -> Markup {
             ("cpu.receiver_system_s", c.cpu.receiver_system_s),
         ];
         let counters = c.counters.iter().map(|(name, &v)| (format!("counters.{name}"), v));
-        own.into_iter().map(|(name, v)| (name.to_owned(), v)).chain(counters).collect()
+        fields.into_iter().map(|(name, v)| (name.to_owned(), v)).chain(counters).collect()
     }
     let columns: Vec<_> = views.iter().map(|v| counts(v.connection)).collect();
     let mut names: Vec<&String> = Vec::new();

@@ -49,7 +49,7 @@ fn status(outcome: &Outcome) -> TestCaseStatus {
     }
     let unit = outcome_unit(outcome);
     let measured =
-        outcome.measured.map_or("no such figure".into(), |m| format!("measured {}", unit.format(m)));
+        outcome.measured.map_or("no such metric".into(), |m| format!("measured {}", unit.format(m)));
     failure(&format!("{measured}, expected {}", unit.format(outcome.expected)), &outcome.text)
 }
 
@@ -65,12 +65,8 @@ mod tests {
 
     #[test]
     fn each_expectation_is_a_case() {
-        let outcome = |text: &str, measured, held| Outcome {
-            text: text.into(),
-            expected: 30e6,
-            measured,
-            passed: held,
-        };
+        let outcome =
+            |text: &str, measured, passed| Outcome { text: text.into(), expected: 30e6, measured, passed };
         let record = Record {
             backend: "live".into(),
             partial: true,
@@ -91,12 +87,12 @@ mod tests {
             r#"<failure message="host a does not answer">host a does not answer</failure>"#,
             r#"<testcase name="B-A.received_bps &gt; 30 Mb/s" classname=" (live)"/>"#,
             r#"<failure message="measured 20 Mb/s, expected 30 Mb/s">"#,
-            r#"<failure message="no such figure, expected 30,000,000">"#,
+            r#"<failure message="no such metric, expected 30,000,000">"#,
         ] {
             assert!(xml.contains(part), "{part} in {xml}");
         }
-        let whole = Record { partial: false, expectations: vec![], ..record };
-        assert!(junit(&[whole]).contains(r#"tests="1" skipped="0" failures="0""#));
+        let complete = Record { partial: false, expectations: vec![], ..record };
+        assert!(junit(&[complete]).contains(r#"tests="1" skipped="0" failures="0""#));
         assert!(junit(&[]).contains("<testsuites"));
     }
 }

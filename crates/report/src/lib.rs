@@ -13,34 +13,37 @@
 //! | module | contents |
 //! | --- | --- |
 //! | [`terminal`](mod@terminal) | the report as text; tables fit the terminal |
-//! | [`compare`](mod@compare) | records side by side: each figure and its ratio to the first record |
+//! | [`compare`](mod@compare) | records side by side: each metric and its ratio to the first record |
 //! | [`html`](mod@html) | the report as one HTML file that opens offline, with plots that zoom |
 //! | [`junit`](mod@junit) | expectations as test cases for CI |
-//! | [`sweep`](mod@sweep) | figures over points and seeds: text, JSON, CSV, an HTML file of curves |
-//! | [`figures`](mod@figures) | any plots on one HTML page |
+//! | [`sweep`](mod@sweep) | metrics over points and seeds: text, JSON, CSV, an HTML file of curves |
+//! | [`plot_page`](mod@plot_page) | arbitrary plots on one HTML page |
 //! | `summary` | the table of connections, shared by terminal and HTML |
 //! | `stages` | the table of processing stages, shared by terminal and HTML |
-//! | `format` | [`Unit`]: formatting of numbers; [`sanitize`]: texts without terminal control |
+//! | `format` | [`Unit`]: formatting of numbers; [`sanitize`]: texts without control characters |
 //!
-//! A report reads only records: an old record can be reported again without running anything. The texts of a record
-//! are untrusted: HTML is written through `maud`, which escapes by construction, and texts for a terminal pass
-//! [`sanitize`].
+//! A report reads only records: an old record can be reported again without running anything. A new field of the record
+//! becomes a column of `summary`, a row of [`compare`](mod@compare), or a plot or table of [`html`](mod@html); its unit
+//! follows from its name.
+//!
+//! The texts of a record are untrusted: HTML is written through `maud`, which escapes by construction, and texts for a
+//! terminal pass [`sanitize`].
 
 pub mod compare;
-pub mod figures;
 mod format;
 pub mod html;
 pub mod junit;
+pub mod plot_page;
 mod stages;
 mod summary;
 pub mod sweep;
 pub mod terminal;
 
 pub use compare::{Comparison, compare};
-pub use figures::figures;
 pub use format::{Unit, sanitize};
 pub use html::html;
 pub use junit::junit;
+pub use plot_page::plot_page;
 pub use sweep::Sweep;
 pub use terminal::terminal;
 
@@ -56,6 +59,11 @@ pub(crate) fn labels(records: &[Record]) -> Vec<String> {
     records.iter().enumerate().map(label).collect()
 }
 
+/// Returns the start of a plan's hash, which is enough to distinguish plans.
+pub(crate) fn short_hash(hash: &str) -> String {
+    hash.chars().take(12).collect()
+}
+
 /// Returns whether a record measured the real network although its experiment describes another one.
 fn ignores_network(record: &Record) -> bool {
     record.environment.contains_key("network")
@@ -65,7 +73,7 @@ fn is_simulated(record: &Record) -> bool {
     record.backend == "sim"
 }
 
-/// Returns whether the ratio of figures of two records is meaningful: not between a run on the real network and the
+/// Returns whether the ratio of a metric of two records is meaningful: not between a run on the real network and the
 /// simulation of the network that the experiment describes.
 pub(crate) fn are_comparable(a: &Record, b: &Record) -> bool {
     !(ignores_network(a) && is_simulated(b) || is_simulated(a) && ignores_network(b))
@@ -78,9 +86,12 @@ pub(crate) fn network_note(records: &[Record]) -> Option<String> {
         return None;
     }
     let labels = labels(records);
-    let names = |is: fn(&Record) -> bool| {
-        let names =
-            records.iter().zip(&labels).filter(|(record, _)| is(record)).map(|(_, label)| label.as_str());
+    let names = |is_selected: fn(&Record) -> bool| {
+        let names = records
+            .iter()
+            .zip(&labels)
+            .filter(|(record, _)| is_selected(record))
+            .map(|(_, label)| label.as_str());
         names.collect::<Vec<_>>().join(", ")
     };
     Some(format!(

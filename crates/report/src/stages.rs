@@ -19,7 +19,7 @@ const STAGES: [(&str, &str); 11] = [
     ("copy_out", "receiver: copy out"),
 ];
 
-/// Counters of both ends, from table 2 of the 1998 paper.
+/// Counters of both ends, from table 2 of Guaranteed ATM (1998).
 const COUNTERS: [&str; 14] = [
     "frames_sent",
     "frames_resent",
@@ -37,8 +37,8 @@ const COUNTERS: [&str; 14] = [
     "timeouts",
 ];
 
-/// Columns of each record.
-pub(crate) const COLUMNS_PER_VIEW: usize = 5;
+/// Number of columns of each record.
+pub(crate) const COLUMNS_PER_RECORD: usize = 5;
 
 /// A table of stages. Its texts come from the records: the caller sanitizes them.
 pub(crate) struct Stages {
@@ -56,43 +56,44 @@ pub(crate) fn stages(views: &[(Option<&str>, &Connection)]) -> Option<Stages> {
     if views.is_empty() {
         return None;
     }
-    let label = |label: &Option<&str>| label.map(|label| format!("{label}, ")).unwrap_or_default();
-    let columns = views.iter().flat_map(|(name, _)| {
-        let first = format!("{}measured", label(name));
+    let prefix = |label: &Option<&str>| label.map(|label| format!("{label}, ")).unwrap_or_default();
+    let columns = views.iter().flat_map(|(label, _)| {
+        let first = format!("{}measured", prefix(label));
         [first, "p50".into(), "mean".into(), "p99".into(), "of the delay".into()]
     });
     let cells = |get: &dyn Fn(&Connection) -> Option<Distribution>| {
-        let of = |(_, c): &&(Option<&str>, &Connection)| match get(c) {
+        let cells_of_record = |(_, c): &&(Option<&str>, &Connection)| match get(c) {
             Some(stage) => {
                 let delay = c.delay_us.as_ref().map(|delay| delay.mean).filter(|mean| *mean > 0.0);
                 let share = delay.map_or("–".into(), |delay| Unit::Share.format(stage.mean / delay));
-                let times = [stage.p50, stage.mean, stage.p99].map(|us| Unit::Microseconds.format(us));
-                let [p50, mean, p99] = times;
+                let [p50, mean, p99] =
+                    [stage.p50, stage.mean, stage.p99].map(|us| Unit::Microseconds.format(us));
                 [Unit::Number.format(stage.count as f64), p50, mean, p99, share]
             }
-            None => ["–"; COLUMNS_PER_VIEW].map(String::from),
+            None => ["–"; COLUMNS_PER_RECORD].map(String::from),
         };
-        views.iter().flat_map(of).collect::<Vec<String>>()
+        views.iter().flat_map(cells_of_record).collect::<Vec<String>>()
     };
     let mut rows: Vec<_> = STAGES
         .into_iter()
         .map(|(name, title)| (title, cells(&|c| c.stages_us.get(name).cloned().flatten())))
         .collect();
     rows.push(("message delay", cells(&|c| c.delay_us.clone())));
-    let note =
-        |(name, c): &&(Option<&str>, &Connection)| Some(format!("{}{}", label(name), c.notes.get("stages")?));
-    let lines = views.iter().filter_map(note).chain(views.iter().flat_map(|(name, c)| {
-        ["sender", "receiver"].into_iter().filter_map(move |end| counters(&label(name), end, c))
+    let note = |(label, c): &&(Option<&str>, &Connection)| {
+        Some(format!("{}{}", prefix(label), c.notes.get("stages")?))
+    };
+    let lines = views.iter().filter_map(note).chain(views.iter().flat_map(|(label, c)| {
+        ["sender", "receiver"].into_iter().filter_map(move |end| counters(&prefix(label), end, c))
     }));
     Some(Stages { columns: columns.collect(), rows, lines: lines.collect() })
 }
 
-/// Returns a line such as `live, sender: frames sent 3,215, acks received forced 1,072`.
-fn counters(label: &str, end: &str, c: &Connection) -> Option<String> {
+/// Returns a line such as `live, sender: frames sent 3,215, acks received forced 1,072`; `None` if all counters are 0.
+fn counters(prefix: &str, end: &str, c: &Connection) -> Option<String> {
     let counts = COUNTERS.iter().filter_map(|name| {
         let count = c.counters.get(&format!("{end}_{name}")).filter(|count| **count > 0.0)?;
         Some(format!("{} {}", name.replace('_', " "), Unit::Number.format(*count)))
     });
     let counts: Vec<String> = counts.collect();
-    (!counts.is_empty()).then(|| format!("{label}{end}: {}", counts.join(", ")))
+    (!counts.is_empty()).then(|| format!("{prefix}{end}: {}", counts.join(", ")))
 }

@@ -18,7 +18,7 @@ pub(crate) struct Column {
     pub(crate) title: &'static str,
     /// Whether it holds numbers, which are aligned to the right.
     pub(crate) is_number: bool,
-    /// Where not all columns fit, the highest is dropped first; 0 is never dropped.
+    /// If not all columns fit, that with the highest order is dropped first; 0 is never dropped.
     pub(crate) drop_order: u8,
 }
 
@@ -32,10 +32,11 @@ pub(crate) struct SummaryRow {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct SummaryCell {
     pub(crate) text: String,
-    /// Deviation from the first record, or a share, shown behind the value.
+    /// Deviation from the first record, or a share, shown after the value.
     pub(crate) note: Option<String>,
 }
 
+/// A numeric column. Add a new field of the record to [`METRICS`].
 struct Metric {
     title: &'static str,
     unit: Unit,
@@ -81,36 +82,37 @@ pub(crate) fn connection<'a>(record: &'a Record, name: &str) -> Option<&'a Conne
 /// Returns the table of one record, or of several side by side. Columns without values are omitted.
 pub(crate) fn summary(records: &[Record]) -> SummaryTable {
     let several = records.len() > 1;
-    let known = |f: &&Metric| records.iter().flat_map(|r| &r.connections).any(|c| (f.get)(c).is_some());
-    let metrics: Vec<&Metric> = METRICS.iter().filter(known).collect();
-    let word = |title, drop_order| Column { title, is_number: false, drop_order };
-    let mut columns = vec![word("connection", 0)];
-    columns.extend(several.then(|| word("backend", 0)));
-    columns.extend([word("transport", 6), word("test", 7)]);
-    columns.extend(metrics.iter().map(|f| Column {
-        title: f.title,
+    let is_known = |m: &&Metric| records.iter().flat_map(|r| &r.connections).any(|c| (m.get)(c).is_some());
+    let metrics: Vec<&Metric> = METRICS.iter().filter(is_known).collect();
+    let text_column = |title, drop_order| Column { title, is_number: false, drop_order };
+    let mut columns = vec![text_column("connection", 0)];
+    columns.extend(several.then(|| text_column("backend", 0)));
+    columns.extend([text_column("transport", 6), text_column("test", 7)]);
+    columns.extend(metrics.iter().map(|m| Column {
+        title: m.title,
         is_number: true,
-        drop_order: f.drop_order,
+        drop_order: m.drop_order,
     }));
 
     let labels = labels(records);
     let mut rows = Vec::new();
     for (index, name) in names(records).into_iter().enumerate() {
-        let base = connection(&records[0], name);
         for (record, label) in records.iter().zip(&labels) {
-            let here = connection(record, name);
-            let text = |text: &str| SummaryCell { text: text.to_owned(), note: None };
-            let mut cells = vec![text(name)];
-            cells.extend(several.then(|| text(label)));
-            let base = base.filter(|b| !here.is_some_and(|h| std::ptr::eq(*b, h)));
-            let reference = base.filter(|_| are_comparable(&records[0], record));
+            let current = connection(record, name);
+            let first = connection(&records[0], name);
+            // `None` in the row of the first record itself.
+            let first = first.filter(|f| !current.is_some_and(|c| std::ptr::eq(*f, c)));
+            let base = first.filter(|_| are_comparable(&records[0], record));
+            let plain_cell = |text: &str| SummaryCell { text: text.to_owned(), note: None };
+            let mut cells = vec![plain_cell(name)];
+            cells.extend(several.then(|| plain_cell(label)));
             // Do not repeat the text of the first record.
-            let word = |get: fn(&Connection) -> &str| match (here.map(get), base.map(get)) {
-                (here, base) if here.is_some() && here == base => text(""),
-                (here, _) => text(here.unwrap_or("–")),
+            let text_cell = |get: fn(&Connection) -> &str| match (current.map(get), first.map(get)) {
+                (current, first) if current.is_some() && current == first => plain_cell(""),
+                (current, _) => plain_cell(current.unwrap_or("–")),
             };
-            cells.extend([word(|c| &c.transport), word(|c| &c.test)]);
-            cells.extend(metrics.iter().map(|f| cell(f, here, reference)));
+            cells.extend([text_cell(|c| &c.transport), text_cell(|c| &c.test)]);
+            cells.extend(metrics.iter().map(|m| number_cell(m, current, base)));
             rows.push(SummaryRow { connection: index, cells });
         }
     }
@@ -118,17 +120,16 @@ pub(crate) fn summary(records: &[Record]) -> SummaryTable {
 }
 
 /// Returns a metric of a connection, with its deviation from `base`.
-fn cell(metric: &Metric, here: Option<&Connection>, base: Option<&Connection>) -> SummaryCell {
-    let Some((c, value)) = here.and_then(|c| Some((c, (metric.get)(c)?))) else {
+fn number_cell(metric: &Metric, current: Option<&Connection>, base: Option<&Connection>) -> SummaryCell {
+    let Some((c, value)) = current.and_then(|c| Some((c, (metric.get)(c)?))) else {
         return SummaryCell { text: "–".into(), note: None };
     };
-    let from_base = || deviation(value, (metric.get)(base?)?);
     let note = match metric.title {
         "lost" if c.lost > 0 && c.messages_sent > 0 => {
             Some(Unit::Share.format(value / c.messages_sent as f64 / c.to.len().max(1) as f64))
         }
         "lost" | "offered" => None,
-        _ => from_base(),
+        _ => base.and_then(|base| deviation(value, (metric.get)(base)?)),
     };
     SummaryCell { text: metric.unit.format(value), note }
 }

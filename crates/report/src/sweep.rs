@@ -1,4 +1,4 @@
-//! Results of a sweep: figures over points and seeds, as text, JSON, CSV and one HTML page.
+//! Results of a sweep: metrics over points and seeds, as text, JSON, CSV and one HTML page.
 //!
 //! The results do not depend on when or how fast the runs were executed.
 
@@ -13,7 +13,7 @@ use crate::terminal::{block, fits, render, table};
 
 pub use html::html;
 
-/// The version of `sweep.json`; it grows when a field changes its meaning.
+/// The version of `sweep.json`; incremented when the meaning of a field changes.
 pub const VERSION: u32 = 1;
 
 /// Results of a plan at all points and seeds.
@@ -32,14 +32,15 @@ pub struct Sweep {
     pub seeds: Seeds,
     /// Whether points are missing because the sweep was stopped.
     pub partial: bool,
-    /// One line for each problem; after [`MAX_PROBLEMS`] lines the number of further ones.
+    /// One line for each problem; after [`MAX_PROBLEMS`] lines the number of further problems.
     #[serde(rename = "trouble")]
     pub problems: Vec<String>,
     /// The varied parameters: the axis of the curves first, then the parameter that distinguishes the curves.
     #[serde(rename = "vary")]
     pub parameters: Vec<Parameter>,
-    /// The figures, `SUBJECT.FIGURE` as in the record.
-    pub figures: Vec<String>,
+    /// The metrics, `SUBJECT.PATH` as in the record.
+    #[serde(rename = "figures")]
+    pub metrics: Vec<String>,
     /// The complete points. The last parameter varies fastest.
     pub points: Vec<Point>,
 }
@@ -61,7 +62,7 @@ pub struct Seeds {
 pub struct Parameter {
     /// `OPTION` or `NAME.OPTION`.
     pub key: String,
-    /// Unit of `numbers`: `bytes`, `s`, `bps`, …; empty for plain numbers and for words.
+    /// Unit of `numbers`: `bytes`, `s`, `bps`, …; empty for plain numbers and for categories.
     pub unit: String,
     /// Whether the values are spaced by a ratio.
     pub log: bool,
@@ -81,11 +82,12 @@ pub struct Point {
     pub values: Vec<String>,
     /// Hash of the plan of this point.
     pub hash: String,
-    /// Results in the order of [`Sweep::figures`].
-    pub figures: Vec<Spread>,
+    /// Results in the order of [`Sweep::metrics`].
+    #[serde(rename = "figures")]
+    pub spreads: Vec<Spread>,
 }
 
-/// Statistics of a figure over the seeds of a point.
+/// Statistics of a metric over the seeds of a point.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Spread {
     /// Seeds with a value.
@@ -132,20 +134,20 @@ pub fn json(sweep: &Sweep) -> String {
     serde_json::to_string_pretty(sweep).expect("a sweep has text keys only") + "\n"
 }
 
-/// Returns the sweep as CSV with a row for each point and figure: the values as written (and as numbers, where they have
-/// a unit), the figure, `n`, `mean`, `sd`, `low`, `high`, `min`, `max`. Unknown fields are empty.
+/// Returns the sweep as CSV with a row for each point and metric: the values as written (and as numbers, if they have a
+/// unit), the metric in the column `figure`, `n`, `mean`, `sd`, `low`, `high`, `min`, `max`. Unknown fields are empty.
 pub fn csv(sweep: &Sweep) -> String {
-    let mut head = Vec::new();
+    let mut header = Vec::new();
     for parameter in &sweep.parameters {
-        head.push(quoted(&parameter.key));
+        header.push(quoted(&parameter.key));
         if !parameter.unit.is_empty() {
-            head.push(quoted(&format!("{}_{}", parameter.key, parameter.unit)));
+            header.push(quoted(&format!("{}_{}", parameter.key, parameter.unit)));
         }
     }
-    head.extend(["figure", "n", "mean", "sd", "low", "high", "min", "max"].map(String::from));
-    let mut text = head.join(",") + "\n";
+    header.extend(["figure", "n", "mean", "sd", "low", "high", "min", "max"].map(String::from));
+    let mut text = header.join(",") + "\n";
     for point in &sweep.points {
-        for (figure, spread) in sweep.figures.iter().zip(&point.figures) {
+        for (metric, spread) in sweep.metrics.iter().zip(&point.spreads) {
             let mut row = Vec::new();
             for (parameter, index) in sweep.parameters.iter().zip(&point.indices) {
                 row.push(quoted(&parameter.values[*index]));
@@ -153,7 +155,7 @@ pub fn csv(sweep: &Sweep) -> String {
                     row.push(parameter.numbers[*index].map_or_else(String::new, |n| n.to_string()));
                 }
             }
-            row.extend([quoted(figure), spread.n.to_string()]);
+            row.extend([quoted(metric), spread.n.to_string()]);
             let Spread { mean, sd, low, high, min, max, .. } = spread;
             row.extend(
                 [mean, sd, low, high, min, max].map(|x| x.map_or_else(String::new, |x| x.to_string())),
@@ -164,7 +166,7 @@ pub fn csv(sweep: &Sweep) -> String {
     text
 }
 
-/// Quotes a field of CSV (RFC 4180).
+/// Quotes a field of CSV if necessary (RFC 4180).
 fn quoted(field: &str) -> String {
     match field.contains([',', '"', '\n', '\r']) {
         true => format!("\"{}\"", field.replace('"', "\"\"")),
@@ -172,11 +174,11 @@ fn quoted(field: &str) -> String {
     }
 }
 
-/// Returns the sweep as text: a heading, then a table for each figure. Tables wider than `width` columns drop columns.
+/// Returns the sweep as text: a heading, then a table for each metric. Tables wider than `width` columns drop columns.
 pub fn terminal(sweep: &Sweep, width: Option<u16>) -> String {
     let mut text = heading(sweep);
-    for (index, figure) in sweep.figures.iter().enumerate().filter(|_| !sweep.points.is_empty()) {
-        text += &format!("\n{}\n{}\n", sanitize(figure), figure_table(sweep, index, width));
+    for (index, metric) in sweep.metrics.iter().enumerate().filter(|_| !sweep.points.is_empty()) {
+        text += &format!("\n{}\n{}\n", sanitize(metric), metric_table(sweep, index, width));
     }
     let problems: Vec<String> = sweep.problems.iter().map(|line| sanitize(line)).collect();
     text + &block("Problems", &problems)
@@ -213,11 +215,12 @@ impl Seeds {
     }
 }
 
-/// Returns the titles of the columns behind the values.
+/// Returns the titles of the columns after the values.
 fn titles(sweep: &Sweep) -> [&'static str; 6] {
     ["mean", "95 % from", "to", "min", "max", sweep.seeds.noun()]
 }
 
+/// Returns the texts of these columns.
 fn columns(spread: &Spread, unit: Unit) -> [String; 6] {
     let number = |x: Option<f64>| x.map_or_else(|| "–".to_owned(), |x| unit.format(x));
     let Spread { n, mean, low, high, min, max, .. } = spread;
@@ -225,12 +228,12 @@ fn columns(spread: &Spread, unit: Unit) -> [String; 6] {
     [mean, low, high, min, max, n.to_string()]
 }
 
-/// Columns behind the values in the order in which they are dropped where not all fit: max, min, count, to, from.
+/// Columns after the values in the order in which they are dropped if not all fit: max, min, count, to, from.
 const DROP_ORDER: [usize; 5] = [4, 3, 5, 2, 1];
 
-/// Draws the table of a figure with as many columns as fit.
-fn figure_table(sweep: &Sweep, figure: usize, width: Option<u16>) -> String {
-    let unit = Unit::of(&sweep.figures[figure]);
+/// Draws the table of the metric at `index` with as many columns as fit.
+fn metric_table(sweep: &Sweep, index: usize, width: Option<u16>) -> String {
+    let unit = Unit::of(&sweep.metrics[index]);
     let draw = |dropped: &[usize], width: Option<u16>| {
         let right = |text: String| Cell::new(text).set_alignment(CellAlignment::Right);
         let select = |texts: [String; 6]| {
@@ -242,7 +245,7 @@ fn figure_table(sweep: &Sweep, figure: usize, width: Option<u16>) -> String {
         table.set_header(keys.chain(select(titles(sweep).map(String::from))));
         for point in &sweep.points {
             let values = point.values.iter().map(|value| right(sanitize(value)));
-            table.add_row(values.chain(select(columns(&point.figures[figure], unit))));
+            table.add_row(values.chain(select(columns(&point.spreads[index], unit))));
         }
         render(table)
     };

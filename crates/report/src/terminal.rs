@@ -8,7 +8,7 @@ use trunkline_record::schema::{Connection, Fit, Link, Outcome, SendAccuracy};
 
 use crate::compare::{self, Comparison};
 use crate::format::{Unit, sanitize};
-use crate::stages::{COLUMNS_PER_VIEW, stages};
+use crate::stages::{COLUMNS_PER_RECORD, stages};
 use crate::summary::{SummaryTable, connection, names, summary};
 use crate::{labels, network_note};
 
@@ -35,7 +35,7 @@ pub fn terminal(records: &[Record], width: Option<u16>) -> String {
     }
     let table = summary(records);
     if !table.rows.is_empty() {
-        text += &format!("\n{}\n", fit(&table, width));
+        text += &format!("\n{}\n", fit_summary(&table, width));
     }
     text += &stage_tables(records, width);
     for (record, label) in records.iter().zip(&labels) {
@@ -66,7 +66,7 @@ fn stage_tables(records: &[Record], width: Option<u16>) -> String {
             }
             render(table)
         };
-        let tables = split(stages.columns.len(), COLUMNS_PER_VIEW, width, draw);
+        let tables = split(stages.columns.len(), COLUMNS_PER_RECORD, width, draw);
         text += &format!("\nWhere the time goes: {}\n\n{tables}\n\n", sanitize(name));
         text.extend(stages.lines.iter().map(|line| format!("  {}\n", sanitize(line))));
     }
@@ -87,8 +87,8 @@ fn split(
         while end - start > size && !fits(&draw(start..end, None), width) {
             end -= size;
         }
-        let natural = draw(start..end, None);
-        tables.push(if fits(&natural, width) { natural } else { draw(start..end, width) });
+        let table = draw(start..end, None);
+        tables.push(if fits(&table, width) { table } else { draw(start..end, width) });
         start = end;
     }
     tables.join("\n\n")
@@ -99,6 +99,7 @@ pub(crate) fn fits(text: &str, width: Option<u16>) -> bool {
     width.is_none_or(|width| text.lines().all(|line| line.chars().count() <= usize::from(width)))
 }
 
+/// Returns a right-aligned cell.
 fn right(text: String) -> Cell {
     Cell::new(text).set_alignment(CellAlignment::Right)
 }
@@ -158,17 +159,17 @@ fn losses(link: &Link) -> String {
     text
 }
 
-/// Returns a comparison as text: every figure, then what differs between the runs.
+/// Returns a comparison as text: every metric, then what differs between the runs.
 pub fn comparison(comparison: &Comparison, width: Option<u16>) -> String {
     let mut text = comparison.note.iter().map(|note| format!("\n{}\n", sanitize(note))).collect::<String>();
     if !comparison.rows.is_empty() {
-        let draw = |columns, width| figures(comparison, &comparison.rows, true, columns, width);
+        let draw = |columns, width| metrics_table(comparison, &comparison.rows, true, columns, width);
         let records = comparison.labels.len();
-        let whole = draw(0..records, None);
-        text += &match fits(&whole, width) {
-            true => format!("\n{whole}\n"),
+        let table = draw(0..records, None);
+        text += &match fits(&table, width) {
+            true => format!("\n{table}\n"),
             // Too wide: a table for each connection.
-            false => connections(comparison, width),
+            false => connection_tables(comparison, width),
         };
     }
     let differences: Vec<String> = comparison.differences.iter().map(|d| sanitize(&d.to_string())).collect();
@@ -177,17 +178,17 @@ pub fn comparison(comparison: &Comparison, width: Option<u16>) -> String {
 }
 
 /// Draws a table for each connection.
-fn connections(comparison: &Comparison, width: Option<u16>) -> String {
+fn connection_tables(comparison: &Comparison, width: Option<u16>) -> String {
     let tables = comparison.rows.chunk_by(|a, b| a.connection == b.connection).map(|rows| {
-        let draw = |columns, width| figures(comparison, rows, false, columns, width);
+        let draw = |columns, width| metrics_table(comparison, rows, false, columns, width);
         let table = split(comparison.labels.len(), 1, width, draw);
         format!("\n{}\n\n{table}\n", sanitize(&rows[0].connection))
     });
     tables.collect()
 }
 
-/// Draws the figures of these records, with the names of connections or without.
-fn figures(
+/// Draws the metrics of these records, with the names of connections or without.
+fn metrics_table(
     comparison: &Comparison,
     rows: &[compare::Row],
     with_names: bool,
@@ -195,7 +196,7 @@ fn figures(
     width: Option<u16>,
 ) -> String {
     let mut table = table(width);
-    let titles = ["connection", "figure"].into_iter().skip(usize::from(!with_names)).map(Cell::new);
+    let titles = ["connection", "metric"].into_iter().skip(usize::from(!with_names)).map(Cell::new);
     let labels = comparison.labels[records.clone()].iter().map(|label| right(sanitize(label)));
     table.set_header(titles.chain(labels));
     let mut previous = None;
@@ -203,7 +204,7 @@ fn figures(
         let name = if previous == Some(&row.connection) { "" } else { row.connection.as_str() };
         previous = Some(&row.connection);
         let titles = [sanitize(name), row.title.to_owned()].map(Cell::new);
-        let numbers = row.cells[records.clone()].iter().map(|cell| right(cell.show(row.unit)));
+        let numbers = row.cells[records.clone()].iter().map(|cell| right(cell.text_with_deviation(row.unit)));
         table.add_row(titles.into_iter().skip(usize::from(!with_names)).chain(numbers));
     }
     render(table)
@@ -250,22 +251,22 @@ pub(crate) fn render(mut table: Table) -> String {
 }
 
 /// Draws the table with as many columns as fit.
-fn fit(summary: &SummaryTable, width: Option<u16>) -> String {
+fn fit_summary(summary: &SummaryTable, width: Option<u16>) -> String {
     let mut columns: Vec<usize> = (0..summary.columns.len()).collect();
     loop {
-        let natural = draw(summary, &columns, None);
-        if fits(&natural, width) {
-            return natural;
+        let table = draw_summary(summary, &columns, None);
+        if fits(&table, width) {
+            return table;
         }
         let first_to_drop = columns.iter().copied().max_by_key(|&c| summary.columns[c].drop_order);
         match first_to_drop.filter(|&c| summary.columns[c].drop_order > 0) {
             Some(column) => columns.retain(|&c| c != column),
-            None => return draw(summary, &columns, width),
+            None => return draw_summary(summary, &columns, width),
         }
     }
 }
 
-fn draw(summary: &SummaryTable, columns: &[usize], width: Option<u16>) -> String {
+fn draw_summary(summary: &SummaryTable, columns: &[usize], width: Option<u16>) -> String {
     let align = |cell: Cell, column: usize| match summary.columns[column].is_number {
         true => cell.set_alignment(CellAlignment::Right),
         false => cell,
@@ -284,37 +285,40 @@ fn draw(summary: &SummaryTable, columns: &[usize], width: Option<u16>) -> String
     render(table)
 }
 
-/// Returns how well a connection's traffic matches the request: a line for the rate and gaps, and one for each law.
+/// Returns how well a connection's traffic matches the request: a line for the rate and gaps, and one for each random
+/// variable.
 fn requested(c: &Connection) -> Vec<String> {
     let name = sanitize(&c.name);
     let mut lines: Vec<String> =
         rate_line(&c.requested).into_iter().map(|line| format!("{name}: {line}")).collect();
-    lines.extend(c.requested.variables.iter().map(|fit| format!("{name}: {}", law_line(fit))));
+    lines.extend(c.requested.variables.iter().map(|fit| format!("{name}: {}", fit_line(fit))));
     lines
 }
 
-/// Returns a line such as `rate -0.012 %, gap error 1.03 % (p 0.43), 3 bursts late`.
-pub(crate) fn rate_line(asked: &SendAccuracy) -> Option<String> {
+/// Returns a line such as `rate -0.012 %, gap error 1.03 % (p 0.43), 3 late bursts`.
+pub(crate) fn rate_line(requested: &SendAccuracy) -> Option<String> {
     let number = |v: f64| Unit::Number.format(v);
     let mut parts = Vec::new();
-    parts.extend(asked.rate_error.map(|e| format!("rate {}", signed(e))));
-    parts.extend(asked.gap_distance.map(|d| match asked.gap_p_value {
+    parts.extend(requested.rate_error.map(|e| format!("rate {}", signed(e))));
+    parts.extend(requested.gap_distance.map(|d| match requested.gap_p_value {
         Some(p) => format!("gap error {} (p {})", Unit::Share.format(d), number(p)),
         None => format!("gap error {}", Unit::Share.format(d)),
     }));
-    let bursts = |n: u64, state: &str| (n > 0).then(|| format!("{} bursts {state}", number(n as f64)));
-    parts.extend(bursts(asked.bursts_late, "late"));
-    parts.extend(bursts(asked.bursts_skipped, "skipped"));
+    let bursts =
+        |count: u64, kind: &str| (count > 0).then(|| format!("{} {kind} bursts", number(count as f64)));
+    parts.extend(bursts(requested.bursts_late, "late"));
+    parts.extend(bursts(requested.bursts_skipped, "skipped"));
     (!parts.is_empty()).then(|| parts.join(", "))
 }
 
 /// Returns a line such as `gap exponential(1 ms): mean 1.01 ms, requested 1 ms, error 1.03 % (p 0.43) over 9,999`.
-fn law_line(fit: &Fit) -> String {
+fn fit_line(fit: &Fit) -> String {
     let unit = Unit::of(&format!("_{}", fit.unit));
     let requested = fit.requested_mean.map(|m| format!(", requested {}", unit.format(m))).unwrap_or_default();
     let p = fit.p_value.map(|p| format!(" (p {})", Unit::Number.format(p))).unwrap_or_default();
     // At this level one correct run in a hundred is marked.
-    let warning = if fit.p_value.is_some_and(|p| p < 0.01) { ": does not follow the law" } else { "" };
+    let does_not_fit = fit.p_value.is_some_and(|p| p < 0.01);
+    let warning = if does_not_fit { ": does not follow the distribution" } else { "" };
     let (mean, error) = (unit.format(fit.sent_mean), Unit::Share.format(fit.distance));
     let samples = Unit::Number.format(fit.samples as f64);
     format!(
@@ -324,6 +328,7 @@ fn law_line(fit: &Fit) -> String {
     )
 }
 
+/// Formats a share with its sign.
 fn signed(share: f64) -> String {
     let text = Unit::Share.format(share);
     if share > 0.0 { format!("+{text}") } else { text }
@@ -333,24 +338,24 @@ fn signed(share: f64) -> String {
 fn expectation(outcome: &Outcome) -> String {
     let (unit, text) = (outcome_unit(outcome), sanitize(&outcome.text));
     let measured =
-        outcome.measured.map_or("no such figure".into(), |m| format!("measured {}", unit.format(m)));
+        outcome.measured.map_or("no such metric".into(), |m| format!("measured {}", unit.format(m)));
     match outcome.passed {
         true => format!("pass  {text}: {measured}"),
         false => format!("fail  {text}: {measured}, expected {}", unit.format(outcome.expected)),
     }
 }
 
-/// Returns the unit of the figure in an expectation, which is the first word of its text.
+/// Returns the unit of the metric in an expectation: its text begins with the path.
 pub(crate) fn outcome_unit(outcome: &Outcome) -> Unit {
     Unit::of(outcome.text.split(['<', '>', '=', '!']).next().unwrap_or_default().trim())
 }
 
 /// Returns the problems of a record and of its connections without duplicates.
 pub(crate) fn problems(record: &Record) -> Vec<String> {
-    let own = record.connections.iter().filter_map(|c| {
-        let problem =
-            c.error.as_ref().filter(|t| !record.problems.iter().any(|known| known.contains(t.as_str())))?;
-        Some(sanitize(&format!("{}: {problem}", c.name)))
+    let of_connections = record.connections.iter().filter_map(|c| {
+        let is_new = |error: &&String| !record.problems.iter().any(|known| known.contains(error.as_str()));
+        let error = c.error.as_ref().filter(is_new)?;
+        Some(sanitize(&format!("{}: {error}", c.name)))
     });
-    record.problems.iter().map(|t| sanitize(t)).chain(own).collect()
+    record.problems.iter().map(|problem| sanitize(problem)).chain(of_connections).collect()
 }

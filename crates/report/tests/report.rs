@@ -5,6 +5,11 @@ use trunkline_record::Record;
 use trunkline_record::schema::*;
 use trunkline_report::{compare, html, junit, terminal, terminal::comparison};
 
+/// Returns a line of a table with one blank between words.
+fn columns(line: &str) -> String {
+    line.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
 #[test]
 fn the_terminal_shows_a_run() {
     let want = "\
@@ -22,7 +27,7 @@ C-A          tcp         full 64 kB                        –   7.6 Gb/s   7.6 
 D-A          udp         poisson 150 B at 1000 /s   1.2 Mb/s   1.2 Mb/s   1.2 Mb/s   3 (0.003 %)     27.3 us     74.8 us    692 us         –
 
 Requested vs. actual
-  B-A: rate -0.012 %, gap error 1.03 %, 14 bursts late
+  B-A: rate -0.012 %, gap error 1.03 %, 14 late bursts
   D-A: rate +0.13 %, gap error 0.71 % (p 0.68)
   D-A: gap exponential(1 ms): mean 1 ms, requested 1 ms, error 0.71 % (p 0.68) over 9,999
 
@@ -80,8 +85,7 @@ fn a_narrow_terminal_drops_less_important_columns() {
         (40, "connection received lost"),
     ] {
         let text = table(width);
-        let first: Vec<&str> = text.lines().next().unwrap().split_whitespace().collect();
-        assert_eq!(first.join(" "), header, "{width}");
+        assert_eq!(columns(text.lines().next().unwrap()), header, "{width}");
         assert!(text.lines().all(|l| l.chars().count() <= usize::from(width)), "{width}:\n{text}");
     }
 }
@@ -95,12 +99,11 @@ fn several_backends_are_side_by_side() {
     assert!(text.contains("\nExpectations, sim\n"));
 
     let text = comparison(&compare(&records), Some(80));
-    assert!(text.starts_with("connection   figure"), "{text}");
+    assert!(text.starts_with("connection   metric"), "{text}");
     assert!(text.ends_with("\n\nThe runs differ in\n  system: Linux 6.12.48 | –\n"), "{text}");
     let row = text.lines().find(|l| l.contains("round trip p50")).unwrap();
-    let words: Vec<&str> = row.split_whitespace().collect();
-    assert_eq!(words.join(" "), "round trip p50 77.3 us 61.9 us (-20 %)");
-    assert!(html(&records).contains("<details><summary>All figures</summary>"));
+    assert_eq!(columns(row), "round trip p50 77.3 us 61.9 us (-20 %)");
+    assert!(html(&records).contains("<details><summary>All metrics</summary>"));
 }
 
 /// Returns a record whose first connection has these stages; `None` is unknown.
@@ -128,7 +131,7 @@ fn processing_stages_are_side_by_side() {
     let rows = |text: &str| -> Vec<String> {
         let table = text.split("Where the time goes: B-A\n\n").nth(1).unwrap();
         let lines = table.lines().take(27).filter(|line| !line.starts_with('─'));
-        lines.map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect()
+        lines.map(columns).collect()
     };
     let want = [
         "stage live, measured p50 mean p99 of the delay sim, measured p50 mean p99 of the delay",
@@ -159,45 +162,45 @@ fn processing_stages_are_side_by_side() {
     assert!(!html(&[sample::record("live")]).contains("Where the time goes"));
 }
 
-/// Returns a record in which every text is `word`.
-fn hostile(word: &str) -> Record {
+/// Returns a record in which every text is `text`.
+fn hostile(text: &str) -> Record {
     let mut r = sample::record("live");
-    r.experiment = Experiment { name: word.into(), hash: word.into(), text: word.into() };
-    r.problems = vec![word.into()];
+    r.experiment = Experiment { name: text.into(), hash: text.into(), text: text.into() };
+    r.problems = vec![text.into()];
     r.partial = true;
-    (r.backend, r.started) = (word.into(), word.into());
-    r.environment = [(word.into(), word.into())].into();
-    r.links[0].name = word.into();
-    (r.hosts[0].name, r.hosts[0].address) = (word.into(), Some(word.into()));
-    r.expectations[0].text = word.into();
+    (r.backend, r.started) = (text.into(), text.into());
+    r.environment = [(text.into(), text.into())].into();
+    r.links[0].name = text.into();
+    (r.hosts[0].name, r.hosts[0].address) = (text.into(), Some(text.into()));
+    r.expectations[0].text = text.into();
     for c in &mut r.connections {
-        for text in [&mut c.name, &mut c.transport, &mut c.test, &mut c.from, &mut c.to[0]] {
-            *text = word.into();
+        for field in [&mut c.name, &mut c.transport, &mut c.test, &mut c.from, &mut c.to[0]] {
+            *field = text.into();
         }
-        c.error = Some(word.into());
-        c.notes = [(word.into(), word.into()), ("stages".into(), word.into())].into();
-        c.stages_us = [(word.into(), c.delay_us.clone()), ("seal".into(), None)].into();
-        c.counters = [(word.into(), 1.0)].into();
-        c.repeats = [(word.into(), Interval::default())].into();
-        c.series.iter_mut().for_each(|p| p.extra = [(word.into(), p.t_s)].into());
+        c.error = Some(text.into());
+        c.notes = [(text.into(), text.into()), ("stages".into(), text.into())].into();
+        c.stages_us = [(text.into(), c.delay_us.clone()), ("seal".into(), None)].into();
+        c.counters = [(text.into(), 1.0)].into();
+        c.repeats = [(text.into(), Interval::default())].into();
+        c.series.iter_mut().for_each(|p| p.extra = [(text.into(), p.t_s)].into());
         c.receivers =
-            vec![Receiver { host: word.into(), delay_us: c.delay_us.clone(), ..Receiver::default() }];
+            vec![Receiver { host: text.into(), delay_us: c.delay_us.clone(), ..Receiver::default() }];
         c.requested
             .variables
             .iter_mut()
-            .for_each(|v| (v.name, v.law, v.unit) = (word.into(), word.into(), word.into()));
+            .for_each(|v| (v.name, v.law, v.unit) = (text.into(), text.into(), text.into()));
     }
     r
 }
 
 #[test]
 fn hostile_texts_are_escaped() {
-    let word = "<script>steal()</script>\"'><img src=x onerror=steal()><!--&";
-    let records = [hostile(word), hostile(word)];
+    let text = "<script>steal()</script>\"'><img src=x onerror=steal()><!--&";
+    let records = [hostile(text), hostile(text)];
     let page = html(&records);
     assert!(page.contains("&lt;script&gt;steal()"));
     for raw in ["<script>steal", "<img", "<!--"] {
-        assert!(!page.contains(raw), "{raw} got through");
+        assert!(!page.contains(raw), "{raw} is not escaped");
     }
     let before_the_data = page.split("id=\"plots\"").next().unwrap();
     assert!(!before_the_data.contains("\"'"), "an attribute ended early");
@@ -283,8 +286,7 @@ fn different_networks_are_not_compared() {
     }
     let text = comparison(&compare(&records), Some(80));
     let row = text.lines().find(|l| l.contains("received ")).unwrap();
-    let words: Vec<&str> = row.split_whitespace().collect();
-    assert_eq!(words.join(" "), "received 100 Mb/s 1 b/s");
+    assert_eq!(columns(row), "received 100 Mb/s 1 b/s");
     // Two simulated runs are comparable, and so are two live ones.
     let [live, sim] = records;
     for pair in [[live.clone(), live], [sim.clone(), sim]] {
@@ -304,7 +306,7 @@ fn tables_fit_a_terminal_of_80_columns() {
     }
     for records in [&records[..1], &records[..2], &records] {
         // Wrapping would break names and numbers.
-        for (text, whole) in [
+        for (text, unbroken) in [
             (
                 terminal(records, Some(80)),
                 ["a connection with a long name ", "100 Mb/s", "receiver: copy out "],
@@ -315,7 +317,7 @@ fn tables_fit_a_terminal_of_80_columns() {
             ),
         ] {
             assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
-            assert!(whole.iter().all(|part| text.contains(part)), "{text}");
+            assert!(unbroken.iter().all(|part| text.contains(part)), "{text}");
         }
     }
 }
@@ -358,7 +360,7 @@ fn a_record_may_lack_anything() {
         sent_gap_us: d(),
         late_us: d(),
         requested: SendAccuracy { variables: vec![Fit::default()], ..SendAccuracy::default() },
-        runs: vec![Run::default()],
+        repetitions: vec![Repetition::default()],
         series: vec![Point::default()],
         ..Connection::default()
     };

@@ -22,11 +22,11 @@ const TEXT: &str = r#"experiment "Three flows on one trunk" {
 /// Returns a record as if measured on `backend`.
 pub(crate) fn record(backend: &str) -> Record {
     let random = &mut Seed(7).stream(backend);
-    let outcome = |text: &str, expected, measured, held| Outcome {
+    let outcome = |text: &str, expected, measured, passed| Outcome {
         text: text.into(),
         expected,
         measured: Some(measured),
-        passed: held,
+        passed,
     };
     Record {
         backend: backend.into(),
@@ -107,14 +107,14 @@ fn series(random: &mut Stream, bps: f64, variation: f64) -> Vec<Point> {
 }
 
 fn connection(name: &str, transport: &str, test: &str, bps: f64) -> Connection {
-    let run = |i: u32| Run {
+    let repetition = |i: u32| Repetition {
         start_s: 0.2 + f64::from(i),
         duration_s: 10.0,
         sent_bps: bps,
         received_bps: bps * (1.0 + f64::from(i) / 1000.0),
-        ..Run::default()
+        ..Repetition::default()
     };
-    let runs: Vec<Run> = (0..3).map(run).collect();
+    let repetitions: Vec<Repetition> = (0..3).map(repetition).collect();
     Connection {
         name: name.into(),
         transport: transport.into(),
@@ -125,8 +125,8 @@ fn connection(name: &str, transport: &str, test: &str, bps: f64) -> Connection {
         received_bps: bps * 0.9998,
         messages_sent: 100_000,
         messages_received: 99_997,
-        repeats: repeats::summarize(&runs),
-        runs,
+        repeats: repeats::summarize(&repetitions),
+        repetitions,
         cpu: Cpu { sender_user_s: 4.1, sender_system_s: 1.2, receiver_user_s: 0.4, receiver_system_s: 0.9 },
         counters: [("system_calls".into(), 200_311.0), ("packets_sent".into(), 100_000.0)].into(),
         ..Connection::default()
@@ -147,7 +147,7 @@ fn cbr(random: &mut Stream) -> Connection {
             bursts_late: 14,
             ..SendAccuracy::default()
         },
-        notes: texts(&[("pacing", "sleep, then spin"), ("offload", "none")]),
+        notes: texts(&[("pacing", "sleep, then spin"), ("sender_offload", "none")]),
         series: series(random, 1e8, 0.01),
         ..connection("B-A", "udp", "cbr 1250 B every 100 us", 1e8)
     }

@@ -28,7 +28,7 @@ fn sweep() -> Sweep {
         indices: vec![w, l],
         values: vec![window.values[w].clone(), loss.values[l].clone()],
         hash: format!("{w}{l}"),
-        figures: vec![Spread::of(samples(w, l))],
+        spreads: vec![Spread::of(samples(w, l))],
     };
     Sweep {
         version: VERSION,
@@ -40,7 +40,7 @@ fn sweep() -> Sweep {
         problems: Vec::new(),
         points: (0..3).flat_map(|w| [point(w, 0), point(w, 1)]).collect(),
         parameters: vec![window, loss],
-        figures: vec!["B-A.received_bps".into()],
+        metrics: vec!["B-A.received_bps".into()],
     }
 }
 
@@ -96,8 +96,8 @@ fn unknown_values_are_empty_or_null_but_not_zero() {
     assert_eq!(lines[0], "window,window_bytes,a-s.loss,figure,n,mean,sd,low,high,min,max");
     assert_eq!(lines[4], "16 kB,16000,0.01,B-A.received_bps,1,1000000,,,,1000000,1000000");
     assert_eq!(lines[6], "32 kB,32000,0.01,B-A.received_bps,0,,,,,,");
-    let whole: Value = serde_json::from_str(&json(&sweep())).expect("JSON");
-    let unknown = &whole["points"][5]["figures"][0];
+    let parsed: Value = serde_json::from_str(&json(&sweep())).expect("JSON");
+    let unknown = &parsed["points"][5]["figures"][0];
     assert_eq!(
         (&unknown["mean"], &unknown["samples"][0], &unknown["n"]),
         (&Value::Null, &Value::Null, &0.into())
@@ -112,16 +112,16 @@ fn unknown_values_are_empty_or_null_but_not_zero() {
 }
 
 #[test]
-fn an_axis_may_have_words() {
-    let mut words = sweep();
-    words.parameters[0] = varied("pattern", "", &[("a,b", None), ("c\"d", None), ("e\nf", None)]);
-    for point in &mut words.points {
-        point.values[0] = words.parameters[0].values[point.indices[0]].clone();
+fn an_axis_may_have_categories() {
+    let mut sweep = sweep();
+    sweep.parameters[0] = varied("pattern", "", &[("a,b", None), ("c\"d", None), ("e\nf", None)]);
+    for point in &mut sweep.points {
+        point.values[0] = sweep.parameters[0].values[point.indices[0]].clone();
     }
-    let plot = plots(&html(&words)).remove(0);
-    assert_eq!(plot["x"]["words"], serde_json::json!(["a,b", "c\"d", "e\nf"]));
+    let plot = plots(&html(&sweep)).remove(0);
+    assert_eq!(plot["x"]["categories"], serde_json::json!(["a,b", "c\"d", "e\nf"]));
     assert_eq!(plot["lines"][0]["x"], serde_json::json!([0.0, 1.0, 2.0]));
-    let table = csv(&words);
+    let table = csv(&sweep);
     assert!(table.contains("\n\"a,b\",0,") && table.contains("\n\"c\"\"d\",0,"), "{table}");
     assert!(table.contains("\n\"e\nf\",0,"), "{table}");
 }
@@ -139,27 +139,27 @@ fn a_logarithmic_sweep_has_logarithmic_axes() {
     sweep
         .points
         .iter_mut()
-        .for_each(|p| p.figures[0] = Spread::of(vec![Some(10_f64.powi(p.indices[0] as i32)); 2]));
+        .for_each(|p| p.spreads[0] = Spread::of(vec![Some(10_f64.powi(p.indices[0] as i32)); 2]));
     assert_eq!(axes(&sweep), (true, true));
 }
 
 #[test]
 fn hostile_texts_are_escaped() {
-    let word = "<script>steal()</script>\"'><img src=x onerror=steal()><!--&\u{1b}[2J\u{202e}";
+    let text = "<script>steal()</script>\"'><img src=x onerror=steal()><!--&\u{1b}[2J\u{202e}";
     let mut hostile = sweep();
-    hostile.experiment = Experiment { name: word.into(), hash: word.into(), text: word.into() };
-    (hostile.overrides, hostile.problems, hostile.figures) =
-        (vec![word.into()], vec![word.into()], vec![word.into()]);
+    hostile.experiment = Experiment { name: text.into(), hash: text.into(), text: text.into() };
+    (hostile.overrides, hostile.problems, hostile.metrics) =
+        (vec![text.into()], vec![text.into()], vec![text.into()]);
     hostile.partial = true;
     for parameter in &mut hostile.parameters {
-        parameter.key = word.into();
-        parameter.values = vec![word.into(); 3];
+        parameter.key = text.into();
+        parameter.values = vec![text.into(); 3];
         parameter.numbers = vec![None; 3];
     }
-    hostile.points.iter_mut().for_each(|p| p.values = vec![word.into(); 2]);
+    hostile.points.iter_mut().for_each(|p| p.values = vec![text.into(); 2]);
     let page = html(&hostile);
     for raw in ["<script>steal", "<img", "<!--"] {
-        assert!(!page.contains(raw), "{raw} got through");
+        assert!(!page.contains(raw), "{raw} is not escaped");
     }
     assert_eq!(page.matches("<script").count(), 3, "data, library, own script");
     let is_control = |c: char| (c.is_control() && c != '\n') || c == '\u{202e}';
@@ -173,8 +173,8 @@ fn the_page_loads_nothing_and_may_be_empty() {
         assert!(!page.contains(load), "{load}");
     }
     assert!(page.contains("default-src 'none'") && page.len() < 100_000, "{} bytes", page.len());
-    let nothing = Sweep { points: Vec::new(), partial: true, ..sweep() };
-    assert!(html(&nothing).contains("No point is complete") && html(&nothing).ends_with("</html>"));
-    assert!(terminal(&nothing, None).starts_with("trunk  sim  0 points"));
-    assert_eq!(csv(&nothing).lines().count(), 1);
+    let empty = Sweep { points: Vec::new(), partial: true, ..sweep() };
+    assert!(html(&empty).contains("No point is complete") && html(&empty).ends_with("</html>"));
+    assert!(terminal(&empty, None).starts_with("trunk  sim  0 points"));
+    assert_eq!(csv(&empty).lines().count(), 1);
 }

@@ -4,7 +4,7 @@ use serde_json::json;
 use trunkline_experiment::plan::{ConverterRole, Node, NodeKind};
 use trunkline_experiment::{OverrideError, Plan, apply_overrides};
 use trunkline_record::Record;
-use trunkline_record::figure::figure;
+use trunkline_record::metric::metric;
 use trunkline_report::sweep::Spread;
 use trunkline_units::Seed;
 
@@ -128,12 +128,12 @@ impl Cell {
     /// Returns the figure in a record, in the paper's unit.
     pub fn of(&self, record: &Record) -> Option<f64> {
         let Some(front) = self.subject.strip_suffix('*') else {
-            return figure(record, self.subject, self.figure).map(|value| self.unit.of(value));
+            return metric(record, self.subject, self.figure).map(|value| self.unit.of(value));
         };
         let names = record.connections.iter().map(|c| &c.name).chain(record.hosts.iter().map(|h| &h.name));
         let figures: Vec<f64> = names
             .filter(|name| name.starts_with(front))
-            .filter_map(|name| figure(record, name, self.figure))
+            .filter_map(|name| metric(record, name, self.figure))
             .collect();
         let mean = figures.iter().sum::<f64>() / figures.len() as f64;
         (!figures.is_empty()).then(|| self.unit.of(mean))

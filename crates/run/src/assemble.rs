@@ -1,11 +1,22 @@
-//! Builds the record's entry of a connection from the reports of its endpoints. All backends use it.
+//! Builds the record's entry of a connection from the reports of its ends, which the meters fill. All backends use it.
+//!
+//! What the author of a new field must know:
+//!
+//! - An end reports while it runs and when it has ended. Of an end that was killed, the record has the last report it sent.
+//! - A receiver counts what arrives ([`Arrivals`](crate::receiver_meter::Arrivals)). It cannot count messages that are lost
+//!   after the last one it received; only `lost_at` in this module knows the number of sent messages.
+//! - Corrupted messages have no sequence number, so they are a count of their own, neither received nor lost.
+//! - For an aborted repetition, sent messages count up to the highest sequence number received, because later ones may have
+//!   been in flight.
+//! - Over repetitions, counts are added, rates are averaged (aborted repetitions excluded, unless there is no other), and
+//!   distributions contain every message. With several receivers, counts are added and rates are averaged.
 
 use std::collections::BTreeMap;
 
 use trunkline_experiment::plan;
-use trunkline_record::Histogram;
 use trunkline_record::histogram::Counts;
-use trunkline_record::schema::{Connection, Cpu, Distribution, Point, Receiver, Run};
+use trunkline_record::schema::{Connection, Cpu, Distribution, Point, Receiver, Repetition, SendAccuracy};
+use trunkline_record::{Histogram, repeats};
 use trunkline_units::{Instant, Span};
 
 use crate::describe;
@@ -14,64 +25,64 @@ use crate::reports::{ReceiverReport, SenderReport, rate_bps};
 use crate::series::Series;
 use crate::stages::STAGES;
 
-/// The reports of one run of a connection. The report of an endpoint that died is missing or partial.
+/// The reports of one repetition of a connection. The report of an end that died is missing or partial.
 #[derive(Clone, Debug, Default)]
-pub struct RunOutcome {
-    /// When the run began.
+pub struct RepetitionOutcome {
+    /// When the first message was due.
     pub start: Instant,
     /// Report of the sender.
     pub sender: Option<SenderReport>,
     /// Reports of the receivers, by host.
     pub receivers: Vec<(String, Option<ReceiverReport>)>,
-    /// Why the run ended early, in one line; `None` if it did not.
+    /// Why the repetition was aborted, in one line; `None` if it was not.
     pub error: Option<String>,
 }
 
-impl RunOutcome {
-    fn received(&self) -> impl Iterator<Item = &ReceiverReport> {
-        self.receivers.iter().filter_map(|(_, r)| r.as_ref())
+impl RepetitionOutcome {
+    fn receiver_reports(&self) -> impl Iterator<Item = &ReceiverReport> {
+        self.receivers.iter().filter_map(|(_, report)| report.as_ref())
     }
 
-    /// Returns the number of messages sent, as far as known.
-    fn sent(&self) -> u64 {
-        let seen = self.received().map(|r| r.arrivals.next_sequence).max().unwrap_or(0);
+    /// Returns the number of messages sent, as far as known: a killed sender may have sent more than it had reported.
+    fn messages_sent(&self) -> u64 {
+        let seen = self.receiver_reports().map(|r| r.arrivals.next_sequence).max().unwrap_or(0);
         self.sender.as_ref().map_or(seen, |s| s.messages.max(seen))
     }
 
-    /// Returns the time over which a receiver's rate is computed: from the start until the sender ended or the last message
-    /// arrived, whichever is later.
-    fn receive_time(&self, receiver: &ReceiverReport) -> Span {
-        let sending = self.sender.as_ref().map_or(Span::ZERO, |s| s.active);
+    /// Returns the time over which a receiver's rate is computed: from the start until the end of the sending time or the
+    /// last arrival, whichever is later.
+    fn receiving_time(&self, receiver: &ReceiverReport) -> Span {
+        let sending_time = self.sender.as_ref().map_or(Span::ZERO, |s| s.sending_time);
         let until_last = receiver.arrivals.last.map_or(Span::ZERO, |last| last.since(self.start));
-        sending.max(until_last)
+        sending_time.max(until_last)
     }
 
     fn received_bps(&self) -> f64 {
         let rates: Vec<f64> =
-            self.received().map(|r| rate_bps(r.arrivals.bytes, self.receive_time(r))).collect();
+            self.receiver_reports().map(|r| rate_bps(r.arrivals.bytes, self.receiving_time(r))).collect();
         if rates.is_empty() { 0.0 } else { rates.iter().sum::<f64>() / rates.len() as f64 }
     }
 
-    /// Returns the number of messages lost on the way to a receiver. Corrupted messages are not lost. For a run that ended
-    /// early, only messages before the last received one count: the others were in flight.
+    /// Returns the number of messages lost on the way to a receiver. Corrupted messages are not lost. In an aborted
+    /// repetition only messages before the last received one count: later ones may have been in flight.
     fn lost_at(&self, receiver: &ReceiverReport) -> u64 {
-        let sent = if self.error.is_some() { receiver.arrivals.next_sequence } else { self.sent() };
+        let sent = if self.error.is_some() { receiver.arrivals.next_sequence } else { self.messages_sent() };
         sent.saturating_sub(receiver.arrivals.messages + receiver.arrivals.corrupted)
     }
 
-    fn run(&self) -> Run {
+    fn repetition(&self) -> Repetition {
         let sender = self.sender.clone().unwrap_or_default();
-        let delay = merged(self.received().map(|r| &r.delay)).distribution_us();
+        let delay = merge_histograms(self.receiver_reports().map(|r| &r.delay)).distribution_us();
         let rtt = Histogram::from_counts(&sender.rtt).distribution_us();
-        Run {
+        Repetition {
             start_s: self.start.as_s(),
-            duration_s: sender.active.as_s(),
+            duration_s: sender.sending_time.as_s(),
             offered_bps: sender.offered_bps,
             sent_bps: sender.sent_bps(),
             received_bps: self.received_bps(),
-            messages_sent: self.sent(),
-            messages_received: self.received().map(|r| r.arrivals.messages).sum(),
-            lost: self.received().map(|r| self.lost_at(r)).sum(),
+            messages_sent: self.messages_sent(),
+            messages_received: self.receiver_reports().map(|r| r.arrivals.messages).sum(),
+            lost: self.receiver_reports().map(|r| self.lost_at(r)).sum(),
             delay_p50_us: delay.as_ref().map(|d| d.p50),
             delay_p99_us: delay.as_ref().map(|d| d.p99),
             rtt_p50_us: rtt.map(|d| d.p50),
@@ -80,15 +91,16 @@ impl RunOutcome {
     }
 }
 
-/// Builds the record's entry of a connection from all its runs.
-pub fn connection(plan: &plan::Connection, outcomes: &[RunOutcome]) -> Connection {
-    let runs: Vec<Run> = outcomes.iter().map(RunOutcome::run).collect();
-    // A partial run would bias the mean rates, so it counts only if there is no complete run.
-    let whole: Vec<&Run> = runs.iter().filter(|r| !r.partial).collect();
-    let counted = if whole.is_empty() { runs.iter().collect() } else { whole };
+/// Builds the record's entry of a connection from all its repetitions.
+pub fn connection(plan: &plan::Connection, outcomes: &[RepetitionOutcome]) -> Connection {
+    let repetitions: Vec<Repetition> = outcomes.iter().map(RepetitionOutcome::repetition).collect();
+    // An aborted repetition would bias the mean rates, so it counts only if there is no complete one.
+    let complete: Vec<&Repetition> = repetitions.iter().filter(|r| !r.partial).collect();
+    let averaged = if complete.is_empty() { repetitions.iter().collect() } else { complete };
     let senders: Vec<&SenderReport> = outcomes.iter().filter_map(|o| o.sender.as_ref()).collect();
-    let receivers: Vec<&ReceiverReport> = outcomes.iter().flat_map(RunOutcome::received).collect();
-    let sum = |f: fn(&ReceiverReport) -> u64| receivers.iter().map(|r| f(r)).sum::<u64>();
+    let receivers: Vec<&ReceiverReport> =
+        outcomes.iter().flat_map(RepetitionOutcome::receiver_reports).collect();
+    let sum = |get: fn(&ReceiverReport) -> u64| receivers.iter().map(|r| get(r)).sum::<u64>();
     let error = outcomes.iter().find_map(|o| o.error.clone());
     Connection {
         name: plan.name.clone(),
@@ -98,29 +110,29 @@ pub fn connection(plan: &plan::Connection, outcomes: &[RunOutcome]) -> Connectio
         to: plan.to.iter().map(|s| s.host.clone()).collect(),
         partial: error.is_some() || outcomes.is_empty(),
         error,
-        offered_bps: mean(counted.iter().filter_map(|r| r.offered_bps)),
-        sent_bps: mean(counted.iter().map(|r| r.sent_bps)).unwrap_or(0.0),
-        received_bps: mean(counted.iter().map(|r| r.received_bps)).unwrap_or(0.0),
-        messages_sent: runs.iter().map(|r| r.messages_sent).sum(),
+        offered_bps: mean(averaged.iter().filter_map(|r| r.offered_bps)),
+        sent_bps: mean(averaged.iter().map(|r| r.sent_bps)).unwrap_or(0.0),
+        received_bps: mean(averaged.iter().map(|r| r.received_bps)).unwrap_or(0.0),
+        messages_sent: repetitions.iter().map(|r| r.messages_sent).sum(),
         messages_received: sum(|r| r.arrivals.messages),
-        lost: runs.iter().map(|r| r.lost).sum(),
+        lost: repetitions.iter().map(|r| r.lost).sum(),
         duplicated: sum(|r| r.arrivals.duplicated),
         reordered: sum(|r| r.arrivals.reordered),
         corrupted: sum(|r| r.arrivals.corrupted),
-        delay_us: merged(receivers.iter().map(|r| &r.delay)).distribution_us(),
-        rtt_us: merged(senders.iter().map(|s| &s.rtt)).distribution_us(),
-        gap_us: merged(receivers.iter().map(|r| &r.gap)).distribution_us(),
-        sent_gap_us: merged(senders.iter().map(|s| &s.gap)).distribution_us(),
-        late_us: merged(senders.iter().map(|s| &s.lateness)).distribution_us(),
-        // Of several runs, the one with the largest error.
+        delay_us: merge_histograms(receivers.iter().map(|r| &r.delay)).distribution_us(),
+        rtt_us: merge_histograms(senders.iter().map(|s| &s.rtt)).distribution_us(),
+        gap_us: merge_histograms(receivers.iter().map(|r| &r.gap)).distribution_us(),
+        sent_gap_us: merge_histograms(senders.iter().map(|s| &s.gap)).distribution_us(),
+        late_us: merge_histograms(senders.iter().map(|s| &s.lateness)).distribution_us(),
+        // Of the repetition with the largest error.
         requested: senders
             .iter()
             .map(|s| &s.requested)
-            .max_by(|a, b| worst_error(a).total_cmp(&worst_error(b)))
+            .max_by(|a, b| error_of(a).total_cmp(&error_of(b)))
             .cloned()
             .unwrap_or_default(),
-        repeats: if runs.len() > 1 { trunkline_record::repeats::summarize(&runs) } else { BTreeMap::new() },
-        runs,
+        repeats: if repetitions.len() > 1 { repeats::summarize(&repetitions) } else { BTreeMap::new() },
+        repetitions,
         cpu: Cpu {
             sender_user_s: senders.iter().map(|s| s.cpu.0.as_s()).sum(),
             sender_system_s: senders.iter().map(|s| s.cpu.1.as_s()).sum(),
@@ -140,13 +152,14 @@ pub fn connection(plan: &plan::Connection, outcomes: &[RunOutcome]) -> Connectio
     }
 }
 
-fn worst_error(asked: &trunkline_record::schema::SendAccuracy) -> f64 {
-    asked.gap_distance.or(asked.rate_error.map(f64::abs)).unwrap_or(0.0)
+/// Returns the gap error, or the rate error of traffic without gaps.
+fn error_of(requested: &SendAccuracy) -> f64 {
+    requested.gap_distance.or(requested.rate_error.map(f64::abs)).unwrap_or(0.0)
 }
 
-fn merged<'a>(parts: impl Iterator<Item = &'a Counts>) -> Histogram {
+fn merge_histograms<'a>(histograms: impl Iterator<Item = &'a Counts>) -> Histogram {
     let mut all = Histogram::default();
-    parts.for_each(|p| all.merge(&Histogram::from_counts(p)));
+    histograms.for_each(|counts| all.merge(&Histogram::from_counts(counts)));
     all
 }
 
@@ -155,11 +168,11 @@ fn mean(values: impl Iterator<Item = f64>) -> Option<f64> {
     (n > 0).then(|| sum / n as f64)
 }
 
-/// Merges counters of runs and receivers: counts are added, gauges keep their maximum.
+/// Merges counters of repetitions and receivers: counts are added, gauges keep their maximum.
 fn merge_counters(senders: &[&SenderReport], receivers: &[&ReceiverReport]) -> BTreeMap<String, f64> {
     let mut all = BTreeMap::new();
-    let parts = senders.iter().map(|s| &s.counters).chain(receivers.iter().map(|r| &r.counters));
-    for (name, value) in parts.flatten() {
+    let reported = senders.iter().map(|s| &s.counters).chain(receivers.iter().map(|r| &r.counters));
+    for (name, value) in reported.flatten() {
         let entry = all.entry(name.clone()).or_insert(0.0);
         *entry = if is_gauge(name) { f64::max(*entry, *value) } else { *entry + *value };
     }
@@ -167,29 +180,32 @@ fn merge_counters(senders: &[&SenderReport], receivers: &[&ReceiverReport]) -> B
     all
 }
 
-/// Merges the stages of all runs; stages without measurements are null. Only the guaranteed transport has stages.
+/// Merges the stages of all repetitions; stages without measurements are null. Only the guaranteed transport has stages.
 fn stage_distributions(
     plan: &plan::Connection,
-    outcomes: &[RunOutcome],
+    outcomes: &[RepetitionOutcome],
 ) -> BTreeMap<String, Option<Distribution>> {
     if !matches!(plan.protocol, plan::Protocol::Guaranteed { .. }) {
         return BTreeMap::new();
     }
     let mut all: BTreeMap<&str, Histogram> = BTreeMap::new();
     for outcome in outcomes {
-        let receivers = outcome.received().map(|r| &r.stages);
-        for (name, counts) in outcome.sender.iter().map(|s| &s.stages).chain(receivers).flatten() {
+        let of_receivers = outcome.receiver_reports().map(|r| &r.stages);
+        for (name, counts) in outcome.sender.iter().map(|s| &s.stages).chain(of_receivers).flatten() {
             all.entry(name).or_default().merge(&Histogram::from_counts(counts));
         }
-        // The network stage follows from frames recorded at both ends.
-        for (sender, receiver) in outcome.sender.iter().zip(outcome.received()) {
-            all.entry("network").or_default().merge(&sender.departures.delays_to(&receiver.frame_arrivals));
+        // The network stage follows from the timestamps of frames at both ends.
+        for (sender, receiver) in outcome.sender.iter().zip(outcome.receiver_reports()) {
+            all.entry("network")
+                .or_default()
+                .merge(&sender.frame_departures.delays_to(&receiver.frame_arrivals));
         }
     }
-    let of = |name: &str| (name.to_owned(), all.get(name).and_then(Histogram::distribution_us));
-    STAGES.into_iter().map(of).collect()
+    let stage = |name: &str| (name.to_owned(), all.get(name).and_then(Histogram::distribution_us));
+    STAGES.into_iter().map(stage).collect()
 }
 
+/// Returns whether a counter is a level, such as a size or a priority, of which a sum is meaningless.
 fn is_gauge(name: &str) -> bool {
     name.ends_with("_buffer_bytes")
         || name.ends_with("_mss_bytes")
@@ -198,100 +214,103 @@ fn is_gauge(name: &str) -> bool {
         || matches!(name, "llc_priority" | "llc_tries_max")
 }
 
-fn receiver_entries(plan: &plan::Connection, outcomes: &[RunOutcome]) -> Vec<Receiver> {
-    let of = |host: &str| {
-        let mine: Vec<(&RunOutcome, &ReceiverReport)> = outcomes
+/// Returns the entries of the receivers, one for each receiving host of the plan.
+fn receiver_entries(plan: &plan::Connection, outcomes: &[RepetitionOutcome]) -> Vec<Receiver> {
+    let entry = |host: &str| {
+        let reports: Vec<(&RepetitionOutcome, &ReceiverReport)> = outcomes
             .iter()
-            .flat_map(|o| o.receivers.iter().map(move |(h, r)| (o, h, r)))
-            .filter(|(_, h, _)| *h == host)
-            .filter_map(|(o, _, r)| Some((o, r.as_ref()?)))
+            .flat_map(|outcome| outcome.receivers.iter().map(move |(name, report)| (outcome, name, report)))
+            .filter(|(_, name, _)| *name == host)
+            .filter_map(|(outcome, _, report)| Some((outcome, report.as_ref()?)))
             .collect();
+        let rates = reports.iter().map(|(o, r)| rate_bps(r.arrivals.bytes, o.receiving_time(r)));
         Receiver {
             host: host.into(),
-            received_bps: mean(mine.iter().map(|(o, r)| rate_bps(r.arrivals.bytes, o.receive_time(r))))
-                .unwrap_or(0.0),
-            messages_received: mine.iter().map(|(_, r)| r.arrivals.messages).sum(),
-            lost: mine.iter().map(|(o, r)| o.lost_at(r)).sum(),
-            delay_us: merged(mine.iter().map(|(_, r)| &r.delay)).distribution_us(),
+            received_bps: mean(rates).unwrap_or(0.0),
+            messages_received: reports.iter().map(|(_, r)| r.arrivals.messages).sum(),
+            lost: reports.iter().map(|(o, r)| o.lost_at(r)).sum(),
+            delay_us: merge_histograms(reports.iter().map(|(_, r)| &r.delay)).distribution_us(),
         }
     };
-    plan.to.iter().map(|s| of(&s.host)).collect()
+    plan.to.iter().map(|s| entry(&s.host)).collect()
 }
 
-/// Merges the series of both directions of all runs on one time axis: seconds since the first run began.
-fn merge_series(outcomes: &[RunOutcome]) -> Vec<Point> {
+/// Merges the series of both directions of all repetitions on one time axis: seconds since the first repetition began.
+fn merge_series(outcomes: &[RepetitionOutcome]) -> Vec<Point> {
     let origin = outcomes.first().map_or(Instant::ZERO, |o| o.start);
     let mut points: Vec<Point> = Vec::new();
     for outcome in outcomes {
         let offset_s = outcome.start.since(origin).as_s();
-        // Add a point of zero between two runs; otherwise a plot would draw a line through the pause.
+        // Add a point of zero between two repetitions; otherwise a plot would draw a line through the pause.
         if points.last().is_some_and(|last| last.t_s < offset_s) {
             points.push(Point { t_s: offset_s, ..Point::default() });
         }
-        points.extend(run_series(outcome, offset_s));
+        points.extend(repetition_series(outcome, offset_s));
     }
     points
 }
 
-fn run_series(outcome: &RunOutcome, offset_s: f64) -> Vec<Point> {
+/// Returns the series of one repetition, whose first message was due at `offset_s`.
+fn repetition_series(outcome: &RepetitionOutcome, offset_s: f64) -> Vec<Point> {
     let mut sent = outcome.sender.as_ref().map(|s| s.series.clone()).unwrap_or_default();
     let mut received = Series::default();
-    outcome.received().for_each(|r| received.merge(r.series.clone()));
+    outcome.receiver_reports().for_each(|r| received.merge(r.series.clone()));
     sent.align(&mut received);
-    let mut received_series = received.clone();
     let step = sent.interval().as_s();
-    let share = 1.0 / outcome.received().count().max(1) as f64;
-    let end =
-        outcome.received().map(|r| outcome.receive_time(r)).chain(outcome.sender.as_ref().map(|s| s.active));
-    let end = end.max().unwrap_or_default().as_s();
-    let bits = |series: &Series| series.bytes().iter().map(|b| *b as f64 * 8.0).collect::<Vec<_>>();
-    let (sent, received) = (bits(&sent), bits(&received));
+    let receiver_count = outcome.receiver_reports().count();
+    // With several receivers a point has their mean.
+    let per_receiver = 1.0 / receiver_count.max(1) as f64;
+    let receiving_times = outcome.receiver_reports().map(|r| outcome.receiving_time(r));
+    let traffic_ends = receiving_times.chain(outcome.sender.as_ref().map(|s| s.sending_time)).max();
+    let traffic_ends = traffic_ends.unwrap_or_default().as_s();
+    let bits = |series: &Series| series.sums().iter().map(|bytes| *bytes as f64 * 8.0).collect::<Vec<_>>();
+    let (bits_sent, bits_received) = (bits(&sent), bits(&received));
     let mut points: Vec<Point> = Vec::new();
     let mut from = 0.0;
-    let (mut sent_bits, mut received_bits) = (0.0, 0.0);
-    let count = sent.len().max(received.len());
+    let count = bits_sent.len().max(bits_received.len());
     for i in 0..count {
-        sent_bits += sent.get(i).copied().unwrap_or(0.0);
-        received_bits += received.get(i).copied().unwrap_or(0.0) * share;
+        let interval_sent = bits_sent.get(i).copied().unwrap_or(0.0);
+        let interval_received = bits_received.get(i).copied().unwrap_or(0.0) * per_receiver;
         // The last interval ends with the traffic, so its rate is over a shorter time.
-        let until = if i + 1 == count { end.clamp(from, step * count as f64) } else { step * (i + 1) as f64 };
+        let is_last = i + 1 == count;
+        let to = if is_last { traffic_ends.clamp(from, step * count as f64) } else { step * (i + 1) as f64 };
         match points.last_mut() {
             // Merge a very short last interval into the previous one.
-            Some(last) if until - from < step / 10.0 => {
-                let width = last.t_s - offset_s - (from - step);
-                let grown = width + until - from;
-                last.sent_bps = (last.sent_bps * width + sent_bits) / grown;
-                last.received_bps = (last.received_bps * width + received_bits) / grown;
-                last.t_s = offset_s + until;
+            Some(previous) if to - from < step / 10.0 => {
+                let width = previous.t_s - offset_s - (from - step);
+                let merged_width = width + to - from;
+                previous.sent_bps = (previous.sent_bps * width + interval_sent) / merged_width;
+                previous.received_bps = (previous.received_bps * width + interval_received) / merged_width;
+                previous.t_s = offset_s + to;
             }
             _ => {
-                let width = if until > from { until - from } else { step };
+                let width = if to > from { to - from } else { step };
                 points.push(Point {
                     t_s: offset_s + from + width,
-                    sent_bps: sent_bits / width,
-                    received_bps: received_bits / width,
+                    sent_bps: interval_sent / width,
+                    received_bps: interval_received / width,
                     extra: BTreeMap::new(),
                 });
             }
         }
-        (from, sent_bits, received_bits) = (until, 0.0, 0.0);
+        from = to;
     }
     let mut trend = Trend::default();
-    for r in outcome.received() {
+    for r in outcome.receiver_reports() {
         trend.messages.merge(r.trend.messages.clone());
         trend.delay_ns.merge(r.trend.delay_ns.clone());
     }
-    trend.messages.align(&mut received_series);
-    trend.delay_ns.align(&mut received_series);
-    let means =
-        trend.messages.bytes().iter().zip(trend.delay_ns.bytes()).map(|(n, ns)| (*n as f64, *ns as f64));
-    for (point, (n, ns)) in points.iter_mut().zip(means).filter(|(_, (n, _))| *n > 0.0) {
-        point.extra.insert("delay_us".into(), ns / n / 1e3);
-        point.extra.insert("gap_us".into(), step * 1e6 / (n * share));
+    trend.messages.align(&mut received);
+    trend.delay_ns.align(&mut received);
+    let sums = trend.messages.sums().iter().zip(trend.delay_ns.sums());
+    let sums = sums.map(|(messages, delay_ns)| (*messages as f64, *delay_ns as f64));
+    for (point, (messages, delay_ns)) in points.iter_mut().zip(sums).filter(|(_, (n, _))| *n > 0.0) {
+        point.extra.insert("delay_us".into(), delay_ns / messages / 1e3);
+        point.extra.insert("gap_us".into(), step * 1e6 / (messages * per_receiver));
     }
-    for (t, figures) in outcome.sender.iter().flat_map(|s| &s.samples) {
-        if let Some(point) = points.get_mut((t / step) as usize) {
-            point.extra.extend(figures.clone());
+    for (t_s, metrics) in outcome.sender.iter().flat_map(|s| &s.samples) {
+        if let Some(point) = points.get_mut((t_s / step) as usize) {
+            point.extra.extend(metrics.clone());
         }
     }
     points
@@ -300,7 +319,6 @@ fn run_series(outcome: &RunOutcome, offset_s: f64) -> Vec<Point> {
 #[cfg(test)]
 mod tests {
     use trunkline_experiment::plan::{ConnectionEnd, Protocol, Stop};
-    use trunkline_record::schema::SendAccuracy;
     use trunkline_traffic::{Pattern, Variable};
 
     use super::*;
@@ -319,7 +337,7 @@ mod tests {
             xmtcntl: "a".into(),
             rcvcntl: "b".into(),
             rep: "a".into(),
-            protocol: Protocol::Udp { flow: true },
+            protocol: Protocol::Udp { flow_control: true },
             test: Pattern::Full { size_bytes: Variable::Constant(1000.0) },
             delay_s: Variable::Constant(0.0),
             stop: Stop::DurationS(Variable::Constant(1.0)),
@@ -329,14 +347,14 @@ mod tests {
         }
     }
 
-    /// One second of 1000-byte messages, one per millisecond. Every `keep`-th message arrives, 2 ms later.
-    fn outcome(start: Instant, hosts: &[&str], keep: u64) -> RunOutcome {
+    /// One second of 1000-byte messages, one per millisecond. One in `one_in` messages arrives, 2 ms later.
+    fn outcome(start: Instant, hosts: &[&str], one_in: u64) -> RepetitionOutcome {
         let mut series = Series::default();
         let mut meter = ReceiverMeter::new(start);
         for sequence in 0..1000 {
             let sent = start + Span::from_ms(sequence);
             series.add(sent.since(start), 1000);
-            if sequence % keep == 0 {
+            if sequence % one_in == 0 {
                 let header = Header {
                     sequence,
                     sent_at: sent,
@@ -349,34 +367,34 @@ mod tests {
         }
         let sender = SenderReport {
             start,
-            active: Span::from_s(1),
+            sending_time: Span::from_s(1),
             messages: 1000,
             bytes: 1_000_000,
             series,
-            requested: SendAccuracy { gap_distance: Some(1.0 / keep as f64), ..SendAccuracy::default() },
+            requested: SendAccuracy { gap_distance: Some(1.0 / one_in as f64), ..SendAccuracy::default() },
             counters: [("sender_system_calls".into(), 1000.0), ("sender_buffer_bytes".into(), 4096.0)].into(),
             ..SenderReport::default()
         };
         let report = ReceiverReport::from_meter(&meter);
         let receivers = hosts.iter().map(|h| (h.to_string(), Some(report.clone()))).collect();
-        RunOutcome { start, sender: Some(sender), receivers, error: None }
+        RepetitionOutcome { start, sender: Some(sender), receivers, error: None }
     }
 
     #[test]
-    fn figures_add_up_over_runs_and_receivers() {
-        let runs = [
+    fn repetitions_and_receivers_are_combined() {
+        let outcomes = [
             outcome(Instant::ZERO, &["b", "c"], 1),
             outcome(Instant::from_ns(5_000_000_000), &["b", "c"], 2),
         ];
-        let c = connection(&plan(&["b", "c"]), &runs);
+        let c = connection(&plan(&["b", "c"]), &outcomes);
         assert_eq!((c.messages_sent, c.messages_received, c.lost), (2000, 2 * 1500, 2 * 500));
-        assert_eq!((c.sent_bps, c.runs[0].received_bps), (8e6, 8e6 / 1.001));
-        assert_eq!(c.runs[1].start_s, 5.0);
+        assert_eq!((c.sent_bps, c.repetitions[0].received_bps), (8e6, 8e6 / 1.001));
+        assert_eq!(c.repetitions[1].start_s, 5.0);
         assert!((c.delay_us.unwrap().p50 - 2000.0).abs() < 3.0);
         assert_eq!((c.receivers.len(), c.receivers[1].lost), (2, 500));
         assert_eq!(c.repeats["sent_bps"].mean, 8e6);
         assert_eq!((c.counters["sender_system_calls"], c.counters["sender_buffer_bytes"]), (2000.0, 4096.0));
-        // The run with the largest error.
+        // The repetition with the largest error.
         assert_eq!(c.requested.gap_distance, Some(1.0));
         assert!(!c.partial);
     }
@@ -399,15 +417,15 @@ mod tests {
     }
 
     #[test]
-    fn a_dead_sender_gives_a_partial_result() {
-        let mut dead = outcome(Instant::ZERO, &["b"], 2);
-        dead.sender = None;
-        dead.error = Some("host a: its agent was killed by signal 9".into());
-        let c = connection(&plan(&["b"]), &[dead]);
+    fn a_killed_sender_gives_a_partial_result() {
+        let mut killed = outcome(Instant::ZERO, &["b"], 2);
+        killed.sender = None;
+        killed.error = Some("host a: its agent was killed by signal 9".into());
+        let c = connection(&plan(&["b"]), &[killed]);
         assert!(c.partial && c.error.unwrap().contains("signal 9"));
         // 999 is the highest sequence number sent, 998 the highest seen.
         assert_eq!((c.messages_sent, c.messages_received, c.lost), (999, 500, 499));
-        let nothing = connection(&plan(&["b"]), &[]);
-        assert!(nothing.partial && nothing.delay_us.is_none() && nothing.series.is_empty());
+        let empty = connection(&plan(&["b"]), &[]);
+        assert!(empty.partial && empty.delay_us.is_none() && empty.series.is_empty());
     }
 }

@@ -15,7 +15,7 @@ use trunkline_units::{Seed, Span};
 use crate::expect;
 use crate::message::HEADER;
 
-/// Runs plans: in the simulator, in a lab, or live.
+/// Runs plans: in the simulator, live, or in a lab (planned).
 pub trait Backend {
     /// Returns the name: `live`, `sim` or `lab`.
     fn name(&self) -> &'static str;
@@ -52,7 +52,7 @@ pub struct RunOptions {
     pub folder: PathBuf,
     /// Folder for received files.
     pub out: PathBuf,
-    /// Ends the run early; measurements so far are kept.
+    /// Ends the run early; the record has the measurements so far.
     pub stop: StopFlag,
 }
 
@@ -83,10 +83,10 @@ pub fn new_record(
 /// share a line.
 pub fn finish_record(record: &mut Record, plan: &Plan) {
     for (index, c) in record.connections.iter_mut().enumerate() {
-        let (completed, planned) = (c.runs.len() as u64, planned_runs(&plan.schedule, index));
+        let (completed, planned) = (c.repetitions.len() as u64, planned_repetitions(&plan.schedule, index));
         if completed < planned {
             c.partial = true;
-            c.error.get_or_insert_with(|| format!("stopped after {completed} of {planned} runs"));
+            c.error.get_or_insert_with(|| format!("stopped after {completed} of {planned} repetitions"));
         }
     }
     record.problems = error_lines(record);
@@ -117,6 +117,7 @@ pub fn refuse_small_messages(c: &plan::Connection) -> impl Iterator<Item = Refus
     })
 }
 
+/// Returns one line for each error, with the connections that have it.
 fn error_lines(record: &Record) -> Vec<String> {
     let mut lines: Vec<(String, Vec<&str>)> = Vec::new();
     for c in &record.connections {
@@ -125,7 +126,7 @@ fn error_lines(record: &Record) -> Vec<String> {
             (None, true) => "it was not run".into(),
             (None, false) => continue,
         };
-        match lines.iter_mut().find(|(t, _)| *t == error) {
+        match lines.iter_mut().find(|(other, _)| *other == error) {
             Some((_, names)) => names.push(&c.name),
             None => lines.push((error, vec![&c.name])),
         }
@@ -134,12 +135,12 @@ fn error_lines(record: &Record) -> Vec<String> {
 }
 
 /// Returns how often the schedule runs a connection.
-fn planned_runs(block: &Block, index: usize) -> u64 {
+fn planned_repetitions(block: &Block, index: usize) -> u64 {
     match block {
         Block::Serial(blocks) | Block::Parallel(blocks) => {
-            blocks.iter().map(|b| planned_runs(b, index)).sum()
+            blocks.iter().map(|b| planned_repetitions(b, index)).sum()
         }
-        Block::Repeat { count, body, .. } => u64::from(*count) * planned_runs(body, index),
+        Block::Repeat { count, body, .. } => u64::from(*count) * planned_repetitions(body, index),
         Block::Connection(i) => u64::from(*i == index),
     }
 }
@@ -158,8 +159,8 @@ fn block_duration(block: &Block, plan: &Plan) -> Option<Span> {
             blocks.iter().map(|b| block_duration(b, plan)).try_fold(Span::ZERO, |a, b| Some(a.max(b?)))
         }
         Block::Repeat { count, every, body } => {
-            let once = block_duration(body, plan)?;
-            Some((*every).max(once) * u64::from(count.saturating_sub(1)) + once)
+            let body = block_duration(body, plan)?;
+            Some((*every).max(body) * u64::from(count.saturating_sub(1)) + body)
         }
         Block::Connection(index) => {
             let c = &plan.connections[*index];

@@ -21,7 +21,8 @@ use trunkline_experiment::plan::{
 use trunkline_traffic::{Burst, Pattern, Variable};
 use trunkline_units::{Instant, Rate, Span};
 
-/// The multicast address of the first 32 message addresses in the wide area. Each further 32 use the next address.
+/// The multicast address of the first 32 message addresses in the wide area. Each further block of 32 message addresses
+/// uses the next multicast address.
 pub const WIDE_AREA_BASE: Ipv4Addr = Ipv4Addr::new(234, 5, 1, 1);
 /// The UDP ports of all converters.
 pub const PORTS: Ports =
@@ -81,13 +82,13 @@ pub fn addresses(plan: &Plan) -> BTreeSet<u32> {
 
 /// Returns the message addresses that a host subscribes to.
 pub fn subscriptions(plan: &Plan, host: &str) -> BTreeSet<u32> {
-    let host_counts = plan.connections.iter().filter(|c| c.to.iter().any(|to| to.host == host));
-    host_counts.filter_map(|c| address(&c.protocol)).collect()
+    let received_by_host = plan.connections.iter().filter(|c| c.to.iter().any(|to| to.host == host));
+    received_by_host.filter_map(|c| address(&c.protocol)).collect()
 }
 
 /// Returns the site of the host with this index in the wide area.
-pub fn wide_area_site(at: usize) -> u16 {
-    LOCAL_SITE.saturating_add(1).saturating_add(u16::try_from(at).unwrap_or(u16::MAX))
+pub fn wide_area_site(index: usize) -> u16 {
+    LOCAL_SITE.saturating_add(1).saturating_add(u16::try_from(index).unwrap_or(u16::MAX))
 }
 
 /// The configuration of a converter or of a host's interface.
@@ -100,21 +101,21 @@ pub struct ConverterConfig {
     /// How long messages may wait.
     pub deadlines: BundleDeadlines,
     /// Largest datagram that each link carries in one packet, octets (bundle format 2).
-    pub path: usize,
+    pub path_mtu: usize,
 }
 
 impl ConverterConfig {
     /// Returns the configuration of a converter in a network.
     pub fn from_node(network: &Network, node: &Node) -> ConverterConfig {
         let mtu = network.links.iter().map(|link| link.mtu.as_bytes()).min().unwrap_or(0);
-        let path = (mtu.saturating_sub(HEADERS) as usize).max(MIN_DATAGRAM);
+        let path_mtu = (mtu.saturating_sub(HEADERS) as usize).max(MIN_DATAGRAM);
         match node.kind {
             NodeKind::Converter { format, timers, deadlines, .. } => {
-                ConverterConfig { format, timers, deadlines, path }
+                ConverterConfig { format, timers, deadlines, path_mtu }
             }
             _ => {
                 let (format, timers) = (BundleFormat::Classic, BundleTimers::Classic);
-                ConverterConfig { format, timers, deadlines: BundleDeadlines::default(), path }
+                ConverterConfig { format, timers, deadlines: BundleDeadlines::default(), path_mtu }
             }
         }
     }
@@ -128,28 +129,28 @@ impl ConverterConfig {
         };
         let BundleDeadlines { ordinary, priority } = self.deadlines;
         let timing = default_timing.with_deadlines(ordinary, priority).unwrap_or(default_timing);
-        let (format, pairs) = match self.format {
+        let (format, odd_is_priority) = match self.format {
             BundleFormat::Classic => (Format::Classic, true),
-            BundleFormat::Wide => (
-                Format::Format2(Format2 { site: LOCAL_SITE, max_datagram: self.path, ..Format2::default() }),
-                false,
-            ),
+            BundleFormat::Wide => {
+                let max_datagram = self.path_mtu;
+                (Format::Format2(Format2 { site: LOCAL_SITE, max_datagram, ..Format2::default() }), false)
+            }
         };
-        Settings { timing, pairs, format, ..Settings::default() }
+        Settings { timing, pairs: odd_is_priority, format, ..Settings::default() }
     }
 
     /// Returns the octets of the longest message.
     pub fn max_message(&self) -> u32 {
         match self.format {
             BundleFormat::Classic => MAX_CLASSIC_MESSAGE,
-            BundleFormat::Wide => format2::max_body(self.path) as u32,
+            BundleFormat::Wide => format2::max_body(self.path_mtu) as u32,
         }
     }
 
     /// Returns the sender for the host with this index in the wide area; `None` in format 1, which sends messages unchanged.
-    pub fn wide_area_sender(&self, at: usize) -> Option<WideAreaSender> {
-        let is_wide = self.format == BundleFormat::Wide;
-        is_wide.then(|| WideAreaSender::new(wide_area_site(at), 1, self.path))
+    pub fn wide_area_sender(&self, index: usize) -> Option<WideAreaSender> {
+        let is_format2 = self.format == BundleFormat::Wide;
+        is_format2.then(|| WideAreaSender::new(wide_area_site(index), 1, self.path_mtu))
     }
 }
 
@@ -181,7 +182,7 @@ impl MessageOptions {
     }
 
     /// Returns a message with these options.
-    pub fn to_post<'b>(&self, body: &'b [u8]) -> OutgoingMessage<'b> {
+    pub fn to_outgoing<'b>(&self, body: &'b [u8]) -> OutgoingMessage<'b> {
         let MessageOptions { address, priority, within } = *self;
         OutgoingMessage { address, priority, max_wait: within, body }
     }
@@ -206,12 +207,10 @@ fn capacity(node: &Node) -> Option<Rate> {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CentralConfig {
     /// Configuration of the converter.
-    #[serde(rename = "works")]
     pub converter: ConverterConfig,
     /// Capacity of the hosts' medium.
     pub capacity: Option<Rate>,
     /// Capacity of the level 1 side.
-    #[serde(rename = "wide")]
     pub wide_area: Option<Rate>,
     /// Numbers of its level 1 converters.
     pub level1: Vec<u16>,
@@ -233,10 +232,10 @@ impl CentralConfig {
     }
 
     /// Returns the configuration of the state machine.
-    pub fn to_machine_config(&self) -> central::CentralConfig {
+    pub fn to_state_machine_config(&self) -> central::CentralConfig {
         let mut settings = self.converter.settings();
-        if let Format::Format2(wide) = &mut settings.format {
-            wide.max_hosts = wide.max_hosts.max(self.hosts);
+        if let Format::Format2(format2) = &mut settings.format {
+            format2.max_hosts = format2.max_hosts.max(self.hosts);
         }
         central::CentralConfig {
             settings,
@@ -249,21 +248,21 @@ impl CentralConfig {
 }
 
 /// Whether a central converter knows that a host subscribes to an address.
-pub fn is_subscribed(machine: &central::Central, host: u16, address: u32) -> bool {
-    match machine.format2() {
-        Some(wide) => wide.segments().hosts(address).contains(&host),
-        None => machine.interest().hosts(address as u16) & host_bit(host as u8) != 0,
+pub fn is_subscribed(state_machine: &central::Central, host: u16, address: u32) -> bool {
+    match state_machine.format2() {
+        Some(format2) => format2.segments().hosts(address).contains(&host),
+        None => state_machine.subscriptions().hosts(address as u16) & host_bit(host as u8) != 0,
     }
 }
 
 /// Returns why a test is refused over bundles on `backend`. A sender must be paced, because a host's interface accepts any
 /// number of messages at once and drops the excess. `max_message` is in octets.
 pub fn refuse_test(backend: &str, c: &Connection, max_message: u32) -> Option<String> {
-    let no_test = |name: &str| Some(format!("`{backend}` has no test `{name}` over bundle"));
+    let unsupported = |name: &str| Some(format!("`{backend}` has no test `{name}` over bundle"));
     let sizes = match &c.test {
-        Pattern::Full { .. } => return no_test("full"),
-        Pattern::Request { .. } => return no_test("request"),
-        Pattern::File { .. } => return no_test("file"),
+        Pattern::Full { .. } => return unsupported("full"),
+        Pattern::Request { .. } => return unsupported("request"),
+        Pattern::File { .. } => return unsupported("file"),
         Pattern::Application { .. } => return None,
         Pattern::Poisson { size_bytes, .. } | Pattern::Stairs { size_bytes, .. } => size_bytes,
         Pattern::Cbr { burst: Burst { size_bytes, .. }, .. }
@@ -282,8 +281,8 @@ pub fn refuse_test(backend: &str, c: &Connection, max_message: u32) -> Option<St
 pub type Counts = BTreeMap<String, u64>;
 
 /// Returns the counters of a level 1 converter. `joins` counts joins of groups, `joined` the current memberships.
-pub fn level1_counts(machine: &Level1, now: Instant, joins: u64, joined: u64) -> Counts {
-    let s = machine.statistics();
+pub fn level1_counts(state_machine: &Level1, now: Instant, joins: u64, joined: u64) -> Counts {
+    let s = state_machine.statistics();
     let counts = [
         ("heard", s.received),
         ("sent", s.sent),
@@ -292,15 +291,15 @@ pub fn level1_counts(machine: &Level1, now: Instant, joins: u64, joined: u64) ->
         ("joins", joins),
         ("joined", joined),
         ("malformed", s.malformed),
-        ("level", machine.level(now).into()),
+        ("level", state_machine.level(now).into()),
     ];
     prefixed(&counts, &[("in", s.drops), ("out", s.drops_outgoing)])
 }
 
 /// Returns the counters of a central converter.
-pub fn central_counts(machine: &central::Central) -> Counts {
-    let s = machine.statistics();
-    let (local, wide) = machine.levels();
+pub fn central_counts(state_machine: &central::Central) -> Counts {
+    let s = state_machine.statistics();
+    let (local, wide_area) = state_machine.levels();
     let counts = [
         ("from_level1", s.from_level1),
         ("from_hosts", s.from_hosts),
@@ -311,22 +310,22 @@ pub fn central_counts(machine: &central::Central) -> Counts {
         ("control", s.control_messages),
         ("malformed", s.malformed),
         ("level_local", local.into()),
-        ("level_wide", wide.into()),
+        ("level_wide", wide_area.into()),
     ];
-    let mut named = prefixed(&counts, &[("in", s.drops_to_hosts), ("out", s.drops_to_level1)]);
-    if machine.format2().is_some() {
-        let sides = &s.level1;
-        let gap = sides.total_gap.as_ns() / 1_000;
+    let mut all = prefixed(&counts, &[("in", s.drops_to_hosts), ("out", s.drops_to_level1)]);
+    if state_machine.format2().is_some() {
+        let failover = &s.level1;
+        let gap = failover.total_gap.as_ns() / 1_000;
         let counts =
-            [("repeated", s.retransmissions), ("lost", s.lost), ("moved", sides.moved), ("gap_us", gap)];
-        named.extend(counts.map(|(name, count)| (format!("bundle.{name}"), count)));
+            [("repeated", s.retransmissions), ("lost", s.lost), ("moved", failover.moved), ("gap_us", gap)];
+        all.extend(counts.map(|(name, count)| (format!("bundle.{name}"), count)));
     }
-    named
+    all
 }
 
 /// Returns the counters of a host's interface.
-pub fn of_host(machine: &Host, now: Instant) -> Counts {
-    let s = machine.statistics();
+pub fn host_counts(state_machine: &Host, now: Instant) -> Counts {
+    let s = state_machine.statistics();
     let counts = [
         ("received", s.received),
         ("others", s.for_others),
@@ -334,12 +333,12 @@ pub fn of_host(machine: &Host, now: Instant) -> Counts {
         ("bundles_received", s.bundles_received),
         ("bundles_sent", s.bundles_sent),
         ("malformed", s.malformed),
-        ("level", machine.level(now).into()),
+        ("level", state_machine.level(now).into()),
     ];
     prefixed(&counts, &[("messages", s.drops)])
 }
 
-/// Adds the prefix `bundle.` to counters, and the drops by direction and reason, with a sum for priority messages.
+/// Adds the prefix `bundle.` to counters, and appends the drops by direction and reason, with a sum for priority messages.
 fn prefixed(counts: &[(&str, u64)], drops: &[(&str, DropCounts)]) -> Counts {
     let mut all: Counts = counts.iter().map(|(name, count)| (format!("bundle.{name}"), *count)).collect();
     for (direction, drops) in drops {
@@ -358,16 +357,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_in_the_wide_area() {
+    fn message_addresses_have_multicast_addresses() {
         assert_eq!(group_of_address(31), WIDE_AREA_BASE);
         assert_eq!(group_of_address(32), Ipv4Addr::new(234, 5, 1, 2));
         assert_eq!(group_of_address(65_535), Ipv4Addr::new(234, 5, 9, 0));
     }
 
     #[test]
-    fn capacities_are_those_of_1997() {
-        let octets = |mbps: u64| medium(Some(Rate::from_bps(mbps * 100_000))).capacity;
-        assert_eq!((octets(96), octets(960)), (6_000, 60_000));
+    fn capacities_are_in_octets_per_load_interval() {
+        let octets = |kbps: u64| medium(Some(Rate::from_bps(kbps * 1_000))).capacity;
+        // Those of Bobo (1997).
+        assert_eq!((octets(9_600), octets(96_000)), (6_000, 60_000));
         assert!(medium(None).capacity > 1 << 40);
     }
 }

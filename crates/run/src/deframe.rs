@@ -4,13 +4,15 @@ use crc_fast::{CrcAlgorithm, Digest};
 
 use crate::message::{HEADER, Header, HeaderError, MessageKind, Payload};
 
-/// Splits a byte stream into test messages and compares their payloads as they arrive. Reads may end anywhere.
+/// Splits a byte stream into measurement messages and compares their payloads as they arrive. Reads may end anywhere.
 #[derive(Debug)]
 pub struct Deframer {
     token: u32,
     payload: Payload,
-    check_every: u64,
+    compare_every: u64,
+    /// The header being received, or that of the current message.
     header_bytes: [u8; HEADER],
+    /// Bytes of the header being received; 0 while a payload is received.
     header_length: usize,
     body: Option<MessageBody>,
 }
@@ -19,8 +21,10 @@ pub struct Deframer {
 #[derive(Debug)]
 struct MessageBody {
     header: Header,
+    /// Payload bytes received so far.
     offset: usize,
     is_intact: bool,
+    /// The checksum so far, of a message with foreign content.
     digest: Option<Digest>,
 }
 
@@ -39,13 +43,13 @@ pub enum DeframeEvent<'a> {
 }
 
 impl Deframer {
-    /// Creates a deframer for a connection. The payload of every `check_every`-th message is compared, because comparing
-    /// takes a fifth of the time of receiving. Headers and foreign content are always checked.
-    pub fn new(token: u32, payload: Payload, check_every: u64) -> Self {
+    /// Creates a deframer for a connection. One in `compare_every` payloads is compared, because comparing takes a fifth of
+    /// the time of receiving. Headers and foreign content are always checked.
+    pub fn new(token: u32, payload: Payload, compare_every: u64) -> Self {
         Deframer {
             token,
             payload,
-            check_every: check_every.max(1),
+            compare_every: compare_every.max(1),
             header_bytes: [0; HEADER],
             header_length: 0,
             body: None,
@@ -82,11 +86,11 @@ impl Deframer {
                     let missing = body.header.length as usize - HEADER - body.offset;
                     let (piece, rest) = bytes.split_at(bytes.len().min(missing));
                     match &mut body.digest {
-                        Some(check) => {
-                            check.update(piece);
+                        Some(digest) => {
+                            digest.update(piece);
                             on_event(DeframeEvent::Payload(piece));
                         }
-                        None if body.header.sequence % self.check_every == 0 => {
+                        None if body.header.sequence % self.compare_every == 0 => {
                             body.is_intact &= self.payload.matches(body.offset, piece);
                         }
                         None => {}
@@ -104,7 +108,7 @@ impl Deframer {
 
     fn start_message(&mut self, on_event: &mut impl FnMut(DeframeEvent<'_>)) -> Result<(), HeaderError> {
         let header = Header::decode(self.token, &self.header_bytes)?;
-        let check = (header.kind == MessageKind::Checked).then(|| {
+        let digest = (header.kind == MessageKind::Checked).then(|| {
             let mut zeroed = self.header_bytes;
             zeroed[12..16].fill(0);
             let mut digest = Digest::new(CrcAlgorithm::Crc32Iscsi);
@@ -112,7 +116,7 @@ impl Deframer {
             digest
         });
         self.header_length = 0;
-        self.body = Some(MessageBody { header, offset: 0, is_intact: true, digest: check });
+        self.body = Some(MessageBody { header, offset: 0, is_intact: true, digest });
         if header.length as usize == HEADER {
             self.finish_message(on_event);
         }
@@ -122,7 +126,7 @@ impl Deframer {
     fn finish_message(&mut self, on_event: &mut impl FnMut(DeframeEvent<'_>)) {
         let Some(body) = self.body.take() else { return };
         let is_checksum_valid =
-            body.digest.is_none_or(|c| (c.finalize() as u32).to_be_bytes() == self.header_bytes[12..16]);
+            body.digest.is_none_or(|d| (d.finalize() as u32).to_be_bytes() == self.header_bytes[12..16]);
         on_event(DeframeEvent::Message { header: body.header, intact: body.is_intact && is_checksum_valid });
     }
 }
@@ -163,37 +167,37 @@ mod tests {
             let payload = Payload::new(Seed(1), "a-b");
             let mut bytes = stream(&sizes, &payload, foreign);
             // Corrupt a payload byte.
-            let mut at = 0;
-            let hit = damage.map(|d| d.index(bytes.len()));
+            let mut start = 0;
+            let position = damage.map(|d| d.index(bytes.len()));
             let mut damaged = None;
-            for (i, s) in sizes.iter().enumerate() {
-                if let Some(h) = hit && (at + HEADER..at + *s as usize).contains(&h) {
-                    bytes[h] ^= 0x40;
+            for (i, size) in sizes.iter().enumerate() {
+                if let Some(at) = position && (start + HEADER..start + *size as usize).contains(&at) {
+                    bytes[at] ^= 0x40;
                     damaged = Some(i as u64);
                 }
-                at += *s as usize;
+                start += *size as usize;
             }
             let mut deframer = Deframer::new(5, payload, 1);
             let mut events = Vec::new();
-            let mut pieces = 0;
+            let mut payload_bytes = 0;
             let mut rest = &bytes[..];
-            for cut in cuts.iter().cycle() {
-                let (start, back) = rest.split_at(rest.len().min(*cut));
-                deframer.feed(start, |p| match p {
+            for length in cuts.iter().cycle() {
+                let (read, remaining) = rest.split_at(rest.len().min(*length));
+                deframer.feed(read, |event| match event {
                     DeframeEvent::Message { header, intact } => events.push((header.sequence, header.length, intact)),
-                    DeframeEvent::Payload(p) => pieces += p.len(),
+                    DeframeEvent::Payload(piece) => payload_bytes += piece.len(),
                 }).unwrap();
-                rest = back;
+                rest = remaining;
                 if rest.is_empty() { break; }
             }
             let expected: Vec<_> = sizes.iter().enumerate().map(|(i, &s)| (i as u64, s, damaged != Some(i as u64))).collect();
             prop_assert_eq!(events, expected);
             prop_assert!(deframer.is_at_boundary());
-            prop_assert_eq!(pieces, if foreign { bytes.len() - sizes.len() * HEADER } else { 0 });
+            prop_assert_eq!(payload_bytes, if foreign { bytes.len() - sizes.len() * HEADER } else { 0 });
         }
 
         #[test]
-        fn garbage_gives_an_error_or_nothing(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+        fn arbitrary_bytes_are_an_error_or_incomplete(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
             let mut d = Deframer::new(5, Payload::new(Seed(1), "x"), 1);
             let result = d.feed(&bytes, |_| panic!("no message has this check"));
             prop_assert_eq!(result.is_err(), bytes.len() >= HEADER);

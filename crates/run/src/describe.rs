@@ -37,10 +37,10 @@ pub fn test(pattern: &Pattern) -> String {
     match pattern {
         Pattern::Full { size_bytes } => format!("{name} {}", bytes(size_bytes)),
         Pattern::Cbr { burst, period_s } | Pattern::Burst { burst, period_s } => {
-            format!("{name} {} every {}", burst_words(burst), time(period_s))
+            format!("{name} {} every {}", describe_burst(burst), time(period_s))
         }
         Pattern::Random { burst, min_period_s, max_period_s } => {
-            format!("{name} {} every {} to {}", burst_words(burst), time(min_period_s), time(max_period_s))
+            format!("{name} {} every {} to {}", describe_burst(burst), time(min_period_s), time(max_period_s))
         }
         Pattern::Poisson { size_bytes, rate_per_s } => {
             format!("{name} {} at {}", bytes(size_bytes), rate_per_s.describe(|r| format!("{r}/s")))
@@ -58,7 +58,7 @@ pub fn test(pattern: &Pattern) -> String {
     }
 }
 
-fn burst_words(burst: &Burst) -> String {
+fn describe_burst(burst: &Burst) -> String {
     match burst.count {
         Variable::Constant(1.0) => bytes(&burst.size_bytes),
         _ => format!("{} x {}", bytes(&burst.size_bytes), burst.count.describe(|n| n.to_string())),
@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn describes_tests() {
+    fn tests_are_described() {
         let burst = Burst { size_bytes: Variable::Constant(18_432.0), count: Variable::Constant(5.0) };
         let cbr = Pattern::Cbr { burst, period_s: Variable::Constant(0.02) };
         assert_eq!(test(&cbr), "cbr 18432 B x 5 every 20 ms");

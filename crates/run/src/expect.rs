@@ -2,30 +2,30 @@
 
 use trunkline_experiment::plan::{Expectation, Relation};
 use trunkline_record::Record;
-use trunkline_record::figure;
+use trunkline_record::metric;
 use trunkline_record::schema::Outcome;
 
-/// Evaluates each expectation. It fails if the record lacks the figure, or if the connection never ran: its zeros are not
+/// Evaluates each expectation. It fails if the record lacks the metric, or if the connection never ran: its zeros are not
 /// measurements.
 pub fn evaluate(expectations: &[Expectation], record: &Record) -> Vec<Outcome> {
     let never_ran = |e: &Expectation| {
         record.connections.iter().any(|c| c.name == e.subject && c.partial && c.messages_sent == 0)
     };
-    let expected = expectations.iter().map(|e| figure::Expectation {
+    let of_record = expectations.iter().map(|e| metric::Expectation {
         text: &e.text,
         subject: &e.subject,
         path: &e.figure,
         relation: match e.relation {
-            Relation::Below => figure::Relation::Below,
-            Relation::AtMost => figure::Relation::AtMost,
-            Relation::Above => figure::Relation::Above,
-            Relation::AtLeast => figure::Relation::AtLeast,
-            Relation::Equal => figure::Relation::Equal,
-            Relation::NotEqual => figure::Relation::NotEqual,
+            Relation::Below => metric::Relation::Below,
+            Relation::AtMost => metric::Relation::AtMost,
+            Relation::Above => metric::Relation::Above,
+            Relation::AtLeast => metric::Relation::AtLeast,
+            Relation::Equal => metric::Relation::Equal,
+            Relation::NotEqual => metric::Relation::NotEqual,
         },
-        value: e.value,
+        bound: e.value,
     });
-    let mut outcomes = figure::evaluate(expected, record);
+    let mut outcomes = metric::evaluate(of_record, record);
     for (outcome, _) in outcomes.iter_mut().zip(expectations).filter(|(_, e)| never_ran(e)) {
         (outcome.measured, outcome.passed) = (None, false);
     }
@@ -39,16 +39,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn unmeasured_figures_fail() {
+    fn unmeasured_metrics_fail() {
         let connection =
             |name: &str, partial| Connection { name: name.into(), partial, ..Connection::default() };
         let record = Record {
             connections: vec![connection("ran", false), connection("never", true)],
             ..Record::default()
         };
-        let expect = |subject: &str, figure: &str, relation| Expectation {
+        let expect = |subject: &str, path: &str, relation| Expectation {
             subject: subject.into(),
-            figure: figure.into(),
+            figure: path.into(),
             relation,
             value: 0.0,
             text: String::new(),
@@ -61,7 +61,7 @@ mod tests {
             expect("ran", "lost", Relation::Above),
         ];
         let outcomes = evaluate(&all, &record);
-        let held: Vec<_> = outcomes.iter().map(|o| (o.passed, o.measured)).collect();
-        assert_eq!(held, [(true, Some(0.0)), (false, None), (false, None), (false, Some(0.0))]);
+        let results: Vec<_> = outcomes.iter().map(|o| (o.passed, o.measured)).collect();
+        assert_eq!(results, [(true, Some(0.0)), (false, None), (false, None), (false, Some(0.0))]);
     }
 }

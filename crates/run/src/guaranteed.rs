@@ -1,22 +1,22 @@
 //! The guaranteed transport in experiments.
 //!
 //! [`options`] translates a plan's options, [`FaultInjector`] drops and alters frames just before they are sent, as in
-//! chapter 4 of the 1998 paper, and [`counters`] returns the variables of its table 2.
+//! chapter 4 of Guaranteed ATM (1998), and [`counters`] returns the variables of its table 2.
 
 use trunkline_arq::{Check, Command, Congestion, ConnectionId, Event, Fec, Mode, Node, Options, Refusal};
 use trunkline_endpoint::{Endpoint, Input, Output, Segment, Transmit, Writable};
 use trunkline_experiment::plan::{ArqCongestion, ArqMode, Checksum, Protocol};
 use trunkline_units::{Instant, Size, Span, Stream};
 
-use crate::reports::Figures;
+use crate::reports::Metrics;
 
-/// Returns the options of the guaranteed transport for a plan, with frames of at most `path` bytes; `None` for another
+/// Returns the options of the guaranteed transport for a plan, with frames of at most `path_mtu` bytes; `None` for another
 /// protocol. The buffers are those of the hosts.
 pub fn options(
     protocol: &Protocol,
     send_buffer: Option<Size>,
     receive_buffer: Option<Size>,
-    path: usize,
+    path_mtu: usize,
 ) -> Option<Options> {
     let &Protocol::Guaranteed {
         mode,
@@ -52,7 +52,7 @@ pub fn options(
             ArqCongestion::Paced => Congestion::Paced,
         },
         window: u16::try_from(window).unwrap_or(u16::MAX),
-        frame: (frame.as_bytes() as usize).min(path) as u16,
+        frame: (frame.as_bytes() as usize).min(path_mtu) as u16,
         ack_every: u16::try_from(ack_every).unwrap_or(u16::MAX),
         ack_delay,
         fec: fec.map(|fec| Fec { frames: fec.frames, repairs: fec.repairs }),
@@ -89,19 +89,11 @@ pub struct FaultInjector {
 impl FaultInjector {
     /// Wraps `node` with the faults that the plan requests, drawn from `stream`.
     pub fn new(node: Node, protocol: &Protocol, stream: Stream) -> Self {
-        let (drop, alter, corrects) = match protocol {
+        let (drop_probability, alter_probability, has_fec) = match protocol {
             Protocol::Guaranteed { drop, alter, fec, .. } => (*drop, *alter, fec.is_some()),
             _ => (0.0, 0.0, false),
         };
-        FaultInjector {
-            node,
-            drop_probability: drop,
-            alter_probability: alter,
-            stream,
-            dropped: 0,
-            altered: 0,
-            has_fec: corrects,
-        }
+        FaultInjector { node, drop_probability, alter_probability, stream, dropped: 0, altered: 0, has_fec }
     }
 
     /// Returns the node.
@@ -158,16 +150,16 @@ impl Endpoint for FaultInjector {
 }
 
 /// Returns the counters of one end, with the prefix `SIDE_`.
-pub fn counters(end: &FaultInjector, ids: &[ConnectionId], side: &str) -> Figures {
-    let mut figures = Figures::new();
+pub fn counters(end: &FaultInjector, ids: &[ConnectionId], side: &str) -> Metrics {
+    let mut counters = Metrics::new();
     for id in ids {
         let statistics = end.node.statistics(*id).unwrap_or_default();
         let repairs = statistics.repair_counters().into_iter().filter(|_| end.has_fec);
         for (name, count) in statistics.counters().into_iter().chain(repairs) {
-            *figures.entry(format!("{side}_{name}")).or_default() += count as f64;
+            *counters.entry(format!("{side}_{name}")).or_default() += count as f64;
         }
     }
-    figures.insert(format!("{side}_frames_eaten"), end.dropped as f64);
-    figures.insert(format!("{side}_checksums_altered"), end.altered as f64);
-    figures
+    counters.insert(format!("{side}_frames_eaten"), end.dropped as f64);
+    counters.insert(format!("{side}_checksums_altered"), end.altered as f64);
+    counters
 }

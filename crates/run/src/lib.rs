@@ -18,16 +18,16 @@
 //! | module | contents |
 //! | --- | --- |
 //! | [`assemble`] | builds the record's entry of a connection from its reports |
-//! | [`backend`] | [`Backend`], the trait; [`RunOptions`], [`StopFlag`], [`ProgressObserver`]; start and end of a record |
+//! | [`backend`] | [`Backend`], the trait; [`RunOptions`], [`StopFlag`], [`ProgressObserver`]; creation and completion of a record |
 //! | [`bundle`] | bundles: subscriptions, configuration of converters, counters |
 //! | [`deframe`] | extracts messages from a byte stream |
 //! | [`describe`] | text descriptions of protocols and tests |
 //! | [`expect`] | evaluates expectations on a record |
 //! | [`guaranteed`] | the guaranteed transport: options, fault injection, counters |
-//! | [`llc`] | LLC: stations, service access points, promises, outcomes of messages |
-//! | [`message`] | the test message: header, checksum, payload |
+//! | [`llc`] | LLC: stations, service access points, traffic contracts, outcomes of messages |
+//! | [`message`] | the measurement message: header, checksum, payload |
 //! | [`receiver_meter`], [`sender_meter`], [`series`] | measurements of each message |
-//! | [`reports`] | the reports of both endpoints |
+//! | [`reports`] | the reports of both ends of a connection |
 //! | [`stages`] | delay of guaranteed messages by stage |
 //!
 //! Nothing here reads a clock or opens a socket. Time is an argument, so the simulator measures with the same code.

@@ -1,26 +1,30 @@
-//! LLC in experiments: stations, their service access points, and their promises.
+//! LLC in experiments: stations, their service access points (SAPs), and the traffic contracts of connections.
 //!
 //! A host with connections over `llc` is one station. Stations are numbered from 1 in the order of the plan's hosts. The
 //! source and destination SAP of a connection have the same number.
+//!
+//! In a token ring, messages of the priorities 4 to 7 are the synchronous class: a station may always send them when it has
+//! the token. Lower priorities are the asynchronous class. A traffic contract states size, period and deadline of
+//! synchronous messages, from which the maximum delay follows.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use trunkline_experiment::plan::{Connection, Plan, Protocol};
-use trunkline_llc::admit::{self, Promise};
+use trunkline_llc::admit::{self, TrafficContract};
 use trunkline_llc::wire::{CRC, HEADER, MAX_INFORMATION};
 use trunkline_llc::{Options, Outcome};
 use trunkline_traffic::{Burst, Pattern, Variable};
 use trunkline_units::Span;
 
 use crate::Refusal;
-use crate::reports::Figures;
+use crate::reports::Metrics;
 
 /// Maximum number of messages of a paced connection whose outcome is unknown. Tests at full speed, files and requests hand
-/// over one message at a time, as the programs of 1990 did.
+/// over one message at a time, as the programs of AirNET (1990) did.
 pub const MAX_PENDING: u16 = 64;
 
-/// Lowest priority that may always send. Lower priorities send only if the token rotates fast enough.
-pub const MIN_URGENT_PRIORITY: u8 = 4;
+/// Lowest priority of the synchronous class. Lower priorities send only if the token rotates fast enough.
+pub const MIN_SYNCHRONOUS_PRIORITY: u8 = 4;
 
 /// Returns the maximum number of pending messages of a connection.
 pub fn max_pending(test: &Pattern) -> u16 {
@@ -43,7 +47,8 @@ pub fn has_token(plan: &Plan) -> bool {
     plan.connections.iter().any(|c| matches!(c.protocol, Protocol::Llc { token: true, .. }))
 }
 
-/// Returns the SAP of a connection, the priority of its messages, and the options of the SAP for so many connections.
+/// Returns the SAP of a connection, the priority of its messages, and the options of a SAP that `connections` connections
+/// share.
 pub fn options(protocol: &Protocol, connections: u16) -> Option<(u8, u8, Options)> {
     let &Protocol::Llc { r#type, sap, priority, tries, timeout, crc, limit, .. } = protocol else {
         return None;
@@ -117,75 +122,76 @@ fn max_size(size: &Variable) -> u32 {
     }
 }
 
-/// The stations of a plan with a token, and the promises of its connections.
+/// The stations of a plan with a token, and the traffic contracts of its connections.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Promises {
-    /// Stations in the ring and their background traffic.
+pub struct TrafficContracts {
+    /// Stations in the ring and their asynchronous traffic.
     pub stations: Vec<admit::Station>,
-    /// The promises.
-    pub promises: Vec<Promise>,
-    /// The connection of each promise.
+    /// The contracts, one for each message of a burst.
+    pub contracts: Vec<TrafficContract>,
+    /// For each contract the index of its connection.
     pub connections: Vec<usize>,
 }
 
-/// Returns the promises of the connections over `llc`. A connection that may always send must be type 1 with bursts of a
-/// constant size and period. Its deadline is its time limit, if it has one. All connections are assumed to run at the
-/// same time.
+/// Returns the traffic contracts of the connections over `llc`. A connection of the synchronous class must be type 1 with
+/// bursts of a constant size and period. Its deadline is its time limit, if it has one. All connections are assumed to run
+/// at the same time.
 ///
 /// # Errors
-/// Returns the name of a connection that may always send but promises nothing: then no delay is bounded.
-pub fn promises(plan: &Plan) -> Result<Promises, &str> {
+/// Returns the name of a connection of the synchronous class that has no contract: then no delay is bounded.
+pub fn traffic_contracts(plan: &Plan) -> Result<TrafficContracts, &str> {
     let hosts = stations(plan);
-    let number = |host: &str| hosts.iter().position(|other| *other == host).map_or(0, |at| at as u8 + 1);
-    let station = |at| admit::Station { number: at, background: None };
+    let number =
+        |host: &str| hosts.iter().position(|other| *other == host).map_or(0, |index| index as u8 + 1);
+    let station = |number| admit::Station { number, max_background_octets: None };
     let mut stations: Vec<admit::Station> = (1..=hosts.len() as u8).map(station).collect();
-    let (mut promises, mut connections) = (Vec::new(), Vec::new());
+    let (mut contracts, mut connections) = (Vec::new(), Vec::new());
     for (index, c) in plan.connections.iter().enumerate() {
         let Protocol::Llc { r#type, priority, limit, .. } = c.protocol else { continue };
         let (octets, is_answered) =
             (max_information(c), r#type == 3 || matches!(c.test, Pattern::Request { .. }));
-        if priority < MIN_URGENT_PRIORITY {
+        if priority < MIN_SYNCHRONOUS_PRIORITY {
             let answering_ends = c.to.iter().filter(|_| is_answered);
             for host in [&c.from].into_iter().chain(answering_ends).map(|end| number(&end.host)) {
                 if let Some(station) = stations.iter_mut().find(|station| station.number == host) {
-                    station.background = station.background.max(Some(octets));
+                    station.max_background_octets = station.max_background_octets.max(Some(octets));
                 }
             }
             continue;
         }
-        let regular = match &c.test {
+        let count_and_period = match &c.test {
             Pattern::Cbr { burst, period_s } | Pattern::Burst { burst, period_s } => {
-                periodic(burst, period_s)
+                constant_burst(burst, period_s)
             }
             _ => None,
         };
-        let (count, period) = regular.filter(|_| !is_answered).ok_or(c.name.as_str())?;
+        let (count, period) = count_and_period.filter(|_| !is_answered).ok_or(c.name.as_str())?;
         let deadline = limit.unwrap_or(Span::MAX);
-        let promise = Promise { station: number(&c.from.host), priority, octets, period, deadline };
-        promises.extend(std::iter::repeat_n(promise, count));
+        let contract = TrafficContract { station: number(&c.from.host), priority, octets, period, deadline };
+        contracts.extend(std::iter::repeat_n(contract, count));
         connections.extend(std::iter::repeat_n(index, count));
     }
-    Ok(Promises { stations, promises, connections })
+    Ok(TrafficContracts { stations, contracts, connections })
 }
 
-/// Whether the delay of a connection is guaranteed: it may always send and has a time limit.
+/// Whether the delay of a connection is guaranteed: it is of the synchronous class and has a time limit.
 pub fn has_guaranteed_limit(c: &Connection) -> bool {
-    matches!(c.protocol, Protocol::Llc { token: true, priority, limit: Some(_), .. } if priority >= MIN_URGENT_PRIORITY)
+    matches!(c.protocol, Protocol::Llc { token: true, priority, limit: Some(_), .. } if priority >= MIN_SYNCHRONOUS_PRIORITY)
 }
 
-/// Refuses a time limit if a connection that may always send promises nothing.
+/// Refuses a time limit if a connection of the synchronous class has no traffic contract.
 pub fn refuse_limits(plan: &Plan) -> Option<Refusal> {
     let limited = plan.connections.iter().find(|c| has_guaranteed_limit(c))?;
-    let name = promises(plan).err()?;
+    let name = traffic_contracts(plan).err()?;
     let text = format!(
-        "{}: no limit can be promised with {name}: at priority {MIN_URGENT_PRIORITY} to 7 that needs `type = 1` and bursts of one size at one period",
+        "{}: no limit can be promised with {name}: at priority {MIN_SYNCHRONOUS_PRIORITY} to 7 that needs `type = 1` and bursts of one size at one period",
         limited.name
     );
     Some(Refusal { location: limited.protocol_location, text })
 }
 
-/// Returns the messages per burst and the period, if both are constant and a burst has at most 1,000 messages.
-fn periodic(burst: &Burst, period_s: &Variable) -> Option<(usize, Span)> {
+/// Returns the messages per burst and the period, if both and the size are constant and a burst has at most 1,000 messages.
+fn constant_burst(burst: &Burst, period_s: &Variable) -> Option<(usize, Span)> {
     match (&burst.size_bytes, &burst.count, period_s) {
         (Variable::Constant(_), Variable::Constant(count), Variable::Constant(period))
             if *count <= 1000.0 && *period > 0.0 =>
@@ -199,7 +205,7 @@ fn periodic(burst: &Burst, period_s: &Variable) -> Option<(usize, Span)> {
 /// Counts of the outcomes of a connection's messages.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SendOutcomes {
-    /// Sent, or acknowledged if the SAP acknowledges.
+    /// The message was sent, or acknowledged if the SAP is of type 3.
     pub done: u64,
     /// All attempts were unanswered.
     pub unanswered: u64,
@@ -230,19 +236,19 @@ impl SendOutcomes {
         self.tries_max = self.tries_max.max(tries.into());
     }
 
-    /// Returns the counts by name.
-    pub fn figures(&self) -> Figures {
-        let &SendOutcomes { done, unanswered, refused, expired: late, failed, tries, tries_max } = self;
-        let all = [
-            ("done", done),
-            ("unanswered", unanswered),
-            ("refused", refused),
-            ("late", late),
-            ("failed", failed),
-            ("tries", tries),
-            ("tries_max", tries_max),
+    /// Returns the counts by their names in the record.
+    pub fn counters(&self) -> Metrics {
+        let &SendOutcomes { done, unanswered, refused, expired, failed, tries, tries_max } = self;
+        let counters = [
+            ("llc_done", done),
+            ("llc_unanswered", unanswered),
+            ("llc_refused", refused),
+            ("llc_late", expired),
+            ("llc_failed", failed),
+            ("llc_tries", tries),
+            ("llc_tries_max", tries_max),
         ];
-        all.into_iter().map(|(name, count)| (format!("llc_{name}"), count as f64)).collect()
+        counters.into_iter().map(|(name, count)| (name.to_owned(), count as f64)).collect()
     }
 }
 
@@ -269,40 +275,40 @@ mod tests {
         assert_eq!(plan.hosts, ["x", "a", "c", "b"]);
         assert_eq!(stations(&plan), ["a", "c", "b"]);
         assert!(has_token(&plan));
-        let of_a = saps(&plan, "a");
-        assert_eq!(of_a.keys().copied().collect::<Vec<u8>>(), [4, 6]);
-        assert_eq!((of_a[&4].acknowledged, of_a[&4].send_limit), (false, Span::from_ms(5)));
-        assert_eq!((of_a[&6].acknowledged, of_a[&6].crc, of_a[&6].tries), (true, true, 7));
+        let saps_of_a = saps(&plan, "a");
+        assert_eq!(saps_of_a.keys().copied().collect::<Vec<u8>>(), [4, 6]);
+        assert_eq!((saps_of_a[&4].acknowledged, saps_of_a[&4].send_limit), (false, Span::from_ms(5)));
+        assert_eq!((saps_of_a[&6].acknowledged, saps_of_a[&6].crc, saps_of_a[&6].tries), (true, true, 7));
         assert!(saps(&plan, "x").is_empty());
     }
 
     #[test]
-    fn urgent_connections_promise_and_others_are_background() {
+    fn synchronous_connections_have_contracts_and_others_are_background() {
         let plan = plan(MIXED);
-        let promised = promises(&plan).unwrap();
+        let traffic = traffic_contracts(&plan).unwrap();
         let (period, deadline) = (Span::from_ms(10), Span::from_ms(5));
-        let promise = Promise { station: 2, priority: 6, octets: 100, period, deadline };
-        assert_eq!((promised.promises, promised.connections), (vec![promise; 2], vec![1, 1]));
-        let background: Vec<_> = promised.stations.iter().map(|s| s.background).collect();
+        let contract = TrafficContract { station: 2, priority: 6, octets: 100, period, deadline };
+        assert_eq!((traffic.contracts, traffic.connections), (vec![contract; 2], vec![1, 1]));
+        let background: Vec<_> = traffic.stations.iter().map(|s| s.max_background_octets).collect();
         assert_eq!(background, [Some(904), None, Some(904)]);
     }
 
     #[test]
-    fn names_an_urgent_connection_that_promises_nothing() {
+    fn a_synchronous_connection_without_a_contract_is_named() {
         for test in ["full", "poisson (rate = 100 /s)", "cbr (messagesize = uniform(1, 9), period = 1 ms)"] {
             let plan = plan(&format!(
                 "connection z {{ xmt = a; rcv = b; protocol = llc (priority = 4, token = on); test = {test}; }}"
             ));
-            assert_eq!(promises(&plan), Err("z"), "{test}");
+            assert_eq!(traffic_contracts(&plan), Err("z"), "{test}");
         }
         let plan = plan(
             "connection z { xmt = a; rcv = b; protocol = llc (priority = 4, type = 3, token = on); test = cbr (period = 1 ms); }",
         );
-        assert_eq!(promises(&plan), Err("z"));
+        assert_eq!(traffic_contracts(&plan), Err("z"));
     }
 
     #[test]
-    fn only_urgent_connections_have_guaranteed_limits() {
+    fn only_synchronous_connections_have_guaranteed_limits() {
         let full =
             "connection z { xmt = b; rcv = a; protocol = llc (priority = 6, token = on); test = full; }";
         let beside = |priority, limit| {

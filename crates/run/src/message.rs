@@ -1,4 +1,4 @@
-//! The test message: a header of 32 bytes and a payload that both ends know.
+//! The measurement message: a header of 32 bytes and a payload that both ends can generate.
 //!
 //! ```text
 //!  0 token    u32   identifies the connection and the run
@@ -27,7 +27,7 @@ const RESPONSE: u16 = 2;
 /// Flag: a progress report from the receiver (UDP at full speed).
 const PROGRESS: u16 = 4;
 
-/// A decoded, valid header.
+/// A decoded and valid header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
     /// Sequence number of the message, from 0; 48 bits.
@@ -190,11 +190,11 @@ impl Payload {
     pub fn matches(&self, mut offset: usize, mut bytes: &[u8]) -> bool {
         while !bytes.is_empty() {
             let piece = self.piece(offset, bytes.len());
-            let (front, rest) = bytes.split_at(piece.len());
-            if front != piece {
+            let (start, rest) = bytes.split_at(piece.len());
+            if start != piece {
                 return false;
             }
-            offset += front.len();
+            offset += start.len();
             bytes = rest;
         }
         true
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn a_header_round_trips_and_a_flipped_bit_is_detected() {
+    fn headers_round_trip_and_flipped_bits_are_detected() {
         for kind in [MessageKind::Pattern, MessageKind::Response, MessageKind::Progress] {
             let mut bytes = [0; HEADER];
             header(kind).encode(7, &mut bytes);

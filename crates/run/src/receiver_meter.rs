@@ -1,4 +1,13 @@
 //! Measurements of a receiver: each arrival, with its delay and classified by sequence number.
+//!
+//! What the author of a new field must know:
+//!
+//! - [`ReceiverMeter::record`] is the hot path, called once for each message, without allocation. Messages in order take a
+//!   shorter path that only marks the sequence number and does not look at the old mark.
+//! - Corrupted messages have no sequence number: they are counted by [`ReceiverMeter::record_corrupted`] and are neither
+//!   received, duplicated nor reordered.
+//! - A gap in the sequence numbers becomes loss only at the end, in `assemble`, because late messages may fill it, and
+//!   because only the sender knows how many messages follow the last one received.
 
 use serde::{Deserialize, Serialize};
 use trunkline_record::Histogram;
@@ -7,7 +16,7 @@ use trunkline_units::{Instant, Span};
 use crate::message::Header;
 use crate::series::Series;
 
-/// Number of sequence numbers, up to the highest, for which duplicates are detected.
+/// Size of the window, ending at the highest sequence number, in which duplicates are detected.
 const SEQUENCE_WINDOW: u64 = 1 << 17;
 
 /// Counts of arrivals.
@@ -23,10 +32,9 @@ pub struct Arrivals {
     pub reordered: u64,
     /// Arrivals with wrong bytes. They are in no other count.
     pub corrupted: u64,
-    /// Datagrams of unknown senders or connections.
-    #[serde(rename = "strangers")]
+    /// Datagrams of unknown senders or connections. In the record: the counter `strangers`.
     pub unknown_peers: u64,
-    /// One past the highest sequence number seen.
+    /// One more than the highest sequence number received; 0 before the first message.
     pub next_sequence: u64,
     /// Time of the first arrival.
     pub first: Option<Instant>,
@@ -39,14 +47,15 @@ pub struct Arrivals {
 pub struct ReceiverMeter {
     start: Instant,
     arrivals: Arrivals,
-    seen: Box<[u64]>,
+    /// A bit for each sequence number of the window, at its remainder modulo the window's size: whether it was received.
+    received_bits: Box<[u64]>,
     delay: Histogram,
     gap: Histogram,
     series: Series,
     trend: Trend,
 }
 
-/// Delay and gap over time: messages and the sum of their delays, by interval.
+/// Messages and the sum of their delays over time, from which mean delay and mean gap follow.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Trend {
     /// Messages that arrived.
@@ -61,7 +70,7 @@ impl ReceiverMeter {
         ReceiverMeter {
             start,
             arrivals: Arrivals::default(),
-            seen: vec![0; (SEQUENCE_WINDOW / 64) as usize].into(),
+            received_bits: vec![0; (SEQUENCE_WINDOW / 64) as usize].into(),
             delay: Histogram::default(),
             gap: Histogram::default(),
             series: Series::default(),
@@ -69,7 +78,7 @@ impl ReceiverMeter {
         }
     }
 
-    /// Records a complete, valid message that arrived at `now`. Does not allocate in the steady state.
+    /// Records a complete, intact message that arrived at `now`. Does not allocate in the steady state.
     #[inline(always)]
     pub fn record(&mut self, header: &Header, now: Instant) {
         if self.is_duplicate(header.sequence) {
@@ -86,12 +95,12 @@ impl ReceiverMeter {
         a.last = Some(now);
         let delay = now.since(header.sent_at);
         self.delay.record(delay);
-        let since = now.since(self.start);
+        let elapsed = now.since(self.start);
         let series = [&mut self.series, &mut self.trend.messages, &mut self.trend.delay_ns];
-        Series::add_each(series, since, [u64::from(header.length), 1, delay.as_ns()]);
+        Series::add_each(series, elapsed, [u64::from(header.length), 1, delay.as_ns()]);
     }
 
-    /// Records a corrupted message.
+    /// Records a corrupted message. Its sequence number is unknown, so it is in no other count.
     pub fn record_corrupted(&mut self) {
         self.arrivals.corrupted += 1;
     }
@@ -101,40 +110,41 @@ impl ReceiverMeter {
         self.arrivals.unknown_peers += 1;
     }
 
-    /// Marks a sequence number as received. Returns whether it was marked before. Numbers below the window count as new.
+    /// Marks a sequence number as received, and counts it if it is reordered. Returns whether it was received before.
+    /// Numbers below the window count as new and reordered.
     #[inline(always)]
     fn is_duplicate(&mut self, sequence: u64) -> bool {
         let next = self.arrivals.next_sequence;
         let (word, bit) = ((sequence % SEQUENCE_WINDOW / 64) as usize, 1u64 << (sequence % 64));
         if sequence == next {
-            // In order: the old mark is from the previous window.
+            // In order, so it is new: the old bit belongs to the sequence number that leaves the window.
             self.arrivals.next_sequence = sequence + 1;
-            self.seen[word] |= bit;
+            self.received_bits[word] |= bit;
             return false;
         }
         if sequence > next {
-            self.clear_seen(next, sequence);
+            self.clear_bits(next, sequence);
             self.arrivals.next_sequence = sequence + 1;
         } else if next - sequence > SEQUENCE_WINDOW {
             self.arrivals.reordered += 1;
             return false;
         }
-        let seen = self.seen[word] & bit != 0;
-        self.seen[word] |= bit;
-        if sequence < next && !seen {
+        let is_duplicate = self.received_bits[word] & bit != 0;
+        self.received_bits[word] |= bit;
+        if sequence < next && !is_duplicate {
             self.arrivals.reordered += 1;
         }
-        seen
+        is_duplicate
     }
 
-    /// Clears the marks of `from..=to`, which enter the window.
-    fn clear_seen(&mut self, from: u64, to: u64) {
+    /// Clears the bits of `from..=to`, which enter the window.
+    fn clear_bits(&mut self, from: u64, to: u64) {
         if to - from >= SEQUENCE_WINDOW {
-            self.seen.fill(0);
+            self.received_bits.fill(0);
             return;
         }
         for sequence in from..=to {
-            self.seen[(sequence % SEQUENCE_WINDOW / 64) as usize] &= !(1u64 << (sequence % 64));
+            self.received_bits[(sequence % SEQUENCE_WINDOW / 64) as usize] &= !(1u64 << (sequence % 64));
         }
     }
 
@@ -153,7 +163,7 @@ impl ReceiverMeter {
         &self.gap
     }
 
-    /// Returns delay and gap over time.
+    /// Returns messages and delays over time.
     pub fn trend(&self) -> &Trend {
         &self.trend
     }
@@ -193,25 +203,25 @@ mod tests {
         }
     }
 
-    fn meter(sequences: impl IntoIterator<Item = u64>) -> Arrivals {
-        let mut m = ReceiverMeter::new(Instant::ZERO);
-        for (i, s) in sequences.into_iter().enumerate() {
-            m.record(&header(s), Instant::from_ns(1000 * i as u64));
+    fn arrivals(sequences: impl IntoIterator<Item = u64>) -> Arrivals {
+        let mut meter = ReceiverMeter::new(Instant::ZERO);
+        for (i, sequence) in sequences.into_iter().enumerate() {
+            meter.record(&header(sequence), Instant::from_ns(1000 * i as u64));
         }
-        *m.arrivals()
+        *meter.arrivals()
     }
 
     #[test]
     fn distinguishes_loss_duplication_and_reordering() {
         // 2 is lost, 3 arrives twice, 4 arrives after 5.
-        let a = meter([0, 1, 3, 3, 5, 4, 6]);
+        let a = arrivals([0, 1, 3, 3, 5, 4, 6]);
         assert_eq!((a.messages, a.duplicated, a.reordered, a.next_sequence), (6, 1, 1, 7));
         assert_eq!((a.bytes, a.first, a.last), (600, Some(Instant::ZERO), Some(Instant::from_ns(6000))));
     }
 
     #[test]
-    fn a_jump_past_the_window_is_only_loss() {
-        let a = meter([0, SEQUENCE_WINDOW * 5, SEQUENCE_WINDOW * 5 + 1, SEQUENCE_WINDOW * 5, 7]);
+    fn a_jump_beyond_the_window_is_only_loss() {
+        let a = arrivals([0, SEQUENCE_WINDOW * 5, SEQUENCE_WINDOW * 5 + 1, SEQUENCE_WINDOW * 5, 7]);
         assert_eq!((a.messages, a.duplicated, a.reordered), (4, 1, 1));
     }
 
@@ -221,15 +231,15 @@ mod tests {
             let unique: BTreeSet<_> = sequences.iter().copied().collect();
             let mut highest = None;
             let mut seen = BTreeSet::new();
-            let mut behind = 0;
-            for &s in &sequences {
-                if seen.insert(s) && highest.is_some_and(|h| s < h) { behind += 1; }
-                highest = highest.max(Some(s));
+            let mut reordered = 0;
+            for &sequence in &sequences {
+                if seen.insert(sequence) && highest.is_some_and(|h| sequence < h) { reordered += 1; }
+                highest = highest.max(Some(sequence));
             }
-            let a = meter(sequences.iter().copied());
+            let a = arrivals(sequences.iter().copied());
             prop_assert_eq!(a.messages, unique.len() as u64);
             prop_assert_eq!(a.duplicated, (sequences.len() - unique.len()) as u64);
-            prop_assert_eq!(a.reordered, behind);
+            prop_assert_eq!(a.reordered, reordered);
         }
     }
 }

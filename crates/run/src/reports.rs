@@ -1,4 +1,7 @@
-//! Reports of the endpoints of a connection. They are serialised between processes.
+//! Reports of the ends of a connection: what the meters have measured, and counters of the transport.
+//!
+//! In live runs they are serialised between the agents and the controller, which are processes of one program; so their
+//! names in JSON are no contract.
 
 use std::collections::BTreeMap;
 
@@ -13,9 +16,9 @@ use crate::sender_meter::SenderMeter;
 use crate::series::Series;
 use crate::stages::{FrameTimestamps, Stages};
 
-/// Figures by name, with the unit last in the name.
-pub type Figures = BTreeMap<String, f64>;
-/// Notes by name.
+/// Metrics by name; a unit is last in the name.
+pub type Metrics = BTreeMap<String, f64>;
+/// Notes about the measurement, by name.
 pub type Notes = BTreeMap<String, String>;
 
 /// The measurements of a sender, final or so far.
@@ -23,8 +26,8 @@ pub type Notes = BTreeMap<String, String>;
 pub struct SenderReport {
     /// When the first message was due.
     pub start: Instant,
-    /// The time that its messages cover.
-    pub active: Span,
+    /// The sending time, see [`Source::sending_time`]; until the last departure while the sender is running.
+    pub sending_time: Span,
     /// Messages handed to the transport.
     pub messages: u64,
     /// Bytes of these messages.
@@ -33,28 +36,24 @@ pub struct SenderReport {
     pub offered_bps: Option<f64>,
     /// Gaps between departures.
     pub gap: Counts,
-    /// Delays of departures behind schedule.
-    #[serde(rename = "late")]
+    /// Delays of departures after their due time.
     pub lateness: Counts,
     /// Round-trip times.
     pub rtt: Counts,
     /// Bytes over time.
     pub series: Series,
-    /// Other figures over time: seconds since the start, figures.
-    pub samples: Vec<(f64, Figures)>,
-    /// Requested against actual traffic; empty while running.
-    #[serde(rename = "asked")]
+    /// Metrics of the transport over time: seconds since the start, metrics.
+    pub samples: Vec<(f64, Metrics)>,
+    /// Requested versus sent traffic; empty while the sender is running.
     pub requested: SendAccuracy,
     /// Processor time in user mode and in the kernel.
     pub cpu: (Span, Span),
     /// Counters of the transport.
-    pub counters: Figures,
+    pub counters: Metrics,
     /// Durations of the sender's stages of a message's delay.
-    #[serde(default)]
     pub stages: Stages,
-    /// Departure times of frames.
-    #[serde(default, rename = "left")]
-    pub departures: FrameTimestamps,
+    /// When sampled frames departed.
+    pub frame_departures: FrameTimestamps,
     /// Notes about the measurement.
     pub notes: Notes,
 }
@@ -75,23 +74,21 @@ pub struct ReceiverReport {
     /// Processor time in user mode and in the kernel.
     pub cpu: (Span, Span),
     /// Counters of the transport.
-    pub counters: Figures,
+    pub counters: Metrics,
     /// Durations of the receiver's stages of a message's delay.
-    #[serde(default)]
     pub stages: Stages,
-    /// Arrival times of frames.
-    #[serde(default, rename = "came")]
+    /// When sampled frames arrived.
     pub frame_arrivals: FrameTimestamps,
     /// Notes about the measurement.
     pub notes: Notes,
 }
 
 impl SenderReport {
-    /// Returns the report while the source is still running.
+    /// Returns the report of a sender that is still running.
     pub fn partial(meter: &SenderMeter) -> Self {
         SenderReport {
             start: meter.start(),
-            active: meter.last().since(meter.start()),
+            sending_time: meter.last_departure().since(meter.start()),
             messages: meter.messages(),
             bytes: meter.bytes(),
             gap: meter.gap().counts(),
@@ -101,23 +98,23 @@ impl SenderReport {
         }
     }
 
-    /// Returns the report after the source has ended or was stopped.
+    /// Returns the report of a sender that has ended or was stopped.
     pub fn complete(meter: &SenderMeter, source: &Source) -> Self {
         let mut report = Self::partial(meter);
-        report.active = source.active(meter.last());
+        report.sending_time = source.sending_time(meter.last_departure());
         report.offered_bps = source.offered_bps();
         report.requested = compare_requested(source, report.sent_bps());
         report
     }
 
-    /// Returns the bits of messages handed over per second of active time.
+    /// Returns the rate of messages handed to the transport, over the sending time.
     pub fn sent_bps(&self) -> f64 {
-        rate_bps(self.bytes, self.active)
+        rate_bps(self.bytes, self.sending_time)
     }
 }
 
 impl ReceiverReport {
-    /// Returns the report of a meter.
+    /// Returns the report of a receiver, without counters, stages and notes.
     pub fn from_meter(meter: &ReceiverMeter) -> Self {
         ReceiverReport {
             arrivals: *meter.arrivals(),
@@ -130,6 +127,7 @@ impl ReceiverReport {
     }
 }
 
+/// Returns the rate of `bytes` in `time`; 0 if the time is 0.
 pub(crate) fn rate_bps(bytes: u64, time: Span) -> f64 {
     if time.is_zero() { 0.0 } else { bytes as f64 * 8.0 / time.as_s() }
 }
@@ -137,18 +135,18 @@ pub(crate) fn rate_bps(bytes: u64, time: Span) -> f64 {
 /// Compares the requested traffic of a source with the traffic that was sent.
 fn compare_requested(source: &Source, sent_bps: f64) -> SendAccuracy {
     let variables: Vec<Fit> = source
-        .verdicts()
+        .fits()
         .into_iter()
-        .map(|v| Fit {
-            name: v.name.into(),
-            law: v.law,
-            unit: v.unit.into(),
-            requested_mean: v.asked_mean,
-            sent_mean: v.sent_mean,
-            distance: v.fitness.distance,
-            p_value: v.fitness.p_value,
-            samples: v.fitness.samples,
-            curve: v.fitness.curve,
+        .map(|fit| Fit {
+            name: fit.name.into(),
+            law: fit.law,
+            unit: fit.unit.into(),
+            requested_mean: fit.requested_mean,
+            sent_mean: fit.sent_mean,
+            distance: fit.goodness_of_fit.distance,
+            p_value: fit.goodness_of_fit.p_value,
+            samples: fit.goodness_of_fit.samples,
+            curve: fit.goodness_of_fit.curve,
         })
         .collect();
     let gap = variables.iter().find(|f| f.name == "gap" && f.samples > 0);

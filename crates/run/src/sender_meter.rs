@@ -1,4 +1,7 @@
-//! Measurements of a sender: departures and their lateness.
+//! Measurements of a sender: departures, and their delay after the due time.
+//!
+//! [`SenderMeter::record_send`] is the hot path, called once for each message, without allocation. At full speed messages
+//! leave in batches ([`SenderMeter::record_batch`]), which have neither gaps nor lateness.
 
 use trunkline_record::Histogram;
 use trunkline_traffic::source::Message;
@@ -12,7 +15,7 @@ pub struct SenderMeter {
     start: Instant,
     messages: u64,
     bytes: u64,
-    last: Option<Instant>,
+    last_departure: Option<Instant>,
     gap: Histogram,
     lateness: Histogram,
     series: Series,
@@ -25,7 +28,7 @@ impl SenderMeter {
             start,
             messages: 0,
             bytes: 0,
-            last: None,
+            last_departure: None,
             gap: Histogram::default(),
             lateness: Histogram::default(),
             series: Series::default(),
@@ -37,20 +40,20 @@ impl SenderMeter {
     pub fn record_send(&mut self, message: &Message, now: Instant) {
         self.messages += 1;
         self.bytes += u64::from(message.size);
-        if let Some(last) = self.last.replace(now) {
+        if let Some(last) = self.last_departure.replace(now) {
             self.gap.record(now.since(last));
         }
         self.lateness.record(now.since(message.due));
         self.series.add(now.since(self.start), u64::from(message.size));
     }
 
-    /// Records `count` messages of the same size handed over in one call.
+    /// Records `count` messages of `size` bytes handed over in one call.
     #[inline]
     pub fn record_batch(&mut self, size: u32, count: u64, now: Instant) {
         let bytes = u64::from(size) * count;
         self.messages += count;
         self.bytes += bytes;
-        self.last = Some(now);
+        self.last_departure = Some(now);
         self.series.add(now.since(self.start), bytes);
     }
 
@@ -65,8 +68,8 @@ impl SenderMeter {
     }
 
     /// Returns the time of the last departure, or the start.
-    pub fn last(&self) -> Instant {
-        self.last.unwrap_or(self.start)
+    pub fn last_departure(&self) -> Instant {
+        self.last_departure.unwrap_or(self.start)
     }
 
     /// Returns the start of the connection.
@@ -79,7 +82,7 @@ impl SenderMeter {
         &self.gap
     }
 
-    /// Returns the delays of departures behind schedule.
+    /// Returns the delays of departures after their due time.
     pub fn lateness(&self) -> &Histogram {
         &self.lateness
     }

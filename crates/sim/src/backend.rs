@@ -6,7 +6,7 @@ use trunkline_endpoint::{Destination, Port};
 use trunkline_experiment::plan::{self, Connection, NodeKind, Plan, Protocol, SourceRange};
 use trunkline_record::Record;
 use trunkline_record::schema;
-use trunkline_run::assemble::{self, RunOutcome};
+use trunkline_run::assemble::{self, RepetitionOutcome};
 use trunkline_run::backend::{expected_duration, finish_record, new_record, refuse_small_messages};
 use trunkline_run::bundle::MessageOptions;
 use trunkline_run::{Backend, ProgressObserver, Refusal, RunOptions, bundle, describe, llc};
@@ -216,7 +216,7 @@ struct SimulationRun<'p> {
     schedule: Schedule<'p>,
     /// The schedule's block of each active flow.
     block_indexes: BTreeMap<u32, usize>,
-    outcomes: Vec<Vec<RunOutcome>>,
+    outcomes: Vec<Vec<RepetitionOutcome>>,
     link_series: Option<LinkSeries>,
     engine: Engine,
 }
@@ -297,7 +297,7 @@ impl SimulationRun<'_> {
         let is_llc = matches!(self.plan.connections[connection].protocol, Protocol::Llc { .. });
         let mut outcome = flow.into_outcome(abort_reason);
         if let Some(sender) = outcome.sender.as_mut().filter(|_| is_llc) {
-            sender.counters.extend(self.engine.llc_stations().token_figures(connection, host));
+            sender.counters.extend(self.engine.llc_stations().token_metrics(connection, host));
         }
         self.outcomes[connection].push(outcome);
         if let Some(block_index) = self.block_indexes.remove(&number)
@@ -315,7 +315,7 @@ impl SimulationRun<'_> {
             }
             Err(error) => {
                 let start = run.origin;
-                let outcome = RunOutcome { start, error: Some(error), ..RunOutcome::default() };
+                let outcome = RepetitionOutcome { start, error: Some(error), ..RepetitionOutcome::default() };
                 self.outcomes[run.connection].push(outcome);
                 self.schedule.finish(run.block_index, self.engine.now());
             }

@@ -69,7 +69,7 @@ pub struct Packet {
 /// The content of a packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Content {
-    /// A test message, or a fragment of one, over UDP.
+    /// A measurement message, or a fragment of one, over UDP.
     Datagram(Datagram),
     /// A TCP segment: its header, which contains its own length. The payload length follows from the packet length.
     Segment([u8; TCP_HEADER]),
@@ -109,7 +109,7 @@ pub struct BundleDatagram {
     pub bytes: Box<[u8]>,
 }
 
-/// A test message in a datagram.
+/// A measurement message in a datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Datagram {
     /// Sequence number.

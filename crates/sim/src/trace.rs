@@ -1,6 +1,6 @@
 //! Captures of links and hosts as pcapng files with nanosecond timestamps.
 //!
-//! Headers are complete. Of the payload only the header of a test message is present; frames of the guaranteed transport
+//! Headers are complete. Of the payload only the header of a measurement message is present; frames of the guaranteed transport
 //! are complete. The original length is correct, so a packet looks as if captured with a short snapshot length.
 //!
 //! Links, hubs and rings are captured where frames arrive, so a lost frame is missing; hosts where packets leave and

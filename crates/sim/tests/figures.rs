@@ -180,7 +180,7 @@ fn schedules_run_in_order() {
             connection x { xmt = a; rcv = b; protocol = udp; test = cbr(messagesize = 100, period = 10 ms); duration = 1 s; }
             connection y { xmt = b; rcv = a; protocol = tcp; test = full(messagesize = 1000); bytes = 10 kB; } } } }";
     let record = run(text);
-    let starts = |name| connection(&record, name).runs.iter().map(|r| r.start_s).collect::<Vec<_>>();
+    let starts = |name| connection(&record, name).repetitions.iter().map(|r| r.start_s).collect::<Vec<_>>();
     assert_eq!(starts("x"), [0.0, 5.0, 10.0]);
     let y = starts("y");
     assert!(y.len() == 3 && y[0] > 0.98 && y[0] < 2.0 && y[1] > 5.98, "{y:?}");

@@ -63,27 +63,27 @@ impl Ring {
     }
 
     /// Returns the index of the byte at `offset`.
-    fn place(&self, offset: u32) -> usize {
+    fn index(&self, offset: u32) -> usize {
         let at = self.start + offset as usize;
         if at < self.bytes.len() { at } else { at - self.bytes.len() }
     }
 
     fn write(&mut self, offset: u32, from: &[u8]) {
-        let at = self.place(offset);
+        let at = self.index(offset);
         let (first, rest) = from.split_at(from.len().min(self.bytes.len() - at));
         self.bytes[at..at + first.len()].copy_from_slice(first);
         self.bytes[..rest.len()].copy_from_slice(rest);
     }
 
     fn read(&self, offset: u32, into: &mut [u8]) {
-        let at = self.place(offset);
+        let at = self.index(offset);
         let (first, rest) = into.split_at_mut(into.len().min(self.bytes.len() - at));
         first.copy_from_slice(&self.bytes[at..at + first.len()]);
         rest.copy_from_slice(&self.bytes[..rest.len()]);
     }
 
     fn forget(&mut self, count: u32) {
-        self.start = self.place(count);
+        self.start = self.index(count);
     }
 }
 

@@ -1,4 +1,4 @@
-//! What a series is like: how its rates are distributed, how long it remembers, which periods it has, when it bursts.
+//! Distribution, spectrum, periods and bursts of a series.
 
 use std::f64::consts::PI;
 
@@ -7,15 +7,15 @@ use serde::Serialize;
 use crate::fft::periodogram;
 use crate::series::Series;
 
-/// Points of a curve.
-const CURVE: usize = 101;
+/// Number of points of a curve.
+const CURVE_POINTS: usize = 101;
 
-/// How the amounts of a series are distributed.
+/// The distribution of the amounts of a series.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Distribution {
-    /// Intervals that are known.
+    /// Number of known intervals.
     pub count: usize,
-    /// Smallest, as all below in the unit of the values.
+    /// Smallest, like all below in the unit of the values.
     pub min: f64,
     /// Median.
     pub p50: f64,
@@ -29,15 +29,15 @@ pub struct Distribution {
     pub max: f64,
     /// Mean.
     pub mean: f64,
-    /// Standard deviation, of a sample; 0 of one value.
+    /// Sample standard deviation; 0 for one value.
     pub sd: f64,
-    /// Largest over mean; none if the mean is 0.
+    /// Largest over mean; `None` if the mean is 0.
     pub peak_to_mean: Option<f64>,
-    /// `[share at or below, value]`, every hundredth.
+    /// `[share at or below, value]` in steps of a hundredth.
     pub curve: Vec<(f64, f64)>,
 }
 
-/// The distribution of values; none of none.
+/// Returns the distribution of values; `None` if there are none.
 pub fn distribution(values: impl Iterator<Item = f64>) -> Option<Distribution> {
     let mut all: Vec<f64> = values.collect();
     all.sort_unstable_by(f64::total_cmp);
@@ -45,7 +45,7 @@ pub fn distribution(values: impl Iterator<Item = f64>) -> Option<Distribution> {
     let n = all.len() as f64;
     let mean = all.iter().sum::<f64>() / n;
     let squares: f64 = all.iter().map(|v| (v - mean) * (v - mean)).sum();
-    let share = |i: usize| i as f64 / (CURVE - 1) as f64;
+    let share = |i: usize| i as f64 / (CURVE_POINTS - 1) as f64;
     Some(Distribution {
         count: all.len(),
         min,
@@ -57,11 +57,11 @@ pub fn distribution(values: impl Iterator<Item = f64>) -> Option<Distribution> {
         mean,
         sd: libm::sqrt(squares / (n - 1.0).max(1.0)),
         peak_to_mean: (mean > 0.0).then(|| max / mean),
-        curve: (0..CURVE).map(|i| (share(i), quantile(&all, share(i)))).collect(),
+        curve: (0..CURVE_POINTS).map(|i| (share(i), quantile(&all, share(i)))).collect(),
     })
 }
 
-/// The least of the sorted values that a share `p` is at or below.
+/// Returns the `p`-quantile of sorted values.
 fn quantile(sorted: &[f64], p: f64) -> f64 {
     let rank = libm::ceil(p * sorted.len() as f64) as usize;
     sorted[rank.clamp(1, sorted.len()) - 1]
@@ -70,39 +70,39 @@ fn quantile(sorted: &[f64], p: f64) -> f64 {
 /// The power of a series by frequency.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Spectrum {
-    /// `[frequency in Hz, power density in unit² / Hz]`, one-sided, means over some 100 bands of equal ratio. The
+    /// `[frequency in Hz, power density in unit² / Hz]`, one-sided, means over about 100 bands of equal ratio. The
     /// integral of the density over all frequencies is the variance.
     pub density: Vec<(f64, f64)>,
-    /// Frequencies that stand out from those around them, the strongest first, at most ten.
+    /// Spectral lines: frequencies with much more power than their neighbours, the strongest first, at most ten.
     pub lines: Vec<Line>,
 }
 
-/// Bands of a spectrum.
+/// Number of bands of a spectrum.
 const BINS: usize = 100;
 
-/// A frequency that stands out.
+/// A spectral line.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Line {
     /// Its frequency.
     pub frequency_hz: f64,
-    /// One over it.
+    /// Its period, 1 / frequency.
     pub period_s: f64,
-    /// Its share of the variance, with that of its two neighbours, over which a period that fits no whole number of times
-    /// spreads.
+    /// Its share of the variance, including its two neighbours: the power of a period that does not divide the length of
+    /// the series spreads to them.
     pub share: f64,
-    /// Chance that any frequency of noise stands out as far.
+    /// Probability that noise has a line of this strength at any frequency.
     pub chance: f64,
 }
 
 /// Lines with a larger p-value are not reported.
-const CHANCE: f64 = 0.01;
-/// A period that fits fewer times cannot be distinguished from a trend.
-const FEWEST_PERIODS: usize = 8;
-/// Frequencies to each side with which one is compared, and those next to it that are left out.
-const BESIDE: usize = 20;
-const SKIRT: usize = 2;
+const MAX_P_VALUE: f64 = 0.01;
+/// Minimum number of periods in the series: fewer cannot be distinguished from a trend.
+const MIN_PERIODS: usize = 8;
+/// Number of frequencies on each side with which one is compared, and of the nearest that are excluded.
+const NEIGHBOURS: usize = 20;
+const EXCLUDED: usize = 2;
 
-/// The spectrum of values without a gap, an interval of `grain_s` seconds apart; empty for fewer than 4.
+/// Returns the spectrum of values without a gap, `grain_s` seconds apart; empty for fewer than 4 values.
 pub fn spectrum(values: &[f64], grain_s: f64) -> Spectrum {
     if values.len() < 4 {
         return Spectrum { density: Vec::new(), lines: Vec::new() };
@@ -116,39 +116,39 @@ fn density(power: &[f64], step: f64, grain_s: f64) -> Vec<(f64, f64)> {
     let ratio = libm::pow(power.len() as f64, 1.0 / BINS as f64);
     let (mut points, mut from) = (Vec::new(), 1);
     while from <= power.len() {
-        let upto = (libm::ceil(from as f64 * ratio) as usize).max(from + 1).min(power.len() + 1);
-        let n = (upto - from) as f64;
-        let middle = step * (from + upto - 1) as f64 / 2.0;
-        let mean = power[from - 1..upto - 1].iter().sum::<f64>() / n;
+        let end = (libm::ceil(from as f64 * ratio) as usize).max(from + 1).min(power.len() + 1);
+        let n = (end - from) as f64;
+        let middle = step * (from + end - 1) as f64 / 2.0;
+        let mean = power[from - 1..end - 1].iter().sum::<f64>() / n;
         points.push((middle, 2.0 * mean * grain_s));
-        from = upto;
+        from = end;
     }
     points
 }
 
-/// A frequency over the mean of those beside it: that ratio has a known law where all are noise (F with 2 and 2n degrees
-/// of freedom), whatever the shape of the spectrum at large. Near the origin, where that shape is steep, those beside it
-/// reach as far as half and twice of it.
+/// Finds spectral lines by the ratio of a frequency's power to the mean of its neighbours. If all are noise, the ratio has
+/// an F distribution with 2 and 2n degrees of freedom, independent of the overall shape of the spectrum. Near the origin,
+/// where the spectrum is steep, the neighbours extend from half to twice the frequency.
 fn lines(power: &[f64], step: f64) -> Vec<Line> {
     let total: f64 = power.iter().sum();
     let at = |k: usize| power[k - 1];
     let mut found = Vec::new();
-    for k in FEWEST_PERIODS..power.len().saturating_sub(1) {
+    for k in MIN_PERIODS..power.len().saturating_sub(1) {
         if at(k) < at(k - 1) || at(k) <= at(k + 1) {
             continue;
         }
-        let first = (k - BESIDE.min(k / 2)).max(1);
-        let last = (k + BESIDE.min(k / 2)).min(power.len());
-        let beside: Vec<f64> = (first..=last).filter(|j| j.abs_diff(k) > SKIRT).map(at).collect();
-        let n = beside.len() as f64;
-        let noise = beside.iter().sum::<f64>() / n;
+        let first = (k - NEIGHBOURS.min(k / 2)).max(1);
+        let last = (k + NEIGHBOURS.min(k / 2)).min(power.len());
+        let neighbours: Vec<f64> = (first..=last).filter(|j| j.abs_diff(k) > EXCLUDED).map(at).collect();
+        let n = neighbours.len() as f64;
+        let noise = neighbours.iter().sum::<f64>() / n;
         if n < 4.0 || at(k) <= total * 1e-12 {
             continue;
         }
-        // P(F > x) = (1 + x / n)^−n, at any of so many frequencies.
-        let one = libm::exp(-n * libm::log1p(at(k) / noise / n));
-        let chance = -libm::expm1(power.len() as f64 * libm::log1p(-one));
-        if chance < CHANCE {
+        // P(F > x) = (1 + x / n)^−n for one frequency, then for any frequency.
+        let chance_of_one = libm::exp(-n * libm::log1p(at(k) / noise / n));
+        let chance = -libm::expm1(power.len() as f64 * libm::log1p(-chance_of_one));
+        if chance < MAX_P_VALUE {
             let frequency_hz = step * k as f64;
             let share = (at(k - 1) + at(k) + at(k + 1)) / total;
             found.push(Line { frequency_hz, period_s: 1.0 / frequency_hz, share, chance });
@@ -159,44 +159,43 @@ fn lines(power: &[f64], step: f64) -> Vec<Line> {
     found
 }
 
-/// The bursts of a series, and what table 15 of the 1996 report says of one: from when to when it was watched, and whether
-/// a significant burst is in it.
+/// The bursts of a series, as in table 15 of NetSpec (1996): the observed time and its significant bursts.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Inventory {
-    /// When it begins, nanoseconds since its origin.
+    /// Start of the series, nanoseconds since its origin.
     pub start_ns: i64,
-    /// When it ends.
+    /// End of the series.
     pub end_ns: i64,
-    /// Amounts above this are a burst.
+    /// Amounts above this are part of a burst.
     pub threshold: f64,
-    /// All bursts together, whether they are listed or not.
+    /// Number of bursts, including those that are not listed.
     pub count: usize,
-    /// Their share of the time that is known.
+    /// Their share of the known time.
     pub share_of_time: f64,
-    /// Their share of all amounts; 0 of nothing.
+    /// Their share of the total amount; 0 if that is 0.
     pub share_of_amount: f64,
     /// The largest by amount, at most [`MOST_BURSTS`], in the order of time.
     pub bursts: Vec<Burst>,
 }
 
-/// Bursts that are listed.
+/// Maximum number of listed bursts.
 pub const MOST_BURSTS: usize = 100;
 
 /// One burst.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Burst {
-    /// When its first interval begins, nanoseconds since the series' origin.
+    /// Start of its first interval, nanoseconds since the series' origin.
     pub start_ns: i64,
-    /// When its last ends.
+    /// End of its last interval.
     pub end_ns: i64,
-    /// What was sent in it.
+    /// Its total amount.
     pub amount: f64,
-    /// The largest amount of one interval.
+    /// Its largest amount in one interval.
     pub peak: f64,
 }
 
 impl Inventory {
-    /// Whether there was a significant burst.
+    /// Returns whether there is a significant burst.
     pub fn significant(&self) -> bool {
         self.count > 0
     }
@@ -211,13 +210,14 @@ pub fn usual_threshold(series: &Series) -> f64 {
         if values.is_empty() { 0.0 } else { quantile(&values, 0.5) }
     };
     let middle = median(series.known().collect());
-    // The normal law has half of its values within 0.6745 standard deviations.
+    // A normal distribution has half of its values within 0.6745 standard deviations.
     let deviation =
         median(series.known().map(|v| libm::fabs(v - middle)).collect()) / 0.674_489_750_196_081_7;
     middle + (5.0 * deviation).max(0.5 * libm::fabs(middle))
 }
 
-/// The bursts above a threshold. One interval at or below it does not end a burst, two do, and so does a gap.
+/// Returns the bursts above a threshold. A burst ends before two intervals at or below the threshold, or before a gap; one
+/// such interval does not end it.
 pub fn bursts(series: &Series, threshold: f64) -> Inventory {
     let grain = series.grain().as_ns() as i64;
     let at = |i: usize| series.start_ns() + grain * i as i64;
@@ -244,7 +244,7 @@ pub fn bursts(series: &Series, threshold: f64) -> Inventory {
         all.push(burst);
     }
     let known = (series.values().len() - series.gaps()).max(1) as f64;
-    let lasted: i64 = all.iter().map(|b| (b.end_ns - b.start_ns) / grain).sum();
+    let intervals: i64 = all.iter().map(|b| (b.end_ns - b.start_ns) / grain).sum();
     let amount: f64 = all.iter().map(|b| b.amount).sum();
     let total = series.total();
     let count = all.len();
@@ -256,26 +256,26 @@ pub fn bursts(series: &Series, threshold: f64) -> Inventory {
         end_ns: series.end_ns(),
         threshold,
         count,
-        share_of_time: lasted as f64 / known,
+        share_of_time: intervals as f64 / known,
         share_of_amount: if total > 0.0 { amount / total } else { 0.0 },
         bursts: all,
     }
 }
 
-/// The density of white noise whose values have this variance: what a flat spectrum stands at.
+/// Returns the spectral density of white noise with this variance.
 pub fn white_density(variance: f64, grain_s: f64) -> f64 {
     2.0 * variance * grain_s
 }
 
-/// The spectrum of fractional Gaussian noise at a frequency in cycles an interval, ½ at most, up to a factor; for a plot
-/// (Paxson 1997, with his correction of the tail of the sum).
+/// Returns the spectrum of fractional Gaussian noise, up to a factor, at a frequency of at most ½ cycle per interval; for a
+/// plot (Paxson 1997, with his correction of the tail of the sum).
 pub fn noise_shape(hurst: f64, frequency: f64) -> f64 {
     let w = 2.0 * PI * frequency;
     let power = -2.0 * hurst - 1.0;
-    let far = |k: f64| libm::pow(2.0 * PI * k + w, power) + libm::pow(2.0 * PI * k - w, power);
+    let term = |k: f64| libm::pow(2.0 * PI * k + w, power) + libm::pow(2.0 * PI * k - w, power);
     let mut sum = libm::pow(w, power);
-    (1..=50).for_each(|k| sum += far(f64::from(k)));
-    // The rest as an integral from 50½ on.
+    (1..=50).for_each(|k| sum += term(f64::from(k)));
+    // The remaining terms as an integral from 50½ on.
     sum += 2.0 * libm::pow(2.0 * PI * 50.5, power + 1.0) / (2.0 * PI * 2.0 * hurst);
     (1.0 - libm::cos(w)) * sum
 }
@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn a_spectrum_holds_the_variance_and_finds_periods() {
+    fn a_spectrum_contains_the_variance_and_the_periods() {
         let mut stream = Seed(3).stream("spectrum");
         let (n, grain_s) = (5000, 15.0);
         // A period of 20 intervals with an amplitude of 1 has half of the variance 1 of the noise.
@@ -321,7 +321,7 @@ mod tests {
         let line = &found.lines[0];
         assert!((line.period_s - 300.0).abs() < 0.1 && (line.share - 1.0 / 3.0).abs() < 0.05, "{line:?}");
         assert!(line.chance < 1e-6);
-        // Away from the line it is flat, where white noise stands.
+        // Away from the line it is flat, as that of white noise.
         let (_, power) = found.density.iter().copied().find(|(f, _)| *f > 0.02).unwrap();
         assert!((power / white_density(1.0, grain_s) - 1.0).abs() < 0.3, "{power}");
         let power: f64 = periodogram(&values).iter().sum::<f64>() * 2.0 / n as f64;
@@ -345,12 +345,12 @@ mod tests {
 
     #[test]
     fn the_shape_of_noise_is_its_spectrum() {
-        // White is flat; what is not falls as f^(1 − 2H) near the origin.
+        // White noise is flat; other noise falls as f^(1 − 2H) near the origin.
         let flat = noise_shape(0.5, 0.01) / noise_shape(0.5, 0.4);
         assert!((flat - 1.0).abs() < 1e-4, "{flat}");
         let slope = libm::log2(noise_shape(0.8, 1e-4) / noise_shape(0.8, 2e-4));
         assert!((slope - 0.6).abs() < 1e-4, "{slope}");
-        // Its integral is to its first covariance as the noise's: ∫ f cos / ∫ f = ρ(1).
+        // It has the first autocorrelation of the noise: ∫ f cos / ∫ f = ρ(1).
         let (mut sum, mut first) = (0.0, 0.0);
         for i in 0..40_000 {
             // Dense near the origin: f = ½ u³.
@@ -382,9 +382,9 @@ mod tests {
         assert!(threshold > 12.0 && threshold < 60.0, "{threshold}");
         let found = bursts(&series, threshold);
         let s = 1_000_000_000;
-        let told: Vec<(i64, i64, f64, f64)> =
+        let listed: Vec<(i64, i64, f64, f64)> =
             found.bursts.iter().map(|b| (b.start_ns / s, b.end_ns / s, b.amount, b.peak)).collect();
-        assert_eq!(told, [(12, 15, 180.0, 90.0), (17, 18, 70.0, 70.0), (19, 20, 60.0, 60.0)]);
+        assert_eq!(listed, [(12, 15, 180.0, 90.0), (17, 18, 70.0, 70.0), (19, 20, 60.0, 60.0)]);
         assert!(found.significant() && found.count == 3);
         assert_eq!(found.share_of_time, 5.0 / 39.0);
         assert_eq!((found.start_ns, found.end_ns), (0, 40 * s));
@@ -402,7 +402,7 @@ mod tests {
         let idle: Vec<Option<f64>> = (0..1000).map(|i| Some(if i % 100 < 10 { 5.0 } else { 0.0 })).collect();
         let found = bursts(&seconds(idle.clone()), usual_threshold(&seconds(idle)));
         assert_eq!((found.count, found.share_of_amount, found.share_of_time), (10, 1.0, 0.1));
-        // More than are listed: the largest are.
+        // If there are too many, the largest are listed.
         let many: Vec<Option<f64>> =
             (0..3000).map(|i| Some(if i % 10 == 0 { f64::from(i) + 1.0 } else { 0.0 })).collect();
         let found = bursts(&seconds(many), 0.0);

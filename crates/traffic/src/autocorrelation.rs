@@ -19,9 +19,9 @@ pub fn autocorrelation(values: &[Option<f64>], lags: usize) -> Autocorrelation {
     let count = known.len().max(1) as f64;
     let mean = known.iter().sum::<f64>() / count;
     let lags = lags.min(values.len().saturating_sub(1));
-    let off = values.iter().map(|v| v.map_or(0.0, |v| v - mean));
-    let products = products(off, values.len(), lags);
-    let pairs = products_of_presence(values, lags);
+    let deviations = values.iter().map(|v| v.map_or(0.0, |v| v - mean));
+    let products = products(deviations, values.len(), lags);
+    let pairs = pair_counts(values, lags);
     let covariance = |lag: usize| if pairs[lag] > 0.5 { products[lag] / pairs[lag] } else { 0.0 };
     let variance = covariance(0);
     let r = |lag: usize| match lag {
@@ -46,7 +46,8 @@ fn products(values: impl Iterator<Item = f64>, n: usize, lags: usize) -> Vec<f64
     data[..=lags].iter().map(|c| c.0 / size as f64).collect()
 }
 
-fn products_of_presence(values: &[Option<f64>], lags: usize) -> Vec<f64> {
+/// Returns the number of pairs of known values at each lag.
+fn pair_counts(values: &[Option<f64>], lags: usize) -> Vec<f64> {
     let n = values.len();
     if values.iter().all(Option::is_some) {
         return (0..=lags).map(|lag| (n - lag) as f64).collect();

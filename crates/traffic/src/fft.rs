@@ -1,7 +1,7 @@
 //! The discrete Fourier transform, of any length.
 //!
-//! Of our own, because a draw must be the same on every machine: the crates for it choose vector instructions, and so
-//! the last digits, by the processor they find, and take sines from the system.
+//! Implemented here, because draws must be equal on every machine. The available crates select vector instructions by
+//! processor and use the system's sine, so their last digits differ.
 
 use std::f64::consts::PI;
 
@@ -18,7 +18,7 @@ fn unit(angle: f64) -> Complex {
     (cos, -sin)
 }
 
-/// In place, for a power of two: X_k = Σ x_t exp(−2πi k t / n) (Cooley and Tukey 1965).
+/// Transforms a power of two of values in place: X_k = Σ x_t exp(−2πi k t / n) (Cooley and Tukey 1965).
 ///
 /// # Panics
 /// If the length is not a power of two.
@@ -35,7 +35,7 @@ pub(crate) fn radix_2(data: &mut [Complex]) {
             data.swap(i, j);
         }
     }
-    // The roots of each stage side by side: those of the last stage, thinned, are those of the others.
+    // The roots of a stage are every second, fourth, … root of the last stage; they are stored contiguously.
     let roots: Vec<Complex> = (0..n / 2).map(|k| unit(2.0 * PI * k as f64 / n as f64)).collect();
     let mut stage = Vec::with_capacity(n / 2);
     let mut half = 1;
@@ -45,16 +45,16 @@ pub(crate) fn radix_2(data: &mut [Complex]) {
         for block in data.chunks_exact_mut(2 * half) {
             let (low, high) = block.split_at_mut(half);
             for ((a, b), root) in low.iter_mut().zip(high).zip(&stage) {
-                let turned = times(*b, *root);
-                *b = (a.0 - turned.0, a.1 - turned.1);
-                *a = (a.0 + turned.0, a.1 + turned.1);
+                let rotated = times(*b, *root);
+                *b = (a.0 - rotated.0, a.1 - rotated.1);
+                *a = (a.0 + rotated.0, a.1 + rotated.1);
             }
         }
         half *= 2;
     }
 }
 
-/// The transform of real values of any length, by a convolution of a power of two (Bluestein 1970).
+/// Returns the transform of real values of any length, by a convolution of a power of two (Bluestein 1970).
 pub(crate) fn forward(values: &[f64]) -> Vec<Complex> {
     let n = values.len();
     if n.is_power_of_two() {
@@ -65,7 +65,7 @@ pub(crate) fn forward(values: &[f64]) -> Vec<Complex> {
     if n == 0 {
         return Vec::new();
     }
-    // exp(−πi k² / n); k² modulo 2n, or its digits would be lost.
+    // exp(−πi k² / n), with k² modulo 2n for precision.
     let chirp: Vec<Complex> = (0..n as u64)
         .map(|k| unit(PI * ((u128::from(k) * u128::from(k)) % (2 * n as u128)) as f64 / n as f64))
         .collect();
@@ -87,7 +87,7 @@ pub(crate) fn forward(values: &[f64]) -> Vec<Complex> {
     chirp.iter().zip(&a).map(|(c, a)| times(*c, (a.0 * scale, -a.1 * scale))).collect()
 }
 
-/// |X_k|² / n for k = 1 … ⌊n/2⌋, of the values less their mean: a periodogram whose mean is the variance.
+/// Returns |X_k|² / n for k = 1 … ⌊n/2⌋, of the values minus their mean: a periodogram whose mean is the variance.
 pub(crate) fn periodogram(values: &[f64]) -> Vec<f64> {
     let n = values.len();
     let mean = values.iter().sum::<f64>() / n.max(1) as f64;
@@ -103,31 +103,31 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_the_sum_it_stands_for() {
+    fn the_transform_equals_its_definition() {
         let mut stream = Seed(3).stream("fft");
         for n in [1usize, 2, 3, 5, 8, 12, 64, 97, 100, 257] {
             let values: Vec<f64> = (0..n).map(|_| stream.unit() - 0.5).collect();
-            for (k, got) in forward(&values).into_iter().enumerate() {
+            for (k, actual) in forward(&values).into_iter().enumerate() {
                 let mut want = (0.0, 0.0);
                 for (t, v) in values.iter().enumerate() {
                     let root = unit(2.0 * PI * ((k * t) % n) as f64 / n as f64);
                     want = (want.0 + v * root.0, want.1 + v * root.1);
                 }
-                let off = libm::hypot(got.0 - want.0, got.1 - want.1);
-                assert!(off < 1e-11, "n = {n}, k = {k}: {got:?} for {want:?}");
+                let error = libm::hypot(actual.0 - want.0, actual.1 - want.1);
+                assert!(error < 1e-11, "n = {n}, k = {k}: {actual:?} for {want:?}");
             }
         }
         assert!(forward(&[]).is_empty());
     }
 
     #[test]
-    fn a_periodogram_holds_the_variance() {
+    fn a_periodogram_contains_the_variance() {
         let mut stream = Seed(4).stream("fft");
         for n in [9usize, 10, 1000, 1024] {
             let values: Vec<f64> = (0..n).map(|_| stream.unit()).collect();
             let mean = values.iter().sum::<f64>() / n as f64;
             let sum: f64 = values.iter().map(|v| (v - mean) * (v - mean)).sum();
-            // Every frequency stands for itself and its mirror, but for the highest of an even length.
+            // Every frequency, except the highest of an even length, also represents its mirror image.
             let power = periodogram(&values);
             let last = if n % 2 == 0 { power[power.len() - 1] } else { 0.0 };
             let total = 2.0 * power.iter().sum::<f64>() - last;

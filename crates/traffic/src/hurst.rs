@@ -1,21 +1,21 @@
-//! The Hurst exponent of a series, by five estimators, each with an interval that keeps its word.
+//! The Hurst exponent of a series, by five estimators, each with a tested confidence interval.
 //!
 //! | module | contents |
 //! | --- | --- |
-//! | [`local_whittle`] | the low frequencies, most likely exponent (Robinson 1995) |
-//! | [`periodogram`] | the low frequencies, a line through their logarithms (Geweke and Porter-Hudak 1983) |
+//! | [`local_whittle`] | maximum likelihood of the low frequencies (Robinson 1995) |
+//! | [`periodogram`] | a line through the logarithms of the low frequencies (Geweke and Porter-Hudak 1983) |
 //! | [`wavelet`] | energy by octave (Abry and Veitch 1998) |
-//! | [`variance_time`] | variance of means over longer and longer blocks |
+//! | [`variance_time`] | variance of the means of blocks of growing length |
 //! | [`rescaled_range`] | range over standard deviation, R/S (Hurst 1951; Mandelbrot and Wallis 1969) |
-//! | `calibration` | what the last two say of fractional Gaussian noise |
+//! | `calibration` | results of the last two for fractional Gaussian noise |
 //!
-//! The first three are unbiased for long series and have a known spread. The last two are neither: a series that ends
-//! has no mean but its own, so both come out too low where memory is long, and R/S too high where there is none. What
-//! they say (`raw`) is therefore read against what they say of exact fractional Gaussian noise of that length: `h` is
-//! the exponent for which that is usual, the interval holds those for which it is not unusual.
+//! The first three are unbiased for long series and have a known standard deviation. The last two are biased: the mean of
+//! a finite series is an estimate, so both are too low for long memory, and R/S is too high without memory. Their result
+//! (`raw`) is therefore compared with that for exact fractional Gaussian noise of the same length: `h` is the exponent of
+//! which `raw` is the mean, and the interval contains the exponents for which `raw` is within 95 %.
 //!
-//! All of them tell the exponent of a series that has one. A trend, a level that shifts or a daily course looks like long
-//! memory to each; where they differ by more than their intervals, believe none.
+//! All assume that the series has a Hurst exponent. A trend, a shift of the level or a daily cycle looks like long memory;
+//! if the estimators differ by more than their intervals, trust none.
 
 mod calibration;
 mod line;
@@ -27,16 +27,16 @@ pub mod wavelet;
 
 use serde::Serialize;
 
-/// The shortest series that is looked at.
+/// Minimum length of a series.
 pub const SHORTEST: usize = 256;
 
-/// Standard deviations to either side of 95 % of a normal law.
+/// Half width of the central 95 % of a normal distribution, in standard deviations.
 const NORMAL_95: f64 = 1.959_963_984_540_054;
 
-/// What those that look at low frequencies are off by on exact noise of 2^16 values, at the most; it does not go away with more.
+/// Maximum bias of the spectral estimators for exact noise of 2^16 values; it does not vanish for longer series.
 const BIAS: f64 = 0.0025;
 
-/// Half of an interval that holds the exponent with 95 %, where an estimator scatters by `sd` and has that bias.
+/// Returns half the width of the 95 % confidence interval of an estimator with this standard deviation and [`BIAS`].
 fn half_interval(sd: f64) -> f64 {
     NORMAL_95 * libm::hypot(sd, BIAS)
 }
@@ -58,7 +58,7 @@ pub enum Method {
 }
 
 impl Method {
-    /// Every one, the most precise first.
+    /// All methods, the most precise first.
     pub const ALL: [Method; 5] = [
         Method::LocalWhittle,
         Method::Wavelet,
@@ -67,7 +67,7 @@ impl Method {
         Method::RescaledRange,
     ];
 
-    /// As people call it.
+    /// Returns the usual name.
     pub fn name(self) -> &'static str {
         match self {
             Method::LocalWhittle => "local Whittle",
@@ -79,25 +79,25 @@ impl Method {
     }
 }
 
-/// A Hurst exponent, estimated.
+/// An estimated Hurst exponent.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Estimate {
-    /// By which estimator.
+    /// The estimator.
     pub method: Method,
-    /// The exponent. ½: no memory; above, up to 1: long memory; 1 and more: no stationary series.
+    /// The exponent. ½: no memory; above ½ and below 1: long memory; 1 and above: not stationary.
     pub h: f64,
     /// Lower end of the 95 % confidence interval.
     pub low: f64,
     /// Upper end.
     pub high: f64,
-    /// What the estimator itself said, where it is biased and `h` is not: the slope that textbooks take.
+    /// The biased result of the estimator, if `h` is corrected: the slope of the textbooks.
     pub raw: Option<f64>,
-    /// What a line was laid through, `[x, y]`, in logarithms to base 2: of frequency in cycles an interval and power, of
-    /// octave and energy, of block and variance or R/S.
+    /// The points of the line, `[x, y]`, in logarithms to base 2: frequency in cycles per interval and power, octave and
+    /// energy, or length of a block and variance or R/S.
     pub points: Vec<(f64, f64)>,
-    /// The x between which the line was laid.
+    /// The range of x in which the line was fitted.
     pub fitted: (f64, f64),
-    /// Chance of octaves at least this far from a line if there is one; of wavelets only.
+    /// Probability of a deviation of the octaves from a line at least this large, if they follow one. Only for wavelets.
     pub line_chance: Option<f64>,
 }
 
@@ -108,19 +108,19 @@ pub enum HurstError {
     #[error("a Hurst exponent needs {SHORTEST} values in a row, not {0}")]
     Short(usize),
     /// Values that are not numbers, or too large to square.
-    #[error("a Hurst exponent needs values that can be squared")]
+    #[error("the values are not numbers, or too large for a Hurst exponent")]
     Values,
-    /// All values, or all of some block or octave, are the same.
-    #[error("a series that stands still has no Hurst exponent")]
+    /// All values, or all of some block or octave, are equal.
+    #[error("a constant series has no Hurst exponent")]
     Still,
 }
 
-/// Estimates the Hurst exponent of equally spaced values: of an amount an interval, not of its running sum.
+/// Estimates the Hurst exponent of equally spaced values: of amounts per interval, not of their cumulative sum.
 ///
 /// # Errors
-/// [`HurstError`].
+/// Returns [`HurstError`] if the values have no estimate.
 pub fn estimate(method: Method, values: &[f64]) -> Result<Estimate, HurstError> {
-    let values = &standard(values)?;
+    let values = &standardized(values)?;
     let estimate = match method {
         Method::LocalWhittle => local_whittle::estimate(values),
         Method::Wavelet => wavelet::estimate(values),
@@ -128,12 +128,12 @@ pub fn estimate(method: Method, values: &[f64]) -> Result<Estimate, HurstError> 
         Method::VarianceTime => variance_time::estimate(values),
         Method::RescaledRange => rescaled_range::estimate(values),
     };
-    let whole = |e: &Estimate| [e.h, e.low, e.high].iter().all(|x| x.is_finite());
-    estimate.filter(whole).ok_or(HurstError::Still)
+    let is_finite = |e: &Estimate| [e.h, e.low, e.high].iter().all(|x| x.is_finite());
+    estimate.filter(is_finite).ok_or(HurstError::Still)
 }
 
-/// The values less their mean, over their standard deviation.
-fn standard(values: &[f64]) -> Result<Vec<f64>, HurstError> {
+/// Returns the values minus their mean, divided by their standard deviation.
+fn standardized(values: &[f64]) -> Result<Vec<f64>, HurstError> {
     if values.len() < SHORTEST {
         return Err(HurstError::Short(values.len()));
     }
@@ -144,7 +144,7 @@ fn standard(values: &[f64]) -> Result<Vec<f64>, HurstError> {
     let mean = values.iter().sum::<f64>() / n;
     let mut all: Vec<f64> = values.iter().map(|v| v - mean).collect();
     let sd = libm::sqrt(all.iter().map(|v| v * v).sum::<f64>() / n);
-    // What is left of a constant after its mean is rounding.
+    // A constant minus its mean is only rounding.
     if sd <= libm::fabs(mean) * 1e-12 {
         return Err(HurstError::Still);
     }
@@ -152,23 +152,24 @@ fn standard(values: &[f64]) -> Result<Vec<f64>, HurstError> {
     Ok(all)
 }
 
-/// Frequencies the spectral estimators look at: 0.57 n^⅘. Fewer would tell less; with more the shape of the spectrum far
-/// from its origin would tilt the line. As n grows that tilt and the spread shrink alike, so the intervals of any length hold
-/// as often: for fractional Gaussian noise the tilt is at most a third of the spread.
-fn band(n: usize) -> usize {
+/// Returns the number of frequencies that the spectral estimators use: 0.57 n^⅘. Fewer would increase the standard
+/// deviation; with more, the shape of the spectrum far from its origin would bias the slope. As n grows, bias and standard
+/// deviation decrease equally, so the coverage of the intervals does not depend on n: for fractional Gaussian noise the bias
+/// is at most a third of the standard deviation.
+fn bandwidth(n: usize) -> usize {
     (0.57 * libm::pow(n as f64, 0.8)) as usize
 }
 
-/// The periodogram at the lowest [`band`] frequencies, with the logarithms of those.
+/// Returns the logarithms of the lowest [`bandwidth`] frequencies, and the periodogram there.
 fn low_frequencies(values: &[f64]) -> (Vec<f64>, Vec<f64>) {
     let mut power = crate::fft::periodogram(values);
-    power.truncate(band(values.len()));
+    power.truncate(bandwidth(values.len()));
     let n = values.len() as f64;
     let logs = (1..=power.len()).map(|k| libm::log(k as f64 / n)).collect();
     (logs, power)
 }
 
-/// Sizes of blocks from `first` to `last`, about four to a doubling, evenly spaced as a scale of logarithms is.
+/// Returns lengths of blocks from `first` to `last`, about four per doubling, evenly spaced on a logarithmic scale.
 fn blocks(first: usize, last: usize) -> Vec<usize> {
     let ratio = libm::log2(last as f64 / first as f64);
     let steps = (libm::round(4.0 * ratio) as usize).max(2);
@@ -181,18 +182,18 @@ fn blocks(first: usize, last: usize) -> Vec<usize> {
     sizes
 }
 
-/// Points in about `bins` places of equal logarithmic width: means of x and of y, for a plot.
+/// Returns the means of x and of y in about `bins` bins of equal width, for a plot.
 fn thinned(x: &[f64], y: &[f64], bins: usize) -> Vec<(f64, f64)> {
     let (Some(&first), Some(&last)) = (x.first(), x.last()) else { return Vec::new() };
     let width = (last - first) / bins as f64;
     let mut points: Vec<(f64, f64)> = Vec::new();
     let mut from = 0;
     while from < x.len() {
-        let end = x[from] + width;
-        let upto = from + x[from..].partition_point(|x| *x < end).max(1);
+        let bin_end = x[from] + width;
+        let end = from + x[from..].partition_point(|x| *x < bin_end).max(1);
         let mean = |v: &[f64]| v.iter().sum::<f64>() / v.len() as f64;
-        points.push((mean(&x[from..upto]), mean(&y[from..upto])));
-        from = upto;
+        points.push((mean(&x[from..end]), mean(&y[from..end])));
+        from = end;
     }
     points
 }
@@ -204,7 +205,7 @@ mod tests {
     use super::*;
     use crate::noise::Noise;
 
-    /// Both series of each draw.
+    /// Returns both paths of each draw.
     fn series(hurst: f64, length: usize, pairs: usize) -> impl Iterator<Item = Vec<f64>> {
         let noise = Noise::new(hurst, length).unwrap();
         let mut stream = Seed::default().stream(&format!("{hurst} / {length}"));
@@ -216,16 +217,16 @@ mod tests {
 
     #[test]
     fn exact_noise_is_recognised() {
-        // The long part, with 100 series of 2^16 for each exponent, is tests/soak_hurst.rs.
+        // tests/soak_hurst.rs has the long test, with 100 series of 2^16 values for each exponent.
         for hurst in [0.5, 0.7, 0.9] {
             for x in series(hurst, 1 << 15, 2) {
                 for method in Method::ALL {
                     let e = estimate(method, &x).unwrap();
-                    let near = match method {
+                    let tolerance = match method {
                         Method::LocalWhittle | Method::Wavelet | Method::Periodogram => 0.045,
                         Method::VarianceTime | Method::RescaledRange => 0.12,
                     };
-                    assert!((e.h - hurst).abs() < near, "{method:?}, H = {hurst}: {e:?}");
+                    assert!((e.h - hurst).abs() < tolerance, "{method:?}, H = {hurst}: {e:?}");
                     assert!(e.low < e.h && e.h < e.high && e.points.len() >= 3, "{e:?}");
                 }
             }
@@ -235,38 +236,38 @@ mod tests {
     #[test]
     fn intervals_cover_the_exponent_at_their_level() {
         for hurst in [0.5, 0.8] {
-            let mut held = [0; 5];
+            let mut covered = [0; 5];
             for x in series(hurst, 1024, 100) {
-                for (held, method) in held.iter_mut().zip(Method::ALL) {
+                for (covered, method) in covered.iter_mut().zip(Method::ALL) {
                     let e = estimate(method, &x).unwrap();
-                    *held += i32::from(e.low <= hurst && hurst <= e.high);
+                    *covered += i32::from(e.low <= hurst && hurst <= e.high);
                 }
             }
             // 190 of 200 are expected; binomial, three standard deviations and half a percent of bias.
-            for (held, method) in held.iter().zip(Method::ALL) {
-                assert!((178..=200).contains(held), "{method:?}, H = {hurst}: {held} of 200");
+            for (covered, method) in covered.iter().zip(Method::ALL) {
+                assert!((178..=200).contains(covered), "{method:?}, H = {hurst}: {covered} of 200");
             }
         }
     }
 
     #[test]
-    fn scale_and_place_change_nothing() {
+    fn estimates_do_not_depend_on_scale_and_mean() {
         let x = series(0.7, 3000, 1).next().unwrap();
-        let moved: Vec<f64> = x.iter().map(|v| 1e6 + 250.0 * v).collect();
+        let scaled: Vec<f64> = x.iter().map(|v| 1e6 + 250.0 * v).collect();
         for method in Method::ALL {
-            let (a, b) = (estimate(method, &x).unwrap(), estimate(method, &moved).unwrap());
+            let (a, b) = (estimate(method, &x).unwrap(), estimate(method, &scaled).unwrap());
             assert!((a.h - b.h).abs() < 1e-6 && (a.high - b.high).abs() < 1e-6, "{a:?} {b:?}");
         }
     }
 
     #[test]
-    fn what_has_no_exponent_is_refused() {
+    fn series_without_an_exponent_are_refused() {
         for method in Method::ALL {
             assert_eq!(estimate(method, &[1.0; 255]), Err(HurstError::Short(255)));
             assert_eq!(estimate(method, &[0.1; 300]), Err(HurstError::Still));
             assert_eq!(estimate(method, &[f64::NAN; 300]), Err(HurstError::Values));
             assert_eq!(estimate(method, &[1e200; 300]), Err(HurstError::Values));
-            // One value that differs, a ramp, a square wave: whatever comes out, it is a number or a refusal.
+            // One different value, a ramp, square waves: the result is a number or an error.
             let shapes: [&dyn Fn(usize) -> f64; 4] =
                 [&|i| f64::from(i == 77), &|i| i as f64, &|i| f64::from(i % 2 == 0), &|i| {
                     f64::from(i % 64 < 32)

@@ -1,9 +1,8 @@
-//! Laws: a variable together with the least value it may take.
+//! Laws: the distribution of a variable, given that it is at or above a smallest usable value, the floor.
 //!
-//! Draws below the least value are drawn again, so what leaves follows the law *given* that it is at or above
-//! it. Nothing is rejected here: each draw is one uniform number put through the inverse of the conditional
-//! distribution. Uniform, exponential, Pareto and Weibull laws stay in their family when cut from below; only
-//! the normal (and the lognormal, its exponential) needs a separate truncated form.
+//! Each draw maps one uniform random number through the inverse of the conditional distribution; none is rejected.
+//! Truncated uniform, exponential, Pareto and Weibull distributions stay in their family; only the normal and the lognormal
+//! distribution need a separate truncated form.
 
 use std::f64::consts::{PI, SQRT_2};
 use std::sync::Arc;
@@ -12,18 +11,18 @@ use trunkline_units::Stream;
 
 use crate::{Variable, VariableError};
 
-/// Laws that reach their floor less often than this are refused: what is left of them is hardly the variable
-/// that was asked for.
-const LEAST_CHANCE: f64 = 1e-3;
+/// Minimum probability of a value at or above the floor. Below it, the truncated variable would have little in common with
+/// the requested one, and is refused.
+const MIN_PROBABILITY: f64 = 1e-3;
 
-/// The law of a [`Variable`] given that it is at or above a floor. Values are in the variable's unit.
+/// The distribution of a [`Variable`], given that it is at or above a floor. Values are in the variable's unit.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Law {
     variable: Variable,
     shape: Shape,
 }
 
-/// The conditional law, with what it needs computed once.
+/// The truncated distribution, with its parameters precomputed.
 #[derive(Clone, Debug, PartialEq)]
 enum Shape {
     Constant(f64),
@@ -50,13 +49,13 @@ enum Shape {
         shape: f64,
         min: f64,
     },
-    /// `spent` is the cumulative hazard `(floor / scale)^shape` that the floor cuts off.
+    /// `hazard` is the cumulative hazard at the floor, `(floor / scale)^shape`.
     Weibull {
         scale: f64,
         shape: f64,
-        spent: f64,
+        hazard: f64,
     },
-    /// The values from `first` on.
+    /// The ascending values from index `first` on.
     Empirical {
         values: Arc<[f64]>,
         first: usize,
@@ -64,37 +63,36 @@ enum Shape {
 }
 
 impl Law {
-    /// The law of `variable` given that it is at or above `floor` (0 for times and rates, 1 for sizes).
+    /// Creates the law of `variable`, given that it is at or above `floor` (0 for times and rates, 1 for sizes).
     ///
     /// # Errors
-    /// What [`Variable::validate`] refuses, and [`VariableError::Floor`] for a variable that is at or above
-    /// `floor` less than once in a thousand draws.
+    /// Those of [`Variable::validate`], and [`VariableError::Floor`] for a variable that is at or above `floor` with a
+    /// probability below a thousandth.
     ///
     /// # Panics
     /// If `floor` is not a number.
     pub fn new(variable: Variable, floor: f64) -> Result<Law, VariableError> {
         assert!(!floor.is_nan(), "a floor is a number");
         variable.validate()?;
-        let (chance, shape) = cut(&variable, floor);
-        if chance < LEAST_CHANCE {
+        let (probability, shape) = truncate(&variable, floor);
+        if probability < MIN_PROBABILITY {
             return Err(VariableError::Floor { floor });
         }
         Ok(Law { variable, shape })
     }
 
-    /// The variable whose law this is.
+    /// Returns the variable.
     pub fn variable(&self) -> &Variable {
         &self.variable
     }
 
-    /// One draw; takes exactly one number from the stream.
+    /// Draws a value; takes exactly one number from the stream.
     #[inline]
     pub fn sample(&self, stream: &mut Stream) -> f64 {
         self.quantile(stream.unit())
     }
 
-    /// The value that a share `p` (0 to 1, clamped) of all draws is at or below. `quantile(1.0)` is infinite for
-    /// laws without an upper end.
+    /// Returns the `p`-quantile; `p` is clamped to 0 to 1. The 1-quantile of a distribution without an upper end is infinite.
     pub fn quantile(&self, p: f64) -> f64 {
         let p = p.clamp(0.0, 1.0);
         match &self.shape {
@@ -104,37 +102,39 @@ impl Law {
             Shape::Normal { mean, sd, z } => mean + sd * z.quantile(p),
             Shape::Lognormal { mu, sigma, z } => libm::exp(mu + sigma * z.quantile(p)),
             Shape::Pareto { shape, min } => min * libm::exp(-libm::log1p(-p) / shape),
-            Shape::Weibull { scale, shape, spent } => scale * libm::pow(spent - libm::log1p(-p), 1.0 / shape),
+            Shape::Weibull { scale, shape, hazard } => {
+                scale * libm::pow(hazard - libm::log1p(-p), 1.0 / shape)
+            }
             Shape::Empirical { values, first } => {
-                let kept = &values[*first..];
-                let rank = libm::ceil(p * kept.len() as f64) as usize;
-                kept[rank.clamp(1, kept.len()) - 1]
+                let values = &values[*first..];
+                let rank = libm::ceil(p * values.len() as f64) as usize;
+                values[rank.clamp(1, values.len()) - 1]
             }
         }
     }
 
-    /// The share of draws at or below `x`, 0 to 1.
+    /// Returns the probability of a value at or below `x`.
     pub fn cdf(&self, x: f64) -> f64 {
-        let share = match &self.shape {
+        let probability = match &self.shape {
             Shape::Constant(value) => f64::from(x >= *value),
             Shape::Uniform { a, b } => (x - a) / (b - a),
             Shape::Exponential { start, mean } => -libm::expm1((start - x) / mean),
             Shape::Normal { mean, sd, z } => z.cdf((x - mean) / sd),
             Shape::Lognormal { mu, sigma, z } if x > 0.0 => z.cdf((libm::log(x) - mu) / sigma),
             Shape::Pareto { shape, min } if x > *min => -libm::expm1(shape * libm::log(min / x)),
-            Shape::Weibull { scale, shape, spent } if x > 0.0 => {
-                -libm::expm1(spent - libm::pow(x / scale, *shape))
+            Shape::Weibull { scale, shape, hazard } if x > 0.0 => {
+                -libm::expm1(hazard - libm::pow(x / scale, *shape))
             }
             Shape::Lognormal { .. } | Shape::Pareto { .. } | Shape::Weibull { .. } => 0.0,
             Shape::Empirical { values, first } => {
-                let kept = &values[*first..];
-                kept.partition_point(|v| *v <= x) as f64 / kept.len() as f64
+                let values = &values[*first..];
+                values.partition_point(|v| *v <= x) as f64 / values.len() as f64
             }
         };
-        share.clamp(0.0, 1.0)
+        probability.clamp(0.0, 1.0)
     }
 
-    /// The mean of the draws; none if it is infinite (Pareto with a shape of 1 or less).
+    /// Returns the mean; `None` if it is infinite (Pareto with a shape of 1 or less).
     pub fn mean(&self) -> Option<f64> {
         match &self.shape {
             Shape::Constant(value) => Some(*value),
@@ -145,29 +145,29 @@ impl Law {
                 Some(libm::exp(mu + sigma * sigma / 2.0) * upper_tail(z.from - sigma) / z.above)
             }
             Shape::Pareto { shape, min } => (*shape > 1.0).then(|| shape * min / (shape - 1.0)),
-            Shape::Weibull { scale, shape, spent } => {
-                Some(scale * libm::exp(*spent) * upper_gamma(1.0 + 1.0 / shape, *spent))
+            Shape::Weibull { scale, shape, hazard } => {
+                Some(scale * libm::exp(*hazard) * upper_gamma(1.0 + 1.0 / shape, *hazard))
             }
             Shape::Empirical { values, first } => {
-                let kept = &values[*first..];
-                Some(kept.iter().sum::<f64>() / kept.len() as f64)
+                let values = &values[*first..];
+                Some(values.iter().sum::<f64>() / values.len() as f64)
             }
         }
     }
 
-    /// Returns whether no single value has positive probability (neither constant nor empirical).
+    /// Returns whether no single value has a positive probability: the variable is neither constant nor empirical.
     pub fn is_continuous(&self) -> bool {
         !matches!(self.shape, Shape::Constant(_) | Shape::Empirical { .. })
     }
 
-    /// Whether every draw is the same value by definition.
+    /// Returns whether the variable is a constant.
     pub fn is_constant(&self) -> bool {
         matches!(self.shape, Shape::Constant(_))
     }
 }
 
-/// How often `variable` is at or above `floor`, and its law given that it is.
-fn cut(variable: &Variable, floor: f64) -> (f64, Shape) {
+/// Returns the probability that `variable` is at or above `floor`, and its distribution given that.
+fn truncate(variable: &Variable, floor: f64) -> (f64, Shape) {
     match *variable {
         Variable::Constant(value) => (f64::from(value >= floor), Shape::Constant(value)),
         Variable::Uniform { a, b } => {
@@ -194,8 +194,8 @@ fn cut(variable: &Variable, floor: f64) -> (f64, Shape) {
             (libm::pow(min / start, shape), Shape::Pareto { shape, min: start })
         }
         Variable::Weibull { scale, shape } => {
-            let spent = libm::pow(floor.max(0.0) / scale, shape);
-            (libm::exp(-spent), Shape::Weibull { scale, shape, spent })
+            let hazard = libm::pow(floor.max(0.0) / scale, shape);
+            (libm::exp(-hazard), Shape::Weibull { scale, shape, hazard })
         }
         Variable::Empirical { ref values, .. } => {
             let first = values.partition_point(|v| *v < floor);
@@ -205,12 +205,12 @@ fn cut(variable: &Variable, floor: f64) -> (f64, Shape) {
     }
 }
 
-/// A standard normal variable given that it is at or above `from`.
+/// A standard normal variable Z, given that it is at or above `from`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct TruncatedNormal {
-    /// Minus infinity: nothing is cut.
+    /// Minus infinity without truncation.
     from: f64,
-    /// P(Z < from) and P(Z ≥ from), each computed on its own so that neither loses its small digits.
+    /// P(Z < from) and P(Z ≥ from), computed separately so that neither loses precision.
     below: f64,
     above: f64,
 }
@@ -220,7 +220,7 @@ impl TruncatedNormal {
         TruncatedNormal { from, below: upper_tail(-from), above: upper_tail(from) }
     }
 
-    /// Works in whichever tail is smaller, where a double has digits to spare.
+    /// Returns the `p`-quantile, computed in the smaller tail, where a double is more precise.
     fn quantile(&self, p: f64) -> f64 {
         let lower = self.below + p * self.above;
         let upper = (1.0 - p) * self.above;
@@ -237,13 +237,13 @@ impl TruncatedNormal {
     }
 }
 
-/// P(Z > z) of the standard normal law.
+/// Returns P(Z > z) of the standard normal distribution.
 fn upper_tail(z: f64) -> f64 {
     0.5 * libm::erfc(z / SQRT_2)
 }
 
-/// The `z ≥ 0` with P(Z > z) = `q`, for `q` from 0 (infinite) to ½: P. J. Acklam's rational approximation
-/// (relative error 1.2e-9), then one step of Halley's method, which leaves rounding error only.
+/// Returns the `z ≥ 0` with P(Z > z) = `q`, for `q` from 0 (infinite) to ½: P. J. Acklam's rational approximation
+/// (relative error 1.2e-9), then one step of Halley's method, which leaves only rounding errors.
 fn upper_quantile(q: f64) -> f64 {
     if q <= 0.0 {
         return f64::INFINITY;
@@ -291,8 +291,8 @@ fn acklam(q: f64) -> f64 {
     }
 }
 
-/// The upper incomplete gamma function Γ(a, x) for a ≥ 1 and 0 ≤ x ≤ −ln [`LEAST_CHANCE`], by the series of
-/// the lower one (DLMF 8.7.1). Nothing cancels there: Γ(a, x) is at least a thousandth of Γ(a).
+/// Returns the upper incomplete gamma function Γ(a, x) for a ≥ 1 and 0 ≤ x ≤ −ln [`MIN_PROBABILITY`], by the series of the
+/// lower one (DLMF 8.7.1). There is no cancellation, because Γ(a, x) is at least a thousandth of Γ(a).
 fn upper_gamma(a: f64, x: f64) -> f64 {
     let mut term = libm::exp(a * libm::log(x) - x) / a;
     let mut lower = 0.0;
@@ -317,7 +317,7 @@ mod tests {
         Law::new(variable, floor).unwrap()
     }
 
-    /// Every family, cut and not cut.
+    /// Returns laws of every family, truncated and not truncated.
     fn laws() -> Vec<Law> {
         let values: Arc<[f64]> = (0..500).map(|i| f64::from(i * i) / 100.0).collect();
         vec![
@@ -338,9 +338,9 @@ mod tests {
         ]
     }
 
-    fn sample(law: &Law, n: usize, place: &str) -> Sample {
-        let mut stream = Seed::default().stream(place);
-        let mut sample = Sample::new(Seed::default().stream("kept"));
+    fn sample(law: &Law, n: usize, stream_name: &str) -> Sample {
+        let mut stream = Seed::default().stream(stream_name);
+        let mut sample = Sample::new(Seed::default().stream("reservoir"));
         (0..n).for_each(|_| sample.push(law.sample(&mut stream)));
         sample
     }
@@ -348,8 +348,7 @@ mod tests {
     #[test]
     fn every_sampler_follows_its_law() {
         for (i, law) in laws().iter().enumerate() {
-            let drawn = sample(law, 20_000, &format!("law {i}"));
-            let fit = drawn.judge(law, Rounding::None);
+            let fit = sample(law, 20_000, &format!("law {i}")).goodness_of_fit(law, Rounding::None);
             assert!(fit.p_value.unwrap() > 1e-4, "{:?}: {fit:?}", law.variable());
         }
     }
@@ -357,16 +356,19 @@ mod tests {
     #[test]
     fn every_mean_is_the_mean_over_the_quantiles() {
         for law in laws() {
-            // The midpoint rule, with the last piece of the tail left out: good to the share of the tail.
+            // The midpoint rule neglects the end of the tail.
             let n = 1_000_000;
             let sum: f64 = (0..n).map(|i| law.quantile((f64::from(i) + 0.5) / f64::from(n))).sum();
-            let (mean, summed) = (law.mean().unwrap(), sum / f64::from(n));
+            let (mean, integrated) = (law.mean().unwrap(), sum / f64::from(n));
             let tolerance = if matches!(law.variable(), Variable::Pareto { shape, .. } if *shape < 2.0) {
                 0.01
             } else {
                 1e-4
             };
-            assert!((mean - summed).abs() <= tolerance * mean.abs(), "{law:?}: {mean} is not {summed}");
+            assert!(
+                (mean - integrated).abs() <= tolerance * mean.abs(),
+                "{law:?}: {mean} is not {integrated}"
+            );
         }
         assert_eq!(law(Variable::Pareto { shape: 1.0, min: 1.0 }, 0.0).mean(), None);
     }
@@ -382,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn a_law_that_hardly_reaches_its_floor_is_refused() {
+    fn a_law_that_is_rarely_above_its_floor_is_refused() {
         for (variable, floor) in [
             (Variable::Constant(0.5), 1.0),
             (Variable::Uniform { a: -5.0, b: 0.0 }, 0.0),
@@ -399,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn the_normal_quantile_keeps_its_digits() {
+    fn the_normal_quantile_is_precise() {
         // NIST and R's qnorm, 16 digits.
         for (q, z) in [
             (0.5, 0.0),
@@ -415,19 +417,20 @@ mod tests {
     #[test]
     fn the_incomplete_gamma_function_matches_closed_forms() {
         for x in [1e-9, 0.1, 1.0, 6.9] {
-            let near = |got: f64, want: f64| assert!((got - want).abs() < 1e-12 * want, "{got} for {want}");
-            near(upper_gamma(1.0, x), libm::exp(-x));
-            near(upper_gamma(2.0, x), (1.0 + x) * libm::exp(-x));
+            let check =
+                |actual: f64, want: f64| assert!((actual - want).abs() < 1e-12 * want, "{actual} for {want}");
+            check(upper_gamma(1.0, x), libm::exp(-x));
+            check(upper_gamma(2.0, x), (1.0 + x) * libm::exp(-x));
             let root = libm::sqrt(x);
-            near(upper_gamma(1.5, x), libm::sqrt(PI) / 2.0 * libm::erfc(root) + root * libm::exp(-x));
+            check(upper_gamma(1.5, x), libm::sqrt(PI) / 2.0 * libm::erfc(root) + root * libm::exp(-x));
         }
         assert_eq!(upper_gamma(3.0, 0.0), 2.0);
     }
 
     proptest! {
         #[test]
-        fn quantile_and_cdf_undo_each_other(which in 0usize..13, p in 1e-6f64..=0.999_999) {
-            let law = &laws()[which];
+        fn quantile_and_cdf_are_inverse(index in 0usize..13, p in 1e-6f64..=0.999_999) {
+            let law = &laws()[index];
             let x = law.quantile(p);
             prop_assert!((law.cdf(x) - p).abs() < 1e-12, "{:?}: cdf({x}) = {}", law, law.cdf(x));
             let again = law.quantile(law.cdf(x));

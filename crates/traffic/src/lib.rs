@@ -1,4 +1,5 @@
-//! Traffic: random variables, burst patterns, and tests of sent traffic against the requested laws.
+//! Traffic: random variables, patterns and sources of messages, and comparison of sent traffic with the requested
+//! distributions. Analysis of measured traffic.
 //!
 //! ```
 //! use trunkline_traffic::{Law, Variable};
@@ -13,17 +14,17 @@
 //! | module | contents |
 //! | --- | --- |
 //! | [`variable`] | [`Variable`], a quantity of the plan that may be random |
-//! | [`law`] | [`Law`], a variable truncated at its least usable value: draws, distribution, mean |
-//! | [`fit`] | [`Sample`] and [`Fitness`]: sent values against the requested law |
+//! | [`law`] | [`Law`], the distribution of a variable truncated at its smallest usable value: draws, quantiles, mean |
+//! | [`fit`] | [`Sample`] and [`GoodnessOfFit`]: sent values compared with a law |
 //! | [`pattern`] | [`Pattern`]: sizes and times of messages |
 //! | [`series`] | [`Series`]: amounts in equal intervals, resampling, correlation |
 //! | [`autocorrelation`](mod@autocorrelation) | the autocorrelation of a series |
 //! | [`analysis`] | the distribution, spectrum and bursts of a series |
 //! | [`hurst`] | the Hurst exponent of a series, by five estimators |
 //! | [`noise`] | exact fractional Gaussian noise |
-//! | [`profile`] | [`profile::Profile`], a law fitted to a series, and series drawn from it |
-//! | `fft` | the Fourier transform, the same on every machine |
-//! | [`source`] | [`Source`]: generates the messages of a pattern, and checks them against its laws |
+//! | [`profile`] | [`profile::Profile`], a model fitted to a series, and series drawn from it |
+//! | `fft` | the Fourier transform, with equal results on every machine |
+//! | [`source`] | [`Source`]: generates the messages of a pattern, and compares them with the requested distributions |
 //!
 //! The crate reads no clock and opens no socket. All arithmetic uses `libm`, so results are equal on every machine.
 
@@ -40,7 +41,7 @@ pub mod series;
 pub mod source;
 pub mod variable;
 
-pub use fit::{Fitness, Rounding, Sample};
+pub use fit::{GoodnessOfFit, Rounding, Sample};
 pub use law::Law;
 pub use pattern::{Application, Burst, Pattern};
 pub use series::Series;

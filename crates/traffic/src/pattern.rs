@@ -1,44 +1,45 @@
-//! Patterns of traffic: which messages are sent, and when.
+//! Patterns of traffic: how large messages are, and when they are due.
 
 use serde::{Deserialize, Serialize};
 
 use crate::Variable;
 
-/// A burst: `SIZE:COUNT`.
+/// A burst: messages that are due at the same instant. `SIZE:COUNT` in the language.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Burst {
-    /// Bytes of a message, drawn per message.
+    /// Bytes of a message, drawn for each message.
     pub size_bytes: Variable,
-    /// Messages of a burst, drawn per burst, at least 1.
+    /// Messages of a burst, at least 1, drawn for each burst.
     pub count: Variable,
 }
 
-/// Which messages are sent, and when.
+/// Sizes and times of messages.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Pattern {
-    /// As fast as it goes.
+    /// At full speed.
     Full {
         /// Bytes of a message.
         size_bytes: Variable,
     },
-    /// A burst every period. A late burst is queued: lateness never adds up (1996 `cbr`, 1999 `burstq`).
+    /// A burst every period. Late bursts are sent as soon as possible, so lateness does not accumulate (`cbr` of NetSpec,
+    /// 1996; `burstq` of NetSpec 3, 1999).
     Cbr {
-        /// What a burst is.
+        /// The bursts.
         burst: Burst,
-        /// Seconds from burst to burst.
+        /// Seconds between bursts.
         period_s: Variable,
     },
-    /// A burst every period; a burst whose next period has begun is skipped (1999 `burst`).
+    /// A burst every period. A burst is skipped if the next one is already due (`burst` of NetSpec 3, 1999).
     Burst {
-        /// What a burst is.
+        /// The bursts.
         burst: Burst,
-        /// Seconds from burst to burst.
+        /// Seconds between bursts.
         period_s: Variable,
     },
-    /// A burst, then a uniformly distributed period.
+    /// Bursts with uniformly distributed periods between them.
     Random {
-        /// What a burst is.
+        /// The bursts.
         burst: Burst,
         /// Shortest period, seconds.
         min_period_s: Variable,
@@ -52,34 +53,34 @@ pub enum Pattern {
         /// Messages a second, drawn once.
         rate_per_s: Variable,
     },
-    /// One rate after another, each held; evenly spaced messages.
+    /// Evenly spaced messages at one rate after the other.
     Stairs {
         /// Bytes of a message.
         size_bytes: Variable,
         /// Goodput rates, bits per second, each drawn once.
         rates_bps: Vec<Variable>,
-        /// How long each is held, seconds, drawn once.
+        /// Seconds for which each rate is held, drawn once.
         hold_s: Variable,
     },
-    /// One request in flight; the answer ends the round trip and the next begins.
+    /// Requests, one in flight: the next is sent when the response has arrived.
     Request {
         /// Bytes of a request.
         request_bytes: Variable,
-        /// Bytes of an answer.
+        /// Bytes of a response.
         response_bytes: Variable,
     },
-    /// A file, disk to disk.
+    /// A file, from disk to disk.
     File {
-        /// As the experiment names it; relative to the experiment's folder.
+        /// The path in the experiment, relative to the experiment's folder.
         path: String,
         /// Bytes of a message.
         size_bytes: Variable,
     },
-    /// An application model of NetSpec 3 with the parameters it was given (`name → value`).
+    /// An application model of NetSpec 3.
     Application {
-        /// Which.
+        /// The model.
         model: Application,
-        /// Its parameters.
+        /// Names and values of its parameters.
         parameters: Vec<(String, Variable)>,
     },
 }

@@ -1,11 +1,11 @@
-//! Profiles: a law fitted to a series, and series drawn from it, as sources for experiments.
+//! Profiles: models fitted to a series, from which new series are drawn as sources for experiments.
 //!
 //! | module | contents |
 //! | --- | --- |
-//! | [`on_off`] | a source that is on or off, how long each time |
+//! | [`on_off`] | an on–off source with the durations of both states |
 //! | [`tes`] | transform–expand–sample: the values of the series and its short memory |
 //!
-//! A draw depends on the profile and the stream alone, and is the same on every machine.
+//! A draw depends only on the profile and the random stream, and is equal on every machine.
 
 pub mod on_off;
 pub mod tes;
@@ -22,22 +22,22 @@ use crate::{Pattern, Variable};
 pub use on_off::OnOff;
 pub use tes::Tes;
 
-/// Values a profile keeps of a series; of a longer one as many, evenly spaced in rank.
+/// Maximum number of values that a profile stores; of a longer series, values evenly spaced in rank.
 const MAX_VALUES: usize = 65_536;
 
-/// The shortest series that is fitted.
+/// Minimum length of a series.
 pub const SHORTEST: usize = 16;
 
-/// The most intervals that are drawn at once.
+/// Maximum number of intervals of a draw.
 pub const LONGEST: usize = noise::LONGEST;
 
-/// Which law.
+/// The kind of a model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
-    /// The values of the series, each as likely as the others, without memory.
+    /// The values of the series with equal probability, without memory.
     Empirical,
-    /// On or off.
+    /// An on–off source.
     OnOff,
     /// Fractional Gaussian noise: mean, variance and Hurst exponent.
     Fgn,
@@ -45,7 +45,7 @@ pub enum Kind {
     Tes,
 }
 
-/// A law fitted to a series.
+/// A model fitted to a series.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Profile {
@@ -76,37 +76,37 @@ pub struct Fgn {
     pub mean: f64,
     /// Its standard deviation.
     pub sd: f64,
-    /// Local Whittle estimate, held within 0.01 and 0.99.
+    /// Local Whittle estimate, limited to 0.01 and 0.99.
     pub hurst: f64,
-    /// Share of the values below 0, where there is no traffic: they are raised to 0, and the mean with them.
+    /// Share of the values below 0: they are raised to 0, which raises the mean.
     pub below_zero: f64,
 }
 
-/// Why a series has no such profile, or why nothing can be drawn.
+/// Why a series has no profile of a kind, or why a draw is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ProfileError {
     /// Fewer intervals than [`SHORTEST`] without a gap.
     #[error("a profile needs {SHORTEST} intervals in a row, not {0}")]
     Short(usize),
     /// An amount below 0.
-    #[error("a source sends no amounts below 0")]
+    #[error("an amount is below 0, which no source can send")]
     Negative,
-    /// All values are the same.
-    #[error("a series that stands still needs no profile")]
+    /// All values are equal.
+    #[error("a constant series has no profile")]
     Still,
     /// The Hurst exponent.
     #[error(transparent)]
     Hurst(#[from] HurstError),
-    /// Nothing, or more than [`LONGEST`] intervals, to be drawn.
-    #[error("1 to {LONGEST} intervals are drawn, not {0}")]
+    /// A draw of no interval, or of more than [`LONGEST`].
+    #[error("a draw has 1 to {LONGEST} intervals, not {0}")]
     Length(usize),
 }
 
 impl Profile {
-    /// Fits a law to a series: to all known values, and where memory matters to its longest stretch without a gap.
+    /// Fits a model to a series: its distribution to all known values, its memory to the longest sequence without a gap.
     ///
     /// # Errors
-    /// [`ProfileError`].
+    /// Returns [`ProfileError`] if the series has no profile of this kind.
     pub fn fit(kind: Kind, series: &Series) -> Result<Profile, ProfileError> {
         let (_, stretch) = series.stretch();
         if stretch.len() < SHORTEST {
@@ -135,7 +135,7 @@ impl Profile {
         })
     }
 
-    /// Amounts of `intervals` intervals, one after the other.
+    /// Draws the amounts of `intervals` consecutive intervals.
     ///
     /// # Errors
     /// [`ProfileError::Length`].
@@ -168,22 +168,23 @@ fn sorted_values(series: &Series) -> Vec<f64> {
     all
 }
 
-/// The value that a share `p` of the sorted ones is at or below.
+/// Returns the `p`-quantile of sorted values.
 fn quantile(sorted: &[f64], p: f64) -> f64 {
     let rank = libm::ceil(p * sorted.len() as f64) as usize;
     sorted[rank.clamp(1, sorted.len()) - 1]
 }
 
-/// Amounts of bytes as a pattern that any experiment can send: stairs, a step an interval, in messages of one size.
+/// Returns a pattern that sends these amounts: `stairs` with a step for each interval, in messages of one size.
 ///
-/// A step has the messages that fit what is due, evenly spaced; the rest goes with the next step, so the sum is kept to
-/// within a message. Stairs cannot be still: a stretch of intervals without a message is one step slower, with one message
-/// at its beginning, which the next steps lack.
+/// A step has as many messages as fit into the amount, evenly spaced; the rest is carried to the next step, so the sum is
+/// exact to within a message. The rate of a step cannot be 0: consecutive intervals without a message become steps of a low
+/// rate, with one message at the beginning, which is subtracted from the next steps.
 pub fn stairs(amounts_bytes: &[f64], grain: Span, message_bytes: u32) -> Pattern {
     let size = f64::from(message_bytes.max(1));
     let hold_s = grain.as_s();
     let rate = |messages: f64, steps: usize| messages * size * 8.0 / (steps as f64 * hold_s);
     let mut rates = Vec::with_capacity(amounts_bytes.len());
+    // Messages that are due and not sent yet.
     let (mut credit, mut i) = (0.0, 0);
     while i < amounts_bytes.len() {
         credit += amounts_bytes[i] / size;
@@ -227,14 +228,14 @@ mod tests {
         (d.mean, d.sd)
     }
 
-    /// Noise of H = 0.8 about 1000, whose values are skewed.
+    /// Returns noise of H = 0.8 about 1000, with a skewed distribution.
     fn measured() -> Vec<f64> {
         let noise = Noise::new(0.8, 1 << 14).unwrap();
         noise.path(&mut Seed(1).stream("measured")).into_iter().map(|z| 800.0 * libm::exp(0.3 * z)).collect()
     }
 
     #[test]
-    fn what_is_drawn_is_like_what_was_fitted() {
+    fn draws_resemble_the_fitted_series() {
         let measured = measured();
         let (mean, sd) = mean_and_sd(&measured);
         for kind in [Kind::Empirical, Kind::Fgn, Kind::Tes] {
@@ -249,13 +250,13 @@ mod tests {
                 Kind::Empirical => assert!((h - 0.5).abs() < 0.05, "{h}"),
                 _ => {}
             }
-            // And the same again.
+            // A draw can be repeated.
             assert_eq!(profile.draw(1 << 15, &mut Seed(2).stream("drawn")).unwrap(), drawn);
         }
     }
 
     #[test]
-    fn tes_keeps_values_and_short_memory() {
+    fn tes_reproduces_values_and_short_memory() {
         let measured = measured();
         let Profile::Tes(profile) = Profile::fit(Kind::Tes, &series(&measured)).unwrap() else { panic!() };
         let drawn = profile.draw(1 << 16, &mut Seed(3).stream("drawn"));
@@ -266,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_fitted_is_refused() {
+    fn unsuitable_series_are_refused() {
         let fit = |values: &[f64]| Profile::fit(Kind::Tes, &series(values)).unwrap_err();
         assert_eq!(fit(&[1.0; 15]), ProfileError::Short(15));
         assert_eq!(fit(&[1.0; 100]), ProfileError::Still);
@@ -282,7 +283,7 @@ mod tests {
         );
     }
 
-    /// Bytes a source of this pattern sends in each second.
+    /// Returns the bytes that a source of this pattern sends in each second.
     fn sent(pattern: &Pattern, seconds: usize) -> Vec<f64> {
         let bounds = Bounds { smallest: 1, largest: 65_507 };
         let mut source =
@@ -298,21 +299,24 @@ mod tests {
     }
 
     #[test]
-    fn stairs_send_what_was_drawn() {
+    fn stairs_send_the_drawn_amounts() {
         let mut stream = Seed(4).stream("stairs");
         let amounts: Vec<f64> =
             (0..200).map(|i| if i % 50 < 20 { 0.0 } else { (stream.unit() * 100_000.0).round() }).collect();
         let sent = sent(&stairs(&amounts, Span::from_s(1), 1000), amounts.len());
-        let (mut asked, mut got) = (0.0, 0.0);
-        for (i, (a, b)) in amounts.iter().zip(&sent).enumerate() {
-            asked += a;
-            got += b;
-            // At no moment more than two messages off: one that waits, and one that came early.
-            assert!((asked - got).abs() <= 2_000.0, "after {i} s: {asked} asked, {got} sent");
+        let (mut requested_sum, mut sent_sum) = (0.0, 0.0);
+        for (i, (requested, sent)) in amounts.iter().zip(&sent).enumerate() {
+            requested_sum += requested;
+            sent_sum += sent;
+            // The sums differ by at most two messages: one that is carried over, and one that was sent early.
+            assert!(
+                (requested_sum - sent_sum).abs() <= 2_000.0,
+                "after {i} s: {requested_sum} requested, {sent_sum} sent"
+            );
         }
         assert_eq!(sent[30..48].iter().filter(|b| **b == 0.0).count(), 0);
         assert_eq!(sent[1..20].iter().sum::<f64>(), 0.0);
-        // Nothing at all: one message, at the beginning.
+        // Without any amount: one message at the beginning.
         let sent = self::sent(&stairs(&[0.0; 10], Span::from_s(1), 1000), 10);
         assert_eq!((sent[0], sent.iter().sum::<f64>()), (1000.0, 1000.0));
     }

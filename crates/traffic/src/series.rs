@@ -1,18 +1,19 @@
-//! Amounts in equal intervals, and how two series of different grain go together.
+//! Amounts in equal intervals, and the correlation of two series with different intervals. The *grain* of a series is the
+//! length of its intervals.
 
 use serde::Serialize;
 use trunkline_units::Span;
 
 use crate::autocorrelation::autocorrelation;
 
-/// Values a series has at most: 256 MiB.
+/// Maximum number of values of a series: 256 MiB.
 pub const LONGEST: usize = 1 << 24;
 
-/// Standard deviations to either side of 95 % of a normal law.
+/// Half width of the central 95 % of a normal distribution, in standard deviations.
 const NORMAL_95: f64 = 1.959_963_984_540_054;
 
-/// Amounts (bytes, cells, messages) in intervals of equal length, one after the other. Where an interval was not measured
-/// there is a gap, which is not a zero.
+/// Amounts (bytes, cells, messages) in consecutive intervals of equal length. An interval without a measurement is a gap,
+/// not a zero.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Series {
     start_ns: i64,
@@ -20,49 +21,52 @@ pub struct Series {
     values: Vec<Option<f64>>,
 }
 
-/// Why there is no such series.
+/// Why a series is invalid, or a correlation undefined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SeriesError {
-    /// Intervals have no length, or none in whole nanoseconds.
+    /// The length of an interval is zero or not a whole number of nanoseconds.
     #[error("an interval lasts a whole number of nanoseconds, at least one")]
     Grain,
     /// No interval, or more than [`LONGEST`].
     #[error("a series has 1 to {LONGEST} intervals")]
     Length,
     /// A value that is not finite.
-    #[error("a series holds finite numbers")]
+    #[error("the values of a series must be finite")]
     Value,
-    /// It would reach beyond the times there are (292 years to each side of its origin).
+    /// The series would exceed the range of times, 292 years before and after its origin.
     #[error("a series ends within 292 years of its origin")]
     Time,
     /// Two series have too few intervals in common.
-    #[error("the series have {0} intervals in common, too few to correlate: {FEWEST_PAIRS} at least")]
+    #[error(
+        "the series have {0} intervals in common, too few to correlate: at least {FEWEST_PAIRS} are needed"
+    )]
     Apart(usize),
-    /// One of two series does not vary where the other is known.
-    #[error("a series that stands still correlates with nothing")]
+    /// One of two series is constant where the other is known.
+    #[error("a constant series has no correlation")]
     Still,
 }
 
-/// Fewer intervals are not correlated.
+/// Minimum number of common intervals for a correlation.
 pub const FEWEST_PAIRS: usize = 8;
 
-/// A series in another grain.
+/// A series with another grain.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Resampled {
-    /// It.
+    /// The series.
     pub series: Series,
-    /// What of the sum is not in it: amounts at both ends and beside gaps, in intervals that are not known whole.
+    /// The part of the sum that it does not contain: amounts at both ends and next to gaps, in intervals that are only
+    /// partly known.
     pub left_out: f64,
 }
 
-/// How two series go together.
+/// Correlation of two series.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Correlation {
     /// The grain at which they were compared, seconds: the coarser of the two.
     pub grain_s: f64,
-    /// Intervals that are known of both.
+    /// Intervals that are known in both.
     pub pairs: usize,
-    /// How many that know nothing of each other say as much (Bartlett 1935): memory makes them fewer.
+    /// Equivalent number of independent pairs (Bartlett 1935): autocorrelation reduces it.
     pub effective: f64,
     /// Pearson's coefficient.
     pub r: f64,
@@ -73,7 +77,7 @@ pub struct Correlation {
 }
 
 impl Series {
-    /// Intervals of length `grain` from `start_ns` on, in nanoseconds since any origin.
+    /// Creates a series of intervals of length `grain` from `start_ns` on, in nanoseconds since any origin.
     ///
     /// # Errors
     /// [`SeriesError::Grain`], [`Length`](SeriesError::Length), [`Value`](SeriesError::Value),
@@ -94,17 +98,17 @@ impl Series {
         Ok(Series { start_ns, grain, values })
     }
 
-    /// When the first interval begins, nanoseconds since the series' origin.
+    /// Returns the start of the first interval, nanoseconds since the series' origin.
     pub fn start_ns(&self) -> i64 {
         self.start_ns
     }
 
-    /// When the last interval ends.
+    /// Returns the end of the last interval.
     pub fn end_ns(&self) -> i64 {
         self.start_ns + self.grain_ns() * self.values.len() as i64
     }
 
-    /// How long an interval is.
+    /// Returns the length of an interval.
     pub fn grain(&self) -> Span {
         self.grain
     }
@@ -113,27 +117,27 @@ impl Series {
         self.grain.as_ns() as i64
     }
 
-    /// The amounts, none where an interval is not known.
+    /// Returns the amounts; `None` for a gap.
     pub fn values(&self) -> &[Option<f64>] {
         &self.values
     }
 
-    /// The amounts that are known, without their places.
+    /// Returns the known amounts.
     pub fn known(&self) -> impl Iterator<Item = f64> + '_ {
         self.values.iter().flatten().copied()
     }
 
-    /// Intervals that are not known.
+    /// Returns the number of gaps.
     pub fn gaps(&self) -> usize {
         self.values.iter().filter(|v| v.is_none()).count()
     }
 
-    /// The sum of what is known.
+    /// Returns the sum of the known amounts.
     pub fn total(&self) -> f64 {
         self.known().sum()
     }
 
-    /// The longest run of intervals without a gap, the first of equal ones: its place and its values.
+    /// Returns index and values of the longest sequence of intervals without a gap; of several, the first.
     pub fn stretch(&self) -> (usize, Vec<f64>) {
         let (mut from, mut best) = (0, 0..0);
         for (at, value) in self.values.iter().enumerate() {
@@ -146,20 +150,20 @@ impl Series {
         (best.start, self.values[best].iter().flatten().copied().collect())
     }
 
-    /// The same amounts in intervals of another length, which begin at multiples of it since the origin: so any two
-    /// series with one origin, resampled alike, meet.
+    /// Returns the same amounts in intervals of another length. They begin at multiples of this length since the origin, so
+    /// the intervals of any two resampled series with one origin coincide.
     ///
-    /// An interval is known if all of it was. What is cut is spread evenly over its time, in whole amounts where all
-    /// amounts are whole. The sum is kept: of whole amounts below 2^53 exactly, `left_out` included.
+    /// An interval is known if all of it was. The amount of a divided interval is distributed evenly over its time, as an
+    /// integer if all amounts are integers. The sum, including `left_out`, is preserved: exactly for integers below 2^53.
     ///
     /// # Errors
-    /// [`SeriesError::Grain`], and [`SeriesError::Length`] if no whole interval, or too many, would come of it.
+    /// [`SeriesError::Grain`], and [`SeriesError::Length`] if there would be no complete interval, or too many.
     pub fn resample(&self, grain: Span) -> Result<Resampled, SeriesError> {
         let new = i64::try_from(grain.as_ns()).map_err(|_| SeriesError::Grain)?;
         if new == 0 || Span::from_ns(new as u64) != grain {
             return Err(SeriesError::Grain);
         }
-        // In i128: an interval may be longer than all the time there is.
+        // In i128: the length of an interval may exceed the range of times.
         let first = -(-i128::from(self.start_ns)).div_euclid(i128::from(new));
         let last = i128::from(self.end_ns()).div_euclid(i128::from(new));
         let count = usize::try_from(last - first).map_err(|_| SeriesError::Length)?;
@@ -167,7 +171,7 @@ impl Series {
             return Err(SeriesError::Length);
         }
         let start_ns = (first * i128::from(new)) as i64;
-        let sums = Sums::new(self);
+        let sums = CumulativeSums::new(self);
         let value = |i: usize| {
             let from = start_ns + new * i as i64;
             sums.between(from, from + new)
@@ -177,10 +181,10 @@ impl Series {
         Ok(Resampled { series, left_out })
     }
 
-    /// How this series and another go together, at the coarser of their grains, over the time both have.
+    /// Returns the correlation with another series, at the coarser of their grains, over their common time.
     ///
     /// # Errors
-    /// What [`resample`](Series::resample) refuses, [`SeriesError::Apart`], [`SeriesError::Still`].
+    /// Those of [`resample`](Series::resample), [`SeriesError::Apart`] and [`SeriesError::Still`].
     pub fn correlate(&self, other: &Series) -> Result<Correlation, SeriesError> {
         let grain = self.grain.max(other.grain);
         let (a, b) = (self.resample(grain)?.series, other.resample(grain)?.series);
@@ -199,13 +203,13 @@ impl Series {
         let effective = effective(&x, &y);
         // Fisher's z is normal with a variance of 1 / (n − 3).
         let z = libm::atanh(r.clamp(-1.0 + 1e-15, 1.0 - 1e-15));
-        let far = NORMAL_95 / libm::sqrt((effective - 3.0).max(0.25));
-        let (low, high) = (libm::tanh(z - far).min(r), libm::tanh(z + far).max(r));
+        let half_width = NORMAL_95 / libm::sqrt((effective - 3.0).max(0.25));
+        let (low, high) = (libm::tanh(z - half_width).min(r), libm::tanh(z + half_width).max(r));
         Ok(Correlation { grain_s: grain.as_s(), pairs: x.len(), effective, r, low, high })
     }
 }
 
-/// Pearson's coefficient; none if either stands still.
+/// Returns Pearson's coefficient; `None` if either series is constant.
 fn pearson(x: &[f64], y: &[f64]) -> Option<f64> {
     let n = x.len() as f64;
     let (mx, my) = (x.iter().sum::<f64>() / n, y.iter().sum::<f64>() / n);
@@ -219,28 +223,28 @@ fn pearson(x: &[f64], y: &[f64]) -> Option<f64> {
     (xx > 0.0 && yy > 0.0 && scale.is_finite()).then(|| (xy / scale).clamp(-1.0, 1.0))
 }
 
-/// n / (1 + 2 Σ ρx ρy) over the first tenth of the lags; at most n.
+/// Returns n / (1 + 2 Σ ρx ρy) over the first tenth of the lags; at most n.
 fn effective(x: &[f64], y: &[f64]) -> f64 {
     let lags = (x.len() / 10).max(1);
-    let memory = |v: &[f64]| {
+    let correlations = |v: &[f64]| {
         let v: Vec<Option<f64>> = v.iter().copied().map(Some).collect();
         autocorrelation(&v, lags).r
     };
-    let together: f64 = memory(x).iter().zip(memory(y)).skip(1).map(|(a, b)| a * b).sum();
-    (x.len() as f64 / (1.0 + 2.0 * together).max(1.0)).max(3.25)
+    let sum: f64 = correlations(x).iter().zip(correlations(y)).skip(1).map(|(a, b)| a * b).sum();
+    (x.len() as f64 / (1.0 + 2.0 * sum).max(1.0)).max(3.25)
 }
 
-/// Running sums of a series: what lies between any two moments.
-struct Sums<'a> {
+/// Cumulative sums of a series, which give the amount between any two instants.
+struct CumulativeSums<'a> {
     series: &'a Series,
     /// Sum and number of gaps before each interval.
     before: Vec<(f64, usize)>,
-    /// All amounts are whole, and so few that every sum is exact.
-    whole: bool,
+    /// Whether all amounts are integers and every sum is exact.
+    is_integer: bool,
 }
 
-impl Sums<'_> {
-    fn new(series: &Series) -> Sums<'_> {
+impl CumulativeSums<'_> {
+    fn new(series: &Series) -> CumulativeSums<'_> {
         let (mut sum, mut gaps) = (0.0, 0);
         let mut before = vec![(0.0, 0)];
         for value in &series.values {
@@ -249,36 +253,39 @@ impl Sums<'_> {
             before.push((sum, gaps));
         }
         let magnitude: f64 = series.known().map(libm::fabs).sum();
-        let whole = magnitude < (1u64 << 53) as f64 && series.known().all(|v| v == libm::trunc(v));
-        Sums { series, before, whole }
+        let is_integer = magnitude < (1u64 << 53) as f64 && series.known().all(|v| v == libm::trunc(v));
+        CumulativeSums { series, before, is_integer }
     }
 
-    /// The amount; none if a part is not known.
+    /// Returns the amount between two instants; `None` if a part is not known.
     fn between(&self, from_ns: i64, to_ns: i64) -> Option<f64> {
-        let (first, cut_first) = self.place(from_ns)?;
-        let (last, cut_last) = self.place(to_ns)?;
-        let reaches = last + usize::from(cut_last > 0);
-        if self.before[reaches].1 > self.before[first].1 {
+        let (first, first_offset) = self.locate(from_ns)?;
+        let (last, last_offset) = self.locate(to_ns)?;
+        let end = last + usize::from(last_offset > 0);
+        if self.before[end].1 > self.before[first].1 {
             return None;
         }
-        Some(self.upto(last, cut_last) - self.upto(first, cut_first))
+        Some(self.sum_before(last, last_offset) - self.sum_before(first, first_offset))
     }
 
-    /// The interval a moment lies in, and how far; none outside of the series.
-    fn place(&self, at_ns: i64) -> Option<(usize, i64)> {
-        let since = i128::from(at_ns) - i128::from(self.series.start_ns);
+    /// Returns the index of the interval that contains an instant, and the offset of the instant in nanoseconds; `None`
+    /// outside of the series.
+    fn locate(&self, at_ns: i64) -> Option<(usize, i64)> {
+        let since_start = i128::from(at_ns) - i128::from(self.series.start_ns);
         let grain = i128::from(self.series.grain_ns());
-        let at = usize::try_from(since.div_euclid(grain)).ok()?;
-        let cut = since.rem_euclid(grain) as i64;
-        (at + usize::from(cut > 0) <= self.series.values.len()).then_some((at, cut))
+        let index = usize::try_from(since_start.div_euclid(grain)).ok()?;
+        let offset = since_start.rem_euclid(grain) as i64;
+        (index + usize::from(offset > 0) <= self.series.values.len()).then_some((index, offset))
     }
 
-    fn upto(&self, at: usize, cut_ns: i64) -> f64 {
-        if cut_ns == 0 {
-            return self.before[at].0;
+    /// Returns the amount before an instant, given as interval and offset.
+    fn sum_before(&self, index: usize, offset_ns: i64) -> f64 {
+        if offset_ns == 0 {
+            return self.before[index].0;
         }
-        let part = self.series.values[at].unwrap_or(0.0) * (cut_ns as f64 / self.series.grain_ns() as f64);
-        self.before[at].0 + if self.whole { libm::round(part) } else { part }
+        let share = offset_ns as f64 / self.series.grain_ns() as f64;
+        let part = self.series.values[index].unwrap_or(0.0) * share;
+        self.before[index].0 + if self.is_integer { libm::round(part) } else { part }
     }
 }
 
@@ -297,7 +304,7 @@ mod tests {
 
     #[test]
     fn fifteen_seconds_become_fifteen_minutes() {
-        // Begins 30 s after a quarter of an hour: the first whole one has 60 intervals and begins 870 s later.
+        // Begins 30 s after a quarter of an hour: the first complete one has 60 intervals and begins 870 s later.
         let fine: Vec<f64> = (0..58 + 120).map(f64::from).collect();
         let found = series(900 + 30, 15, &fine).resample(Span::from_s(900)).unwrap();
         assert_eq!((found.series.start_ns(), found.series.values().len()), (1_800_000_000_000, 2));
@@ -312,7 +319,7 @@ mod tests {
         let found = s.resample(Span::from_s(2)).unwrap();
         assert_eq!(found.series.values(), [Some(3.0), None, Some(11.0)]);
         assert_eq!((found.left_out, s.gaps(), s.stretch()), (4.0, 1, (3, vec![4.0, 5.0, 6.0])));
-        // Three messages in two seconds: one, then two, none of them cut.
+        // Three messages in two seconds: an integer number in each second.
         let fine = series(0, 2, &[3.0, f64::NAN]).resample(Span::from_s(1)).unwrap();
         assert_eq!(fine.series.values(), [Some(2.0), Some(1.0), None, None]);
         let cut = series(0, 2, &[3.5]).resample(Span::from_s(1)).unwrap();
@@ -320,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_series_is_refused() {
+    fn invalid_series_are_refused() {
         let new = |start, grain, values: Vec<Option<f64>>| Series::new(start, grain, values).map(|_| ());
         assert_eq!(new(0, Span::ZERO, vec![None]), Err(SeriesError::Grain));
         assert_eq!(new(0, Span::from_ps(1500), vec![None]), Err(SeriesError::Grain));
@@ -350,10 +357,10 @@ mod tests {
     }
 
     #[test]
-    fn intervals_of_a_correlation_hold() {
-        // Two series with memory that know nothing of each other.
+    fn confidence_intervals_cover_the_correlation() {
+        // Two independent series with autocorrelation.
         let mut stream = Seed(2).stream("series");
-        let mut held = 0;
+        let mut covered = 0;
         for _ in 0..300 {
             let (mut a, mut b) = (0.0, 0.0);
             let mut walk = || {
@@ -363,15 +370,15 @@ mod tests {
             };
             let (x, y): (Vec<f64>, Vec<f64>) = (0..500).map(|_| walk()).unzip();
             let found = series(0, 1, &x).correlate(&series(0, 1, &y)).unwrap();
-            held += i32::from(found.low <= 0.0 && 0.0 <= found.high);
+            covered += i32::from(found.low <= 0.0 && 0.0 <= found.high);
         }
-        // Of 285; without the memory it would be some 220.
-        assert!((273..=297).contains(&held), "{held} of 300");
+        // 285 are expected; without the correction for autocorrelation about 220.
+        assert!((273..=297).contains(&covered), "{covered} of 300");
     }
 
     proptest! {
         #[test]
-        fn no_amount_is_made_or_lost(
+        fn resampling_preserves_the_sum(
             values in prop::collection::vec(prop::option::weighted(0.9, 0u32..1000), 1..200),
             start in -1000i64..1000,
             (old, new) in (1u64..50, 1u64..200),
@@ -385,7 +392,7 @@ mod tests {
                     prop_assert!(found.left_out >= 0.0 && found.series.known().all(|v| v >= 0.0 && v.fract() == 0.0));
                     prop_assert!(found.series.start_ns() >= s.start_ns() && found.series.end_ns() <= s.end_ns());
                     prop_assert_eq!(found.series.start_ns().rem_euclid(new as i64), 0);
-                    // Back again, where nothing was cut off: the same sum.
+                    // Resampled back, if nothing was left out: the same sum.
                     if let (true, Ok(back)) = (found.left_out == 0.0, found.series.resample(Span::from_ns(old))) {
                         prop_assert_eq!(back.series.total() + back.left_out, s.total());
                     }
@@ -394,7 +401,7 @@ mod tests {
         }
 
         #[test]
-        fn a_grain_in_two_steps_is_a_grain_in_one(
+        fn resampling_in_two_steps_equals_one_step(
             values in prop::collection::vec(prop::option::weighted(0.95, 0u32..1000), 50..200),
             (a, b) in (1u64..5, 1u64..5),
         ) {

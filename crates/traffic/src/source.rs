@@ -1,21 +1,23 @@
-//! The messages of one connection, one by one: a state machine that knows when each is due and how large it is,
-//! and afterwards how well what left matches what was asked.
+//! Generates the messages of one connection: a state machine that returns when each is due and how large it is. Afterwards
+//! it compares the sent traffic with the requested distributions.
 //!
-//! It never waits and reads no clock, so the same source drives sockets and the simulator.
+//! It never waits and reads no clock, so the same source drives sockets and the simulator. A sender calls
+//! [`Source::next`] until it returns [`Step::Done`]: it sends the message of a [`Step::Send`], reports the departure of the
+//! first message of each burst with [`Source::departed`], and calls again after the time of a [`Step::Wait`].
 
 use std::borrow::Cow;
 
 use serde::{Deserialize, Serialize};
 use trunkline_units::{Instant, Seed, Span};
 
-use crate::{Application, Burst, Fitness, Law, Pattern, Rounding, Sample, Variable, VariableError};
+use crate::{Application, Burst, GoodnessOfFit, Law, Pattern, Rounding, Sample, Variable, VariableError};
 
-/// How long after its time limit a source that is behind may still send what was due before it.
+/// How long after its time limit a source that is late may still send messages that were due before the limit.
 const GRACE: Span = Span::from_ms(10);
-/// A period drawn shorter than this counts as this, so that time always advances.
-const SHORTEST_PERIOD: Span = Span::from_ns(1);
+/// A shorter period is raised to this, so that time always advances.
+const MIN_PERIOD: Span = Span::from_ns(1);
 
-/// Why a pattern gives no source.
+/// Why a pattern has no source.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum SourceError {
     /// A parameter of a random variable.
@@ -26,14 +28,14 @@ pub enum SourceError {
     Application(Application),
 }
 
-/// What a source says when asked.
+/// What the sender has to do next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Send this now.
+    /// Send this message now.
     Send(Message),
-    /// Nothing is due before this moment.
+    /// Wait: nothing is due before this instant.
     Wait(Instant),
-    /// The last message has been sent.
+    /// Stop: the last message has been sent.
     Done,
 }
 
@@ -42,97 +44,100 @@ pub enum Step {
 pub struct Message {
     /// Its length in bytes.
     pub size: u32,
-    /// Bytes of the answer it asks for; 0 unless the pattern is `request`.
+    /// Bytes of the requested response; 0 unless the pattern is `request`.
     pub response: u32,
-    /// When it should leave.
+    /// When it is due.
     pub due: Instant,
     /// Whether it is the first of its burst.
     pub first: bool,
 }
 
-/// When a source ends, whichever comes first. All-none never ends (but `stairs` ends after its last step).
+/// When a source ends: at the first limit that is reached. Without a limit it never ends, except `stairs`, which ends after
+/// the last step.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Limit {
-    /// After this long.
+    /// After this time.
     pub time: Option<Span>,
-    /// After this many message bytes, exactly.
+    /// After exactly this number of message bytes.
     pub bytes: Option<u64>,
-    /// After this many messages.
+    /// After this number of messages.
     pub messages: Option<u64>,
 }
 
-/// Sizes a message may have on its transport.
+/// Message sizes that the transport supports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
-    /// A smaller draw is raised to this.
+    /// Smaller sizes are raised to this.
     pub smallest: u32,
-    /// A larger draw is cut to this.
+    /// Larger sizes are reduced to this.
     pub largest: u32,
 }
 
-/// How well one law of the traffic was kept.
+/// The requested distribution of a variable compared with the sent values.
 #[derive(Clone, Debug)]
-pub struct LawCheck {
-    /// `gap`, `size`, `count` or `response`.
+pub struct LawFit {
+    /// The variable: `gap`, `size`, `count` or `response`.
     pub name: &'static str,
-    /// The law, for people: `exponential(1 ms)`.
+    /// The requested distribution as text: `exponential(1 ms)`.
     pub law: String,
-    /// Unit of the means and of the curve: `us`, `bytes`, `messages`, or `ratio` (gap sent over gap asked).
+    /// Unit of the means and of the curve: `us`, `bytes`, `messages`, or `ratio` (actual gap over requested gap).
     pub unit: &'static str,
-    /// Mean of the law; none if infinite.
-    pub asked_mean: Option<f64>,
-    /// Mean of what left; 0 if nothing did.
+    /// Mean of the distribution; `None` if it is infinite.
+    pub requested_mean: Option<f64>,
+    /// Mean of the sent values; 0 if there are none.
     pub sent_mean: f64,
-    /// Distance, p-value, curve.
-    pub fitness: Fitness,
+    /// Distance, p-value and curve.
+    pub goodness_of_fit: GoodnessOfFit,
 }
 
-/// Draws of one law, and what became of them.
+/// Draws the values of a variable and records them.
 #[derive(Debug)]
-struct Drawn {
+struct VariateGenerator {
     law: Law,
-    draws: trunkline_units::Stream,
+    stream: trunkline_units::Stream,
     sample: Sample,
-    /// What a constant law gives, rounded to a whole number and as a span.
+    /// The value of a constant, as an integer and as a span in seconds.
     constant: Option<(u32, Span)>,
 }
 
-impl Drawn {
-    fn new(variable: &Variable, floor: f64, seed: Seed, place: &str) -> Result<Self, VariableError> {
-        let mut drawn = Drawn {
+impl VariateGenerator {
+    /// Creates the generator of a variable that is at or above `floor`, with the random stream of this name.
+    fn new(variable: &Variable, floor: f64, seed: Seed, name: &str) -> Result<Self, VariableError> {
+        let mut generator = VariateGenerator {
             law: Law::new(variable.clone(), floor)?,
-            draws: seed.stream(place),
-            sample: Sample::new(seed.stream(&format!("{place} / sample"))),
+            stream: seed.stream(name),
+            sample: Sample::new(seed.stream(&format!("{name} / sample"))),
             constant: None,
         };
-        if drawn.law.is_constant() {
-            let x = drawn.draw();
-            drawn.constant = Some((x.round() as u32, Span::from_seconds(x).max(SHORTEST_PERIOD)));
+        if generator.law.is_constant() {
+            let value = generator.draw();
+            generator.constant = Some((value.round() as u32, Span::from_seconds(value).max(MIN_PERIOD)));
         }
-        Ok(drawn)
+        Ok(generator)
     }
 
     #[inline]
     fn draw(&mut self) -> f64 {
-        self.law.sample(&mut self.draws)
+        self.law.sample(&mut self.stream)
     }
 
-    /// A whole number within bounds; counted unless the law is constant.
+    /// Returns an integer within bounds, and records it unless the variable is constant.
     #[inline(always)]
-    fn whole(&mut self, smallest: u32, largest: u32) -> u32 {
+    fn integer(&mut self, smallest: u32, largest: u32) -> u32 {
         match self.constant {
-            Some((x, _)) => x.max(smallest).min(largest),
-            None => self.draw_whole(smallest, largest),
+            Some((value, _)) => value.max(smallest).min(largest),
+            None => self.draw_integer(smallest, largest),
         }
     }
 
     #[inline(never)]
-    fn draw_whole(&mut self, smallest: u32, largest: u32) -> u32 {
-        let x = (self.draw().round() as u32).clamp(smallest, largest);
-        self.sample.push(f64::from(x));
-        x
+    fn draw_integer(&mut self, smallest: u32, largest: u32) -> u32 {
+        let value = (self.draw().round() as u32).clamp(smallest, largest);
+        self.sample.push(f64::from(value));
+        value
     }
 
+    /// Returns a span. It is not recorded, because the source compares the gaps between departures.
     #[inline]
     fn span(&mut self) -> Span {
         match self.constant {
@@ -143,84 +148,92 @@ impl Drawn {
 
     #[inline(never)]
     fn draw_span(&mut self) -> Span {
-        Span::from_seconds(self.draw()).max(SHORTEST_PERIOD)
+        Span::from_seconds(self.draw()).max(MIN_PERIOD)
     }
 }
 
-/// When bursts start.
+/// When bursts are due.
 #[derive(Debug)]
 enum Schedule {
-    /// The next message may be sent immediately.
-    Free,
-    /// The period between bursts has this law, in seconds.
+    /// At full speed: the next message is due at once.
+    Unpaced,
+    /// Periodically; the period in seconds may be random.
     Periods {
-        period: Drawn,
-        /// Skip a burst if the next one is due.
+        period: VariateGenerator,
+        /// Whether a burst is skipped if the next one is already due.
         skip: bool,
     },
-    /// Evenly spaced messages at one rate after another.
+    /// Evenly spaced messages at one rate after the other, each for the time `hold`.
     Stairs { rates_bps: Vec<f64>, hold: Span },
 }
 
-/// The messages of one connection.
+/// Generates the messages of one connection.
 #[derive(Debug)]
 pub struct Source {
     start: Instant,
-    gait: Schedule,
-    sizes: Drawn,
-    counts: Drawn,
-    responses: Option<Drawn>,
+    schedule: Schedule,
+    sizes: VariateGenerator,
+    counts: VariateGenerator,
+    responses: Option<VariateGenerator>,
     bounds: Bounds,
     limit: Limit,
-    /// When the time limit, or the last step of `stairs`, ends; [`Instant::MAX`]: neither does.
+    /// The end of the time limit or of the last step of `stairs`; [`Instant::MAX`] if there is neither.
     end: Instant,
-    /// It is paced and ends at a time, if at all: when the next burst is due is when the next message is.
-    foreseen: bool,
-    /// Messages left of the burst that is being sent, and when that burst was due.
-    in_burst: u32,
-    due: Instant,
+    /// Whether the next message is due exactly when the next burst is: the source is paced and has only a time limit.
+    is_predictable: bool,
+    /// Messages of the current burst that are still to be sent.
+    burst_remaining: u32,
+    /// When the current burst was due.
+    burst_due: Instant,
     /// When the next burst is due.
-    next: Instant,
-    /// The size already drawn for the next message (`stairs` needs it to space messages).
-    ready: Option<u32>,
+    next_due: Instant,
+    /// The size of the next message, if it is drawn already (`stairs` derives the gap from it).
+    next_size: Option<u32>,
     bytes: u64,
     messages: u64,
-    skipped: u64,
-    late: u64,
-    /// Every burst is one message of this size, one such period after the other, until a time if at all.
+    bursts_skipped: u64,
+    bursts_late: u64,
+    /// Period and size of a regular source: predictable, with a constant period and single messages of a constant size.
     regular: Option<(Span, u32)>,
-    /// Gaps between bursts as they left: seconds, or for `stairs` the ratio to the gap asked.
+    /// Gaps between departures of bursts: seconds, or for `stairs` the ratio to the requested gap.
     gaps: Sample,
-    /// How many more there were last, each of the regular period.
+    /// Number of further gaps, all equal to the period of a regular source, that are not in `gaps` yet.
     regular_gaps: u64,
-    asked_gap: Span,
-    last_burst: Option<Instant>,
+    /// The gap requested between the current and the next burst.
+    requested_gap: Span,
+    /// When the first message of the latest burst departed.
+    last_departure: Option<Instant>,
 }
 
 impl Source {
-    /// A source of `pattern` from `start` on. Its random streams are named after `place`, the connection's name.
+    /// Creates the source of a pattern from `start` on. Its random streams are `NAME / gap`, `NAME / size` and so on, where
+    /// `name` is the name of the connection.
+    ///
+    /// # Errors
+    /// Returns [`SourceError`] for an invalid variable or an application model.
     pub fn new(
         pattern: &Pattern,
         limit: Limit,
         bounds: Bounds,
         start: Instant,
         seed: Seed,
-        place: &str,
+        name: &str,
     ) -> Result<Source, SourceError> {
-        let named = |what: &str| format!("{place} / {what}");
+        let stream_name = |quantity: &str| format!("{name} / {quantity}");
         let single = Variable::Constant(1.0);
         let periods = |period: &Variable, skip| -> Result<Schedule, VariableError> {
-            Ok(Schedule::Periods { period: Drawn::new(period, 0.0, seed, &named("gap"))?, skip })
+            let period = VariateGenerator::new(period, 0.0, seed, &stream_name("gap"))?;
+            Ok(Schedule::Periods { period, skip })
         };
-        let mut once = seed.stream(&named("once"));
-        let mut fixed =
+        let mut once = seed.stream(&stream_name("once"));
+        let mut draw_once =
             |v: &Variable| -> Result<f64, VariableError> { Ok(Law::new(v.clone(), 0.0)?.sample(&mut once)) };
-        let (gait, size, count, response) = match pattern {
+        let (schedule, size, count, response) = match pattern {
             Pattern::Full { size_bytes } | Pattern::File { size_bytes, .. } => {
-                (Schedule::Free, size_bytes, &single, None)
+                (Schedule::Unpaced, size_bytes, &single, None)
             }
             Pattern::Request { request_bytes, response_bytes } => {
-                (Schedule::Free, request_bytes, &single, Some(response_bytes))
+                (Schedule::Unpaced, request_bytes, &single, Some(response_bytes))
             }
             Pattern::Cbr { burst: Burst { size_bytes, count }, period_s } => {
                 (periods(period_s, false)?, size_bytes, count, None)
@@ -229,67 +242,74 @@ impl Source {
                 (periods(period_s, true)?, size_bytes, count, None)
             }
             Pattern::Random { burst: Burst { size_bytes, count }, min_period_s, max_period_s } => {
-                let (a, b) = (fixed(min_period_s)?, fixed(max_period_s)?);
+                let (a, b) = (draw_once(min_period_s)?, draw_once(max_period_s)?);
                 let period = if a < b { Variable::Uniform { a, b } } else { Variable::Constant(a) };
                 (periods(&period, false)?, size_bytes, count, None)
             }
             Pattern::Poisson { size_bytes, rate_per_s } => {
-                let mean = 1.0 / fixed(rate_per_s)?;
+                let mean = 1.0 / draw_once(rate_per_s)?;
                 (periods(&Variable::Exponential { mean }, false)?, size_bytes, &single, None)
             }
             Pattern::Stairs { size_bytes, rates_bps, hold_s } => {
-                let rates_bps = rates_bps.iter().map(&mut fixed).collect::<Result<_, _>>()?;
-                let hold = Span::from_seconds(fixed(hold_s)?);
+                let rates_bps = rates_bps.iter().map(&mut draw_once).collect::<Result<_, _>>()?;
+                let hold = Span::from_seconds(draw_once(hold_s)?);
                 (Schedule::Stairs { rates_bps, hold }, size_bytes, &single, None)
             }
             Pattern::Application { model, .. } => return Err(SourceError::Application(*model)),
         };
-        let stairs = match &gait {
+        let last_step_ends = match &schedule {
             Schedule::Stairs { rates_bps, hold } => start + *hold * rates_bps.len() as u64,
             _ => Instant::MAX,
         };
+        let is_paced = !matches!(schedule, Schedule::Unpaced);
+        let generator = |variable: &Variable, quantity: &str| {
+            VariateGenerator::new(variable, 1.0, seed, &stream_name(quantity))
+        };
         let mut source = Source {
             start,
-            end: limit.time.map_or(Instant::MAX, |time| start + time).min(stairs),
-            foreseen: !matches!(gait, Schedule::Free) && limit.messages.is_none() && limit.bytes.is_none(),
-            sizes: Drawn::new(size, 1.0, seed, &named("size"))?,
-            counts: Drawn::new(count, 1.0, seed, &named("count"))?,
-            responses: response.map(|v| Drawn::new(v, 1.0, seed, &named("response"))).transpose()?,
-            gait,
+            end: limit.time.map_or(Instant::MAX, |time| start + time).min(last_step_ends),
+            is_predictable: is_paced && limit.messages.is_none() && limit.bytes.is_none(),
+            sizes: generator(size, "size")?,
+            counts: generator(count, "count")?,
+            responses: response.map(|variable| generator(variable, "response")).transpose()?,
+            schedule,
             bounds,
             limit,
-            in_burst: 0,
-            due: start,
-            next: start,
-            ready: None,
+            burst_remaining: 0,
+            burst_due: start,
+            next_due: start,
+            next_size: None,
             bytes: 0,
             messages: 0,
-            skipped: 0,
-            late: 0,
+            bursts_skipped: 0,
+            bursts_late: 0,
             regular: None,
-            gaps: Sample::new(seed.stream(&named("gap / sample"))),
+            gaps: Sample::new(seed.stream(&stream_name("gap / sample"))),
             regular_gaps: 0,
-            asked_gap: Span::ZERO,
-            last_burst: None,
+            requested_gap: Span::ZERO,
+            last_departure: None,
         };
         // A Poisson process has no message at its origin; every other pattern begins with one.
-        if let (Pattern::Poisson { .. }, Schedule::Periods { period, .. }) = (pattern, &mut source.gait) {
-            source.next = start + period.span();
+        if let (Pattern::Poisson { .. }, Schedule::Periods { period, .. }) = (pattern, &mut source.schedule) {
+            source.next_due = start + period.span();
         }
-        source.regular = source.regularity();
+        source.regular = source.period_and_size();
         Ok(source)
     }
 
-    fn regularity(&self) -> Option<(Span, u32)> {
-        let Schedule::Periods { period: Drawn { constant: Some((_, period)), .. }, .. } = self.gait else {
+    /// Returns period and size of a regular source, see [`Source::regular`].
+    fn period_and_size(&self) -> Option<(Span, u32)> {
+        let Schedule::Periods { period: VariateGenerator { constant: Some((_, period)), .. }, .. } =
+            self.schedule
+        else {
             return None;
         };
         let ((size, _), (count, _)) = (self.sizes.constant?, self.counts.constant?);
-        let regular = self.foreseen && self.responses.is_none() && count <= 1;
-        regular.then_some((period, size.max(self.bounds.smallest).min(self.bounds.largest)))
+        let is_regular = self.is_predictable && self.responses.is_none() && count <= 1;
+        is_regular.then_some((period, size.max(self.bounds.smallest).min(self.bounds.largest)))
     }
 
-    /// What to do now. Between two sends, asking again changes nothing.
+    /// Returns what to do at `now`. Calling it again at the same time, without a message in between, changes nothing.
     #[inline(always)]
     pub fn next(&mut self, now: Instant) -> Step {
         if self.limit.messages.is_some_and(|n| self.messages >= n)
@@ -298,43 +318,43 @@ impl Source {
             return Step::Done;
         }
         let mut first = false;
-        if self.in_burst == 0 {
+        if self.burst_remaining == 0 {
             match self.begin_burst(now) {
                 Some(Step::Send(_)) | None => first = true,
                 Some(step) => return step,
             }
         }
         if now > self.end + GRACE {
-            self.give_up(self.end, first);
+            self.skip_remaining(self.end, first);
             return Step::Done;
         }
-        let size = match self.ready.take() {
+        let size = match self.next_size.take() {
             Some(size) => size,
             None => self.draw_size(),
         };
         let size = self.fit_to_limit(size);
         let response = match &mut self.responses {
-            Some(responses) => responses.whole(self.bounds.smallest, self.bounds.largest),
+            Some(responses) => responses.integer(self.bounds.smallest, self.bounds.largest),
             None => 0,
         };
-        self.in_burst -= 1;
+        self.burst_remaining -= 1;
         self.messages += 1;
         self.bytes += u64::from(size);
-        Step::Send(Message { size, response, due: self.due, first })
+        Step::Send(Message { size, response, due: self.burst_due, first })
     }
 
-    /// The message of a regular source that is due at this very moment and leaves now: what [`next`](Source::next) and
-    /// [`departed`](Source::departed) do, in one step. None says that `next` has the word.
+    /// Returns the message of a regular source that is due exactly at `now`, and records its departure: a faster form of
+    /// [`next`](Source::next) and [`departed`](Source::departed). Returns `None` in all other cases; then call `next`.
     #[inline(always)]
     pub fn on_time(&mut self, now: Instant) -> Option<Message> {
         let (period, size) = self.regular?;
-        if now != self.next || now >= self.end {
+        if now != self.next_due || now >= self.end {
             return None;
         }
-        self.next = now + period;
+        self.next_due = now + period;
         self.messages += 1;
         self.bytes += u64::from(size);
-        match self.last_burst.replace(now) {
+        match self.last_departure.replace(now) {
             Some(last) if last + period == now => self.regular_gaps += 1,
             Some(last) => self.push_gap(now.since(last).as_s()),
             None => {}
@@ -342,45 +362,47 @@ impl Source {
         Some(Message { size, response: 0, due: now, first: true })
     }
 
-    /// If nothing is due yet, when the next message is. Asking draws nothing and changes nothing; none says that
-    /// [`next`](Source::next) has the word.
+    /// Returns when the next message is due, if that is certain and later than `now`. Draws nothing and changes nothing.
+    /// Returns `None` in all other cases; then call [`next`](Source::next).
     #[inline]
     pub fn due_after(&self, now: Instant) -> Option<Instant> {
-        let waits = self.foreseen && self.in_burst == 0 && now < self.next && self.next < self.end;
-        waits.then_some(self.next)
+        let is_later = now < self.next_due && self.next_due < self.end;
+        (self.is_predictable && self.burst_remaining == 0 && is_later).then_some(self.next_due)
     }
 
-    /// Counts what was due before the time limit and will not be sent: it was asked for, and did not leave.
+    /// Counts the bursts that were due before the time limit and will not be sent as skipped. `has_begun`: so is the
+    /// current burst, of which nothing was sent.
     #[cold]
-    fn give_up(&mut self, end: Instant, opened: bool) {
-        self.skipped += u64::from(opened);
-        while self.next < end {
-            self.skipped += 1;
-            let gap = match &mut self.gait {
-                Schedule::Free => return,
+    fn skip_remaining(&mut self, end: Instant, has_begun: bool) {
+        self.bursts_skipped += u64::from(has_begun);
+        while self.next_due < end {
+            self.bursts_skipped += 1;
+            let gap = match &mut self.schedule {
+                Schedule::Unpaced => return,
                 Schedule::Periods { period, .. } => period.span(),
                 Schedule::Stairs { .. } => self.stair_gap(),
             };
-            self.next += gap;
+            self.next_due += gap;
         }
     }
 
-    /// Up to `most` equal messages at once, for a sender that has no gaps to keep: their size, and how many. None
-    /// where messages differ or are paced, and at the end: then [`Source::next`] has the word.
+    /// Returns size and number of equal messages, at most `max_count`, that an unpaced sender may send at once. Returns
+    /// `None` if messages differ or are paced, and at the end; then call [`next`](Source::next).
     #[inline]
-    pub fn batch(&mut self, now: Instant, most: u64) -> Option<(u32, u64)> {
-        let alike =
-            matches!(self.gait, Schedule::Free) && self.sizes.law.is_constant() && self.responses.is_none();
-        if !alike || now < self.start || now >= self.end {
+    pub fn batch(&mut self, now: Instant, max_count: u64) -> Option<(u32, u64)> {
+        let are_equal = matches!(self.schedule, Schedule::Unpaced)
+            && self.sizes.law.is_constant()
+            && self.responses.is_none();
+        if !are_equal || now < self.start || now >= self.end {
             return None;
         }
         let size = self.draw_size();
-        // A last message that must be cut is left to `next`.
-        let whole = |left: u64| (left / u64::from(size)).saturating_sub(1);
-        // A limit below the smallest message is passed by the first.
-        let by_bytes = self.limit.bytes.map_or(u64::MAX, |n| whole(n.saturating_sub(self.bytes)));
-        let by_messages = self.limit.messages.map_or(most, |n| n - self.messages);
-        let count = most.min(by_bytes).min(by_messages);
+        // The last message may have to be shorter: it is left to `next`.
+        let complete = |bytes: u64| (bytes / u64::from(size)).saturating_sub(1);
+        // A limit below the smallest message is exceeded by the first message.
+        let by_bytes = self.limit.bytes.map_or(u64::MAX, |n| complete(n.saturating_sub(self.bytes)));
+        let by_messages = self.limit.messages.map_or(max_count, |n| n - self.messages);
+        let count = max_count.min(by_bytes).min(by_messages);
         self.messages += count;
         self.bytes += count * u64::from(size);
         (count > 0).then_some((size, count))
@@ -388,81 +410,85 @@ impl Source {
 
     #[inline]
     fn draw_size(&mut self) -> u32 {
-        self.sizes.whole(self.bounds.smallest, self.bounds.largest)
+        self.sizes.integer(self.bounds.smallest, self.bounds.largest)
     }
 
-    /// Opens the next burst if it is due: none if it has, else what to say instead.
+    /// Begins the next burst if it is due. Returns `None` if a burst has begun, otherwise what to do instead.
     #[inline(always)]
     fn begin_burst(&mut self, now: Instant) -> Option<Step> {
         loop {
-            if let Schedule::Free = self.gait {
+            if let Schedule::Unpaced = self.schedule {
                 if now >= self.end {
                     return Some(Step::Done);
                 }
-                (self.due, self.in_burst) = (now.max(self.start), 1);
+                (self.burst_due, self.burst_remaining) = (now.max(self.start), 1);
                 return (now < self.start).then(|| {
-                    self.in_burst = 0;
+                    self.burst_remaining = 0;
                     Step::Wait(self.start)
                 });
             }
-            if self.next >= self.end {
+            if self.next_due >= self.end {
                 return Some(Step::Done);
             }
-            if now < self.next {
-                return Some(Step::Wait(self.next));
+            if now < self.next_due {
+                return Some(Step::Wait(self.next_due));
             }
-            let (gap, skip) = match &mut self.gait {
+            let (gap, skip) = match &mut self.schedule {
                 Schedule::Periods { period, skip } => (period.span(), *skip),
                 _ => (self.stair_gap(), false),
             };
-            let due = self.next;
-            self.next = due + gap;
-            if skip && now >= self.next {
-                self.skipped += 1;
+            let due = self.next_due;
+            self.next_due = due + gap;
+            if skip && now >= self.next_due {
+                self.bursts_skipped += 1;
                 continue;
             }
-            let late = now.since(due);
-            if late > Span::from_us(50) && late > gap / 10 {
-                self.late += 1;
+            let lateness = now.since(due);
+            if lateness > Span::from_us(50) && lateness > gap / 10 {
+                self.bursts_late += 1;
             }
-            (self.due, self.in_burst) = (due, self.counts.whole(1, u32::MAX));
+            (self.burst_due, self.burst_remaining) = (due, self.counts.integer(1, u32::MAX));
             return None;
         }
     }
 
-    /// The gap after the message that is due, at the rate of its step.
+    /// Returns the gap after the message that is due, at the rate of its step.
     #[inline(never)]
     fn stair_gap(&mut self) -> Span {
-        let size =
-            *self.ready.get_or_insert_with(|| self.sizes.whole(self.bounds.smallest, self.bounds.largest));
-        let Schedule::Stairs { rates_bps, hold } = &self.gait else { return SHORTEST_PERIOD };
-        let step = self.next.since(self.start).as_ps() / hold.as_ps().max(1);
+        let bounds = self.bounds;
+        let size = *self.next_size.get_or_insert_with(|| self.sizes.integer(bounds.smallest, bounds.largest));
+        let Schedule::Stairs { rates_bps, hold } = &self.schedule else { return MIN_PERIOD };
+        let step = self.next_due.since(self.start).as_ps() / hold.as_ps().max(1);
         let rate = rates_bps.get(step as usize).or(rates_bps.last()).copied().unwrap_or(1.0);
-        Span::from_seconds(f64::from(size) * 8.0 / rate).max(SHORTEST_PERIOD)
+        Span::from_seconds(f64::from(size) * 8.0 / rate).max(MIN_PERIOD)
     }
 
-    /// Cuts the last message so that a limit in bytes is met exactly.
+    /// Shortens or extends the last message so that a limit in bytes is met exactly.
     #[inline]
     fn fit_to_limit(&self, size: u32) -> u32 {
         let Some(limit) = self.limit.bytes else { return size };
-        let left = limit - self.bytes;
-        let rest = left.saturating_sub(u64::from(size));
-        if rest > 0 && rest < u64::from(self.bounds.smallest) && left <= u64::from(self.bounds.largest) {
-            return left as u32; // too little would remain for a message of its own
+        let remaining = limit - self.bytes;
+        let after_this = remaining.saturating_sub(u64::from(size));
+        if after_this > 0
+            && after_this < u64::from(self.bounds.smallest)
+            && remaining <= u64::from(self.bounds.largest)
+        {
+            return remaining as u32; // the rest would be too small for another message
         }
-        u64::from(size).min(left).max(u64::from(self.bounds.smallest)) as u32
+        u64::from(size).min(remaining).max(u64::from(self.bounds.smallest)) as u32
     }
 
-    /// Needs the departure of the first message of each burst, to compare gaps with the law.
+    /// Records the departure of the first message of a burst. Gaps between departures are compared with the requested
+    /// distribution.
     #[inline(always)]
     pub fn departed(&mut self, at: Instant) {
-        let asked = std::mem::replace(&mut self.asked_gap, self.next.since(self.due));
-        if let Some(last) = self.last_burst.replace(at) {
+        let requested_gap = std::mem::replace(&mut self.requested_gap, self.next_due.since(self.burst_due));
+        if let Some(last) = self.last_departure.replace(at) {
             let gap = at.since(last);
-            match self.gait {
-                Schedule::Free => {}
+            match self.schedule {
+                Schedule::Unpaced => {}
                 Schedule::Periods { .. } => self.push_gap(gap.as_s()),
-                Schedule::Stairs { .. } => self.push_gap(gap.as_s() / asked.as_s()),
+                Schedule::Stairs { .. } => self.push_gap(gap.as_s() / requested_gap.as_s()),
             }
         }
     }
@@ -470,115 +496,117 @@ impl Source {
     #[inline(always)]
     fn push_gap(&mut self, gap: f64) {
         if let Some((period, _)) = self.regular {
-            self.gaps.push_run(period.as_s(), std::mem::take(&mut self.regular_gaps));
+            self.gaps.push_repeated(period.as_s(), std::mem::take(&mut self.regular_gaps));
         }
         self.gaps.push(gap);
     }
 
-    /// The gaps, the last regular ones among them.
+    /// Returns all gaps, including [`Source::regular_gaps`].
     fn all_gaps(&self) -> Cow<'_, Sample> {
         let Some((period, _)) = self.regular.filter(|_| self.regular_gaps > 0) else {
             return Cow::Borrowed(&self.gaps);
         };
         let mut gaps = self.gaps.clone();
-        gaps.push_run(period.as_s(), self.regular_gaps);
+        gaps.push_repeated(period.as_s(), self.regular_gaps);
         Cow::Owned(gaps)
     }
 
-    /// Messages and bytes handed out so far.
+    /// Returns the number of messages and bytes so far.
     pub fn sent(&self) -> (u64, u64) {
         (self.messages, self.bytes)
     }
 
-    /// The time the messages handed out so far stand for, given that the last left at `last`: to the limit, or to
-    /// when the next burst would have been due.
-    pub fn active(&self, last: Instant) -> Span {
-        let planned = match (&self.gait, self.limit.time) {
-            (Schedule::Free, _) => last,
-            (_, Some(_)) if self.next >= self.end => self.end,
-            _ => self.next,
+    /// Returns the sending time: from the start until the time limit, or until the next burst would be due. `last` is the
+    /// departure of the last message; at full speed the sending time ends there.
+    pub fn sending_time(&self, last: Instant) -> Span {
+        let planned_end = match (&self.schedule, self.limit.time) {
+            (Schedule::Unpaced, _) => last,
+            (_, Some(_)) if self.next_due >= self.end => self.end,
+            _ => self.next_due,
         };
-        planned.max(last).since(self.start)
+        planned_end.max(last).since(self.start)
     }
 
-    /// Bursts skipped and bursts late (by more than a tenth of their period, or 50 µs if that is more).
+    /// Returns the numbers of skipped and of late bursts. A late burst was sent after its due time by more than a tenth of
+    /// the period or 50 µs, whichever is greater.
     pub fn skipped_and_late(&self) -> (u64, u64) {
-        (self.skipped, self.late)
+        (self.bursts_skipped, self.bursts_late)
     }
 
-    /// The rate of message bytes asked for, bits per second; none where it is "as fast as it goes" or infinite.
+    /// Returns the requested rate of message bytes in bits per second; `None` at full speed, or if a mean is infinite.
     pub fn offered_bps(&self) -> Option<f64> {
-        match &self.gait {
-            Schedule::Free => None,
+        match &self.schedule {
+            Schedule::Unpaced => None,
             Schedule::Periods { period, .. } => {
                 Some(self.sizes.law.mean()? * self.counts.law.mean()? * 8.0 / period.law.mean()?)
             }
             Schedule::Stairs { rates_bps, hold } => {
-                let end = self.end.since(self.start);
-                let held: f64 = rates_bps
+                let total = self.end.since(self.start);
+                let bits: f64 = rates_bps
                     .iter()
                     .enumerate()
-                    .map(|(i, rate)| rate * (*hold).min(end - *hold * i as u64).as_s())
+                    .map(|(i, rate)| rate * (*hold).min(total - *hold * i as u64).as_s())
                     .sum();
-                Some(held / end.as_s())
+                Some(bits / total.as_s())
             }
         }
     }
 
-    /// How well each law was kept: gaps first, then whatever else is random.
-    pub fn verdicts(&self) -> Vec<LawCheck> {
+    /// Compares the sent values of each variable with its distribution: gaps first, then all other random variables.
+    pub fn fits(&self) -> Vec<LawFit> {
         let mut all = Vec::new();
-        let us = |s: f64| Span::from_seconds(s).to_string();
+        let seconds = |s: f64| Span::from_seconds(s).to_string();
         let gaps = self.all_gaps();
-        match &self.gait {
+        match &self.schedule {
             Schedule::Periods { period, .. } => {
-                let mut v = verdict("gap", "us", &period.law, &gaps, Rounding::None, us);
-                v.scale(1e6);
-                all.push(v);
+                let mut fit = LawFit::new("gap", "us", &period.law, &gaps, Rounding::None, seconds);
+                fit.scale(1e6);
+                all.push(fit);
             }
             Schedule::Stairs { .. } => {
                 let law = Law::new(Variable::Constant(1.0), 0.0).expect("a constant is a law");
-                all.push(verdict("gap", "ratio", &law, &gaps, Rounding::None, |x| x.to_string()));
+                all.push(LawFit::new("gap", "ratio", &law, &gaps, Rounding::None, |x| x.to_string()));
             }
-            Schedule::Free => {}
+            Schedule::Unpaced => {}
         }
-        let random = [
+        let variables = [
             ("size", "bytes", Some(&self.sizes)),
             ("count", "messages", Some(&self.counts)),
             ("response", "bytes", self.responses.as_ref()),
         ];
-        for (name, unit, drawn) in random {
-            if let Some(d) = drawn.filter(|d| !d.law.is_constant()) {
-                all.push(verdict(name, unit, &d.law, &d.sample, Rounding::Whole, |x| x.to_string()));
+        for (name, unit, generator) in variables {
+            if let Some(g) = generator.filter(|g| !g.law.is_constant()) {
+                all.push(LawFit::new(name, unit, &g.law, &g.sample, Rounding::Integer, |x| x.to_string()));
             }
         }
         all
     }
 }
 
-fn verdict(
-    name: &'static str,
-    unit: &'static str,
-    law: &Law,
-    sample: &Sample,
-    rounding: Rounding,
-    show: impl Fn(f64) -> String,
-) -> LawCheck {
-    LawCheck {
-        name,
-        law: law.variable().describe(show),
-        unit,
-        asked_mean: law.mean(),
-        sent_mean: sample.mean().unwrap_or(0.0),
-        fitness: sample.judge(law, rounding),
+impl LawFit {
+    fn new(
+        name: &'static str,
+        unit: &'static str,
+        law: &Law,
+        sample: &Sample,
+        rounding: Rounding,
+        format: impl Fn(f64) -> String,
+    ) -> LawFit {
+        LawFit {
+            name,
+            law: law.variable().describe(format),
+            unit,
+            requested_mean: law.mean(),
+            sent_mean: sample.mean().unwrap_or(0.0),
+            goodness_of_fit: sample.goodness_of_fit(law, rounding),
+        }
     }
-}
 
-impl LawCheck {
+    /// Changes the unit of all values.
     fn scale(&mut self, factor: f64) {
-        self.asked_mean = self.asked_mean.map(|m| m * factor);
+        self.requested_mean = self.requested_mean.map(|m| m * factor);
         self.sent_mean *= factor;
-        self.fitness.curve.iter_mut().for_each(|p| p.0 *= factor);
+        self.goodness_of_fit.curve.iter_mut().for_each(|point| point.0 *= factor);
     }
 }
 
@@ -601,8 +629,8 @@ mod tests {
         Burst { size_bytes: constant(size), count: constant(count) }
     }
 
-    /// Everything the source sends when time jumps to whatever it waits for.
-    fn drive(source: &mut Source) -> Vec<Message> {
+    /// Returns all messages of a source whose sender is never late.
+    fn send_all(source: &mut Source) -> Vec<Message> {
         let (mut now, mut sent) = (Instant::ZERO, Vec::new());
         loop {
             match source.next(now) {
@@ -613,7 +641,7 @@ mod tests {
                     sent.push(m);
                 }
                 Step::Wait(until) => {
-                    assert!(until > now, "a wait must lead forward");
+                    assert!(until > now, "a wait must end later");
                     now = until;
                 }
                 Step::Done => return sent,
@@ -630,16 +658,16 @@ mod tests {
         // Figure 9 of the 1996 report: 5 messages of 18,432 bytes every 20 ms are 36.864 Mb/s.
         let mut s =
             source(&Pattern::Cbr { burst: burst(18_432.0, 5.0), period_s: constant(0.02) }, seconds(10));
-        let sent = drive(&mut s);
+        let sent = send_all(&mut s);
         assert_eq!(sent.len(), 500 * 5);
-        assert_eq!(s.active(sent.last().unwrap().due), Span::from_s(10));
+        assert_eq!(s.sending_time(sent.last().unwrap().due), Span::from_s(10));
         assert_eq!(s.offered_bps(), Some(36_864_000.0));
         assert!(sent.chunks(5).enumerate().all(|(i, b)| {
             b.iter().all(|m| m.due == START + Span::from_ms(20) * i as u64) && b[0].first && !b[1].first
         }));
-        let v = s.verdicts();
-        assert_eq!((v.len(), v[0].name, v[0].fitness.distance), (1, "gap", 0.0));
-        assert!((v[0].sent_mean - 20_000.0).abs() < 1e-6);
+        let fits = s.fits();
+        assert_eq!((fits.len(), fits[0].name, fits[0].goodness_of_fit.distance), (1, "gap", 0.0));
+        assert!((fits[0].sent_mean - 20_000.0).abs() < 1e-6);
     }
 
     #[test]
@@ -650,7 +678,7 @@ mod tests {
                 if skip { Pattern::Burst { burst, period_s } } else { Pattern::Cbr { burst, period_s } };
             let mut s = source(&pattern, seconds(1));
             let mut count = 0;
-            // The machine sleeps through the first half.
+            // The sender is delayed for the first half.
             let mut now = START + Span::from_ms(505);
             loop {
                 match s.next(now) {
@@ -665,7 +693,7 @@ mod tests {
 
     #[test]
     fn due_messages_that_were_not_sent_are_counted() {
-        // The machine sleeps through the last third, and wakes after the end.
+        // The sender is delayed for the last third, until after the end.
         let mut s = source(&Pattern::Cbr { burst: burst(1000.0, 1.0), period_s: constant(0.01) }, seconds(1));
         let (mut now, mut count, mut last) = (START, 0, START);
         loop {
@@ -677,7 +705,7 @@ mod tests {
             }
         }
         assert_eq!((count, s.skipped_and_late().0), (66, 34));
-        assert_eq!(s.active(last), Span::from_s(1));
+        assert_eq!(s.sending_time(last), Span::from_s(1));
     }
 
     #[test]
@@ -685,7 +713,7 @@ mod tests {
         // The 14-million-byte transfer of 1996, and a remainder too small for a separate message.
         for (size, bytes) in [(65_000.0, 14_000_000), (1000.0, 10_010), (1000.0, 100)] {
             let limit = Limit { bytes: Some(bytes), ..Limit::default() };
-            let sent = drive(&mut source(&Pattern::Full { size_bytes: constant(size) }, limit));
+            let sent = send_all(&mut source(&Pattern::Full { size_bytes: constant(size) }, limit));
             assert_eq!(sent.iter().map(|m| u64::from(m.size)).sum::<u64>(), bytes);
             assert!(sent.iter().all(|m| m.size >= ANY.smallest));
         }
@@ -727,35 +755,35 @@ mod tests {
         let rates_bps = vec![constant(1e6), constant(2e6)];
         let pattern = Pattern::Stairs { size_bytes: constant(1250.0), rates_bps, hold_s: constant(3.0) };
         let mut s = source(&pattern, Limit::default());
-        let sent = drive(&mut s);
+        let sent = send_all(&mut s);
         let half = START + Span::from_s(3);
         assert_eq!(sent.iter().filter(|m| m.due < half).count(), 300);
         assert_eq!(sent.iter().filter(|m| m.due >= half).count(), 600);
         assert_eq!(s.offered_bps(), Some(1.5e6));
-        assert!(s.verdicts()[0].fitness.distance < 1e-9);
+        assert!(s.fits()[0].goodness_of_fit.distance < 1e-9);
     }
 
     #[test]
-    fn poisson_is_poisson_and_only_its_place_decides() {
+    fn poisson_traffic_is_poisson_and_depends_only_on_seed_and_name() {
         let pattern = Pattern::Poisson {
             size_bytes: Variable::Uniform { a: 100.0, b: 200.0 },
             rate_per_s: constant(1e3),
         };
         let mut s = source(&pattern, seconds(20));
-        let sent = drive(&mut s);
+        let sent = send_all(&mut s);
         assert!((19_500..20_500).contains(&sent.len()), "{}", sent.len());
-        for v in s.verdicts() {
-            assert!(v.fitness.p_value.unwrap() > 0.001, "{} {:?}", v.name, v.fitness.p_value);
+        for LawFit { name, goodness_of_fit, .. } in s.fits() {
+            assert!(goodness_of_fit.p_value.unwrap() > 0.001, "{name} {:?}", goodness_of_fit.p_value);
         }
-        assert_eq!(drive(&mut source(&pattern, seconds(20))), sent);
+        assert_eq!(send_all(&mut source(&pattern, seconds(20))), sent);
         let other = Source::new(&pattern, seconds(20), ANY, START, Seed::default(), "a-c");
-        assert_ne!(drive(&mut other.unwrap()), sent);
+        assert_ne!(send_all(&mut other.unwrap()), sent);
     }
 
     proptest::proptest! {
-        /// A sender that is late now and then, and one that does not know of regular sources.
+        /// The sender is sometimes late.
         #[test]
-        fn on_time_is_what_next_and_departed_are(
+        fn on_time_is_equivalent_to_next_and_departed(
             period_us in 1u64..200,
             size in 1u32..70_000,
             skip in proptest::bool::ANY,
@@ -767,7 +795,7 @@ mod tests {
                 false => Pattern::Cbr { burst, period_s },
             };
             let limit = Limit { time: Some(Span::from_us(25 * period_us)), ..Limit::default() };
-            let (mut quick, mut plain) = (source(&pattern, limit), source(&pattern, limit));
+            let (mut fast, mut plain) = (source(&pattern, limit), source(&pattern, limit));
             let mut now = START;
             for late in late_us {
                 now += Span::from_us(late.unwrap_or(0));
@@ -775,38 +803,38 @@ mod tests {
                 if let Step::Send(_) = step {
                     plain.departed(now);
                 }
-                let other = quick.on_time(now).map(Step::Send).unwrap_or_else(|| {
-                    let step = quick.next(now);
+                let other = fast.on_time(now).map(Step::Send).unwrap_or_else(|| {
+                    let step = fast.next(now);
                     if let Step::Send(_) = step {
-                        quick.departed(now);
+                        fast.departed(now);
                     }
                     step
                 });
                 assert_eq!(step, other);
-                assert_eq!(plain.due_after(now), quick.due_after(now));
+                assert_eq!(plain.due_after(now), fast.due_after(now));
                 if let Step::Wait(until) = step {
                     now = until;
                 }
             }
-            let told = |s: &Source| {
-                let v = &s.verdicts()[0];
-                (s.sent(), s.active(now), s.skipped_and_late(), v.sent_mean, v.fitness.clone())
+            let results = |s: &Source| {
+                let fit = s.fits().remove(0);
+                (s.sent(), s.sending_time(now), s.skipped_and_late(), fit.sent_mean, fit.goodness_of_fit)
             };
-            assert_eq!(told(&plain), told(&quick));
+            assert_eq!(results(&plain), results(&fast));
         }
     }
 
     #[test]
-    fn free_patterns_wait_only_for_their_start_and_obey_every_limit() {
+    fn unpaced_patterns_wait_only_for_their_start_and_obey_every_limit() {
         let full = Pattern::Full { size_bytes: constant(1400.0) };
         let mut s = source(&full, Limit { messages: Some(3), ..Limit::default() });
         assert_eq!(s.next(Instant::ZERO), Step::Wait(START));
-        assert_eq!(drive(&mut s).len(), 3);
+        assert_eq!(send_all(&mut s).len(), 3);
         let mut s = source(&full, seconds(1));
         assert!(matches!(s.next(START), Step::Send(_)));
         assert_eq!(s.next(START + Span::from_s(1)), Step::Done);
         let request = Pattern::Request { request_bytes: constant(1.0), response_bytes: constant(1e9) };
-        let Step::Send(m) = source(&request, seconds(1)).next(START) else { panic!("it may begin") };
+        let Step::Send(m) = source(&request, seconds(1)).next(START) else { panic!("a message is due") };
         assert_eq!((m.size, m.response), (ANY.smallest, ANY.largest));
     }
 }

@@ -1,24 +1,24 @@
-//! Random variables: their laws, their draws.
+//! Variables of a plan, constant or random, with their parameters.
 
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-/// Parameters beyond these are refused: the squares of their ratios must stay finite.
+/// Range of parameters. The squares of their ratios must be finite.
 const SMALLEST: f64 = 1e-30;
 const LARGEST: f64 = 1e30;
 
-/// Tails heavier or sharper than these lie beyond what a double can draw.
+/// Range of shapes. Values of more extreme tails exceed the range of a double.
 const TAIL_SHAPES: (f64, f64) = (0.1, 1000.0);
 
-/// A quantity of the plan that may be random. Values are in the unit that the field holding it names
-/// (`period_s`: seconds; `size_bytes`: bytes; `rate_bps`: bits per second). Parameters describe the
-/// variable itself: the mean of a lognormal is the variable's own, not that of its logarithm.
+/// A quantity of the plan that may be random. The name of the field that holds it has the unit of the values (`period_s`:
+/// seconds; `size_bytes`: bytes; `rate_bps`: bits per second). Parameters describe the variable itself: the mean of a
+/// lognormal variable is not that of its logarithm.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Variable {
-    /// Always the same value.
+    /// A constant.
     Constant(f64),
     /// Uniform between `a` and `b`, `a < b`.
     Uniform {
@@ -62,24 +62,24 @@ pub enum Variable {
     },
     /// The values of a file, each as likely as the others. Sorted, finite, at least one.
     Empirical {
-        /// The file they came from, as the experiment names it.
+        /// The path of their file in the experiment.
         file: String,
         /// The values, ascending, in the unit of the field.
         values: Arc<[f64]>,
     },
 }
 
-/// Why a variable cannot be drawn from.
+/// Why a variable is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Error)]
 pub enum VariableError {
-    /// A parameter is out of its range (or not a number).
+    /// A parameter is out of its range or not a number.
     #[error("`{parameter}` must be from {low:e} to {high:e}")]
     Range {
         /// Its name.
         parameter: &'static str,
-        /// Least.
+        /// Lower end of the range.
         low: f64,
-        /// Largest.
+        /// Upper end of the range.
         high: f64,
     },
     /// The ends of a uniform variable are not in order.
@@ -88,20 +88,20 @@ pub enum VariableError {
     /// An empirical variable has no values, or they are not ascending.
     #[error("an empirical variable needs at least one value, ascending")]
     Values,
-    /// The variable hardly ever reaches the least value that can be used.
+    /// The variable is rarely at or above the smallest usable value.
     #[error("fewer than one draw in a thousand is {floor} or above")]
     Floor {
-        /// The least value that can be used.
+        /// The smallest usable value.
         floor: f64,
     },
 }
 
 impl Variable {
-    /// Whether it can be drawn from.
+    /// Checks the parameters.
     ///
     /// # Errors
     /// The first parameter that is out of range: scales from 1e-30 to 1e30, the shapes of Pareto and Weibull
-    /// from 0.1 to 1000, anything else within ±1e30; [`VariableError::Order`]; [`VariableError::Values`].
+    /// from 0.1 to 1000, all others within ±1e30; [`VariableError::Order`]; [`VariableError::Values`].
     pub fn validate(&self) -> Result<(), VariableError> {
         match self {
             Variable::Constant(value) => number("value", *value),
@@ -122,8 +122,7 @@ impl Variable {
         }
     }
 
-    /// The mean of the variable itself, before anything is cut off; none if it is infinite (Pareto with a shape
-    /// of 1 or less).
+    /// Returns the mean of the variable without truncation; `None` if it is infinite (Pareto with a shape of 1 or less).
     pub fn mean(&self) -> Option<f64> {
         match self {
             Variable::Constant(value) => Some(*value),
@@ -137,8 +136,8 @@ impl Variable {
         }
     }
 
-    /// The variable in words: `exponential(1 ms)`, and a constant as its value alone. `show` writes a value in
-    /// the caller's unit; shapes are bare numbers.
+    /// Formats the variable as in the language: `exponential(1 ms)`, or only the value of a constant. `show` formats a value
+    /// with its unit; shapes are plain numbers.
     pub fn describe(&self, show: impl Fn(f64) -> String) -> String {
         match self {
             Variable::Constant(value) => show(*value),
@@ -178,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn a_variable_reads_as_it_is_written() {
+    fn variables_are_described_as_in_the_language() {
         let ms = |v: f64| format!("{} ms", v * 1e3);
         for (variable, text) in [
             (Variable::Constant(0.02), "20 ms"),
@@ -219,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn means_are_the_variables_own() {
+    fn means_match_the_parameters() {
         assert_eq!(Variable::Uniform { a: 1.0, b: 3.0 }.mean(), Some(2.0));
         assert_eq!(Variable::Lognormal { mean: 5.0, sd: 9.0 }.mean(), Some(5.0));
         assert_eq!(Variable::Pareto { shape: 3.0, min: 2.0 }.mean(), Some(3.0));

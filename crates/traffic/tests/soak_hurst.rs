@@ -7,29 +7,29 @@ use trunkline_traffic::hurst::{Estimate, Method, estimate};
 use trunkline_traffic::noise::Noise;
 use trunkline_units::Seed;
 
-/// Exponents that are claimed.
-const CLAIMED: [f64; 5] = [0.5, 0.6, 0.7, 0.8, 0.9];
+/// Exponents for which docs/reference/analyse.md states the accuracy.
+const EXPONENTS: [f64; 5] = [0.5, 0.6, 0.7, 0.8, 0.9];
 
-/// These, or what a variable of the environment says instead, with commas between.
-fn from_env<T: std::str::FromStr<Err: std::fmt::Debug> + Copy>(variable: &str, usual: &[T]) -> Vec<T> {
+/// Returns the values of an environment variable, separated by commas, or the default.
+fn from_env<T: std::str::FromStr<Err: std::fmt::Debug> + Copy>(variable: &str, default: &[T]) -> Vec<T> {
     match std::env::var(variable) {
-        Ok(text) => text.split(',').map(|one| one.trim().parse().expect(variable)).collect(),
-        Err(_) => usual.to_vec(),
+        Ok(text) => text.split(',').map(|value| value.trim().parse().expect(variable)).collect(),
+        Err(_) => default.to_vec(),
     }
 }
 
-/// What each method says of so many series.
-fn all(methods: &[Method], hurst: f64, length: usize, series: usize, place: &str) -> Vec<Vec<Estimate>> {
+/// Returns the estimates of each method for `count` series.
+fn all(methods: &[Method], hurst: f64, length: usize, count: usize, test: &str) -> Vec<Vec<Estimate>> {
     let noise = Noise::new(hurst, length).unwrap();
-    let mut stream = Seed::default().stream(&format!("{place} / {hurst} / {length}"));
-    let mut found = vec![Vec::new(); methods.len()];
-    for _ in 0..series / 2 {
+    let mut stream = Seed::default().stream(&format!("{test} / {hurst} / {length}"));
+    let mut estimates = vec![Vec::new(); methods.len()];
+    for _ in 0..count / 2 {
         let (a, b) = noise.pair(&mut stream);
-        for (found, method) in found.iter_mut().zip(methods) {
-            found.extend([&a, &b].map(|x| estimate(*method, x).unwrap()));
+        for (estimates, method) in estimates.iter_mut().zip(methods) {
+            estimates.extend([&a, &b].map(|x| estimate(*method, x).unwrap()));
         }
     }
-    found
+    estimates
 }
 
 fn mean_and_sd(values: impl Iterator<Item = f64>) -> (f64, f64) {
@@ -44,7 +44,7 @@ fn mean_and_sd(values: impl Iterator<Item = f64>) -> (f64, f64) {
 fn a_hundred_estimates_are_within_three_hundredths() {
     println!("| estimator | H | mean error | worst | spread | within 0.03 | mean error, raw |");
     println!("| --- | --- | --- | --- | --- | --- | --- |");
-    for hurst in from_env("HURST", &CLAIMED) {
+    for hurst in from_env("HURST", &EXPONENTS) {
         let found = all(&Method::ALL, hurst, 1 << 16, 100, "a hundred");
         for (found, method) in found.iter().zip(Method::ALL) {
             let (mean, sd) = mean_and_sd(found.iter().map(|e| e.h - hurst));
@@ -64,17 +64,17 @@ fn a_hundred_estimates_are_within_three_hundredths() {
     }
 }
 
-/// 1,000 series for each exponent and length; a share of them has a standard deviation of 0.7 %.
+/// 1,000 series for each exponent and length; the measured coverage has a standard deviation of 0.7 %.
 #[test]
-fn intervals_hold_what_they_claim() {
+fn intervals_cover_the_exponent_at_their_level() {
     println!("| values | H | {} |", Method::ALL.map(Method::name).join(" | "));
     println!("| --- | --- | --- | --- | --- | --- | --- |");
     for length in from_env("VALUES", &[1_000, 4_096, 1 << 14, 1 << 16]) {
-        for hurst in from_env("HURST", &CLAIMED) {
+        for hurst in from_env("HURST", &EXPONENTS) {
             let found = all(&Method::ALL, hurst, length, 1000, "coverage");
-            let held = |e: &&Estimate| e.low <= hurst && hurst <= e.high;
+            let is_covered = |e: &&Estimate| e.low <= hurst && hurst <= e.high;
             let shares: Vec<f64> =
-                found.iter().map(|found| found.iter().filter(held).count() as f64 / 1000.0).collect();
+                found.iter().map(|found| found.iter().filter(is_covered).count() as f64 / 1000.0).collect();
             let row: Vec<String> = shares.iter().map(|s| format!("{:.1} %", s * 100.0)).collect();
             println!("| {length} | {hurst} | {} |", row.join(" | "));
             for (share, method) in shares.iter().zip(Method::ALL) {
@@ -84,7 +84,7 @@ fn intervals_hold_what_they_claim() {
     }
 }
 
-/// Draws the tables of `hurst/calibration.rs` anew (with `POWERS=16` only of 2^16 values) and holds them against those that are there.
+/// Computes the tables of `hurst/calibration.rs` (with `POWERS=16` only for 2^16 values) and compares them with the stored ones.
 #[test]
 fn tables_follow_from_noise() {
     let methods = [Method::VarianceTime, Method::RescaledRange];
@@ -97,11 +97,11 @@ fn tables_follow_from_noise() {
             for ((found, row), method) in found.iter().zip(&mut rows).zip(methods) {
                 let (mean, sd) = mean_and_sd(found.iter().filter_map(|e| e.raw));
                 row.push(format!("({mean:.5}, {sd:.5})"));
-                // Read against the table, the exponent is that of the noise.
-                let (off, spread) = mean_and_sd(found.iter().map(|e| e.h - hurst));
-                let far = 0.002 + 4.0 * spread / (series as f64).sqrt();
-                let holds = std::env::var_os("TABLES").is_some() || off.abs() < far;
-                assert!(holds, "{method:?}, H = {hurst}, 2^{power} values: off by {off}");
+                // With the stored table, the mean estimate is the exponent of the noise.
+                let (bias, spread) = mean_and_sd(found.iter().map(|e| e.h - hurst));
+                let tolerance = 0.002 + 4.0 * spread / (series as f64).sqrt();
+                let is_unbiased = std::env::var_os("TABLES").is_some() || bias.abs() < tolerance;
+                assert!(is_unbiased, "{method:?}, H = {hurst}, 2^{power} values: a bias of {bias}");
             }
         }
         for (table, row) in tables.iter_mut().zip(rows) {

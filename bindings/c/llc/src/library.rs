@@ -252,7 +252,7 @@ impl Library {
     }
 
     pub fn open(&self, sock: c_int) -> Result<(), Answer> {
-        let at = place(sock)?;
+        let at = socket_index(sock)?;
         let mut state = lock(&self.state);
         let station = state.station.as_ref().ok_or(Answer::NoNetwork)?;
         if state.sockets[at].is_some() {
@@ -268,7 +268,7 @@ impl Library {
     }
 
     pub fn close(&self, sock: c_int) -> Result<(), Answer> {
-        let at = place(sock)?;
+        let at = socket_index(sock)?;
         let mut state = lock(&self.state);
         state.station.as_ref().ok_or(Answer::NoNetwork)?;
         let socket = state.sockets[at].as_ref().ok_or(Answer::Invalid)?;
@@ -368,7 +368,7 @@ impl Library {
 }
 
 /// Half the number of a socket.
-fn place(sock: c_int) -> Result<usize, Answer> {
+fn socket_index(sock: c_int) -> Result<usize, Answer> {
     match sock {
         2..=254 if sock % 2 == 0 => Ok(sock as usize / 2),
         _ => Err(Answer::Invalid),
@@ -378,7 +378,7 @@ fn place(sock: c_int) -> Result<usize, Answer> {
 impl State {
     /// An open socket.
     fn socket(&mut self, sock: c_int) -> Result<&mut Socket, Answer> {
-        let at = place(sock)?;
+        let at = socket_index(sock)?;
         if self.station.is_none() {
             return Err(Answer::NoNetwork);
         }

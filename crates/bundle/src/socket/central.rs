@@ -361,7 +361,7 @@ const ASSIGNED_GROUPS_HELP: &str = "Multicast groups assigned to level 1.";
 
 impl CentralSocket {
     fn add_classic_metrics(&self, into: &mut Metrics) {
-        let interest = self.engine.machine.interest();
+        let interest = self.engine.machine.subscriptions();
         for host in 1..=self.options.config.hosts.min(MAX_HOSTS) {
             let wanted = interest.addresses_of(host).count() as u64;
             into.add_gauge(JOINED_ADDRESSES, JOINED_ADDRESSES_HELP, &[("host", &host.to_string())], wanted);

@@ -172,7 +172,7 @@ fn connection_table(device: &str, connection: &Connection, started_at: Timestamp
     let unit = |name: &str| name.rsplit_once('_').map_or("", |(_, unit)| unit).to_owned();
     columns
         .extend(more.iter().map(|name| series_spec(series_name(None, name), ValueKind::Real, &unit(name))));
-    let start_s = connection.runs.first().map_or(0.0, |run| run.start_s);
+    let start_s = connection.repetitions.first().map_or(0.0, |repetition| repetition.start_s);
     let empty = |out: f64, arrived: f64| {
         vec![Some(RawValue(out.round() as u64)), Some(RawValue(arrived.round() as u64))]
     };
@@ -257,7 +257,7 @@ fn seconds(seconds: f64) -> Duration {
 mod tests {
     use super::*;
     use crate::archive::{Pattern, Reader, export::ExportQuery};
-    use trunkline_record::schema::{Experiment, Interface, Link, Point, Run};
+    use trunkline_record::schema::{Experiment, Interface, Link, Point, Repetition};
 
     fn record() -> Record {
         let point = |t_s: f64, sent_bps: f64, more: &[(&str, f64)]| Point {
@@ -275,7 +275,7 @@ mod tests {
         ];
         let connection = Connection {
             name: "a/b".into(),
-            runs: vec![Run { start_s: 2.0, ..Run::default() }],
+            repetitions: vec![Repetition { start_s: 2.0, ..Repetition::default() }],
             series,
             ..Connection::default()
         };

@@ -350,7 +350,9 @@ mod tests {
     fn figures_are_the_numbers_of_the_schema() {
         const TEXTS: [&str; 5] =
             ["String", "Option<String>", "Vec<String>", "BTreeMap<String, String>", "bool"];
-        for (entry, figures) in [("Connection", CONNECTION), ("Link", LINK), ("Switch", SWITCH), ("Host", HOST)] {
+        for (entry, figures) in
+            [("Connection", CONNECTION), ("Link", LINK), ("Switch", SWITCH), ("Host", HOST)]
+        {
             let numbers = schema_fields(entry).into_iter().filter(|(_, kind)| !TEXTS.contains(kind));
             let numbers: BTreeSet<&str> = numbers.map(|(name, _)| name).collect();
             let figures: BTreeSet<&str> = figures.iter().map(|(name, _)| *name).collect();

@@ -92,7 +92,7 @@ pub(crate) fn default(name: &str) -> Option<Protocol> {
             timers: TcpTimers::Bsd,
             delayed_ack: true,
         },
-        "udp" => Protocol::Udp { flow: true },
+        "udp" => Protocol::Udp { flow_control: true },
         "multicast" => Protocol::Multicast { group: IpAddr::V4(Ipv4Addr::UNSPECIFIED), ttl: 1 },
         "llc" => Protocol::Llc {
             r#type: 1,
@@ -185,7 +185,7 @@ pub(crate) fn set(cx: &mut Context<'_>, protocol: &mut Protocol, name: &str, val
             "timers" => assign(timers, choice(cx, value, TCP_TIMERS)),
             _ => assign(delayed_ack, on_off(cx, value)),
         },
-        Protocol::Udp { flow } => assign(flow, on_off(cx, value)),
+        Protocol::Udp { flow_control } => assign(flow_control, on_off(cx, value)),
         Protocol::Multicast { group, ttl } => match name {
             "group" => assign(group, multicast_group(cx, value)),
             _ => assign(ttl, byte(cx, value, 0, 255)),

@@ -85,7 +85,7 @@ fn offset(address: Ipv4Addr, count: u32) -> Ipv4Addr {
     Ipv4Addr::from_bits(address.to_bits().wrapping_add(count))
 }
 
-/// The part of a host or converter in the network of bundles.
+/// A host or converter in the network of bundles.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct BundleNode {
     /// Addresses of the run.
@@ -171,14 +171,14 @@ pub fn nodes_from_plan(plan: &Plan, clock: Clock) -> BTreeMap<String, BundleNode
     let (Some(sides), Some(network)) = (bundle::sides(plan), &plan.network) else { return BTreeMap::new() };
     let Some(central) = bundle::CentralConfig::from_plan(network, &sides) else { return BTreeMap::new() };
     let addresses = BundleAddresses::from_plan(plan, clock);
-    let (config, mut all) = (central.converter, BTreeMap::new());
+    let (config, mut nodes) = (central.converter, BTreeMap::new());
     let mut add =
-        |name: &str, role: NodeRole| drop(all.insert(name.to_owned(), BundleNode { addresses, role }));
+        |name: &str, role: NodeRole| drop(nodes.insert(name.to_owned(), BundleNode { addresses, role }));
     let mut subscriptions = Vec::new();
     for (number, name) in (1..).zip(&sides.hosts) {
-        let subscribed: Vec<u32> = bundle::subscriptions(plan, name).into_iter().collect();
-        subscriptions.extend(subscribed.iter().map(|address| (number, *address)));
-        add(name, NodeRole::Host { number, config, subscriptions: subscribed });
+        let of_host: Vec<u32> = bundle::subscriptions(plan, name).into_iter().collect();
+        subscriptions.extend(of_host.iter().map(|address| (number, *address)));
+        add(name, NodeRole::Host { number, config, subscriptions: of_host });
     }
     for (index, node) in (0..).zip(&sides.level1) {
         let (config, number) = (ConverterConfig::from_node(network, node), number(node) as u16);
@@ -191,7 +191,7 @@ pub fn nodes_from_plan(plan: &Plan, clock: Clock) -> BTreeMap<String, BundleNode
             NodeRole::Central { central: central.clone(), subscriptions: std::mem::take(&mut subscriptions) },
         );
     });
-    all
+    nodes
 }
 
 /// Number of subscriptions that the converters must have before any host sends.

@@ -28,7 +28,7 @@ use crate::wire::{AgentMessage, AgentWriter};
 const STOP_CHECK_INTERVAL: Span = Span::from_ms(50);
 /// Limits of the outbox that all ends of a host share, in bytes and messages; further messages are refused.
 pub(crate) const OUTBOX_LIMITS: (usize, usize) = (4 << 20, 4_096);
-/// Messages stored for a receiver that does not know yet when its run begins; further messages are lost.
+/// Messages stored for a receiver that does not know its start yet; further messages are lost.
 const MAX_EARLY_MESSAGES: usize = 4_096;
 /// Groups do not leave this machine.
 const TTL: u8 = 1;
@@ -50,7 +50,7 @@ struct WorkerInner {
 #[derive(Debug)]
 struct Shared {
     is_stopping: AtomicBool,
-    /// Written to when a message enters the empty outbox.
+    /// A byte is written to it when a message enters the empty outbox, and to stop the thread.
     waker: UnixStream,
     outbox: Mutex<Outbox>,
     /// Receivers by the token of their messages.
@@ -121,9 +121,10 @@ impl MessageCheck {
 #[derive(Debug)]
 struct MessageReceiver {
     payload: Payload,
-    /// `None` before its run starts.
+    /// `None` before the start.
     meter: Option<ReceiverMeter>,
-    early: Vec<(Instant, Header)>,
+    /// Messages received before the start.
+    early_messages: Vec<(Instant, Header)>,
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -143,8 +144,8 @@ impl Shared {
         let message = MessageCheck::read(token, &receiver.payload, bytes);
         match (&mut receiver.meter, &message) {
             (Some(meter), _) => message.record_in(meter, now),
-            (None, MessageCheck::Intact(header)) if receiver.early.len() < MAX_EARLY_MESSAGES => {
-                receiver.early.push((now, *header))
+            (None, MessageCheck::Intact(header)) if receiver.early_messages.len() < MAX_EARLY_MESSAGES => {
+                receiver.early_messages.push((now, *header))
             }
             (None, _) => {}
         }
@@ -157,7 +158,7 @@ impl Shared {
             return;
         }
         for QueuedMessage { options, body, counters } in messages {
-            match socket.send_message(options.to_post(&body)) {
+            match socket.send_message(options.to_outgoing(&body)) {
                 Ok(()) => {}
                 Err(CommandError::Congested(_)) => _ = counters.congested.fetch_add(1, Ordering::Relaxed),
                 Err(_) => _ = counters.full.fetch_add(1, Ordering::Relaxed),
@@ -175,14 +176,14 @@ impl BundleWorker {
     /// Returns the cause in one line.
     pub fn open(node: BundleNode, clock: Clock, writer: &AgentWriter) -> Result<BundleWorker, String> {
         let describe = |e: &dyn std::fmt::Display| e.to_string();
-        let (waker, notifier) = UnixStream::pair().map_err(|e| describe(&e))?;
-        [&waker, &notifier]
+        let (wake_receiver, waker) = UnixStream::pair().map_err(|e| describe(&e))?;
+        [&wake_receiver, &waker]
             .into_iter()
-            .try_for_each(|end| end.set_nonblocking(true))
+            .try_for_each(|socket| socket.set_nonblocking(true))
             .map_err(|e| describe(&e))?;
         let shared = Arc::new(Shared {
             is_stopping: AtomicBool::new(false),
-            waker: notifier,
+            waker,
             outbox: Mutex::default(),
             receivers: Mutex::default(),
         });
@@ -190,7 +191,7 @@ impl BundleWorker {
             WorkerThread { shared: shared.clone(), clock, writer: writer.clone(), last_reported: None };
         let BundleAddresses { base, port, .. } = node.addresses;
         let addresses = node.addresses;
-        let is_wide = node.format() == BundleFormat::Wide;
+        let is_format2 = node.format() == BundleFormat::Wide;
         // In format 2, hosts and level-1 converters are identified by the source address of their bundles.
         let own = SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0);
         let mut wide_area_sender = None;
@@ -200,11 +201,11 @@ impl BundleWorker {
                 None
             }
             NodeRole::Central { central, subscriptions } => {
-                let config = central.to_machine_config();
-                let all = (0..central.level1.len() as u8).map(|index| addresses.level1(index));
+                let config = central.to_state_machine_config();
+                let level1 = (0..central.level1.len() as u8).map(|index| addresses.level1(index));
                 let options = CentralOptions {
-                    level1: if is_wide { Vec::new() } else { all.collect() },
-                    hosts: if is_wide { Vec::new() } else { vec![addresses.hosts()] },
+                    level1: if is_format2 { Vec::new() } else { level1.collect() },
+                    hosts: if is_format2 { Vec::new() } else { vec![addresses.hosts()] },
                     ttl: TTL,
                     // As in the simulator, assigned subscriptions are not moved, so that no message is lost by a
                     // move.
@@ -224,7 +225,7 @@ impl BundleWorker {
                     settings: config.settings(),
                     number,
                     central: addresses.central_for_level1(),
-                    listen: if is_wide { own } else { addresses.level1(index) },
+                    listen: if is_format2 { own } else { addresses.level1(index) },
                     interface: Ipv4Addr::LOCALHOST,
                     base,
                     port,
@@ -236,12 +237,12 @@ impl BundleWorker {
             NodeRole::Host { number, config, subscriptions } => {
                 let (settings, central) = (config.settings(), addresses.central_for_hosts());
                 let options = HostOptions {
-                    listen: if is_wide { own } else { addresses.hosts() },
+                    listen: if is_format2 { own } else { addresses.hosts() },
                     ..HostOptions::on_loopback(settings, number, central)
                 };
                 let mut socket = HostSocket::open(&options, clock).map_err(|e| describe(&e))?;
-                let index = socket.watch(&waker).map_err(|e| describe(&e))?;
-                Some(Box::new(move || worker_thread.host(socket, (&waker, index), &subscriptions)))
+                let index = socket.watch(&wake_receiver).map_err(|e| describe(&e))?;
+                Some(Box::new(move || worker_thread.host(socket, (&wake_receiver, index), &subscriptions)))
             }
         };
         let wide_area_sender = Mutex::new(wide_area_sender);
@@ -268,6 +269,7 @@ impl BundleWorker {
         self.0.close()
     }
 
+    /// Returns the node that the worker serves.
     pub fn node(&self) -> &BundleNode {
         &self.0.node
     }
@@ -292,14 +294,14 @@ impl BundleWorker {
 
     /// Writes the datagram of a message for the wide area in format 2; returns its length, or `None` if it is too
     /// long.
-    pub fn encode_single(&self, options: &MessageOptions, body: &[u8], into: &mut [u8]) -> Option<usize> {
-        locked(&self.0.wide_area_sender).as_mut()?.encode(&options.to_post(body), into)
+    pub fn encode_single(&self, options: &MessageOptions, body: &[u8], buffer: &mut [u8]) -> Option<usize> {
+        locked(&self.0.wide_area_sender).as_mut()?.encode(&options.to_outgoing(body), buffer)
     }
 
     /// Registers a receiver of the messages with this token.
     pub fn register(&self, token: u32, payload: Payload) -> Registration {
         locked(&self.0.shared.receivers)
-            .insert(token, MessageReceiver { payload, meter: None, early: Vec::new() });
+            .insert(token, MessageReceiver { payload, meter: None, early_messages: Vec::new() });
         Registration { worker: self.clone(), token }
     }
 }
@@ -325,16 +327,16 @@ pub(crate) struct Registration {
 }
 
 impl Registration {
-    /// Sets the start of the run and records the messages received before.
+    /// Sets the start and records the messages received before.
     pub fn start(&self, start: Instant) {
         if let Some(receiver) = locked(&self.worker.0.shared.receivers).get_mut(&self.token) {
             let mut meter = ReceiverMeter::new(start);
-            receiver.early.drain(..).for_each(|(at, header)| meter.record(&header, at));
+            receiver.early_messages.drain(..).for_each(|(at, header)| meter.record(&header, at));
             receiver.meter = Some(meter);
         }
     }
 
-    /// Calls `read` with the meter if the run has started.
+    /// Calls `read` with the meter after the start.
     pub fn with_meter<T>(&self, read: impl FnOnce(&ReceiverMeter) -> T) -> Option<T> {
         let receivers = locked(&self.worker.0.shared.receivers);
         receivers.get(&self.token)?.meter.as_ref().map(read)
@@ -370,20 +372,22 @@ impl WorkerThread {
         }
     }
 
-    fn until(&self) -> Option<Instant> {
+    /// Returns the deadline of a turn.
+    fn next_stop_check(&self) -> Option<Instant> {
         Some(self.clock.now() + STOP_CHECK_INTERVAL)
     }
 
-    fn report_known(&mut self, known: u64) {
-        if self.last_reported != Some(known) {
-            self.last_reported = Some(known);
-            self.writer.send(&AgentMessage::KnownSubscriptions(known));
+    /// Reports the number of known subscriptions if it has changed.
+    fn report_known(&mut self, count: u64) {
+        if self.last_reported != Some(count) {
+            self.last_reported = Some(count);
+            self.writer.send(&AgentMessage::KnownSubscriptions(count));
         }
     }
 
     fn central(&mut self, mut socket: CentralSocket, subscriptions: &[(u16, u32)]) -> Counts {
         self.run_until_stopped(&mut socket, |thread, socket| {
-            socket.turn(thread.until())?;
+            socket.turn(thread.next_stop_check())?;
             if thread.last_reported != Some(subscriptions.len() as u64) {
                 let is_known =
                     |(host, address): &&(u16, u32)| bundle::is_subscribed(socket.machine(), *host, *address);
@@ -397,7 +401,7 @@ impl WorkerThread {
     fn level1(&mut self, mut socket: Level1Socket) -> Counts {
         let (mut joins, mut joined) = (0, 0);
         self.run_until_stopped(&mut socket, |thread, socket| {
-            socket.turn(thread.until())?;
+            socket.turn(thread.next_stop_check())?;
             let memberships = socket.memberships().len() as u64;
             joins += memberships.saturating_sub(joined);
             joined = memberships;
@@ -410,7 +414,7 @@ impl WorkerThread {
     fn host(
         &mut self,
         mut socket: HostSocket,
-        (waker, index): (&UnixStream, usize),
+        (wake_receiver, index): (&UnixStream, usize),
         subscriptions: &[u32],
     ) -> Counts {
         let mut subscriptions = subscriptions.iter().peekable();
@@ -418,20 +422,20 @@ impl WorkerThread {
             // Subscriptions that do not fit are retried in the next turn.
             while subscriptions.next_if(|address| socket.join(**address).is_ok()).is_some() {}
             let (shared, clock) = (&thread.shared, thread.clock);
-            let ready =
-                socket.turn_with(thread.until(), |_, body| shared.record_message(clock.now(), body))?;
+            let ready = socket
+                .turn_with(thread.next_stop_check(), |_, body| shared.record_message(clock.now(), body))?;
             if ready.watched(index) {
                 let mut bytes = [0; 64];
-                while (&mut &*waker).read(&mut bytes).is_ok_and(|n| n == bytes.len()) {}
+                while (&mut &*wake_receiver).read(&mut bytes).is_ok_and(|n| n == bytes.len()) {}
             }
             shared.send_queued(socket);
             Ok(())
         });
-        with_sockets(bundle::of_host(socket.machine(), self.clock.now()), &socket)
+        with_sockets(bundle::host_counts(socket.machine(), self.clock.now()), &socket)
     }
 }
 
-/// Adds to a machine's counters those of its sockets.
+/// Adds the counters of the sockets to those of the state machine.
 fn with_sockets(mut counts: Counts, socket: &impl SocketDriver) -> Counts {
     let mut metrics = Metrics::default();
     socket.collect_metrics(&mut metrics);
@@ -452,48 +456,52 @@ mod tests {
     use trunkline_run::bundle::ConverterConfig;
     use trunkline_units::Seed;
 
-    /// A worker without a thread.
-    fn idle() -> (BundleWorker, UnixStream) {
-        let (notifier, waker) = UnixStream::pair().unwrap();
-        notifier.set_nonblocking(true).unwrap();
+    /// Returns a worker without a thread, and the socket that its wake-ups arrive at.
+    fn idle_worker() -> (BundleWorker, UnixStream) {
+        let (waker, wake_receiver) = UnixStream::pair().unwrap();
+        waker.set_nonblocking(true).unwrap();
         let shared = Shared {
             is_stopping: AtomicBool::new(false),
-            waker: notifier,
+            waker,
             outbox: Mutex::default(),
             receivers: Mutex::default(),
         };
         let addresses =
             BundleAddresses { site: Ipv4Addr::LOCALHOST, base: Ipv4Addr::new(239, 1, 0, 0), port: 20_000 };
         let (format, timers, deadlines) = (BundleFormat::Classic, BundleTimers::Classic, Default::default());
-        let config = ConverterConfig { format, timers, deadlines, path: 1_472 };
+        let config = ConverterConfig { format, timers, deadlines, path_mtu: 1_472 };
         let node = BundleNode { addresses, role: NodeRole::WideArea { config, index: 0 } };
         let (shared, wide_area_sender) = (Arc::new(shared), Mutex::new(None));
         (
             BundleWorker(Arc::new(WorkerInner { node, shared, wide_area_sender, thread: Mutex::new(None) })),
-            waker,
+            wake_receiver,
         )
     }
 
     #[test]
     fn a_full_outbox_refuses_messages() {
         let counters = Arc::<SendCounters>::default();
-        let most_of = |bytes: usize| {
-            let (worker, mut waker) = idle();
+        let accepted_messages = |size: usize| {
+            let (worker, mut wake_receiver) = idle_worker();
             let options = MessageOptions { address: 7, priority: true, within: None };
-            let taken = (0..10_000).take_while(|_| worker.send(options, &vec![0; bytes], &counters)).count();
+            let accepted =
+                (0..10_000).take_while(|_| worker.send(options, &vec![0; size], &counters)).count();
             drop(worker);
             // One wake-up for the first message, and one at the end.
             let mut bytes = Vec::new();
-            waker.read_to_end(&mut bytes).unwrap();
+            wake_receiver.read_to_end(&mut bytes).unwrap();
             assert_eq!(bytes.len(), 2);
-            taken
+            accepted
         };
-        assert_eq!((most_of(100), most_of(65_500)), (OUTBOX_LIMITS.1, OUTBOX_LIMITS.0 / 65_500));
+        assert_eq!(
+            (accepted_messages(100), accepted_messages(65_500)),
+            (OUTBOX_LIMITS.1, OUTBOX_LIMITS.0 / 65_500)
+        );
     }
 
     #[test]
     fn early_messages_are_stored_up_to_a_limit() {
-        let (worker, _waker) = idle();
+        let (worker, _wake_receiver) = idle_worker();
         let payload = Payload::new(Seed(1), "a");
         let message = |token: u32, sequence: u64| {
             let header = Header {
@@ -509,14 +517,14 @@ mod tests {
         };
         let registration = worker.register(5, payload.clone());
         let shared = &worker.0.shared;
-        let early = MAX_EARLY_MESSAGES as u64 + 10;
-        (0..early).for_each(|n| shared.record_message(Instant::ZERO, &message(5, n)));
+        let count = MAX_EARLY_MESSAGES as u64 + 10;
+        (0..count).for_each(|n| shared.record_message(Instant::ZERO, &message(5, n)));
         assert!(registration.with_meter(|_| ()).is_none());
         registration.start(Instant::ZERO);
         // One more, one of another connection, and a corrupt one.
-        shared.record_message(Instant::ZERO, &message(5, early));
+        shared.record_message(Instant::ZERO, &message(5, count));
         shared.record_message(Instant::ZERO, &message(6, 0));
-        let mut damaged = message(5, early + 1);
+        let mut damaged = message(5, count + 1);
         damaged[HEADER + 3] ^= 1;
         shared.record_message(Instant::ZERO, &damaged);
         let arrivals = registration.with_meter(|meter| *meter.arrivals()).unwrap();

@@ -65,9 +65,9 @@ pub(crate) fn send(mut context: EndContext, limit: Limit) -> Result<Report, EndF
     let mut source = context.source(start, limit, context.max_message())?;
     let (mut sender_meter, mut send_stats) = (SenderMeter::new(start), SendStats::default());
     let (counters, mut accepted, mut refused) = (Arc::<SendCounters>::default(), 0, 0);
-    let is_wide = worker.node().format() == BundleFormat::Wide;
+    let is_format2 = worker.node().format() == BundleFormat::Wide;
     let result = match &group_socket {
-        Some(socket) if is_wide => {
+        Some(socket) if is_format2 => {
             let mut datagram = vec![0; MAX_DATAGRAM_BUFFER];
             pace(&mut context, &mut source, &mut sender_meter, &[], |context, message| {
                 match worker.encode_single(&message_options, message, &mut datagram) {
@@ -108,10 +108,10 @@ pub(crate) fn send(mut context: EndContext, limit: Limit) -> Result<Report, EndF
     }
 }
 
-/// Waits until all messages were taken from the outbox.
-fn await_outbox(context: &EndContext, counters: &SendCounters, sent: u64) {
-    let until = context.clock.now() + OUTBOX_TIMEOUT;
-    while counters.taken.load(Ordering::Acquire) < sent && context.clock.now() < until {
+/// Waits until the interface has taken all accepted messages from the outbox.
+fn await_outbox(context: &EndContext, counters: &SendCounters, accepted: u64) {
+    let deadline = context.clock.now() + OUTBOX_TIMEOUT;
+    while counters.taken.load(Ordering::Acquire) < accepted && context.clock.now() < deadline {
         std::thread::sleep(Duration::from_millis(1));
     }
 }
@@ -165,7 +165,7 @@ fn receive_from_group(
     addresses: BundleAddresses,
 ) -> Result<Report, EndFailure> {
     let group = SocketAddr::V4(addresses.group(message_options(&context, worker)?.address));
-    let is_wide = worker.node().format() == BundleFormat::Wide;
+    let is_format2 = worker.node().format() == BundleFormat::Wide;
     let socket = socket::multicast_receiver(group, IpAddr::V4(Ipv4Addr::LOCALHOST), &context.options())?;
     socket::limit_blocking(&socket, STOP_CHECK_INTERVAL).map_err(io_error("setting a time limit"))?;
     let start = context.ready(local_address(&context))?;
@@ -176,7 +176,7 @@ fn receive_from_group(
         match received {
             Ok(length) => {
                 let datagram = &buffer[..length];
-                let body = match is_wide {
+                let body = match is_format2 {
                     true => single_message::read_single(datagram).map(|message| message.body),
                     false => classic::ClassicMessage::read(datagram).map(|message| message.body),
                 };

@@ -28,7 +28,7 @@ use crate::wire::Report;
 const MAX_DATAGRAM_BUFFER: usize = 1 << 16;
 /// Default socket buffers at full speed: the default that an unprivileged process is granted is smaller than the
 /// traffic of one scheduler time slice.
-const FULL_BUFFER: Size = Size::from_bytes(4 << 20);
+const FULL_SPEED_BUFFER: Size = Size::from_bytes(4 << 20);
 /// Initial window in bytes, before the first progress report.
 const FIRST_WINDOW: u64 = 128 << 10;
 /// After this long without a progress report, data in flight counts as lost.
@@ -37,10 +37,14 @@ const REPORT_TIMEOUT: Span = Span::from_ms(20);
 pub(crate) const PACKET_COST: u64 = 1024;
 
 /// Opens the sending socket, connected to `peer`, or bound to the interface of its group.
-pub(crate) fn open_sender(context: &EndContext, peer: SocketAddr, full: bool) -> Result<UdpSocket, EndError> {
+pub(crate) fn open_sender(
+    context: &EndContext,
+    peer: SocketAddr,
+    is_full_speed: bool,
+) -> Result<UdpSocket, EndError> {
     let mut options = context.options();
-    if full {
-        options.send_buffer.get_or_insert(FULL_BUFFER);
+    if is_full_speed {
+        options.send_buffer.get_or_insert(FULL_SPEED_BUFFER);
     }
     let socket = match context.spec.protocol {
         Protocol::Multicast { ttl, .. } => socket::multicast_sender(context.spec.address, ttl, &options)?,
@@ -53,10 +57,13 @@ pub(crate) fn open_sender(context: &EndContext, peer: SocketAddr, full: bool) ->
 }
 
 /// Opens the receiving socket; returns it with its address.
-pub(crate) fn open_receiver(context: &EndContext, full: bool) -> Result<(UdpSocket, SocketAddr), EndError> {
+pub(crate) fn open_receiver(
+    context: &EndContext,
+    is_full_speed: bool,
+) -> Result<(UdpSocket, SocketAddr), EndError> {
     let mut options = context.options();
-    if full {
-        options.receive_buffer.get_or_insert(FULL_BUFFER);
+    if is_full_speed {
+        options.receive_buffer.get_or_insert(FULL_SPEED_BUFFER);
     }
     let port = context.spec.port.unwrap_or(0);
     let socket = match context.spec.protocol {
@@ -74,8 +81,8 @@ fn local_address(socket: &UdpSocket) -> Result<SocketAddr, EndError> {
     socket.local_addr().map_err(io_error("reading the local address"))
 }
 
-/// Returns a datagram of this length with its payload filled in.
-fn filled(context: &EndContext, length: usize) -> Vec<u8> {
+/// Returns a datagram of this length with its payload, and without its header.
+fn payload_datagram(context: &EndContext, length: usize) -> Vec<u8> {
     let mut buffer = vec![0; length];
     buffer[HEADER..].copy_from_slice(context.payload.piece(0, length - HEADER));
     buffer
@@ -96,7 +103,7 @@ pub(crate) fn send_with_retry(
                 send_stats.refused += 1;
             }
             Err(e) if socket::is_timeout(&e) || e.raw_os_error() == Some(nix::libc::ENOBUFS) => {
-                send_stats.full += 1
+                send_stats.buffer_full += 1
             }
             Err(e) => return Err(io_error("sending")(e)),
         }
@@ -111,17 +118,18 @@ pub(crate) fn send_with_retry(
 pub(crate) struct SendStats {
     pub calls: u64,
     pub refused: u64,
-    pub full: u64,
+    pub buffer_full: u64,
 }
 
 impl SendStats {
+    /// Adds the counters to a report.
     pub fn add_to(&self, report: &mut SenderReport) {
         let counts = [
             ("sender_system_calls", self.calls),
             ("sender_refused", self.refused),
-            ("sender_buffer_full", self.full),
+            ("sender_buffer_full", self.buffer_full),
         ];
-        report.counters.extend(counts.map(|(k, v)| (k.to_string(), v as f64)));
+        report.counters.extend(counts.map(|(name, count)| (name.to_string(), count as f64)));
     }
 }
 
@@ -150,7 +158,7 @@ pub(crate) fn send_paced(
     Ok(Report::Sender(Box::new(report)))
 }
 
-/// Sends a source's messages, each at its time and behind `prefix`, until the source is done, a stop is requested, or
+/// Sends a source's messages, each when it is due and after `prefix`, until the source is done, a stop is requested, or
 /// `send` returns false.
 pub(crate) fn pace(
     context: &mut EndContext,
@@ -159,7 +167,7 @@ pub(crate) fn pace(
     prefix: &[u8],
     mut send: impl FnMut(&EndContext, &[u8]) -> Result<bool, EndError>,
 ) -> Result<(), EndError> {
-    let mut buffer = [prefix, &filled(context, context.max_message() as usize)].concat();
+    let mut buffer = [prefix, &payload_datagram(context, context.max_message() as usize)].concat();
     let (mut pacer, mut sequence) = (Pacer::new(context.clock), 0);
     let control = context.control.clone();
     let mut now = context.clock.now();
@@ -177,8 +185,9 @@ pub(crate) fn pace(
                 let length = message.size;
                 let header =
                     Header { sequence, sent_at: now, length, response_length: 0, kind: MessageKind::Pattern };
-                let (_, message_at) = buffer.split_at_mut(prefix.len());
-                header.encode(context.spec.token, message_at.first_chunk_mut().expect("room for a header"));
+                let (_, message_bytes) = buffer.split_at_mut(prefix.len());
+                let header_bytes = message_bytes.first_chunk_mut().expect("space for a header");
+                header.encode(context.spec.token, header_bytes);
                 if !send(context, &buffer[..prefix.len() + length as usize])? {
                     return Ok(());
                 }
@@ -199,10 +208,12 @@ pub(crate) fn pace(
 /// Flow control between a sender at full speed and its receiver.
 pub(crate) struct FlowControl {
     is_enabled: bool,
-    /// Cost of one message in the receiver's buffer.
-    cost: u64,
+    /// Bytes that a message costs in the receiver's buffer.
+    message_cost: u64,
+    /// Messages sent, and those that the receiver has reported.
     sent: u64,
     acknowledged: u64,
+    /// Window in bytes.
     window: u64,
     last_report: Instant,
 }
@@ -210,8 +221,8 @@ pub(crate) struct FlowControl {
 impl FlowControl {
     pub fn new(context: &EndContext) -> Self {
         FlowControl {
-            is_enabled: matches!(context.spec.protocol, Protocol::Udp { flow: true }),
-            cost: 1,
+            is_enabled: matches!(context.spec.protocol, Protocol::Udp { flow_control: true }),
+            message_cost: 1,
             sent: 0,
             acknowledged: 0,
             window: FIRST_WINDOW,
@@ -221,7 +232,7 @@ impl FlowControl {
 
     /// Records that `count` messages were sent, each of which costs the receiver's buffer at most `cost` bytes.
     pub fn record_sent(&mut self, count: u64, cost: u64) {
-        self.cost = self.cost.max(cost);
+        self.message_cost = self.message_cost.max(cost);
         self.sent += count;
     }
 
@@ -254,11 +265,11 @@ impl FlowControl {
     }
 
     fn is_full(&self) -> bool {
-        self.is_enabled && (self.sent - self.acknowledged) * self.cost >= self.window
+        self.is_enabled && (self.sent - self.acknowledged) * self.message_cost >= self.window
     }
 
     fn is_half_full(&self) -> bool {
-        self.is_enabled && (self.sent - self.acknowledged) * self.cost * 2 >= self.window
+        self.is_enabled && (self.sent - self.acknowledged) * self.message_cost * 2 >= self.window
     }
 
     /// Reads the progress reports that have arrived.
@@ -327,20 +338,20 @@ fn send_batches(
     let token = context.spec.token;
     let (mut send_stats, mut max_count) = (SendStats::default(), 0);
     let mut batch = vec![0; 0];
-    let mut single = filled(context, context.max_message() as usize);
+    let mut single = payload_datagram(context, context.max_message() as usize);
     let mut flow_control = FlowControl::new(context);
     while !control.is_stopped() {
         if !flow_control.can_send(context, sender.socket(), &mut send_stats.calls)? {
             continue;
         }
         let now = context.clock.now();
-        // As many as one call carries, or the one that `next` returns.
+        // As many messages as fit into one call, or the one that `next` returns.
         let (size, count) = match source.batch(now, max_count.max(1)) {
             Some((size, count)) if max_count > 0 => (size, count),
             Some((size, _)) => {
                 // The first message determines the size, and so the number of messages in further batches.
                 max_count = sender.capacity(size as usize) as u64;
-                batch = filled(context, size as usize).repeat(max_count as usize);
+                batch = payload_datagram(context, size as usize).repeat(max_count as usize);
                 (size, 1)
             }
             None => match source.next(now) {
@@ -365,7 +376,7 @@ fn send_batches(
             header.encode(token, datagram.first_chunk_mut().expect("a message has a header"));
         }
         if max_count > 1 && sender.capacity(length) == 1 {
-            max_count = 1; // the system has withdrawn its offer
+            max_count = 1; // the system no longer supports segmentation offload
         }
         if !send_with_retry(context, &mut send_stats, || sender.send(datagrams, length).map(|()| 0))? {
             break;
@@ -401,7 +412,7 @@ fn receive_datagram(
                 return Ok(());
             }
             if let Some(sink) = sink {
-                sink.write_at(header.sequence * context.file_piece(), body)?;
+                sink.write_at(header.sequence * context.file_payload_size(), body)?;
             }
             meter.record(&header, now);
         }
@@ -457,7 +468,7 @@ pub(crate) fn receive(mut context: EndContext, file: Option<&Path>) -> Result<Re
 fn missing_messages(context: &EndContext, meter: &ReceiverMeter) -> Option<EndError> {
     let sent = context.control.expected()?;
     let missing = sent.saturating_sub(meter.arrivals().messages);
-    (missing > 0).then_some(EndError::FileNotWhole { missing, sent })
+    (missing > 0).then_some(EndError::FileIncomplete { missing, sent })
 }
 
 fn receiver_report(
@@ -527,19 +538,20 @@ pub(crate) fn receive_full(mut context: EndContext) -> Result<Report, EndFailure
 /// Reports progress to the sender. Best effort: each report repeats the previous ones.
 struct ProgressReporter {
     is_enabled: bool,
+    /// The window granted to the sender, in bytes.
     window: u32,
     reported_bytes: u64,
 }
 
 impl ProgressReporter {
     fn new(context: &EndContext, socket: &UdpSocket, is_enabled: bool) -> Self {
-        let is_enabled = is_enabled && matches!(context.spec.protocol, Protocol::Udp { flow: true });
+        let is_enabled = is_enabled && matches!(context.spec.protocol, Protocol::Udp { flow_control: true });
         // Half of the buffer is for the kernel's own overhead.
         let window = (buffer_counter(socket, false).1 as u64 / 2).min(u64::from(u32::MAX)) as u32;
         ProgressReporter { is_enabled, window, reported_bytes: 0 }
     }
 
-    /// Reports at once when the queue is `empty`, since the sender may be waiting; otherwise four times a window.
+    /// Reports at once if the socket's queue is empty, since the sender may be waiting; otherwise four times a window.
     #[inline]
     fn report_progress(
         &mut self,
@@ -547,15 +559,15 @@ impl ProgressReporter {
         socket: &UdpSocket,
         sender: Option<SocketAddr>,
         meter: &ReceiverMeter,
-        empty: bool,
+        is_queue_empty: bool,
         calls: &mut u64,
     ) {
-        let unreported = meter.arrivals().bytes - self.reported_bytes;
-        let Some(sender) = sender.filter(|_| self.is_enabled && unreported > 0) else { return };
-        if !empty && unreported <= u64::from(self.window) / 4 {
+        let unreported_bytes = meter.arrivals().bytes - self.reported_bytes;
+        let Some(sender) = sender.filter(|_| self.is_enabled && unreported_bytes > 0) else { return };
+        if !is_queue_empty && unreported_bytes <= u64::from(self.window) / 4 {
             return;
         }
-        self.reported_bytes += unreported;
+        self.reported_bytes += unreported_bytes;
         *calls += 1;
         let mut message = [0; HEADER];
         let header = Header {
@@ -571,8 +583,8 @@ impl ProgressReporter {
 }
 
 impl EndContext {
-    /// Payload bytes of every message of a file except the last: over datagrams all have one size.
-    fn file_piece(&self) -> u64 {
+    /// Returns the payload bytes of every message of a file except the last: over datagrams they have one size.
+    fn file_payload_size(&self) -> u64 {
         match &self.spec.pattern {
             Pattern::File { size_bytes: Variable::Constant(size), .. } => {
                 (*size as u64).saturating_sub(HEADER as u64)

@@ -13,7 +13,7 @@ use trunkline_traffic::Source;
 use trunkline_traffic::source::{Limit, Step};
 
 use super::datagram::{self, FlowControl, PACKET_COST, SendStats};
-use super::sink::fill;
+use super::sink::read_full;
 use super::stream::{self, StreamWriter};
 use super::{EndContext, EndError, EndFailure, buffer_counter, file_error};
 use crate::wire::Report;
@@ -31,7 +31,7 @@ pub(crate) fn send(
     limit: Limit,
     path: &Path,
 ) -> Result<Report, EndFailure> {
-    let mut from = File::open(path).map_err(file_error("opening", path))?;
+    let mut source_file = File::open(path).map_err(file_error("opening", path))?;
     let (mut transport, address) = match context.spec.protocol {
         Protocol::Tcp { .. } => {
             let stream = stream::connect(&context, peer)?;
@@ -48,7 +48,8 @@ pub(crate) fn send(
     let start = context.ready(address)?;
     let mut source = context.source(start, limit, context.max_message())?;
     let mut sender_meter = SenderMeter::new(start);
-    let result = copy(&mut context, &mut from, path, &mut transport, &mut source, &mut sender_meter);
+    let result =
+        send_file(&mut context, (&mut source_file, path), &mut transport, &mut source, &mut sender_meter);
     let mut report = SenderReport::complete(&sender_meter, &source);
     report.cpu = context.cpu();
     let file_bytes = sender_meter.bytes() - sender_meter.messages() * HEADER as u64;
@@ -69,10 +70,9 @@ pub(crate) fn send(
     }
 }
 
-fn copy(
+fn send_file(
     context: &mut EndContext,
-    from: &mut File,
-    path: &Path,
+    (source_file, path): (&mut File, &Path),
     transport: &mut FileTransport,
     source: &mut Source,
     sender_meter: &mut SenderMeter,
@@ -92,13 +92,13 @@ fn copy(
             Step::Done => break,
         };
         buffer.resize(message.size as usize, 0);
-        let received = fill(from, &mut buffer[HEADER..]).map_err(file_error("reading", path))?;
-        if received == 0 {
+        let length = read_full(source_file, &mut buffer[HEADER..]).map_err(file_error("reading", path))?;
+        if length == 0 {
             break;
         }
-        buffer.truncate(HEADER + received);
+        buffer.truncate(HEADER + length);
         message.size = buffer.len() as u32;
-        let (front, body) = buffer.split_first_chunk_mut::<HEADER>().expect("a message has a header");
+        let (header_bytes, body) = buffer.split_first_chunk_mut::<HEADER>().expect("a message has a header");
         let now = context.clock.now();
         let header = Header {
             sequence,
@@ -107,7 +107,7 @@ fn copy(
             response_length: 0,
             kind: MessageKind::Checked,
         };
-        header.encode_checked(context.spec.token, body, front);
+        header.encode_checked(context.spec.token, body, header_bytes);
         let was_sent = match transport {
             FileTransport::Stream(writer) => writer.write(context, &buffer)?,
             FileTransport::Datagrams(socket, send_stats, flow_control) => {

@@ -20,7 +20,7 @@ use trunkline_traffic::{Pattern, Source};
 use trunkline_units::{Instant, Seed, Size, Span};
 
 use super::request::{encode_message, response_to};
-use super::sink::{Sink, fill};
+use super::sink::{Sink, read_full};
 use super::stage_timer::StageTimer;
 use super::{
     EndContext, EndError, EndFailure, PEER_TIMEOUT, STOP_CHECK_INTERVAL, buffer_counter, file_error, io_error,
@@ -30,9 +30,9 @@ use crate::wire::Report;
 /// All messages use this channel.
 const CHANNEL: u16 = 0;
 /// Default socket buffers: the traffic of one scheduler time slice.
-const BUFFER: Size = Size::from_bytes(4 << 20);
+const SOCKET_BUFFER: Size = Size::from_bytes(4 << 20);
 /// Maximum datagram over Ethernet, used if the system does not report the path MTU.
-const ETHERNET: usize = 1472;
+const ETHERNET_DATAGRAM: usize = 1472;
 /// Messages sent between two polls of the socket.
 const MESSAGES_PER_POLL: u32 = 64;
 /// How long an end waits for the peer to close as well.
@@ -47,26 +47,27 @@ struct GuaranteedConnection {
     is_readable: bool,
     is_writable: bool,
     is_finished: bool,
-    end: Option<CloseReason>,
+    close_reason: Option<CloseReason>,
 }
 
 impl GuaranteedConnection {
+    /// Opens the socket: a sender's with `peer`, a receiver's without. Returns its address, too.
     fn new(
         context: &EndContext,
         peer: Option<SocketAddr>,
     ) -> Result<(GuaranteedConnection, SocketAddr), EndError> {
-        let mut sockets = context.options();
-        sockets.send_buffer.get_or_insert(BUFFER);
-        sockets.receive_buffer.get_or_insert(BUFFER);
+        let mut socket_options = context.options();
+        socket_options.send_buffer.get_or_insert(SOCKET_BUFFER);
+        socket_options.receive_buffer.get_or_insert(SOCKET_BUFFER);
         let port = if peer.is_none() { context.spec.port.unwrap_or(0) } else { 0 };
-        let socket = socket::udp(SocketAddr::new(context.spec.address, port), &sockets)?;
+        let socket = socket::udp(SocketAddr::new(context.spec.address, port), &socket_options)?;
         let address = socket.local_addr().map_err(io_error("reading the local address"))?;
         // Connection ids should not be guessable; deriving them from the run's token, which depends on the clock at
         // the start, suffices for a test.
         let role = if peer.is_some() { "sender" } else { "receiver" };
         let random =
-            Seed(u64::from(context.spec.token)).stream(&format!("{} / {role}", context.spec.run_name));
-        let faults = context.spec.seed.stream(&format!("{} / faults / {role}", context.spec.run_name));
+            Seed(u64::from(context.spec.token)).stream(&format!("{} / {role}", context.spec.repetition_name));
+        let faults = context.spec.seed.stream(&format!("{} / faults / {role}", context.spec.repetition_name));
         let accept = match peer {
             None => options(context, usize::MAX),
             Some(_) => None,
@@ -86,7 +87,7 @@ impl GuaranteedConnection {
             is_readable: false,
             is_writable: true,
             is_finished: false,
-            end: None,
+            close_reason: None,
         };
         Ok((connection, address))
     }
@@ -99,27 +100,28 @@ impl GuaranteedConnection {
                 EventKind::Readable { .. } => self.is_readable = true,
                 EventKind::Writable { .. } => self.is_writable = true,
                 EventKind::Finished => self.is_finished = true,
-                EventKind::Closed { reason: end } => self.end = Some(end),
+                EventKind::Closed { reason } => self.close_reason = Some(reason),
             },
             DriverEvent::SendFailed(_) | DriverEvent::Deadline | DriverEvent::Stopped => {}
         }
         Ok(())
     }
 
+    /// Stores the identifier and starts the measurement of stages.
     fn opened(&mut self, id: ConnectionId) {
         self.id = Some(id);
-        let measure = Command::Measure {
+        let command = Command::Measure {
             id,
-            every: self.stage_timer.interval,
+            every: self.stage_timer.sampling_interval,
             meter: Box::new(self.stage_timer.clone()),
         };
         // Fails only if the connection is closed already.
-        let _ = self.driver.command(measure);
+        let _ = self.driver.command(command);
     }
 
     /// Opens the connection and waits until it is established.
     fn open(&mut self, context: &EndContext, peer: SocketAddr) -> Result<(), EndError> {
-        let max_datagram = max_datagram(self.driver.socket(), peer).unwrap_or(ETHERNET);
+        let max_datagram = max_datagram(self.driver.socket(), peer).unwrap_or(ETHERNET_DATAGRAM);
         let Some(options) = options(context, max_datagram) else { return Ok(()) };
         let mut id = ConnectionId::default();
         let open = Command::Open { peer: peer_of(peer), options: &options, id: &mut id };
@@ -127,8 +129,8 @@ impl GuaranteedConnection {
         let deadline = context.clock.now() + PEER_TIMEOUT;
         while self.id.is_none() {
             self.run((context.clock.now() + STOP_CHECK_INTERVAL).min(deadline))?;
-            if let Some(end) = self.end {
-                return Err(EndError::ConnectionEnded(peer, end));
+            if let Some(reason) = self.close_reason {
+                return Err(EndError::ConnectionEnded(peer, reason));
             }
             if context.control.is_stopped() {
                 return Err(EndError::Stopped);
@@ -148,16 +150,14 @@ impl GuaranteedConnection {
                 Ok(()) => return Ok(true),
                 Err(Refusal::Full) => self.is_writable = false,
                 Err(_) => {
-                    return Err(EndError::ConnectionEnded(
-                        self.peer,
-                        self.end.unwrap_or(CloseReason::LocalReset),
-                    ));
+                    let reason = self.close_reason.unwrap_or(CloseReason::LocalReset);
+                    return Err(EndError::ConnectionEnded(self.peer, reason));
                 }
             }
             while !self.is_writable {
                 self.run(context.clock.now() + STOP_CHECK_INTERVAL)?;
-                if let Some(end) = self.end {
-                    return Err(EndError::ConnectionEnded(self.peer, end));
+                if let Some(reason) = self.close_reason {
+                    return Err(EndError::ConnectionEnded(self.peer, reason));
                 }
                 if context.control.is_stopped() {
                     return Ok(false);
@@ -170,12 +170,12 @@ impl GuaranteedConnection {
     fn receive_message(&mut self, into: &mut Buffer) -> bool {
         let Some(id) = self.id else { return false };
         loop {
-            let mut taken = ReceiveStatus::Empty;
-            let command = Command::Receive { id, channel: CHANNEL, buffer: into, status: &mut taken };
+            let mut status = ReceiveStatus::Empty;
+            let command = Command::Receive { id, channel: CHANNEL, buffer: into, status: &mut status };
             if self.driver.command(command).is_err() {
                 return false;
             }
-            match taken {
+            match status {
                 ReceiveStatus::Complete => return true,
                 ReceiveStatus::Partial => {}
                 ReceiveStatus::Empty => {
@@ -190,29 +190,30 @@ impl GuaranteedConnection {
     fn close(&mut self, context: &EndContext) -> Result<(), EndError> {
         let Some(id) = self.id else { return Ok(()) };
         let _ = self.driver.command(Command::Close { id });
-        let mut stopped = None;
-        while self.end.is_none() {
+        let mut stopped_at = None;
+        while self.close_reason.is_none() {
             let now = context.clock.now();
             self.run(now + STOP_CHECK_INTERVAL)?;
-            // A stop drops no accepted message, but does not wait forever for a lost peer.
-            if context.control.is_stopped() && now.since(*stopped.get_or_insert(now)) > CLOSE_TIMEOUT {
+            // After a stop, accepted messages are still delivered, but a lost peer is not awaited forever.
+            if context.control.is_stopped() && now.since(*stopped_at.get_or_insert(now)) > CLOSE_TIMEOUT {
                 return Ok(());
             }
         }
-        match self.end {
+        match self.close_reason {
             Some(CloseReason::Completed) | None => Ok(()),
-            Some(end) => Err(EndError::ConnectionEnded(self.peer, end)),
+            Some(reason) => Err(EndError::ConnectionEnded(self.peer, reason)),
         }
     }
 
-    fn counters(&self, side: &str) -> trunkline_run::reports::Figures {
+    /// Returns the counters of the transport, with the prefix `SIDE_`.
+    fn counters(&self, side: &str) -> trunkline_run::reports::Metrics {
         guaranteed::counters(self.driver.endpoint(), self.id.as_slice(), side)
     }
 }
 
-fn options(context: &EndContext, path: usize) -> Option<trunkline_arq::Options> {
+fn options(context: &EndContext, path_mtu: usize) -> Option<trunkline_arq::Options> {
     let buffer = context.spec.buffer;
-    guaranteed::options(&context.spec.protocol, buffer, buffer, path)
+    guaranteed::options(&context.spec.protocol, buffer, buffer, path_mtu)
 }
 
 /// Returns the maximum datagram that reaches `peer` unfragmented, as far as the system knows.
@@ -245,7 +246,7 @@ pub(crate) fn send(
     report.cpu = context.cpu();
     report.counters.extend([buffer_counter(connection.driver.socket(), true)]);
     report.counters.extend(connection.counters("sender"));
-    (report.stages, report.departures) = connection.stage_timer.report();
+    (report.stages, report.frame_departures) = connection.stage_timer.report();
     report.notes.insert("stages".into(), connection.stage_timer.description());
     if path.is_some() {
         let file_bytes = sender_meter.bytes() - sender_meter.messages() * HEADER as u64;
@@ -339,11 +340,11 @@ fn encode_next(
         return Ok(Some(message));
     };
     buffer.resize(length as usize, 0);
-    let received = fill(source_file, &mut buffer[HEADER..]).map_err(file_error("reading", path))?;
-    if received == 0 {
+    let length = read_full(source_file, &mut buffer[HEADER..]).map_err(file_error("reading", path))?;
+    if length == 0 {
         return Ok(None);
     }
-    buffer.truncate(HEADER + received);
+    buffer.truncate(HEADER + length);
     message.size = buffer.len() as u32;
     let header = Header {
         sequence,
@@ -352,8 +353,8 @@ fn encode_next(
         response_length: 0,
         kind: MessageKind::Checked,
     };
-    let (front, body) = buffer.split_first_chunk_mut::<HEADER>().expect("a message has a header");
-    header.encode_checked(context.spec.token, body, front);
+    let (header_bytes, body) = buffer.split_first_chunk_mut::<HEADER>().expect("a message has a header");
+    header.encode_checked(context.spec.token, body, header_bytes);
     Ok(Some(message))
 }
 
@@ -368,8 +369,8 @@ fn await_response(
     let mut response = Buffer::new();
     loop {
         while !connection.receive_message(&mut response) {
-            if let Some(end) = connection.end {
-                return Err(EndError::ConnectionEnded(connection.peer, end));
+            if let Some(reason) = connection.close_reason {
+                return Err(EndError::ConnectionEnded(connection.peer, reason));
             }
             if context.control.is_stopped() {
                 return Ok(false);
@@ -413,15 +414,15 @@ fn receive_messages(
     meter: &mut ReceiverMeter,
     sink: &mut Option<Sink>,
 ) -> Result<(), EndError> {
-    let (mut message, mut reply) = (Buffer::new(), Vec::new());
-    while !connection.is_finished && connection.end.is_none() && !context.control.is_stopped() {
+    let (mut message, mut response) = (Buffer::new(), Vec::new());
+    while !connection.is_finished && connection.close_reason.is_none() && !context.control.is_stopped() {
         connection.run(context.clock.now() + STOP_CHECK_INTERVAL)?;
         while connection.is_readable && connection.receive_message(&mut message) {
             let now = context.clock.now();
             let header = Header::decode(context.spec.token, &message);
             let is_intact = |h: &Header| match message.split_first_chunk::<HEADER>() {
-                Some((front, body)) if h.length as usize == message.len() => match h.kind {
-                    MessageKind::Checked => Header::is_checksum_valid(front, body),
+                Some((header_bytes, body)) if h.length as usize == message.len() => match h.kind {
+                    MessageKind::Checked => Header::is_checksum_valid(header_bytes, body),
                     _ => context.payload.matches(0, body),
                 },
                 _ => false,
@@ -433,8 +434,8 @@ fn receive_messages(
                         sink.append(&message[HEADER..])?;
                     }
                     if header.response_length > 0 {
-                        encode_message(context, &mut reply, &response_to(&header, now));
-                        connection.send(context, &reply)?;
+                        encode_message(context, &mut response, &response_to(&header, now));
+                        connection.send(context, &response)?;
                     }
                 }
                 _ => meter.record_corrupted(),

@@ -24,7 +24,7 @@ const RING_TIMEOUT: Span = Span::from_s(20);
 const STATION_TIMEOUT: Span = Span::from_s(20);
 /// A request without a response by then counts as unanswered.
 const RESPONSE_TIMEOUT: Span = Span::from_s(1);
-/// Before this much time to a due message the sender waits for events; after it, the sender watches the clock.
+/// Until this time before a message is due, the sender waits for events; then it watches the clock.
 const SPIN_BEFORE_DUE: Span = Span::from_ms(1);
 
 /// State of a sender.
@@ -32,9 +32,9 @@ struct LlcSender<'b> {
     context: &'b mut EndContext,
     handle: StationHandle,
     /// Station number of the peer.
-    to: u8,
+    peer_station: u8,
     sender_meter: SenderMeter,
-    /// Messages without an outcome, and their maximum.
+    /// Number of messages whose outcome is unknown, and its maximum.
     pending: u16,
     max_pending: u16,
     outcomes: SendOutcomes,
@@ -47,12 +47,12 @@ struct LlcSender<'b> {
     last_event: Instant,
 }
 
-/// Opens the handle of an end to its station.
-fn handle(context: &EndContext, responses: bool) -> Result<(StationHandle, SocketAddr), EndError> {
+/// Opens the handle of an end to its station, for responses or for other messages.
+fn open_handle(context: &EndContext, is_response: bool) -> Result<(StationHandle, SocketAddr), EndError> {
     let station = context.station.clone().map_err(EndError::Station)?;
     let number = station.number();
     let handle = station
-        .open_handle(&context.spec.protocol, context.spec.token, responses)
+        .open_handle(&context.spec.protocol, context.spec.token, is_response)
         .map_err(EndError::Station)?;
     // The station number takes the place of a port.
     Ok((handle, SocketAddr::new(context.spec.address, number.into())))
@@ -60,13 +60,13 @@ fn handle(context: &EndContext, responses: bool) -> Result<(StationHandle, Socke
 
 /// Sends the messages of the pattern.
 pub(crate) fn send(mut context: EndContext, peer: SocketAddr, limit: Limit) -> Result<Report, EndFailure> {
-    let (handle, address) = handle(&context, true)?;
+    let (handle, address) = open_handle(&context, true)?;
     let start = context.ready(address)?;
     let start = await_ring(&context, &handle, start)?;
     let mut source = context.source(start, limit, context.max_message())?;
     let max_pending = llc::max_pending(&context.spec.pattern);
     let mut sender = LlcSender {
-        to: peer.port() as u8,
+        peer_station: peer.port() as u8,
         sender_meter: SenderMeter::new(start),
         context: &mut context,
         handle,
@@ -83,9 +83,9 @@ pub(crate) fn send(mut context: EndContext, peer: SocketAddr, limit: Limit) -> R
     let result = sender.send_messages(&mut source);
     let mut report = SenderReport::complete(&sender.sender_meter, &source);
     report.rtt = sender.rtt.counts();
-    report.counters = sender.outcomes.figures();
+    report.counters = sender.outcomes.counters();
     report.counters.insert("llc_priority".into(), sender.handle.priority.into());
-    report.counters.extend(sender.handle.station.ring_figures());
+    report.counters.extend(sender.handle.station.token_metrics());
     if sender.is_request() {
         let counts = [
             ("answers", sender.responses),
@@ -155,7 +155,8 @@ impl LlcSender<'_> {
                 kind: MessageKind::Pattern,
             };
             encode_message(self.context, &mut buffer, &header);
-            while !self.handle.send(self.to, &buffer).map_err(|e| EndError::Station(e.to_string()))? {
+            let station_error = |e: trunkline_llc::socket::Error| EndError::Station(e.to_string());
+            while !self.handle.send(self.peer_station, &buffer).map_err(station_error)? {
                 // Other ends have filled the SAP's queue.
                 if self.context.control.is_stopped() {
                     return Ok(());
@@ -248,9 +249,9 @@ impl LlcSender<'_> {
 
 /// Receives messages and responds to requests.
 pub(crate) fn receive(mut context: EndContext) -> Result<Report, EndFailure> {
-    let (handle, address) = handle(&context, false)?;
+    let (handle, address) = open_handle(&context, false)?;
     let start = context.ready(address)?;
-    let (mut meter, mut reply) = (ReceiverMeter::new(start), Vec::new());
+    let (mut meter, mut response) = (ReceiverMeter::new(start), Vec::new());
     while !context.control.is_stopped() {
         let event = handle.events.recv_timeout(STOP_CHECK_INTERVAL.into());
         let now = context.clock.now();
@@ -259,10 +260,9 @@ pub(crate) fn receive(mut context: EndContext) -> Result<Report, EndFailure> {
                 Ok(header) if is_intact(&context, &header, &bytes) => {
                     meter.record(&header, at);
                     if header.response_length > 0 {
-                        encode_message(&context, &mut reply, &response_to(&header, now));
-                        let response = handle.send(from, &reply);
+                        encode_message(&context, &mut response, &response_to(&header, now));
                         // A response that does not fit into the queue is dropped; the requester times out.
-                        response.map_err(|e| EndError::Station(e.to_string()))?;
+                        handle.send(from, &response).map_err(|e| EndError::Station(e.to_string()))?;
                     }
                 }
                 _ => meter.record_corrupted(),

@@ -1,4 +1,4 @@
-//! The ends of a connection; each runs on its own thread.
+//! The ends of a connection: its sending side and its receiving sides. Each runs on its own thread.
 //!
 //! | module | contents |
 //! | --- | --- |
@@ -12,9 +12,9 @@
 //! | `sink` | the destination of a received file |
 //! | [`mod@file`] | a file from disk to disk over UDP or TCP |
 //!
-//! An end opens its sockets, reports that it is ready, waits for its start, works until its source is done or a stop
-//! is requested, and reports. Twice a second it stores a snapshot of its measurements for the agent, so that they
-//! survive its loss.
+//! An end opens its sockets, reports that it is ready, waits for its start, sends or receives until its source is done or a
+//! stop is requested, and reports. Twice a second it stores a snapshot of its measurements, which the agent sends to the
+//! controller. So the controller has measurements even if the agent is killed.
 
 pub mod bundle;
 pub mod datagram;
@@ -66,8 +66,8 @@ pub struct EndControl {
     over: AtomicBool,
     /// One more than the number of messages sent; 0 while it is unknown.
     expected: AtomicU64,
-    /// When that number arrived, in picoseconds.
-    finished: AtomicU64,
+    /// When that number became known, in picoseconds.
+    finished_at_ps: AtomicU64,
     snapshot: Mutex<Option<Snapshot>>,
 }
 
@@ -90,7 +90,7 @@ impl EndControl {
 
     /// Sets the number of messages sent, known at `now`.
     pub fn finish(&self, messages: u64, now: Instant) {
-        self.finished.store(now.as_ps(), Ordering::Relaxed);
+        self.finished_at_ps.store(now.as_ps(), Ordering::Relaxed);
         self.expected.store(messages + 1, Ordering::Release);
     }
 
@@ -107,7 +107,7 @@ impl EndControl {
 
     /// Sends the latest snapshot if there is a new one.
     pub fn send_snapshot(&self, writer: &AgentWriter) {
-        let snapshot = self.snapshot.lock().ok().and_then(|mut c| c.take());
+        let snapshot = self.snapshot.lock().ok().and_then(|mut snapshot| snapshot.take());
         let report = match snapshot {
             Some(Snapshot::Sender(sender_meter)) => {
                 Report::Sender(Box::new(SenderReport::partial(&sender_meter)))
@@ -176,7 +176,7 @@ pub enum EndError {
     Source(#[from] SourceError),
     /// Part of a file is missing.
     #[error("the file is incomplete: {missing} of {sent} messages did not arrive")]
-    FileNotWhole {
+    FileIncomplete {
         /// Messages that did not arrive.
         missing: u64,
         /// Messages that were sent.
@@ -233,7 +233,7 @@ pub(crate) struct EndContext {
 }
 
 impl EndContext {
-    /// Reports that the sockets are open, then waits for the start.
+    /// Reports that the sockets are open, then waits for the start and returns it.
     pub fn ready(&mut self, address: SocketAddr) -> Result<Instant, EndError> {
         self.writer.send(&AgentMessage::Ready(self.spec.id, address));
         let start = self.control.await_start().ok_or(EndError::Stopped)?;
@@ -242,19 +242,25 @@ impl EndContext {
         Ok(start)
     }
 
+    /// Returns the options of the end's socket.
     pub fn options(&self) -> Options {
         let (window, congestion, nodelay) = match &self.spec.protocol {
             Protocol::Tcp { window, congestion, nodelay, .. } => (*window, congestion.clone(), *nodelay),
             _ => (None, None, false),
         };
-        let sender = matches!(self.spec.role, Role::Sender { .. });
-        let own = |mine: bool| if mine { self.spec.buffer.or(window) } else { window };
-        Options { send_buffer: own(sender), receive_buffer: own(!sender), congestion, nodelay }
+        // The buffer of the plan is for the direction of the messages.
+        let (message_buffer, other_buffer) = (self.spec.buffer.or(window), window);
+        let (send_buffer, receive_buffer) = match self.spec.role {
+            Role::Sender { .. } => (message_buffer, other_buffer),
+            Role::Receiver { .. } => (other_buffer, message_buffer),
+        };
+        Options { send_buffer, receive_buffer, congestion, nodelay }
     }
 
+    /// Returns the source of the pattern, with messages of at most `largest` bytes.
     pub fn source(&self, start: Instant, limit: Limit, largest: u32) -> Result<Source, EndError> {
         let bounds = Bounds { smallest: HEADER as u32, largest };
-        Ok(Source::new(&self.spec.pattern, limit, bounds, start, self.spec.seed, &self.spec.run_name)?)
+        Ok(Source::new(&self.spec.pattern, limit, bounds, start, self.spec.seed, &self.spec.repetition_name)?)
     }
 
     /// Returns the maximum message length of the protocol.
@@ -314,8 +320,9 @@ impl EndContext {
     pub fn is_complete(&self, meter: &ReceiverMeter, now: Instant) -> bool {
         let Some(expected) = self.control.expected() else { return false };
         let a = meter.arrivals();
-        let since_finished = now.since(Instant::from_ps(self.control.finished.load(Ordering::Relaxed)));
-        a.messages + a.corrupted >= expected || meter.idle_time(now).min(since_finished) > DRAIN_TIMEOUT
+        let finished_at = Instant::from_ps(self.control.finished_at_ps.load(Ordering::Relaxed));
+        let idle_time = meter.idle_time(now).min(now.since(finished_at));
+        a.messages + a.corrupted >= expected || idle_time > DRAIN_TIMEOUT
     }
 }
 
@@ -341,8 +348,8 @@ pub(crate) fn prepare(
     let control = Arc::new(EndControl { id: spec.id, ..EndControl::default() });
     let shared = control.clone();
     let (id, spawn_writer) = (spec.id, writer.clone());
-    let work = move || {
-        let payload = Payload::new(spec.seed, &spec.run_name);
+    let run_end = move || {
+        let payload = Payload::new(spec.seed, &spec.repetition_name);
         let (id, reporter) = (spec.id, writer.clone());
         let cpu = CpuTime::default();
         let context = EndContext {
@@ -364,7 +371,7 @@ pub(crate) fn prepare(
         reporter.send(&message);
     };
     let name = format!("end {id}");
-    match std::thread::Builder::new().name(name).spawn(work) {
+    match std::thread::Builder::new().name(name).spawn(run_end) {
         Ok(handle) => (control, Some(handle)),
         Err(e) => {
             spawn_writer.send(&AgentMessage::Failed(id, format!("cannot start a thread: {e}"), None));
@@ -374,7 +381,7 @@ pub(crate) fn prepare(
 }
 
 fn run(context: EndContext) -> Result<Report, EndFailure> {
-    let tcp = matches!(context.spec.protocol, Protocol::Tcp { .. });
+    let is_tcp = matches!(context.spec.protocol, Protocol::Tcp { .. });
     let role = context.spec.role.clone();
     if matches!(context.spec.protocol, Protocol::Guaranteed { .. }) {
         return match role {
@@ -402,22 +409,22 @@ fn run(context: EndContext) -> Result<Report, EndFailure> {
         (Pattern::File { .. }, Role::Sender { peer, limit, file: Some(path) }) => {
             file::send(context, peer, limit, &path)
         }
-        (Pattern::Full { .. }, Role::Sender { peer, limit, .. }) if !tcp => {
+        (Pattern::Full { .. }, Role::Sender { peer, limit, .. }) if !is_tcp => {
             datagram::send_full(context, peer, limit)
         }
-        (Pattern::Full { .. }, Role::Receiver { .. }) if !tcp => datagram::receive_full(context),
-        (_, Role::Sender { peer, limit, .. }) if tcp => stream::send(context, peer, limit),
+        (Pattern::Full { .. }, Role::Receiver { .. }) if !is_tcp => datagram::receive_full(context),
+        (_, Role::Sender { peer, limit, .. }) if is_tcp => stream::send(context, peer, limit),
         (_, Role::Sender { peer, limit, .. }) => datagram::send_paced(context, peer, limit),
-        (_, Role::Receiver { file }) if tcp => stream::receive(context, file.as_deref()),
+        (_, Role::Receiver { file }) if is_tcp => stream::receive(context, file.as_deref()),
         (_, Role::Receiver { file }) => datagram::receive(context, file.as_deref()),
     }
 }
 
-/// Returns the counter of the granted size of a socket's send or receive buffer.
-pub(crate) fn buffer_counter(socket: &impl std::os::fd::AsFd, sender: bool) -> (String, f64) {
+/// Returns the counter of the granted size of a socket's send buffer, or of its receive buffer.
+pub(crate) fn buffer_counter(socket: &impl std::os::fd::AsFd, is_sender: bool) -> (String, f64) {
     let (send, receive) = trunkline_io::socket::granted_buffers(socket);
     let bytes = |s: Size| s.as_bytes() as f64;
-    match sender {
+    match is_sender {
         true => ("sender_buffer_bytes".into(), bytes(send)),
         false => ("receiver_buffer_bytes".into(), bytes(receive)),
     }

@@ -18,7 +18,7 @@ use super::stream::{self, STALL_TIMEOUT, StreamWriter};
 use super::{EndContext, EndError, EndFailure, buffer_counter, datagram, io_error};
 use crate::wire::Report;
 
-/// A response that has not arrived by then is lost.
+/// A response that has not arrived after this time is lost.
 const RESPONSE_TIMEOUT: Span = Span::from_s(1);
 /// Buffer size; a longer message grows the buffer.
 const READ_BUFFER: usize = 1 << 16;
@@ -32,6 +32,7 @@ enum RequestTransport {
 /// Result of waiting for a message.
 enum ReadOutcome {
     Message(Header),
+    /// A timeout, or a corrupted message.
     Nothing,
     Closed,
 }
@@ -39,6 +40,7 @@ enum ReadOutcome {
 /// Reads complete messages.
 struct MessageReader {
     buffer: Vec<u8>,
+    /// Bytes in the buffer of an incomplete message of a stream.
     filled: usize,
     calls: u64,
     corrupted: u64,
@@ -49,8 +51,8 @@ impl MessageReader {
         MessageReader { buffer: vec![0; READ_BUFFER], filled: 0, calls: 0, corrupted: 0 }
     }
 
-    /// Reads one datagram.
-    fn datagram(
+    /// Reads one datagram; returns its sender, too.
+    fn read_datagram(
         &mut self,
         context: &EndContext,
         socket: &UdpSocket,
@@ -65,6 +67,7 @@ impl MessageReader {
         }
     }
 
+    /// Checks the message in the first `length` bytes of the buffer.
     fn check(&mut self, context: &EndContext, length: usize) -> ReadOutcome {
         let bytes = &self.buffer[..length];
         match Header::decode(context.spec.token, bytes) {
@@ -79,15 +82,19 @@ impl MessageReader {
     }
 
     /// Reads the next message of a stream. Only one is ever in flight, so nothing beyond it is read.
-    fn message(&mut self, context: &EndContext, stream: &mut TcpStream) -> Result<ReadOutcome, EndError> {
+    fn read_message(
+        &mut self,
+        context: &EndContext,
+        stream: &mut TcpStream,
+    ) -> Result<ReadOutcome, EndError> {
         loop {
             let needed = match self.buffer[..self.filled].first_chunk::<HEADER>() {
                 None => HEADER,
-                Some(front) => match Header::decode(context.spec.token, front) {
+                Some(header) => match Header::decode(context.spec.token, header) {
                     Ok(h) if h.length as usize == self.filled => {
-                        let received = self.check(context, self.filled);
+                        let outcome = self.check(context, self.filled);
                         self.filled = 0;
-                        return Ok(received);
+                        return Ok(outcome);
                     }
                     Ok(h) if h.length as usize > self.filled => h.length as usize,
                     // Not a header, or more than the one message that may be in flight.
@@ -131,8 +138,8 @@ pub(crate) fn encode_message(context: &EndContext, buffer: &mut Vec<u8>, header:
 #[derive(Default)]
 struct RequestStats {
     rtt: Histogram,
-    answers: u64,
-    answer_bytes: u64,
+    responses: u64,
+    response_bytes: u64,
     unanswered: u64,
     calls: u64,
     corrupted: u64,
@@ -148,8 +155,8 @@ pub(crate) fn send_requests(
         Protocol::Tcp { .. } => {
             let stream = stream::connect(&context, peer)?;
             let address = stream.local_addr().map_err(io_error("reading the local address"))?;
-            let reading = stream.try_clone().map_err(io_error("duplicating the socket"))?;
-            (RequestTransport::Stream(Box::new(StreamWriter::new(stream, peer)), reading), address)
+            let reader = stream.try_clone().map_err(io_error("duplicating the socket"))?;
+            (RequestTransport::Stream(Box::new(StreamWriter::new(stream, peer)), reader), address)
         }
         _ => {
             let socket = datagram::open_sender(&context, peer, false)?;
@@ -174,8 +181,8 @@ pub(crate) fn send_requests(
     // Round-trip times of requests, not the kernel's estimate.
     report.rtt = stats.rtt.counts();
     let counts = [
-        ("answers", stats.answers),
-        ("answer_bytes", stats.answer_bytes),
+        ("answers", stats.responses),
+        ("answer_bytes", stats.response_bytes),
         ("unanswered", stats.unanswered),
         ("answers_corrupted", stats.corrupted),
     ];
@@ -254,18 +261,18 @@ fn await_response(
     stats: &mut RequestStats,
 ) -> Result<bool, EndError> {
     loop {
-        let received = match transport {
-            RequestTransport::Stream(_, stream) => reader.message(context, stream)?,
+        let outcome = match transport {
+            RequestTransport::Stream(_, stream) => reader.read_message(context, stream)?,
             RequestTransport::Datagrams(socket) => {
-                reader.datagram(context, socket).map_err(io_error("receiving"))?.0
+                reader.read_datagram(context, socket).map_err(io_error("receiving"))?.0
             }
         };
         let now = context.clock.now();
-        match received {
+        match outcome {
             ReadOutcome::Message(h) if h.kind == MessageKind::Response && h.sequence == sequence => {
                 stats.rtt.record(now.since(sent_at));
-                stats.answers += 1;
-                stats.answer_bytes += u64::from(h.length);
+                stats.responses += 1;
+                stats.response_bytes += u64::from(h.length);
                 return Ok(true);
             }
             // A late response to a request that timed out.
@@ -295,25 +302,25 @@ fn await_response(
 /// Receives requests and responds to them.
 pub(crate) fn send_responses(context: EndContext) -> Result<Report, EndFailure> {
     match context.spec.protocol {
-        Protocol::Tcp { .. } => answer_stream(context),
-        _ => answer_datagrams(context),
+        Protocol::Tcp { .. } => respond_over_stream(context),
+        _ => respond_over_datagrams(context),
     }
 }
 
-fn answer_stream(mut context: EndContext) -> Result<Report, EndFailure> {
+fn respond_over_stream(mut context: EndContext) -> Result<Report, EndFailure> {
     let (listener, address) = stream::listen(&context)?;
     let (mut stream, start) = stream::accept(&mut context, &listener, address)?;
     let mut meter = ReceiverMeter::new(start);
-    let (mut reader, mut reply, mut error) = (MessageReader::new(), Vec::new(), None);
+    let (mut reader, mut response, mut error) = (MessageReader::new(), Vec::new(), None);
     while error.is_none() && !context.control.is_stopped() {
-        let received = reader.message(&context, &mut stream);
+        let outcome = reader.read_message(&context, &mut stream);
         let now = context.clock.now();
-        match received {
+        match outcome {
             Ok(ReadOutcome::Message(h)) => {
                 meter.record(&h, now);
-                encode_message(&context, &mut reply, &response_to(&h, now));
+                encode_message(&context, &mut response, &response_to(&h, now));
                 reader.calls += 1;
-                error = write_all(&mut stream, &context, &reply).err();
+                error = write_all(&mut stream, &context, &response).err();
             }
             Ok(ReadOutcome::Nothing) => {}
             Ok(ReadOutcome::Closed) => break,
@@ -335,21 +342,21 @@ fn write_all(stream: &mut TcpStream, context: &EndContext, mut bytes: &[u8]) -> 
     Ok(())
 }
 
-fn answer_datagrams(mut context: EndContext) -> Result<Report, EndFailure> {
+fn respond_over_datagrams(mut context: EndContext) -> Result<Report, EndFailure> {
     let (socket, address) = datagram::open_receiver(&context, false)?;
     let start = context.ready(address)?;
     let mut meter = ReceiverMeter::new(start);
-    let (mut reader, mut reply, mut error) = (MessageReader::new(), Vec::new(), None);
+    let (mut reader, mut response, mut error) = (MessageReader::new(), Vec::new(), None);
     while error.is_none() && !context.control.is_stopped() {
-        let received = reader.datagram(&context, &socket);
+        let outcome = reader.read_datagram(&context, &socket);
         let now = context.clock.now();
-        match received {
+        match outcome {
             Ok((ReadOutcome::Message(h), Some(peer))) => {
                 meter.record(&h, now);
-                encode_message(&context, &mut reply, &response_to(&h, now));
+                encode_message(&context, &mut response, &response_to(&h, now));
                 reader.calls += 1;
-                // A response that has not arrived by then is lost.
-                let _ = socket.send_to(&reply, peer);
+                // A response that cannot be sent counts as unanswered at the requester.
+                let _ = socket.send_to(&response, peer);
             }
             Ok(_) => {}
             Err(e) => error = Some(io_error("receiving")(e)),
@@ -362,6 +369,7 @@ fn answer_datagrams(mut context: EndContext) -> Result<Report, EndFailure> {
     receiver_report(&context, meter, &reader, buffer_counter(&socket, false), error)
 }
 
+/// Returns the header of the response to a request.
 pub(crate) fn response_to(request: &Header, now: Instant) -> Header {
     let length = request.response_length.max(HEADER as u32);
     Header {

@@ -1,4 +1,4 @@
-//! Files at the ends of a connection: the destination of a received file, and reading in pieces.
+//! Files at the ends of a connection: the destination of a received file, and reading a file in pieces.
 
 use std::fs::File;
 use std::io::Read;
@@ -12,7 +12,7 @@ use super::{EndError, file_error};
 pub(crate) struct Sink {
     file: File,
     path: PathBuf,
-    end: u64,
+    length: u64,
 }
 
 impl Sink {
@@ -21,19 +21,19 @@ impl Sink {
         if let Some(folder) = path.parent() {
             std::fs::create_dir_all(folder).map_err(file_error("creating", folder))?;
         }
-        let made = File::create(path).map_err(file_error("creating", path))?;
-        Ok(Sink { file: made, path: path.to_owned(), end: 0 })
+        let file = File::create(path).map_err(file_error("creating", path))?;
+        Ok(Sink { file, path: path.to_owned(), length: 0 })
     }
 
     /// Appends bytes.
     pub fn append(&mut self, bytes: &[u8]) -> Result<(), EndError> {
-        self.write_at(self.end, bytes)
+        self.write_at(self.length, bytes)
     }
 
     /// Writes bytes at an offset.
     pub fn write_at(&mut self, offset: u64, bytes: &[u8]) -> Result<(), EndError> {
         self.file.write_all_at(bytes, offset).map_err(file_error("writing", &self.path))?;
-        self.end = self.end.max(offset + bytes.len() as u64);
+        self.length = self.length.max(offset + bytes.len() as u64);
         Ok(())
     }
 
@@ -44,13 +44,13 @@ impl Sink {
 }
 
 /// Reads until the buffer is full or the file ends; returns the number of bytes.
-pub(crate) fn fill(from: &mut File, buffer: &mut [u8]) -> std::io::Result<usize> {
-    let mut filled = 0;
-    while filled < buffer.len() {
-        match from.read(&mut buffer[filled..])? {
+pub(crate) fn read_full(file: &mut File, buffer: &mut [u8]) -> std::io::Result<usize> {
+    let mut length = 0;
+    while length < buffer.len() {
+        match file.read(&mut buffer[length..])? {
             0 => break,
-            n => filled += n,
+            n => length += n,
         }
     }
-    Ok(filled)
+    Ok(length)
 }

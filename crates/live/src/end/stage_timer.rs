@@ -30,7 +30,8 @@ pub(crate) struct StageTimer {
     /// Time of one clock read.
     clock_cost: Span,
     direction: Direction,
-    pub interval: u32,
+    /// One in this number of messages and frames is sampled.
+    pub sampling_interval: u32,
     /// Number of the frame sampled last.
     sampled_frame: u32,
     samples: Arc<Mutex<StageSamples>>,
@@ -46,21 +47,22 @@ struct StageSamples {
 impl StageTimer {
     /// Creates a timer for outgoing or incoming messages.
     pub fn new(clock: Clock, direction: Direction, pattern: &Pattern) -> Self {
-        let interval = match pattern {
+        let sampling_interval = match pattern {
             Pattern::Full { .. } | Pattern::File { .. } => FULL_SPEED_INTERVAL,
             _ => PACED_INTERVAL,
         };
         let clock_cost = (0..CLOCK_READS).map(|_| {
-            let began = clock.now();
-            clock.now().since(began)
+            let start = clock.now();
+            clock.now().since(start)
         });
         let clock_cost = clock_cost.min().unwrap_or_default();
-        let samples = StageSamples { stages: BTreeMap::new(), timestamps: FrameTimestamps::new(interval) };
+        let timestamps = FrameTimestamps::new(sampling_interval);
+        let samples = StageSamples { stages: BTreeMap::new(), timestamps };
         StageTimer {
             clock,
             clock_cost,
             direction,
-            interval,
+            sampling_interval,
             sampled_frame: 0,
             samples: Arc::new(Mutex::new(samples)),
         }
@@ -68,7 +70,7 @@ impl StageTimer {
 
     /// Describes the sampling for the record.
     pub fn description(&self) -> String {
-        format!("one message or frame in {}; not measured: queued", self.interval)
+        format!("one message or frame in {}; not measured: queued", self.sampling_interval)
     }
 
     /// Returns the samples for the report.

@@ -9,7 +9,7 @@ use trunkline_io::{Pacer, socket};
 use trunkline_record::Histogram;
 use trunkline_run::deframe::{DeframeEvent, Deframer};
 use trunkline_run::message::{HEADER, Header, MessageKind};
-use trunkline_run::reports::{Figures, ReceiverReport, SenderReport};
+use trunkline_run::reports::{Metrics, ReceiverReport, SenderReport};
 use trunkline_run::{ReceiverMeter, SenderMeter};
 use trunkline_traffic::source::{Limit, Message, Step};
 use trunkline_traffic::{Pattern, Source};
@@ -19,13 +19,13 @@ use super::sink::Sink;
 use super::{EndContext, EndError, EndFailure, PEER_TIMEOUT, STOP_CHECK_INTERVAL, buffer_counter, io_error};
 use crate::wire::Report;
 
-/// Maximum bytes of a write call for small messages; also the part of a long message that is kept in memory.
+/// Maximum bytes of a write call for small messages; also the part of a long message that is held in memory.
 const MAX_CALL: usize = 128 << 10;
 /// Size of a read.
 const READ_BUFFER: usize = 128 << 10;
 /// Sampling interval of `TCP_INFO`, and maximum number of samples.
-const SAMPLE_EVERY: Span = Span::from_ms(50);
-const SAMPLES: usize = 2048;
+const SAMPLING_INTERVAL: Span = Span::from_ms(50);
+const MAX_SAMPLES: usize = 2048;
 /// A peer that accepts no data for this long fails the sender.
 pub(crate) const STALL_TIMEOUT: Span = Span::from_s(30);
 
@@ -66,8 +66,9 @@ pub(crate) struct StreamWriter {
     peer: SocketAddr,
     calls: u64,
     blocked_calls: u64,
+    /// Samples of `TCP_INFO`, with the time since the start.
     samples: Vec<(Span, TcpInfo)>,
-    every: Span,
+    sampling_interval: Span,
     next_sample: Instant,
     rtt: Histogram,
 }
@@ -79,8 +80,8 @@ impl StreamWriter {
             peer,
             calls: 0,
             blocked_calls: 0,
-            samples: Vec::with_capacity(SAMPLES),
-            every: SAMPLE_EVERY,
+            samples: Vec::with_capacity(MAX_SAMPLES),
+            sampling_interval: SAMPLING_INTERVAL,
             next_sample: Instant::ZERO,
             rtt: Histogram::default(),
         }
@@ -124,18 +125,18 @@ impl StreamWriter {
 
     #[cold]
     fn read_tcp_info(&mut self, start: Instant, now: Instant) {
-        self.next_sample = now + self.every;
+        self.next_sample = now + self.sampling_interval;
         let Some(info) = TcpInfo::of(&self.stream) else { return };
         self.rtt.record(info.rtt);
         self.samples.push((now.since(start), info));
-        if self.samples.len() == SAMPLES {
-            // Long runs keep every second sample and double the interval.
+        if self.samples.len() == MAX_SAMPLES {
+            // Retain every second sample and double the interval.
             let mut index = 0;
             self.samples.retain(|_| {
                 index += 1;
                 index % 2 == 1
             });
-            self.every = self.every * 2;
+            self.sampling_interval = self.sampling_interval * 2;
         }
     }
 
@@ -144,6 +145,7 @@ impl StreamWriter {
         let _ = self.stream.shutdown(Shutdown::Write);
     }
 
+    /// Adds round-trip times, counters, notes and samples to a report.
     pub fn add_to(&self, report: &mut SenderReport) {
         report.rtt = self.rtt.counts();
         report.counters.extend([
@@ -160,20 +162,22 @@ impl StreamWriter {
         report.notes.insert("congestion".into(), congestion(&self.stream));
         let nodelay = socket2::SockRef::from(&self.stream).tcp_nodelay().unwrap_or(false);
         report.notes.insert("nodelay".into(), if nodelay { "on" } else { "off" }.into());
-        report.samples = self.samples.iter().map(|(t, info)| (t.as_s(), figures(info))).collect();
+        report.samples = self.samples.iter().map(|(time, info)| (time.as_s(), metrics(info))).collect();
     }
 }
 
-fn figures(info: &TcpInfo) -> Figures {
+/// Returns the metrics of a sample by their names in the series of the record.
+fn metrics(info: &TcpInfo) -> Metrics {
     [
         ("cwnd_bytes", info.cwnd_bytes as f64),
         ("rtt_us", info.rtt.as_us()),
         ("retransmissions", info.retransmissions as f64),
     ]
-    .map(|(k, v)| (k.to_string(), v))
+    .map(|(name, value)| (name.to_string(), value))
     .into()
 }
 
+/// Returns the name of the congestion control.
 fn congestion(stream: &TcpStream) -> String {
     let name = socket2::SockRef::from(stream).tcp_congestion().unwrap_or_default();
     String::from_utf8_lossy(&name).trim_end_matches('\0').to_string()
@@ -212,15 +216,15 @@ fn send_messages(
     let control = context.control.clone();
     let mut pacer = Pacer::new(context.clock);
     let mut sequence = 0;
-    let mut image = MessageImage::default();
+    let mut messages = EncodedMessages::default();
     let start = sender_meter.start();
     while !control.is_stopped() {
         let now = context.clock.now();
-        let max_count = image.capacity();
+        let max_count = messages.capacity();
         if let Some((size, count)) = source.batch(now, max_count) {
-            image.prepare(context, size, count);
-            image.write_headers(context.spec.token, sequence, now);
-            if !writer.write(context, image.bytes())? || !image.write_rest(context, writer)? {
+            messages.prepare(context, size, count);
+            messages.write_headers(context.spec.token, sequence, now);
+            if !writer.write(context, messages.bytes())? || !messages.write_rest(context, writer)? {
                 break;
             }
             sequence += count;
@@ -232,9 +236,9 @@ fn send_messages(
                     continue;
                 }
                 Step::Send(message) => {
-                    image.prepare(context, message.size, 1);
-                    image.write_headers(context.spec.token, sequence, now);
-                    if !writer.write(context, image.bytes())? || !image.write_rest(context, writer)? {
+                    messages.prepare(context, message.size, 1);
+                    messages.write_headers(context.spec.token, sequence, now);
+                    if !writer.write(context, messages.bytes())? || !messages.write_rest(context, writer)? {
                         break;
                     }
                     sequence += 1;
@@ -257,22 +261,22 @@ fn record_departure(source: &mut Source, sender_meter: &mut SenderMeter, message
     }
 }
 
-/// Messages encoded for a write: several equal ones, or the front of a long one.
+/// Messages encoded for a write: several of equal size, or the start of a long one.
 #[derive(Debug, Default)]
-struct MessageImage {
+struct EncodedMessages {
     bytes: Vec<u8>,
     size: u32,
     count: u64,
 }
 
-impl MessageImage {
+impl EncodedMessages {
     /// Returns how many messages of the last size fit into one call; 1 before the first.
     fn capacity(&self) -> u64 {
         (MAX_CALL as u64 / u64::from(self.size.max(1))).max(1).min(if self.size == 0 { 1 } else { u64::MAX })
     }
 
-    /// Encodes `count` messages of `size` bytes. Every payload has the same prefix, so one message only has to be
-    /// long enough; several are encoded again when their size or number changes.
+    /// Prepares the payloads of `count` messages of `size` bytes. Every payload begins with the same bytes, so one message
+    /// only has to be long enough; several are encoded again when their size or number changes.
     fn prepare(&mut self, context: &EndContext, size: u32, count: u64) {
         let length = (size as usize).min(MAX_CALL);
         if count == 1 || self.size != size || self.count < count {
@@ -384,7 +388,7 @@ fn receive_messages(
         };
         let now = context.clock.now();
         let mut sink_error = None;
-        let fed = deframer.feed(&buffer[..received], |part| match part {
+        let result = deframer.feed(&buffer[..received], |event| match event {
             DeframeEvent::Message { header, intact: true } => meter.record(&header, now),
             DeframeEvent::Message { intact: false, .. } => meter.record_corrupted(),
             DeframeEvent::Payload(bytes) => {
@@ -397,7 +401,7 @@ fn receive_messages(
         if let Some(error) = sink_error {
             return Err(error);
         }
-        fed.map_err(|_| EndError::LostSync(peer))?;
+        result.map_err(|_| EndError::LostSync(peer))?;
         context.snapshot_receiver(meter, now);
     }
     Ok(())

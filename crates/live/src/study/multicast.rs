@@ -48,7 +48,7 @@ pub struct Multicast {
 /// A number of groups, of which a share is joined.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Cell {
-    /// Numbers of groups.
+    /// Number of groups.
     pub groups: usize,
     /// Share that is joined, in percent.
     pub share_percent: u32,
@@ -83,17 +83,19 @@ pub fn multicast(runs: usize, budget: Span, mut progress: impl FnMut(f64)) -> Re
             study.cells.push(Cell { groups, share_percent, receiver_percent, taken_percent });
         }
     }
-    let refused = |cause| StudyError::Message { size: SIZE, cause };
+    let message_error = |cause| StudyError::Message { size: SIZE, cause };
     for run in 0..runs {
-        study.join.push(measure_join().map_err(refused)?);
+        study.join.push(measure_join().map_err(message_error)?);
         for step in 0..study.cells.len() {
-            let at = if run % 2 == 0 { step } else { study.cells.len() - 1 - step };
-            let cell = &mut study.cells[at];
-            let members = Members::join(cell.groups * cell.share_percent as usize / 100).map_err(refused)?;
-            cell.receiver_percent.push(Some(members.measure_receiver(cell.groups, time).map_err(refused)?));
-            let idle_loops = IdleLoops::start(time).map_err(refused)?;
+            let index = if run % 2 == 0 { step } else { study.cells.len() - 1 - step };
+            let cell = &mut study.cells[index];
+            let members =
+                Members::join(cell.groups * cell.share_percent as usize / 100).map_err(message_error)?;
+            cell.receiver_percent
+                .push(Some(members.measure_receiver(cell.groups, time).map_err(message_error)?));
+            let idle_loops = IdleLoops::start(time).map_err(message_error)?;
             let snapshot = idle_loops.snapshot();
-            members.measure_receiver(cell.groups, time).map_err(refused)?;
+            members.measure_receiver(cell.groups, time).map_err(message_error)?;
             cell.taken_percent.push(idle_loops.taken_percent(snapshot));
             progress((run * GROUPS.len() * SHARES.len() + step + 1) as f64 / steps as f64);
         }
@@ -109,7 +111,7 @@ fn group(number: usize) -> Ipv4Addr {
 /// The receiving socket and the sockets that have joined groups.
 struct Members {
     receiver: UdpSocket,
-    #[allow(dead_code, reason = "they are members as long as they are open")]
+    #[allow(dead_code, reason = "membership ends when a socket is closed")]
     members: Vec<Socket>,
 }
 
@@ -148,23 +150,23 @@ fn join_groups(count: usize) -> io::Result<Vec<Socket>> {
         if number % GROUPS_PER_SOCKET == 0 {
             members.push(Socket::new(Domain::IPV4, Type::DGRAM, Some(Protocol::UDP))?);
         }
-        let member = members.last().expect("one was made");
-        let here = InterfaceIndexOrAddress::Address(Ipv4Addr::LOCALHOST);
-        member.join_multicast_v4_n(&group(number), &here)?;
+        let socket = members.last().expect("the first iteration adds one");
+        let interface = InterfaceIndexOrAddress::Address(Ipv4Addr::LOCALHOST);
+        socket.join_multicast_v4_n(&group(number), &interface)?;
     }
     Ok(members)
 }
 
 fn measure_join() -> io::Result<JoinCost> {
     let clock = Clock::start();
-    let (started, used) = (clock.now(), thread_cpu_time());
+    let (started_at, cpu_before) = (clock.now(), thread_cpu_time());
     let members = join_groups(JOINED_GROUPS)?;
-    let (joined_at, used) = (clock.now(), thread_cpu_time() - used);
+    let (joined_at, cpu_time) = (clock.now(), thread_cpu_time() - cpu_before);
     drop(members);
     let per_group_us = |span: Span| span.as_ns() as f64 / 1e3 / JOINED_GROUPS as f64;
     Ok(JoinCost {
-        join_us: per_group_us(joined_at.since(started)),
-        join_cpu_us: per_group_us(used),
+        join_us: per_group_us(joined_at.since(started_at)),
+        join_cpu_us: per_group_us(cpu_time),
         leave_us: per_group_us(clock.now().since(joined_at)),
     })
 }
@@ -182,8 +184,8 @@ mod tests {
     #[test]
     fn only_joined_groups_are_received() {
         let _guard = EXCLUSIVE.lock();
-        for (joined_at, least, most) in [(0, 0, 0), (2, 1, u64::MAX)] {
-            let members = Members::join(joined_at).expect("the loopback has groups");
+        for (joined, min, max) in [(0, 0, 0), (2, 1, u64::MAX)] {
+            let members = Members::join(joined).expect("the loopback supports groups");
             let port = members.receiver.local_addr().unwrap().port();
             let sender = UdpSocket::bind("127.0.0.1:0").unwrap();
             socket2::SockRef::from(&sender).set_multicast_if_v4(&Ipv4Addr::LOCALHOST).unwrap();
@@ -193,9 +195,9 @@ mod tests {
             };
             let load = Load { rate: 1_000.0, time: Span::from_ms(50) };
             let result: LoadResult = run(load, Span::MAX, &members.receiver, send, |_| 1).unwrap();
-            assert!(result.sent >= 4 && (least..=most).contains(&result.received), "{joined_at}: {result:?}");
-            // Two of four groups are joined.
-            assert!(result.received <= result.sent / 2 + 2, "{joined_at}: {result:?}");
+            assert!(result.sent >= 4 && (min..=max).contains(&result.received), "{joined}: {result:?}");
+            // At most two of four groups are joined.
+            assert!(result.received <= result.sent / 2 + 2, "{joined}: {result:?}");
         }
     }
 

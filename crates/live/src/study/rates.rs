@@ -102,7 +102,7 @@ pub fn rates(runs: usize, budget: Span, mut progress: impl FnMut(f64)) -> Result
         done += 1;
         progress(done as f64 / steps as f64);
     };
-    let none = || vec![None; runs];
+    let no_samples = || vec![None; runs];
     let mut study = Rates {
         runs,
         cells: Vec::new(),
@@ -113,21 +113,25 @@ pub fn rates(runs: usize, budget: Span, mut progress: impl FnMut(f64)) -> Result
     };
     for size_bytes in SIZES {
         for rate_per_s in RATES {
-            let (receiver_percent, taken_percent) = (none(), none());
+            let (receiver_percent, taken_percent) = (no_samples(), no_samples());
             study.cells.push(Cell { size_bytes, rate_per_s, receiver_percent, taken_percent });
         }
         study.limits.push(Limit { size_bytes, sent_per_s: Vec::new(), received_per_s: Vec::new() });
     }
     for rate_per_s in LOADS {
-        study.bundling.push(Bundling { rate_per_s, plain_percent: none(), bundled_percent: none() });
+        study.bundling.push(Bundling {
+            rate_per_s,
+            plain_percent: no_samples(),
+            bundled_percent: no_samples(),
+        });
     }
-    for at in 0..runs {
-        let order = |count: usize| (0..count).map(move |n| if at % 2 == 0 { n } else { count - 1 - n });
+    for run in 0..runs {
+        let order = |count: usize| (0..count).map(move |n| if run % 2 == 0 { n } else { count - 1 - n });
         for size in order(SIZES.len()) {
             let cells = &mut study.cells[size * RATES.len()..][..RATES.len()];
-            measure_rates(cells, time, |cell| &mut cell.receiver_percent[at], None, &mut step)?;
-            let idle_loops = IdleLoops::start(time).map_err(refused(0))?;
-            measure_rates(cells, time, |cell| &mut cell.taken_percent[at], Some(&idle_loops), &mut step)?;
+            measure_rates(cells, time, |cell| &mut cell.receiver_percent[run], None, &mut step)?;
+            let idle_loops = IdleLoops::start(time).map_err(message_error(0))?;
+            measure_rates(cells, time, |cell| &mut cell.taken_percent[run], Some(&idle_loops), &mut step)?;
             drop(idle_loops);
             let result = plain(f64::INFINITY, SIZES[size], time)?;
             study.limits[size].sent_per_s.push(result.sent_rate());
@@ -139,10 +143,10 @@ pub fn rates(runs: usize, budget: Span, mut progress: impl FnMut(f64)) -> Result
         step();
         for load in order(LOADS.len()) {
             let rate = f64::from(LOADS[load]);
-            let percent = |result: LoadResult| reached(&result, rate).then(|| result.percent());
-            study.bundling[load].plain_percent[at] = percent(plain(rate, MESSAGE, time)?);
+            let percent = |result: LoadResult| is_reached(&result, rate).then(|| result.percent());
+            study.bundling[load].plain_percent[run] = percent(plain(rate, MESSAGE, time)?);
             step();
-            study.bundling[load].bundled_percent[at] = percent(bundled(rate, time)?);
+            study.bundling[load].bundled_percent[run] = percent(bundled(rate, time)?);
             step();
         }
     }
@@ -158,17 +162,17 @@ fn measure_rates(
     idle_loops: Option<&IdleLoops>,
     step: &mut impl FnMut(),
 ) -> Result<(), StudyError> {
-    let mut collapsed = false;
+    let mut has_collapsed = false;
     for cell in cells {
         step();
-        if collapsed {
+        if has_collapsed {
             continue;
         }
         let rate = f64::from(cell.rate_per_s);
         let snapshot = idle_loops.map(IdleLoops::snapshot);
         let result = plain(rate, cell.size_bytes, time)?;
-        collapsed = result.received_rate() < rate * COLLAPSE_SHARE;
-        if reached(&result, rate) {
+        has_collapsed = result.received_rate() < rate * COLLAPSE_SHARE;
+        if is_reached(&result, rate) {
             *sample(cell) = match idle_loops.zip(snapshot) {
                 Some((idle_loops, snapshot)) => idle_loops.taken_percent(snapshot),
                 None => Some(result.percent()),
@@ -179,20 +183,21 @@ fn measure_rates(
 }
 
 /// Returns whether a rate was reached and almost all of it arrived.
-fn reached(result: &LoadResult, rate: f64) -> bool {
+fn is_reached(result: &LoadResult, rate: f64) -> bool {
     result.received_rate() >= rate * REACHED_SHARE && result.lost() <= 1.0 - REACHED_SHARE
 }
 
-fn refused(size: usize) -> impl Fn(io::Error) -> StudyError {
+fn message_error(size: usize) -> impl Fn(io::Error) -> StudyError {
     move |cause| StudyError::Message { size, cause }
 }
 
+/// Opens a sending socket, connected to a receiving one.
 fn pair() -> Result<(UdpSocket, UdpSocket), StudyError> {
     let local = std::net::SocketAddr::from((std::net::Ipv4Addr::LOCALHOST, 0));
     let large_buffer =
         Options { receive_buffer: Some(Size::from_bytes(RECEIVE_BUFFER as u64)), ..Options::default() };
     let (from, to) = (socket::udp(local, &Options::default())?, socket::udp(local, &large_buffer)?);
-    from.connect(to.local_addr().map_err(refused(0))?).map_err(refused(0))?;
+    from.connect(to.local_addr().map_err(message_error(0))?).map_err(message_error(0))?;
     Ok((from, to))
 }
 
@@ -204,7 +209,7 @@ fn plain(rate: f64, size: usize, time: Span) -> Result<LoadResult, StudyError> {
         Some(_) => from.send(&packet).map(|_| ()),
         None => Ok(()),
     };
-    run(Load { rate, time }, Span::MAX, &to, send, |_| 1).map_err(refused(size))
+    run(Load { rate, time }, Span::MAX, &to, send, |_| 1).map_err(message_error(size))
 }
 
 /// Sends messages in bundles; the receiver iterates over the messages.
@@ -226,13 +231,13 @@ fn bundled(rate: f64, time: Span) -> Result<LoadResult, StudyError> {
         }
         send_ready(&mut bundler, now)
     };
-    let take = |bytes: &[u8]| {
+    let count = |bytes: &[u8]| {
         let subscribed = |bundle: ClassicBundle<'_>| {
             bundle.messages().filter(|message| message.address & host_bit(1) != 0).count() as u64
         };
         ClassicBundle::read(bytes).map_or(0, subscribed)
     };
-    run(Load { rate, time }, Span::from_ms(1), &to, send, take).map_err(refused(MESSAGE))
+    run(Load { rate, time }, Span::from_ms(1), &to, send, count).map_err(message_error(MESSAGE))
 }
 
 /// Returns where the curves of plain and bundled messages cross, by linear interpolation between two loads.

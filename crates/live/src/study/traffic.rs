@@ -72,24 +72,24 @@ impl LoadResult {
 pub(super) fn pin(first: bool) {
     let last = thread::available_parallelism().map_or(1, usize::from) - 1;
     let mut set = CpuSet::new();
-    // Without the permission the system chooses, and figures vary more.
+    // Without the permission the system selects the processor, and results vary more.
     if set.set(if first { 0 } else { last }).is_ok() {
         let _ = sched_setaffinity(Pid::from_raw(0), &set);
     }
 }
 
 /// Sends with `send`, one call for each message, from one thread and receives on `socket` in another, for the
-/// duration of the load. `send` may delay messages to bundle them: it is called with `None` at least every `pulse`.
-/// `take` receives each datagram and returns how many messages it holds.
+/// duration of the load. `send` may delay messages to bundle them: it is called with `None` at least every
+/// `flush_interval`. `count` receives each datagram and returns the number of its messages.
 ///
 /// # Errors
 /// Returns the first error of the sender or the receiver.
 pub(super) fn run(
     load: Load,
-    pulse: Span,
+    flush_interval: Span,
     socket: &UdpSocket,
     mut send: impl FnMut(Instant, Option<u64>) -> io::Result<()> + Send,
-    mut take: impl FnMut(&[u8]) -> u64 + Send,
+    mut count: impl FnMut(&[u8]) -> u64 + Send,
 ) -> io::Result<LoadResult> {
     socket.set_read_timeout(Some(Duration::from_secs(5)))?;
     let (ready, is_over) = (Barrier::new(2), AtomicBool::new(false));
@@ -108,7 +108,7 @@ pub(super) fn run(
                         // Everything sent before the marker arrives before it, or never.
                         break Ok((received, thread_cpu_time() - before));
                     }
-                    Ok(octets) => received += take(&buffer[..octets]),
+                    Ok(octets) => received += count(&buffer[..octets]),
                     Err(_) if is_over.load(Ordering::Relaxed) => {
                         break Ok((received, thread_cpu_time() - before));
                     }
@@ -121,7 +121,7 @@ pub(super) fn run(
         pace::minimize_timer_slack();
         ready.wait();
         let started = clock.now();
-        let sent = send_load(load, pulse, &clock, &mut send);
+        let sent = send_load(load, flush_interval, &clock, &mut send);
         let wall = clock.now().since(started);
         is_over.store(true, Ordering::Relaxed);
         thread::sleep(SETTLE_TIME);
@@ -134,7 +134,7 @@ pub(super) fn run(
 /// Sends what is due until the time is over; returns the number of messages.
 fn send_load(
     load: Load,
-    pulse: Span,
+    flush_interval: Span,
     clock: &Clock,
     send: &mut impl FnMut(Instant, Option<u64>) -> io::Result<()>,
 ) -> io::Result<u64> {
@@ -142,22 +142,22 @@ fn send_load(
     let started = clock.now();
     loop {
         let now = clock.now();
-        let passed = now.since(started);
-        if passed >= load.time {
+        let elapsed = now.since(started);
+        if elapsed >= load.time {
             // Flush delayed messages.
             send(now + FLUSH_HORIZON, None)?;
             return Ok(sent);
         }
         let due =
-            if load.rate.is_finite() { (passed.as_s() * load.rate) as u64 + 1 } else { sent + MAX_BURST };
-        // In bursts, so that a sender that cannot keep up still ends in time.
+            if load.rate.is_finite() { (elapsed.as_s() * load.rate) as u64 + 1 } else { sent + MAX_BURST };
+        // Limited, so that a sender that cannot reach the rate still ends in time.
         let burst = due.saturating_sub(sent).min(MAX_BURST);
         (sent..sent + burst).try_for_each(|number| send(now, Some(number)))?;
         sent += burst;
         send(now, None)?;
         if sent >= due && load.rate.is_finite() {
             let next = started + Span::from_seconds(sent as f64 / load.rate);
-            thread::sleep(next.min(now + pulse).since(clock.now()).into());
+            thread::sleep(next.min(now + flush_interval).since(clock.now()).into());
         }
     }
 }
@@ -193,13 +193,13 @@ impl IdleLoops {
         let processors = thread::available_parallelism().map_or(1, usize::from);
         let is_over = Arc::new(AtomicBool::new(false));
         let iterations: Arc<[AtomicU64]> = (0..processors).map(|_| AtomicU64::new(0)).collect();
-        // Processor time of each loop in nanoseconds.
-        let used: Arc<[AtomicU64]> = (0..processors).map(|_| AtomicU64::new(0)).collect();
-        let one = |at: usize| {
-            let (is_over, iterations, used) = (is_over.clone(), iterations.clone(), used.clone());
+        let cpu_times_ns: Arc<[AtomicU64]> = (0..processors).map(|_| AtomicU64::new(0)).collect();
+        let spawn_loop = |processor: usize| {
+            let (is_over, iterations, cpu_times_ns) =
+                (is_over.clone(), iterations.clone(), cpu_times_ns.clone());
             thread::Builder::new().name("loop".into()).spawn(move || {
                 let mut set = CpuSet::new();
-                if set.set(at).is_ok() {
+                if set.set(processor).is_ok() {
                     let _ = sched_setaffinity(Pid::from_raw(0), &set);
                 }
                 // At normal priority it would disturb the measurement.
@@ -211,12 +211,12 @@ impl IdleLoops {
                     for _ in 0..10_000 {
                         x = std::hint::black_box(x.wrapping_mul(3));
                     }
-                    iterations[at].fetch_add(1, Ordering::Relaxed);
-                    used[at].store(thread_cpu_time().as_ns(), Ordering::Relaxed);
+                    iterations[processor].fetch_add(1, Ordering::Relaxed);
+                    cpu_times_ns[processor].store(thread_cpu_time().as_ns(), Ordering::Relaxed);
                 }
             })
         };
-        let threads = (0..processors).map(one).collect::<io::Result<Vec<_>>>()?;
+        let threads = (0..processors).map(spawn_loop).collect::<io::Result<Vec<_>>>()?;
         let mut idle_loops = IdleLoops {
             is_over,
             iterations,
@@ -226,12 +226,13 @@ impl IdleLoops {
             was_busy: false,
         };
         thread::sleep(Duration::from_millis(5));
-        let all = || used.iter().map(|used| used.load(Ordering::Relaxed)).sum::<u64>();
-        let (before, used_before) = (idle_loops.snapshot(), all());
+        let total_cpu_time_ns = || cpu_times_ns.iter().map(|time| time.load(Ordering::Relaxed)).sum::<u64>();
+        let (snapshot, cpu_time_before_ns) = (idle_loops.snapshot(), total_cpu_time_ns());
         thread::sleep(time.into());
-        idle_loops.baseline_rate = idle_loops.rate(before);
-        let passed = idle_loops.clock.now().since(before.0).as_ns() * processors as u64;
-        idle_loops.was_busy = ((all() - used_before) as f64) < passed as f64 * MIN_FREE_SHARE;
+        idle_loops.baseline_rate = idle_loops.rate_since(snapshot);
+        let available_ns = idle_loops.clock.now().since(snapshot.0).as_ns() * processors as u64;
+        let used_ns = total_cpu_time_ns() - cpu_time_before_ns;
+        idle_loops.was_busy = (used_ns as f64) < available_ns as f64 * MIN_FREE_SHARE;
         Ok(idle_loops)
     }
 
@@ -240,17 +241,18 @@ impl IdleLoops {
         (self.clock.now(), self.iterations.iter().map(|iterations| iterations.load(Ordering::Relaxed)).sum())
     }
 
-    fn rate(&self, (from, before): (Instant, u64)) -> f64 {
+    /// Returns the iterations a second since a snapshot.
+    fn rate_since(&self, (then, iterations_then): (Instant, u64)) -> f64 {
         let (now, iterations) = self.snapshot();
-        (iterations - before) as f64 / now.since(from).as_s()
+        (iterations - iterations_then) as f64 / now.since(then).as_s()
     }
 
-    /// Returns the processor time that other work has taken since, in percent of one processor; `None` if the machine
-    /// was busy before.
-    pub fn taken_percent(&self, since: (Instant, u64)) -> Option<f64> {
-        (!self.was_busy).then(|| {
-            (1.0 - self.rate(since) / self.baseline_rate.max(1.0)) * self.iterations.len() as f64 * 100.0
-        })
+    /// Returns the processor time that other work has taken since a snapshot, in percent of one processor; `None` if the
+    /// machine was busy before.
+    pub fn taken_percent(&self, snapshot: (Instant, u64)) -> Option<f64> {
+        let processors = self.iterations.len() as f64;
+        let free_share = || self.rate_since(snapshot) / self.baseline_rate.max(1.0);
+        (!self.was_busy).then(|| (1.0 - free_share()) * processors * 100.0)
     }
 }
 

@@ -125,12 +125,12 @@ impl Bus {
         self.nodes.iter().filter(|node| node.alive).map(|node| node.number).collect()
     }
 
-    fn place(&self, number: u8) -> usize {
+    fn index(&self, number: u8) -> usize {
         self.nodes.iter().position(|node| node.number == number).expect("a station of the test")
     }
 
     pub fn ring(&self, number: u8) -> &Ring<Queue> {
-        self.nodes[self.place(number)].ring.inner()
+        self.nodes[self.index(number)].ring.inner()
     }
 
     pub fn statistics(&self, number: u8) -> Statistics {
@@ -167,14 +167,14 @@ impl Bus {
     }
 
     pub fn command(&mut self, number: u8, command: Command<'_, Send<'_>>) {
-        let at = self.place(number);
+        let at = self.index(number);
         let _ = self.nodes[at].ring.handle(self.now, Input::Command(command));
         self.drain(at);
     }
 
     /// It is gone; what it was sending is damaged.
     pub fn kill(&mut self, number: u8) {
-        let at = self.place(number);
+        let at = self.index(number);
         self.nodes[at].alive = false;
         let (now, hop) = (self.now, self.line.hop);
         let flights = std::mem::take(&mut self.flights);
@@ -184,13 +184,13 @@ impl Bus {
 
     /// Its program does not run until it is resumed; what comes waits.
     pub fn pause(&mut self, number: u8) {
-        let at = self.place(number);
+        let at = self.index(number);
         self.nodes[at].paused = true;
     }
 
     /// Resumes: processes its timers first, or received frames.
     pub fn resume(&mut self, number: u8, clock_first: bool) {
-        let at = self.place(number);
+        let at = self.index(number);
         self.nodes[at].paused = false;
         if clock_first {
             self.give(at, Input::Wake);
@@ -202,13 +202,13 @@ impl Bus {
 
     /// Is heard from now on, and hears nothing.
     pub fn deafen(&mut self, number: u8) {
-        let at = self.place(number);
+        let at = self.index(number);
         self.nodes[at].deaf = true;
     }
 
     /// Hears from now on only who is in the same group, 0 to 3.
     pub fn group(&mut self, number: u8, group: u8) {
-        let at = self.place(number);
+        let at = self.index(number);
         self.nodes[at].group = group;
     }
 

@@ -4,7 +4,7 @@
 pub mod bus;
 pub mod queue;
 
-use trunkline_llc::admit::{Network, Promise, Station};
+use trunkline_llc::admit::{Network, Station, TrafficContract};
 use trunkline_llc::token::{Line, Options};
 use trunkline_units::{Rate, Span};
 
@@ -26,12 +26,12 @@ pub fn brisk(line: &Line, highest: u8, largest: usize) -> Options {
 /// A ring for NASA's requirement (AirNET, 1990), stations 1 to `n`.
 pub fn nasa(n: u8) -> Network {
     let options = Options { invited_per_window: 1, ..Options::for_line(&slow(), 64, 104) };
-    let stations = (1..=n).map(|number| Station { number, background: None }).collect();
+    let stations = (1..=n).map(|number| Station { number, max_background_octets: None }).collect();
     Network { line: slow(), options, stations, lost: 0, dead: 0 }
 }
 
 /// What each of its stations sends: 100 messages a second of 100 octets, each delivered in 10 ms.
-pub fn promises(n: u8) -> Vec<Promise> {
+pub fn contracts(n: u8) -> Vec<TrafficContract> {
     let (period, deadline) = (Span::from_ms(10), Span::from_ms(10));
-    (1..=n).map(|station| Promise { station, priority: 6, octets: 100, period, deadline }).collect()
+    (1..=n).map(|station| TrafficContract { station, priority: 6, octets: 100, period, deadline }).collect()
 }

@@ -364,7 +364,7 @@ fn pacing_spaces_frames_and_does_not_drift() {
 }
 
 #[test]
-fn a_held_frame_comes_behind_the_next_or_alone() {
+fn a_reordered_frame_follows_the_next_or_departs_alone() {
     let impairments = Impairments { reorder: 1.0, hold: Span::from_us(250), ..Impairments::default() };
     let mut testbed = Testbed::new(link(LineOptions { impairments, ..perfect(8_000_000, Bound::NONE) }));
     for (id, at) in [(0, 0), (1, 0), (2, 0), (3, 1_000_000)] {

@@ -17,46 +17,48 @@
     share: [[0.01, "%"]],
   };
   const digits = (v, n) => String(Number(v.toPrecision(n)));
+  // The percentile at a position on the axis of nines.
   const percentile = (x) => digits(100 * (1 - 10 ** -x), Math.max(3, Math.ceil(x) + 1)) + " %";
 
-  function show(unit, v, n = 4, like = v) {
+  // Formats a value with n digits, in the largest unit in which `reference` is at least one.
+  function format(unit, v, n = 4, reference = v) {
     if (v == null) return "";
     if (unit === "nines") return percentile(v);
     const scales = SCALES[unit];
     if (!scales) return digits(v, n);
     if (v === 0 && unit !== "share") return "0";
-    const [scale, name] = scales.find(([s]) => Math.abs(like) >= s * 0.9995) || scales[scales.length - 1];
+    const [scale, name] = scales.find(([s]) => Math.abs(reference) >= s * 0.9995) || scales[scales.length - 1];
     return digits(v / scale, n) + "\u202f" + name;
   }
 
   // Ticks of the axis of nines: 50 %, 90 %, 99 %, …, and between them only when zoomed in.
-  function nines(_, __, min, max) {
-    const marks = [0.5];
+  function ninesTicks(_, __, min, max) {
+    const ticks = [0.5];
     const fine = max - min < 2;
     for (let tail = 0.1; tail > 1e-10; tail /= 10) {
-      marks.push(1 - tail);
-      if (fine) marks.push(1 - tail / 2, 1 - tail / 4);
+      ticks.push(1 - tail);
+      if (fine) ticks.push(1 - tail / 2, 1 - tail / 4);
     }
-    if (fine) marks.push(0, 0.25, 0.75, 0.8);
-    return marks.map((q) => -Math.log10(1 - q)).filter((x) => x >= min && x <= max).sort((a, b) => a - b);
+    if (fine) ticks.push(0, 0.25, 0.75, 0.8);
+    return ticks.map((q) => -Math.log10(1 - q)).filter((x) => x >= min && x <= max).sort((a, b) => a - b);
   }
 
-  // A logarithmic axis labels each power of ten; if it has few of them, also their double and fivefold.
-  function named(_, marks) {
-    if (marks.length <= 2) return marks;
-    const few = marks[marks.length - 1] / marks[0] <= 100;
+  // Labels of a logarithmic axis: at each power of ten and, over at most two decades, also 2× and 5× each.
+  function labelledTicks(_, ticks) {
+    if (ticks.length <= 2) return ticks;
+    const few = ticks[ticks.length - 1] / ticks[0] <= 100;
     const mantissa = (v) => Math.round(v / 10 ** Math.floor(Math.log10(v) + 1e-9));
-    return marks.map((v) => (mantissa(v) === 1 || (few && [2, 5].includes(mantissa(v))) ? v : null));
+    return ticks.map((v) => (mantissa(v) === 1 || (few && [2, 5].includes(mantissa(v))) ? v : null));
   }
 
-  // uPlot places the ticks of a logarithmic axis relative to its lower end, which must be a power of ten. These
+  // uPlot plotSeries the ticks of a logarithmic axis relative to its lower end, which must be a power of ten. These
   // ticks are at 1, 2 and 5 for any lower end.
-  function powers(_, __, min, max) {
-    const marks = [];
+  function logTicks(_, __, min, max) {
+    const ticks = [];
     for (let power = 10 ** Math.floor(Math.log10(min)); power <= max; power *= 10) {
-      for (const times of [1, 2, 5]) marks.push(Number((power * times).toPrecision(3)));
+      for (const factor of [1, 2, 5]) ticks.push(Number((power * factor).toPrecision(3)));
     }
-    const shown = marks.filter((mark) => mark >= min && mark <= max);
+    const shown = ticks.filter((tick) => tick >= min && tick <= max);
     return shown.length > 1 ? shown : [min, max];
   }
 
@@ -70,19 +72,20 @@
       label: spec.label,
       labelSize: 16,
       labelGap: 0,
-      filter: spec.log ? named : undefined,
-      values: (_, marks) => {
-        const largest = Math.max(...marks.map(Math.abs));
-        return marks.map((v) => (v == null ? null : show(spec.unit, v, 5, spec.log ? v : largest)));
+      filter: spec.log ? labelledTicks : undefined,
+      values: (_, ticks) => {
+        const largest = Math.max(...ticks.map(Math.abs));
+        return ticks.map((v) => (v == null ? null : format(spec.unit, v, 5, spec.log ? v : largest)));
       },
     };
     if (side === "y") return { ...common, size: 78 };
     const x = { ...common, size: 28, gap: 6, space: 70 };
-    if (spec.words) {
-      return { ...x, space: 1, splits: () => spec.words.map((_, i) => i), values: (_, marks) => marks.map((i) => spec.words[i]) };
+    if (spec.categories) {
+      const splits = () => spec.categories.map((_, i) => i);
+      return { ...x, space: 1, splits, values: (_, ticks) => ticks.map((i) => spec.categories[i]) };
     }
-    if (spec.log && banded) return { ...x, splits: powers };
-    return spec.unit === "nines" ? { ...x, splits: nines } : x;
+    if (spec.log && banded) return { ...x, splits: logTicks };
+    return spec.unit === "nines" ? { ...x, splits: ninesTicks } : x;
   }
 
   // The series for uPlot: every line, followed by the upper and lower edge of its band.
@@ -91,31 +94,31 @@
     : [{ line, edge: "", y: line.y }]));
 
   function options(plot, width) {
-    // Marked points and words need space at the edges.
+    // Leave room at the edges for point markers and category labels.
     const banded = plot.lines.some((line) => line.band);
-    const edge = (min, max) => (plot.x.words ? 0.4 : banded ? (max - min) * 0.02 : 0);
+    const margin = (min, max) => (plot.x.categories ? 0.4 : banded ? (max - min) * 0.02 : 0);
     const linear = {
-      range: (_, min, max) => (min === max ? [min - 1, max + 1] : [min - edge(min, max), max + edge(min, max)]),
+      range: (_, min, max) => (min === max ? [min - 1, max + 1] : [min - margin(min, max), max + margin(min, max)]),
     };
     const log = { distr: 3, log: 10 };
     // From zero, unless the user has zoomed in.
     const floor = (min) => (min < 0 ? min * 1.06 : 0);
-    const zero = { range: (u, min, max) => (u.zoomed ? [min, max] : [floor(min), max > 0 ? max * 1.06 : 1]) };
-    const whole = { range: (u, min, max) => (u.zoomed ? [min, max] : [0, 1.03]) };
-    const y = plot.y.log ? log : plot.y.unit === "share" && !banded ? whole : zero;
-    // uPlot's own logarithmic range is whole decades.
-    const near = { ...log, range: (_, min, max) => [min / 1.1, max * 1.1] };
-    const xScale = !plot.x.log ? linear : banded ? near : log;
-    const places = series(plot);
-    const x = plot.x.words ? (v) => plot.x.words[v] || "" : (v) => show(plot.x.unit, v);
+    const fromZero = { range: (u, min, max) => (u.zoomed ? [min, max] : [floor(min), max > 0 ? max * 1.06 : 1]) };
+    const zeroToOne = { range: (u, min, max) => (u.zoomed ? [min, max] : [0, 1.03]) };
+    const y = plot.y.log ? log : plot.y.unit === "share" && !banded ? zeroToOne : fromZero;
+    // uPlot extends a logarithmic range to full decades; this one only has a margin.
+    const tightLog = { ...log, range: (_, min, max) => [min / 1.1, max * 1.1] };
+    const xScale = !plot.x.log ? linear : banded ? tightLog : log;
+    const plotSeries = series(plot);
+    const formatX = plot.x.categories ? (v) => plot.x.categories[v] || "" : (v) => format(plot.x.unit, v);
     return {
       width,
       height: 250,
       padding: [8, 22, 0, 0],
       cursor: { drag: { x: true, y: true, uni: 30 }, points: { size: 6 } },
       scales: { x: { time: false, ...xScale }, y },
-      legend: { markers: { width: 0, fill: (_, i) => (i > 0 ? swatch(places[i - 1].line) : "none") } },
-      bands: places.flatMap(({ line, edge }, i) => (edge === "high" ? [{
+      legend: { markers: { width: 0, fill: (_, i) => (i > 0 ? swatch(plotSeries[i - 1].line) : "none") } },
+      bands: plotSeries.flatMap(({ line, edge }, i) => (edge === "high" ? [{
         series: [i + 1, i + 2],
         fill: () => `color-mix(in srgb, ${color(line)} 18%, transparent)`,
       }] : [])),
@@ -124,14 +127,14 @@
         setSelect: [(u) => { u.zoomed = u.select.height > 0 && u.select.height < u.over.clientHeight; }],
         // A band is shown and hidden with its line.
         setSeries: [(u, i, { show }) => {
-          const banded = show != null && i > 0 && places[i - 1].edge === "" && places[i - 1].line.band;
+          const banded = show != null && i > 0 && plotSeries[i - 1].edge === "" && plotSeries[i - 1].line.band;
           if (banded) [1, 2].forEach((edge) => u.setSeries(i + edge, { show }));
         }],
       },
       axes: [axis(plot.x, "x", banded), axis(plot.y, "y", banded)],
       series: [
-        { label: plot.x.label, value: (_, v) => (v == null ? "" : x(v)) },
-        ...places.map(({ line, edge }) => (edge ? {
+        { label: plot.x.label, value: (_, v) => (v == null ? "" : formatX(v)) },
+        ...plotSeries.map(({ line, edge }) => (edge ? {
           label: edge,
           class: "u-edge",
           width: 0,
@@ -144,7 +147,7 @@
           dash: line.dash ? [6, 4] : undefined,
           spanGaps: !line.band,
           points: line.band ? { show: true, size: 5, fill: () => color(line) } : { show: false },
-          value: (_, v) => show(plot.y.unit, v),
+          value: (_, v) => format(plot.y.unit, v),
         })),
       ],
     };

@@ -1,4 +1,4 @@
-//! The data of the plots for `plots.js`, each with a description.
+//! The data of the plots that `plots.js` draws, each with a description.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -12,12 +12,12 @@ use crate::format::Unit;
 
 /// One plot.
 #[derive(Debug, Serialize)]
-pub(crate) struct Plot {
+pub(crate) struct PlotData {
     #[serde(skip)]
     pub(crate) title: String,
-    /// Description for screen readers.
+    /// Text below the plot; also its description for screen readers.
     #[serde(skip)]
-    pub(crate) summary: String,
+    pub(crate) description: String,
     pub(crate) x: Axis,
     pub(crate) y: Axis,
     pub(crate) lines: Vec<Line>,
@@ -29,14 +29,14 @@ pub(crate) struct Axis {
     /// `bps`, `us`, `s`, `bytes`, `share`, `nines` or `` (a plain number).
     pub(crate) unit: &'static str,
     pub(crate) log: bool,
-    /// Labels at 0, 1, 2, … of an axis with words instead of numbers.
+    /// Labels at 0, 1, 2, … of an axis with categories instead of numbers.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub(crate) words: Vec<String>,
+    pub(crate) categories: Vec<String>,
 }
 
 impl Axis {
     pub(crate) const fn new(label: &'static str, unit: &'static str, log: bool) -> Axis {
-        Axis { label: Cow::Borrowed(label), unit, log, words: Vec::new() }
+        Axis { label: Cow::Borrowed(label), unit, log, categories: Vec::new() }
     }
 }
 
@@ -46,7 +46,7 @@ pub(crate) struct Line {
     pub(crate) label: String,
     /// Index in the palette.
     pub(crate) color: usize,
-    /// Whether the line is dashed: it belongs to another record than the first.
+    /// Whether the line is dashed: it belongs to a record other than the first.
     pub(crate) dash: bool,
     /// Whether the area below is filled.
     pub(crate) fill: bool,
@@ -65,8 +65,8 @@ pub(crate) struct Band {
 }
 
 impl Line {
-    /// Retains the points that a logarithmic axis can show.
-    fn positive(mut self, is_positive: impl Fn(&(f64, f64)) -> bool) -> Line {
+    /// Retains the points that a logarithmic axis can show: those with a positive coordinate.
+    fn retain_positive(mut self, is_positive: impl Fn(&(f64, f64)) -> bool) -> Line {
         (self.x, self.y) = self.x.into_iter().zip(self.y).filter(is_positive).unzip();
         self
     }
@@ -75,6 +75,7 @@ impl Line {
 /// A connection of a record, with the label of the record if there are several.
 #[derive(Clone, Copy)]
 pub(super) struct View<'a> {
+    /// Index of the record.
     pub(super) index: usize,
     pub(super) label: Option<&'a str>,
     pub(super) connection: &'a Connection,
@@ -100,12 +101,14 @@ pub(crate) fn round(value: f64) -> f64 {
 
 const TIME: Axis = Axis::new("time", "s", false);
 
-fn plot(title: &str, x: Axis, y: Axis, lines: Vec<Line>, texts: Vec<String>) -> Option<Plot> {
-    (!lines.is_empty()).then(|| Plot { title: title.to_owned(), summary: texts.join("; "), x, y, lines })
+/// Returns a plot with a description of these texts; `None` without lines.
+fn plot(title: &str, x: Axis, y: Axis, lines: Vec<Line>, texts: Vec<String>) -> Option<PlotData> {
+    let (title, description) = (title.to_owned(), texts.join("; "));
+    (!lines.is_empty()).then_some(PlotData { title, description, x, y, lines })
 }
 
 /// Returns the plot of the goodput of every connection over the time of the experiment.
-pub(super) fn overview(records: &[Record], labels: &[String]) -> Option<Plot> {
+pub(super) fn overview(records: &[Record], labels: &[String]) -> Option<PlotData> {
     let names = crate::summary::names(records);
     if names.len() < 2 {
         return None;
@@ -114,9 +117,9 @@ pub(super) fn overview(records: &[Record], labels: &[String]) -> Option<Plot> {
     for (index, record) in records.iter().enumerate() {
         let label = (records.len() > 1).then_some(labels[index].as_str());
         for c in &record.connections {
-            let start = c.runs.first().map_or(0.0, |r| r.start_s);
+            let start_s = c.repetitions.first().map_or(0.0, |r| r.start_s);
             let color = names.iter().position(|n| *n == c.name).unwrap_or(0);
-            let points = c.series.iter().map(|p| (p.t_s + start, p.received_bps));
+            let points = c.series.iter().map(|p| (p.t_s + start_s, p.received_bps));
             lines.extend(View { index, label, connection: c }.line(&c.name, color, points));
         }
     }
@@ -124,21 +127,24 @@ pub(super) fn overview(records: &[Record], labels: &[String]) -> Option<Plot> {
     let rates =
         || records.iter().flat_map(|r| &r.connections).map(|c| c.received_bps).filter(|&bps| bps > 0.0);
     let log = rates().fold(0.0, f64::max) > 30.0 * rates().fold(f64::INFINITY, f64::min);
-    let lines =
-        lines.into_iter().map(|line| if log { line.positive(|&(_, y)| y > 0.0) } else { line }).collect();
+    let lines = lines
+        .into_iter()
+        .map(|line| if log { line.retain_positive(|&(_, y)| y > 0.0) } else { line })
+        .collect();
     let y = Axis::new("received", "bps", log);
     plot("All connections", TIME, y, lines, vec!["Received goodput of every connection over time".into()])
 }
 
 /// Returns the plots of one connection that have data.
-pub(super) fn connection(views: &[View<'_>]) -> Vec<Plot> {
-    let mut plots: Vec<Plot> = [throughput(views), delay(views), gaps(views)].into_iter().flatten().collect();
-    plots.extend(laws(views));
-    plots.extend(transport_figures(views));
+pub(super) fn connection(views: &[View<'_>]) -> Vec<PlotData> {
+    let mut plots: Vec<PlotData> =
+        [throughput(views), delay(views), gaps(views)].into_iter().flatten().collect();
+    plots.extend(fits(views));
+    plots.extend(transport_metrics(views));
     plots
 }
 
-fn throughput(views: &[View<'_>]) -> Option<Plot> {
+fn throughput(views: &[View<'_>]) -> Option<PlotData> {
     let mut lines = Vec::new();
     for v in views {
         let series = &v.connection.series;
@@ -161,7 +167,7 @@ fn throughput(views: &[View<'_>]) -> Option<Plot> {
 
 /// Returns the plot of one-way delay and round-trip time on an axis of nines: the distance from 90 % to 99 % equals the
 /// distance from 99 % to 99.9 %.
-fn delay(views: &[View<'_>]) -> Option<Plot> {
+fn delay(views: &[View<'_>]) -> Option<PlotData> {
     let (mut lines, mut texts, mut distributions) = (Vec::new(), Vec::new(), Vec::new());
     for v in views {
         let c = v.connection;
@@ -182,7 +188,7 @@ fn nines(share: f64, count: u64) -> f64 {
     -(1.0 - share).max(beyond).log10()
 }
 
-fn gaps(views: &[View<'_>]) -> Option<Plot> {
+fn gaps(views: &[View<'_>]) -> Option<PlotData> {
     let (mut lines, mut texts, mut distributions) = (Vec::new(), Vec::new(), Vec::new());
     for v in views {
         let c = v.connection;
@@ -194,8 +200,10 @@ fn gaps(views: &[View<'_>]) -> Option<Plot> {
         }
     }
     let log = needs_log_axis(&distributions);
-    let lines =
-        lines.into_iter().map(|line| if log { line.positive(|&(x, _)| x > 0.0) } else { line }).collect();
+    let lines = lines
+        .into_iter()
+        .map(|line| if log { line.retain_positive(|&(x, _)| x > 0.0) } else { line })
+        .collect();
     let x = Axis::new("gap", "us", log);
     plot("Gaps", x, Axis::new("share at or below", "share", false), lines, texts)
 }
@@ -212,8 +220,8 @@ fn percentiles(d: &Distribution) -> String {
     format!("median {}, 99 % at or below {}, largest {}", us(d.p50), us(d.p99), us(d.max))
 }
 
-/// Returns a plot for each law of the traffic: requested and actual distribution.
-fn laws(views: &[View<'_>]) -> Vec<Plot> {
+/// Returns a plot for each random variable of the traffic: requested and actual distribution.
+fn fits(views: &[View<'_>]) -> Vec<PlotData> {
     let fits = || views.iter().flat_map(|v| v.connection.requested.variables.iter().map(move |fit| (v, fit)));
     let mut names: Vec<&str> = Vec::new();
     fits().for_each(|(_, fit)| {
@@ -221,17 +229,18 @@ fn laws(views: &[View<'_>]) -> Vec<Plot> {
             names.push(&fit.name);
         }
     });
-    let law = |name: &&str| law(name, &fits().filter(|(_, fit)| fit.name == *name).collect::<Vec<_>>());
-    names.iter().filter_map(law).collect()
+    let plot = |name: &&str| fit(name, &fits().filter(|(_, fit)| fit.name == *name).collect::<Vec<_>>());
+    names.iter().filter_map(plot).collect()
 }
 
-fn law(name: &str, fits: &[(&View<'_>, &Fit)]) -> Option<Plot> {
+/// Returns the plot of one random variable.
+fn fit(name: &str, fits: &[(&View<'_>, &Fit)]) -> Option<PlotData> {
     let (_, first) = fits.first()?;
     let mut lines = Vec::new();
     for (i, (v, fit)) in fits.iter().enumerate() {
         if i == 0 {
-            let unnamed = View { label: None, ..**v };
-            lines.extend(unnamed.line(
+            let without_label = View { label: None, ..**v };
+            lines.extend(without_label.line(
                 "requested",
                 3,
                 fit.curve.iter().map(|&(value, requested, _)| (value, requested)),
@@ -259,12 +268,12 @@ fn law(name: &str, fits: &[(&View<'_>, &Fit)]) -> Option<Plot> {
     plot(&title, x, Axis::new("share at or below", "share", false), lines, texts.collect())
 }
 
-/// Returns the plots of the transport's figures: one for each that any series has.
-fn transport_figures(views: &[View<'_>]) -> Vec<Plot> {
+/// Returns the plots of the transport's metrics: one for each that any series has.
+fn transport_metrics(views: &[View<'_>]) -> Vec<PlotData> {
     let points = || views.iter().flat_map(|v| &v.connection.series);
     let keys: BTreeSet<&str> = points().flat_map(|p| p.extra.keys().map(String::as_str)).collect();
-    let one = |key: &str| {
-        let (title, label) = known_figure(key);
+    let metric_plot = |key: &str| {
+        let (title, label) = title_and_label(key);
         let line = |v: &View<'_>| {
             let points = v.connection.series.iter().filter_map(|p| Some((p.t_s, *p.extra.get(key)?)));
             v.line(label.unwrap_or(key), 4, points)
@@ -279,11 +288,11 @@ fn transport_figures(views: &[View<'_>]) -> Vec<Plot> {
         let y = Axis::new(label.unwrap_or("value"), axis_unit(unit), false);
         plot(title.unwrap_or(key), TIME, y, lines, texts)
     };
-    keys.into_iter().filter_map(one).collect()
+    keys.into_iter().filter_map(metric_plot).collect()
 }
 
-/// Returns title and label of a known figure.
-fn known_figure(key: &str) -> (Option<&'static str>, Option<&'static str>) {
+/// Returns title and label of a metric, if it is known.
+fn title_and_label(key: &str) -> (Option<&'static str>, Option<&'static str>) {
     let (title, label) = match key {
         "cwnd_bytes" => ("Congestion window", "window"),
         "rtt_us" => ("Round-trip time, kernel estimate", "round trip"),
@@ -293,6 +302,7 @@ fn known_figure(key: &str) -> (Option<&'static str>, Option<&'static str>) {
     (Some(title), Some(label))
 }
 
+/// Returns the unit of an axis by its name in `plots.js`.
 pub(crate) fn axis_unit(unit: Unit) -> &'static str {
     match unit {
         Unit::BitsPerSecond => "bps",

@@ -1,4 +1,4 @@
-//! The page of a sweep: for each figure a plot of curves with confidence bands, and a table.
+//! The page of a sweep: for each metric a plot of curves with confidence bands, and a table.
 
 use std::borrow::Cow;
 
@@ -6,8 +6,9 @@ use maud::{Markup, html as page};
 
 use super::{Parameter, Spread, Sweep, columns, titles};
 use crate::format::Unit;
-use crate::html::plots::{Axis, Band, Line, Plot, axis_unit, round};
-use crate::html::{MADE_BY, PLOTS_HELP, document, figure, scroll, typeset};
+use crate::html::plots::{Axis, Band, Line, PlotData, axis_unit, round};
+use crate::html::{MADE_BY, PLOTS_HELP, document, plot_element, scroll, typeset};
+use crate::short_hash;
 
 /// Returns the sweep as one HTML file that opens offline.
 pub fn html(sweep: &Sweep) -> String {
@@ -17,7 +18,7 @@ pub fn html(sweep: &Sweep) -> String {
         (problems(sweep))
         main {
             @if sweep.points.is_empty() { p { "No point is complete." } }
-            @for index in 0..sweep.figures.len() {
+            @for index in 0..sweep.metrics.len() {
                 @if !sweep.points.is_empty() { (section(sweep, index, &mut plots)) }
             }
             @if !sweep.experiment.text.is_empty() {
@@ -45,7 +46,7 @@ fn facts(sweep: &Sweep) -> Markup {
         }
     };
     let row = |title: &str, value: String| page! { tr { th scope="row" { (title) } td { (value) } } };
-    let hash: String = sweep.experiment.hash.chars().take(12).collect();
+    let hash = short_hash(&sweep.experiment.hash);
     page! {
         div.scroll { table.facts { tbody {
             (row("backend", sweep.backend.clone()))
@@ -68,8 +69,9 @@ fn problems(sweep: &Sweep) -> Markup {
     }
 }
 
-fn section(sweep: &Sweep, index: usize, plots: &mut Vec<Plot>) -> Markup {
-    let name = &sweep.figures[index];
+/// Returns plot and table of the metric at `index`.
+fn section(sweep: &Sweep, index: usize, plots: &mut Vec<PlotData>) -> Markup {
+    let name = &sweep.metrics[index];
     let unit = Unit::of(name);
     let table = page! {
         table {
@@ -79,46 +81,45 @@ fn section(sweep: &Sweep, index: usize, plots: &mut Vec<Plot>) -> Markup {
             } }
             tbody { @for point in &sweep.points { tr {
                 @for value in &point.values { th.number scope="row" { (typeset(value, true)) } }
-                @for text in columns(&point.figures[index], unit) { td.number { (typeset(&text, true)) } }
+                @for text in columns(&point.spreads[index], unit) { td.number { (typeset(&text, true)) } }
             } } }
         }
     };
     page! {
         section {
             h2 { (name) }
-            @if let Some(plot) = curves(sweep, index) { (figure(plot, "wide", plots)) }
+            @if let Some(plot) = curves(sweep, index) { (plot_element(plot, "wide", plots)) }
             details open[sweep.points.len() <= 30] { summary { "All points" } (scroll(name, &table)) }
         }
     }
 }
 
-/// Returns curves over the first parameter, one for each value of the second.
-fn curves(sweep: &Sweep, figure: usize) -> Option<Plot> {
+/// Returns the plot of the metric at `index`: curves over the first parameter, one for each value of the second.
+fn curves(sweep: &Sweep, index: usize) -> Option<PlotData> {
     let axis = sweep.parameters.first()?;
-    let has_words = axis.numbers.iter().any(Option::is_none);
-    let family = sweep.parameters.get(1);
-    let several = family.map_or(1, |f| f.values.len());
-    let lines: Vec<Line> = (0..several)
+    let has_categories = axis.numbers.iter().any(Option::is_none);
+    let curve_parameter = sweep.parameters.get(1);
+    let curve_count = curve_parameter.map_or(1, |parameter| parameter.values.len());
+    let lines: Vec<Line> = (0..curve_count)
         .map(|curve| {
-            let on = |at: &[usize]| at.get(1).is_none_or(|at| *at == curve);
-            let points =
-                sweep.points.iter().filter(|p| on(&p.indices)).map(|p| (p.indices[0], &p.figures[figure]));
-            let label =
-                family.map_or_else(|| "mean".to_owned(), |f| format!("{} {}", f.key, f.values[curve]));
-            let position = |at: usize| axis.numbers[at].filter(|_| !has_words).unwrap_or(at as f64);
-            line(label, curve, points.map(|(at, spread)| (position(at), spread)).collect())
+            let is_on_curve = |indices: &[usize]| indices.get(1).is_none_or(|at| *at == curve);
+            let points = sweep.points.iter().filter(|p| is_on_curve(&p.indices));
+            let label = curve_parameter
+                .map_or_else(|| "mean".to_owned(), |p| format!("{} {}", p.key, p.values[curve]));
+            let position = |at: usize| axis.numbers[at].filter(|_| !has_categories).unwrap_or(at as f64);
+            line(label, curve, points.map(|p| (position(p.indices[0]), &p.spreads[index])).collect())
         })
         .collect();
-    let unit = Unit::of(&sweep.figures[figure]);
+    let unit = Unit::of(&sweep.metrics[index]);
     let log = axis.log && needs_log_axis(&lines);
-    let (name, of) = (sweep.figures[figure].clone(), &axis.key);
-    Some(Plot {
-        summary: format!("{name} against {of}: {}", extremes(sweep, figure, unit)),
+    let (name, key) = (sweep.metrics[index].clone(), &axis.key);
+    Some(PlotData {
+        description: format!("{name} against {key}: {}", extremes(sweep, index, unit)),
         title: name.clone(),
         x: Axis {
             label: Cow::Owned(axis.key.clone()),
-            words: if has_words { axis.values.clone() } else { Vec::new() },
-            ..Axis::new("", x_unit(&axis.unit), axis.log && !has_words)
+            categories: if has_categories { axis.values.clone() } else { Vec::new() },
+            ..Axis::new("", x_unit(&axis.unit), axis.log && !has_categories)
         },
         y: Axis { label: Cow::Owned(name), ..Axis::new("", axis_unit(unit), log) },
         lines,
@@ -130,41 +131,43 @@ fn x_unit(unit: &str) -> &'static str {
     ["bytes", "s", "bps"].into_iter().find(|known| *known == unit).unwrap_or("")
 }
 
+/// Returns the line through these points `(x, spread)`, with its confidence band.
 fn line(label: String, color: usize, mut points: Vec<(f64, &Spread)>) -> Line {
     points.sort_by(|a, b| a.0.total_cmp(&b.0));
-    let of = |get: fn(&Spread) -> Option<f64>| {
+    let values = |get: fn(&Spread) -> Option<f64>| {
         points.iter().map(|(_, s)| get(s).map_or(f64::NAN, round)).collect()
     };
     Line {
         label,
         color,
         x: points.iter().map(|(x, _)| *x).collect(),
-        y: of(|s| s.mean),
-        band: Some(Band { low: of(|s| s.low), high: of(|s| s.high) }),
+        y: values(|s| s.mean),
+        band: Some(Band { low: values(|s| s.low), high: values(|s| s.high) }),
         ..Line::default()
     }
 }
 
 /// Returns whether a linear axis would flatten the lower curves and a logarithmic one can show all values.
 fn needs_log_axis(lines: &[Line]) -> bool {
-    let shown = || {
-        let of = |l: &Line| l.band.iter().flat_map(|b| b.low.clone()).chain(l.y.clone()).collect::<Vec<_>>();
-        lines.iter().flat_map(of).filter(|y| !y.is_nan())
+    let values = || {
+        let of_line =
+            |l: &Line| l.band.iter().flat_map(|b| b.low.clone()).chain(l.y.clone()).collect::<Vec<_>>();
+        lines.iter().flat_map(of_line).filter(|y| !y.is_nan())
     };
-    let (least, most) = (shown().fold(f64::INFINITY, f64::min), shown().fold(0.0, f64::max));
-    least > 0.0 && most > 30.0 * least
+    let (min, max) = (values().fold(f64::INFINITY, f64::min), values().fold(0.0, f64::max));
+    min > 0.0 && max > 30.0 * min
 }
 
-/// Describes the least and the greatest mean.
-fn extremes(sweep: &Sweep, figure: usize, unit: Unit) -> String {
-    let means = || sweep.points.iter().filter_map(|p| Some((p.figures[figure].mean?, p)));
+/// Describes the smallest and the largest mean of the metric at `index`.
+fn extremes(sweep: &Sweep, index: usize, unit: Unit) -> String {
+    let means = || sweep.points.iter().filter_map(|p| Some((p.spreads[index].mean?, p)));
     let text = |(mean, point): (f64, &super::Point)| {
         format!("{} at {}", crate::html::format_value(unit, mean), point.values.join(", "))
     };
-    let least = means().min_by(|a, b| a.0.total_cmp(&b.0)).map(text);
-    let most = means().max_by(|a, b| a.0.total_cmp(&b.0)).map(text);
-    match (least, most) {
-        (Some(least), Some(most)) => format!("least {least}, most {most}"),
-        _ => "nothing was measured".to_owned(),
+    let smallest = means().min_by(|a, b| a.0.total_cmp(&b.0)).map(text);
+    let largest = means().max_by(|a, b| a.0.total_cmp(&b.0)).map(text);
+    match (smallest, largest) {
+        (Some(smallest), Some(largest)) => format!("smallest {smallest}, largest {largest}"),
+        _ => "no measurements".to_owned(),
     }
 }

@@ -269,7 +269,10 @@ impl WorkerBuilder<'_> {
             .collect::<Option<Vec<EgressPath>>>()?;
         let level1_hosts = self.sides.level1.iter().filter_map(|node| self.network.host_number(&node.name));
         let role = WorkerRole::Central {
-            machine: Box::new(Central::with_incarnation(INCARNATION, central_config.to_machine_config())),
+            machine: Box::new(Central::with_incarnation(
+                INCARNATION,
+                central_config.to_state_machine_config(),
+            )),
             level1_hosts: level1_hosts.collect(),
             level1,
             hosts: (Destination::Group(self.network.all_hosts_group), egresses),

@@ -155,7 +155,7 @@ impl BundleWorker {
         self.scratch.resize(before + header.length as usize, 0);
         match &mut self.role {
             WorkerRole::Host { machine, .. } => {
-                let send = host::HostCommand::SendMessage(options.to_post(&self.scratch));
+                let send = host::HostCommand::SendMessage(options.to_outgoing(&self.scratch));
                 machine.handle(now, Input::Command(send))
             }
             WorkerRole::WideAreaHost { sender, groups, egress } => {
@@ -167,7 +167,7 @@ impl BundleWorker {
                 if let Some(sender) = sender {
                     let mut datagram = vec![0; sender.max_octets()];
                     let length = sender
-                        .encode(&options.to_post(&bytes), &mut datagram)
+                        .encode(&options.to_outgoing(&bytes), &mut datagram)
                         .ok_or(CommandError::TooLong)?;
                     datagram.truncate(length);
                     bytes = datagram;
@@ -399,7 +399,7 @@ impl BundleWorker {
                 bundle::level1_counts(machine, now, self.joins, joined.len() as u64)
             }
             WorkerRole::Central { machine, .. } => bundle::central_counts(machine),
-            WorkerRole::Host { machine, .. } => bundle::of_host(machine, now),
+            WorkerRole::Host { machine, .. } => bundle::host_counts(machine, now),
             WorkerRole::WideAreaHost { .. } => Counts::new(),
         };
         let abandoned = self.reassemblers.values().map(|reassembler| reassembler.abandoned).sum();

@@ -307,7 +307,7 @@ impl LlcFlow {
             None => SenderReport::partial(&self.sender_meter),
         };
         sender.rtt = self.rtt.counts();
-        sender.counters = self.outcomes.figures();
+        sender.counters = self.outcomes.counters();
         sender.counters.insert("llc_priority".into(), f64::from(self.priority));
         if let Some(LlcRequester { responses, response_bytes, timeouts, .. }) = self.requester {
             let counts = [("answers", responses), ("answer_bytes", response_bytes), ("unanswered", timeouts)];

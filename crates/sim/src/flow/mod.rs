@@ -22,7 +22,7 @@ pub mod tcp;
 use trunkline_endpoint::{Destination, Port};
 use trunkline_experiment::plan::{self, Protocol};
 use trunkline_run::SenderMeter;
-use trunkline_run::assemble::RunOutcome;
+use trunkline_run::assemble::RepetitionOutcome;
 use trunkline_run::bundle::MessageOptions;
 use trunkline_run::message::{HEADER, Header, MAX_MESSAGE};
 use trunkline_traffic::source::{Bounds, Limit};
@@ -336,7 +336,7 @@ impl Flow {
     }
 
     /// Returns the measurements of the ends. `abort_reason` says why the flow ended early.
-    pub fn into_outcome(self, abort_reason: Option<String>) -> RunOutcome {
+    pub fn into_outcome(self, abort_reason: Option<String>) -> RepetitionOutcome {
         let start = match &self.transport {
             Transport::Datagram(_) => self.start,
             Transport::Tcp(tcp) => tcp.start(),
@@ -354,13 +354,13 @@ impl Flow {
         if let Some(bytes) = self.file_bytes {
             sender.counters.insert("file_bytes".into(), bytes as f64);
         }
-        if sender.active.is_zero() && sender.messages > 0 {
+        if sender.sending_time.is_zero() && sender.messages > 0 {
             // All messages were handed over at one instant: use the time until the last arrival.
             let last = receivers.iter().filter_map(|r| r.arrivals.last).max();
-            sender.active = last.map_or(Span::ZERO, |last| last.since(start));
+            sender.sending_time = last.map_or(Span::ZERO, |last| last.since(start));
         }
         let receivers = self.receiver_hosts.into_iter().zip(receivers.into_iter().map(Some)).collect();
-        RunOutcome { start, sender: Some(sender), receivers, error: abort_reason.or(error) }
+        RepetitionOutcome { start, sender: Some(sender), receivers, error: abort_reason.or(error) }
     }
 }
 

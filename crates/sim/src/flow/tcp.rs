@@ -7,7 +7,7 @@ use trunkline_experiment::plan::{Protocol, TcpTimers};
 use trunkline_models::host::Disk;
 use trunkline_record::Histogram;
 use trunkline_run::message::{HEADER, Header, MAX_MESSAGE, MessageKind};
-use trunkline_run::reports::{Figures, ReceiverReport, SenderReport};
+use trunkline_run::reports::{Metrics, ReceiverReport, SenderReport};
 use trunkline_run::{ReceiverMeter, SenderMeter};
 use trunkline_tcp::{Command, Event, Options, Statistics, Tcp, Timers, Virtual, header_length};
 use trunkline_traffic::Source;
@@ -84,7 +84,7 @@ struct TcpEnd {
 /// Samples of TCP's state over time.
 #[derive(Debug)]
 struct TcpSamples {
-    points: Vec<(f64, Figures)>,
+    points: Vec<(f64, Metrics)>,
     interval: Span,
     next: Instant,
     rtt: Histogram,
@@ -395,13 +395,13 @@ impl TcpFlow {
             return;
         }
         let gauges = self.ends[0].tcp.gauges();
-        let figures = [
+        let metrics = [
             ("cwnd_bytes", f64::from(gauges.cwnd)),
             ("rtt_us", self.samples.latest.as_us()),
             ("retransmissions", self.ends[0].tcp.statistics().retransmitted_segments as f64),
         ];
-        let figures = figures.map(|(k, v)| (k.to_string(), v)).into();
-        self.samples.record(now.since(self.start), now, figures);
+        let metrics = metrics.map(|(k, v)| (k.to_string(), v)).into();
+        self.samples.record(now.since(self.start), now, metrics);
     }
 
     /// Whether the run is finished.
@@ -476,9 +476,9 @@ impl TcpEnd {
 
 impl TcpSamples {
     #[cold]
-    fn record(&mut self, since: Span, now: Instant, figures: Figures) {
+    fn record(&mut self, since: Span, now: Instant, metrics: Metrics) {
         self.next = now + self.interval;
-        self.points.push((since.as_s(), figures));
+        self.points.push((since.as_s(), metrics));
         if self.points.len() == MAX_SAMPLES {
             // Long runs keep every second sample and sample half as often.
             let mut index = 0;
@@ -499,7 +499,7 @@ fn earliest(a: Option<Instant>, b: Option<Instant>) -> Option<Instant> {
     }
 }
 
-fn counters(s: &Statistics) -> Figures {
+fn counters(s: &Statistics) -> Metrics {
     [
         ("packets_sent", s.segments_sent),
         ("data_segments_sent", s.data_segments_sent),

@@ -1,10 +1,10 @@
-//! The shared line of a plan's LLC stations: token parameters and promises.
+//! The shared line of a plan's LLC stations: token parameters and traffic contracts.
 
 use trunkline_experiment::plan::{HostCosts, NodeKind, Plan};
 use trunkline_llc::admit::Network;
 use trunkline_llc::token::{Line, Options};
 use trunkline_llc::wire::HEADER;
-use trunkline_run::llc::{self, Promises};
+use trunkline_run::llc::{self, TrafficContracts};
 use trunkline_units::{Rate, Span};
 
 use crate::frame::VLAN_TAG;
@@ -12,15 +12,15 @@ use crate::network::topology::Topology;
 
 /// Minimum interval between two windows for joining. All stations join at the start, so windows are frequent.
 const MIN_WINDOW_INTERVAL: Span = Span::from_ms(20);
-/// Windows take at most 1 / this of the time, to leave capacity for promises.
+/// Windows take at most 1 / this of the time, to leave capacity for synchronous messages.
 const WINDOW_INTERVALS: u64 = 40;
 
 /// Returns the ring of a plan with a token, with the shortest timers that its line allows and one invitation at a time,
-/// and the promises of its connections. `Err` names a connection that may always send but promises nothing.
-pub fn ring_and_promises<'p>(
+/// and the traffic contracts of its connections. `Err` names a connection of the synchronous class without a contract.
+pub fn ring_and_contracts<'p>(
     plan: &'p Plan,
     topology: &Topology<'_>,
-) -> Option<(Network, Result<Promises, &'p str>)> {
+) -> Option<(Network, Result<TrafficContracts, &'p str>)> {
     if !llc::has_token(plan) {
         return None;
     }
@@ -32,9 +32,9 @@ pub fn ring_and_promises<'p>(
     let tight = Options::for_line(&line, highest, 1 + HEADER + largest);
     let mut options = Options { invited_per_window: 1, ..tight };
     options.window_interval = MIN_WINDOW_INTERVAL.max(options.window() * WINDOW_INTERVALS);
-    let promises = llc::promises(plan);
-    let stations = promises.as_ref().map_or_else(|_| Vec::new(), |promises| promises.stations.clone());
-    Some((Network { line, options, stations, lost: 0, dead: 0 }, promises))
+    let contracts = llc::traffic_contracts(plan);
+    let stations = contracts.as_ref().map_or_else(|_| Vec::new(), |contracts| contracts.stations.clone());
+    Some((Network { line, options, stations, lost: 0, dead: 0 }, contracts))
 }
 
 /// Whether a delay bound holds: only LLC stations send, and no link loses or damages frames.
@@ -122,7 +122,7 @@ mod tests {
     fn line_of(network: &str) -> Option<Line> {
         let plan = plan(network, "llc (priority = 6, token = on)");
         let network = plan.network.as_ref()?;
-        Some(ring_and_promises(&plan, &Topology::new(network))?.0.line)
+        Some(ring_and_contracts(&plan, &Topology::new(network))?.0.line)
     }
 
     #[test]
@@ -150,7 +150,7 @@ mod tests {
     fn without_a_token_nothing_is_promised() {
         let plan = plan("host a, b; link a - b (rate = 1 Mb/s);", "llc (priority = 6)");
         let network = plan.network.as_ref().unwrap();
-        assert_eq!(ring_and_promises(&plan, &Topology::new(network)), None);
+        assert_eq!(ring_and_contracts(&plan, &Topology::new(network)), None);
         assert!(is_lossless(&plan));
     }
 }

@@ -9,8 +9,8 @@
 //!
 //! | module | contents |
 //! | --- | --- |
-//! | [`mod@line`] | the shared line of the stations, and the admission of promises on it |
-//! | [`refuse`] | plans with LLC that the simulator refuses, and promises that cannot be kept |
+//! | [`mod@line`] | the shared line of the stations, and the admission of traffic contracts on it |
+//! | [`refuse`] | plans with LLC that the simulator refuses, and traffic contracts that cannot be kept |
 
 pub mod line;
 pub mod refuse;
@@ -27,7 +27,7 @@ use trunkline_llc::wire::{ALL, Address, Kind, MAX_PRIORITY, Pdu};
 use trunkline_llc::{Command, Event, Station, Ticket};
 use trunkline_run::llc;
 use trunkline_run::message::{HEADER, Header};
-use trunkline_run::reports::Figures;
+use trunkline_run::reports::Metrics;
 use trunkline_units::{Instant, Span};
 
 use crate::flow::llc::{LlcMessage, LlcSendReport};
@@ -160,7 +160,7 @@ impl LlcStations {
     /// order of the station numbers.
     pub fn new(plan: &Plan, topology: &Topology<'_>, interfaces: &[(u32, LlcInterface)]) -> LlcStations {
         let mut stations = LlcStations::default();
-        let network = line::ring_and_promises(plan, topology);
+        let network = line::ring_and_contracts(plan, topology);
         for ((number, name), &(host, interface)) in (1u8..).zip(llc::stations(plan)).zip(interfaces) {
             let mut station = Station::new(Config::new(Port(0), number));
             for (sap, options) in llc::saps(plan, name) {
@@ -189,16 +189,16 @@ impl LlcStations {
             }));
             stations.hosts.push(host);
         }
-        if let Some((network, promises)) = &network {
+        if let Some((network, contracts)) = &network {
             let (options, count) = (&network.options, stations.hosts.len() as u64);
             let window = options.window_interval + options.window();
             stations.forms_within =
                 Some(options.listen(u8::MAX) + window * (count + 2) * WINDOWS_PER_STATION);
             if line::is_lossless(plan)
-                && let Ok(promises) = promises
-                && let Ok(delays) = admit::delays(network, &promises.promises)
+                && let Ok(contracts) = contracts
+                && let Ok(delays) = admit::delays(network, &contracts.contracts)
             {
-                for (connection, delay) in promises.connections.iter().zip(delays) {
+                for (connection, delay) in contracts.connections.iter().zip(delays) {
                     let bound = stations.bounds.entry(*connection).or_default();
                     *bound = delay.max(*bound);
                 }
@@ -317,22 +317,22 @@ impl LlcStations {
         Packet::new(Content::Pdu { from, to, bytes }, length, LLC_FLOW, 0, host, false)
     }
 
-    /// Returns token figures for a connection's sender: the rotation time at its station and the delay bound, if there is
+    /// Returns token metrics for a connection's sender: the rotation time at its station and the delay bound, if there is
     /// one, both in us.
-    pub fn token_figures(&self, connection: usize, host: u32) -> Figures {
-        let mut figures = Figures::new();
+    pub fn token_metrics(&self, connection: usize, host: u32) -> Metrics {
+        let mut metrics = Metrics::new();
         if let Some(LlcStation { endpoint: LlcEndpoint::Ring(ring), .. }) =
             self.stations.get(host as usize).and_then(Option::as_deref)
         {
             let statistics = ring.statistics();
             let mean = statistics.rotation_sum.as_s() * 1e6 / statistics.rotations.max(1) as f64;
-            figures.insert("token_rotation_mean_us".into(), mean);
-            figures.insert("token_rotation_max_us".into(), statistics.rotation_max.as_s() * 1e6);
+            metrics.insert("token_rotation_mean_us".into(), mean);
+            metrics.insert("token_rotation_max_us".into(), statistics.rotation_max.as_s() * 1e6);
         }
         if let Some(bound) = self.bounds.get(&connection) {
-            figures.insert("token_bound_us".into(), bound.as_s() * 1e6);
+            metrics.insert("token_bound_us".into(), bound.as_s() * 1e6);
         }
-        figures
+        metrics
     }
 
     /// Returns the counters of a station by name.

@@ -1,15 +1,15 @@
-//! Plans with LLC that the simulator refuses, and promises that cannot be kept.
+//! Plans with LLC that the simulator refuses, and traffic contracts that cannot be kept.
 
 use std::collections::BTreeMap;
 
 use trunkline_experiment::plan::{Connection, Medium, Network, NodeKind, Plan, Protocol};
-use trunkline_llc::admit::{self, Promise, Refusal as AdmissionRefusal};
+use trunkline_llc::admit::{self, Refusal as AdmissionRefusal, TrafficContract};
 use trunkline_run::{Refusal, llc};
 
 use super::line;
 use crate::network::topology::Topology;
 
-/// Returns why a plan's connections over LLC cannot be simulated, or why their promises cannot be kept.
+/// Returns why a plan's connections over LLC cannot be simulated, or why their traffic contracts cannot be kept.
 pub fn refuse(plan: &Plan, network: &Network) -> Vec<Refusal> {
     let topology = Topology::new(network);
     let over_llc = || plan.connections.iter().filter(|c| matches!(c.protocol, Protocol::Llc { .. }));
@@ -93,27 +93,27 @@ fn refuse_ring(plan: &Plan, topology: &Topology<'_>) -> Option<Refusal> {
     if let Some(refusal) = llc::refuse_limits(plan) {
         return Some(refusal);
     }
-    let (network, promises) = line::ring_and_promises(plan, topology)?;
-    let promises = promises.ok()?;
-    let connection = |promise: usize| plan.connections.get(*promises.connections.get(promise)?);
+    let (network, contracts) = line::ring_and_contracts(plan, topology)?;
+    let contracts = contracts.ok()?;
+    let connection = |contract: usize| plan.connections.get(*contracts.connections.get(contract)?);
     // Connections with a limit come first, so that the others cannot hide a limit that is not kept.
-    let (mut order, others): (Vec<usize>, Vec<usize>) = (0..promises.promises.len())
-        .partition(|promise| connection(*promise).is_some_and(llc::has_guaranteed_limit));
+    let (mut order, others): (Vec<usize>, Vec<usize>) = (0..contracts.contracts.len())
+        .partition(|contract| connection(*contract).is_some_and(llc::has_guaranteed_limit));
     let limited = connection(*order.first()?)?;
     order.extend(others);
-    let ordered: Vec<Promise> = order.iter().map(|promise| promises.promises[*promise]).collect();
+    let ordered: Vec<TrafficContract> = order.iter().map(|contract| contracts.contracts[*contract]).collect();
     let (c, reason) = match admit::admit(&network, &ordered).err()? {
         // A connection without a limit may be late.
-        AdmissionRefusal::Late { promise, delay, deadline } => (
-            connection(*order.get(promise)?)?,
+        AdmissionRefusal::Late { contract, delay, deadline } => (
+            connection(*order.get(contract)?)?,
             format!("with this many stations a message may take {delay}, its limit is {deadline}"),
         ),
-        AdmissionRefusal::Overload { promise } => (
-            connection(*order.get(promise)?)?,
+        AdmissionRefusal::Overload { contract } => (
+            connection(*order.get(contract)?)?,
             "its station offers more traffic than the token allows".to_owned(),
         ),
-        AdmissionRefusal::InvalidPromise { promise } => {
-            let name = &connection(*order.get(promise)?)?.name;
+        AdmissionRefusal::InvalidContract { contract } => {
+            let name = &connection(*order.get(contract)?)?.name;
             (
                 limited,
                 format!(

@@ -1,6 +1,6 @@
-//! What R/S and variance–time say of exact fractional Gaussian noise, by exponent and length.
+//! Results of R/S and variance–time for exact fractional Gaussian noise, by exponent and length.
 //!
-//! Drawn with `cargo test --release -p trunkline-traffic --features soak --test soak_hurst -- --nocapture tables`.
+//! Computed with `cargo test --release -p trunkline-traffic --features soak --test soak_hurst -- --nocapture tables`.
 
 use super::{Estimate, Method, NORMAL_95};
 
@@ -9,11 +9,11 @@ const EXPONENTS: [f64; 10] = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95]
 /// Lengths of the columns, as powers of two.
 const LENGTHS: [u32; 5] = [8, 10, 12, 14, 16];
 
-/// Mean and standard deviation of what an estimator says.
+/// Mean and standard deviation of the results of an estimator.
 pub(super) struct Table(pub [[(f64, f64); LENGTHS.len()]; EXPONENTS.len()]);
 
 impl Table {
-    /// The exponents that fit what was said: the one of which it is the mean, and those of which it is within 95 %.
+    /// Returns the exponent of which `raw` is the mean, and the interval of those for which it is within 95 %.
     pub(super) fn estimate(
         &self,
         method: Method,
@@ -23,8 +23,8 @@ impl Table {
     ) -> Option<Estimate> {
         let column = self.column(n);
         let exponent = |sds: f64| {
-            let said: Vec<f64> = column.iter().map(|(mean, sd)| mean + sds * sd).collect();
-            exponent_at(&said, raw)
+            let results: Vec<f64> = column.iter().map(|(mean, sd)| mean + sds * sd).collect();
+            exponent_at(&results, raw)
         };
         Some(Estimate {
             method,
@@ -38,27 +38,28 @@ impl Table {
         })
     }
 
-    /// Mean and standard deviation for a length, on a line of logarithms between two columns; beyond the last column those
-    /// of the last, whose spread is larger.
+    /// Returns mean and standard deviation for a length, interpolated between two columns on a logarithmic scale. Beyond the
+    /// last column they are those of the last, whose standard deviation is larger.
     fn column(&self, n: usize) -> [(f64, f64); EXPONENTS.len()] {
-        let place = (libm::log2(n as f64) - f64::from(LENGTHS[0])) / 2.0;
-        let place = place.clamp(0.0, (LENGTHS.len() - 1) as f64);
-        let left = (place as usize).min(LENGTHS.len() - 2);
-        let part = place - left as f64;
-        let between = |a: f64, b: f64| a + (b - a) * part;
+        let position = (libm::log2(n as f64) - f64::from(LENGTHS[0])) / 2.0;
+        let position = position.clamp(0.0, (LENGTHS.len() - 1) as f64);
+        let left = (position as usize).min(LENGTHS.len() - 2);
+        let fraction = position - left as f64;
+        let interpolate = |a: f64, b: f64| a + (b - a) * fraction;
         self.0.map(|row| {
             let ((mean_a, sd_a), (mean_b, sd_b)) = (row[left], row[left + 1]);
-            (between(mean_a, mean_b), between(sd_a, sd_b))
+            (interpolate(mean_a, mean_b), interpolate(sd_a, sd_b))
         })
     }
 }
 
-/// Where a rising curve over [`EXPONENTS`] reaches `raw`; beyond its ends along its last stretch, from −½ to 1½.
-fn exponent_at(said: &[f64], raw: f64) -> f64 {
-    let right = said.partition_point(|s| *s < raw).clamp(1, said.len() - 1);
+/// Returns the exponent at which the ascending curve `results` over [`EXPONENTS`] is `raw`, extrapolated linearly to the
+/// range from −½ to 1½.
+fn exponent_at(results: &[f64], raw: f64) -> f64 {
+    let right = results.partition_point(|s| *s < raw).clamp(1, results.len() - 1);
     let (a, b) = (right - 1, right);
-    let part = (raw - said[a]) / (said[b] - said[a]);
-    (EXPONENTS[a] + part * (EXPONENTS[b] - EXPONENTS[a])).clamp(-0.5, 1.5)
+    let fraction = (raw - results[a]) / (results[b] - results[a]);
+    (EXPONENTS[a] + fraction * (EXPONENTS[b] - EXPONENTS[a])).clamp(-0.5, 1.5)
 }
 
 pub(super) const VARIANCE_TIME: Table = Table([

@@ -1,7 +1,7 @@
 //! Straight lines through points.
 
-/// The slope of the line through `(x, y)` with these weights, and its standard deviation if each weight is the inverse
-/// of the variance of its y.
+/// Fits a line through points `(x, y)` with these weights. Its standard deviation assumes that each weight is the inverse of
+/// the variance of its y. Returns `None` if all x are equal.
 pub(super) fn weighted(points: &[(f64, f64)], weights: &[f64]) -> Option<Line> {
     let (mut s, mut sx, mut sy) = (0.0, 0.0, 0.0);
     for ((x, y), w) in points.iter().zip(weights) {
@@ -18,7 +18,7 @@ pub(super) fn weighted(points: &[(f64, f64)], weights: &[f64]) -> Option<Line> {
     (sxx > 0.0).then(|| Line { slope: sxy / sxx, sd: 1.0 / libm::sqrt(sxx), middle, level })
 }
 
-/// Through `(x, y)`, all of the same weight.
+/// Fits a line through points `(x, y)` of equal weight.
 pub(super) fn plain(points: &[(f64, f64)]) -> Option<Line> {
     weighted(points, &vec![1.0; points.len()])
 }
@@ -27,14 +27,15 @@ pub(super) fn plain(points: &[(f64, f64)]) -> Option<Line> {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Line {
     pub slope: f64,
-    /// Of the slope.
+    /// Standard deviation of the slope.
     pub sd: f64,
-    /// A point on it.
+    /// A point of the line: x and y.
     middle: f64,
     level: f64,
 }
 
 impl Line {
+    /// Returns y at `x`.
     pub(super) fn at(&self, x: f64) -> f64 {
         self.level + self.slope * (x - self.middle)
     }

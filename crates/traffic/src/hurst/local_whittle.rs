@@ -1,21 +1,21 @@
-//! Local Whittle (Robinson 1995): the exponent under which the low frequencies are most likely.
+//! Local Whittle (Robinson 1995): the maximum-likelihood exponent of the low frequencies.
 
 use super::{Estimate, Method, half_interval, low_frequencies, thinned};
 
-/// Where the exponent is looked for.
-const LEAST: f64 = -0.5;
-const MOST: f64 = 2.0;
+/// Range of the exponent.
+const MIN: f64 = -0.5;
+const MAX: f64 = 2.0;
 
 /// Bisections: the interval shrinks to 2e-12.
 const STEPS: u32 = 40;
 
-/// The spread is 1 / (2 √Σν²), where ν is the logarithm of a frequency less their mean: 1 / (2 √m) for m
-/// frequencies, with what few of them lack (Hurvich and Chen 2000).
+/// The standard deviation is 1 / (2 √Σν²), where ν is the logarithm of a frequency minus the mean logarithm: 1 / (2 √m) for m
+/// frequencies, with a correction for small m (Hurvich and Chen 2000).
 pub(super) fn estimate(values: &[f64]) -> Option<Estimate> {
     let (logs, power) = low_frequencies(values);
     let mean = logs.iter().sum::<f64>() / logs.len() as f64;
     let information: f64 = logs.iter().map(|l| (l - mean) * (l - mean)).sum();
-    // The likelihood is convex in H: its slope has one sign on each side of the best.
+    // The likelihood is convex in H: its slope changes its sign once.
     let slope = |h: f64| {
         let (mut sum, mut moment) = (0.0, 0.0);
         for (log, power) in logs.iter().zip(&power) {
@@ -25,7 +25,7 @@ pub(super) fn estimate(values: &[f64]) -> Option<Estimate> {
         }
         moment / sum
     };
-    let (mut low, mut high) = (LEAST, MOST);
+    let (mut low, mut high) = (MIN, MAX);
     if !slope(low).is_finite() || !slope(high).is_finite() {
         return None;
     }
@@ -34,10 +34,11 @@ pub(super) fn estimate(values: &[f64]) -> Option<Estimate> {
         if slope(middle) < 0.0 { low = middle } else { high = middle }
     }
     let h = (low + high) / 2.0;
-    let far = half_interval(0.5 / libm::sqrt(information));
+    let half_width = half_interval(0.5 / libm::sqrt(information));
     let x: Vec<f64> = logs.iter().map(|l| l / std::f64::consts::LN_2).collect();
     let points = thinned(&x, &power, 60).into_iter().map(|(x, p)| (x, libm::log2(p))).collect();
     let fitted = (*x.first()?, *x.last()?);
     let method = Method::LocalWhittle;
-    Some(Estimate { method, h, low: h - far, high: h + far, raw: None, points, fitted, line_chance: None })
+    let (low, high) = (h - half_width, h + half_width);
+    Some(Estimate { method, h, low, high, raw: None, points, fitted, line_chance: None })
 }

@@ -1,11 +1,11 @@
-//! Variance against time: how fast the variance of means falls as they are taken over longer blocks.
+//! Variance–time: decrease of the variance of means with the length of the blocks.
 
 use super::{Estimate, Method, blocks, calibration, line};
 
-/// The shortest blocks: what is shorter shows memory that is short.
-const FIRST: usize = 4;
-/// Blocks of the longest size.
-const FEWEST: usize = 16;
+/// Minimum length of a block: shorter ones reflect short memory.
+const MIN_LENGTH: usize = 4;
+/// Number of blocks of the maximum length.
+const MIN_BLOCKS: usize = 16;
 
 pub(super) fn estimate(values: &[f64]) -> Option<Estimate> {
     let mut sum = 0.0;
@@ -14,7 +14,7 @@ pub(super) fn estimate(values: &[f64]) -> Option<Estimate> {
         sum += v;
         sum
     }));
-    let points: Vec<(f64, f64)> = blocks(FIRST, values.len() / FEWEST)
+    let points: Vec<(f64, f64)> = blocks(MIN_LENGTH, values.len() / MIN_BLOCKS)
         .into_iter()
         .map(|size| (libm::log2(size as f64), libm::log2(variance_of_means(&sums, size))))
         .filter(|(_, variance)| variance.is_finite())
@@ -23,7 +23,7 @@ pub(super) fn estimate(values: &[f64]) -> Option<Estimate> {
     calibration::VARIANCE_TIME.estimate(Method::VarianceTime, values.len(), raw, points)
 }
 
-/// Over blocks of a size, from the running sums of the values.
+/// Returns the variance of the means of blocks of a length, from the cumulative sums of the values.
 fn variance_of_means(sums: &[f64], size: usize) -> f64 {
     let ends: Vec<f64> = sums.iter().copied().step_by(size).collect();
     let means: Vec<f64> = ends.windows(2).map(|pair| (pair[1] - pair[0]) / size as f64).collect();

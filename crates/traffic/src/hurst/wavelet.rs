@@ -1,13 +1,13 @@
 //! Energy of wavelets by octave (Abry and Veitch 1998; Veitch and Abry 1999).
 //!
-//! Daubechies' wavelet with three vanishing moments, which a trend that is a parabola does not move. The variance of each
-//! octave is known, so the line is weighted and its slope has a known spread.
+//! Uses Daubechies' wavelet with three vanishing moments, which is insensitive to quadratic trends. The variance of each
+//! octave is known, so the line is weighted and its slope has a known standard deviation.
 
 use std::f64::consts::{LN_2, PI};
 
 use super::{Estimate, Method, half_interval, line};
 
-/// Daubechies 1992, table 6.1, N = 3.
+/// The low-pass filter (Daubechies 1992, table 6.1, N = 3).
 const LOW: [f64; 6] = [
     0.332_670_552_950_082_6,
     0.806_891_509_311_092_5,
@@ -17,12 +17,12 @@ const LOW: [f64; 6] = [
     0.035_226_291_885_709_5,
 ];
 
-/// Octaves with fewer coefficients are left alone: their logarithm is far from normal.
-const FEWEST: usize = 8;
+/// Minimum number of coefficients of an octave: with fewer, the logarithm of the energy is far from normal.
+const MIN_COEFFICIENTS: usize = 8;
 
-/// The first octave of the line. The lowest are not what a continuous wavelet would see (for fractional Gaussian noise they
-/// tilt a line from octave j by some 0.6 · 4^-j); with five times doubled length one octave more is left out, so that what
-/// is left of it stays a third of the spread.
+/// Returns the first octave of the line. The lowest octaves deviate from those of a continuous wavelet; for fractional
+/// Gaussian noise they bias the slope of a line from octave j by about 0.6 · 4^-j. With every five doublings of the length
+/// one more octave is excluded, so that the bias stays a third of the standard deviation.
 fn first_octave(n: usize) -> usize {
     ((n.ilog2() as usize + 7) / 5).max(3)
 }
@@ -30,59 +30,60 @@ fn first_octave(n: usize) -> usize {
 pub(super) fn estimate(values: &[f64]) -> Option<Estimate> {
     let octaves = octaves(values);
     let first = first_octave(values.len());
-    let used: Vec<&Octave> = octaves.iter().filter(|o| o.number >= first).collect();
+    let fitted: Vec<&Octave> = octaves.iter().filter(|o| o.number >= first).collect();
     // An octave without energy has no logarithm.
-    if used.iter().any(|o| o.energy <= 1e-24) {
+    if fitted.iter().any(|o| o.energy <= 1e-24) {
         return None;
     }
-    let points: Vec<(f64, f64)> = used.iter().map(|o| o.point()).collect();
-    let weights: Vec<f64> = used.iter().map(|o| 1.0 / o.variance()).collect();
-    let found = line::weighted(&points, &weights)?;
-    let h = (found.slope + 1.0) / 2.0;
-    let far = half_interval(found.sd / 2.0);
-    let off = |((x, y), w): (&(f64, f64), &f64)| w * (y - found.at(*x)) * (y - found.at(*x));
-    let chi_square: f64 = points.iter().zip(&weights).map(off).sum();
-    let freedom = points.len().saturating_sub(2);
+    let points: Vec<(f64, f64)> = fitted.iter().map(|o| o.point()).collect();
+    let weights: Vec<f64> = fitted.iter().map(|o| 1.0 / o.variance()).collect();
+    let line = line::weighted(&points, &weights)?;
+    let h = (line.slope + 1.0) / 2.0;
+    let half_width = half_interval(line.sd / 2.0);
+    let squared_residual = |((x, y), w): (&(f64, f64), &f64)| w * (y - line.at(*x)) * (y - line.at(*x));
+    let chi_square: f64 = points.iter().zip(&weights).map(squared_residual).sum();
+    let degrees = points.len().saturating_sub(2);
     Some(Estimate {
         method: Method::Wavelet,
         h,
-        low: h - far,
-        high: h + far,
+        low: h - half_width,
+        high: h + half_width,
         raw: None,
         fitted: (points.first()?.0, points.last()?.0),
         points: octaves.iter().filter(|o| o.energy > 1e-24).map(Octave::point).collect(),
-        line_chance: (freedom > 0).then(|| chance_of_chi_square(freedom, chi_square)),
+        line_chance: (degrees > 0).then(|| chi_square_p_value(degrees, chi_square)),
     })
 }
 
-/// The coefficients of an octave.
+/// The wavelet coefficients of an octave.
 struct Octave {
     number: usize,
+    /// Number of coefficients.
     count: usize,
     /// Mean of their squares.
     energy: f64,
 }
 
 impl Octave {
-    /// The octave and the logarithm of its energy, less what the logarithm of a mean of few squares lacks.
+    /// Returns the octave and the logarithm of its energy, corrected for the bias of the logarithm of a mean of few squares.
     fn point(&self) -> (f64, f64) {
         let half = self.count as f64 / 2.0;
         (self.number as f64, libm::log2(self.energy) - (digamma(half) / LN_2 - libm::log2(half)))
     }
 
-    /// Of that logarithm, for normal coefficients that know nothing of each other.
+    /// Returns the variance of that logarithm, for independent normal coefficients.
     fn variance(&self) -> f64 {
         trigamma(self.count as f64 / 2.0) / (LN_2 * LN_2)
     }
 }
 
-/// Octave by octave, without the coefficients that the ends of the series touch.
+/// Returns all octaves, without the coefficients that overlap the ends of the series.
 fn octaves(values: &[f64]) -> Vec<Octave> {
     let mut smooth = values.to_vec();
     let mut found = Vec::new();
     for number in 1.. {
         let Some(count) = (smooth.len().saturating_sub(LOW.len()) / 2).checked_add(1) else { break };
-        if smooth.len() < LOW.len() || count < FEWEST {
+        if smooth.len() < LOW.len() || count < MIN_COEFFICIENTS {
             break;
         }
         let energy = smooth.windows(LOW.len()).step_by(2).map(|w| square(detail(w))).sum::<f64>();
@@ -100,13 +101,13 @@ fn dot(window: &[f64], filter: &[f64]) -> f64 {
     window.iter().zip(filter).map(|(a, b)| a * b).sum()
 }
 
-/// The mirror of the low filter, with alternating signs.
+/// Applies the high-pass filter: the reversed low-pass filter with alternating signs.
 fn detail(window: &[f64]) -> f64 {
     let sign = |i: usize| if i.is_multiple_of(2) { 1.0 } else { -1.0 };
     window.iter().zip(LOW.iter().rev()).enumerate().map(|(i, (a, b))| sign(i) * a * b).sum()
 }
 
-/// ψ(x), x > 0: up to 6 by its recurrence, then DLMF 5.11.2.
+/// Returns ψ(x) for x > 0: up to 6 by its recurrence, then by DLMF 5.11.2.
 fn digamma(mut x: f64) -> f64 {
     let mut sum = 0.0;
     while x < 6.0 {
@@ -118,7 +119,7 @@ fn digamma(mut x: f64) -> f64 {
     sum + libm::log(x) - 0.5 / x - tail
 }
 
-/// ψ′(x), x > 0, in the same way (DLMF 5.15.8).
+/// Returns ψ′(x) for x > 0, in the same way (DLMF 5.15.8).
 fn trigamma(mut x: f64) -> f64 {
     let mut sum = 0.0;
     while x < 6.0 {
@@ -130,19 +131,19 @@ fn trigamma(mut x: f64) -> f64 {
     sum + 1.0 / x + i / 2.0 + tail / x
 }
 
-/// Chance of at least this much, with so many degrees of freedom (DLMF 8.4.10 and 8.4.6 by the recurrence 8.8.2).
-fn chance_of_chi_square(freedom: usize, chi_square: f64) -> f64 {
+/// Returns the probability of a chi-square at least this large (DLMF 8.4.10 and 8.4.6 by the recurrence 8.8.2).
+fn chi_square_p_value(degrees: usize, chi_square: f64) -> f64 {
     let x = chi_square / 2.0;
-    let odd = freedom % 2 == 1;
-    let mut chance = if odd { libm::erfc(libm::sqrt(x)) } else { libm::exp(-x) };
+    let odd = degrees % 2 == 1;
+    let mut probability = if odd { libm::erfc(libm::sqrt(x)) } else { libm::exp(-x) };
     let mut a = if odd { 0.5 } else { 1.0 };
     let mut term = if odd { libm::sqrt(x / PI) * 2.0 } else { x } * libm::exp(-x);
-    while a < freedom as f64 / 2.0 {
-        chance += term;
+    while a < degrees as f64 / 2.0 {
+        probability += term;
         a += 1.0;
         term *= x / a;
     }
-    chance.clamp(0.0, 1.0)
+    probability.clamp(0.0, 1.0)
 }
 
 #[cfg(test)]
@@ -151,7 +152,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_filter_is_daubechies() {
+    fn the_filter_has_the_properties_of_daubechies() {
         let sum: f64 = LOW.iter().sum();
         assert!((sum - 2f64.sqrt()).abs() < 1e-12);
         assert!((dot(&LOW, &LOW) - 1.0).abs() < 1e-12 && dot(&LOW[2..], &LOW[..4]).abs() < 1e-12);
@@ -174,8 +175,8 @@ mod tests {
     }
 
     #[test]
-    fn chances_match_the_table_of_chi_square() {
-        for (freedom, value, chance) in [
+    fn p_values_match_the_table_of_chi_square() {
+        for (degrees, value, p) in [
             (1, 3.841, 0.05),
             (2, 5.991, 0.05),
             (3, 7.815, 0.05),
@@ -183,8 +184,8 @@ mod tests {
             (7, 14.067, 0.05),
             (10, 4.865, 0.9),
         ] {
-            let got = chance_of_chi_square(freedom, value);
-            assert!((got - chance).abs() < 1e-4, "{freedom}, {value}: {got}");
+            let actual = chi_square_p_value(degrees, value);
+            assert!((actual - p).abs() < 1e-4, "{degrees}, {value}: {actual}");
         }
     }
 

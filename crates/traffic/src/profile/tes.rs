@@ -1,10 +1,10 @@
-//! Transform–expand–sample (Jagerman and Melamed 1992): a series with given values and a short memory like the one
-//! measured.
+//! Transform–expand–sample, TES (Jagerman and Melamed 1992): a process with a given distribution and a short memory like
+//! that of a measured series.
 //!
-//! A point walks on a circle of circumference 1; each step adds a uniform piece of width `width` about `center`, so it is
-//! uniform on the circle at any time whatever the steps are. It is stitched (U/ξ up to ξ, (1 − U)/(1 − ξ) beyond: no leap
-//! where the circle closes), and stands for the value with that share of all values below it. Its autocorrelation is a
-//! sum, so nothing has to be simulated to fit it. Its memory ends exponentially: long memory it has none.
+//! A point walks on a circle of circumference 1. Each step is uniform with the width `width` about `center`, so the position
+//! is always uniform on the circle. A stitching transformation (U/ξ up to ξ, (1 − U)/(1 − ξ) beyond) removes the
+//! discontinuity where the circle closes; the result is the quantile of the drawn value. The autocorrelation is a sum, so
+//! fitting needs no simulation. The memory decreases exponentially; there is no long memory.
 
 use std::f64::consts::PI;
 
@@ -15,51 +15,51 @@ use super::quantile;
 use crate::autocorrelation::autocorrelation;
 use crate::fft::{Complex, forward};
 
-/// Points of the circle at which the values are taken for their Fourier coefficients.
-const CIRCLE: usize = 1024;
-/// Coefficients that take part; those beyond count as what is forgotten at once.
+/// Number of points of the circle from which Fourier coefficients are computed.
+const CIRCLE_POINTS: usize = 1024;
+/// Number of coefficients used. The others count as uncorrelated.
 const HARMONICS: usize = 64;
-/// Lags that are fitted at most.
-const LAGS: usize = 50;
+/// Maximum number of fitted lags.
+const MAX_LAGS: usize = 50;
 
 /// A fitted process.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Tes {
-    /// Ascending.
+    /// The values of the series, ascending.
     #[serde(skip)]
     values: Vec<f64>,
-    /// How wide the steps are, up to 1: then nothing is remembered.
+    /// Width of the steps, at most 1: then there is no memory.
     pub width: f64,
-    /// How far the mean step leads, 0 to ½: not 0 makes the autocorrelation swing.
+    /// Mean step, 0 to ½: if it is not 0, the autocorrelation oscillates.
     pub center: f64,
-    /// Where the circle is folded, 0 to 1; ½ makes a series that reads the same backwards.
+    /// Stitching parameter ξ, 0 to 1; with ½ the process is reversible in time.
     pub stitch: f64,
-    /// Lags that were fitted.
+    /// Number of fitted lags.
     pub lags: usize,
-    /// Root of the mean square between the autocorrelation measured and that of the process, over those lags.
+    /// Root mean square of the difference between the measured autocorrelation and that of the process, over these lags.
     pub off: f64,
 }
 
 impl Tes {
-    /// Fits the memory of `stretch`, with the values `values` (ascending). None if it stands still.
+    /// Fits a process with these values (ascending) and the memory of `stretch`; `None` if `stretch` is constant.
     pub(super) fn fit(stretch: &[f64], values: Vec<f64>) -> Option<Tes> {
         let series: Vec<Option<f64>> = stretch.iter().copied().map(Some).collect();
-        let lags = LAGS.min(stretch.len() / 4).max(1);
+        let lags = MAX_LAGS.min(stretch.len() / 4).max(1);
         let measured = autocorrelation(&series, lags).r;
         let mut best: Option<(f64, Walk)> = None;
         for stitch in [0.0, 0.25, 0.5, 0.75, 1.0] {
             let power = harmonics(&values, stitch)?;
-            let off = |walk: Walk| walk.off(&power, &measured);
-            let mut here = Walk { width: 1.0, center: 0.0, stitch };
-            let mut least = off(here);
+            let error = |walk: Walk| walk.rms_error(&power, &measured);
+            let mut current = Walk { width: 1.0, center: 0.0, stitch };
+            let mut min_error = error(current);
             let mut consider = |walk: Walk| {
-                let found = off(walk);
-                if found < least {
-                    (least, here) = (found, walk);
+                let walk_error = error(walk);
+                if walk_error < min_error {
+                    (min_error, current) = (walk_error, walk);
                 }
-                here
+                current
             };
-            // A coarse grid, dense where the memory is long, then finer about the best.
+            // A coarse grid, dense for long memory, then a finer search around the best.
             for i in 0..24 {
                 let width = libm::exp2(-f64::from(i) / 2.5);
                 for center in [0.0, 0.001, 0.003, 0.01, 0.03, 0.1, 0.2, 0.3, 0.4, 0.5] {
@@ -68,43 +68,44 @@ impl Tes {
             }
             let mut step = 0.3;
             while step > 1e-3 {
-                let from = consider(Walk { width: 1.0, center: 0.0, stitch });
-                let around = [1.0 - step, 1.0, 1.0 + step];
-                for (a, b) in around.iter().flat_map(|a| around.map(|b| (*a, b))) {
-                    let width = (from.width * a).clamp(1e-4, 1.0);
-                    consider(Walk { width, center: (from.center * b).min(0.5), stitch });
+                let start = consider(Walk { width: 1.0, center: 0.0, stitch });
+                let factors = [1.0 - step, 1.0, 1.0 + step];
+                for (a, b) in factors.iter().flat_map(|a| factors.map(|b| (*a, b))) {
+                    let width = (start.width * a).clamp(1e-4, 1.0);
+                    consider(Walk { width, center: (start.center * b).min(0.5), stitch });
                 }
-                if consider(from) == from {
+                if consider(start) == start {
                     step /= 2.0;
                 }
             }
-            if best.is_none_or(|(b, _)| least < b) {
-                best = Some((least, here));
+            if best.is_none_or(|(best_error, _)| min_error < best_error) {
+                best = Some((min_error, current));
             }
         }
         let (off, Walk { width, center, stitch }) = best?;
         Some(Tes { values, width, center, stitch, lags, off })
     }
 
-    /// The autocorrelation of the process at lags from 0 on.
+    /// Returns the autocorrelation of the process at lags from 0 on.
     pub fn autocorrelation(&self, lags: usize) -> Vec<f64> {
         let walk = Walk { width: self.width, center: self.center, stitch: self.stitch };
-        harmonics(&self.values, self.stitch).map_or_else(|| vec![1.0], |power| walk.memory(&power, lags))
+        harmonics(&self.values, self.stitch)
+            .map_or_else(|| vec![1.0], |power| walk.autocorrelation(&power, lags))
     }
 
     pub(super) fn draw(&self, intervals: usize, stream: &mut Stream) -> Vec<f64> {
-        let mut at = stream.unit();
-        let step = |at: &mut f64, stream: &mut Stream| {
-            let here = quantile(&self.values, stitched(*at, self.stitch));
-            *at += self.center + self.width * (stream.unit() - 0.5);
-            *at -= libm::floor(*at);
-            here
+        let mut position = stream.unit();
+        let step = |position: &mut f64, stream: &mut Stream| {
+            let value = quantile(&self.values, stitched(*position, self.stitch));
+            *position += self.center + self.width * (stream.unit() - 0.5);
+            *position -= libm::floor(*position);
+            value
         };
-        (0..intervals).map(|_| step(&mut at, stream)).collect()
+        (0..intervals).map(|_| step(&mut position, stream)).collect()
     }
 }
 
-/// How the point walks and how the circle is folded.
+/// The parameters of the walk.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Walk {
     width: f64,
@@ -113,7 +114,7 @@ struct Walk {
 }
 
 impl Walk {
-    /// The mean of exp(2πiν·step): the factor that remains of harmonic ν after a step.
+    /// Returns the mean of exp(2πiν·step): the factor by which harmonic ν decreases in a step.
     fn harmonic_factor(&self, harmonic: usize) -> Complex {
         let nu = harmonic as f64;
         let half = PI * nu * self.width;
@@ -122,17 +123,20 @@ impl Walk {
         (sinc * cos, sinc * sin)
     }
 
-    /// ρ(τ) = Σ share of the variance in harmonic ν · Re(kept^τ).
-    fn memory(&self, power: &[f64], lags: usize) -> Vec<f64> {
+    /// Returns ρ(τ) = Σ share of the variance in harmonic ν · Re(factor^τ).
+    fn autocorrelation(&self, power: &[f64], lags: usize) -> Vec<f64> {
         let mut r = vec![0.0; lags + 1];
         r[0] = 1.0;
         for (i, share) in power.iter().enumerate() {
-            let kept = self.harmonic_factor(i + 1);
-            let mut left: Complex = (1.0, 0.0);
+            let factor = self.harmonic_factor(i + 1);
+            let mut product: Complex = (1.0, 0.0);
             for r in &mut r[1..] {
-                left = (left.0 * kept.0 - left.1 * kept.1, left.0 * kept.1 + left.1 * kept.0);
-                *r += share * left.0;
-                if left.0 * left.0 + left.1 * left.1 < 1e-12 {
+                product = (
+                    product.0 * factor.0 - product.1 * factor.1,
+                    product.0 * factor.1 + product.1 * factor.0,
+                );
+                *r += share * product.0;
+                if product.0 * product.0 + product.1 * product.1 < 1e-12 {
                     break;
                 }
             }
@@ -140,25 +144,28 @@ impl Walk {
         r
     }
 
-    fn off(&self, power: &[f64], measured: &[f64]) -> f64 {
+    /// Returns the root mean square of the differences from the measured autocorrelation.
+    fn rms_error(&self, power: &[f64], measured: &[f64]) -> f64 {
         let lags = measured.len() - 1;
         let square = |(a, b): (&f64, f64)| (a - b) * (a - b);
-        let sum: f64 = measured.iter().zip(self.memory(power, lags)).skip(1).map(square).sum();
+        let sum: f64 = measured.iter().zip(self.autocorrelation(power, lags)).skip(1).map(square).sum();
         libm::sqrt(sum / lags as f64)
     }
 }
 
-/// The circle folded: 0 and 1 become the same.
+/// Applies the stitching transformation: it maps 0 and 1 to the same value.
 fn stitched(u: f64, stitch: f64) -> f64 {
     if u < stitch { u / stitch } else { (1.0 - u) / (1.0 - stitch).max(f64::MIN_POSITIVE) }
 }
 
-/// What share of the variance each harmonic of the values around the circle has. None if they stand still.
+/// Returns the share of the variance in each harmonic of the values around the circle; `None` if they are constant.
 fn harmonics(values: &[f64], stitch: f64) -> Option<Vec<f64>> {
-    let around: Vec<f64> =
-        (0..CIRCLE).map(|i| quantile(values, stitched((i as f64 + 0.5) / CIRCLE as f64, stitch))).collect();
-    let power: Vec<f64> = forward(&around)[1..=CIRCLE / 2].iter().map(|c| c.0 * c.0 + c.1 * c.1).collect();
-    // Each stands for itself and its mirror, the last for itself alone.
+    let circle: Vec<f64> = (0..CIRCLE_POINTS)
+        .map(|i| quantile(values, stitched((i as f64 + 0.5) / CIRCLE_POINTS as f64, stitch)))
+        .collect();
+    let power: Vec<f64> =
+        forward(&circle)[1..=CIRCLE_POINTS / 2].iter().map(|c| c.0 * c.0 + c.1 * c.1).collect();
+    // Each harmonic except the last also represents its mirror image.
     let total = power.iter().sum::<f64>() - power[power.len() - 1] / 2.0;
     (total > 0.0).then(|| power[..HARMONICS].iter().map(|p| p / total).collect())
 }
@@ -174,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn its_memory_is_the_sum() {
+    fn a_draw_has_the_computed_autocorrelation() {
         for (width, center, stitch) in [(0.3, 0.0, 0.5), (0.1, 0.05, 1.0), (0.6, 0.5, 0.25)] {
             let tes = Tes { values: uniform(), width, center, stitch, lags: 0, off: 0.0 };
             let drawn = tes.draw(200_000, &mut Seed(1).stream("tes"));
@@ -183,27 +190,27 @@ mod tests {
             for (lag, (a, b)) in simulated.iter().zip(tes.autocorrelation(8)).enumerate() {
                 assert!(
                     (a - b).abs() < 0.02,
-                    "{width} {center} {stitch}, lag {lag}: {a} drawn, {b} by the sum"
+                    "{width} {center} {stitch}, lag {lag}: {a} drawn, {b} computed"
                 );
             }
         }
     }
 
     #[test]
-    fn what_was_drawn_is_fitted_again() {
+    fn parameters_are_recovered_from_a_draw() {
         for (width, center, stitch) in [(0.2, 0.0, 0.5), (0.1, 0.1, 0.5)] {
             let tes = Tes { values: uniform(), width, center, stitch, lags: 0, off: 0.0 };
             let drawn = tes.draw(50_000, &mut Seed(2).stream("tes"));
             let found = Tes::fit(&drawn, uniform()).unwrap();
             assert!(found.off < 0.02, "{:?}", (found.width, found.center, found.stitch, found.off));
             for (lag, (a, b)) in tes.autocorrelation(20).iter().zip(found.autocorrelation(20)).enumerate() {
-                assert!((a - b).abs() < 0.06, "lag {lag}: {a} asked, {b} fitted");
+                assert!((a - b).abs() < 0.06, "lag {lag}: {a} requested, {b} fitted");
             }
         }
     }
 
     #[test]
-    fn every_value_is_as_likely() {
+    fn all_values_are_equally_likely() {
         let tes = Tes { values: uniform(), width: 0.4, center: 0.02, stitch: 0.25, lags: 0, off: 0.0 };
         let drawn = tes.draw(200_000, &mut Seed(3).stream("tes"));
         for tenth in 0..10 {

@@ -15,7 +15,7 @@ mod repair;
 use serde_json::json;
 use trunkline_experiment::plan::Block;
 use trunkline_experiment::{Plan, Source, apply_overrides, parse};
-use trunkline_record::figure::figure;
+use trunkline_record::metric::metric;
 use trunkline_record::schema;
 use trunkline_report::sweep::{self as report, Parameter, Point, Seeds, Spread, Sweep};
 use trunkline_run::{Backend, NoProgress, RunOptions, StopFlag};
@@ -343,7 +343,7 @@ impl Figure {
             let reason = record.problems.first().map_or("the run is incomplete", String::as_str);
             return Err(format!("{}, seed {seed}: {reason}", self.name));
         }
-        let of = |name: &&str| figure(&record, name, self.figure);
+        let of = |name: &&str| metric(&record, name, self.figure);
         let sum = self.connections.iter().map(of).sum::<Option<f64>>();
         sum.ok_or_else(|| format!("{}, seed {seed}: no result", self.name))
     }
@@ -358,7 +358,7 @@ impl Figure {
                     indices: vec![value, transport],
                     values: vec![(*text).into(), (*name).into()],
                     hash: self.plan(transport, value).hash(),
-                    figures: vec![Spread::of(samples)],
+                    spreads: vec![Spread::of(samples)],
                 });
             }
         }
@@ -368,7 +368,7 @@ impl Figure {
                 indices: vec![value, self.transports.len()],
                 values: vec![at.into(), PAPER.into()],
                 hash: String::new(),
-                figures: vec![Spread::of(vec![Some(number)])],
+                spreads: vec![Spread::of(vec![Some(number)])],
             });
         }
         // Fractions contain 0, which a logarithmic axis cannot show, so they are categories.
@@ -405,7 +405,7 @@ impl Figure {
             partial: false,
             problems: Vec::new(),
             parameters: vec![axis, transport],
-            figures: vec![format!("{subject}.{}", self.figure)],
+            metrics: vec![format!("{subject}.{}", self.figure)],
             points,
         }
     }
@@ -423,10 +423,10 @@ fn csv(figures: &[&Figure], sweeps: &[Sweep]) -> String {
     let mut text = "figure,transport,axis,value,number,of,n,mean,sd,low,high,min,max\n".to_owned();
     for (figure, sweep) in figures.iter().zip(sweeps) {
         for point in &sweep.points {
-            let Spread { n, mean, sd, low, high, min, max, .. } = &point.figures[0];
+            let Spread { n, mean, sd, low, high, min, max, .. } = &point.spreads[0];
             let [value, transport] = [&point.values[0], &point.values[1]];
             let (axis, number) = (figure.axis.replace(',', ""), figure.values[point.indices[0]].1);
-            text += &format!("{},{transport},{axis},{value},{number},{},{n}", figure.name, sweep.figures[0]);
+            text += &format!("{},{transport},{axis},{value},{number},{},{n}", figure.name, sweep.metrics[0]);
             for x in [mean, sd, low, high, min, max] {
                 text += &x.map_or_else(|| ",".into(), |x| format!(",{x}"));
             }

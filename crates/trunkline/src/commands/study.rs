@@ -69,7 +69,7 @@ fn sweep(name: &str, runs: u64, vary: Vec<Parameter>, figures: &[&str], points: 
         partial: false,
         problems: Vec::new(),
         parameters: vary,
-        figures: figures.iter().map(|figure| (*figure).into()).collect(),
+        metrics: figures.iter().map(|figure| (*figure).into()).collect(),
         points,
     }
 }
@@ -92,7 +92,7 @@ fn point(at: &[usize], vary: &[Parameter], figures: Vec<Vec<Option<f64>>>) -> sw
         indices: at.to_vec(),
         values: at.iter().zip(vary).map(|(at, varied)| varied.values[*at].clone()).collect(),
         hash: String::new(),
-        figures: figures.into_iter().map(Spread::of).collect(),
+        spreads: figures.into_iter().map(Spread::of).collect(),
     }
 }
 

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use trunkline_experiment::vary::Spacing;
 use trunkline_experiment::{OverrideError, Plan, Variation, apply_override, apply_overrides, figures};
-use trunkline_record::figure::figure;
+use trunkline_record::metric::metric;
 use trunkline_record::schema;
 use trunkline_report::sweep::{self as report, MAX_PROBLEMS, Parameter, Point, Seeds, Spread};
 use trunkline_run::{Backend, NoProgress, RunOptions, StopFlag};
@@ -171,7 +171,7 @@ impl<'f> SweepRequest<'f> {
         };
         let record = Sim::default().run(&plan, &options, &mut NoProgress);
         if !record.partial {
-            let of = |(subject, path): &(String, String)| figure(&record, subject, path);
+            let of = |(subject, path): &(String, String)| metric(&record, subject, path);
             return Some(RunResult { figures: self.figures.iter().map(of).collect(), problem: None });
         }
         if stop.is_requested() {
@@ -208,7 +208,7 @@ impl<'f> SweepRequest<'f> {
             partial: points.len() < self.points(),
             problems: problems(results),
             parameters: self.vary.iter().map(|v| varied(v, flags.log)).collect(),
-            figures: self.figures.iter().map(|(subject, path)| format!("{subject}.{path}")).collect(),
+            metrics: self.figures.iter().map(|(subject, path)| format!("{subject}.{path}")).collect(),
             points,
         }
     }
@@ -219,7 +219,7 @@ impl<'f> SweepRequest<'f> {
             indices: self.at(point),
             values: self.settings(point).map(|(_, value)| value.to_owned()).collect(),
             hash: self.hashes[point].clone(),
-            figures: (0..self.figures.len()).map(spread).collect(),
+            spreads: (0..self.figures.len()).map(spread).collect(),
         }
     }
 }

@@ -505,7 +505,7 @@ class Channel:
 
 
 def is_test_message(message, sequence):
-    """Whether it is test message number `sequence`, as the first part of docs/wire.md has it."""
+    """Whether it is measurement message number `sequence`, as the first part of docs/wire.md has it."""
     if len(message) < 32:
         return False
     length, check, flags = (int.from_bytes(message[a:b], "big") for a, b in ((4, 8), (12, 16), (16, 18)))

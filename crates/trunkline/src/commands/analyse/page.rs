@@ -1,7 +1,7 @@
 //! The report as plots.
 
 use trunkline_report::Unit as Shown;
-use trunkline_report::figures::{Curve, Figure, Scale, figures};
+use trunkline_report::plot_page::{Curve, Plot, Scale, plot_page};
 use trunkline_traffic::analysis::noise_shape;
 use trunkline_traffic::hurst::{Estimate, Method};
 
@@ -17,7 +17,7 @@ pub fn html(report: &Report) -> String {
     let title = format!("{} {}", report.series, report.column);
     let mut plots = vec![series(report), distribution(report), memory(report), spectrum(report)];
     plots.extend(estimates(report).map(exponent));
-    figures(&title, &facts(report), &plots)
+    plot_page(&title, &facts(report), &plots)
 }
 
 fn estimates(report: &Report) -> impl Iterator<Item = &Estimate> {
@@ -62,7 +62,7 @@ fn drawn_in(report: &Report) -> (Shown, f64) {
     }
 }
 
-fn series(report: &Report) -> Figure {
+fn series(report: &Report) -> Plot {
     let (unit, times) = drawn_in(report);
     let values = report.loaded.series.values();
     let rate = |v: f64| v / report.grain_s * times;
@@ -76,7 +76,7 @@ fn series(report: &Report) -> Figure {
         points.extend(least.filter(|_| part > 1).map(|v| (at, rate(v))));
         points.extend(most.map(|v| (at + report.grain_s * part as f64 / 4.0, rate(v))));
     }
-    Figure {
+    Plot {
         title: "Rate".into(),
         description: format!(
             "Mean {}, at most {}; {}",
@@ -90,12 +90,12 @@ fn series(report: &Report) -> Figure {
     }
 }
 
-fn distribution(report: &Report) -> Figure {
+fn distribution(report: &Report) -> Plot {
     let (unit, times) = drawn_in(report);
     let d = &report.rate_per_s;
     let points = d.curve.iter().map(|(share, v)| (v * times, *share)).collect();
     let show = |v| rate_of(report.loaded.unit, v);
-    Figure {
+    Plot {
         title: "Distribution of the rate".into(),
         description: format!("Median {}, 99th percentile {}", show(d.p50), show(d.p99)),
         x: scale("rate", unit, false),
@@ -104,13 +104,13 @@ fn distribution(report: &Report) -> Figure {
     }
 }
 
-fn memory(report: &Report) -> Figure {
+fn memory(report: &Report) -> Plot {
     let a = &report.autocorrelation;
     let points: Vec<(f64, f64)> = a.r.iter().enumerate().map(|(lag, r)| (lag as f64, *r)).collect();
     let end = points.len().saturating_sub(1) as f64;
     let bound =
         |label: &str, at: f64| Curve { label: label.into(), dash: true, points: vec![(0.0, at), (end, at)] };
-    Figure {
+    Plot {
         title: "Autocorrelation".into(),
         description: format!("95 % of the values of uncorrelated noise lie within ±{:.3}", a.band),
         x: scale("lag, intervals", Shown::Number, false),
@@ -120,7 +120,7 @@ fn memory(report: &Report) -> Figure {
 }
 
 /// The spectrum, compared with fractional Gaussian noise of the same power and the exponent of the local Whittle estimate.
-fn spectrum(report: &Report) -> Figure {
+fn spectrum(report: &Report) -> Plot {
     let density = &report.spectrum.density;
     let mut curves = vec![curve("series", density.clone())];
     let whittle = estimates(report).find(|e| e.method == Method::LocalWhittle);
@@ -134,7 +134,7 @@ fn spectrum(report: &Report) -> Figure {
         curves.push(Curve { label: format!("noise of H = {:.2}", e.h), dash: true, points });
     }
     let lines = report.spectrum.lines.len();
-    Figure {
+    Plot {
         title: "Spectrum".into(),
         description: match lines {
             0 => "No significant period".into(),
@@ -150,7 +150,7 @@ fn spectrum(report: &Report) -> Figure {
     }
 }
 
-fn exponent(e: &Estimate) -> Figure {
+fn exponent(e: &Estimate) -> Plot {
     let (x, y) = match e.method {
         Method::LocalWhittle | Method::Periodogram => {
             ("log₂ of the frequency, cycles per interval", "log₂ of the power")
@@ -159,7 +159,7 @@ fn exponent(e: &Estimate) -> Figure {
         Method::VarianceTime => ("log₂ of the block, intervals", "log₂ of the variance of means"),
         Method::RescaledRange => ("log₂ of the block, intervals", "log₂ of R/S"),
     };
-    Figure {
+    Plot {
         title: format!("Hurst exponent by {}", e.method.name()),
         description: format!("{:.3}, 95 % interval {:.3} to {:.3}", e.h, e.low, e.high),
         x: scale(x, Shown::Number, false),

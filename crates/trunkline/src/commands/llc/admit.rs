@@ -13,19 +13,19 @@ use crate::flags::llc::{Admit, Promise};
 /// Computes the bounds, or reports why there are none.
 pub fn admit(flags: &Admit) -> Result<(), Failure> {
     let network = network(flags)?;
-    let promises = promises(flags)?;
-    let bounds = admit::admit(&network, &promises);
-    let rotation = admit::rotation(&network, &promises).ok();
-    let refused = bounds.as_ref().err().map(|refusal| reason(refusal, &promises));
+    let contracts = traffic_contracts(flags)?;
+    let bounds = admit::admit(&network, &contracts);
+    let rotation = admit::rotation(&network, &contracts).ok();
+    let refused = bounds.as_ref().err().map(|refusal| reason(refusal, &contracts));
     print(&if flags.json {
         let delays = bounds.as_ref().map(|delays| {
-            let one = |(p, delay): (&admit::Promise, &Span)| {
+            let one = |(p, delay): (&admit::TrafficContract, &Span)| {
                 json!({
                     "station": p.station, "priority": p.priority, "octets": p.octets, "period_us": p.period.as_us(),
                     "deadline_us": p.deadline.as_us(), "delay_us": delay.as_us(),
                 })
             };
-            promises.iter().zip(delays).map(one).collect::<Vec<_>>()
+            contracts.iter().zip(delays).map(one).collect::<Vec<_>>()
         });
         let whole = json!({
             "version": VERSION, "tool": "admit", "stations": network.stations.len(), "rate_bps": network.line.rate.as_bps(),
@@ -35,7 +35,7 @@ pub fn admit(flags: &Admit) -> Result<(), Failure> {
         });
         format!("{whole:#}\n")
     } else {
-        text(flags, &network, &promises, bounds.as_deref().unwrap_or_default(), rotation)
+        text(flags, &network, &contracts, bounds.as_deref().unwrap_or_default(), rotation)
     })?;
     refused.map_or(Ok(()), |reason| Err(Failure::run(reason)))
 }
@@ -55,18 +55,18 @@ fn network(flags: &Admit) -> Result<Network, Failure> {
     if options.highest_station < last {
         return Err(Failure::input(format!("--highest {} is below station {last}", options.highest_station)));
     }
-    let background = flags.background.map(u32::from);
-    let stations = numbers.iter().map(|&number| Station { number, background }).collect();
+    let max_background_octets = flags.background.map(u32::from);
+    let stations = numbers.iter().map(|&number| Station { number, max_background_octets }).collect();
     Ok(Network { line, options, stations, lost: flags.lost, dead: flags.dead })
 }
 
-/// Returns the promises of all stations.
-fn promises(flags: &Admit) -> Result<Vec<admit::Promise>, Failure> {
+/// Returns the traffic contracts of all stations.
+fn traffic_contracts(flags: &Admit) -> Result<Vec<admit::TrafficContract>, Failure> {
     let mut all = Vec::new();
     for &Promise { station, priority, octets, period, deadline } in &flags.promise {
         let of: Vec<u8> = station.map_or_else(|| flags.stations.0.clone(), |station| vec![station]);
         let octets = u32::from(octets);
-        all.extend(of.into_iter().map(|station| admit::Promise {
+        all.extend(of.into_iter().map(|station| admit::TrafficContract {
             station,
             priority,
             octets,
@@ -75,36 +75,36 @@ fn promises(flags: &Admit) -> Result<Vec<admit::Promise>, Failure> {
         }));
     }
     match all.len() {
-        ..=MAX_PROMISES => Ok(all),
-        n => Err(Failure::input(format!("{n} promises are too many; at most {MAX_PROMISES} are supported"))),
+        ..=MAX_CONTRACTS => Ok(all),
+        n => Err(Failure::input(format!("{n} promises are too many; at most {MAX_CONTRACTS} are supported"))),
     }
 }
 
-/// Maximum number of promises.
-const MAX_PROMISES: usize = 4096;
+/// Maximum number of contracts.
+const MAX_CONTRACTS: usize = 4096;
 
-/// Describes a refusal, with the promise itself instead of its index.
-fn reason(refusal: &Refusal, promises: &[admit::Promise]) -> String {
+/// Describes a refusal, with the contract itself instead of its index.
+fn reason(refusal: &Refusal, contracts: &[admit::TrafficContract]) -> String {
     let of = match *refusal {
-        Refusal::UnknownStation { promise, .. }
-        | Refusal::InvalidPromise { promise }
-        | Refusal::Limited { promise, .. }
-        | Refusal::Overload { promise }
-        | Refusal::Late { promise, .. } => promises.get(promise).map(|p| (promise, p)),
+        Refusal::UnknownStation { contract, .. }
+        | Refusal::InvalidContract { contract }
+        | Refusal::Limited { contract, .. }
+        | Refusal::Overload { contract }
+        | Refusal::Late { contract, .. } => contracts.get(contract).map(|c| (contract, c)),
         _ => None,
     };
-    let Some((at, p)) = of else { return format!("refused: {refusal}") };
+    let Some((index, c)) = of else { return format!("refused: {refusal}") };
     let named =
-        format!("station {}, priority {}, {} octets every {}", p.station, p.priority, p.octets, p.period);
+        format!("station {}, priority {}, {} octets every {}", c.station, c.priority, c.octets, c.period);
     let reason = refusal.to_string();
-    let reason = reason.strip_prefix(&format!("promise {at}: ")).unwrap_or(&reason);
+    let reason = reason.strip_prefix(&format!("promise {index}: ")).unwrap_or(&reason);
     format!("refused: {named}: {reason}")
 }
 
 fn text(
     flags: &Admit,
     network: &Network,
-    promises: &[admit::Promise],
+    contracts: &[admit::TrafficContract],
     delays: &[Span],
     rotation: Option<Span>,
 ) -> String {
@@ -124,8 +124,8 @@ fn text(
             "station", "priority", "octets", "period us", "deadline us", "bound us"
         );
     }
-    let all: Vec<_> = promises.iter().zip(delays).collect();
-    // Equal promises of adjacent stations share a row.
+    let all: Vec<_> = contracts.iter().zip(delays).collect();
+    // Equal contracts of adjacent stations share a row.
     for group in all.chunk_by(|(a, x), (b, y)| x == y && like(a, b)) {
         let ((p, delay), last) = (group[0], group[group.len() - 1].0.station);
         let station = if p.station == last { last.to_string() } else { format!("{}-{last}", p.station) };
@@ -141,7 +141,7 @@ fn text(
     text
 }
 
-/// Returns whether `b` is the same promise of the next station.
-fn like(a: &admit::Promise, b: &admit::Promise) -> bool {
-    b.station == a.station + 1 && admit::Promise { station: b.station, ..*a } == *b
+/// Returns whether `b` is the same contract of the next station.
+fn like(a: &admit::TrafficContract, b: &admit::TrafficContract) -> bool {
+    b.station == a.station + 1 && admit::TrafficContract { station: b.station, ..*a } == *b
 }

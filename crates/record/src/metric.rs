@@ -1,11 +1,14 @@
-//! Lookup of figures by name, and evaluation of expectations.
+//! Lookup of the record's metrics by name, and evaluation of expectations.
+//!
+//! A metric is a number of the record. Its subject is a connection, link or host; its path leads to the number inside
+//! the JSON of the subject.
 
 use serde::Serialize;
 use serde_json::Value;
 
 use crate::schema::{Outcome, Record};
 
-/// The required relation of a figure to a bound.
+/// The required relation of a metric to a bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Relation {
     /// `<`
@@ -43,34 +46,34 @@ pub struct Expectation<'a> {
     pub text: &'a str,
     /// The name of a connection, link, switch or host.
     pub subject: &'a str,
-    /// The path of the figure, as in [`figure`].
+    /// The path of the metric, as in [`metric`].
     pub path: &'a str,
     /// The required relation.
     pub relation: Relation,
-    /// The bound in the unit of the figure.
-    pub value: f64,
+    /// The bound in the unit of the metric.
+    pub bound: f64,
 }
 
-/// Evaluates expectations in order. An expectation fails if the record does not have its figure.
+/// Evaluates expectations in order. An expectation fails if the record does not have its metric.
 pub fn evaluate<'a>(
     expectations: impl IntoIterator<Item = Expectation<'a>>,
     record: &Record,
 ) -> Vec<Outcome> {
-    let judge_one = |e: Expectation<'a>| {
-        let measured = figure(record, e.subject, e.path);
-        let held = measured.is_some_and(|m| e.relation.holds(m, e.value));
-        Outcome { text: e.text.to_owned(), expected: e.value, measured, passed: held }
+    let outcome = |e: Expectation<'a>| {
+        let measured = metric(record, e.subject, e.path);
+        let passed = measured.is_some_and(|m| e.relation.holds(m, e.bound));
+        Outcome { text: e.text.to_owned(), expected: e.bound, measured, passed }
     };
-    expectations.into_iter().map(judge_one).collect()
+    expectations.into_iter().map(outcome).collect()
 }
 
 /// Returns a number of the record. `subject` is the name of a connection, a link, a switch or a host, searched in that
 /// order; `path` leads to the number inside its entry, as in the JSON of the record: `received_bps`, `delay_us.p99`,
 /// `counters.retransmissions`, `interfaces.lo.rx_packets`.
 ///
-/// In an array, the next word is an index or the `name` (`host`) of an element: `asked.variables.gap.distance`.
+/// In an array, the next segment is an index or the `name` (`host`) of an element: `asked.variables.gap.distance`.
 /// Returns `None` if the number does not exist or is null.
-pub fn figure(record: &Record, subject: &str, path: &str) -> Option<f64> {
+pub fn metric(record: &Record, subject: &str, path: &str) -> Option<f64> {
     let connection =
         || record.connections.iter().find(|c| c.name == subject).and_then(|c| number_at(c, path));
     let link = || record.links.iter().find(|l| l.name == subject).and_then(|l| number_at(l, path));
@@ -98,12 +101,13 @@ pub(crate) fn lookup<'v>(value: &'v Value, path: &str) -> Option<&'v Value> {
     path.rmatch_indices('.').find_map(|(dot, _)| lookup(child(value, &path[..dot])?, &path[dot + 1..]))
 }
 
-fn child<'v>(value: &'v Value, word: &str) -> Option<&'v Value> {
+/// Returns the member of an object, or the element of an array, with this name.
+fn child<'v>(value: &'v Value, name: &str) -> Option<&'v Value> {
     match value {
-        Value::Object(map) => map.get(word),
-        Value::Array(list) => match word.parse::<usize>() {
+        Value::Object(map) => map.get(name),
+        Value::Array(list) => match name.parse::<usize>() {
             Ok(index) => list.get(index),
-            Err(_) => list.iter().find(|v| [v.get("name"), v.get("host")].contains(&Some(&word.into()))),
+            Err(_) => list.iter().find(|v| [v.get("name"), v.get("host")].contains(&Some(&name.into()))),
         },
         _ => None,
     }
@@ -149,25 +153,25 @@ mod tests {
             ("B-A", "delay_us", None),
             ("B-A", "", None),
             ("B-A", "...", None),
-            ("nobody", "lost", None),
+            ("unknown", "lost", None),
         ] {
-            assert_eq!(figure(&r, subject, path), want, "{subject}.{path}");
+            assert_eq!(metric(&r, subject, path), want, "{subject}.{path}");
         }
     }
 
     #[test]
-    fn expectations_are_judged() {
+    fn expectations_are_evaluated() {
         use Relation::*;
         let r = record();
-        let judged = |path, relation, value| {
-            let e = Expectation { text: "as written", subject: "B-A", path, relation, value };
+        let outcome = |path, relation, bound| {
+            let e = Expectation { text: "as written", subject: "B-A", path, relation, bound };
             evaluate([e], &r).remove(0)
         };
         assert_eq!(
-            judged("received_bps", Above, 2e7),
+            outcome("received_bps", Above, 2e7),
             Outcome { text: "as written".into(), expected: 2e7, measured: Some(3e7), passed: true }
         );
-        for (relation, below, same, above) in [
+        for (relation, below, equal, above) in [
             (Below, true, false, false),
             (AtMost, true, true, false),
             (Above, false, false, true),
@@ -175,15 +179,15 @@ mod tests {
             (Equal, false, true, false),
             (NotEqual, true, false, true),
         ] {
-            // The figure is 2: below 3, same as 2, above 1.
+            // The metric is 2: below 3, equal to 2, above 1.
             assert_eq!(
-                [3.0, 2.0, 1.0].map(|v| judged("lost", relation, v).passed),
-                [below, same, above],
+                [3.0, 2.0, 1.0].map(|bound| outcome("lost", relation, bound).passed),
+                [below, equal, above],
                 "{relation:?}"
             );
         }
-        // An unknown figure fails, even with `!=`.
-        let unknown = judged("rtt_us.p50", NotEqual, 1.0);
+        // An unknown metric fails, even with `!=`.
+        let unknown = outcome("rtt_us.p50", NotEqual, 1.0);
         assert!(!unknown.passed && unknown.measured.is_none());
     }
 }
