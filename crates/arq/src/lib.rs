@@ -38,6 +38,7 @@
 //! | [`stages`] | where the time of a message goes, stage by stage |
 //! | [`buffer`] | bytes of a message |
 //! | [`congestion`] | congestion policies |
+//! | [`faults`] | faults injected into a node's own frames |
 //! | [`rtt`] | round-trip time and timeouts |
 //! | [`wire`] | wire formats |
 //! | [`torture`] | seeded faults for any path |
@@ -54,6 +55,7 @@ pub mod buffer;
 mod channels;
 pub mod congestion;
 mod connection;
+pub mod faults;
 mod field;
 mod limits;
 pub mod node;
@@ -70,6 +72,7 @@ pub mod wire;
 
 pub use api::{CloseReason, Command, ConnectionId, Event, EventKind, Refusal, UnknownPeerStats};
 pub use buffer::Buffer;
+pub use faults::{FaultCounts, Faults};
 pub use node::{Config, Node};
 pub use options::{Check, Congestion, Fec, Mode, Options, PresharedKey};
 pub use receive::ReceiveStatus;

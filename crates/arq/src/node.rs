@@ -18,6 +18,7 @@ use self::handshake::Secrets;
 use crate::Buffer;
 use crate::api::{CloseReason, Command, ConnectionId, Event, EventKind, Refusal, UnknownPeerStats};
 use crate::connection::{Connection, FastPathOutcome};
+use crate::faults::{FaultCounts, FaultInjector, Faults};
 use crate::options::Options;
 use crate::receive::ReceiveStatus;
 use crate::statistics::{PathMtu, Statistics};
@@ -126,6 +127,7 @@ pub struct Node {
     pre_encode_from: Option<u32>,
     /// The slot whose connection sent the last batch in place: the batch lies in its send buffer and was not copied.
     in_place_slot: Option<u32>,
+    faults: Option<Box<FaultInjector>>,
 }
 
 impl Node {
@@ -149,6 +151,7 @@ impl Node {
             fast_path_disabled: false,
             pre_encode_from: None,
             in_place_slot: None,
+            faults: None,
         }
     }
 
@@ -173,11 +176,50 @@ impl Node {
         self.pre_encode_from = Some(in_flight);
     }
 
+    /// Injects faults into all frames that the node sends from now on.
+    pub fn inject_faults(&mut self, faults: Faults) {
+        self.faults = FaultInjector::new(faults);
+    }
+
+    /// Returns the counts of injected faults.
+    pub fn fault_counts(&self) -> FaultCounts {
+        self.faults.as_ref().map_or_else(FaultCounts::default, |faults| faults.counts)
+    }
+
     /// Like [`poll`](Endpoint::poll), but without a copy of pre-encoded frames: the bytes to transmit may lie in the
     /// send buffer of a connection instead of `buffer`. Call [`transmitted_bytes`](Node::transmitted_bytes) next to
     /// get them.
     #[inline]
     pub fn poll_in_place(
+        &mut self,
+        now: Instant,
+        writable: Writable<'_>,
+        buffer: &mut [u8],
+    ) -> Output<Event> {
+        match self.faults {
+            None => self.poll_without_faults(now, writable, buffer),
+            Some(_) => self.poll_with_faults(now, writable, buffer),
+        }
+    }
+
+    #[cold]
+    fn poll_with_faults(&mut self, now: Instant, writable: Writable<'_>, buffer: &mut [u8]) -> Output<Event> {
+        loop {
+            let output = self.poll_without_faults(now, writable, buffer);
+            let Output::Transmit(transmit) = output else { return output };
+            if let Some(bytes) = self.in_place_bytes(transmit.length) {
+                buffer[..transmit.length].copy_from_slice(bytes);
+            }
+            self.in_place_slot = None;
+            let rest = self.faults.as_mut().map_or(Some(transmit), |faults| faults.inject(transmit, buffer));
+            if let Some(rest) = rest {
+                return Output::Transmit(rest);
+            }
+        }
+    }
+
+    #[inline]
+    fn poll_without_faults(
         &mut self,
         now: Instant,
         writable: Writable<'_>,
@@ -438,7 +480,11 @@ impl Node {
         id: ConnectionId,
         buffer: &mut [u8],
     ) -> Option<(Peer, usize)> {
-        if self.ready.len() != 1 || self.ready.front() != Some(&id.slot) || !self.replies.is_empty() {
+        if self.ready.len() != 1
+            || self.ready.front() != Some(&id.slot)
+            || !self.replies.is_empty()
+            || self.faults.is_some()
+        {
             return None;
         }
         let slot = &mut self.slots[id.slot as usize];
@@ -467,7 +513,8 @@ impl Node {
         buffer: &mut [u8],
     ) -> Option<(usize, Instant)> {
         let slot = self.slots.get_mut(id.slot as usize).filter(|slot| slot.is_plain(id))?;
-        if self.ready.len() != usize::from(slot.is_ready) || !self.replies.is_empty() {
+        if self.ready.len() != usize::from(slot.is_ready) || !self.replies.is_empty() || self.faults.is_some()
+        {
             return None;
         }
         let SlotState::Established(connection) = &mut slot.state else { return None };

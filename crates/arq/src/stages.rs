@@ -69,6 +69,12 @@ impl StageSampler {
         if self.has_meter() { self.countdown[group as usize].saturating_sub(1) as usize } else { usize::MAX }
     }
 
+    /// Returns whether the next event is sampled.
+    #[inline]
+    pub fn samples_next(&self, of: StageGroup) -> bool {
+        self.until_next_sample(of) == 0
+    }
+
     /// Counts `count` events that were processed together without a sample.
     #[inline]
     pub fn skip(&mut self, group: StageGroup, count: u64) {

@@ -1,11 +1,12 @@
 //! What is sent and taken at once comes to the same as by commands, frames and polls: two ends that do both where they can
 //! are compared, after each operation, with two others that never do.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex};
 
 use trunkline_arq::{
-    Buffer, Check, Command, Config, Congestion, ConnectionId, Event, EventKind, Mode, Node, Options,
-    ReceiveStatus,
+    Buffer, Check, Command, Config, Congestion, ConnectionId, Event, EventKind, Meter, Mode, Node, Options,
+    ReceiveStatus, Stage,
 };
 use trunkline_endpoint::{Endpoint, Input, MAX_BATCH, Output, Peer, Port, Segment, Writable};
 use trunkline_units::{Instant, Seed, Span, Stream};
@@ -15,6 +16,20 @@ const ADDRESSES: [Peer; 2] = [Peer::new(b"a"), Peer::new(b"b")];
 
 /// The output of a node until it is idle: frames, events and the deadline.
 type RecordedOutput = (Vec<Vec<u8>>, Vec<EventKind>, Option<Instant>);
+
+/// Counts the samples of each stage.
+#[derive(Clone, Debug, Default)]
+struct SampleCounts(Arc<Mutex<BTreeMap<Stage, u64>>>);
+
+impl Meter for SampleCounts {
+    fn now(&mut self) -> Instant {
+        Instant::ZERO
+    }
+
+    fn record(&mut self, stage: Stage, _: Span) {
+        *self.0.lock().unwrap().entry(stage).or_default() += 1;
+    }
+}
 
 /// Two pairs of ends: one uses the message calls, the other commands and polls.
 struct Twins {
@@ -30,6 +45,7 @@ struct Twins {
     unpolled: [bool; 2],
     /// Number of messages sent and received by message calls.
     went: [u32; 2],
+    samples: [[SampleCounts; 2]; 2],
 }
 
 fn receive(node: &mut Node, now: Instant) -> (RecordedOutput, Option<ConnectionId>) {
@@ -79,6 +95,7 @@ impl Twins {
             eager: options.credit.min(options.channel_credit) < 1 << 20,
             unpolled: [false; 2],
             went: [0; 2],
+            samples: Default::default(),
         };
         for nodes in &mut twins.nodes {
             let command = Command::Open { peer: ADDRESSES[1], options, id: &mut ConnectionId::default() };
@@ -92,6 +109,15 @@ impl Twins {
                 }
             }
             twins.now += Span::from_us(20);
+        }
+        if random.chance(0.5) {
+            let every = 1 + random.below(8) as u32;
+            for (nodes, samples) in twins.nodes.iter_mut().zip(&twins.samples) {
+                for ((node, id), samples) in nodes.iter_mut().zip(twins.ids).zip(samples) {
+                    let command = Command::Measure { id, every, meter: Box::new(samples.clone()) };
+                    node.handle(twins.now, Input::Command(command)).expect("the connection is open");
+                }
+            }
         }
         twins
     }
@@ -130,6 +156,8 @@ impl Twins {
                 let held = [0, 1, 2].map(|channel| node.unread_bytes(id, channel));
                 (counts, node.round_trip(id), node.is_flushed(id), held)
             });
+            let [direct, general] = [0, 1].map(|way| self.samples[way][end].0.lock().unwrap().clone());
+            assert_eq!(direct, general, "the same messages and frames are sampled");
         }
     }
 

@@ -13,8 +13,8 @@ use trunkline_endpoint::{MAX_BATCH, Segment};
 use trunkline_units::{Instant, Span};
 
 use crate::clock::Clock;
-use crate::driver::{Timer, is_icmp_error};
-use crate::socket;
+use crate::socket::{self, is_icmp_error};
+use crate::timer::Timer;
 
 /// Buffer for one coalesced batch.
 const BUFFER_SIZE: usize = 1 << 16;
@@ -143,6 +143,16 @@ impl Ports {
         self.epoll.add(thing, EpollEvent::new(EpollFlags::EPOLLIN, WATCHED + self.watched as u64))?;
         self.watched += 1;
         Ok(self.watched - 1)
+    }
+
+    /// Returns the number of sockets.
+    pub fn len(&self) -> usize {
+        self.sockets.len()
+    }
+
+    /// Returns whether there are no sockets.
+    pub fn is_empty(&self) -> bool {
+        self.sockets.is_empty()
     }
 
     /// Returns a socket by its index.

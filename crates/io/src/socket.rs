@@ -389,6 +389,28 @@ pub fn is_timeout(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut | io::ErrorKind::Interrupted)
 }
 
+/// Returns whether a receive error concerns an earlier datagram, not the socket.
+pub(crate) fn is_icmp_error(error: &io::Error) -> bool {
+    use nix::errno::Errno::{
+        self, EACCES, ECONNREFUSED, EHOSTDOWN, EHOSTUNREACH, EMSGSIZE, ENETUNREACH, ENONET, ENOPROTOOPT,
+        EOPNOTSUPP, EPROTO,
+    };
+    // The errors that the kernel derives from ICMP messages, which anyone can send.
+    let of_network = [
+        EACCES,
+        ECONNREFUSED,
+        EHOSTDOWN,
+        EHOSTUNREACH,
+        EMSGSIZE,
+        ENETUNREACH,
+        ENONET,
+        ENOPROTOOPT,
+        EOPNOTSUPP,
+        EPROTO,
+    ];
+    error.raw_os_error().is_some_and(|raw| of_network.contains(&Errno::from_raw(raw)))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,10 +1,13 @@
 //! The same echo endpoints over a simulated link and over real sockets.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use trunkline_endpoint::echo::{Client, Command, Config, Event, Server};
 use trunkline_endpoint::pair::PEER_B;
 use trunkline_endpoint::{Endpoint, Input, Output, Pair, Peer, Port, Writable};
-use trunkline_io::Clock;
-use trunkline_io::driver::{Driver, DriverEvent, peer_of};
+use trunkline_io::peer::peer_of;
+use trunkline_io::{Clock, EventLoop};
 use trunkline_units::{Instant, Seed, Span};
 
 /// Drops every n-th frame that its endpoint sends; 0: none.
@@ -82,30 +85,30 @@ fn over_sockets(command: Command, client_loses: u64, server_loses: u64) -> Outco
     let clock = Clock::start();
     let socket = || std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
     let server = Lossy::new(Server::new(), server_loses);
-    let mut server = Driver::new(server, socket(), clock).unwrap();
-    let address = server.socket().local_addr().unwrap();
-    let stopper = server.stopper();
+    let mut server = EventLoop::over(server, socket(), clock).unwrap();
+    let address = server.ports.socket(0).local_addr().unwrap();
+    let is_over = Arc::new(AtomicBool::new(false));
+    let stop = is_over.clone();
     let serving = std::thread::spawn(move || {
-        while !matches!(server.run(None).unwrap(), DriverEvent::Stopped) {}
-        server
+        while !stop.load(Ordering::Relaxed) {
+            server.turn(Some(clock.now() + Span::from_ms(1)), |_| {}).unwrap();
+        }
+        server.endpoint
     });
     let client = Lossy::new(client(peer_of(address)), client_loses);
-    let mut client = Driver::new(client, socket(), clock).unwrap();
+    let mut client = EventLoop::over(client, socket(), clock).unwrap();
     client.command(command).unwrap();
     let mut events = Vec::new();
     while !matches!(events.last(), Some(Event::Finished | Event::GaveUp { .. })) {
-        match client.run(None).unwrap() {
-            DriverEvent::Endpoint(event) => events.push(event),
-            other => panic!("{other:?}"),
-        }
+        client.turn(None, |event| events.push(event)).unwrap();
     }
-    stopper.stop();
+    is_over.store(true, Ordering::Relaxed);
     let server = serving.join().unwrap();
     Outcome {
         events,
-        client_lost: client.endpoint().lost,
-        server_lost: server.endpoint().lost,
-        answered: server.endpoint().inner.answered(),
+        client_lost: client.endpoint.lost,
+        server_lost: server.lost,
+        answered: server.inner.answered(),
     }
 }
 

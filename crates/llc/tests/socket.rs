@@ -298,25 +298,6 @@ fn who_waits_for_events_is_woken_by_the_calls_of_others() {
 }
 
 #[test]
-fn without_a_helper_callers_do_all() {
-    everywhere(|place| {
-        let settings = Settings { helper: false, ..Settings::default() };
-        let options = Options { response_timeout: Span::from_ms(1), ..Options::acknowledged(1) };
-        let [left, right] = [0, 1].map(|n| attach(place, n, &settings).open(4, &options).unwrap());
-        let reader = thread::spawn(move || {
-            let mut message = Vec::new();
-            right.receive_within(&mut message, SECONDS).unwrap();
-            // Takes and answers nothing more.
-            message
-        });
-        assert_eq!(left.exchange(at(2), b"heard").unwrap().outcome, Outcome::Done);
-        assert_eq!(reader.join().unwrap(), b"heard");
-        let sent = left.exchange(at(2), b"unheard").unwrap();
-        assert_eq!((sent.outcome, sent.tries), (Outcome::Unanswered, 3));
-    });
-}
-
-#[test]
 fn a_ring_forms_carries_messages_and_lets_stations_go() {
     everywhere(|place| {
         let settings = Settings { ring: Some(token::Options::default()), ..Settings::default() };
@@ -455,9 +436,9 @@ fn an_exchange_and_who_asks_for_ends_do_not_take_each_others() {
 }
 
 #[test]
-fn nonblocking_caller_receives_without_a_helper() {
+fn nonblocking_caller_receives() {
     everywhere(|place| {
-        let settings = Settings { helper: false, ..Settings::default() };
+        let settings = Settings::default();
         let [left, right] = [0, 1].map(|n| attach(place, n, &settings).open(4, &Options::default()).unwrap());
         left.send(at(2), b"heard").unwrap();
         let mut message = Vec::new();

@@ -1,12 +1,10 @@
 //! The guaranteed transport in experiments.
 //!
-//! [`options`] translates a plan's options, [`FaultInjector`] drops and alters frames just before they are sent, as in
-//! chapter 4 of Guaranteed ATM (1998), and [`counters`] returns the variables of its table 2.
+//! [`options`] and [`faults`] translate a plan, and [`counters`] returns the variables of table 2 of Guaranteed ATM (1998).
 
-use trunkline_arq::{Check, Command, Congestion, ConnectionId, Event, Fec, Mode, Node, Options, Refusal};
-use trunkline_endpoint::{Endpoint, Input, Output, Segment, Transmit, Writable};
+use trunkline_arq::{Check, Congestion, FaultCounts, Faults, Fec, Mode, Options, Statistics};
 use trunkline_experiment::plan::{ArqCongestion, ArqMode, Checksum, Protocol};
-use trunkline_units::{Instant, Size, Span, Stream};
+use trunkline_units::{Size, Span, Stream};
 
 use crate::reports::Metrics;
 
@@ -73,93 +71,31 @@ pub fn options(
     Some(options)
 }
 
-/// A node of the transport that drops or alters some frames just before they are sent.
-#[derive(Debug)]
-pub struct FaultInjector {
-    node: Node,
-    drop_probability: f64,
-    alter_probability: f64,
-    stream: Stream,
-    dropped: u64,
-    altered: u64,
-    /// Whether forward error correction is enabled.
-    has_fec: bool,
+/// Returns the faults that a plan injects, with random numbers from `random`.
+pub fn faults(protocol: &Protocol, random: Stream) -> Faults {
+    let (drop, alter) = match protocol {
+        Protocol::Guaranteed { drop, alter, .. } => (*drop, *alter),
+        _ => (0.0, 0.0),
+    };
+    Faults { drop, alter, random }
 }
 
-impl FaultInjector {
-    /// Wraps `node` with the faults that the plan requests, drawn from `stream`.
-    pub fn new(node: Node, protocol: &Protocol, stream: Stream) -> Self {
-        let (drop_probability, alter_probability, has_fec) = match protocol {
-            Protocol::Guaranteed { drop, alter, fec, .. } => (*drop, *alter, fec.is_some()),
-            _ => (0.0, 0.0, false),
-        };
-        FaultInjector { node, drop_probability, alter_probability, stream, dropped: 0, altered: 0, has_fec }
-    }
-
-    /// Returns the node.
-    pub fn node(&self) -> &Node {
-        &self.node
-    }
-
-    /// Drops and alters frames of a batch. Returns the rest of the batch, unless it is empty.
-    fn inject_faults(&mut self, transmit: Transmit, buffer: &mut [u8]) -> Option<Transmit> {
-        let length = transmit.segment.map_or(transmit.length, Segment::length).max(1);
-        let (mut from, mut to) = (0, 0);
-        while from < transmit.length {
-            let end = (from + length).min(transmit.length);
-            if self.drop_probability > 0.0 && self.stream.chance(self.drop_probability) {
-                self.dropped += 1;
-            } else {
-                buffer.copy_within(from..end, to);
-                if self.alter_probability > 0.0 && self.stream.chance(self.alter_probability) {
-                    // The last byte belongs to the checksum.
-                    buffer[to + end - from - 1] ^= 1;
-                    self.altered += 1;
-                }
-                to += end - from;
-            }
-            from = end;
-        }
-        (to > 0).then(|| Transmit { length: to, segment: Segment::of(length, to), ..transmit })
-    }
-}
-
-impl Endpoint for FaultInjector {
-    type Command<'a> = Command<'a>;
-    type Event = Event;
-    type Refusal = Refusal;
-
-    #[inline]
-    fn handle(&mut self, now: Instant, input: Input<'_, Command<'_>>) -> Result<(), Refusal> {
-        self.node.handle(now, input)
-    }
-
-    #[inline]
-    fn poll(&mut self, now: Instant, writable: Writable<'_>, buffer: &mut [u8]) -> Output<Event> {
-        loop {
-            match self.node.poll(now, writable, buffer) {
-                Output::Transmit(transmit) if self.drop_probability > 0.0 || self.alter_probability > 0.0 => {
-                    if let Some(rest) = self.inject_faults(transmit, buffer) {
-                        return Output::Transmit(rest);
-                    }
-                }
-                output => return output,
-            }
-        }
-    }
-}
-
-/// Returns the counters of one end, with the prefix `SIDE_`.
-pub fn counters(end: &FaultInjector, ids: &[ConnectionId], side: &str) -> Metrics {
+/// Returns the counters of one end, with the prefix `SIDE_`: of its connections, and of the faults that it injected.
+pub fn counters(
+    protocol: &Protocol,
+    connections: impl IntoIterator<Item = Statistics>,
+    faults: FaultCounts,
+    side: &str,
+) -> Metrics {
+    let has_fec = matches!(protocol, Protocol::Guaranteed { fec: Some(_), .. });
     let mut counters = Metrics::new();
-    for id in ids {
-        let statistics = end.node.statistics(*id).unwrap_or_default();
-        let repairs = statistics.repair_counters().into_iter().filter(|_| end.has_fec);
+    for statistics in connections {
+        let repairs = statistics.repair_counters().into_iter().filter(|_| has_fec);
         for (name, count) in statistics.counters().into_iter().chain(repairs) {
             *counters.entry(format!("{side}_{name}")).or_default() += count as f64;
         }
     }
-    counters.insert(format!("{side}_frames_eaten"), end.dropped as f64);
-    counters.insert(format!("{side}_checksums_altered"), end.altered as f64);
+    counters.insert(format!("{side}_frames_eaten"), faults.dropped as f64);
+    counters.insert(format!("{side}_checksums_altered"), faults.altered as f64);
     counters
 }

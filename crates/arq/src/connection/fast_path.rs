@@ -117,7 +117,9 @@ impl Connection {
         channel: u16,
         into: &mut Buffer,
     ) -> FastPathOutcome {
-        if !self.fast_path_enabled || self.stage_sampler.has_meter() {
+        let is_sampled = self.stage_sampler.samples_next(StageGroup::FramesIn)
+            || self.stage_sampler.samples_next(StageGroup::Receives);
+        if !self.fast_path_enabled || is_sampled {
             return FastPathOutcome::NoMatch;
         }
         let Some((flags, chunk, flight_index)) = self.predict_header(frame) else {
@@ -128,6 +130,8 @@ impl Connection {
         if !is_valid || !self.receiver.deliver_chunk(&chunk, into) {
             return FastPathOutcome::NoMatch;
         }
+        self.stage_sampler.skip(StageGroup::FramesIn, 1);
+        self.stage_sampler.skip(StageGroup::Receives, 1);
         self.record_in_order(now, flags);
         self.process_only_ack(now, flight_index);
         self.grant_credit();
@@ -281,7 +285,8 @@ impl Connection {
             && now >= self.coalesce_until
             && self.receiver.has_no_reports()
             && self.sender.has_no_reports()
-            && !self.stage_sampler.has_meter()
+            && !self.stage_sampler.samples_next(StageGroup::Sends)
+            && !self.stage_sampler.samples_next(StageGroup::FramesOut)
             && channel != CONTROL
             && self.can_send_single_frame(now);
         if !can_send {
@@ -289,6 +294,8 @@ impl Connection {
         }
         let overhead = self.frame_overhead(now);
         let (number, length) = self.sender.send_message(now, channel, bytes, overhead, buffer)?;
+        self.stage_sampler.skip(StageGroup::Sends, 1);
+        self.stage_sampler.skip(StageGroup::FramesOut, 1);
         let frame = &mut buffer[..length];
         self.protection.seal_numbered(number, overhead.acknowledged, frame);
         self.record_single_frame(now, overhead.acknowledged.is_some(), frame);

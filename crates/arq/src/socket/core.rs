@@ -7,25 +7,26 @@ mod single_frame;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
+use std::net::{SocketAddr, UdpSocket};
 #[cfg(feature = "tokio")]
 use std::task::Waker;
 
 use trunkline_endpoint::{Endpoint, Input, MAX_BATCH, Output, Port, Segment, Writable};
 use trunkline_io::datagrams::{BUFFER_SIZE, Received};
-use trunkline_io::driver::{address_of, peer_of};
+use trunkline_io::peer::{address_of, peer_of};
+use trunkline_io::probe::{Direction, Probe};
 use trunkline_io::{Clock, Datagrams, socket};
 use trunkline_units::{Instant, Size, Span};
 
-use self::single_frame::FastConnection;
+use self::single_frame::{DirectReceive, FastConnection};
+use super::link::{ReceiveBuffers, ReceivedBatch, UdpLink};
 use super::{Error, Settings};
 use crate::{
-    Buffer, CloseReason, Command, Config, ConnectionId, EventKind, Node, Options, ReceiveStatus, Refusal,
+    Buffer, CloseReason, Command, Config, ConnectionId, EventKind, Meter, Node, Options, ReceiveStatus,
+    Refusal,
 };
 
 const SOCKET: Port = Port(0);
-/// Maximum batches received before the endpoint may transmit.
-const MAX_RECEIVED_BATCHES: usize = 4;
 /// Amount of input that triggers a transmission: the bytes of a batch.
 pub(super) const URGENT_WEIGHT: u32 = 64 << 10;
 /// Weight of a received message or of a single received frame.
@@ -38,49 +39,6 @@ const PRE_ENCODE_FROM: u32 = 128;
 const MAX_UNCONNECTED_DATAGRAMS: usize = 64;
 /// Batches sent without receiving in between.
 const MAX_UNPOLLED_BATCHES: u32 = 8;
-
-/// Receive buffers. The thread that owns them receives for all threads.
-pub(super) struct ReceiveBuffers {
-    bytes: Box<[u8]>,
-    /// The received batches; the first `count` are valid.
-    arrived: [Received; MAX_RECEIVED_BATCHES],
-    count: usize,
-}
-
-impl ReceiveBuffers {
-    fn new() -> Box<ReceiveBuffers> {
-        let nothing = Received { from: (Ipv4Addr::UNSPECIFIED, 0).into(), length: 0, stride: 0 };
-        Box::new(ReceiveBuffers {
-            bytes: vec![0; MAX_RECEIVED_BATCHES * BUFFER_SIZE].into(),
-            arrived: [nothing; MAX_RECEIVED_BATCHES],
-            count: 0,
-        })
-    }
-
-    /// Receives pending batches; with `wait`, waits for the first one. Continues only after a whole batch, which
-    /// shows that the peer is in full flow: otherwise the extra call would find nothing.
-    #[inline(always)]
-    pub fn receive(&mut self, socket: &Datagrams, wait: bool) -> io::Result<()> {
-        self.count = 0;
-        let Some(received) = socket.receive(&mut self.bytes[..BUFFER_SIZE], wait)? else { return Ok(()) };
-        let is_single = received.stride >= received.length;
-        (self.arrived[0], self.count) = (received, 1);
-        if is_single { Ok(()) } else { self.receive_more(socket) }
-    }
-
-    /// Receives batches that are already there.
-    fn receive_more(&mut self, socket: &Datagrams) -> io::Result<()> {
-        for (buffer, arrived) in self.bytes.chunks_exact_mut(BUFFER_SIZE).zip(&mut self.arrived).skip(1) {
-            let Some(received) = socket.receive(buffer, false)? else { break };
-            *arrived = received;
-            self.count += 1;
-            if received.stride >= received.length {
-                break;
-            }
-        }
-        Ok(())
-    }
-}
 
 /// The state of a connection.
 #[derive(Debug, Default)]
@@ -142,6 +100,7 @@ pub(super) struct Core {
     connections: BTreeMap<ConnectionId, ConnectionState>,
     /// The connection that last took a message, if the fast path applies to it.
     fast_connection: Option<FastConnection>,
+    direct: DirectReceive,
     /// Connections that peers opened and no caller has accepted yet; bounded by the connection limit.
     incoming: VecDeque<ConnectionId>,
     /// Connections with waiting `flush` calls; each once.
@@ -154,8 +113,6 @@ pub(super) struct Core {
     may_delay_messages: bool,
     output: Box<[u8]>,
     unsent: Option<UnsentFrames>,
-    /// The receive buffers, unless a thread is receiving.
-    pub buffers: Option<Box<ReceiveBuffers>>,
     /// Receive buffer of the unconnected socket, once one was used.
     unconnected_buffer: Vec<u8>,
     /// Weight of the input since the last transmission; urgent input counts [`URGENT_WEIGHT`].
@@ -173,10 +130,11 @@ pub(super) struct Core {
     /// Tasks that wait for a change.
     #[cfg(feature = "tokio")]
     pub wakers: Vec<Waker>,
-    /// Number of handles of connections and listeners.
-    pub handles: usize,
     /// The error that made the socket unusable.
     failed: Option<io::Error>,
+    clock: Clock,
+    /// Observes system calls.
+    probe: Option<Box<dyn Probe>>,
 }
 
 /// Opens a socket with its clock and endpoint.
@@ -184,7 +142,7 @@ pub(super) fn open(
     local: SocketAddr,
     accept: Option<&Options>,
     settings: &Settings,
-) -> Result<(Datagrams, Clock, Core), Error> {
+) -> Result<(UdpLink, Core), Error> {
     let size = Some(Size::from_bytes(settings.socket_buffer as u64));
     let buffers = socket::Options { send_buffer: size, receive_buffer: size, ..socket::Options::default() };
     let socket = Datagrams::bind(local, &buffers).map_err(|error| Error::System(error.cause))?;
@@ -195,10 +153,14 @@ pub(super) fn open(
     let max_connections = settings.max_connections;
     let mut node = Node::new(Config { port: SOCKET, accept: accept.cloned(), max_connections, random });
     node.enable_pre_encoding(PRE_ENCODE_FROM);
+    if let Some(faults) = &settings.faults {
+        node.inject_faults(faults.clone());
+    }
     let mut core = Core {
         node,
         connections: BTreeMap::new(),
         fast_connection: None,
+        direct: DirectReceive::default(),
         incoming: VecDeque::new(),
         flushing: Vec::new(),
         accepts: accept.is_some(),
@@ -207,7 +169,6 @@ pub(super) fn open(
         may_delay_messages: false,
         output: vec![0; MAX_BATCH].into(),
         unsent: None,
-        buffers: Some(ReceiveBuffers::new()),
         unconnected_buffer: Vec::new(),
         pending_weight: 0,
         transmitted_at: Instant::ZERO,
@@ -217,11 +178,12 @@ pub(super) fn open(
         has_changed: false,
         #[cfg(feature = "tokio")]
         wakers: Vec::new(),
-        handles: 0,
         failed: None,
+        clock: settings.clock,
+        probe: None,
     };
     accept.into_iter().for_each(|options| core.allow_delays(options));
-    Ok((socket, Clock::start(), core))
+    Ok((UdpLink::new(socket, settings.clock), core))
 }
 
 impl Core {
@@ -244,21 +206,56 @@ impl Core {
         self.pending_weight >= URGENT_WEIGHT || long || self.is_due(now)
     }
 
+    /// Returns whether output may be pending, even if it is delayed.
+    #[inline]
+    pub fn has_pending_output(&self) -> bool {
+        self.pending_weight > 0
+    }
+
     /// Returns whether output may be pending.
     #[inline]
+    #[cfg(feature = "tokio")]
     pub fn may_transmit(&mut self, now: Instant) -> bool {
         self.pending_weight > 0 || self.is_due(now)
     }
 
-    /// Passes received batches to the endpoint, and stores the buffers again.
+    /// Passes received batches to the endpoint.
     #[inline]
-    pub fn handle_received(&mut self, now: Instant, buffers: Box<ReceiveBuffers>) {
-        let batches = buffers.bytes.chunks_exact(BUFFER_SIZE).zip(buffers.arrived);
-        for (buffer, arrived) in batches.take(buffers.count) {
-            self.handle_batch(now, &arrived, &buffer[..arrived.length]);
+    fn handle_batches(&mut self, now: Instant, buffers: &ReceiveBuffers) {
+        for (batch, bytes) in buffers.batches() {
+            if self.probe.is_some() {
+                self.observe_received(batch, bytes);
+            }
+            self.handle_batch(now, &batch.received, bytes);
         }
         self.unpolled_batches = 0;
-        self.buffers = Some(buffers);
+    }
+
+    /// Observes the system calls and measures the stages of a connection from now on.
+    pub fn measure(
+        &mut self,
+        now: Instant,
+        link: &UdpLink,
+        id: ConnectionId,
+        every: u32,
+        meter: Box<dyn Meter>,
+        probe: Box<dyn Probe>,
+    ) -> Result<(), Error> {
+        self.defer_command(now, Command::Measure { id, every, meter })?;
+        self.probe = Some(probe);
+        link.time_calls();
+        Ok(())
+    }
+
+    #[cold]
+    fn observe_received(&mut self, batch: &ReceivedBatch, bytes: &[u8]) {
+        if let (Some(probe), Some(call)) = (&mut self.probe, batch.call)
+            && !bytes.is_empty()
+            && probe.selects(Direction::In, bytes, batch.received.segment())
+        {
+            let arrived = batch.received.timestamp.map(|unix| self.clock.instant_of_unix(unix));
+            probe.received(arrived, call);
+        }
     }
 
     #[inline]
@@ -286,22 +283,13 @@ impl Core {
     pub fn handle_receive_result(
         &mut self,
         now: Instant,
-        buffers: Box<ReceiveBuffers>,
+        buffers: &ReceiveBuffers,
         received: io::Result<()>,
     ) {
         if let Err(error) = received {
             self.fail(error);
         }
-        self.handle_received(now, buffers);
-    }
-
-    /// Receives pending batches, unless another thread is receiving; returns whether there were any.
-    pub fn receive_pending(&mut self, now: Instant, socket: &Datagrams) -> bool {
-        let Some(mut buffers) = self.buffers.take() else { return false };
-        let received = buffers.receive(socket, false);
-        let has_received = buffers.count > 0;
-        self.handle_receive_result(now, buffers, received);
-        has_received
+        self.handle_batches(now, buffers);
     }
 
     /// Receives pending datagrams of other peers on the unconnected socket; returns whether there were any.
@@ -337,13 +325,15 @@ impl Core {
         self.failed.is_some()
     }
 
+    /// Returns whether to receive before the next transmission: received frames may cancel the deadline.
+    #[inline]
+    pub fn receives_first(&mut self, now: Instant) -> bool {
+        self.unpolled_batches >= MAX_UNPOLLED_BATCHES || self.is_due(now)
+    }
+
     /// Runs due timers and transmits all pending output.
     #[inline]
     pub fn transmit(&mut self, now: Instant, socket: &Datagrams) {
-        if self.is_due(now) || self.unpolled_batches >= MAX_UNPOLLED_BATCHES {
-            // Received frames may cancel the deadline.
-            self.receive_pending(now, socket);
-        }
         if self.is_due(now) {
             self.node.handle(now, Input::Wake).expect("only commands are refused");
         }
@@ -359,7 +349,8 @@ impl Core {
                     let to = address_of(transmit.peer).expect("an endpoint answers known peers only");
                     let bytes = self.node.transmitted_bytes(&self.output, transmit.length);
                     self.unpolled_batches += 1;
-                    self.unsent = send_frames(socket, &to, bytes, transmit.segment);
+                    self.unsent =
+                        send_observed(&mut self.probe, self.clock, socket, &to, bytes, transmit.segment);
                 }
                 Output::Event(event) => self.record_event(now, event.id, event.kind),
                 Output::Idle(idle) => break self.deadline = idle.deadline.unwrap_or(Instant::MAX),
@@ -541,7 +532,8 @@ impl Core {
         }
         if let Some((peer, length)) = self.node.send_only_frame(now, id, &mut self.output) {
             let to = address_of(peer).expect("an endpoint answers known peers only");
-            self.unsent = send_frames(socket, &to, &self.output[..length], None);
+            let frame = &self.output[..length];
+            self.unsent = send_observed(&mut self.probe, self.clock, socket, &to, frame, None);
             self.unpolled_batches += 1;
             (self.pending_weight, self.transmitted_at) = (0, now);
             self.deadline = self.node.next_deadline().unwrap_or(Instant::MAX);
@@ -783,15 +775,36 @@ impl Core {
         let _ = self.node.handle(now, Input::Command(Command::Forget { id }));
     }
 
-    /// Returns whether the socket is no longer needed.
+    /// Returns whether the socket is no longer needed, if there are no handles.
     pub fn is_over(&self) -> bool {
-        self.handles == 0 && (self.node.connection_count() == 0 || self.failed.is_some())
+        self.node.connection_count() == 0 || self.failed.is_some()
     }
 
     /// Returns the endpoint.
     pub fn node(&self) -> &Node {
         &self.node
     }
+}
+
+/// Like [`send_frames`], observed by a probe if there is one.
+#[inline(always)]
+fn send_observed(
+    probe: &mut Option<Box<dyn Probe>>,
+    clock: Clock,
+    socket: &Datagrams,
+    to: &SocketAddr,
+    bytes: &[u8],
+    segment: Option<Segment>,
+) -> Option<UnsentFrames> {
+    let selected =
+        probe.as_mut().and_then(|probe| probe.selects(Direction::Out, bytes, segment).then_some(probe));
+    let Some(probe) = selected else { return send_frames(socket, to, bytes, segment) };
+    let began = clock.now();
+    let unsent = send_frames(socket, to, bytes, segment);
+    if unsent.is_none() {
+        probe.sent((began, clock.now()));
+    }
+    unsent
 }
 
 /// Sends frames; returns them if the socket's buffer is full. Other errors count as packet loss.

@@ -5,7 +5,8 @@
 //! | [`blocking`] | [`Listener`] and [`Connection`], for threads |
 //! | [`stream`] | [`Stream`], a channel without message boundaries, as [`std::io::Read`] and [`std::io::Write`] |
 //! | `tokio` | feature `tokio`: [`Listener`] and [`Connection`] with futures |
-//! | `shared` | the threads of a blocking socket: receiving and deadlines |
+//! | `shared` | the blocking socket in the event loop of `io` |
+//! | `link` | the UDP socket and its receive buffers |
 //! | `core` | the endpoint and the state of its connections; never waits |
 //!
 //! An echo server and a client:
@@ -59,14 +60,16 @@
 //! by up to about a millisecond, if the sender does not [flush](Connection::flush).
 
 use std::io;
-use std::time::Duration;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use thiserror::Error;
+use trunkline_io::Clock;
 
-use crate::{CloseReason, Options, Refusal};
+use crate::{CloseReason, Faults, Options, Refusal};
 
 pub mod blocking;
 mod core;
+mod link;
 mod shared;
 pub mod stream;
 #[cfg(feature = "tokio")]
@@ -92,6 +95,12 @@ pub struct Settings {
     /// Forbids fragmentation: packets longer than the path MTU are lost, which makes the MTU measurable. Implied if
     /// the options [probe](Options::probe_up_to).
     pub probe_mtu: bool,
+    /// The local address of a connecting socket; none: any address and port.
+    pub local: Option<SocketAddr>,
+    /// The clock, whose time [meters](crate::Meter) and [probes](trunkline_io::Probe) receive.
+    pub clock: Clock,
+    /// Faults to inject into the frames that the socket sends.
+    pub faults: Option<Faults>,
 }
 
 impl Default for Settings {
@@ -101,6 +110,9 @@ impl Default for Settings {
             socket_buffer: 4 << 20,
             max_message: crate::options::MAX_MESSAGE,
             probe_mtu: false,
+            local: None,
+            clock: Clock::start(),
+            faults: None,
         }
     }
 }
@@ -109,6 +121,14 @@ impl Settings {
     /// Returns the settings with `probe_mtu` set if `options` probe the path MTU.
     fn with_probing(&self, options: &Options) -> Settings {
         Settings { probe_mtu: self.probe_mtu || options.probe_up_to.is_some(), ..self.clone() }
+    }
+
+    /// Returns the local address of a socket that connects to `to`.
+    fn local_for(&self, to: SocketAddr) -> SocketAddr {
+        self.local.unwrap_or(match to {
+            SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
+            SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
+        })
     }
 }
 
@@ -127,6 +147,9 @@ pub enum Error {
     /// The timeout expired.
     #[error("timed out")]
     TimedOut,
+    /// The call was [interrupted](Connection::interrupt).
+    #[error("interrupted")]
+    Interrupted,
     /// The peer has finished sending, and all its messages were received.
     #[error("the peer has finished sending")]
     Finished,
@@ -147,14 +170,15 @@ pub enum Error {
 impl From<Error> for io::Error {
     fn from(error: Error) -> io::Error {
         use io::ErrorKind::{
-            ConnectionAborted, ConnectionRefused, ConnectionReset, InvalidInput, OutOfMemory, TimedOut,
-            UnexpectedEof, WouldBlock,
+            ConnectionAborted, ConnectionRefused, ConnectionReset, Interrupted, InvalidInput, OutOfMemory,
+            TimedOut, UnexpectedEof, WouldBlock,
         };
         let kind = match &error {
             Error::Full | Error::NotYet | Error::NotEnough(_) => WouldBlock,
             Error::TimedOut | Error::Closed(CloseReason::PeerTimeout | CloseReason::HandshakeTimeout) => {
                 TimedOut
             }
+            Error::Interrupted => Interrupted,
             Error::Finished => UnexpectedEof,
             Error::Closed(
                 CloseReason::LocalReset | CloseReason::Completed | CloseReason::ProtocolViolation,
@@ -169,11 +193,4 @@ impl From<Error> for io::Error {
         };
         io::Error::new(kind, error)
     }
-}
-
-/// The time limit of a call.
-#[derive(Clone, Copy, Debug)]
-enum Timeout {
-    Never,
-    For(Duration),
 }

@@ -5,17 +5,18 @@ use std::net::{SocketAddr, SocketAddrV4};
 use std::os::fd::AsFd;
 
 use trunkline_endpoint::Port;
-use trunkline_io::Clock;
-use trunkline_io::driver::address_of;
+use trunkline_io::event_loop::LoopOutput;
+use trunkline_io::peer::address_of;
 use trunkline_io::ports::Ready;
+use trunkline_io::{Clock, EventLoop};
 use trunkline_units::{Instant, Span};
 
-use super::engine::{Engine, EngineOutput};
 use super::receiver::bind_exclusive;
 use super::warnings::{WarningKind, Warnings};
 use super::{Error, Metrics, SocketDriver, incarnation_at};
 pub use crate::balance::REBALANCE_INTERVAL;
 use crate::central::{Central, CentralCommand, CentralConfig, CentralStatistics};
+use crate::drops::CountUnsent as _;
 use crate::format2::DuplicateNumber;
 use crate::format2::central::Format2Central;
 use crate::level::Medium;
@@ -61,7 +62,7 @@ pub struct CentralOptions {
 /// the only one there. Level 1 is refreshed once it no longer refuses bundles.
 #[derive(Debug)]
 pub struct CentralSocket {
-    engine: Engine<Central>,
+    event_loop: EventLoop<Central>,
     options: CentralOptions,
     /// The source address of each host's last bundle.
     host_sources: [Option<SocketAddr>; MAX_HOSTS as usize],
@@ -98,9 +99,9 @@ impl CentralSocket {
         let (secret, incarnation) = (trunkline_io::datagrams::seed()?, incarnation_at(clock.unix()));
         let machine = Central::with_secret(secret, incarnation, options.config.clone());
         let machine = machine.with_refresh(options.refresh).with_rebalancing(options.rebalance);
-        let mut engine = Engine::new(machine, clock)?;
+        let mut event_loop = EventLoop::new(machine, clock)?;
         // The order of the sockets is that of the endpoint's ports.
-        engine.ports.add(bind_exclusive(options.listen_level1)?)?;
+        event_loop.ports.add(bind_exclusive(options.listen_level1)?)?;
         let hosts = bind_exclusive(options.listen_hosts)?;
         hosts.set_broadcast(true)?;
         hosts.set_multicast_ttl_v4(options.ttl.into())?;
@@ -109,16 +110,24 @@ impl CentralSocket {
         {
             trunkline_io::socket::set_multicast_interface(&hosts, *options.listen_hosts.ip())?;
         }
-        engine.ports.add(hosts)?;
+        event_loop.ports.add(hosts)?;
         let host_sources = [None; MAX_HOSTS as usize];
         let (options, warnings) = (options.clone(), Warnings::default());
         let previous_sources = host_sources;
-        Ok(CentralSocket { engine, options, host_sources, previous_sources, refused: 0, unsent: 0, warnings })
+        Ok(CentralSocket {
+            event_loop,
+            options,
+            host_sources,
+            previous_sources,
+            refused: 0,
+            unsent: 0,
+            warnings,
+        })
     }
 
     /// Returns the endpoint.
     pub fn machine(&self) -> &Central {
-        &self.engine.machine
+        &self.event_loop.endpoint
     }
 
     /// Returns the address that receives from hosts, with the port that the system chose.
@@ -126,7 +135,7 @@ impl CentralSocket {
     /// # Errors
     /// Returns an error of the operating system.
     pub fn hosts_address(&self) -> io::Result<SocketAddrV4> {
-        v4(self.engine.ports.socket(usize::from(Central::HOSTS.0)).local_addr()?)
+        v4(self.event_loop.ports.socket(usize::from(Central::HOSTS.0)).local_addr()?)
     }
 
     /// Returns the address that receives from level 1.
@@ -134,11 +143,11 @@ impl CentralSocket {
     /// # Errors
     /// Returns an error of the operating system.
     pub fn level1_address(&self) -> io::Result<SocketAddrV4> {
-        v4(self.engine.ports.socket(usize::from(Central::LEVEL1.0)).local_addr()?)
+        v4(self.event_loop.ports.socket(usize::from(Central::LEVEL1.0)).local_addr()?)
     }
 
     fn handle_refusals(&mut self, port: Port) {
-        while let Some(peer) = self.engine.ports.refused(usize::from(port.0)) {
+        while let Some(peer) = self.event_loop.ports.refused(usize::from(port.0)) {
             self.refused += 1;
             let command = match port {
                 Central::LEVEL1 => {
@@ -147,7 +156,7 @@ impl CentralSocket {
                         .copied()
                         .map(CentralCommand::Level1Refused)
                 }
-                _ => match self.engine.machine.format2() {
+                _ => match self.event_loop.endpoint.format2() {
                     None => host_at(&self.host_sources, &self.options.hosts, peer)
                         .map(CentralCommand::HostRefused),
                     // In format 2 a missing host times out.
@@ -156,7 +165,7 @@ impl CentralSocket {
             };
             if let Some(command) = command {
                 // The endpoint refuses no command.
-                let _ = self.engine.command(command);
+                let _ = self.event_loop.command(command);
             }
         }
     }
@@ -186,11 +195,11 @@ fn host_at(host_sources: &[Option<SocketAddr>], hosts: &[SocketAddrV4], peer: So
 
 impl SocketDriver for CentralSocket {
     fn watch(&mut self, thing: &impl AsFd) -> io::Result<usize> {
-        self.engine.ports.watch(thing)
+        self.event_loop.ports.watch(thing)
     }
 
     fn turn(&mut self, until: Option<Instant>) -> io::Result<Ready> {
-        let ready = self.engine.wait(until)?;
+        let ready = self.event_loop.wait(until)?;
         // Refusals come first: the peer may have returned and sent a bundle since.
         for port in [Central::LEVEL1, Central::HOSTS] {
             if ready.refused(usize::from(port.0)) {
@@ -199,8 +208,8 @@ impl SocketDriver for CentralSocket {
         }
         if ready.has(usize::from(Central::HOSTS.0)) {
             let CentralSocket { host_sources, previous_sources, warnings, options, .. } = self;
-            let is_format2 = self.engine.machine.format2().is_some();
-            self.engine.receive(Central::HOSTS, BATCHES_PER_TURN, |received, bytes| {
+            let is_format2 = self.event_loop.endpoint.format2().is_some();
+            self.event_loop.receive(Central::HOSTS, BATCHES_PER_TURN, |received, bytes| {
                 warnings.check_format(&options.config.settings, received.from, bytes, true);
                 if is_format2 {
                     return true;
@@ -226,12 +235,12 @@ impl SocketDriver for CentralSocket {
         }
         if ready.has(usize::from(Central::LEVEL1.0)) {
             let CentralSocket { warnings, options, .. } = self;
-            self.engine.receive(Central::LEVEL1, BATCHES_PER_TURN, |received, bytes| {
+            self.event_loop.receive(Central::LEVEL1, BATCHES_PER_TURN, |received, bytes| {
                 warnings.check_format(&options.config.settings, received.from, bytes, true);
                 true
             })?;
         }
-        if let Some(format2) = self.engine.machine.format2() {
+        if let Some(format2) = self.event_loop.endpoint.format2() {
             if let Some((host, site)) = format2.site_mismatch() {
                 self.warnings.once(WarningKind::SiteMismatch, || {
                     format!("host {host} uses site number {site}: its messages are dropped (--site)")
@@ -248,11 +257,11 @@ impl SocketDriver for CentralSocket {
                 }
             }
         }
-        let CentralSocket { engine, options, unsent, .. } = self;
-        engine.drain(|ports, output| {
+        let CentralSocket { event_loop, options, unsent, .. } = self;
+        event_loop.drain(|endpoint, ports, output| {
             let (transmit, bytes) = match output {
-                EngineOutput::Frame(transmit, bytes) => (transmit, bytes),
-                EngineOutput::Event(never) => match never {},
+                LoopOutput::Frame(transmit, bytes) => (transmit, bytes),
+                LoopOutput::Event(never) => match never {},
             };
             let (mut sent, mut lost) = (0, 0);
             let mut send = |to: SocketAddr| match ports.send(usize::from(transmit.port.0), to, bytes) {
@@ -271,14 +280,16 @@ impl SocketDriver for CentralSocket {
             }
             *unsent += lost;
             // One of several addresses may be unused: a message is lost only if all sends failed.
-            usize::from(sent == 0 && lost > 0)
+            if sent == 0 && lost > 0 {
+                endpoint.count_unsent(transmit.port, bytes);
+            }
         });
         Ok(ready)
     }
 
     fn local_addresses(&self) -> String {
         let local = |port: Port, configured: SocketAddrV4| {
-            let at = self.engine.ports.socket(usize::from(port.0)).local_addr();
+            let at = self.event_loop.ports.socket(usize::from(port.0)).local_addr();
             at.map_or_else(|_| configured.to_string(), |at| at.to_string())
         };
         let CentralOptions { listen_level1, listen_hosts, hosts, .. } = &self.options;
@@ -297,7 +308,7 @@ impl SocketDriver for CentralSocket {
     }
 
     fn collect_metrics(&self, into: &mut Metrics) {
-        let machine = &self.engine.machine;
+        let machine = &self.event_loop.endpoint;
         let statistics = machine.statistics();
         into.add_counter(
             super::BUNDLES_TOTAL,
@@ -337,7 +348,7 @@ impl SocketDriver for CentralSocket {
         into.add_counter("trunkline_converter_strays_total", help, &[], statistics.stray_groups);
         add_group_moves(into, &statistics.level1);
         super::add_send_errors(into, self.refused, self.unsent);
-        super::add_overflows(into, &self.engine.ports, &["level1", "hosts"]);
+        super::add_overflows(into, &self.event_loop.ports, &["level1", "hosts"]);
         let (local, wide_area) = machine.levels();
         into.add_gauge(super::LEVEL_GAUGE, super::LEVEL_HELP, &[("side", "hosts")], local.into());
         into.add_gauge(super::LEVEL_GAUGE, super::LEVEL_HELP, &[("side", "wide")], wide_area.into());
@@ -347,7 +358,7 @@ impl SocketDriver for CentralSocket {
         }
         super::add_coalescing(
             into,
-            &self.engine.ports,
+            &self.event_loop.ports,
             &["level1", "hosts"],
             std::net::Ipv4Addr::UNSPECIFIED,
         );
@@ -361,7 +372,7 @@ const ASSIGNED_GROUPS_HELP: &str = "Multicast groups assigned to level 1.";
 
 impl CentralSocket {
     fn add_classic_metrics(&self, into: &mut Metrics) {
-        let interest = self.engine.machine.subscriptions();
+        let interest = self.event_loop.endpoint.subscriptions();
         for host in 1..=self.options.config.hosts.min(MAX_HOSTS) {
             let wanted = interest.addresses_of(host).count() as u64;
             into.add_gauge(JOINED_ADDRESSES, JOINED_ADDRESSES_HELP, &[("host", &host.to_string())], wanted);

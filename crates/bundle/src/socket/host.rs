@@ -5,12 +5,12 @@ use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::os::fd::{AsFd, BorrowedFd};
 
 use trunkline_endpoint::{Endpoint, Input, Port, Segment};
-use trunkline_io::Clock;
+use trunkline_io::event_loop::LoopOutput;
 use trunkline_io::ports::Ready;
+use trunkline_io::{Clock, EventLoop};
 use trunkline_units::{Instant, Span};
 
 use super::dis::{DisGateway, DisOptions};
-use super::engine::{Engine, EngineOutput};
 use super::interest::interest_command;
 pub use super::receiver::is_shared;
 use super::receiver::{bind_exclusive, open_receiver, shared_interface};
@@ -19,6 +19,7 @@ use super::warnings::{
     unknown_peer,
 };
 use super::{Error, Metrics, SocketDriver, incarnation_at};
+use crate::drops::CountUnsent as _;
 use crate::host::{CommandError, Host, HostCommand, MessageInfo, OutgoingMessage};
 use crate::regions::Regions;
 use crate::settings::Settings;
@@ -94,7 +95,7 @@ pub struct HostOptions {
 /// ```
 #[derive(Debug)]
 pub struct HostSocket {
-    engine: Engine<Host>,
+    event_loop: EventLoop<Host>,
     options: HostOptions,
     /// The socket for broadcast bundles, if separate.
     broadcast_socket: Option<usize>,
@@ -189,16 +190,16 @@ impl HostSocket {
         let HostOptions { settings, listen: at, interface, .. } = options;
         let machine = Host::with_incarnation(options.number, incarnation_at(clock.unix()), *settings)
             .with_refresh(options.refresh);
-        let mut engine = Engine::new(machine, clock)?;
+        let mut event_loop = EventLoop::new(machine, clock)?;
         let needs_broadcast_socket =
             settings.format2().is_some() && shared_interface(*at.ip(), *interface).is_some();
         if needs_broadcast_socket {
-            engine.ports.add(bind_exclusive(SocketAddrV4::new(*interface, 0))?)?;
+            event_loop.ports.add(bind_exclusive(SocketAddrV4::new(*interface, 0))?)?;
         }
-        let receiver = engine.ports.add(open_receiver(*at, *interface)?)?;
+        let receiver = event_loop.ports.add(open_receiver(*at, *interface)?)?;
         let dis = options.dis.as_ref();
         let dis =
-            dis.map(|dis| DisGateway::open(dis, settings, *interface, &mut engine.ports)).transpose()?;
+            dis.map(|dis| DisGateway::open(dis, settings, *interface, &mut event_loop.ports)).transpose()?;
         let broadcast_socket = needs_broadcast_socket.then_some(receiver);
         let warnings = Warnings::default();
         let filter =
@@ -207,7 +208,7 @@ impl HostSocket {
             (options.clone(), Regions::default(), CentralReachability::default());
         let peer_check = PeerCheck::default();
         Ok(HostSocket {
-            engine,
+            event_loop,
             options,
             broadcast_socket,
             dis,
@@ -234,7 +235,7 @@ impl HostSocket {
     /// # Errors
     /// Returns why the message is refused.
     pub fn send_message(&mut self, post: OutgoingMessage<'_>) -> Result<(), CommandError> {
-        self.engine.command(HostCommand::SendMessage(post))
+        self.event_loop.command(HostCommand::SendMessage(post))
     }
 
     /// Joins an address.
@@ -276,21 +277,21 @@ impl HostSocket {
     fn change_interest(&mut self, first: u32, last: u32, joins: bool) -> Result<(), CommandError> {
         let settings = self.options.settings;
         if settings.format2().is_some() {
-            return self.engine.command(interest_command(&settings, first, last, joins)?);
+            return self.event_loop.command(interest_command(&settings, first, last, joins)?);
         }
         // Check the whole range first.
         interest_command(&settings, last, last, joins)?;
         let mut changed = false;
         for one in first..=last {
             // Skipping unchanged addresses leaves the room to the others, so that repeated calls eventually succeed.
-            if first == last || self.engine.machine.has_joined(one) != joins {
-                self.engine.command(interest_command(&settings, one, one, joins)?)?;
+            if first == last || self.event_loop.endpoint.has_joined(one) != joins {
+                self.event_loop.command(interest_command(&settings, one, one, joins)?)?;
                 changed = true;
             }
         }
         match (u16::try_from(first), u16::try_from(last)) {
             (Ok(first), Ok(last)) if !joins && !changed => {
-                self.engine.command(HostCommand::DropAgain { first, last })
+                self.event_loop.command(HostCommand::DropAgain { first, last })
             }
             _ => Ok(()),
         }
@@ -301,7 +302,7 @@ impl HostSocket {
     /// # Errors
     /// [`CommandError::Format`].
     pub fn saturate(&mut self, messages: Option<u32>) -> Result<(), CommandError> {
-        self.engine.command(HostCommand::Saturate(messages))
+        self.event_loop.command(HostCommand::Saturate(messages))
     }
 
     /// Takes the oldest received message: moves its body into `into` and returns its metadata.
@@ -309,7 +310,7 @@ impl HostSocket {
         let mut from = None;
         let receive = HostCommand::Receive { into, from: &mut from };
         // This command is never refused and has no effect to handle.
-        let _ = self.engine.machine.handle(self.engine.clock.now(), Input::Command(receive));
+        let _ = self.event_loop.endpoint.handle(self.event_loop.clock.now(), Input::Command(receive));
         from
     }
 
@@ -326,13 +327,13 @@ impl HostSocket {
     /// Returns when the next [`turn`](SocketDriver::turn) is due even without input, or `None`. A command since the
     /// last turn without a [`flush`](HostSocket::flush) makes a turn due at once.
     pub fn deadline(&self) -> Option<Instant> {
-        self.engine.deadline()
+        self.event_loop.deadline()
     }
 
     /// Returns whether the central converter has ever been reachable. In format 2 it has issued a session. In format
     /// 1 (classic), which sends no replies, a bundle arrived or a sent bundle was not refused.
     pub fn has_central_answered(&self) -> bool {
-        let statistics = self.engine.machine.statistics();
+        let statistics = self.event_loop.endpoint.statistics();
         if self.is_format2() {
             return statistics.sessions > 0;
         }
@@ -345,12 +346,12 @@ impl HostSocket {
 
     /// Returns the clock.
     pub fn clock(&self) -> Clock {
-        self.engine.clock
+        self.event_loop.clock
     }
 
     /// Returns the endpoint.
     pub fn machine(&self) -> &Host {
-        &self.engine.machine
+        &self.event_loop.endpoint
     }
 
     /// Runs a [`turn`](SocketDriver::turn) that passes each received message to `deliver` at once, with its metadata
@@ -370,9 +371,9 @@ impl HostSocket {
         }
         let ready = self.wait(until)?;
         for socket in self.ready_sockets(ready) {
-            let (machine, clock) = (&mut self.engine.machine, self.engine.clock);
+            let (machine, clock) = (&mut self.event_loop.endpoint, self.event_loop.clock);
             let (filter, mut now) = (&mut self.filter, None);
-            self.engine.ports.receive(socket, BATCHES_PER_TURN, |datagram, bytes| {
+            self.event_loop.ports.receive(socket, BATCHES_PER_TURN, |datagram, bytes| {
                 let now = *now.get_or_insert_with(|| clock.now());
                 let bundles = Segment::frames(datagram.segment, bytes);
                 bundles
@@ -382,7 +383,7 @@ impl HostSocket {
         }
         self.receive_from_programs(ready)?;
         if let Some(dis) = &mut self.dis {
-            dis.update_interest(&mut self.engine.machine, self.engine.clock.now());
+            dis.update_interest(&mut self.event_loop.endpoint, self.event_loop.clock.now());
         }
         self.check_central();
         self.flush();
@@ -393,32 +394,32 @@ impl HostSocket {
     fn wait(&mut self, until: Option<Instant>) -> io::Result<Ready> {
         const CENTRAL: Port = Host::CENTRAL;
         let until = until.into_iter().chain(self.peer_check.deadline()).min();
-        let ready = self.engine.wait(until)?;
+        let ready = self.event_loop.wait(until)?;
         if ready.refused(usize::from(CENTRAL.0)) {
-            let refused = self.engine.refusals(CENTRAL).count() as u64;
+            let refused = self.event_loop.refusals(CENTRAL).count() as u64;
             self.refused += refused;
             if refused > 0 {
-                self.reachability.record_refused(self.engine.clock.now());
+                self.reachability.record_refused(self.event_loop.clock.now());
                 // This command is never refused.
-                let _ = self.engine.command(HostCommand::CentralRefused);
+                let _ = self.event_loop.command(HostCommand::CentralRefused);
             }
         }
         if let Some(all) = self.broadcast_socket.filter(|all| ready.refused(*all)) {
             // Nothing is sent from this socket, but an unread error would wake this thread repeatedly.
-            while self.engine.ports.refused(all).is_some() {}
+            while self.event_loop.ports.refused(all).is_some() {}
         }
         Ok(ready)
     }
 
     /// Warns, after all input was handled, if the central converter has not answered in time or was lost.
     fn check_central(&mut self) {
-        if self.peer_check.is_due(|| self.engine.clock.now()) && !self.has_central_answered() {
+        if self.peer_check.is_due(|| self.event_loop.clock.now()) && !self.has_central_answered() {
             let flags = if self.is_format2() { "--central, --site" } else { "--central" };
             self.filter
                 .warnings
                 .once(WarningKind::CentralUnreachable, || central_unreachable(self.options.central, flags));
         }
-        if self.engine.machine.statistics().central_timeouts > 0 {
+        if self.event_loop.endpoint.statistics().central_timeouts > 0 {
             self.filter.warnings.once(WarningKind::CentralLost, || central_lost(self.options.central));
         }
     }
@@ -433,12 +434,12 @@ impl HostSocket {
     fn receive_from_programs(&mut self, ready: Ready) -> io::Result<()> {
         let Some(dis) = &mut self.dis else { return Ok(()) };
         for port in [dis.receive_socket(), dis.send_socket()] {
-            while ready.refused(port) && self.engine.ports.refused(port).is_some() {
+            while ready.refused(port) && self.event_loop.ports.refused(port).is_some() {
                 self.refused += 1;
             }
         }
         if ready.has(dis.receive_socket()) {
-            dis.receive(&mut self.engine.ports, &mut self.engine.machine, self.engine.clock)?;
+            dis.receive(&mut self.event_loop.ports, &mut self.event_loop.endpoint, self.event_loop.clock)?;
         }
         Ok(())
     }
@@ -446,17 +447,18 @@ impl HostSocket {
     /// Sends what is due.
     pub fn flush(&mut self) {
         let grace = if self.is_format2() { ANSWER_TIMEOUT } else { START_GRACE };
-        let HostSocket { engine, options, unsent, reachability, peer_check, .. } = self;
-        let now = engine.clock.now();
-        engine.drain(|ports, output| {
-            let EngineOutput::Frame(transmit, bytes) = output else { return 0 };
+        let HostSocket { event_loop, options, unsent, reachability, peer_check, .. } = self;
+        let now = event_loop.clock.now();
+        event_loop.drain(|endpoint, ports, output| {
+            let LoopOutput::Frame(transmit, bytes) = output else { return };
             let sent = ports.send(usize::from(transmit.port.0), options.central.into(), bytes);
-            *unsent += u64::from(!sent);
             if sent {
                 reachability.record_sent(now);
                 peer_check.start(now, grace);
+            } else {
+                *unsent += 1;
+                endpoint.count_unsent(transmit.port, bytes);
             }
-            usize::from(!sent)
         });
     }
 }
@@ -465,28 +467,31 @@ impl HostSocket {
 /// until the [`deadline`](HostSocket::deadline).
 impl AsFd for HostSocket {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.engine.ports.as_fd()
+        self.event_loop.ports.as_fd()
     }
 }
 
 impl SocketDriver for HostSocket {
     fn watch(&mut self, thing: &impl AsFd) -> io::Result<usize> {
-        self.engine.ports.watch(thing)
+        self.event_loop.ports.watch(thing)
     }
 
     fn turn(&mut self, until: Option<Instant>) -> io::Result<Ready> {
         let ready = self.wait(until)?;
         for socket in self.ready_sockets(ready) {
             let filter = &mut self.filter;
-            self.engine.receive_from_socket(Host::CENTRAL, socket, BATCHES_PER_TURN, |datagram, bytes| {
-                filter.accepts(datagram.from, bytes)
-            })?;
+            self.event_loop.receive_from_socket(
+                Host::CENTRAL,
+                socket,
+                BATCHES_PER_TURN,
+                |datagram, bytes| filter.accepts(datagram.from, bytes),
+            )?;
         }
         self.receive_from_programs(ready)?;
         if let Some(dis) = &mut self.dis {
-            let now = self.engine.clock.now();
-            dis.deliver(&self.engine.ports, &mut self.engine.machine, now);
-            dis.update_interest(&mut self.engine.machine, now);
+            let now = self.event_loop.clock.now();
+            dis.deliver(&self.event_loop.ports, &mut self.event_loop.endpoint, now);
+            dis.update_interest(&mut self.event_loop.endpoint, now);
         }
         self.check_central();
         self.flush();
@@ -498,19 +503,19 @@ impl SocketDriver for HostSocket {
     fn shutdown(&mut self) -> io::Result<()> {
         self.dis = None;
         if self.is_format2() {
-            let until = self.engine.clock.now() + crate::format2::CENTRAL_TIMEOUT;
-            while self.engine.machine.has_pending() && self.engine.clock.now() < until {
+            let until = self.event_loop.clock.now() + crate::format2::CENTRAL_TIMEOUT;
+            while self.event_loop.endpoint.has_pending() && self.event_loop.clock.now() < until {
                 self.turn(Some(until))?;
             }
             // This command is never refused.
-            let _ = self.engine.command(HostCommand::Bye);
+            let _ = self.event_loop.command(HostCommand::Bye);
             self.flush();
             return Ok(());
         }
-        while self.engine.command(HostCommand::DropAll).is_err() {
+        while self.event_loop.command(HostCommand::DropAll).is_err() {
             self.turn(None)?;
         }
-        while self.engine.machine.has_pending() {
+        while self.event_loop.endpoint.has_pending() {
             self.turn(None)?;
         }
         Ok(())
@@ -518,9 +523,9 @@ impl SocketDriver for HostSocket {
 
     fn local_addresses(&self) -> String {
         let HostOptions { number, central, listen, .. } = &self.options;
-        let at = self.engine.ports.socket(usize::from(Host::CENTRAL.0)).local_addr();
+        let at = self.event_loop.ports.socket(usize::from(Host::CENTRAL.0)).local_addr();
         let at = at.map_or_else(|_| listen.to_string(), |at| at.to_string());
-        let dis = self.dis.as_ref().map(|dis| format!(", {}", dis.local_addresses(&self.engine.ports)));
+        let dis = self.dis.as_ref().map(|dis| format!(", {}", dis.local_addresses(&self.event_loop.ports)));
         format!("host {number} on {at}, central {central}{}", dis.unwrap_or_default())
     }
 
@@ -529,7 +534,7 @@ impl SocketDriver for HostSocket {
     }
 
     fn collect_metrics(&self, into: &mut Metrics) {
-        let machine = &self.engine.machine;
+        let machine = &self.event_loop.endpoint;
         let statistics = machine.statistics();
         into.add_counter(
             super::BUNDLES_TOTAL,
@@ -572,12 +577,12 @@ impl SocketDriver for HostSocket {
         let help = "Joins and drops sent again as a refresh.";
         into.add_counter("trunkline_converter_retold_total", help, &[], statistics.refreshed);
         super::add_send_errors(into, self.refused, self.unsent);
-        super::add_overflows(into, &self.engine.ports, &["central"]);
+        super::add_overflows(into, &self.event_loop.ports, &["central"]);
         into.add_gauge(
             super::LEVEL_GAUGE,
             super::LEVEL_HELP,
             &[("side", "told")],
-            machine.level(self.engine.clock.now()).into(),
+            machine.level(self.event_loop.clock.now()).into(),
         );
         let help = "Message addresses that hosts have joined.";
         let host = self.options.number.to_string();
@@ -607,7 +612,7 @@ impl SocketDriver for HostSocket {
         if let Some(dis) = &self.dis {
             dis.collect_metrics(into);
         }
-        super::add_coalescing(into, &self.engine.ports, &["central"], self.options.interface);
+        super::add_coalescing(into, &self.event_loop.ports, &["central"], self.options.interface);
     }
 }
 

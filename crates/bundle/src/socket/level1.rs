@@ -4,11 +4,11 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::os::fd::AsFd;
 
+use trunkline_io::event_loop::LoopOutput;
 use trunkline_io::ports::{Ready, Received};
-use trunkline_io::{Clock, Memberships, memberships, socket};
+use trunkline_io::{Clock, EventLoop, Memberships, memberships, socket};
 use trunkline_units::{Instant, Span};
 
-use super::engine::{Engine, EngineOutput};
 use super::group_retry::GroupRetry;
 use super::receiver::{bind_exclusive, socket_options};
 use super::warnings::{
@@ -16,6 +16,7 @@ use super::warnings::{
     unknown_peer,
 };
 use super::{Error, Metrics, SocketDriver, incarnation_at};
+use crate::drops::CountUnsent as _;
 use crate::interest::classic_packet_address;
 use crate::level1::{Level1, MembershipEvent};
 use crate::settings::Settings;
@@ -60,7 +61,7 @@ pub struct Level1Options {
 /// joined. It ignores its own messages, which it recognizes by their source address and port.
 #[derive(Debug)]
 pub struct Level1Socket {
-    engine: Engine<Level1>,
+    event_loop: EventLoop<Level1>,
     options: Level1Options,
     memberships: Memberships,
     group_retry: GroupRetry,
@@ -96,22 +97,22 @@ impl Level1Socket {
         let machine =
             Level1::with_incarnation(options.number, incarnation_at(clock.unix()), options.settings)
                 .with_query_at(clock.now() + QUERY_DELAY);
-        let mut engine = Engine::new(machine, clock)?;
+        let mut event_loop = EventLoop::new(machine, clock)?;
         let memberships = Memberships::new(options.interface)?;
         let receiver = memberships::shared_port(options.port, &socket_options())?;
         let sender =
             socket::multicast_sender(options.interface.into(), options.ttl, &socket::Options::default())?;
         let own_address = sender.local_addr()?;
         // The order of the sockets is that of the endpoint's ports.
-        engine.ports.add(receiver)?;
-        engine.ports.add(bind_exclusive(options.listen)?)?;
-        engine.ports.add(sender)?;
+        event_loop.ports.add(receiver)?;
+        event_loop.ports.add(bind_exclusive(options.listen)?)?;
+        event_loop.ports.add(sender)?;
         let options = options.clone();
         let (own_address, counts, warnings) = (own_address, Level1Counts::default(), Warnings::default());
         let group_retry = GroupRetry::default();
         let peer_check = if options.settings.format2().is_some() { PeerCheck::Idle } else { PeerCheck::Done };
         Ok(Level1Socket {
-            engine,
+            event_loop,
             options,
             memberships,
             group_retry,
@@ -124,9 +125,9 @@ impl Level1Socket {
 
     /// Receives bundles from the central converter, and ignores others.
     fn receive_bundles(&mut self) -> io::Result<()> {
-        let Level1Socket { engine, options, counts, warnings, .. } = self;
+        let Level1Socket { event_loop, options, counts, warnings, .. } = self;
         let Level1Options { settings, central, .. } = options;
-        engine.receive(Level1::CENTRAL, BUNDLE_BATCHES, |datagram, bytes| {
+        event_loop.receive(Level1::CENTRAL, BUNDLE_BATCHES, |datagram, bytes| {
             warnings.check_format(settings, datagram.from, bytes, false);
             let is_valid = is_central(settings, *central, datagram.from);
             if !is_valid {
@@ -144,15 +145,15 @@ impl Level1Socket {
 
     /// Returns the endpoint.
     pub fn machine(&self) -> &Level1 {
-        &self.engine.machine
+        &self.event_loop.endpoint
     }
 
     fn receive_messages(&mut self) -> io::Result<()> {
-        let Level1Socket { engine, options, memberships, own_address, counts, .. } = self;
+        let Level1Socket { event_loop, options, memberships, own_address, counts, .. } = self;
         let interface = memberships.interface();
         // Only bundles of the central converter change the joined groups.
         let joined: &Memberships = memberships;
-        engine.receive(Level1::WIDE_AREA, MESSAGE_BATCHES, |datagram, bytes| {
+        event_loop.receive(Level1::WIDE_AREA, MESSAGE_BATCHES, |datagram, bytes| {
             if datagram.from == *own_address {
                 counts.looped_back += 1;
                 return false;
@@ -175,36 +176,39 @@ impl Level1Socket {
 
     /// Handles the outputs of the endpoint.
     fn flush(&mut self) {
-        let Level1Socket { engine, options, memberships, group_retry, counts, warnings, peer_check, .. } =
-            self;
-        let now = engine.clock.now();
+        let Level1Socket {
+            event_loop, options, memberships, group_retry, counts, warnings, peer_check, ..
+        } = self;
+        let now = event_loop.clock.now();
         let mut joiner = GroupJoiner { base: options.base, memberships, counts, warnings };
         group_retry.retry(now, |packet| joiner.join(packet));
-        engine.drain(|ports, output| {
-            let sent = match output {
-                EngineOutput::Event(MembershipEvent::Join(packet)) => {
+        event_loop.drain(|endpoint, ports, output| {
+            let (transmit, bytes) = match output {
+                LoopOutput::Event(MembershipEvent::Join(packet)) => {
                     if !joiner.join(packet) {
                         group_retry.add(now, packet);
                     }
-                    true
+                    return;
                 }
-                EngineOutput::Event(MembershipEvent::Leave(packet)) => {
+                LoopOutput::Event(MembershipEvent::Leave(packet)) => {
                     group_retry.remove(packet);
                     let _ = joiner.memberships.leave(group_address(options.base, packet));
-                    true
+                    return;
                 }
-                EngineOutput::Frame(transmit, bytes) if transmit.port == Level1::CENTRAL => {
-                    peer_check.start(now, ANSWER_TIMEOUT);
-                    ports.send(usize::from(Level1::CENTRAL.0), options.central.into(), bytes)
-                }
-                EngineOutput::Frame(transmit, bytes) => {
-                    let packet = transmit.peer.as_bytes().try_into().map_or(0, u16::from_be_bytes);
-                    let to = SocketAddrV4::new(group_address(options.base, packet), options.port);
-                    ports.send(SEND_SOCKET, to.into(), bytes)
-                }
+                LoopOutput::Frame(transmit, bytes) => (transmit, bytes),
             };
-            joiner.counts.unsent += u64::from(!sent);
-            usize::from(!sent)
+            let sent = if transmit.port == Level1::CENTRAL {
+                peer_check.start(now, ANSWER_TIMEOUT);
+                ports.send(usize::from(Level1::CENTRAL.0), options.central.into(), bytes)
+            } else {
+                let packet = transmit.peer.as_bytes().try_into().map_or(0, u16::from_be_bytes);
+                let to = SocketAddrV4::new(group_address(options.base, packet), options.port);
+                ports.send(SEND_SOCKET, to.into(), bytes)
+            };
+            if !sent {
+                joiner.counts.unsent += 1;
+                endpoint.count_unsent(transmit.port, bytes);
+            }
         });
     }
 }
@@ -249,25 +253,25 @@ fn is_valid_base(base: Ipv4Addr) -> bool {
 
 impl SocketDriver for Level1Socket {
     fn watch(&mut self, thing: &impl AsFd) -> io::Result<usize> {
-        self.engine.ports.watch(thing)
+        self.event_loop.ports.watch(thing)
     }
 
     fn turn(&mut self, until: Option<Instant>) -> io::Result<Ready> {
         let until =
             until.into_iter().chain(self.group_retry.deadline()).chain(self.peer_check.deadline()).min();
-        let ready = self.engine.wait(until)?;
+        let ready = self.event_loop.wait(until)?;
         for port in [Level1::WIDE_AREA, Level1::CENTRAL] {
             let number = usize::from(port.0);
             if ready.refused(number) {
-                self.counts.refused += self.engine.refusals(port).count() as u64;
+                self.counts.refused += self.event_loop.refusals(port).count() as u64;
             }
         }
         if ready.refused(SEND_SOCKET) {
-            while self.engine.ports.refused(SEND_SOCKET).is_some() {}
+            while self.event_loop.ports.refused(SEND_SOCKET).is_some() {}
         }
         if ready.has(SEND_SOCKET) {
             // Replies to group messages are not expected, and discarded.
-            self.engine.ports.receive(SEND_SOCKET, MESSAGE_BATCHES, |_, _| {})?;
+            self.event_loop.ports.receive(SEND_SOCKET, MESSAGE_BATCHES, |_, _| {})?;
         }
         if ready.has(usize::from(Level1::CENTRAL.0)) {
             self.receive_bundles()?;
@@ -275,15 +279,15 @@ impl SocketDriver for Level1Socket {
         if ready.has(usize::from(Level1::WIDE_AREA.0)) {
             self.receive_messages()?;
         }
-        if self.peer_check.is_due(|| self.engine.clock.now())
-            && self.engine.machine.statistics().bundles_received == 0
+        if self.peer_check.is_due(|| self.event_loop.clock.now())
+            && self.event_loop.endpoint.statistics().bundles_received == 0
         {
             let Level1Options { central, .. } = self.options;
             self.warnings.once(WarningKind::CentralUnreachable, || {
                 central_unreachable(central, "--central, --site, --number")
             });
         }
-        if self.engine.machine.statistics().central_timeouts > 0 {
+        if self.event_loop.endpoint.statistics().central_timeouts > 0 {
             self.warnings.once(WarningKind::CentralLost, || central_lost(self.options.central));
         }
         self.flush();
@@ -291,14 +295,14 @@ impl SocketDriver for Level1Socket {
     }
 
     fn shutdown(&mut self) -> io::Result<()> {
-        self.engine.machine.bye(self.engine.clock.now());
+        self.event_loop.endpoint.bye(self.event_loop.clock.now());
         self.flush();
         Ok(())
     }
 
     fn local_addresses(&self) -> String {
         let Level1Options { number, central, interface, base, port, .. } = &self.options;
-        let local = self.engine.ports.socket(usize::from(Level1::CENTRAL.0)).local_addr();
+        let local = self.event_loop.ports.socket(usize::from(Level1::CENTRAL.0)).local_addr();
         let local = local.map_or_else(|_| self.options.listen.to_string(), |at| at.to_string());
         format!(
             "level 1 number {number} on {local}, groups from {base}:{port} on {interface}, central {central}"
@@ -310,7 +314,7 @@ impl SocketDriver for Level1Socket {
     }
 
     fn collect_metrics(&self, into: &mut Metrics) {
-        let machine = &self.engine.machine;
+        let machine = &self.event_loop.endpoint;
         let statistics = machine.statistics();
         into.add_counter(
             super::BUNDLES_TOTAL,
@@ -364,8 +368,8 @@ impl SocketDriver for Level1Socket {
             into.add_counter(super::STALE_TOTAL, super::STALE_HELP, &[], statistics.stale);
         }
         super::add_send_errors(into, self.counts.refused, self.counts.unsent);
-        super::add_overflows(into, &self.engine.ports, &["wide", "central"]);
-        let level = u64::from(machine.level(self.engine.clock.now()));
+        super::add_overflows(into, &self.event_loop.ports, &["wide", "central"]);
+        let level = u64::from(machine.level(self.event_loop.clock.now()));
         into.add_gauge(super::LEVEL_GAUGE, super::LEVEL_HELP, &[("side", "told")], level);
         let groups = "Multicast groups joined.";
         into.add_gauge("trunkline_converter_groups", groups, &[], self.memberships.len() as u64);
@@ -373,7 +377,7 @@ impl SocketDriver for Level1Socket {
         into.add_counter("trunkline_converter_groups_failed_total", failed, &[], self.counts.join_failures);
         let waiting = "Multicast groups whose join failed and is retried.";
         into.add_gauge("trunkline_converter_groups_waiting", waiting, &[], self.group_retry.len() as u64);
-        super::add_coalescing(into, &self.engine.ports, &["wide", "central"], self.options.interface);
+        super::add_coalescing(into, &self.event_loop.ports, &["wide", "central"], self.options.interface);
     }
 }
 

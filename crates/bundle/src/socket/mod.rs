@@ -8,7 +8,6 @@
 //! | [`regions`] | publish and subscribe by named region at a host |
 //! | [`dis`] | plain DIS at a host |
 //! | [`metrics`] | metrics as text and in the format of Prometheus |
-//! | [`engine`] | an endpoint with its sockets and its clock |
 //! | `interest` | the commands that join and leave addresses |
 //! | `receiver` | receiving sockets |
 //! | `warnings` | warnings for the operator |
@@ -35,7 +34,6 @@ use receiver::bind_exclusive;
 
 pub mod central;
 pub mod dis;
-pub mod engine;
 mod group_retry;
 pub mod host;
 mod interest;

@@ -1,29 +1,27 @@
 //! Ends over the guaranteed transport: message boundaries are preserved and no message is lost.
 
 use std::fs::File;
-use std::net::{SocketAddr, UdpSocket};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::path::Path;
 
-use trunkline_arq::{
-    Buffer, CloseReason, Command, Config, ConnectionId, Event, EventKind, Node, ReceiveStatus, Refusal,
-};
-use trunkline_endpoint::Port;
-use trunkline_io::driver::{Direction, Driver, DriverEvent, peer_of};
-use trunkline_io::socket;
+use trunkline_arq::socket::{Connection, Error, Listener, Settings};
+use trunkline_arq::{Buffer, CloseReason};
+use trunkline_io::probe::Direction;
+use trunkline_io::{Pacer, SocketError, socket};
 use trunkline_record::Histogram;
-use trunkline_run::guaranteed::{self, FaultInjector};
+use trunkline_run::guaranteed;
 use trunkline_run::message::{HEADER, Header, MessageKind};
-use trunkline_run::reports::{ReceiverReport, SenderReport};
+use trunkline_run::reports::{Metrics, ReceiverReport, SenderReport};
 use trunkline_run::{ReceiverMeter, SenderMeter};
 use trunkline_traffic::source::{Limit, Message, Step};
 use trunkline_traffic::{Pattern, Source};
-use trunkline_units::{Instant, Seed, Size, Span};
+use trunkline_units::{Instant, Size, Span};
 
 use super::request::{encode_message, response_to};
 use super::sink::{Sink, read_full};
 use super::stage_timer::StageTimer;
 use super::{
-    EndContext, EndError, EndFailure, PEER_TIMEOUT, STOP_CHECK_INTERVAL, buffer_counter, file_error, io_error,
+    EndContext, EndError, EndFailure, PEER_TIMEOUT, STOP_CHECK_INTERVAL, buffer_counter, file_error,
 };
 use crate::wire::Report;
 
@@ -33,192 +31,173 @@ const CHANNEL: u16 = 0;
 const SOCKET_BUFFER: Size = Size::from_bytes(4 << 20);
 /// Maximum datagram over Ethernet, used if the system does not report the path MTU.
 const ETHERNET_DATAGRAM: usize = 1472;
-/// Messages sent between two polls of the socket.
-const MESSAGES_PER_POLL: u32 = 64;
+/// Time before a deadline at which a paced sender stops acting on acknowledgements: a wakeup may take as long.
+const WAKEUP_TIME: Span = Span::from_us(300);
 /// How long an end waits for the peer to close as well.
 const CLOSE_TIMEOUT: Span = Span::from_s(2);
 
-/// A guaranteed node on a socket, with its one connection.
+/// A connection of the guaranteed transport and its measurements.
 struct GuaranteedConnection {
-    driver: Driver<FaultInjector>,
+    connection: Connection,
     stage_timer: StageTimer,
-    id: Option<ConnectionId>,
-    peer: SocketAddr,
-    is_readable: bool,
-    is_writable: bool,
-    is_finished: bool,
-    close_reason: Option<CloseReason>,
 }
 
 impl GuaranteedConnection {
-    /// Opens the socket: a sender's with `peer`, a receiver's without. Returns its address, too.
+    /// Connects to `peer`.
+    fn connect(context: &EndContext, peer: SocketAddr) -> Result<GuaranteedConnection, EndError> {
+        let max_datagram = max_datagram(context.spec.address, peer).unwrap_or(ETHERNET_DATAGRAM);
+        let options = options(context, max_datagram);
+        let settings = settings(context, "sender");
+        let connection = Connection::connect_timeout(peer, &options, &settings, PEER_TIMEOUT.into());
+        let connection = connection.map_err(|error| match error {
+            Error::TimedOut => EndError::ConnectionEnded(peer, CloseReason::HandshakeTimeout),
+            error => connection_error(peer, error),
+        })?;
+        GuaranteedConnection::new(context, connection, Direction::Out)
+    }
+
+    /// Waits for the peer's connection.
+    fn accept(
+        context: &EndContext,
+        listener: &Listener,
+        address: SocketAddr,
+    ) -> Result<GuaranteedConnection, EndError> {
+        let deadline = context.clock.now() + PEER_TIMEOUT;
+        loop {
+            match listener.accept_timeout(STOP_CHECK_INTERVAL.into()) {
+                Ok(connection) => return GuaranteedConnection::new(context, connection, Direction::In),
+                Err(Error::TimedOut) if context.control.is_stopped() => return Err(EndError::Stopped),
+                Err(Error::TimedOut) if context.clock.now() < deadline => {}
+                Err(Error::TimedOut) => return Err(EndError::NoPeer(address)),
+                Err(error) => return Err(connection_error(address, error)),
+            }
+        }
+    }
+
     fn new(
         context: &EndContext,
-        peer: Option<SocketAddr>,
-    ) -> Result<(GuaranteedConnection, SocketAddr), EndError> {
-        let mut socket_options = context.options();
-        socket_options.send_buffer.get_or_insert(SOCKET_BUFFER);
-        socket_options.receive_buffer.get_or_insert(SOCKET_BUFFER);
-        let port = if peer.is_none() { context.spec.port.unwrap_or(0) } else { 0 };
-        let socket = socket::udp(SocketAddr::new(context.spec.address, port), &socket_options)?;
-        let address = socket.local_addr().map_err(io_error("reading the local address"))?;
-        // Connection ids should not be guessable; deriving them from the run's token, which depends on the clock at
-        // the start, suffices for a test.
-        let role = if peer.is_some() { "sender" } else { "receiver" };
-        let random =
-            Seed(u64::from(context.spec.token)).stream(&format!("{} / {role}", context.spec.repetition_name));
-        let faults = context.spec.seed.stream(&format!("{} / faults / {role}", context.spec.repetition_name));
-        let accept = match peer {
-            None => options(context, usize::MAX),
-            Some(_) => None,
-        };
-        let node = Node::new(Config { port: Port(0), accept, max_connections: 1, random });
-        let node = FaultInjector::new(node, &context.spec.protocol, faults);
-        let mut driver =
-            Driver::new(node, socket, context.clock).map_err(io_error("preparing the socket"))?;
-        let direction = if peer.is_some() { Direction::Out } else { Direction::In };
+        connection: Connection,
+        direction: Direction,
+    ) -> Result<GuaranteedConnection, EndError> {
         let stage_timer = StageTimer::new(context.clock, direction, &context.spec.pattern);
-        driver.set_probe(Box::new(stage_timer.clone()));
-        let connection = GuaranteedConnection {
-            driver,
-            stage_timer,
-            id: None,
-            peer: peer.unwrap_or(address),
-            is_readable: false,
-            is_writable: true,
-            is_finished: false,
-            close_reason: None,
-        };
-        Ok((connection, address))
+        let (meter, probe) = (Box::new(stage_timer.clone()), Box::new(stage_timer.clone()));
+        // Fails only if the connection has ended already, which the next call reports.
+        let _ = connection.measure(stage_timer.sampling_interval, meter, probe);
+        let waiting = connection.clone();
+        context.control.on_stop(move || waiting.interrupt());
+        Ok(GuaranteedConnection { connection, stage_timer })
     }
 
-    /// Runs until `until` or until an event.
-    fn run(&mut self, until: Instant) -> Result<(), EndError> {
-        match self.driver.run(Some(until)).map_err(io_error("running the socket"))? {
-            DriverEvent::Endpoint(Event { id, kind }) => match kind {
-                EventKind::Opened { .. } => self.opened(id),
-                EventKind::Readable { .. } => self.is_readable = true,
-                EventKind::Writable { .. } => self.is_writable = true,
-                EventKind::Finished => self.is_finished = true,
-                EventKind::Closed { reason } => self.close_reason = Some(reason),
-            },
-            DriverEvent::SendFailed(_) | DriverEvent::Deadline | DriverEvent::Stopped => {}
-        }
-        Ok(())
+    fn error(&self, error: Error) -> EndError {
+        connection_error(self.peer(), error)
     }
 
-    /// Stores the identifier and starts the measurement of stages.
-    fn opened(&mut self, id: ConnectionId) {
-        self.id = Some(id);
-        let command = Command::Measure {
-            id,
-            every: self.stage_timer.sampling_interval,
-            meter: Box::new(self.stage_timer.clone()),
-        };
-        // Fails only if the connection is closed already.
-        let _ = self.driver.command(command);
-    }
-
-    /// Opens the connection and waits until it is established.
-    fn open(&mut self, context: &EndContext, peer: SocketAddr) -> Result<(), EndError> {
-        let max_datagram = max_datagram(self.driver.socket(), peer).unwrap_or(ETHERNET_DATAGRAM);
-        let Some(options) = options(context, max_datagram) else { return Ok(()) };
-        let mut id = ConnectionId::default();
-        let open = Command::Open { peer: peer_of(peer), options: &options, id: &mut id };
-        self.driver.command(open).expect("the first connection of a node is not refused");
-        let deadline = context.clock.now() + PEER_TIMEOUT;
-        while self.id.is_none() {
-            self.run((context.clock.now() + STOP_CHECK_INTERVAL).min(deadline))?;
-            if let Some(reason) = self.close_reason {
-                return Err(EndError::ConnectionEnded(peer, reason));
-            }
-            if context.control.is_stopped() {
-                return Err(EndError::Stopped);
-            }
-            if context.clock.now() >= deadline {
-                return Err(EndError::ConnectionEnded(peer, CloseReason::HandshakeTimeout));
-            }
-        }
-        Ok(())
+    fn peer(&self) -> SocketAddr {
+        self.connection.peer().unwrap_or_else(|| self.connection.address())
     }
 
     /// Sends a message; returns false if a stop was requested.
-    fn send(&mut self, context: &EndContext, bytes: &[u8]) -> Result<bool, EndError> {
-        let Some(id) = self.id else { return Ok(false) };
+    #[inline]
+    fn send(&self, context: &EndContext, bytes: &[u8]) -> Result<bool, EndError> {
         loop {
-            match self.driver.command(Command::Send { id, channel: CHANNEL, bytes }) {
+            match self.connection.send(CHANNEL, bytes) {
                 Ok(()) => return Ok(true),
-                Err(Refusal::Full) => self.is_writable = false,
-                Err(_) => {
-                    let reason = self.close_reason.unwrap_or(CloseReason::LocalReset);
-                    return Err(EndError::ConnectionEnded(self.peer, reason));
-                }
-            }
-            while !self.is_writable {
-                self.run(context.clock.now() + STOP_CHECK_INTERVAL)?;
-                if let Some(reason) = self.close_reason {
-                    return Err(EndError::ConnectionEnded(self.peer, reason));
-                }
-                if context.control.is_stopped() {
-                    return Ok(false);
-                }
+                Err(Error::Interrupted) if context.control.is_stopped() => return Ok(false),
+                Err(Error::Interrupted) => {}
+                Err(error) => return Err(self.error(error)),
             }
         }
     }
 
-    /// Appends the next message that has arrived to `into`; returns whether it is complete.
-    fn receive_message(&mut self, into: &mut Buffer) -> bool {
-        let Some(id) = self.id else { return false };
+    /// Waits for a message; returns false if a stop was requested or the peer has finished.
+    #[inline]
+    fn receive(&self, context: &EndContext, into: &mut Buffer) -> Result<bool, EndError> {
         loop {
-            let mut status = ReceiveStatus::Empty;
-            let command = Command::Receive { id, channel: CHANNEL, buffer: into, status: &mut status };
-            if self.driver.command(command).is_err() {
-                return false;
-            }
-            match status {
-                ReceiveStatus::Complete => return true,
-                ReceiveStatus::Partial => {}
-                ReceiveStatus::Empty => {
-                    self.is_readable = false;
-                    return false;
-                }
+            match self.connection.recv_into(CHANNEL, into) {
+                Ok(()) => return Ok(true),
+                Err(Error::Finished) => return Ok(false),
+                Err(Error::Interrupted) if context.control.is_stopped() => return Ok(false),
+                Err(Error::Interrupted) => {}
+                Err(error) => return Err(self.error(error)),
             }
         }
+    }
+
+    /// Waits until `until`, and acts on acknowledgements in the meantime. Returns early if a stop was requested.
+    fn wait(&self, context: &EndContext, pacer: &mut Pacer, until: Instant) {
+        let now = context.clock.now();
+        if until > now + WAKEUP_TIME {
+            // A failure is reported by the next call.
+            let _ = self.connection.flush_timeout((until.since(now) - WAKEUP_TIME).into());
+        }
+        pacer.wait(until, context.control.stop_flag());
     }
 
     /// Closes the sending direction and waits until everything has arrived and the peer has closed as well.
-    fn close(&mut self, context: &EndContext) -> Result<(), EndError> {
-        let Some(id) = self.id else { return Ok(()) };
-        let _ = self.driver.command(Command::Close { id });
+    fn close(&self, context: &EndContext) -> Result<(), EndError> {
         let mut stopped_at = None;
-        while self.close_reason.is_none() {
+        loop {
+            match self.connection.close_timeout(STOP_CHECK_INTERVAL.into()) {
+                Ok(()) => return Ok(()),
+                Err(Error::TimedOut | Error::Interrupted) => {}
+                Err(error) => return Err(self.error(error)),
+            }
+            // A stop drops no accepted message, but does not wait forever for a lost peer.
             let now = context.clock.now();
-            self.run(now + STOP_CHECK_INTERVAL)?;
-            // After a stop, accepted messages are still delivered, but a lost peer is not awaited forever.
             if context.control.is_stopped() && now.since(*stopped_at.get_or_insert(now)) > CLOSE_TIMEOUT {
                 return Ok(());
             }
         }
-        match self.close_reason {
-            Some(CloseReason::Completed) | None => Ok(()),
-            Some(reason) => Err(EndError::ConnectionEnded(self.peer, reason)),
-        }
     }
 
-    /// Returns the counters of the transport, with the prefix `SIDE_`.
-    fn counters(&self, side: &str) -> trunkline_run::reports::Metrics {
-        guaranteed::counters(self.driver.endpoint(), self.id.as_slice(), side)
+    /// Returns the counters of the connection and its socket.
+    fn counters(&self, context: &EndContext, is_sender: bool) -> Metrics {
+        let side = if is_sender { "sender" } else { "receiver" };
+        let (statistics, faults) = (self.connection.statistics(), self.connection.fault_counts());
+        let mut counters = guaranteed::counters(&context.spec.protocol, statistics, faults, side);
+        counters.extend([buffer_counter(&self.connection, is_sender)]);
+        counters
+    }
+
+    /// Returns the processor time of the calling thread and of the socket's helper thread since the start.
+    fn cpu(&self, context: &EndContext) -> (Span, Span) {
+        let ((user, system), helper) = (context.cpu(), self.connection.helper_cpu());
+        (user + helper.user, system + helper.system)
     }
 }
 
-fn options(context: &EndContext, path_mtu: usize) -> Option<trunkline_arq::Options> {
+fn connection_error(peer: SocketAddr, error: Error) -> EndError {
+    match error {
+        Error::Closed(reason) => EndError::ConnectionEnded(peer, reason),
+        Error::System(cause) => EndError::Io { doing: "running the socket", cause },
+        // The connection was finished or reset by this end.
+        _ => EndError::ConnectionEnded(peer, CloseReason::LocalReset),
+    }
+}
+
+fn options(context: &EndContext, path_mtu: usize) -> trunkline_arq::Options {
     let buffer = context.spec.buffer;
     guaranteed::options(&context.spec.protocol, buffer, buffer, path_mtu)
+        .expect("the protocol is `guaranteed`")
 }
 
-/// Returns the maximum datagram that reaches `peer` unfragmented, as far as the system knows.
-fn max_datagram(socket: &UdpSocket, peer: SocketAddr) -> Option<usize> {
-    let probe = UdpSocket::bind(SocketAddr::new(socket.local_addr().ok()?.ip(), 0)).ok()?;
+/// Returns the settings of the socket of an end.
+fn settings(context: &EndContext, role: &str) -> Settings {
+    let spec = &context.spec;
+    let faults = spec.seed.stream(&format!("{} / faults / {role}", spec.repetition_name));
+    Settings {
+        max_connections: 1,
+        socket_buffer: spec.buffer.unwrap_or(SOCKET_BUFFER).as_bytes() as usize,
+        local: Some(SocketAddr::new(spec.address, 0)),
+        clock: context.clock,
+        faults: Some(guaranteed::faults(&spec.protocol, faults)),
+        ..Settings::default()
+    }
+}
+
+/// Returns the maximum datagram from `local` that reaches `peer` unfragmented, as far as the system knows.
+fn max_datagram(local: IpAddr, peer: SocketAddr) -> Option<usize> {
+    let probe = UdpSocket::bind(SocketAddr::new(local, 0)).ok()?;
     probe.connect(peer).ok()?;
     socket::allow_fragments(&probe, peer).ok()?
 }
@@ -232,20 +211,18 @@ pub(crate) fn send(
 ) -> Result<Report, EndFailure> {
     let mut source_file =
         path.map(|path| File::open(path).map_err(file_error("opening", path))).transpose()?;
-    let (mut connection, address) = GuaranteedConnection::new(&context, Some(peer))?;
-    let start = context.ready(address)?;
-    connection.open(&context, peer)?;
+    let connection = GuaranteedConnection::connect(&context, peer)?;
+    let start = context.ready(connection.connection.address())?;
     let mut source = context.source(start, limit, context.max_message())?;
     let mut sender_meter = SenderMeter::new(start);
     let mut responses = ResponseStats::default();
     let file = source_file.as_mut().zip(path);
     let result =
-        send_messages(&mut context, &mut connection, &mut source, &mut sender_meter, file, &mut responses);
+        send_messages(&mut context, &connection, &mut source, &mut sender_meter, file, &mut responses);
     let result = result.and_then(|()| connection.close(&context));
     let mut report = SenderReport::complete(&sender_meter, &source);
-    report.cpu = context.cpu();
-    report.counters.extend([buffer_counter(connection.driver.socket(), true)]);
-    report.counters.extend(connection.counters("sender"));
+    report.cpu = connection.cpu(&context);
+    report.counters.extend(connection.counters(&context, true));
     (report.stages, report.frame_departures) = connection.stage_timer.report();
     report.notes.insert("stages".into(), connection.stage_timer.description());
     if path.is_some() {
@@ -273,21 +250,21 @@ struct ResponseStats {
 
 fn send_messages(
     context: &mut EndContext,
-    connection: &mut GuaranteedConnection,
+    connection: &GuaranteedConnection,
     source: &mut Source,
     sender_meter: &mut SenderMeter,
     mut source_file: Option<(&mut File, &Path)>,
     responses: &mut ResponseStats,
 ) -> Result<(), EndError> {
     let is_request = matches!(context.spec.pattern, Pattern::Request { .. });
-    let (mut buffer, mut sequence, mut unpolled) = (Vec::new(), 0, 0);
+    let (mut buffer, mut sequence) = (Vec::new(), 0);
+    let (mut response, mut pacer) = (Buffer::new(), Pacer::new(context.clock));
     while !context.control.is_stopped() {
         let now = context.clock.now();
         let message = match source.next(now) {
             Step::Send(message) => message,
             Step::Wait(until) => {
-                unpolled = 0;
-                connection.run(until.min(now + STOP_CHECK_INTERVAL))?;
+                connection.wait(context, &mut pacer, until);
                 continue;
             }
             Step::Done => break,
@@ -304,17 +281,8 @@ fn send_messages(
         if message.first {
             source.departed(now);
         }
-        if is_request {
-            if !await_response(context, connection, sequence - 1, now, responses)? {
-                break;
-            }
-            continue;
-        }
-        // Several messages share frames; a message followed by a gap is sent at once.
-        unpolled += 1;
-        if unpolled >= MESSAGES_PER_POLL || source.due_after(now).is_some() {
-            unpolled = 0;
-            connection.run(now)?;
+        if is_request && !await_response(context, connection, sequence - 1, now, &mut response, responses)? {
+            break;
         }
         context.snapshot_sender(sender_meter, now);
     }
@@ -358,27 +326,17 @@ fn encode_next(
     Ok(Some(message))
 }
 
-/// Waits for the response to request `sequence`; returns false if a stop was requested.
+/// Waits for the response to request `sequence`; returns false if a stop was requested or the peer has finished.
 fn await_response(
     context: &EndContext,
-    connection: &mut GuaranteedConnection,
+    connection: &GuaranteedConnection,
     sequence: u64,
     requested_at: Instant,
+    response: &mut Buffer,
     responses: &mut ResponseStats,
 ) -> Result<bool, EndError> {
-    let mut response = Buffer::new();
-    loop {
-        while !connection.receive_message(&mut response) {
-            if let Some(reason) = connection.close_reason {
-                return Err(EndError::ConnectionEnded(connection.peer, reason));
-            }
-            if context.control.is_stopped() {
-                return Ok(false);
-            }
-            connection.run(context.clock.now() + STOP_CHECK_INTERVAL)?;
-        }
-        let header = Header::decode(context.spec.token, &response);
-        response.clear();
+    while connection.receive(context, response)? {
+        let header = Header::decode(context.spec.token, response);
         if header.is_ok_and(|h| h.kind == MessageKind::Response && h.sequence == sequence) {
             let length = header.map_or(0, |h| h.length);
             responses.rtt.record(context.clock.now().since(requested_at));
@@ -387,19 +345,24 @@ fn await_response(
             return Ok(true);
         }
     }
+    Ok(false)
 }
 
 /// Receives messages and responds to requests.
 pub(crate) fn receive(mut context: EndContext, path: Option<&Path>) -> Result<Report, EndFailure> {
-    let (mut connection, address) = GuaranteedConnection::new(&context, None)?;
+    let address = SocketAddr::new(context.spec.address, context.spec.port.unwrap_or(0));
+    let listener =
+        Listener::bind_with(address, &options(&context, usize::MAX), &settings(&context, "receiver"))
+            .map_err(|error| listen_error(address, error))?;
+    let address = listener.address();
     let mut sink = path.map(Sink::create).transpose()?;
     let start = context.ready(address)?;
+    let connection = GuaranteedConnection::accept(&context, &listener, address)?;
     let mut meter = ReceiverMeter::new(start);
-    let result = receive_messages(&mut context, &mut connection, &mut meter, &mut sink);
+    let result = receive_messages(&mut context, &connection, &mut meter, &mut sink);
     let mut report = ReceiverReport::from_meter(&meter);
-    report.cpu = context.cpu();
-    report.counters.extend([buffer_counter(connection.driver.socket(), false)]);
-    report.counters.extend(connection.counters("receiver"));
+    report.cpu = connection.cpu(&context);
+    report.counters.extend(connection.counters(&context, false));
     (report.stages, report.frame_arrivals) = connection.stage_timer.report();
     let report = Report::Receiver(Box::new(report));
     match result.and_then(|()| sink.map_or(Ok(()), Sink::finish)) {
@@ -410,42 +373,43 @@ pub(crate) fn receive(mut context: EndContext, path: Option<&Path>) -> Result<Re
 
 fn receive_messages(
     context: &mut EndContext,
-    connection: &mut GuaranteedConnection,
+    connection: &GuaranteedConnection,
     meter: &mut ReceiverMeter,
     sink: &mut Option<Sink>,
 ) -> Result<(), EndError> {
     let (mut message, mut response) = (Buffer::new(), Vec::new());
-    while !connection.is_finished && connection.close_reason.is_none() && !context.control.is_stopped() {
-        connection.run(context.clock.now() + STOP_CHECK_INTERVAL)?;
-        while connection.is_readable && connection.receive_message(&mut message) {
-            let now = context.clock.now();
-            let header = Header::decode(context.spec.token, &message);
-            let is_intact = |h: &Header| match message.split_first_chunk::<HEADER>() {
-                Some((header_bytes, body)) if h.length as usize == message.len() => match h.kind {
-                    MessageKind::Checked => Header::is_checksum_valid(header_bytes, body),
-                    _ => context.payload.matches(0, body),
-                },
-                _ => false,
-            };
-            match header {
-                Ok(header) if is_intact(&header) => {
-                    meter.record(&header, now);
-                    if let Some(sink) = sink {
-                        sink.append(&message[HEADER..])?;
-                    }
-                    if header.response_length > 0 {
-                        encode_message(context, &mut response, &response_to(&header, now));
-                        connection.send(context, &response)?;
-                    }
+    while !context.control.is_stopped() && connection.receive(context, &mut message)? {
+        let now = context.clock.now();
+        let header = Header::decode(context.spec.token, &message);
+        let is_intact = |h: &Header| match message.split_first_chunk::<HEADER>() {
+            Some((header_bytes, body)) if h.length as usize == message.len() => match h.kind {
+                MessageKind::Checked => Header::is_checksum_valid(header_bytes, body),
+                _ => context.payload.matches(0, body),
+            },
+            _ => false,
+        };
+        match header {
+            Ok(header) if is_intact(&header) => {
+                meter.record(&header, now);
+                if let Some(sink) = sink {
+                    sink.append(&message[HEADER..])?;
                 }
-                _ => meter.record_corrupted(),
+                if header.response_length > 0 {
+                    encode_message(context, &mut response, &response_to(&header, now));
+                    connection.send(context, &response)?;
+                }
             }
-            message.clear();
-            context.snapshot_receiver(meter, now);
-            if context.control.is_stopped() {
-                break;
-            }
+            _ => meter.record_corrupted(),
         }
+        context.snapshot_receiver(meter, now);
     }
     connection.close(context)
+}
+
+/// Names the address of a listener that cannot be opened.
+fn listen_error(address: SocketAddr, error: Error) -> EndError {
+    match error {
+        Error::System(cause) => EndError::Socket(SocketError { step: socket::Step::Bind, address, cause }),
+        error => connection_error(address, error),
+    }
 }

@@ -69,6 +69,16 @@ pub struct EndControl {
     /// When that number became known, in picoseconds.
     finished_at_ps: AtomicU64,
     snapshot: Mutex<Option<Snapshot>>,
+    on_stop: Mutex<Option<OnStop>>,
+}
+
+/// What a stop calls, in addition to setting the flag.
+struct OnStop(Box<dyn Fn() + Send>);
+
+impl std::fmt::Debug for OnStop {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("OnStop")
+    }
 }
 
 /// Measurements of an end. The thread that sends them turns them into a report, so that the end's thread does not
@@ -98,6 +108,23 @@ impl EndControl {
     pub fn stop(&self) {
         self.stop.store(true, Ordering::Relaxed);
         self.started.notify_all();
+        if let Some(OnStop(call)) = self.on_stop.lock().ok().as_deref().and_then(Option::as_ref) {
+            call();
+        }
+    }
+
+    /// Sets what a stop calls, such as the interruption of a waiting call. The flag is set before.
+    pub(crate) fn on_stop(&self, call: impl Fn() + Send + 'static) {
+        if let Ok(mut on_stop) = self.on_stop.lock() {
+            *on_stop = Some(OnStop(Box::new(call)));
+        }
+    }
+
+    /// Forgets what a stop calls, which may own a connection.
+    fn clear_on_stop(&self) {
+        if let Ok(mut on_stop) = self.on_stop.lock() {
+            *on_stop = None;
+        }
     }
 
     /// Returns whether the end has reported.
@@ -368,6 +395,7 @@ pub(crate) fn prepare(
             Err(failure) => AgentMessage::Failed(id, failure.error.to_string(), failure.report),
         };
         shared.over.store(true, Ordering::Relaxed);
+        shared.clear_on_stop();
         reporter.send(&message);
     };
     let name = format!("end {id}");

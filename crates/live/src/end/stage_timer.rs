@@ -11,7 +11,7 @@ use trunkline_arq::wire::data::FrameHeader;
 use trunkline_arq::{Meter, Stage};
 use trunkline_endpoint::Segment;
 use trunkline_io::Clock;
-use trunkline_io::driver::{Direction, Probe};
+use trunkline_io::probe::{Direction, Probe};
 use trunkline_record::Histogram;
 use trunkline_run::stages::{FrameTimestamps, Stages};
 use trunkline_traffic::Pattern;
@@ -138,7 +138,8 @@ impl Probe for StageTimer {
     }
 
     fn received(&mut self, arrived: Option<Instant>, call: (Instant, Instant)) {
-        self.record_timed("receive", call.1.since(call.0));
+        // The call may have waited for the batch.
+        self.record_timed("receive", call.1.since(arrived.map_or(call.0, |arrived| arrived.max(call.0))));
         if let Some(arrived) = arrived {
             self.record_timed("waiting", call.0.since(arrived));
             self.record_timestamp(arrived);

@@ -51,8 +51,7 @@ fn main() {
             vec![
                 ("raw ping-pong", Box::new(|| round_trip::raw(&spaces, false))),
                 ("raw, with the priority", Box::new(|| round_trip::raw(&spaces, true))),
-                ("ours", Box::new(|| round_trip::ours(&spaces, true))),
-                ("ours, no helper", Box::new(|| round_trip::ours(&spaces, false))),
+                ("ours", Box::new(|| round_trip::ours(&spaces))),
             ],
         )
         .of_rounds(SHORT_ROUNDS)
@@ -91,8 +90,7 @@ fn main() {
 fn only(contest: &str, spaces: &Spaces) {
     let figure = match contest {
         "exchange-raw" => round_trip::raw(spaces, false),
-        "exchange" => round_trip::ours(spaces, false),
-        "exchange-helped" => round_trip::ours(spaces, true),
+        "exchange" => round_trip::ours(spaces),
         "way-raw" => one_way::raw(spaces, 1),
         "way" => one_way::ours(spaces, 1),
         "batch-raw" => one_way::raw(spaces, 64),

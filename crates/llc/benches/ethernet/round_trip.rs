@@ -100,8 +100,8 @@ pub fn raw(spaces: &Spaces, tagged: bool) -> f64 {
 }
 
 /// A message from user memory to user memory, and its acknowledgement.
-pub fn ours(spaces: &Spaces, helper: bool) -> f64 {
-    let settings = Settings { helper, ..Settings::default() };
+pub fn ours(spaces: &Spaces) -> f64 {
+    let settings = Settings::default();
     median(exchanges(spaces, &settings, TIME, 0).into_iter())
 }
 

@@ -2,9 +2,10 @@
 //! equals that of its endpoint.
 
 use trunkline_endpoint::{Endpoint, Input, Output, Peer, Port, Transmit, Writable};
+use trunkline_io::shared_loop::Call;
 use trunkline_units::Instant;
 
-use super::call_time::CallTime;
+use super::shared::WaitTarget;
 use crate::api::{Command, Event, Received, Refusal, Ticket};
 use crate::station::{FastPathOutput, FastPathResult, SendResult, Station};
 use crate::token::{self, Ring};
@@ -70,7 +71,7 @@ impl Engine {
     #[inline]
     pub fn message(
         &mut self,
-        now: &mut CallTime,
+        call: &mut Call<WaitTarget>,
         sap: u8,
         into: &mut Vec<u8>,
     ) -> Result<Option<Received>, Refusal> {
@@ -78,7 +79,7 @@ impl Engine {
             Engine::Alone(station) => station.take(sap, into),
             engine @ Engine::Ring(_) => {
                 let mut taken = None;
-                engine.command(now.get(), Command::Take { sap, into, taken: &mut taken })?;
+                engine.command(call.now(), Command::Take { sap, into, taken: &mut taken })?;
                 Ok(taken)
             }
         }

@@ -4,9 +4,9 @@
 //! | --- | --- |
 //! | [`station`] | [`StationSocket`], a station on a network, and [`Sap`], for threads |
 //! | [`network`] | [`Network`]: names of networks |
-//! | `shared` | the leader thread and the helper thread |
+//! | `shared` | the station in the event loop of `io` |
 //! | `line` | frames over packet sockets and UDP |
-//! | `call_time` | the time of a call, read at most once |
+//! | `link` | the line as threads share it, and its receive buffers |
 //! | `engine` | a station, alone or in a ring |
 //!
 //! Two stations on loopback; one sends, the other acknowledges:
@@ -40,7 +40,7 @@
 //! # Threads
 //!
 //! A waiting thread receives by itself; of several, one receives for all. A helper thread per station handles timers
-//! and responses while no thread waits; [`Settings::helper`] disables it. It ends with the last handle.
+//! and responses while no thread waits. It ends with the last handle.
 
 use std::io;
 
@@ -50,9 +50,9 @@ use trunkline_units::Span;
 use crate::api::{Outcome, Refusal, Ticket};
 use crate::token;
 
-mod call_time;
 mod engine;
 mod line;
+mod link;
 pub mod network;
 mod shared;
 pub mod station;
@@ -74,18 +74,15 @@ pub struct Settings {
     /// Options of the ring, if the station is part of one: frames are then sent only with the token. The same at all
     /// stations.
     pub ring: Option<token::Options>,
-    /// Whether a helper thread responds and retransmits while no caller waits. Without it that happens only within
-    /// calls, and timers are late by kernel ticks of some milliseconds. A ring always has one.
-    pub helper: bool,
     /// Reports all events, including message outcomes, through [`StationSocket::next_event`] and none through a SAP.
-    /// With a helper, the helper receives, so that a waiting thread is woken by other threads' calls and messages are
+    /// The helper thread receives, so that a waiting thread is woken by other threads' calls and messages are
     /// answered while an event is handled.
     pub events: bool,
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        Settings { buffer: 1 << 20, ahead: 8 << 10, batch: 1, ring: None, helper: true, events: false }
+        Settings { buffer: 1 << 20, ahead: 8 << 10, batch: 1, ring: None, events: false }
     }
 }
 

@@ -4,11 +4,12 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
+use trunkline_io::shared_loop::Call;
 use trunkline_units::{Instant, Span};
 
-use super::call_time::CallTime;
 use super::engine::Engine;
-use super::shared::{Helper, SapEvents, Shared, State, WaitTarget};
+use super::link::LineLink;
+use super::shared::{self, SapEvents, Shared, StationService, WaitTarget};
 use super::{Error, Network, Sent, Settings};
 use crate::api::{Command, Event, Outcome, Received, Refusal, Ticket};
 use crate::options::Options;
@@ -27,7 +28,7 @@ const ENDED: usize = 4096;
 pub struct StationSocket(Arc<Handle>);
 
 /// A counted handle.
-struct Handle(Arc<Shared>, Helper);
+struct Handle(Arc<Shared>, Option<thread::JoinHandle<()>>);
 
 impl Drop for Handle {
     fn drop(&mut self) {
@@ -45,13 +46,13 @@ impl StationSocket {
         if !(1..ALL).contains(&number) {
             return Err(Error::Station);
         }
-        let (shared, helper) = Shared::open(network, number, settings)?;
-        Ok(StationSocket(Arc::new(Handle(shared, helper))))
+        let (shared, helper) = shared::open(network, number, settings)?;
+        Ok(StationSocket(Arc::new(Handle(shared, Some(helper)))))
     }
 
     /// Returns the number.
     pub fn number(&self) -> u8 {
-        self.shared().number
+        self.shared().lock().service.number
     }
 
     /// Opens a service access point, even, 2 to 254.
@@ -60,7 +61,8 @@ impl StationSocket {
     /// [`Error::Refused`]: invalid number, already open, too many open SAPs, or invalid options.
     pub fn open(&self, sap: u8, options: &Options) -> Result<Sap, Error> {
         let shared = self.shared();
-        shared.with_state(|state, now| {
+        shared.run(|state, _, now| {
+            state.mark_changed();
             state.engine.command(now, Command::Open { sap, options })?;
             state.saps[usize::from(sap >> 1)] = Some(Box::default());
             Ok(())
@@ -70,17 +72,17 @@ impl StationSocket {
 
     /// Returns the station's counters.
     pub fn statistics(&self) -> Statistics {
-        *self.shared().lock().engine.station().statistics()
+        *self.shared().lock().service.engine.station().statistics()
     }
 
     /// Returns the number of frames that the interface or the system refused.
     pub fn unsent(&self) -> u64 {
-        self.shared().lock().unsent
+        self.shared().lock().service.unsent
     }
 
     /// Returns the members of its ring; empty without a ring.
     pub fn members(&self) -> Members {
-        match &self.shared().lock().engine {
+        match &self.shared().lock().service.engine {
             Engine::Ring(ring) => ring.members(),
             Engine::Alone(_) => Members::default(),
         }
@@ -88,7 +90,7 @@ impl StationSocket {
 
     /// Returns the counters of its ring; all zero without a ring.
     pub fn ring(&self) -> token::Statistics {
-        match &self.shared().lock().engine {
+        match &self.shared().lock().service.engine {
             Engine::Ring(ring) => ring.statistics(),
             Engine::Alone(_) => token::Statistics::default(),
         }
@@ -99,7 +101,7 @@ impl StationSocket {
     /// # Errors
     /// [`Error::TimedOut`]; [`Error::System`] if the network fails.
     pub fn ring_event(&self, patience: Option<Duration>) -> Result<token::Event<()>, Error> {
-        self.shared().wait_until(patience, |state, _| state.ring.pop_front().ok_or(Error::NotYet))
+        self.shared().until(patience, |state, _, _| state.ring.pop_front().ok_or(Error::NotYet))
     }
 
     /// Waits at most `patience` for the next event; needs [`Settings::events`].
@@ -108,7 +110,7 @@ impl StationSocket {
     /// [`Error::TimedOut`], also when [interrupted](StationSocket::interrupt); [`Error::System`] if the network
     /// fails.
     pub fn next_event(&self, patience: Option<Duration>) -> Result<Event, Error> {
-        self.shared().wait_until(patience, |state, _| {
+        self.shared().until(patience, |state, _, _| {
             if std::mem::take(&mut state.interrupted) {
                 return Err(Error::TimedOut);
             }
@@ -119,7 +121,8 @@ impl StationSocket {
     /// Ends the current wait for the [next event](StationSocket::next_event), or else the next such wait.
     pub fn interrupt(&self) {
         // This cannot be refused.
-        let _ = self.shared().with_state(|state, _| {
+        let _ = self.shared().run(|state, _, _| {
+            state.mark_changed();
             state.interrupted = true;
             Ok(())
         });
@@ -155,7 +158,8 @@ struct Access {
 
 impl Drop for Access {
     fn drop(&mut self) {
-        let _ = self.station.shared().with_state(|state, now| {
+        let _ = self.station.shared().run(|state, _, now| {
+            state.mark_changed();
             state.saps[usize::from(self.number >> 1)] = None;
             Ok(state.engine.command(now, Command::Close { sap: self.number })?)
         });
@@ -217,7 +221,7 @@ impl Sap {
     /// # Errors
     /// [`Error::Full`], and as [`send`](Sap::send).
     pub fn try_send(&self, to: Address, bytes: &[u8]) -> Result<Ticket, Error> {
-        self.shared().try_twice(|state, now| Ok(self.attempt(state, now, to, bytes, None)?.0))
+        self.shared().try_twice(|state, link, call| Ok(self.attempt(state, link, call, to, bytes, None)?.0))
     }
 
     /// Sends messages, up to [`Settings::batch`] of equal length per system call. Blocks while the queue is full;
@@ -227,11 +231,11 @@ impl Sap {
     /// As [`send`](Sap::send), for the first message.
     pub fn send_many<M: AsRef<[u8]>>(&self, to: Address, messages: &[M]) -> Result<usize, Error> {
         let Some((first, rest)) = messages.split_first() else { return Ok(0) };
-        self.shared().wait_until(None, |state, now| {
+        self.shared().until(None, |state, link, call| {
             // The first message is sent with the others.
-            state.mark_dirty();
-            self.attempt(state, now, to, first.as_ref(), None)?;
-            let more = |message: &M| self.attempt(state, now, to, message.as_ref(), None).is_ok();
+            state.mark_output();
+            self.attempt(state, link, call, to, first.as_ref(), None)?;
+            let more = |message: &M| self.attempt(state, link, call, to, message.as_ref(), None).is_ok();
             Ok(1 + rest.iter().map(more).take_while(|taken| *taken).count())
         })
     }
@@ -249,7 +253,7 @@ impl Sap {
     /// # Errors
     /// [`Error::TimedOut`], at once if none is outstanding; [`Error::System`] if the network fails.
     pub fn ended(&self, patience: Option<Duration>) -> Result<Sent, Error> {
-        self.shared().wait_until(patience, |state, _| {
+        self.shared().until(patience, |state, _, _| {
             let sap_events = self.sap_events(state)?;
             match sap_events.ended.pop_front() {
                 Some(sent) => Ok(sent),
@@ -267,11 +271,11 @@ impl Sap {
     #[inline]
     pub fn exchange(&self, to: Address, bytes: &[u8]) -> Result<Sent, Error> {
         let (mut sent, mut listed) = (None, false);
-        self.shared().wait_until(None, |state, now| {
+        self.shared().until(None, |state, link, call| {
             let ticket = match sent {
                 Some(ticket) => ticket,
                 None => {
-                    let (ticket, outcome) = self.attempt(state, now, to, bytes, None)?;
+                    let (ticket, outcome) = self.attempt(state, link, call, to, bytes, None)?;
                     if let Some(outcome) = outcome {
                         return Ok(sent_immediately(ticket, outcome));
                     }
@@ -280,21 +284,27 @@ impl Sap {
             };
             let handed = state.take_delivered_end(ticket);
             if listed {
-                return self.listed(state, ticket, handed);
+                return self.listed(state, call, ticket, handed);
             }
-            if handed.is_none() && !self.shared().will_lead(state, now) {
+            if handed.is_none() && !state.will_receive(call) {
                 self.sap_events(state)?.awaited.push((ticket, None));
                 listed = true;
             }
-            state.want = WaitTarget::End(ticket);
+            call.set_target(WaitTarget::End(ticket));
             handed.ok_or(Error::NotYet)
         })
     }
 
     /// Takes the outcome of an awaited message, if it has arrived.
     #[cold]
-    fn listed(&self, state: &mut State, ticket: Ticket, handed: Option<Sent>) -> Result<Sent, Error> {
-        state.want = WaitTarget::End(ticket);
+    fn listed(
+        &self,
+        state: &mut StationService,
+        call: &mut Call<WaitTarget>,
+        ticket: Ticket,
+        handed: Option<Sent>,
+    ) -> Result<Sent, Error> {
+        call.set_target(WaitTarget::End(ticket));
         let awaited = &mut self.sap_events(state)?.awaited;
         let at = awaited.iter().position(|(of, _)| *of == ticket).ok_or(Error::NotYet)?;
         let end = handed.or(awaited[at].1).ok_or(Error::NotYet)?;
@@ -317,7 +327,7 @@ impl Sap {
     /// [`Error::TimedOut`], and as [`receive`](Sap::receive).
     #[inline]
     pub fn receive_within(&self, into: &mut Vec<u8>, patience: Option<Duration>) -> Result<Received, Error> {
-        self.shared().wait_until(patience, |state, now| self.taken(state, now, into))
+        self.shared().until(patience, |state, _, call| self.taken(state, call, into))
     }
 
     /// Returns the next message if one is queued.
@@ -325,7 +335,7 @@ impl Sap {
     /// # Errors
     /// [`Error::NotYet`].
     pub fn try_receive(&self, into: &mut Vec<u8>) -> Result<Received, Error> {
-        self.shared().try_twice(|state, now| self.taken(state, now, into))
+        self.shared().try_twice(|state, _, call| self.taken(state, call, into))
     }
 
     /// Sends a TEST with these bytes and waits for a response; returns it with the elapsed time. The null SAP
@@ -359,7 +369,7 @@ impl Sap {
     /// # Errors
     /// [`Error::TimedOut`]; [`Error::System`].
     pub fn next_answer(&self, patience: Duration) -> Result<Event, Error> {
-        self.shared().wait_until(Some(patience), |state, _| {
+        self.shared().until(Some(patience), |state, _, _| {
             self.sap_events(state)?.answers.pop_front().ok_or(Error::NotYet)
         })
     }
@@ -369,7 +379,10 @@ impl Sap {
     /// # Errors
     /// The station's refusal.
     pub fn command(&self, command: Command<'_>) -> Result<(), Error> {
-        self.shared().with_state(|state, now| Ok(state.engine.command(now, command)?))
+        self.shared().run(|state, _, now| {
+            state.mark_changed();
+            Ok(state.engine.command(now, command)?)
+        })
     }
 
     /// Changes the options of the SAP.
@@ -390,12 +403,12 @@ impl Sap {
 
     /// Returns the number of messages that are queued, unanswered, or ended with an unread outcome.
     pub fn waiting(&self) -> usize {
-        self.shared().lock().engine.station().waiting(self.number())
+        self.shared().lock().service.engine.station().waiting(self.number())
     }
 
     /// Returns the number of received messages.
     pub fn readable(&self) -> usize {
-        self.shared().lock().engine.station().readable(self.number())
+        self.shared().lock().service.engine.station().readable(self.number())
     }
 
     #[inline]
@@ -404,7 +417,7 @@ impl Sap {
     }
 
     #[inline]
-    fn sap_events<'s>(&self, state: &'s mut State) -> Result<&'s mut SapEvents, Error> {
+    fn sap_events<'s>(&self, state: &'s mut StationService) -> Result<&'s mut SapEvents, Error> {
         state.saps[usize::from(self.number() >> 1)].as_deref_mut().ok_or(Error::Refused(Refusal::Closed))
     }
 
@@ -417,11 +430,11 @@ impl Sap {
         patience: Option<Duration>,
         wanted: bool,
     ) -> Result<Ticket, Error> {
-        self.shared().wait_until(patience, |state, now| {
+        self.shared().until(patience, |state, link, call| {
             if wanted && self.sap_events(state)?.ended.len() >= ENDED {
                 return Err(Error::Refused(Refusal::Full));
             }
-            let (ticket, outcome) = self.attempt(state, now, to, bytes, priority)?;
+            let (ticket, outcome) = self.attempt(state, link, call, to, bytes, priority)?;
             if wanted {
                 let sap_events = self.sap_events(state)?;
                 match outcome {
@@ -437,8 +450,9 @@ impl Sap {
     #[inline]
     fn attempt(
         &self,
-        state: &mut State,
-        now: &mut CallTime,
+        state: &mut StationService,
+        link: &LineLink,
+        call: &mut Call<WaitTarget>,
         to: Address,
         bytes: &[u8],
         priority: Option<u8>,
@@ -446,21 +460,27 @@ impl Sap {
         if state.event_queue_is_full() {
             return Err(Error::Full);
         }
-        Ok(self.shared().send(state, now.get(), self.number(), to, bytes, priority)?)
+        Ok(state.send(link, call.now(), self.number(), to, bytes, priority)?)
     }
 
     #[inline]
-    fn taken(&self, state: &mut State, now: &mut CallTime, into: &mut Vec<u8>) -> Result<Received, Error> {
+    fn taken(
+        &self,
+        state: &mut StationService,
+        call: &mut Call<WaitTarget>,
+        into: &mut Vec<u8>,
+    ) -> Result<Received, Error> {
         if let Some(received) = state.take_delivered_message(into) {
             return Ok(received);
         }
-        let taken = state.engine.message(now, self.number(), into)?;
-        state.want = WaitTarget::Message(self.number());
+        let taken = state.engine.message(call, self.number(), into)?;
+        call.set_target(WaitTarget::Message(self.number()));
         taken.ok_or(Error::NotYet)
     }
 
     fn ask(&self, command: Command<'_>) -> Result<Instant, Error> {
-        self.shared().with_state(|state, now| {
+        self.shared().run(|state, _, now| {
+            state.mark_changed();
             self.sap_events(state)?.answers.clear();
             state.engine.command(now, command)?;
             Ok(now)
@@ -473,11 +493,11 @@ impl Sap {
         patience: Duration,
         mut fits: impl FnMut(Event) -> Option<T>,
     ) -> Result<(T, Span), Error> {
-        self.shared().wait_until(Some(patience), |state, now| {
+        self.shared().until(Some(patience), |state, _, call| {
             let answers = &mut self.sap_events(state)?.answers;
             while let Some(event) = answers.pop_front() {
                 if let Some(answer) = fits(event) {
-                    return Ok((answer, now.get().since(begun)));
+                    return Ok((answer, call.now().since(begun)));
                 }
             }
             Err(Error::NotYet)

@@ -8,9 +8,10 @@ use trunkline_arq::{
 use trunkline_endpoint::{
     Destination, Endpoint as _, Idle, Input, MAX_BATCH, Output, Peer, Port, Segment, Writable,
 };
+use trunkline_experiment::plan::Protocol;
 use trunkline_models::host::Disk;
 use trunkline_record::Histogram;
-use trunkline_run::guaranteed::{self, FaultInjector};
+use trunkline_run::guaranteed;
 use trunkline_run::message::{HEADER, Header, MAX_MESSAGE, MessageKind};
 use trunkline_run::reports::{ReceiverReport, SenderReport};
 use trunkline_run::{ReceiverMeter, SenderMeter};
@@ -32,6 +33,7 @@ const TOKEN: u32 = 0;
 /// The ends of a connection over the guaranteed transport.
 #[derive(Debug)]
 pub struct GuaranteedFlow {
+    protocol: Protocol,
     source_config: SourceConfig,
     ends: [GuaranteedEnd; 2],
     source: Option<Source>,
@@ -62,7 +64,7 @@ struct GuaranteedRequester {
 /// One end.
 #[derive(Debug)]
 struct GuaranteedEnd {
-    node: FaultInjector,
+    node: Node,
     id: Option<ConnectionId>,
     to: Destination,
     /// Frames of a batch that wait for room, with their creation times.
@@ -145,8 +147,8 @@ impl GuaranteedFlow {
             let accept = if side == 1 { options(side) } else { None };
             let name = |purpose: &str| format!("{} / {purpose} {side}", config.stream_name);
             let random = config.seed.stream(&name("numbers"));
-            let node = Node::new(Config { port: Port(0), accept, max_connections: 1, random });
-            let node = FaultInjector::new(node, protocol, config.seed.stream(&name("faults")));
+            let mut node = Node::new(Config { port: Port(0), accept, max_connections: 1, random });
+            node.inject_faults(guaranteed::faults(protocol, config.seed.stream(&name("faults"))));
             GuaranteedEnd {
                 node,
                 id: None,
@@ -167,6 +169,7 @@ impl GuaranteedFlow {
             debug_assert!(opened.is_ok(), "the first connection of a node");
         }
         GuaranteedFlow {
+            protocol: protocol.clone(),
             source_config: SourceConfig {
                 test: config.plan.test.clone(),
                 limit,
@@ -396,7 +399,10 @@ impl GuaranteedFlow {
         sender.notes.insert("stages".into(), stages::NOTE.into());
         let mut receiver = ReceiverReport::from_meter(&self.receiver_meter);
         receiver.stages = self.stage_times.stages();
-        let counters = |end: &GuaranteedEnd, side| guaranteed::counters(&end.node, end.id.as_slice(), side);
+        let counters = |end: &GuaranteedEnd, side| {
+            let connection = end.id.map(|id| end.node.statistics(id).unwrap_or_default());
+            guaranteed::counters(&self.protocol, connection, end.node.fault_counts(), side)
+        };
         sender.counters.extend(counters(&self.ends[0], "sender"));
         receiver.counters.extend(counters(&self.ends[1], "receiver"));
         (sender, vec![receiver], self.error)

@@ -10,8 +10,8 @@ use trunkline_arq::torture::{Tortured, Torturer};
 use trunkline_arq::{Command, Config, ConnectionId, Event, EventKind, Node, Refusal};
 use trunkline_endpoint::pair::{Counts, PEER_B, Pair};
 use trunkline_endpoint::{Endpoint, Impairments, Input, Output, Peer, Port, Writable};
-use trunkline_io::driver::{DriverEvent, peer_of};
-use trunkline_io::{Clock, Driver};
+use trunkline_io::peer::peer_of;
+use trunkline_io::{Clock, EventLoop};
 use trunkline_run::StopFlag;
 use trunkline_units::{Instant, Seed, Span};
 
@@ -265,17 +265,17 @@ pub fn in_memory(trial: &Trial, stop: &StopFlag) -> Outcome {
 /// Runs an exchange over two UDP sockets of 127.0.0.1, each on a thread.
 pub fn on_loopback(trial: &Trial, stop: &StopFlag) -> Outcome {
     let clock = Clock::start();
-    let driver = |end| {
+    let event_loop = |end| {
         let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?;
-        Driver::new(CrashingNode::new(trial, end), socket, clock)
+        EventLoop::over(CrashingNode::new(trial, end), socket, clock)
     };
     let system = |e: std::io::Error| e.to_string();
-    let (a, b) = (driver(0).map_err(system)?, driver(1).map_err(system)?);
-    let peer = peer_of(b.socket().local_addr().map_err(system)?);
+    let (a, b) = (event_loop(0).map_err(system)?, event_loop(1).map_err(system)?);
+    let peer = peer_of(b.ports.socket(0).local_addr().map_err(system)?);
     // Number of finished ends; a large value after a failure or a stop.
     let (done, dead) = (AtomicUsize::new(0), AtomicBool::new(false));
-    let run = |end, driver, peer| {
-        let outcome = caught(|| one_end(End::new(trial, end, peer), driver, clock, stop, &done, &dead));
+    let run = |end, event_loop, peer| {
+        let outcome = caught(|| one_end(End::new(trial, end, peer), event_loop, clock, stop, &done, &dead));
         done.fetch_add(if matches!(outcome, Ok(Some(_))) { 0 } else { 2 }, Ordering::Relaxed);
         outcome
     };
@@ -296,14 +296,14 @@ pub fn on_loopback(trial: &Trial, stop: &StopFlag) -> Outcome {
 /// Runs one end until both are done; `None` if it was stopped or the other end failed.
 fn one_end(
     mut end: End<'_>,
-    mut driver: Driver<CrashingNode>,
+    mut event_loop: EventLoop<CrashingNode>,
     clock: Clock,
     stop: &StopFlag,
     done: &AtomicUsize,
     dead: &AtomicBool,
 ) -> Outcome {
     if end.peer.is_some() {
-        end.begin(&mut |order| driver.command(order))?;
+        end.begin(&mut |order| event_loop.command(order))?;
     }
     let (mut is_done, mut progress, mut since) = (false, 0, clock.now());
     loop {
@@ -312,18 +312,18 @@ fn one_end(
         if end.death.is_some() {
             dead.store(true, Ordering::Relaxed);
         }
-        end.crash(&mut |order| driver.command(order))?;
-        end.participant.act(now, |command| driver.command(Order::Node(command)))?;
+        end.crash(&mut |order| event_loop.command(order))?;
+        end.participant.act(now, |command| event_loop.command(Order::Node(command)))?;
         if end.participant.is_done() && !std::mem::replace(&mut is_done, true) {
             done.fetch_add(1, Ordering::Relaxed);
         }
         // Until both are done the other end may need replies.
         match done.load(Ordering::Relaxed) {
-            2 if is_done => return Ok(Some(end.result(driver.endpoint()))),
+            2 if is_done => return Ok(Some(end.result(&event_loop.endpoint))),
             more if more >= 2 || stop.is_requested() => return Ok(None),
             _ => {}
         }
-        let result = end.result(driver.endpoint());
+        let result = end.result(&event_loop.endpoint);
         let moved = result.counters["frames_received"] + result.messages + end.connections as u64;
         if moved != progress {
             (progress, since) = (moved, now);
@@ -333,12 +333,11 @@ fn one_end(
             return Err(format!("timeout: {received} of {all} messages arrived"));
         }
         let until = end.participant.next().unwrap_or(Instant::MAX).min(now + CHECK_INTERVAL);
-        match driver.run(Some(until)).map_err(|e| e.to_string())? {
-            DriverEvent::Endpoint(event) => {
-                end.handle_events(&event, dead.load(Ordering::Relaxed), &mut |order| driver.command(order))?;
-            }
-            // A frame that cannot be sent is lost.
-            DriverEvent::SendFailed(_) | DriverEvent::Deadline | DriverEvent::Stopped => {}
+        let mut events = Vec::new();
+        event_loop.turn(Some(until), |event| events.push(event)).map_err(|e| e.to_string())?;
+        for event in events {
+            let is_dead = dead.load(Ordering::Relaxed);
+            end.handle_events(&event, is_dead, &mut |order| event_loop.command(order))?;
         }
     }
 }

@@ -1,0 +1,216 @@
+//! Threads that share an endpoint: one receives for all, and the helper keeps deadlines and receives for none.
+
+use std::collections::VecDeque;
+use std::io;
+use std::net::{SocketAddr, UdpSocket};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use trunkline_io::shared_loop::{Call, Link, Policy, Service, WaitError};
+use trunkline_io::socket::Options;
+use trunkline_io::{Clock, Datagrams, SharedLoop};
+use trunkline_units::{Instant, Span};
+
+struct Socket(Datagrams);
+
+struct Buffer {
+    bytes: Vec<u8>,
+    from: Option<SocketAddr>,
+}
+
+impl AsFd for Socket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+impl Link for Socket {
+    type Buffers = Buffer;
+
+    fn buffers(&self) -> Buffer {
+        Buffer { bytes: Vec::new(), from: None }
+    }
+
+    fn receive(&self, buffer: &mut Buffer, wait: Option<Span>) -> io::Result<()> {
+        buffer.bytes.resize(1 << 16, 0);
+        let received = self.0.receive(&mut buffer.bytes, wait.is_some())?.filter(|batch| batch.length > 0);
+        buffer.bytes.truncate(received.map_or(0, |batch| batch.length));
+        buffer.from = received.map(|batch| batch.from);
+        Ok(())
+    }
+
+    fn has_received(buffer: &Buffer) -> bool {
+        buffer.from.is_some()
+    }
+
+    fn wake(&self, _: Instant) {
+        self.0.wake();
+    }
+}
+
+/// Answers each datagram with its first byte plus one, and stores it in the queue of that byte; a tick is due 5 ms after
+/// it was requested.
+#[derive(Default)]
+struct Answers {
+    queues: [VecDeque<u8>; 4],
+    answers: VecDeque<(SocketAddr, u8)>,
+    tick_at: Option<Instant>,
+    ticks: u32,
+    has_changed: bool,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Error {
+    NotYet,
+    Ended(WaitError),
+}
+
+impl From<WaitError> for Error {
+    fn from(error: WaitError) -> Error {
+        Error::Ended(error)
+    }
+}
+
+impl Service for Answers {
+    type Link = Socket;
+    type Error = Error;
+    type Target = ();
+
+    fn must_wait(error: &Error) -> bool {
+        *error == Error::NotYet
+    }
+
+    fn handle_received(&mut self, _: Instant, _: &Socket, buffer: &Buffer, received: io::Result<()>) {
+        received.unwrap();
+        if let (Some(from), Some(&byte)) = (buffer.from, buffer.bytes.first()) {
+            self.queues[usize::from(byte)].push_back(byte);
+            self.answers.push_back((from, byte + 1));
+            self.has_changed = true;
+        }
+    }
+
+    fn transmit(&mut self, now: Instant, link: &Socket) {
+        for (to, byte) in self.answers.drain(..) {
+            link.0.send(to, &[byte], None).unwrap();
+        }
+        if self.tick_at.take_if(|at| *at <= now).is_some() {
+            (self.ticks, self.has_changed) = (self.ticks + 1, true);
+        }
+    }
+
+    fn has_output(&self) -> bool {
+        !self.answers.is_empty()
+    }
+
+    fn should_transmit(&mut self, call: &mut Call<()>) -> bool {
+        self.has_output() || self.deadline() <= call.now()
+    }
+
+    fn deadline(&self) -> Instant {
+        self.tick_at.unwrap_or(Instant::MAX)
+    }
+
+    fn take_changed(&mut self) -> bool {
+        std::mem::take(&mut self.has_changed)
+    }
+
+    fn can_receive(&self) -> bool {
+        true
+    }
+
+    fn is_over(&mut self, _: Instant) -> bool {
+        true
+    }
+}
+
+struct Fixture {
+    shared: Arc<SharedLoop<Answers>>,
+    helper: thread::JoinHandle<()>,
+    clock: Clock,
+    peer: UdpSocket,
+}
+
+fn start(callers_receive: bool) -> Fixture {
+    let clock = Clock::start();
+    let socket = Datagrams::bind("127.0.0.1:0".parse().unwrap(), &Options::default()).unwrap();
+    let peer = UdpSocket::bind("127.0.0.1:0").unwrap();
+    peer.connect(socket.local()).unwrap();
+    peer.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    let ms = Span::from_ms(1);
+    let policy = Policy {
+        callers_receive,
+        unattended: ms,
+        check_interval: (ms, ms),
+        max_slack: Span::ZERO,
+        timer_slack: Span::ZERO,
+    };
+    let (shared, helper) =
+        SharedLoop::start("test", Socket(socket), clock, Answers::default(), policy).unwrap();
+    Fixture { shared, helper, clock, peer }
+}
+
+fn take(shared: &SharedLoop<Answers>, queue: usize, timeout: Option<Duration>) -> Result<u8, Error> {
+    shared.until(timeout, |service, _, _| service.queues[queue].pop_front().ok_or(Error::NotYet))
+}
+
+#[test]
+fn each_waiting_thread_gets_its_own() {
+    for callers_receive in [true, false] {
+        let Fixture { shared, helper, peer, .. } = start(callers_receive);
+        thread::scope(|scope| {
+            let waiting = [0, 1, 2].map(|queue| {
+                let shared = &shared;
+                scope.spawn(move || (0..100).map(|_| take(shared, queue, None).unwrap()).collect::<Vec<_>>())
+            });
+            for n in 0..300u32 {
+                peer.send(&[(n % 3) as u8]).unwrap();
+                let mut answer = [0];
+                peer.recv(&mut answer).unwrap();
+                assert_eq!(u32::from(answer[0]), n % 3 + 1);
+            }
+            for (queue, thread) in waiting.into_iter().enumerate() {
+                assert_eq!(thread.join().unwrap(), [queue as u8; 100]);
+            }
+        });
+        shared.release();
+        helper.join().unwrap();
+    }
+}
+
+#[test]
+fn the_helper_answers_and_ticks_while_no_thread_waits() {
+    let Fixture { shared, helper, clock, peer } = start(true);
+    for _ in 0..10 {
+        peer.send(&[3]).unwrap();
+        peer.recv(&mut [0]).unwrap();
+    }
+    let due = shared.run(|service, _, now| Ok(*service.tick_at.insert(now + Span::from_ms(5)))).unwrap();
+    shared.until(None, |service, _, _| if service.ticks == 1 { Ok(()) } else { Err(Error::NotYet) }).unwrap();
+    assert!(clock.now() >= due);
+    assert_eq!(shared.lock().service.queues[3].len(), 10);
+    shared.release();
+    helper.join().unwrap();
+}
+
+#[test]
+fn timeouts_and_interruptions_end_a_wait() {
+    let Fixture { shared, helper, clock, .. } = start(true);
+    let begun = clock.now();
+    let timeout = Duration::from_millis(20);
+    assert_eq!(take(&shared, 0, Some(timeout)), Err(Error::Ended(WaitError::TimedOut)));
+    assert!(clock.now() >= begun + Span::from(timeout));
+    thread::scope(|scope| {
+        let waiting = scope.spawn(|| take(&shared, 0, None));
+        shared.interrupt();
+        assert_eq!(waiting.join().unwrap(), Err(Error::Ended(WaitError::Interrupted)));
+    });
+    // An interruption lasts until a call has to wait.
+    shared.interrupt();
+    assert_eq!(shared.run(|_, _, _| Ok(7)), Ok(7));
+    assert_eq!(take(&shared, 0, None), Err(Error::Ended(WaitError::Interrupted)));
+    assert_eq!(take(&shared, 0, Some(Duration::ZERO)), Err(Error::Ended(WaitError::TimedOut)));
+    shared.release();
+    helper.join().unwrap();
+}
