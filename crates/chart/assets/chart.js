@@ -66,7 +66,8 @@ const Chart = (() => {
   }
 
   function timeLabel(ms, step) {
-    const d = new Date(ms);
+    // The range of the axis may begin within a millisecond.
+    const d = new Date(Math.round(ms));
     const two = (number) => String(number).padStart(2, "0");
     const clock = [d.getHours(), d.getMinutes(), d.getSeconds()].map(two).join(":");
     if (step >= 86400000 || (step >= 60000 && clock === "00:00:00")) return `${two(d.getMonth() + 1)}-${two(d.getDate())}`;
@@ -187,7 +188,7 @@ const Chart = (() => {
           init: [(u) => u.over.addEventListener("dblclick", () => { u.zoomed = false; this.on.reset?.(); }, true)],
           drawAxes: on(plot.below),
           draw: on(plot.above),
-          setCursor: [(u) => this.on.move?.(u.cursor.left < 0 ? null : u.cursor.idx)],
+          setCursor: [() => this.u && this.on.move?.(this.cursor)],
           setSelect: [(u) => this.selected(u)],
           // A band is shown and hidden with its line.
           setSeries: [(u, i, { show: shown }) => {
@@ -209,6 +210,12 @@ const Chart = (() => {
     resize() {
       if (this.u && this.u.width !== this.element.clientWidth) this.u.setSize({ width: this.element.clientWidth, height: this.u.height });
     }
+
+    /** The index of the data at the cursor, or null. */
+    get cursor() { return this.u.cursor.left < 0 ? null : this.u.cursor.idx; }
+
+    /** Whether the user is selecting a range. */
+    get isDragged() { return this.mark === null && this.u.select.width > 0; }
 
     selected(u) {
       const { left, width, height } = u.select;
@@ -236,6 +243,7 @@ const Chart = (() => {
     /** Shows the part between two shares of the present range: 0 to 1 changes nothing. */
     view(...shares) {
       const { u } = this;
+      this.mark = null;
       const [from, to] = shares.map((share) => u.posToVal(share * u.over.clientWidth, "x"));
       if (this.on.zoom) this.on.zoom(from, to);
       else if (from < to) u.setScale("x", { min: from, max: to });
@@ -274,7 +282,7 @@ const Chart = (() => {
       const { min, max } = u.scales.x;
       const first = xs.findIndex((x) => x >= min);
       const last = xs.findLastIndex((x) => x <= max);
-      const from = u.cursor.left >= 0 ? u.cursor.idx : Math.floor((first + last) / 2);
+      const from = this.cursor ?? Math.floor((first + last) / 2);
       const far = event.shiftKey ? 10 : 1;
       const step = (to) => this.place(Math.max(first, Math.min(last, to)), true);
       const actions = {
