@@ -2,12 +2,12 @@
 //!
 //! | module | contents |
 //! | --- | --- |
-//! | [`session`] | schema, locks, snapshots, reconnection |
+//! | [`session`] | schema, the lock of the writer, snapshots, reconnection |
 //! | [`connection`] | a connection with timeouts and prepared statements |
 //!
-//! Chunks, flushes and summaries have the same bytes as in the file. The differences: several processes write, each
-//! other devices; the database assigns the identifiers of tables and series; the size is the sum of chunks and
-//! flushes, because PostgreSQL reuses the space of removed rows.
+//! Chunks, flushes and summaries have the same bytes as in the file. The differences: a writer may wait for another one
+//! to end; the database assigns the identifiers of tables and series; the size is the sum of chunks and flushes, because
+//! PostgreSQL reuses the space of removed rows.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -57,14 +57,6 @@ impl Storage for PgStorage {
 
     fn reset_backoff(&self) {
         self.reset_backoff();
-    }
-
-    fn lock_device(&self, device: &str) -> Result<(), Error> {
-        self.lock_device(device)
-    }
-
-    fn device_taken_by(&self, device: &str) -> Option<String> {
-        self.device_taken_by(device)
     }
 
     fn begin_snapshot(&self) -> Result<(), Error> {
@@ -354,8 +346,6 @@ impl Storage for PgStorage {
     fn remove_chunks(&self, chunks: &[ChunkId], whole: bool) -> Result<(), Error> {
         let ids: Vec<i64> = chunks.iter().map(|chunk| chunk.0).collect();
         self.transaction(async |connection| {
-            // Other processes may apply retention too; this lock serializes them.
-            connection.execute("SELECT pg_advisory_xact_lock($1)", &[&session::key("retention", "")]).await?;
             connection.execute("DELETE FROM trunkline.bodies WHERE chunk = ANY($1)", &[&ids]).await?;
             let rest = if whole {
                 "DELETE FROM trunkline.chunks WHERE id = ANY($1)"

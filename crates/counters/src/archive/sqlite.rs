@@ -122,7 +122,7 @@ impl SqliteStorage {
         let lock =
             File::options().create(true).append(true).open(&lock_path).map_err(|e| open(e.to_string()))?;
         acquire_lock(&lock).map_err(|error| match error {
-            TryLockError::WouldBlock => Error::Locked { archive: path.into() },
+            TryLockError::WouldBlock => Error::Locked { archive: path.into(), holder: None },
             TryLockError::Error(e) => open(e.to_string()),
         })?;
         let connection = Connection::open(path).map_err(|e| open(e.to_string()))?;
@@ -210,7 +210,9 @@ impl SqliteStorage {
             Some(ErrorCode::CannotOpen) => Error::Open { archive, reason: source.to_string() },
             Some(ErrorCode::ReadOnly) => Error::ReadOnly { archive },
             Some(ErrorCode::DiskFull) => Error::DiskFull { archive },
-            Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => Error::Locked { archive },
+            Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
+                Error::Locked { archive, holder: None }
+            }
             _ => Error::Database { archive, source: source.into() },
         }
     }
@@ -231,15 +233,6 @@ impl Storage for SqliteStorage {
     }
 
     fn reset_backoff(&self) {}
-
-    /// The writer holds the lock of the whole file.
-    fn lock_device(&self, _: &str) -> Result<(), Error> {
-        Ok(())
-    }
-
-    fn device_taken_by(&self, _: &str) -> Option<String> {
-        None
-    }
 
     fn begin_snapshot(&self) -> Result<(), Error> {
         self.query(|c| c.execute_batch("BEGIN DEFERRED"))

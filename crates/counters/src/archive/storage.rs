@@ -35,18 +35,13 @@ pub(crate) trait Storage: Debug + Send {
     /// Returns the location of the archive.
     fn location(&self) -> &Location;
 
-    /// Connects a writer if necessary and returns the number of the connection, which changes after every
-    /// reconnection. No other method of a writer connects.
+    /// Connects a writer and locks the archive for it, if necessary. Returns the number of the connection, which changes
+    /// after every reconnection. No other method of a writer connects.
     fn connect(&self) -> Result<u64, Error>;
     /// Returns the number of connection attempts.
     fn connection_attempts(&self) -> u64;
     /// Lets the next connection attempt start at once.
     fn reset_backoff(&self);
-    /// Locks a device for writing.
-    fn lock_device(&self, device: &str) -> Result<(), Error>;
-    /// Returns the holder of a device that was locked on an earlier connection and could not be locked again.
-    fn device_taken_by(&self, device: &str) -> Option<String>;
-
     /// Starts a snapshot: all following reads see one state.
     fn begin_snapshot(&self) -> Result<(), Error>;
     fn end_snapshot(&self) -> Result<(), Error>;
