@@ -45,6 +45,6 @@ pub mod table;
 pub use crate::time::AnchoredClock;
 pub use archive::{ArchiveWriter, WriteOptions};
 pub use collect::{Collector, Stop};
-pub use config::Config;
+pub use config::{Config, ConfigError};
 pub use rates::Rates;
 pub use report::Report;

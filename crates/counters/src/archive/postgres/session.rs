@@ -87,8 +87,9 @@ impl PgStorage {
         let location = Location::Server(url.clone());
         let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
         let application = format!("trunkline@{}/{}", host.trim(), std::process::id());
-        let config = postgres_url::config(url.with_password(), &application)
-            .map_err(|reason| Error::InvalidAddress { archive: location.clone(), reason })?;
+        let config = postgres_url::config(url.with_password(), &application).map_err(|error| {
+            Error::InvalidAddress { archive: location.clone(), reason: error.to_string() }
+        })?;
         let pg = PgStorage {
             location,
             config,
