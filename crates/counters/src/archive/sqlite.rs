@@ -288,14 +288,6 @@ impl Storage for SqliteStorage {
         })
     }
 
-    fn columns(&self, table: TableId) -> Result<Vec<(String, Column)>, Error> {
-        self.query(|c| {
-            c.prepare("SELECT name, kind, ceiling, mark FROM series WHERE table_id = ?1 ORDER BY position")?
-                .query_map([table.0], |row| Ok((row.get(0)?, column_from_row(row, 1)?)))?
-                .collect()
-        })
-    }
-
     fn state(&self, table: TableId) -> Result<Option<Vec<u8>>, Error> {
         self.query(|c| c.query_row("SELECT state FROM tables WHERE id = ?1", [table.0], |r| r.get(0)))
     }
@@ -375,19 +367,12 @@ impl Storage for SqliteStorage {
         })
     }
 
-    fn tails(&self, table: TableId) -> Result<Vec<(i64, Vec<u8>)>, Error> {
-        self.query(|c| {
-            c.prepare("SELECT id, bytes FROM tails WHERE table_id = ?1 ORDER BY id")?
-                .query_map([table.0], |row| Ok((row.get(0)?, row.get(1)?)))?
-                .collect()
-        })
-    }
-
-    fn last_tails(&self, table: TableId, limit: usize) -> Result<Vec<Vec<u8>>, Error> {
-        let mut last: Vec<Vec<u8>> = self.query(|c| {
-            c.prepare("SELECT bytes FROM tails WHERE table_id = ?1 ORDER BY id DESC LIMIT ?2")?
-                .query_map(params![table.0, limit as i64], |row| row.get(0))?
-                .collect()
+    fn last_tails(&self, table: TableId, limit: usize) -> Result<Vec<(i64, Vec<u8>)>, Error> {
+        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+        let mut last: Vec<_> = self.query(|c| {
+            c.prepare("SELECT id, bytes FROM tails WHERE table_id = ?1 ORDER BY id DESC LIMIT ?2")?
+                .query_map([table.0, limit], |row| Ok((row.get(0)?, row.get(1)?)))?
+                .collect::<rusqlite::Result<_>>()
         })?;
         last.reverse();
         Ok(last)

@@ -11,7 +11,7 @@ use super::chunk::EncodedChunk;
 use super::encoding::{ByteSource, DecodeError};
 use super::location::Location;
 use super::{ChunkId, Error, SeriesId, SeriesInfo, SeriesSpec, TableId, TableInfo, Text, TextSpec};
-use crate::counter::{Column, Timestamp, ValueKind};
+use crate::counter::{Timestamp, ValueKind};
 
 /// The index entry of a chunk.
 #[derive(Clone, Copy, Debug)]
@@ -56,8 +56,6 @@ pub(crate) trait Storage: Debug + Send {
         polled: (Duration, Option<Duration>),
         series: &[(usize, &SeriesSpec, Option<usize>)],
     ) -> Result<(TableId, Vec<SeriesId>), Error>;
-    /// Returns names and columns of a table by position.
-    fn columns(&self, table: TableId) -> Result<Vec<(String, Column)>, Error>;
     /// Returns the encoded tracker state after the last chunk of a table.
     fn state(&self, table: TableId) -> Result<Option<Vec<u8>>, Error>;
     fn tables(&self, after: TableId, limit: usize) -> Result<Vec<TableInfo>, Error>;
@@ -69,10 +67,8 @@ pub(crate) trait Storage: Debug + Send {
     fn texts(&self, device: &str, limit: usize) -> Result<Vec<Text>, Error>;
 
     fn put_tails(&self, tails: &[TailRow]) -> Result<(), Error>;
-    /// Returns the flushes of a table that are in no chunk yet, each with its number, in order.
-    fn tails(&self, table: TableId) -> Result<Vec<(i64, Vec<u8>)>, Error>;
-    /// Returns the last flushes of a table, at most `most`, in order.
-    fn last_tails(&self, table: TableId, limit: usize) -> Result<Vec<Vec<u8>>, Error>;
+    /// Returns the last flushes of a table that are in no chunk yet, at most `limit`, each with its number, in order.
+    fn last_tails(&self, table: TableId, limit: usize) -> Result<Vec<(i64, Vec<u8>)>, Error>;
 
     /// Replaces the tails up to number `last` by a chunk.
     fn put_chunk(
@@ -127,6 +123,11 @@ impl dyn Storage + '_ {
         let done = f();
         self.end_snapshot()?;
         done
+    }
+
+    /// Returns the flushes of a table that are in no chunk yet, each with its number, in order.
+    pub fn tails(&self, table: TableId) -> Result<Vec<(i64, Vec<u8>)>, Error> {
+        self.last_tails(table, usize::MAX)
     }
 
     pub fn corrupt(&self, what: &str, damage: DecodeError) -> Error {

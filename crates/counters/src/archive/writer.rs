@@ -175,15 +175,16 @@ impl Writer {
             self.connection = connection;
         }
         let found = self.storage.find_table(&spec.device, &spec.name)?;
-        let mut columns = found.map_or(Ok(Vec::new()), |id| self.storage.columns(id))?;
+        let known = found.map_or(Ok(Vec::new()), |id| self.storage.series(id))?;
+        let mut columns: Vec<Column> = known.iter().map(|series| series.column.clone()).collect();
         let mut places: BTreeMap<String, usize> =
-            columns.iter().enumerate().map(|(at, (name, _))| (name.clone(), at)).collect();
+            known.into_iter().enumerate().map(|(at, series)| (series.name, at)).collect();
         let mut order = Vec::new();
         for series in &spec.series {
             let at = *places.entry(series.name.clone()).or_insert(columns.len());
             match columns.get(at) {
-                None => columns.push((series.name.clone(), Column::new(series.kind))),
-                Some((_, column)) if column.kind != series.kind => {
+                None => columns.push(Column::new(series.kind)),
+                Some(column) if column.kind != series.kind => {
                     return Err(wrong(format!("`{}` has another kind in the archive", series.name)));
                 }
                 Some(_) if order.contains(&at) => {
@@ -203,13 +204,12 @@ impl Writer {
                     Some(*places.get(name).ok_or_else(|| wrong(format!("unknown series `{name}`")))?)
                 }
             };
-            columns[at].1 = Column { kind: series.kind, ceiling: series.ceiling, discontinuity };
+            columns[at] = Column { kind: series.kind, ceiling: series.ceiling, discontinuity };
         }
         let rows: Vec<_> =
-            spec.series.iter().zip(&order).map(|(s, &at)| (at, s, columns[at].1.discontinuity)).collect();
+            spec.series.iter().zip(&order).map(|(s, &at)| (at, s, columns[at].discontinuity)).collect();
         let (table, series) =
             self.storage.put_table(found, &spec.device, &spec.name, (spec.period, spec.refresh), &rows)?;
-        let columns: Vec<Column> = columns.into_iter().map(|(_, column)| column).collect();
         let refresh = spec.refresh.map_or(RefreshPeriod::default(), RefreshPeriod::Configured);
         match self.tables.get_mut(&table) {
             Some(known) => {
@@ -331,11 +331,10 @@ impl Writer {
             let written =
                 rows.iter().position(|(row, _)| Some(row.requested_at) == stored.last).map_or(0, |at| at + 1);
             if written == 0 && stored.last != table.last_written {
-                let columns = self.storage.columns(*id)?;
                 let (device, name) = (table.device.clone(), table.name.clone());
                 self.unreported.damage.push(Error::WriteConflict { device, table: name, rows: rows.len() });
                 rows.clear();
-                table.columns = columns.into_iter().map(|(_, column)| column).collect();
+                table.columns = self.storage.series(*id)?.into_iter().map(|series| series.column).collect();
                 table.resume(&*self.storage, &stored)?;
                 continue;
             }

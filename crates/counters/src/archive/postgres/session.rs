@@ -41,30 +41,30 @@ const MAX_FORMER: usize = 16;
 /// An open archive.
 #[derive(Debug)]
 pub(crate) struct PgStorage {
-    location: Location,
+    pub(super) location: Location,
     config: Config,
     is_writer: bool,
     connection: RefCell<Option<PgConnection>>,
     /// Number of connection attempts.
-    attempts: Cell<u64>,
+    pub(super) attempts: Cell<u64>,
     /// Backend processes of ended connections that may still hold the lock, the last [`MAX_FORMER`].
     former: RefCell<VecDeque<(i32, i64)>>,
     /// Whether this connection holds the lock.
     is_locked: Cell<bool>,
     /// Whether this session was the last writer, as far as it knows.
     is_last_writer: Cell<bool>,
-    backoff: RefCell<Option<Backoff>>,
+    pub(super) backoff: RefCell<Option<Backoff>>,
     /// When the session last reconnected.
     reconnected_at: Cell<Option<Instant>>,
     /// Whether a snapshot is open.
-    in_snapshot: Cell<bool>,
+    pub(super) in_snapshot: Cell<bool>,
     /// The first error inside the snapshot, to be returned at its end.
-    deferred_error: RefCell<Option<Error>>,
+    pub(super) deferred_error: RefCell<Option<Error>>,
 }
 
 /// A pause between connection attempts.
 #[derive(Debug)]
-struct Backoff {
+pub(super) struct Backoff {
     until: Instant,
     length: Duration,
     reason: String,
@@ -112,37 +112,16 @@ impl PgStorage {
         Ok(pg)
     }
 
-    pub fn location(&self) -> &Location {
-        &self.location
-    }
-
-    /// Connects and locks the archive if necessary; returns the number of the connection.
-    pub fn connect(&self) -> Result<u64, Error> {
-        self.ensure_connected()?;
-        self.lock()?;
-        Ok(self.attempts.get())
-    }
-
-    /// Number of connection attempts.
-    pub fn connection_attempts(&self) -> u64 {
-        self.attempts.get()
-    }
-
-    /// Lets the next attempt start at once.
-    pub fn reset_backoff(&self) {
-        self.backoff.take();
-    }
-
     /// Runs a query. A reader repeats it once if the connection had ended; a writer must know about a new connection
-    /// and calls [`PgStorage::connect`].
+    /// and calls [`Storage::connect`](crate::archive::storage::Storage::connect).
     pub(super) fn query<T>(
         &self,
         question: impl AsyncFn(&PgConnection) -> Result<T, tokio_postgres::Error>,
     ) -> Result<T, Error> {
-        let before = self.connection_attempts();
+        let before = self.attempts.get();
         match self.query_once(&question) {
             Err(Error::Disconnected { .. })
-                if !self.is_writer && !self.in_snapshot.get() && self.connection_attempts() == before =>
+                if !self.is_writer && !self.in_snapshot.get() && self.attempts.get() == before =>
             {
                 self.query_once(&question)
             }
@@ -201,29 +180,13 @@ impl PgStorage {
         })
     }
 
-    /// Starts a snapshot.
-    pub fn begin_snapshot(&self) -> Result<(), Error> {
-        self.deferred_error.take();
-        self.query(async |connection| {
-            connection.batch("BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY").await
-        })?;
-        self.in_snapshot.set(true);
-        Ok(())
-    }
-
-    pub fn end_snapshot(&self) -> Result<(), Error> {
-        let ended = self.query(async |connection| connection.batch("COMMIT").await);
-        self.in_snapshot.set(false);
-        self.deferred_error.take().map_or(ended, Err)
-    }
-
-    /// Keeps an error for [`PgStorage::end_snapshot`].
+    /// Keeps an error for the end of the snapshot.
     pub fn defer_error(&self, error: Error) {
         self.deferred_error.borrow_mut().get_or_insert(error);
     }
 
     /// Connects if there is no connection.
-    fn ensure_connected(&self) -> Result<(), Error> {
+    pub(super) fn ensure_connected(&self) -> Result<(), Error> {
         if self.connection.borrow().as_ref().is_some_and(|connection| !connection.is_closed()) {
             return Ok(());
         }
@@ -281,7 +244,7 @@ impl PgStorage {
     }
 
     /// Locks the archive for this connection, and migrates its schema if necessary.
-    fn lock(&self) -> Result<(), Error> {
+    pub(super) fn lock(&self) -> Result<(), Error> {
         if self.is_locked.get() {
             return Ok(());
         }
