@@ -201,6 +201,28 @@ mod archive_writer {
         assert_eq!(values, [None, None, Some(3), Some(4), None, Some(6), Some(7)]);
     }
 
+    /// More responses than the writer buffers for a table, and a second table after them.
+    #[test]
+    fn a_long_outage_is_stored_afterwards() {
+        if server::server().is_none() {
+            return;
+        }
+        let server = Server::start("off").unwrap();
+        let url = server.database();
+        let warnings = run_writer(&url, Duration::from_millis(50), |test| {
+            test.poll(1, true);
+            within(SOON, "a response", || rows(&url) == 1);
+            server.stop();
+            (2..=1_500).for_each(|second| test.poll(second, false));
+            (1_501..=1_600).for_each(|second| test.poll_wider(second, second == 1_501));
+            test.wait_for_reports(1_600);
+            test.wait_for_warning("is out of reach");
+            server.restart();
+            test.wait_for_warning("is written again; 0 responses are missing");
+        });
+        assert_eq!((warnings.len(), rows(&url)), (2, 1_600), "{warnings:?}");
+    }
+
     #[test]
     fn losses_are_reported_at_the_end() {
         if server::server().is_none() {

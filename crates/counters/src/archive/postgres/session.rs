@@ -28,6 +28,9 @@ const KIND: &str = "trunkline counters";
 /// Locks the archive; waits at most `lock_timeout`. Advisory locks belong to a database, as the archive does.
 const LOCK: &str = "SELECT pg_advisory_lock($1)";
 
+/// Locks the archive if it is free.
+const TRY_LOCK: &str = "SELECT pg_try_advisory_lock($1)";
+
 /// First and longest pause between connection attempts.
 const BACKOFF: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
 
@@ -53,6 +56,8 @@ pub(crate) struct PgStorage {
     is_locked: Cell<bool>,
     /// Whether this session was the last writer, as far as it knows.
     is_last_writer: Cell<bool>,
+    /// Whether another process was the writer at the last attempt to lock. Later attempts do not wait.
+    is_standby: Cell<bool>,
     pub(super) backoff: RefCell<Option<Backoff>>,
     /// When the session last reconnected.
     reconnected_at: Cell<Option<Instant>>,
@@ -99,6 +104,7 @@ impl PgStorage {
             former: RefCell::default(),
             is_locked: Cell::default(),
             is_last_writer: Cell::default(),
+            is_standby: Cell::default(),
             backoff: RefCell::default(),
             reconnected_at: Cell::default(),
             in_snapshot: Cell::default(),
@@ -261,8 +267,16 @@ impl PgStorage {
                 .get()
                 .is_some_and(|reconnected_at| now() < reconnected_at + RECLAIM_PERIOD);
         let key = xxh3_64(b"trunkline archive ") as i64;
-        let locked = match is_reserved {
-            true => Err(Error::Locked { archive: self.location.clone(), holder: None }),
+        let refused = || Err(Error::Locked { archive: self.location.clone(), holder: None });
+        let locked = match self.is_standby.get() {
+            _ if is_reserved => refused(),
+            true => {
+                let free = self.run(async |connection| {
+                    let row = connection.row(TRY_LOCK, &[&key]).await?;
+                    row.map_or(Ok(false), |row| row.try_get(0))
+                });
+                free.and_then(|is_free| if is_free { Ok(()) } else { refused() })
+            }
             false => self.run(async |connection| connection.execute(LOCK, &[&key]).await.map(drop)),
         };
         if let Err(Error::Locked { archive, .. }) = locked {
@@ -275,6 +289,7 @@ impl PgStorage {
                 }
                 _ => return Err(self.disconnected("the lock of the last connection is not free yet".into())),
             };
+            self.is_standby.set(true);
             if self.is_last_writer.replace(false) {
                 // The holder is not the previous writer, so the lock is not reserved for it.
                 self.reconnected_at.set(None);
@@ -291,6 +306,7 @@ impl PgStorage {
             self.migrate(connection, &known)?;
         }
         self.former.borrow_mut().clear();
+        self.is_standby.set(false);
         self.is_last_writer.set(true);
         self.is_locked.set(true);
         Ok(())
