@@ -233,11 +233,13 @@ pub enum Error {
         /// The archive.
         archive: Location,
     },
-    /// Another process holds the write lock.
-    #[error("another program is writing the archive {archive}")]
+    /// Another process holds the lock of the archive.
+    #[error("another program is writing the archive {archive}{}", holder.as_ref().map_or(String::new(), |h| format!(": {h}")))]
     Locked {
         /// The archive.
         archive: Location,
+        /// The process, if a server knows it.
+        holder: Option<String>,
     },
     /// The address of the database is invalid.
     #[error("the archive {archive}: {reason}")]
@@ -246,16 +248,6 @@ pub enum Error {
         archive: Location,
         /// The cause.
         reason: String,
-    },
-    /// Another process writes this device.
-    #[error("another program writes `{device}` in the archive {archive}: {holder}")]
-    DeviceLocked {
-        /// The archive.
-        archive: Location,
-        /// The device.
-        device: String,
-        /// The process that holds the lock.
-        holder: String,
     },
     /// The connection to the server is lost. Unwritten responses stay buffered.
     #[error("the archive {archive} is out of reach: {reason}")]

@@ -1,8 +1,6 @@
 //! The report as one HTML file: it opens offline, in light and dark mode, prints, and needs no scripts except for plots.
 //!
-//! Plots are drawn by [uPlot], embedded once (50 kB); the page loads nothing from the network.
-//!
-//! [uPlot]: https://github.com/leeoniya/uPlot
+//! Plots are drawn by [`trunkline_chart`], embedded once (60 kB); the page loads nothing from the network.
 
 pub(crate) mod plots;
 
@@ -18,13 +16,12 @@ use crate::terminal::{outcome_unit, problems, rate_line};
 use crate::{labels, network_note, short_hash};
 use plots::{PlotData, View};
 
-const UPLOT_JS: &str = include_str!("../assets/uplot/uPlot.iife.min.js");
-const UPLOT_CSS: &str = include_str!("../assets/uplot/uPlot.min.css");
 const STYLE: &str = include_str!("html/style.css");
 const SCRIPT: &str = include_str!("html/plots.js");
 /// How to use a plot.
 pub(crate) const PLOTS_HELP: &str = "Drag across a plot to zoom in, double-click to reset it; \
-                                     click a name below a plot to hide its line.";
+                                     click a name below a plot to hide its line. Keys on a plot: ← → move the \
+                                     cursor, + − zoom, Esc resets.";
 pub(crate) const MADE_BY: &str = "Made by Trunkline; plots by uPlot.";
 
 /// Returns the report of one record, or of several side by side, as one HTML file.
@@ -76,13 +73,13 @@ pub(crate) fn document(title: &str, body: &Markup, plots: &[PlotData]) -> Markup
                 meta http-equiv="Content-Security-Policy"
                     content="default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:";
                 title { (title) " – Trunkline" }
-                style { (PreEscaped(UPLOT_CSS)) (PreEscaped(STYLE)) }
+                style { (PreEscaped(trunkline_chart::STYLE)) (PreEscaped(STYLE)) }
             }
             body {
                 (body)
                 @if !plots.is_empty() {
                     script type="application/json" id="plots" { (PreEscaped(data)) }
-                    script { (PreEscaped(UPLOT_JS)) }
+                    script { (PreEscaped(trunkline_chart::SCRIPT)) }
                     script { (PreEscaped(SCRIPT)) }
                 }
             }

@@ -49,9 +49,10 @@ const CRATES: &[(&str, &[&str])] = &[
         ],
     ),
     ("live", &["run", "io", "arq", "llc", "bundle", "units", "traffic", "endpoint", "experiment", "record"]),
-    ("report", &["record"]),
+    ("chart", &[]),
+    ("report", &["chart", "record"]),
     ("reproduction", &["experiment", "record", "report", "units"]),
-    ("web", &["io", "counters", "units"]),
+    ("web", &["chart", "io", "counters", "units"]),
     (
         "trunkline",
         &[

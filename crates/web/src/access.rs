@@ -7,8 +7,8 @@
 use std::hint::black_box;
 use std::net::IpAddr;
 
-use hyper::HeaderMap;
-use hyper::header::{AUTHORIZATION, COOKIE, HOST};
+use axum::http::HeaderMap;
+use axum::http::header::{AUTHORIZATION, COOKIE, HOST};
 
 /// Minimum number of characters of a token.
 pub const MIN_TOKEN_LENGTH: usize = 16;

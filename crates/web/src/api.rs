@@ -14,6 +14,8 @@ pub mod overview;
 pub mod path;
 pub mod views;
 
+use std::collections::BTreeMap;
+
 use serde::Serialize;
 use trunkline_counters::archive::{Object, SeriesInfo, SeriesName, TableId, TableInfo};
 use trunkline_counters::counter::{EventSet, RawValue, ValueKind};
@@ -191,6 +193,21 @@ fn all_tables(context: &QueryContext<'_>) -> Result<Vec<TableInfo>, ApiError> {
             return Ok(all);
         }
     }
+}
+
+/// Reads all tables by device.
+fn tables_by_device(context: &QueryContext<'_>) -> Result<BTreeMap<String, Vec<TableInfo>>, ApiError> {
+    let mut devices: BTreeMap<String, Vec<TableInfo>> = BTreeMap::new();
+    for table in all_tables(context)? {
+        devices.entry(table.device.clone()).or_default().push(table);
+    }
+    Ok(devices)
+}
+
+/// Finds the table of a series.
+fn find_table<'a>(tables: &'a [TableInfo], series: &SeriesInfo) -> Result<&'a TableInfo, ApiError> {
+    let table = tables.iter().find(|table| table.id == series.table);
+    table.ok_or_else(|| ApiError::NotFound(format!("unknown series {}", series.id.0)))
 }
 
 /// Reads the tables of a device; fails if there are none.

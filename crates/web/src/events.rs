@@ -4,9 +4,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http_body_util::channel::Sender;
-use hyper::body::Bytes;
+use axum::response::IntoResponse;
+use axum::response::sse::{Event, KeepAlive, Sse};
+use futures_util::stream;
 use serde::Serialize;
+use tokio::sync::OwnedSemaphorePermit;
 use trunkline_counters::archive::{Point, SeriesId, TableId};
 use trunkline_counters::counter::Timestamp;
 
@@ -16,10 +18,8 @@ use super::readers::{Pool, QueryContext};
 
 /// How often the archive is polled; it is flushed every few seconds.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
-/// Timeout for a client that does not read.
-const SEND_TIMEOUT: Duration = Duration::from_secs(30);
-/// Polls without new readings after which a comment is sent, to detect closed connections.
-const KEEPALIVE_POLLS: u32 = 5;
+/// How long nothing is sent before a comment, which detects closed connections.
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
 
 /// New readings.
 #[derive(Serialize)]
@@ -82,36 +82,25 @@ impl Subscription {
     }
 }
 
-/// Sends new readings until the client disconnects.
-pub async fn send_events(pool: Arc<Pool>, mut subscription: Subscription, mut to: Sender<Bytes>) {
-    let mut idle_polls = KEEPALIVE_POLLS;
-    loop {
-        let mut next = subscription.clone();
-        let result = pool.run(move |context| {
-            let event = next.poll(context)?;
-            Ok((next, event))
-        });
-        let text = match result.await {
-            Ok((next, event)) => {
+/// Responds with new readings until the client disconnects, which frees its `slot`.
+pub fn respond(pool: Arc<Pool>, first: Subscription, slot: OwnedSemaphorePermit) -> impl IntoResponse {
+    let events = stream::unfold((first, slot), move |(mut subscription, slot)| {
+        let pool = pool.clone();
+        async move {
+            loop {
+                tokio::time::sleep(POLL_INTERVAL).await;
+                let mut next = subscription.clone();
+                let polled = pool.run(move |context| next.poll(context).map(|event| (next, event))).await;
+                // After an error the next poll may succeed.
+                let Ok((next, event)) = polled else { continue };
                 subscription = next;
-                event.and_then(|event| serde_json::to_string(&event).ok())
-            }
-            // The next poll may succeed.
-            Err(_) => None,
-        };
-        idle_polls += 1;
-        let event = match text {
-            Some(text) => format!("event: points\ndata: {text}\n\n"),
-            None if idle_polls > KEEPALIVE_POLLS => ": nothing new\n\n".to_owned(),
-            None => String::new(),
-        };
-        if !event.is_empty() {
-            idle_polls = 0;
-            let sent = tokio::time::timeout(SEND_TIMEOUT, to.send_data(Bytes::from(event)));
-            if !matches!(sent.await, Ok(Ok(()))) {
-                return;
+                if let Some(event) = event {
+                    let data = serde_json::to_string(&event);
+                    let event = data.map(|data| Event::default().event("points").data(data));
+                    return Some((event, (subscription, slot)));
+                }
             }
         }
-        tokio::time::sleep(POLL_INTERVAL).await;
-    }
+    });
+    Sse::new(events).keep_alive(KeepAlive::new().interval(KEEPALIVE_INTERVAL).text("nothing new"))
 }

@@ -1,19 +1,19 @@
 //! The HTTP server: connections, routes, response headers.
 
-use std::convert::Infallible;
 use std::net::{SocketAddr, TcpListener as Listener};
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http_body_util::channel::Channel;
-use http_body_util::{Either, Full};
-use hyper::body::{Bytes, Incoming};
-use hyper::header::{self, HeaderValue};
+use axum::Router;
+use axum::extract::{RawQuery, Request, State};
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
+use axum::middleware::{Next, from_fn_with_state};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
 use hyper::server::conn::http1;
-use hyper::service::service_fn;
-use hyper::{HeaderMap, Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, Semaphore};
 use tokio::time::timeout;
@@ -102,9 +102,6 @@ struct ServerState {
     subscriber_slots: Arc<Semaphore>,
 }
 
-type Body = Either<Full<Bytes>, Channel<Bytes>>;
-type Reply = Response<Body>;
-
 impl Server {
     /// Opens the archive and binds the address.
     pub fn bind(options: &Options) -> Result<Server, Error> {
@@ -141,7 +138,7 @@ impl Server {
         let (state, listener, stop) = (self.state, self.listener, self.stop);
         let result = runtime.block_on(async {
             let listener = TcpListener::from_std(listener).map_err(Error::System)?;
-            tokio::spawn(accept(listener, state));
+            tokio::spawn(accept(listener, router(state)));
             stop.0.notified().await;
             Ok(())
         });
@@ -150,14 +147,14 @@ impl Server {
     }
 }
 
-async fn accept(listener: TcpListener, state: Arc<ServerState>) {
+async fn accept(listener: TcpListener, router: Router) {
     let slots = Arc::new(Semaphore::new(MAX_CONNECTIONS));
     while let Ok(slot) = slots.clone().acquire_owned().await {
         match listener.accept().await {
             Ok((stream, _)) => {
-                let state = state.clone();
+                let router = router.clone();
                 tokio::spawn(async move {
-                    serve(stream, state).await;
+                    serve(stream, router).await;
                     drop(slot);
                 });
             }
@@ -167,14 +164,10 @@ async fn accept(listener: TcpListener, state: Arc<ServerState>) {
     }
 }
 
-async fn serve(stream: TcpStream, state: Arc<ServerState>) {
-    let service = service_fn(|request: Request<Incoming>| {
-        let state = state.clone();
-        async move { Ok::<Reply, Infallible>(state.respond(&request).await) }
-    });
+async fn serve(stream: TcpStream, router: Router) {
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new()).header_read_timeout(HEADER_TIMEOUT).max_buf_size(MAX_HEADER_BYTES);
-    let mut connection = pin!(http.serve_connection(TokioIo::new(stream), service));
+    let mut connection = pin!(http.serve_connection(TokioIo::new(stream), TowerToHyperService::new(router)));
     // Errors of the connection need no handling.
     if timeout(MAX_CONNECTION_AGE, connection.as_mut()).await.is_err() {
         connection.as_mut().graceful_shutdown();
@@ -182,93 +175,78 @@ async fn serve(stream: TcpStream, state: Arc<ServerState>) {
     }
 }
 
-impl ServerState {
-    async fn respond<T>(&self, request: &Request<T>) -> Reply {
-        let uri = request.uri();
-        let query = uri.query().unwrap_or_default();
-        let token = query.split('&').find_map(|pair| pair.strip_prefix("token="));
-        let mut reply = match self.access.check(request.headers(), token) {
-            AccessDecision::WrongHost => {
-                error_response(StatusCode::MISDIRECTED_REQUEST, "unknown host name: use localhost")
-            }
-            AccessDecision::TokenRequired => error_response(
-                StatusCode::UNAUTHORIZED,
-                "a token is required: open the link that contains it",
-            ),
-            _ if is_cross_site(request.headers()) && uri.path().starts_with("/api/") => {
-                error_response(StatusCode::FORBIDDEN, "requests from other sites are not allowed")
-            }
-            _ if !matches!(*request.method(), Method::GET | Method::HEAD) => {
-                error_response(StatusCode::METHOD_NOT_ALLOWED, "only GET and HEAD are supported")
-            }
-            AccessDecision::SetCookie => self.set_token_cookie(uri.path()),
-            AccessDecision::Allow => self.route(uri.path(), query).await,
-        };
-        let headers = reply.headers_mut();
-        for (name, value) in [
-            (header::CONTENT_SECURITY_POLICY, CONTENT_SECURITY_POLICY),
-            (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
-            (header::REFERRER_POLICY, "no-referrer"),
-            (header::CACHE_CONTROL, "no-store"),
-        ] {
-            headers.insert(name, HeaderValue::from_static(value));
-        }
-        headers.insert("cross-origin-resource-policy", HeaderValue::from_static("same-origin"));
-        reply
+fn router(state: Arc<ServerState>) -> Router {
+    let mut router = Router::new().route("/api/live", get(live));
+    for asset in page::ASSETS {
+        router = router.route(asset.path, get(([(header::CONTENT_TYPE, asset.content_type)], asset.body)));
     }
+    for (path, known, media, answer) in api::ROUTES {
+        let handler = move |State(state): State<Arc<ServerState>>, RawQuery(query)| async move {
+            let query = Query::parse(query.as_deref().unwrap_or_default(), known)?;
+            let body = state.pool.run(move |context| answer(context, &query)).await?;
+            Ok::<_, ApiError>(([(header::CONTENT_TYPE, *media)], body))
+        };
+        router = router.route(path, get(handler));
+    }
+    let not_found = || async { error_response(StatusCode::NOT_FOUND, "not found") };
+    let guard = from_fn_with_state(state.clone(), guard);
+    router.fallback(not_found).layer(guard).with_state(state)
+}
 
+/// Checks the access of a request, and adds the headers of every response.
+async fn guard(State(state): State<Arc<ServerState>>, request: Request, next: Next) -> Response {
+    let uri = request.uri();
+    let token = uri.query().unwrap_or_default().split('&').find_map(|pair| pair.strip_prefix("token="));
+    let mut response = match state.access.check(request.headers(), token) {
+        AccessDecision::WrongHost => {
+            error_response(StatusCode::MISDIRECTED_REQUEST, "unknown host name: use localhost")
+        }
+        AccessDecision::TokenRequired => {
+            error_response(StatusCode::UNAUTHORIZED, "a token is required: open the link that contains it")
+        }
+        _ if is_cross_site(request.headers()) && uri.path().starts_with("/api/") => {
+            error_response(StatusCode::FORBIDDEN, "requests from other sites are not allowed")
+        }
+        _ if !matches!(*request.method(), Method::GET | Method::HEAD) => {
+            error_response(StatusCode::METHOD_NOT_ALLOWED, "only GET and HEAD are supported")
+        }
+        AccessDecision::SetCookie => state.set_token_cookie(uri.path()),
+        AccessDecision::Allow => next.run(request).await,
+    };
+    for (name, value) in [
+        (header::CONTENT_SECURITY_POLICY, CONTENT_SECURITY_POLICY),
+        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+        (header::REFERRER_POLICY, "no-referrer"),
+        (header::CACHE_CONTROL, "no-store"),
+        (header::HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
+    ] {
+        response.headers_mut().insert(name, HeaderValue::from_static(value));
+    }
+    response
+}
+
+impl ServerState {
     /// Redirects to the URL without the token and stores the token in a cookie.
-    fn set_token_cookie(&self, path: &str) -> Reply {
-        let mut reply = response(StatusCode::SEE_OTHER, "text/plain", Bytes::new());
+    fn set_token_cookie(&self, path: &str) -> Response {
         let secret = self.access.token.as_ref().map_or("", Token::secret);
         let cookie =
             format!("{}={secret}; Path=/; HttpOnly; SameSite=Lax; Max-Age=31536000", self.access.cookie());
         // Redirect only to known paths, never to another site.
-        let known = page::ASSETS.iter().any(|asset| asset.path == path);
-        let slot = if known { path } else { "/" };
-        for (name, value) in [(header::SET_COOKIE, cookie.as_str()), (header::LOCATION, slot)] {
-            if let Ok(value) = HeaderValue::from_str(value) {
-                reply.headers_mut().insert(name, value);
-            }
-        }
-        reply
+        let asset = page::ASSETS.iter().find(|asset| asset.path == path);
+        let location = asset.map_or("/", |asset| asset.path).to_owned();
+        (StatusCode::SEE_OTHER, [(header::SET_COOKIE, cookie), (header::LOCATION, location)]).into_response()
     }
+}
 
-    async fn route(&self, path: &str, query: &str) -> Reply {
-        if let Some(asset) = page::ASSETS.iter().find(|asset| asset.path == path) {
-            return response(StatusCode::OK, asset.content_type, Bytes::from_static(asset.body.as_bytes()));
-        }
-        if path == "/api/live" {
-            return self.live(query).await.unwrap_or_else(|error| api_error_response(&error));
-        }
-        let Some((_, known, media, answer)) = api::ROUTES.iter().find(|(name, ..)| *name == path) else {
-            return error_response(StatusCode::NOT_FOUND, "not found");
-        };
-        let answer = *answer;
-        let answered = match Query::parse(query, known) {
-            Ok(query) => self.pool.run(move |context| answer(context, &query)).await,
-            Err(error) => Err(error),
-        };
-        match answered {
-            Ok(text) => response(StatusCode::OK, media, text.into()),
-            Err(error) => api_error_response(&error),
-        }
-    }
-
-    async fn live(&self, query: &str) -> Result<Reply, ApiError> {
-        let series = Query::parse(query, &["series"])?.series()?;
-        let slot = self.subscriber_slots.clone().try_acquire_owned().map_err(|_| ApiError::Overloaded)?;
-        let subscription = self.pool.run(move |context| Subscription::new(context, &series)).await?;
-        let (sender, channel) = Channel::new(4);
-        let pool = self.pool.clone();
-        tokio::spawn(async move {
-            events::send_events(pool, subscription, sender).await;
-            drop(slot);
-        });
-        let mut reply = Response::new(Either::Right(channel));
-        reply.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
-        Ok(reply)
-    }
+/// Subscribes to the new readings of series.
+async fn live(
+    State(state): State<Arc<ServerState>>,
+    RawQuery(query): RawQuery,
+) -> Result<impl IntoResponse, ApiError> {
+    let series = Query::parse(query.as_deref().unwrap_or_default(), &["series"])?.series()?;
+    let slot = state.subscriber_slots.clone().try_acquire_owned().map_err(|_| ApiError::Overloaded)?;
+    let subscription = state.pool.run(move |context| Subscription::new(context, &series)).await?;
+    Ok(events::respond(state.pool.clone(), subscription, slot))
 }
 
 /// Returns whether the browser reports a request by another site (W3C Fetch Metadata). Such a page could not read the
@@ -277,24 +255,20 @@ fn is_cross_site(headers: &HeaderMap) -> bool {
     headers.get("sec-fetch-site").is_some_and(|site| site == "cross-site")
 }
 
-fn response(status: StatusCode, media: &'static str, body: Bytes) -> Reply {
-    let mut reply = Response::new(Either::Left(Full::new(body)));
-    *reply.status_mut() = status;
-    reply.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(media));
-    reply
-}
-
 /// Creates an error response in JSON.
-fn error_response(status: StatusCode, why: &str) -> Reply {
-    response(status, "application/json", serde_json::json!({ "error": why }).to_string().into())
+fn error_response(status: StatusCode, why: &str) -> Response {
+    let body = serde_json::json!({ "error": why }).to_string();
+    (status, [(header::CONTENT_TYPE, "application/json")], body).into_response()
 }
 
-fn api_error_response(error: &ApiError) -> Reply {
-    let status = match error {
-        ApiError::InvalidRequest(_) => StatusCode::BAD_REQUEST,
-        ApiError::NotFound(_) => StatusCode::NOT_FOUND,
-        ApiError::Overloaded | ApiError::Timeout => StatusCode::SERVICE_UNAVAILABLE,
-        ApiError::Archive(_) | ApiError::Internal => StatusCode::INTERNAL_SERVER_ERROR,
-    };
-    error_response(status, &error.to_string())
+impl IntoResponse for ApiError {
+    fn into_response(self) -> Response {
+        let status = match self {
+            ApiError::InvalidRequest(_) => StatusCode::BAD_REQUEST,
+            ApiError::NotFound(_) => StatusCode::NOT_FOUND,
+            ApiError::Overloaded | ApiError::Timeout => StatusCode::SERVICE_UNAVAILABLE,
+            ApiError::Archive(_) | ApiError::Internal => StatusCode::INTERNAL_SERVER_ERROR,
+        };
+        error_response(status, &self.to_string())
+    }
 }

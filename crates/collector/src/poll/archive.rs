@@ -4,22 +4,22 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use trunkline_counters::archive::writer::{FlushStats, Retention};
-use trunkline_counters::archive::{Error, Layout, Location, TableSpec, TextSpec, Writer};
-use trunkline_counters::counter::{Response, Timestamp};
+use trunkline_counters::archive::writer::{FlushStats, MAX_PENDING_VALUES, Retention};
+use trunkline_counters::archive::{Error, Location, TableId, TableSpec, TextSpec, Writer};
+use trunkline_counters::counter::Timestamp;
 
 use super::AnchoredClock;
-use super::pending::PendingResponses;
 use super::report::{Closed, Report, ReportReceiver};
+use super::retry::{RetryQueue, TableResponse};
 
 /// Interval between two runs of the retention policy.
 const RETENTION_INTERVAL: Duration = Duration::from_secs(60);
 /// Largest number of distinct errors remembered in order to log each once.
 const MAX_LOGGED_ERRORS: usize = 100;
-/// Largest number of texts queued while the archive is unreachable or another process writes their device.
+/// Largest number of texts that wait for the archive.
 const MAX_PENDING_TEXTS: usize = 1 << 18;
-/// Largest number of values queued for tables that cannot be created while the archive is unreachable.
-const MAX_PENDING_VALUES: usize = 1 << 22;
+/// Largest number of values in the retry queue.
+const MAX_QUEUED_VALUES: usize = MAX_PENDING_VALUES / 2;
 
 /// Options for writing an archive.
 #[derive(Clone, Copy, Debug)]
@@ -30,26 +30,26 @@ pub struct WriteOptions {
     pub retention: Retention,
 }
 
-/// Writes reports into an archive.
+/// Writes reports into an archive, or is a standby for another process that writes it.
+///
+/// Responses go to the writer's buffer. Those that it cannot take while the archive is unreachable, because their table is
+/// new or the buffer is full, wait in one queue together with all later ones. Texts wait for the next flush.
 #[derive(Debug)]
 pub struct ArchiveWriter {
     writer: Writer,
     options: WriteOptions,
     clock: AnchoredClock,
-    tables: BTreeMap<usize, (Layout, Arc<TableSpec>)>,
-    /// Tables to be created. Creation fails while the archive is unreachable or full, or while another process writes
-    /// the device.
-    pending_tables: BTreeMap<usize, Arc<TableSpec>>,
-    /// Responses for [`Self::pending_tables`] that arrived while the archive was unreachable.
-    pending_responses: PendingResponses,
-    /// Devices that another process writes, with the holder of the lock.
-    locked_devices: BTreeMap<String, String>,
-    /// Lock holders, with the number of devices last logged for each.
-    logged_holders: BTreeMap<String, usize>,
+    /// The latest specification of each table.
+    specs: BTreeMap<usize, Arc<TableSpec>>,
+    /// Tables open in the writer, with the specification that it has.
+    tables: BTreeMap<usize, (TableId, Arc<TableSpec>)>,
+    queue: RetryQueue,
     /// Texts to be written, the latest by device, object and key; at most [`MAX_PENDING_TEXTS`].
-    pending_texts: BTreeMap<(String, String, String), (Timestamp, String)>,
-    /// Texts dropped since the last log message because the queue was full.
+    texts: BTreeMap<(String, String, String), (Timestamp, String)>,
+    /// Texts dropped since the last log message because there were too many.
     dropped_texts: u64,
+    /// Whether another process writes the archive. It also has the responses, so they are not kept here.
+    is_standby: bool,
     last_flush: Timestamp,
     last_retention: Timestamp,
     /// Errors already logged; each is logged once.
@@ -61,27 +61,24 @@ pub struct ArchiveWriter {
 }
 
 impl ArchiveWriter {
-    /// Opens the archive, or creates it.
+    /// Opens the archive, or creates it. If another process writes a database, this one is a standby.
     pub fn open(
         at: impl Into<Location>,
         options: WriteOptions,
         clock: AnchoredClock,
     ) -> Result<ArchiveWriter, Error> {
-        let writer = Writer::open(at)?;
-        let (last_flush, last_retention) = (clock.now(), Timestamp::MIN);
         Ok(ArchiveWriter {
-            writer,
+            writer: Writer::standby(at)?,
             options,
             clock,
+            specs: BTreeMap::new(),
             tables: BTreeMap::new(),
-            pending_tables: BTreeMap::new(),
-            pending_responses: PendingResponses::new(MAX_PENDING_VALUES),
-            locked_devices: BTreeMap::new(),
-            logged_holders: BTreeMap::new(),
-            pending_texts: BTreeMap::new(),
+            queue: RetryQueue::new(MAX_QUEUED_VALUES),
+            texts: BTreeMap::new(),
             dropped_texts: 0,
-            last_flush,
-            last_retention,
+            is_standby: false,
+            last_flush: clock.now(),
+            last_retention: Timestamp::MIN,
             logged_errors: BTreeSet::new(),
             logged_lost: 0,
             missing_responses: None,
@@ -104,8 +101,7 @@ impl ArchiveWriter {
             match reports.receive(next.duration_since(self.clock.now())) {
                 Ok(Some(report)) => {
                     on_report(&report);
-                    let result = self.handle(&report, &mut log);
-                    self.log_error(result, &mut log);
+                    self.handle(report, &mut log);
                 }
                 Ok(None) => {}
                 Err(Closed) => break,
@@ -116,67 +112,100 @@ impl ArchiveWriter {
         }
         self.writer.reset_backoff();
         let written = self.write_all(&mut log);
-        if written.is_ok() {
-            let result = self.write_pending_texts();
-            self.log_error(result, &mut log);
+        self.log_error(&written, &mut log);
+        self.log_dropped(reports, &mut log);
+        if self.is_standby {
+            return Ok(());
         }
-        self.log_losses(reports, &mut log);
+        let missing =
+            self.missing_responses.unwrap_or(0) as usize + self.queue.len() + self.writer.pending_responses();
+        if missing > 0 {
+            log(&format!("{missing} responses are lost"));
+        }
+        if !self.texts.is_empty() {
+            log(&format!("{} texts are lost", self.texts.len()));
+        }
         written?;
         self.writer.checkpoint()
     }
 
-    fn handle(&mut self, report: &Report, log: &mut impl FnMut(&str)) -> Result<(), Error> {
+    fn handle(&mut self, report: Report, log: &mut impl FnMut(&str)) {
         match report {
             Report::Polled { table, spec, response } => {
                 if let Some(spec) = spec {
-                    // Responses are not written until the table has its new specification.
-                    self.tables.remove(table);
-                    self.pending_tables.insert(*table, spec.clone());
+                    self.specs.insert(table, spec);
                 }
-                if let Err(error) = self.ensure_table(*table, log) {
-                    if let (Error::Disconnected { .. }, Some(spec)) = (&error, self.pending_tables.get(table))
-                        && !self.pending_responses.push(*table, (spec.clone(), response.clone()))
-                    {
-                        self.count_missing(1);
-                    }
-                    return Err(error);
+                if let Some(spec) = self.specs.get(&table).filter(|_| !self.is_standby) {
+                    self.take(TableResponse { table, spec: spec.clone(), response }, log);
                 }
-                let appended = self.append(*table, response, log);
-                match &appended {
-                    Ok(())
-                    | Err(Error::DeviceLocked { .. } | Error::OutOfOrder(_) | Error::ValueCount { .. }) => {}
-                    Err(_) => self.count_missing(1),
-                }
-                appended
             }
             Report::Texts { device, texts, at } => {
-                let specs: Vec<TextSpec<'_>> =
-                    texts.iter().map(|t| TextSpec { object: &t.object, key: t.key, text: &t.text }).collect();
-                self.write_texts(device, &specs, *at)
+                texts
+                    .into_iter()
+                    .for_each(|text| self.put_text(&device, text.object, text.key.into(), (at, text.text)));
             }
             Report::FaultChanged { device, table, fault, at } => {
-                let text = fault.as_ref().map_or_else(String::new, ToString::to_string);
-                let key = format!("trouble with {table}");
-                self.write_texts(device, &[TextSpec { object: "agent", key: &key, text: &text }], *at)
+                let text = fault.map_or_else(String::new, |fault| fault.to_string());
+                self.put_text(&device, "agent".into(), format!("trouble with {table}"), (at, text));
             }
         }
     }
 
-    fn append(&mut self, table: usize, response: &Response, log: &mut impl FnMut(&str)) -> Result<(), Error> {
-        let Some((layout, spec)) = self.tables.get(&table) else { return Ok(()) };
-        let id = layout.table;
-        let appended = match self.writer.append(id, response) {
+    /// Keeps a text for the next flush.
+    fn put_text(&mut self, device: &str, object: String, key: String, text: (Timestamp, String)) {
+        let id = (device.to_owned(), object, key);
+        if self.texts.len() < MAX_PENDING_TEXTS || self.texts.contains_key(&id) {
+            self.texts.insert(id, text);
+        } else {
+            self.dropped_texts += 1;
+        }
+    }
+
+    /// Appends a response, or queues it behind those that wait already.
+    fn take(&mut self, one: TableResponse, log: &mut impl FnMut(&str)) {
+        let appended = if self.queue.len() > 0 { None } else { Some(self.append(&one, log)) };
+        match appended {
+            Some(Ok(())) => {}
+            None | Some(Err(Error::Disconnected { .. })) => {
+                if !self.queue.push(one) {
+                    self.count_missing(1);
+                }
+                self.log_error(&appended.unwrap_or(Ok(())), log);
+            }
+            Some(refused) => self.refuse(&one, &refused, log),
+        }
+    }
+
+    /// Counts and logs a response that the archive refuses.
+    fn refuse(&mut self, one: &TableResponse, refused: &Result<(), Error>, log: &mut impl FnMut(&str)) {
+        match refused {
+            Err(Error::Locked { holder: Some(_), .. } | Error::OutOfOrder(_) | Error::ValueCount { .. }) => {}
+            // It can never be stored.
+            Err(Error::InvalidTable { .. }) => drop(self.specs.remove(&one.table)),
+            _ => self.count_missing(1),
+        }
+        self.log_error(refused, log);
+    }
+
+    /// Appends a response to its table, which is opened if necessary.
+    fn append(&mut self, one: &TableResponse, log: &mut impl FnMut(&str)) -> Result<(), Error> {
+        let open = self.tables.get(&one.table).filter(|(_, spec)| Arc::ptr_eq(spec, &one.spec));
+        let id = match open {
+            Some((id, _)) => *id,
+            None => {
+                self.tables.remove(&one.table);
+                let id = self.writer.open_table(&one.spec)?.table;
+                self.tables.insert(one.table, (id, one.spec.clone()));
+                id
+            }
+        };
+        match self.writer.append(id, &one.response) {
             Err(Error::BufferFull { .. }) => {
                 log_damage(&self.writer.flush()?, log);
-                self.writer.append(id, response)
+                self.writer.append(id, &one.response).map(drop)
             }
-            appended => appended,
-        };
-        if let Err(Error::DeviceLocked { .. }) = &appended {
-            self.pending_tables.entry(table).or_insert(spec.clone());
-            self.tables.remove(&table);
+            appended => appended.map(drop),
         }
-        appended.map(drop)
     }
 
     /// Counts lost responses; the next complete flush logs the count.
@@ -184,145 +213,69 @@ impl ArchiveWriter {
         *self.missing_responses.get_or_insert(0) += count;
     }
 
-    /// Writes texts, or queues them if the error is temporary: senders do not repeat a text.
-    fn write_texts(&mut self, device: &str, texts: &[TextSpec<'_>], at: Timestamp) -> Result<(), Error> {
-        let result = self.writer.put_texts(device, texts, at);
-        for text in texts {
-            let id = (device.to_owned(), text.object.to_owned(), text.key.to_owned());
-            match &result {
-                Err(error) if is_temporary(error) => {
-                    if self.pending_texts.len() < MAX_PENDING_TEXTS || self.pending_texts.contains_key(&id) {
-                        self.pending_texts.insert(id, (at, text.text.to_owned()));
-                    } else {
-                        self.dropped_texts += 1;
-                    }
-                }
-                // An older queued text must not overwrite the new one.
-                _ => drop(self.pending_texts.remove(&id)),
-            }
-        }
-        if result.is_ok() {
-            self.locked_devices.remove(device);
-        }
-        result
-    }
-
-    /// Writes the queued texts; the texts of a device that still refuses them stay queued.
-    ///
-    /// # Errors
-    /// Returns the last error.
-    fn write_pending_texts(&mut self) -> Result<(), Error> {
-        let mut waiting: BTreeMap<(&str, Timestamp), Vec<TextSpec<'_>>> = BTreeMap::new();
-        for ((device, object, key), (at, text)) in &self.pending_texts {
-            waiting.entry((device, *at)).or_default().push(TextSpec { object, key, text });
-        }
-        let (mut result, mut written, mut refusing_device) = (Ok(()), BTreeSet::new(), None);
-        for ((device, at), texts) in waiting {
-            if refusing_device == Some(device) {
-                continue;
-            }
-            match self.writer.put_texts(device, &texts, at) {
-                Ok(()) => {
-                    self.locked_devices.remove(device);
-                    written.insert((device.to_owned(), at));
-                }
-                Err(error) => {
-                    let lost = matches!(error, Error::Disconnected { .. });
-                    (result, refusing_device) = (Err(error), Some(device));
-                    if lost {
-                        break;
-                    }
-                }
-            }
-        }
-        self.pending_texts.retain(|(device, ..), (at, _)| !written.contains(&(device.clone(), *at)));
-        result
-    }
-
-    /// Creates a table whose creation failed before, and writes its queued responses.
-    fn ensure_table(&mut self, table: usize, log: &mut impl FnMut(&str)) -> Result<(), Error> {
-        let Some(spec) = self.pending_tables.get(&table).cloned() else { return Ok(()) };
-        if let Err(error) = self.write_pending_responses(table, log) {
-            if !matches!(error, Error::Disconnected { .. }) {
-                match self.pending_responses.discard(table) {
-                    0 => {}
-                    missing => self.count_missing(missing),
-                }
-            }
-            return Err(error);
-        }
-        let opened = self.open_table(table, &spec);
-        if opened.as_ref().err().is_none_or(|error| !is_temporary(error)) {
-            self.pending_tables.remove(&table);
-        }
-        opened
-    }
-
-    /// Writes the queued responses of a table, each with the specification it was received for.
-    fn write_pending_responses(&mut self, table: usize, log: &mut impl FnMut(&str)) -> Result<(), Error> {
-        while let Some(one) = self.pending_responses.pop(table) {
-            let taken = self.open_table(table, &one.0).and_then(|()| self.append(table, &one.1, log));
-            match taken {
-                Ok(()) => {}
-                // Another process wrote newer responses.
-                Err(error @ Error::OutOfOrder(_)) => {
-                    self.count_missing(1);
-                    self.log_error(Err(error), log);
-                }
-                Err(error) => {
-                    self.pending_responses.push_front(table, one);
-                    return Err(error);
-                }
-            }
-        }
-        Ok(())
-    }
-
-    fn open_table(&mut self, table: usize, spec: &Arc<TableSpec>) -> Result<(), Error> {
-        if self.tables.get(&table).is_some_and(|(_, current)| Arc::ptr_eq(current, spec)) {
-            return Ok(());
-        }
-        self.tables.remove(&table);
-        let layout = self.writer.open_table(spec)?;
-        self.locked_devices.remove(&spec.device);
-        self.tables.insert(table, (layout, spec.clone()));
-        Ok(())
-    }
-
-    /// Writes all queued responses.
+    /// Writes all responses and texts.
     fn write_all(&mut self, log: &mut impl FnMut(&str)) -> Result<(), Error> {
-        for table in self.pending_responses.tables() {
-            match self.ensure_table(table, log) {
-                Err(error @ Error::Disconnected { .. }) => return Err(error),
-                done => self.log_error(done, log),
+        while let Some(one) = self.queue.first().cloned() {
+            let appended = self.append(&one, log);
+            match appended {
+                Ok(()) => {}
+                Err(Error::Disconnected { .. } | Error::Locked { holder: Some(_), .. }) => return appended,
+                refused => self.refuse(&one, &refused, log),
             }
+            self.queue.pop();
         }
         log_damage(&self.writer.flush()?, log);
+        if std::mem::take(&mut self.is_standby) {
+            log("the archive is free: this program writes it now");
+            self.logged_errors.clear();
+        }
         if let Some(missing) = self.missing_responses.take() {
             log(&format!("the archive is written again; {missing} responses are missing"));
             self.logged_errors.clear();
         }
-        Ok(())
+        self.write_texts()
+    }
+
+    /// Writes the texts; those that a device refuses are kept.
+    ///
+    /// # Errors
+    /// Returns the last error.
+    fn write_texts(&mut self) -> Result<(), Error> {
+        let mut batches: BTreeMap<(&str, Timestamp), Vec<TextSpec<'_>>> = BTreeMap::new();
+        for ((device, object, key), (at, text)) in &self.texts {
+            batches.entry((device, *at)).or_default().push(TextSpec { object, key, text });
+        }
+        let (mut result, mut done) = (Ok(()), BTreeSet::new());
+        for ((device, at), texts) in batches {
+            let put = self.writer.put_texts(device, &texts, at);
+            if matches!(put, Ok(()) | Err(Error::InvalidTable { .. })) {
+                done.insert((device.to_owned(), at));
+            }
+            let is_unavailable = matches!(put, Err(Error::Disconnected { .. } | Error::Locked { .. }));
+            result = if put.is_err() { put } else { result };
+            if is_unavailable {
+                break;
+            }
+        }
+        self.texts.retain(|(device, ..), (at, _)| !done.contains(&(device.clone(), *at)));
+        result
     }
 
     fn flush(&mut self, reports: &ReportReceiver, log: &mut impl FnMut(&str)) {
         let written = self.write_all(log);
         self.last_flush = self.clock.now();
-        let done = written.and_then(|()| self.write_pending_texts());
-        self.log_error(done, log);
-        let is_retention_due = self.last_flush.duration_since(self.last_retention) >= RETENTION_INTERVAL;
-        self.log_lock_holders(is_retention_due, log);
-        if is_retention_due {
+        self.log_error(&written, log);
+        if !self.is_standby && self.last_flush.duration_since(self.last_retention) >= RETENTION_INTERVAL {
             let removed = self.writer.apply_retention(&self.options.retention, self.last_flush);
             // The next flush removes the rest.
             self.last_retention =
                 if matches!(&removed, Ok(r) if r.more) { self.last_retention } else { self.last_flush };
-            self.log_error(removed.map(|_| ()), log);
+            self.log_error(&removed.map(|_| ()), log);
         }
         self.log_dropped(reports, log);
     }
 
-    /// Logs texts and reports that were dropped because a queue was full.
+    /// Logs texts and reports that were dropped because there were too many.
     fn log_dropped(&mut self, reports: &ReportReceiver, log: &mut impl FnMut(&str)) {
         let dropped = std::mem::take(&mut self.dropped_texts);
         if dropped > 0 {
@@ -335,57 +288,13 @@ impl ArchiveWriter {
         }
     }
 
-    /// Logs the final losses. Devices that another process writes do not count.
-    fn log_losses(&mut self, reports: &ReportReceiver, log: &mut impl FnMut(&str)) {
-        self.log_lock_holders(true, log);
-        self.log_dropped(reports, log);
-        let missing = self.missing_responses.unwrap_or(0)
-            + self.pending_responses.count()
-            + self.writer.pending_responses() as u64;
-        if missing > 0 {
-            log(&format!("{missing} responses are lost"));
-        }
-        let unsaid = self
-            .pending_texts
-            .keys()
-            .filter(|(device, ..)| !self.locked_devices.contains_key(device))
-            .count();
-        if unsaid > 0 {
-            log(&format!("{unsaid} texts are lost"));
-        }
-    }
-
-    /// Logs how many devices each other process writes: when the number has doubled, or with `all` when it has grown.
-    fn log_lock_holders(&mut self, all: bool, log: &mut impl FnMut(&str)) {
-        let mut holders: BTreeMap<&String, (usize, &String)> = BTreeMap::new();
-        for (device, who) in &self.locked_devices {
-            holders.entry(who).or_insert((0, device)).0 += 1;
-        }
-        self.logged_holders.retain(|who, _| holders.contains_key(who));
-        for (who, (count, device)) in holders {
-            let logged = self.logged_holders.entry(who.clone()).or_default();
-            if count > *logged && (all || count >= 2 * *logged) {
-                log(&format!("another program writes {count} devices, `{device}` and others: {who}"));
-                *logged = count;
-            }
-            *logged = count.min(*logged);
-        }
-    }
-
-    /// Logs an error once. For devices that another process writes, logs the first device and counts the others.
-    fn log_error(&mut self, done: Result<(), Error>, log: &mut impl FnMut(&str)) {
+    /// Logs an error once. If another process writes the archive, this one becomes its standby.
+    fn log_error(&mut self, done: &Result<(), Error>, log: &mut impl FnMut(&str)) {
         let Err(error) = done else { return };
         let message = error.to_string();
-        match &error {
+        match error {
             Error::Disconnected { .. } => self.count_missing(0),
-            Error::DeviceLocked { device, holder: who, .. } => {
-                self.locked_devices.insert(device.clone(), who.clone());
-                if !self.logged_holders.contains_key(who) {
-                    log(&message);
-                    self.logged_holders.insert(who.clone(), 1);
-                }
-                return;
-            }
+            Error::Locked { holder: Some(_), .. } => self.become_standby(log),
             _ => {}
         }
         if !self.logged_errors.contains(&message) {
@@ -396,14 +305,19 @@ impl ArchiveWriter {
             self.logged_errors.insert(message);
         }
     }
+
+    /// Leaves the responses to the other process, which polls the same devices.
+    fn become_standby(&mut self, log: &mut impl FnMut(&str)) {
+        self.is_standby = true;
+        self.tables.clear();
+        let discarded = self.writer.close_tables() + self.queue.clear();
+        if discarded > 0 {
+            log(&format!("another program took over the archive: {discarded} responses are discarded"));
+        }
+    }
 }
 
 /// Logs the damage that a flush found.
 fn log_damage(stats: &FlushStats, log: &mut impl FnMut(&str)) {
     stats.damage.iter().for_each(|damage| log(&damage.to_string()));
-}
-
-/// Returns whether the same operation can succeed later.
-fn is_temporary(error: &Error) -> bool {
-    !matches!(error, Error::InvalidTable { .. })
 }

@@ -122,28 +122,96 @@ pub struct Ping {
     pub timeout: Duration,
 }
 
+/// Why a configuration is invalid, in one line.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// A file cannot be read.
+    #[error("{}: {source}", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// The reason given by the system.
+        source: std::io::Error,
+    },
+    /// An error in a part of the configuration.
+    #[error("{part}: {error}")]
+    In {
+        /// The part: a file, a device, ….
+        part: String,
+        /// The error.
+        error: Box<ConfigError>,
+    },
+    /// The text is not TOML, or has an unknown key or a value of the wrong type.
+    #[error("{}{reason}", line.map_or(String::new(), |line| format!("line {line}: ")))]
+    Syntax {
+        /// The line, from 1.
+        line: Option<usize>,
+        /// The cause.
+        reason: String,
+    },
+    /// A text has the wrong form.
+    #[error("`{text}` is no {expected}")]
+    Invalid {
+        /// The text.
+        text: String,
+        /// What it should be.
+        expected: &'static str,
+    },
+    /// Two things have the same name.
+    #[error("duplicate {0} `{1}`")]
+    Duplicate(&'static str, String),
+    /// A rule about one or more keys.
+    #[error("{0}")]
+    Rule(&'static str),
+    /// There are too many devices.
+    #[error("{0} devices, which is more than {MAX_DEVICES}")]
+    TooManyDevices(usize),
+    /// A device has unknown credentials.
+    #[error("there are no credentials `{0}`")]
+    UnknownCredentials(String),
+    /// A protocol without a password, or the reverse.
+    #[error("`{0}` and `{0}-password` go together")]
+    MissingPair(&'static str),
+    /// A protocol of version 3 is unknown.
+    #[error(
+        "unknown protocol `{0}`: auth is sha1, sha224, sha256, sha384, sha512 or md5; priv is aes128, aes192-blumenthal, aes192-cisco, aes256-blumenthal, aes256-cisco"
+    )]
+    UnknownProtocol(String),
+    /// Protocols and passwords do not fit.
+    #[error("{0}")]
+    Keys(async_snmp::v3::CryptoError),
+    /// An environment variable is not set.
+    #[error("the environment has no `{0}`")]
+    MissingVariable(String),
+}
+
+impl ConfigError {
+    /// Says where an error is.
+    fn within(part: impl Into<String>) -> impl FnOnce(ConfigError) -> ConfigError {
+        |error| ConfigError::In { part: part.into(), error: Box::new(error) }
+    }
+}
+
 impl Config {
-    /// Reads a file. An error is one line of text.
-    pub fn read(path: &Path) -> Result<Config, String> {
-        let with_path = |reason: String| format!("{}: {reason}", path.display());
-        let text = std::fs::read_to_string(path).map_err(|e| with_path(e.to_string()))?;
-        Config::parse(&text, path.parent().unwrap_or(Path::new(""))).map_err(with_path)
+    /// Reads a file.
+    pub fn read(path: &Path) -> Result<Config, ConfigError> {
+        let text = std::fs::read_to_string(path)
+            .map_err(|source| ConfigError::File { path: path.into(), source })?;
+        let folder = path.parent().unwrap_or(Path::new(""));
+        Config::parse(&text, folder).map_err(ConfigError::within(path.display().to_string()))
     }
 
     /// Parses a text. Paths in it are relative to `folder`.
-    pub fn parse(text: &str, folder: &Path) -> Result<Config, String> {
-        let file: File = toml::from_str(text).map_err(|error| line_message(text, &error))?;
+    pub fn parse(text: &str, folder: &Path) -> Result<Config, ConfigError> {
+        let file: File = toml::from_str(text).map_err(|error| syntax_error(text, &error))?;
         file.validate(folder)
     }
 }
 
-/// Formats a parse error as one line, with its line number.
-fn line_message(text: &str, error: &toml::de::Error) -> String {
-    let reason = error.message().replace('\n', "; ");
-    match error.span().and_then(|at| text.get(..at.start)) {
-        Some(before) => format!("line {}: {reason}", before.matches('\n').count() + 1),
-        None => reason,
-    }
+fn syntax_error(text: &str, error: &toml::de::Error) -> ConfigError {
+    let before = error.span().and_then(|at| text.get(..at.start));
+    let line = before.map(|before| before.matches('\n').count() + 1);
+    ConfigError::Syntax { line, reason: error.message().replace('\n', "; ") }
 }
 
 // Contents of the file
@@ -291,36 +359,39 @@ impl<'de> Deserialize<'de> for Bytes {
 // Validation
 
 impl File {
-    fn validate(self, folder: &Path) -> Result<Config, String> {
+    fn validate(self, folder: &Path) -> Result<Config, ConfigError> {
         let count = self.device.len() + self.machine.len() + self.ping.len();
         if count == 0 {
-            return Err("there is nothing to poll: no [[device]], [[machine]] or [[ping]]".into());
+            return Err(ConfigError::Rule(
+                "there is nothing to poll: no [[device]], [[machine]] or [[ping]]",
+            ));
         }
         if count > MAX_DEVICES {
-            return Err(format!("{count} devices, which is more than {MAX_DEVICES}"));
+            return Err(ConfigError::TooManyDevices(count));
         }
         let mut credentials: Vec<(&str, Auth)> = Vec::new();
         for one in &self.credentials {
             if credentials.iter().any(|(name, _)| *name == one.name) {
-                return Err(format!("duplicate credentials `{}`", one.name));
+                return Err(ConfigError::Duplicate("credentials", one.name.clone()));
             }
-            let auth = one.auth(folder).map_err(|reason| format!("credentials `{}`: {reason}", one.name))?;
+            let auth =
+                one.auth(folder).map_err(ConfigError::within(format!("credentials `{}`", one.name)))?;
             credentials.push((&one.name, auth));
         }
         let mut devices = Vec::new();
         for one in &self.device {
             let device = self.device(one, &credentials);
-            devices.push(device.map_err(|reason| format!("device `{}`: {reason}", one.name))?);
+            devices.push(device.map_err(ConfigError::within(format!("device `{}`", one.name)))?);
         }
         let mut machines = Vec::new();
         for FileMachine { name, interfaces, period } in &self.machine {
-            let period = self.period(*period).map_err(|reason| format!("machine `{name}`: {reason}"))?;
+            let period = self.period(*period).map_err(ConfigError::within(format!("machine `{name}`")))?;
             machines.push(Machine { name: name.clone(), interfaces: interfaces.clone(), period });
         }
         let mut pings = Vec::new();
         for one in &self.ping {
             let period =
-                self.period(one.period).map_err(|reason| format!("ping `{}`: {reason}", one.name))?;
+                self.period(one.period).map_err(ConfigError::within(format!("ping `{}`", one.name)))?;
             let timeout = one.timeout.or(self.timeout).map_or(Duration::from_secs(2), |s| s.0).min(period);
             pings.push(Ping { name: one.name.clone(), address: one.address, period, timeout });
         }
@@ -329,7 +400,7 @@ impl File {
         unique(pings.iter().map(|p| p.name.as_str()))?;
         let flush = self.flush.map_or(Duration::from_secs(5), |s| s.0);
         if !(Duration::from_millis(100)..=Duration::from_secs(3_600)).contains(&flush) {
-            return Err("`flush` is from 100ms to 1h".into());
+            return Err(ConfigError::Rule("`flush` is from 100ms to 1h"));
         }
         let FileRetention { raw, all, bytes } = self.retention;
         let retention = Retention { raw: raw.map(|s| s.0), all: all.map(|s| s.0), bytes: bytes.map(|b| b.0) };
@@ -337,39 +408,39 @@ impl File {
         Ok(Config { archive, flush, retention, devices, machines, pings })
     }
 
-    fn period(&self, own: Option<Span>) -> Result<Duration, String> {
+    fn period(&self, own: Option<Span>) -> Result<Duration, ConfigError> {
         let period = own.or(self.period).map_or(Duration::from_secs(10), |s| s.0);
         match (MIN_PERIOD..=MAX_PERIOD).contains(&period) {
             true => Ok(period),
-            false => Err("a period is from 100ms to 1d".into()),
+            false => Err(ConfigError::Rule("a period is from 100ms to 1d")),
         }
     }
 
-    fn device(&self, one: &FileDevice, credentials: &[(&str, Auth)]) -> Result<Device, String> {
+    fn device(&self, one: &FileDevice, credentials: &[(&str, Auth)]) -> Result<Device, ConfigError> {
         let auth = credentials.iter().find(|(name, _)| *name == one.credentials);
-        let (_, auth) = auth.ok_or_else(|| format!("there are no credentials `{}`", one.credentials))?;
+        let (_, auth) = auth.ok_or_else(|| ConfigError::UnknownCredentials(one.credentials.clone()))?;
         let period = self.period(one.period)?;
         let timeout = one.timeout.or(self.timeout).map_or(Duration::from_secs(2), |s| s.0);
         if timeout.is_zero() {
-            return Err("a timeout of 0".into());
+            return Err(ConfigError::Rule("a timeout of 0"));
         }
         let retries = one.retries.or(self.retries).unwrap_or(2);
         let datagram = one.datagram.unwrap_or(1_400);
         if !(484..=65_507).contains(&datagram) || retries > 10 {
-            return Err("`datagram` is from 484 to 65507 octets, `retries` at most 10".into());
+            return Err(ConfigError::Rule("`datagram` is from 484 to 65507 octets, `retries` at most 10"));
         }
         let rows = one.rows.unwrap_or(4_096);
         if !(1..=16_384).contains(&rows) {
-            return Err("`rows` is from 1 to 16384".into());
+            return Err(ConfigError::Rule("`rows` is from 1 to 16384"));
         }
         let has_only_objects = one.ask.is_none() && !one.object.is_empty();
         let default_tables = if has_only_objects { vec![] } else { vec![StandardTable::Interfaces] };
         let ask: BTreeSet<StandardTable> = one.ask.clone().unwrap_or(default_tables).into_iter().collect();
         if one.object.len() > MAX_OBJECTS {
-            return Err(format!("more than {MAX_OBJECTS} objects"));
+            return Err(ConfigError::Rule("more than 1000 objects"));
         }
         if ask.is_empty() && one.object.is_empty() {
-            return Err("nothing to poll: `ask` and `object` are empty".into());
+            return Err(ConfigError::Rule("nothing to poll: `ask` and `object` are empty"));
         }
         unique(one.object.iter().map(|o| o.name.as_str()))?;
         let objects = one.object.iter().map(FileObject::validate).collect::<Result<_, _>>()?;
@@ -392,9 +463,11 @@ impl File {
 }
 
 impl FileObject {
-    fn validate(&self) -> Result<Object, String> {
-        let invalid =
-            || format!("object `{}`: `{}` is no object such as 1.3.6.1.2.1.1.3.0", self.name, self.oid);
+    fn validate(&self) -> Result<Object, ConfigError> {
+        let invalid = || {
+            let (text, expected) = (self.oid.clone(), "object such as 1.3.6.1.2.1.1.3.0");
+            ConfigError::within(format!("object `{}`", self.name))(ConfigError::Invalid { text, expected })
+        };
         let oid = Oid::parse(self.oid.trim_start_matches('.')).map_err(|_| invalid())?;
         if oid.len() < 2 || oid.validate_for_wire().is_err() {
             return Err(invalid());
@@ -405,27 +478,26 @@ impl FileObject {
 }
 
 impl FileCredentials {
-    fn auth(&self, folder: &Path) -> Result<Auth, String> {
+    fn auth(&self, folder: &Path) -> Result<Auth, ConfigError> {
         match (&self.community, &self.user) {
             (Some(community), None) => {
                 let v3 = [&self.auth, &self.privacy, &self.context].into_iter().any(Option::is_some);
                 if v3 || self.auth_password.is_some() || self.priv_password.is_some() {
-                    return Err("`auth`, `priv` and `context` go with a `user`".into());
+                    return Err(ConfigError::Rule("`auth`, `priv` and `context` go with a `user`"));
                 }
                 Ok(Auth::v2c(community.resolve(folder)?))
             }
             (None, Some(user)) => self.user(user, folder),
-            _ => Err("either a `community` (version 2c) or a `user` (version 3)".into()),
+            _ => Err(ConfigError::Rule("either a `community` (version 2c) or a `user` (version 3)")),
         }
     }
 
-    fn user(&self, user: &str, folder: &Path) -> Result<Auth, String> {
-        let pair =
-            |key: &str, protocol: &Option<String>, password: &Option<Secret>| match (protocol, password) {
-                (None, None) => Ok(None),
-                (Some(protocol), Some(password)) => Ok(Some((protocol.clone(), password.resolve(folder)?))),
-                _ => Err(format!("`{key}` and `{key}-password` go together")),
-            };
+    fn user(&self, user: &str, folder: &Path) -> Result<Auth, ConfigError> {
+        let pair = |key, protocol: &Option<String>, password: &Option<Secret>| match (protocol, password) {
+            (None, None) => Ok(None),
+            (Some(protocol), Some(password)) => Ok(Some((protocol.clone(), password.resolve(folder)?))),
+            _ => Err(ConfigError::MissingPair(key)),
+        };
         let auth = pair("auth", &self.auth, &self.auth_password)?;
         let privacy = pair("priv", &self.privacy, &self.priv_password)?;
         let mut usm = UsmConfig::new(user.to_owned());
@@ -435,48 +507,45 @@ impl FileCredentials {
         let Some((protocol, password)) = auth else {
             return match privacy {
                 None => Ok(usm.into()),
-                Some(_) => Err("`priv` goes with `auth`".into()),
+                Some(_) => Err(ConfigError::Rule("`priv` goes with `auth`")),
             };
         };
-        let unknown = |name: &str| {
-            format!(
-                "unknown protocol `{name}`: auth is sha1, sha224, sha256, sha384, sha512 or md5; priv is aes128, aes192-blumenthal, aes192-cisco, aes256-blumenthal, aes256-cisco"
-            )
-        };
+        let unknown = |name: &str| ConfigError::UnknownProtocol(name.to_owned());
         let protocol: AuthProtocol = protocol.parse().map_err(|_| unknown(&protocol))?;
-        let too_short = |_| "a password has at least eight octets".to_owned();
+        let too_short = |_| ConfigError::Rule("a password has at least eight octets");
         // Key derivation hashes a megabyte (RFC 3414, A.2), so it runs once for all devices.
         let mut keys = MasterKeys::new(protocol, password.as_bytes()).map_err(too_short)?;
         if let Some((protocol, password)) = privacy {
             let protocol: PrivProtocol = protocol.parse().map_err(|_| unknown(&protocol))?;
             keys = keys.with_privacy(protocol, password.as_bytes()).map_err(too_short)?;
         }
-        let usm = usm.with_master_keys(keys).map_err(|e| e.to_string())?;
+        let usm = usm.with_master_keys(keys).map_err(ConfigError::Keys)?;
         Ok(usm.into())
     }
 }
 
 impl Secret {
-    fn resolve(&self, folder: &Path) -> Result<String, String> {
+    fn resolve(&self, folder: &Path) -> Result<String, ConfigError> {
         let text = match self {
             Secret::Literal(text) => text.clone(),
             Secret::File { file } => {
                 let path = folder.join(file);
-                let text = std::fs::read_to_string(&path).map_err(|e| format!("{}: {e}", path.display()))?;
+                let text =
+                    std::fs::read_to_string(&path).map_err(|source| ConfigError::File { path, source })?;
                 text.trim_end_matches(['\n', '\r']).to_owned()
             }
             Secret::Variable { env } => {
-                std::env::var(env).map_err(|_| format!("the environment has no `{env}`"))?
+                std::env::var(env).map_err(|_| ConfigError::MissingVariable(env.clone()))?
             }
         };
-        if text.is_empty() { Err("a secret is empty".into()) } else { Ok(text) }
+        if text.is_empty() { Err(ConfigError::Rule("a secret is empty")) } else { Ok(text) }
     }
 }
 
 /// Parses a host name or address with an optional port; the default is 161.
-fn address(text: &str) -> Result<(String, u16), String> {
-    let invalid =
-        || format!("`{text}` is no address such as 192.0.2.1, [2001:db8::1]:161 or switch.example:161");
+fn address(text: &str) -> Result<(String, u16), ConfigError> {
+    let expected = "address such as 192.0.2.1, [2001:db8::1]:161 or switch.example:161";
+    let invalid = || ConfigError::Invalid { text: text.to_owned(), expected };
     if let Ok(ip) = text.parse::<IpAddr>() {
         return Ok((ip.to_string(), 161));
     }
@@ -490,14 +559,14 @@ fn address(text: &str) -> Result<(String, u16), String> {
     if is_host && port > 0 { Ok((host.to_owned(), port)) } else { Err(invalid()) }
 }
 
-fn unique<'a>(names: impl Iterator<Item = &'a str>) -> Result<(), String> {
+fn unique<'a>(names: impl Iterator<Item = &'a str>) -> Result<(), ConfigError> {
     let mut seen = BTreeSet::new();
     for name in names {
         if name.is_empty() || name.len() > 255 || name.chars().any(char::is_control) {
-            return Err(format!("`{}` is no name", name.escape_debug()));
+            return Err(ConfigError::Invalid { text: name.escape_debug().to_string(), expected: "name" });
         }
         if !seen.insert(name) {
-            return Err(format!("duplicate name `{name}`"));
+            return Err(ConfigError::Duplicate("name", name.to_owned()));
         }
     }
     Ok(())
@@ -558,7 +627,7 @@ mod tests {
             (ping("period = '2d'"), "a period is from"),
             (ping("[[ping]]\nname = \"a\\n\"\naddress = '::1'"), "is no name"),
         ] {
-            let message = Config::parse(&text, Path::new("")).map(|_| ()).unwrap_err();
+            let message = Config::parse(&text, Path::new("")).map(|_| ()).unwrap_err().to_string();
             let is_expected = message.contains(expected);
             assert!(is_expected && !message.contains('\n'), "{text}: {message}");
         }

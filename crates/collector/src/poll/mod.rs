@@ -14,7 +14,7 @@
 //! | [`ping`] | hosts that are pinged |
 //! | [`report`] | reports of polling tasks, and their bounded queue |
 //! | [`archive`] | writes reports into the archive |
-//! | `pending` | responses whose table cannot be created yet |
+//! | `retry` | responses that the archive could not take yet |
 //! | [`rates`] | rates of change, for a terminal |
 //!
 //! ```text
@@ -35,16 +35,16 @@ pub mod context;
 pub mod device;
 pub mod machine;
 pub mod objects;
-mod pending;
 pub mod ping;
 pub mod ports;
 pub mod rates;
 pub mod report;
+mod retry;
 pub mod table;
 
 pub use crate::time::AnchoredClock;
 pub use archive::{ArchiveWriter, WriteOptions};
 pub use collect::{Collector, Stop};
-pub use config::Config;
+pub use config::{Config, ConfigError};
 pub use rates::Rates;
 pub use report::Report;

@@ -2,12 +2,12 @@
 //!
 //! | module | contents |
 //! | --- | --- |
-//! | [`session`] | schema, locks, snapshots, reconnection |
+//! | [`session`] | schema, the lock of the writer, snapshots, reconnection |
 //! | [`connection`] | a connection with timeouts and prepared statements |
 //!
-//! Chunks, flushes and summaries have the same bytes as in the file. The differences: several processes write, each
-//! other devices; the database assigns the identifiers of tables and series; the size is the sum of chunks and
-//! flushes, because PostgreSQL reuses the space of removed rows.
+//! Chunks, flushes and summaries have the same bytes as in the file. The differences: a writer may wait for another one
+//! to end; the database assigns the identifiers of tables and series; the size is the sum of chunks and flushes, because
+//! PostgreSQL reuses the space of removed rows.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -44,35 +44,36 @@ const ESCAPE: char = '␛';
 
 impl Storage for PgStorage {
     fn location(&self) -> &Location {
-        self.location()
+        &self.location
     }
 
     fn connect(&self) -> Result<u64, Error> {
-        self.connect()
+        self.ensure_connected()?;
+        self.lock()?;
+        Ok(self.attempts.get())
     }
 
     fn connection_attempts(&self) -> u64 {
-        self.connection_attempts()
+        self.attempts.get()
     }
 
     fn reset_backoff(&self) {
-        self.reset_backoff();
-    }
-
-    fn lock_device(&self, device: &str) -> Result<(), Error> {
-        self.lock_device(device)
-    }
-
-    fn device_taken_by(&self, device: &str) -> Option<String> {
-        self.device_taken_by(device)
+        self.backoff.take();
     }
 
     fn begin_snapshot(&self) -> Result<(), Error> {
-        self.begin_snapshot()
+        self.deferred_error.take();
+        self.query(async |connection| {
+            connection.batch("BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY").await
+        })?;
+        self.in_snapshot.set(true);
+        Ok(())
     }
 
     fn end_snapshot(&self) -> Result<(), Error> {
-        self.end_snapshot()
+        let ended = self.query(async |connection| connection.batch("COMMIT").await);
+        self.in_snapshot.set(false);
+        self.deferred_error.take().map_or(ended, Err)
     }
 
     // --- tables and series
@@ -130,13 +131,6 @@ impl Storage for PgStorage {
         })?;
         let ids = positions.iter().map(|position| SeriesId(ids.get(position).copied().unwrap_or_default()));
         Ok((TableId(table), ids.collect()))
-    }
-
-    fn columns(&self, table: TableId) -> Result<Vec<(String, Column)>, Error> {
-        self.query(async |connection| {
-            let sql = "SELECT name, kind, ceiling, mark FROM trunkline.series WHERE table_id = $1 ORDER BY position";
-            connection.rows(sql, &[&table.0]).await?.iter().map(|row| Ok((text(row, 0)?, column_from_row(row, 1)?))).collect()
-        })
     }
 
     fn state(&self, table: TableId) -> Result<Option<Vec<u8>>, Error> {
@@ -225,19 +219,11 @@ impl Storage for PgStorage {
         })
     }
 
-    fn tails(&self, table: TableId) -> Result<Vec<(i64, Vec<u8>)>, Error> {
+    fn last_tails(&self, table: TableId, limit: usize) -> Result<Vec<(i64, Vec<u8>)>, Error> {
         self.query(async |connection| {
-            let sql = "SELECT id, bytes FROM trunkline.tails WHERE table_id = $1 ORDER BY id";
-            let rows = connection.rows(sql, &[&table.0]).await?;
-            rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?))).collect()
-        })
-    }
-
-    fn last_tails(&self, table: TableId, limit: usize) -> Result<Vec<Vec<u8>>, Error> {
-        self.query(async |connection| {
-            let sql = "SELECT bytes FROM trunkline.tails WHERE table_id = $1 ORDER BY id DESC LIMIT $2";
-            let rows = connection.rows(sql, &[&table.0, &(limit as i64)]).await?;
-            rows.iter().rev().map(|row| row.try_get(0)).collect()
+            let sql = "SELECT id, bytes FROM trunkline.tails WHERE table_id = $1 ORDER BY id DESC LIMIT $2";
+            let rows = connection.rows(sql, &[&table.0, &i64::try_from(limit).unwrap_or(i64::MAX)]).await?;
+            rows.iter().rev().map(|row| Ok((row.try_get(0)?, row.try_get(1)?))).collect()
         })
     }
 
@@ -354,8 +340,6 @@ impl Storage for PgStorage {
     fn remove_chunks(&self, chunks: &[ChunkId], whole: bool) -> Result<(), Error> {
         let ids: Vec<i64> = chunks.iter().map(|chunk| chunk.0).collect();
         self.transaction(async |connection| {
-            // Other processes may apply retention too; this lock serializes them.
-            connection.execute("SELECT pg_advisory_xact_lock($1)", &[&session::key("retention", "")]).await?;
             connection.execute("DELETE FROM trunkline.bodies WHERE chunk = ANY($1)", &[&ids]).await?;
             let rest = if whole {
                 "DELETE FROM trunkline.chunks WHERE id = ANY($1)"

@@ -21,6 +21,30 @@ const DEFAULT_KEEPALIVE_IDLE: Duration = Duration::from_secs(2 * 60 * 60);
 /// Maximum size of a password file in octets.
 const MAX_PASSWORD_FILE: u64 = 1 << 20;
 
+/// Why an address cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum AddressError {
+    #[error("write `@` in a user name, a password or an option as %40")]
+    AmbiguousAt,
+    #[error(
+        "sslmode={0}: this program connects to PostgreSQL without TLS; use a local server or a tunnel, and \
+         sslmode=disable"
+    )]
+    Tls(String),
+    #[error("{0}")]
+    InvalidOption(String),
+    #[error(
+        "an option is not known or not of the form OPTION=VALUE; write `&` in a password as %26, `%` as %25"
+    )]
+    UnknownOption,
+    #[error("the user is missing: postgres://USER@HOST/NAME")]
+    MissingUser,
+    #[error("{} is readable by other users: run chmod 600", .0.display())]
+    PublicPasswordFile(PathBuf),
+    #[error("cannot read {}: {source}", path.display())]
+    PasswordFile { path: PathBuf, source: std::io::Error },
+}
+
 /// Returns the address without its password, or only the scheme if the address cannot be parsed.
 pub(super) fn redact(url: &str) -> String {
     let Ok(config) = parse(url) else { return "postgres://…".into() };
@@ -47,41 +71,36 @@ pub(super) fn redact(url: &str) -> String {
 }
 
 /// Parses an address.
-fn parse(url: &str) -> Result<Config, String> {
+fn parse(url: &str) -> Result<Config, AddressError> {
     // `tokio-postgres` takes any `@` as the end of the user name, `libpq` only one before the first `/` or `?`.
     let behind = url.split_once("://").map_or(url, |(_, behind)| behind);
     let (who, rest) = behind.split_at(behind.find(['/', '?']).unwrap_or(behind.len()));
     if who.matches('@').count() > 1 || rest.contains('@') {
-        return Err("write `@` in a user name, a password or an option as %40".into());
+        return Err(AddressError::AmbiguousAt);
     }
     let options = url.split_once('?').map_or("", |(_, options)| options).split('&');
     for mode in options.filter_map(|option| option.strip_prefix("sslmode=")) {
         if ["require", "verify-ca", "verify-full"].contains(&mode) {
-            return Err(format!(
-                "sslmode={mode}: this program connects to PostgreSQL without TLS; use a local server or a tunnel, and \
-                 sslmode=disable"
-            ));
+            return Err(AddressError::Tls(mode.to_owned()));
         }
     }
     url.parse().map_err(|error: tokio_postgres::Error| {
         let why = std::error::Error::source(&error).map(ToString::to_string);
         // Other messages may contain the end of a password with an `&` in it.
-        why.filter(|why| why.starts_with("invalid value for option `")).unwrap_or_else(|| {
-            "an option is not known or not of the form OPTION=VALUE; write `&` in a password as %26, `%` as %25"
-                .into()
-        })
+        let why = why.filter(|why| why.starts_with("invalid value for option `"));
+        why.map_or(AddressError::UnknownOption, AddressError::InvalidOption)
     })
 }
 
 /// Returns the configuration of an address; defaults are those of `libpq`.
-pub fn config(url: &str, application: &str) -> Result<Config, String> {
+pub fn config(url: &str, application: &str) -> Result<Config, AddressError> {
     let mut config = parse(url)?;
     if config.get_hosts().is_empty() && config.get_hostaddrs().is_empty() {
         config.host_path(SOCKET_DIRECTORY);
     }
     if config.get_user().is_none() {
         let user = nix::unistd::User::from_uid(nix::unistd::geteuid()).ok().flatten();
-        config.user(user.ok_or("the user is missing: postgres://USER@HOST/NAME")?.name);
+        config.user(user.ok_or(AddressError::MissingUser)?.name);
     }
     if config.get_connect_timeout().is_none() {
         config.connect_timeout(CONNECT_TIMEOUT);
@@ -104,9 +123,8 @@ pub fn config(url: &str, application: &str) -> Result<Config, String> {
     Ok(config)
 }
 
-/// Returns the password from `PGPASSWORD`, or from the password file `PGPASSFILE` or `
-/// /.pgpass`.
-fn password(config: &Config) -> Result<Option<String>, String> {
+/// Returns the password from `PGPASSWORD`, or from the password file `PGPASSFILE` or `~/.pgpass`.
+fn password(config: &Config) -> Result<Option<String>, AddressError> {
     if let Ok(password) = std::env::var("PGPASSWORD") {
         return Ok(Some(password));
     }
@@ -129,15 +147,17 @@ fn password(config: &Config) -> Result<Option<String>, String> {
 }
 
 /// Reads a password file; returns `None` if it does not exist.
-fn read_password_file(path: &Path) -> Result<Option<String>, String> {
+fn read_password_file(path: &Path) -> Result<Option<String>, AddressError> {
     let Ok(about) = fs::metadata(path) else { return Ok(None) };
     if !about.is_file() || about.len() > MAX_PASSWORD_FILE {
         return Ok(None);
     }
     if about.permissions().mode() & 0o077 != 0 {
-        return Err(format!("{} is readable by other users: run chmod 600", path.display()));
+        return Err(AddressError::PublicPasswordFile(path.into()));
     }
-    fs::read_to_string(path).map(Some).map_err(|e| format!("cannot read {}: {e}", path.display()))
+    fs::read_to_string(path)
+        .map(Some)
+        .map_err(|source| AddressError::PasswordFile { path: path.into(), source })
 }
 
 /// Returns the password of a line `host:port:database:user:password` if the first four fields are equal to `wanted`
@@ -180,7 +200,7 @@ mod tests {
     #[test]
     fn unsupported_options_are_refused() {
         for mode in ["require", "verify-ca", "verify-full"] {
-            let why = config(&format!("postgres://u@h/c?sslmode={mode}"), "").unwrap_err();
+            let why = config(&format!("postgres://u@h/c?sslmode={mode}"), "").unwrap_err().to_string();
             assert!(why.contains("without TLS") && why.contains(mode), "{why}");
         }
         for (url, part) in [
@@ -192,7 +212,7 @@ mod tests {
             ("postgres://u:%ff@h/%ff", "not known"),
             ("postgres://u@h:x/c", "`port`"),
         ] {
-            let why = config(url, "").unwrap_err();
+            let why = config(url, "").unwrap_err().to_string();
             assert!(why.contains(part), "{why}");
         }
     }

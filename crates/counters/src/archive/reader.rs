@@ -127,7 +127,7 @@ impl Reader {
     /// Returns stored responses of a table after a time: at least `most` if there are as many, and at most one chunk
     /// more. Skips chunks that cannot be read.
     pub fn responses(&self, table: TableId, after: Timestamp, limit: usize) -> Result<Responses, Error> {
-        let columns = self.storage.columns(table)?.len();
+        let columns = self.storage.series(table)?.len();
         let mut found = Responses::default();
         self.storage.snapshot(|| {
             let from = Timestamp(after.0.saturating_add(1));

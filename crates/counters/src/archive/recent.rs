@@ -42,7 +42,7 @@ impl Reader {
             let flushes = self.storage.last_tails(table, MAX_FLUSHES)?;
             let is_complete = flushes.len() < MAX_FLUSHES;
             let mut tail: Vec<(Row, Values)> = Vec::new();
-            for bytes in flushes {
+            for (_, bytes) in flushes {
                 match decode_tail(&bytes, MAX_COLUMNS) {
                     Ok(flush) => tail.extend(flush.rows),
                     Err(damage) => recent.damaged.push(self.storage.corrupt("a flush", damage)),

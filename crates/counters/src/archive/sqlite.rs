@@ -122,7 +122,7 @@ impl SqliteStorage {
         let lock =
             File::options().create(true).append(true).open(&lock_path).map_err(|e| open(e.to_string()))?;
         acquire_lock(&lock).map_err(|error| match error {
-            TryLockError::WouldBlock => Error::Locked { archive: path.into() },
+            TryLockError::WouldBlock => Error::Locked { archive: path.into(), holder: None },
             TryLockError::Error(e) => open(e.to_string()),
         })?;
         let connection = Connection::open(path).map_err(|e| open(e.to_string()))?;
@@ -210,7 +210,9 @@ impl SqliteStorage {
             Some(ErrorCode::CannotOpen) => Error::Open { archive, reason: source.to_string() },
             Some(ErrorCode::ReadOnly) => Error::ReadOnly { archive },
             Some(ErrorCode::DiskFull) => Error::DiskFull { archive },
-            Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => Error::Locked { archive },
+            Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
+                Error::Locked { archive, holder: None }
+            }
             _ => Error::Database { archive, source: source.into() },
         }
     }
@@ -231,15 +233,6 @@ impl Storage for SqliteStorage {
     }
 
     fn reset_backoff(&self) {}
-
-    /// The writer holds the lock of the whole file.
-    fn lock_device(&self, _: &str) -> Result<(), Error> {
-        Ok(())
-    }
-
-    fn device_taken_by(&self, _: &str) -> Option<String> {
-        None
-    }
 
     fn begin_snapshot(&self) -> Result<(), Error> {
         self.query(|c| c.execute_batch("BEGIN DEFERRED"))
@@ -292,14 +285,6 @@ impl Storage for SqliteStorage {
                 put.query_row(row, |r| r.get(0)).map(SeriesId)
             });
             Ok((TableId(table), ids.collect::<rusqlite::Result<_>>()?))
-        })
-    }
-
-    fn columns(&self, table: TableId) -> Result<Vec<(String, Column)>, Error> {
-        self.query(|c| {
-            c.prepare("SELECT name, kind, ceiling, mark FROM series WHERE table_id = ?1 ORDER BY position")?
-                .query_map([table.0], |row| Ok((row.get(0)?, column_from_row(row, 1)?)))?
-                .collect()
         })
     }
 
@@ -382,19 +367,12 @@ impl Storage for SqliteStorage {
         })
     }
 
-    fn tails(&self, table: TableId) -> Result<Vec<(i64, Vec<u8>)>, Error> {
-        self.query(|c| {
-            c.prepare("SELECT id, bytes FROM tails WHERE table_id = ?1 ORDER BY id")?
-                .query_map([table.0], |row| Ok((row.get(0)?, row.get(1)?)))?
-                .collect()
-        })
-    }
-
-    fn last_tails(&self, table: TableId, limit: usize) -> Result<Vec<Vec<u8>>, Error> {
-        let mut last: Vec<Vec<u8>> = self.query(|c| {
-            c.prepare("SELECT bytes FROM tails WHERE table_id = ?1 ORDER BY id DESC LIMIT ?2")?
-                .query_map(params![table.0, limit as i64], |row| row.get(0))?
-                .collect()
+    fn last_tails(&self, table: TableId, limit: usize) -> Result<Vec<(i64, Vec<u8>)>, Error> {
+        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+        let mut last: Vec<_> = self.query(|c| {
+            c.prepare("SELECT id, bytes FROM tails WHERE table_id = ?1 ORDER BY id DESC LIMIT ?2")?
+                .query_map([table.0, limit], |row| Ok((row.get(0)?, row.get(1)?)))?
+                .collect::<rusqlite::Result<_>>()
         })?;
         last.reverse();
         Ok(last)

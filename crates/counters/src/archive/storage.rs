@@ -11,7 +11,7 @@ use super::chunk::EncodedChunk;
 use super::encoding::{ByteSource, DecodeError};
 use super::location::Location;
 use super::{ChunkId, Error, SeriesId, SeriesInfo, SeriesSpec, TableId, TableInfo, Text, TextSpec};
-use crate::counter::{Column, Timestamp, ValueKind};
+use crate::counter::{Timestamp, ValueKind};
 
 /// The index entry of a chunk.
 #[derive(Clone, Copy, Debug)]
@@ -35,18 +35,13 @@ pub(crate) trait Storage: Debug + Send {
     /// Returns the location of the archive.
     fn location(&self) -> &Location;
 
-    /// Connects a writer if necessary and returns the number of the connection, which changes after every
-    /// reconnection. No other method of a writer connects.
+    /// Connects a writer and locks the archive for it, if necessary. Returns the number of the connection, which changes
+    /// after every reconnection. No other method of a writer connects.
     fn connect(&self) -> Result<u64, Error>;
     /// Returns the number of connection attempts.
     fn connection_attempts(&self) -> u64;
     /// Lets the next connection attempt start at once.
     fn reset_backoff(&self);
-    /// Locks a device for writing.
-    fn lock_device(&self, device: &str) -> Result<(), Error>;
-    /// Returns the holder of a device that was locked on an earlier connection and could not be locked again.
-    fn device_taken_by(&self, device: &str) -> Option<String>;
-
     /// Starts a snapshot: all following reads see one state.
     fn begin_snapshot(&self) -> Result<(), Error>;
     fn end_snapshot(&self) -> Result<(), Error>;
@@ -61,8 +56,6 @@ pub(crate) trait Storage: Debug + Send {
         polled: (Duration, Option<Duration>),
         series: &[(usize, &SeriesSpec, Option<usize>)],
     ) -> Result<(TableId, Vec<SeriesId>), Error>;
-    /// Returns names and columns of a table by position.
-    fn columns(&self, table: TableId) -> Result<Vec<(String, Column)>, Error>;
     /// Returns the encoded tracker state after the last chunk of a table.
     fn state(&self, table: TableId) -> Result<Option<Vec<u8>>, Error>;
     fn tables(&self, after: TableId, limit: usize) -> Result<Vec<TableInfo>, Error>;
@@ -74,10 +67,8 @@ pub(crate) trait Storage: Debug + Send {
     fn texts(&self, device: &str, limit: usize) -> Result<Vec<Text>, Error>;
 
     fn put_tails(&self, tails: &[TailRow]) -> Result<(), Error>;
-    /// Returns the flushes of a table that are in no chunk yet, each with its number, in order.
-    fn tails(&self, table: TableId) -> Result<Vec<(i64, Vec<u8>)>, Error>;
-    /// Returns the last flushes of a table, at most `most`, in order.
-    fn last_tails(&self, table: TableId, limit: usize) -> Result<Vec<Vec<u8>>, Error>;
+    /// Returns the last flushes of a table that are in no chunk yet, at most `limit`, each with its number, in order.
+    fn last_tails(&self, table: TableId, limit: usize) -> Result<Vec<(i64, Vec<u8>)>, Error>;
 
     /// Replaces the tails up to number `last` by a chunk.
     fn put_chunk(
@@ -132,6 +123,11 @@ impl dyn Storage + '_ {
         let done = f();
         self.end_snapshot()?;
         done
+    }
+
+    /// Returns the flushes of a table that are in no chunk yet, each with its number, in order.
+    pub fn tails(&self, table: TableId) -> Result<Vec<(i64, Vec<u8>)>, Error> {
+        self.last_tails(table, usize::MAX)
     }
 
     pub fn corrupt(&self, what: &str, damage: DecodeError) -> Error {

@@ -31,8 +31,7 @@ const RETENTION_BATCH: usize = 64;
 /// Pages returned to the file system at a time.
 const SHRINK_PAGES: usize = 4_096;
 
-/// Writes an archive: a whole file, or some devices of a PostgreSQL database. It keeps, per table, the state needed
-/// for the next response and the responses since the last flush: at most one chunk per table, and
+/// Writes an archive, which it locks. It keeps, per table, the state needed for the next response and the responses since the last flush: at most one chunk per table, and
 /// [`MAX_PENDING_VALUES`] values of all tables.
 #[derive(Debug)]
 pub struct Writer {
@@ -54,8 +53,6 @@ pub struct Writer {
 struct Table {
     device: String,
     name: String,
-    /// The process that took over the device. Responses are then refused until the table is opened again.
-    taken_by: Option<String>,
     columns: Vec<Column>,
     /// The column of each series of the last [`TableSpec`].
     order: Vec<usize>,
@@ -115,13 +112,26 @@ pub struct RemovalStats {
 }
 
 impl Writer {
-    /// Opens an archive for writing; creates it, and the directory of a file, if it does not exist. A file has one
-    /// writer at a time; another gets [`Error::Locked`]. A database has one writer per device; another gets
-    /// [`Error::DeviceLocked`] when it opens a table of the device.
+    /// Opens an archive for writing; creates it, and the directory of a file, if it does not exist. An archive has one
+    /// writer at a time; another gets [`Error::Locked`].
     pub fn open(at: impl Into<Location>) -> Result<Writer, Error> {
+        let mut writer = Writer::standby(at)?;
+        writer.connection = writer.storage.connect()?;
+        Ok(writer)
+    }
+
+    /// Opens an archive like [`Writer::open`]. While another process writes a database, every call that needs it
+    /// returns [`Error::Locked`].
+    pub fn standby(at: impl Into<Location>) -> Result<Writer, Error> {
         let storage = open_writer(&at.into())?;
-        let (open, unreported, connection) = (BTreeMap::new(), FlushStats::default(), storage.connect()?);
-        Ok(Writer { storage, tables: open, pending_values: 0, is_uncertain: false, connection, unreported })
+        Ok(Writer {
+            storage,
+            tables: BTreeMap::new(),
+            pending_values: 0,
+            is_uncertain: false,
+            connection: 0,
+            unreported: FlushStats::default(),
+        })
     }
 
     /// Returns the location of the archive.
@@ -160,18 +170,21 @@ impl Writer {
         if spec.period.is_zero() {
             return Err(wrong("the period is zero".into()));
         }
-        self.storage.connect()?;
-        self.storage.lock_device(&spec.device)?;
+        let connection = self.storage.connect()?;
+        if self.tables.is_empty() {
+            self.connection = connection;
+        }
         let found = self.storage.find_table(&spec.device, &spec.name)?;
-        let mut columns = found.map_or(Ok(Vec::new()), |id| self.storage.columns(id))?;
+        let known = found.map_or(Ok(Vec::new()), |id| self.storage.series(id))?;
+        let mut columns: Vec<Column> = known.iter().map(|series| series.column.clone()).collect();
         let mut places: BTreeMap<String, usize> =
-            columns.iter().enumerate().map(|(at, (name, _))| (name.clone(), at)).collect();
+            known.into_iter().enumerate().map(|(at, series)| (series.name, at)).collect();
         let mut order = Vec::new();
         for series in &spec.series {
             let at = *places.entry(series.name.clone()).or_insert(columns.len());
             match columns.get(at) {
-                None => columns.push((series.name.clone(), Column::new(series.kind))),
-                Some((_, column)) if column.kind != series.kind => {
+                None => columns.push(Column::new(series.kind)),
+                Some(column) if column.kind != series.kind => {
                     return Err(wrong(format!("`{}` has another kind in the archive", series.name)));
                 }
                 Some(_) if order.contains(&at) => {
@@ -191,17 +204,13 @@ impl Writer {
                     Some(*places.get(name).ok_or_else(|| wrong(format!("unknown series `{name}`")))?)
                 }
             };
-            columns[at].1 = Column { kind: series.kind, ceiling: series.ceiling, discontinuity };
+            columns[at] = Column { kind: series.kind, ceiling: series.ceiling, discontinuity };
         }
         let rows: Vec<_> =
-            spec.series.iter().zip(&order).map(|(s, &at)| (at, s, columns[at].1.discontinuity)).collect();
+            spec.series.iter().zip(&order).map(|(s, &at)| (at, s, columns[at].discontinuity)).collect();
         let (table, series) =
             self.storage.put_table(found, &spec.device, &spec.name, (spec.period, spec.refresh), &rows)?;
-        let columns: Vec<Column> = columns.into_iter().map(|(_, column)| column).collect();
         let refresh = spec.refresh.map_or(RefreshPeriod::default(), RefreshPeriod::Configured);
-        if self.tables.get(&table).is_some_and(|known| known.taken_by.is_some()) {
-            self.tables.remove(&table);
-        }
         match self.tables.get_mut(&table) {
             Some(known) => {
                 (known.columns, known.order) = (columns, order);
@@ -211,7 +220,6 @@ impl Writer {
                 let mut opened = Table {
                     device: spec.device.clone(),
                     name: spec.name.clone(),
-                    taken_by: None,
                     columns,
                     order,
                     tracker: TableTracker::new(spec.period, refresh),
@@ -234,7 +242,6 @@ impl Writer {
             texts.iter().map(|text| TextSpec { text: truncate(text.text), ..*text }).collect();
         let put = || {
             self.storage.connect()?;
-            self.storage.lock_device(device)?;
             let size = |text: &TextSpec<'_>| text.object.len() + text.key.len() + text.text.len();
             batches(&stored, size).try_for_each(|part| self.storage.put_texts(device, part, since))
         };
@@ -245,19 +252,13 @@ impl Writer {
         }
     }
 
-    /// Buffers the next response of a table for the next flush. Values are in the order of the last [`TableSpec`]. If
-    /// another process took over the device while the connection was lost, the call returns [`Error::DeviceLocked`]
-    /// until [`Writer::open_table`] succeeds.
+    /// Buffers the next response of a table for the next flush. Values are in the order of the last [`TableSpec`].
     pub fn append(&mut self, id: TableId, response: &Response) -> Result<TableStatus, Error> {
         let none = || Error::NotFound {
             archive: self.storage.location().clone(),
             what: format!("open table {}", id.0),
         };
         let table = self.tables.get_mut(&id).ok_or_else(none)?;
-        if let Some(holder) = &table.taken_by {
-            let (archive, device) = (self.storage.location().clone(), table.device.clone());
-            return Err(Error::DeviceLocked { archive, device, holder: holder.clone() });
-        }
         let max_bytes = self.pending_values + table.columns.len() > MAX_PENDING_VALUES;
         if max_bytes || table.pending.rows.len() >= table.chunk_rows() {
             return Err(Error::BufferFull { rows: table.pending.rows.len() });
@@ -324,24 +325,16 @@ impl Writer {
 
     /// Finds out which buffered responses the archive contains, and whether another process wrote the table.
     fn reconcile(&mut self) -> Result<(), Error> {
-        for (id, table) in self.tables.iter_mut().filter(|(_, table)| table.taken_by.is_none()) {
+        for (id, table) in &mut self.tables {
             let stored = StoredState::load(&*self.storage, *id)?;
             let rows = &mut table.pending.rows;
             let written =
                 rows.iter().position(|(row, _)| Some(row.requested_at) == stored.last).map_or(0, |at| at + 1);
-            if let Some(holder) = self.storage.device_taken_by(&table.device) {
-                self.unreported.rows += written;
-                let (device, name, rows) = (table.device.clone(), table.name.clone(), rows.len() - written);
-                self.unreported.damage.push(Error::WriteConflict { device, table: name, rows });
-                (table.taken_by, table.pending, table.flushed) = (Some(holder), Tail::default(), 0);
-                continue;
-            }
             if written == 0 && stored.last != table.last_written {
-                let columns = self.storage.columns(*id)?;
                 let (device, name) = (table.device.clone(), table.name.clone());
                 self.unreported.damage.push(Error::WriteConflict { device, table: name, rows: rows.len() });
                 rows.clear();
-                table.columns = columns.into_iter().map(|(_, column)| column).collect();
+                table.columns = self.storage.series(*id)?.into_iter().map(|series| series.column).collect();
                 table.resume(&*self.storage, &stored)?;
                 continue;
             }
@@ -493,6 +486,14 @@ impl Writer {
     /// Copies the write-ahead log into the file as far as no reader needs it.
     pub fn checkpoint(&self) -> Result<(), Error> {
         self.storage.checkpoint()
+    }
+
+    /// Closes all tables and returns the number of buffered responses, which are discarded.
+    pub fn close_tables(&mut self) -> usize {
+        let discarded = self.pending_responses();
+        self.tables.clear();
+        self.pending_values = 0;
+        discarded
     }
 
     /// Returns the number of buffered responses.

@@ -1,4 +1,4 @@
-//! Tests of PostgreSQL only: device locks, lost connections, lost answers, foreign databases.
+//! Tests of PostgreSQL only: the lock of the writer, lost connections, lost answers, foreign databases.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -47,30 +47,42 @@ fn end_connections(server: &Server, url: &str) {
 }
 
 #[test]
-fn a_device_has_one_writer_and_the_error_names_it() {
+fn an_archive_has_one_writer_and_the_error_names_it() {
     with_server(|server| {
         let url = server.database();
-        let named = |name: &str| format!("{url}&application_name={name}");
-        let (a, b) = (table_spec("a", &two_columns()), table_spec("b", &two_columns()));
-        let mut first = Writer::open(&named("first")).unwrap();
-        let mut second = Writer::open(&named("second")).unwrap();
-        let layouts = (first.open_table(&a).unwrap(), second.open_table(&b).unwrap());
-        assert_ne!(layouts.0.table, layouts.1.table);
-        let refused = second.open_table(&a).unwrap_err().to_string();
-        assert!(refused.contains("writes `a`") && refused.contains(": first, process "), "{refused}");
+        let spec = table_spec("a", &two_columns());
+        let mut first = Writer::open(&format!("{url}&application_name=first")).unwrap();
+        let layout = first.open_table(&spec).unwrap();
+        let refused = Writer::open(&url).unwrap_err().to_string();
+        assert!(
+            refused.contains("is writing the archive") && refused.contains(": first, process "),
+            "{refused}"
+        );
         assert!(!refused.contains('\n'));
-        let reported = first.put_texts("b", &[], Timestamp(0)).unwrap_err();
-        assert!(matches!(reported, Error::DeviceLocked { .. }), "{reported}");
-        for response in &responses(50) {
-            first.append(layouts.0.table, response).unwrap();
-            second.append(layouts.1.table, response).unwrap();
-            first.flush().unwrap();
-            second.flush().unwrap();
+        let mut standby = Writer::standby(&url).unwrap();
+        for error in [
+            standby.open_table(&spec).map(drop).unwrap_err(),
+            standby.put_texts("b", &[], Timestamp(0)).unwrap_err(),
+            standby.flush().map(drop).unwrap_err(),
+        ] {
+            assert_eq!(error.to_string(), refused);
         }
-        assert_eq!(values(&url, &layouts.0), first_values(&responses(50)));
-        assert_eq!(values(&url, &layouts.1), first_values(&responses(50)));
+        let retention = Retention { bytes: Some(0), ..Retention::default() };
+        assert!(standby.apply_retention(&retention, Timestamp(0)).is_err(), "a standby removes nothing");
+        let all = responses(60);
+        let (before, after) = all.split_at(50);
+        for response in before {
+            first.append(layout.table, response).unwrap();
+            first.flush().unwrap();
+        }
         drop(first);
-        wait_until(|| second.open_table(&a).is_ok());
+        wait_until(|| standby.flush().is_ok());
+        assert_eq!(standby.open_table(&spec).unwrap(), layout);
+        for response in after {
+            standby.append(layout.table, response).unwrap();
+        }
+        standby.flush().unwrap();
+        assert_eq!(values(&url, &layout), first_values(&all));
     });
 }
 
@@ -88,12 +100,8 @@ fn a_lost_connection_loses_no_responses() {
                 end_connections(server, &url);
                 assert_eq!(writer.flush().unwrap().damage.len(), 0);
                 assert_eq!(all(&reader, &layout, 0).points.len(), at + 1);
-                let other =
-                    Writer::open(&url).and_then(|mut w| w.open_table(&table_spec("a", &two_columns())));
-                assert!(
-                    matches!(other, Err(Error::DeviceLocked { .. })),
-                    "its lock is held again: {other:?}"
-                );
+                let other = Writer::standby(&url).unwrap().flush();
+                assert!(matches!(other, Err(Error::Locked { .. })), "its lock is held again: {other:?}");
             }
             if at % 700 == 0 {
                 end_connections(server, &url);
@@ -136,11 +144,9 @@ fn write_conflict(server: &'static Server, notices: bool) {
     end_connections(server, &url);
     let mut second = Writer::open(&url).unwrap();
     second.open_table(&table_spec("a", &two_columns())).unwrap();
-    let mut damage = Vec::new();
     if !notices {
-        damage = first.flush().unwrap().damage;
-        let refused = first.append(layout.table, &responses[20]).unwrap_err();
-        assert!(matches!(refused, Error::DeviceLocked { .. }), "{refused}");
+        let refused = first.flush().unwrap_err();
+        assert!(matches!(refused, Error::Locked { .. }), "{refused}");
     }
     feed(&mut second, &others[10..15]);
     let mut wider = table_spec("a", &two_columns());
@@ -151,12 +157,8 @@ fn write_conflict(server: &'static Server, notices: bool) {
     second.append(layout.table, &last).unwrap();
     second.flush().unwrap();
     drop(second);
-    if notices {
-        wait_until(|| first.put_texts("a", &[], Timestamp(0)).is_ok());
-    } else {
-        wait_until(|| first.open_table(&table_spec("a", &two_columns())).is_ok());
-    }
-    damage.append(&mut first.flush().unwrap().damage);
+    wait_until(|| first.put_texts("a", &[], Timestamp(0)).is_ok());
+    let damage = first.flush().unwrap().damage;
     let messages: Vec<String> = damage.iter().map(Error::to_string).collect();
     assert!(
         messages.len() == 1 && messages[0].contains("`interfaces` of `a`") && messages[0].contains("10 resp"),
@@ -169,9 +171,9 @@ fn write_conflict(server: &'static Server, notices: bool) {
     assert_eq!(values(&url, &layout), first_values(&expected));
 }
 
-/// A writer that lost one device continues with the others.
+/// What another writer did not touch is written afterwards.
 #[test]
-fn a_locked_device_does_not_block_others() {
+fn only_tables_that_another_writer_wrote_lose_responses() {
     with_server(|server| {
         let url = server.database();
         let mut first = Writer::open(&url).unwrap();
@@ -189,20 +191,23 @@ fn a_locked_device_does_not_block_others() {
         end_connections(server, &url);
         let mut second = Writer::open(&format!("{url}&application_name=second")).unwrap();
         second.open_table(&specs[0]).unwrap();
-        let done = first.flush().unwrap();
-        assert_eq!(done.rows, 5, "of b");
+        let locked = first.flush().unwrap_err().to_string();
+        assert!(locked.contains(": second, process "), "{locked}");
+        feed(&mut first, &layouts[1], 10, 20);
+        feed(&mut second, &layouts[0], 10, 20);
+        second.flush().unwrap();
+        drop(second);
+        let mut done = None;
+        wait_until(|| {
+            done = first.flush().ok();
+            done.is_some()
+        });
+        let done = done.unwrap();
+        assert_eq!(done.rows, 15, "of b");
         assert!(
             matches!(&done.damage[..], [Error::WriteConflict { device, rows: 5, .. }] if device == "a"),
             "{done:?}"
         );
-        let held = first.append(layouts[0].table, &responses[10]).unwrap_err().to_string();
-        assert!(held.contains("writes `a`") && held.contains(": second, process "), "{held}");
-        feed(&mut first, &layouts[1], 10, 20);
-        feed(&mut second, &layouts[0], 10, 20);
-        assert_eq!(first.flush().unwrap().rows, 10);
-        second.flush().unwrap();
-        drop(second);
-        wait_until(|| first.open_table(&specs[0]).is_ok());
         layouts.iter().for_each(|layout| feed(&mut first, layout, 20, 30));
         assert_eq!(first.make_all_chunks().unwrap().rows, 20);
         assert_eq!(values(&url, &layouts[0]), first_values(&[&responses[..5], &responses[10..]].concat()));
@@ -212,7 +217,7 @@ fn a_locked_device_does_not_block_others() {
 
 /// Holds regardless of the order of reconnections.
 #[test]
-fn a_standby_reserves_devices_for_their_previous_writer() {
+fn a_standby_reserves_the_lock_for_the_previous_writer() {
     with_server(|server| {
         let url = server.database();
         let mut first = Writer::open(&format!("{url}&application_name=first")).unwrap();
@@ -221,20 +226,24 @@ fn a_standby_reserves_devices_for_their_previous_writer() {
         for response in &responses {
             first.append(layout.table, response).unwrap();
         }
-        let mut other = Writer::open(&url).unwrap();
-        let mut refused = |device: &str| {
-            let why = other.open_table(&table_spec(device, &two_columns())).unwrap_err();
-            assert!(matches!(why, Error::DeviceLocked { .. }), "{why}");
-            assert!(matches!(other.put_texts(device, &[], Timestamp(0)), Err(Error::DeviceLocked { .. })));
+        let mut other = Writer::standby(&url).unwrap();
+        let mut refused = || {
+            let why = other.open_table(&table_spec("a", &two_columns())).unwrap_err();
+            assert!(matches!(why, Error::Locked { .. }), "{why}");
+            assert!(matches!(other.put_texts("a", &[], Timestamp(0)), Err(Error::Locked { .. })));
             why.to_string()
         };
-        assert!(refused("a").contains("first, process "));
+        assert!(refused().contains("first, process "));
         end_connections(server, &url);
-        assert!(refused("a").ends_with("it may come back"));
+        assert!(refused().ends_with("it may come back"));
         let flushed = first.flush().unwrap();
         assert!(flushed.rows == 10 && flushed.damage.is_empty(), "{flushed:?}");
-        assert!(refused("a").contains("first, process "));
-        assert!(refused("b").ends_with("it may come back"));
+        assert!(refused().contains("first, process "));
+        drop(first);
+        let ended = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'
+            AND database = (SELECT oid FROM pg_database WHERE datname = current_database())";
+        wait_until(|| client(server, &url).number(ended) == 0);
+        assert!(refused().ends_with("it may come back"));
         // A new writer has no former connection.
         Writer::open(&url).unwrap().open_table(&table_spec("b", &two_columns())).unwrap();
         assert_eq!(values(&url, &layout), first_values(&responses));
@@ -364,7 +373,7 @@ fn broken_connections_cause_no_loss_and_no_duplicates() {
             let tails = client(server, &url).number("SELECT count(*) FROM trunkline.tails");
             let times = end_connections.times.load(Ordering::SeqCst);
             assert!(tails == 0 && times > 5, "{tails} flushes, {times} cuts");
-            let mut third = Writer::open(&url).unwrap();
+            let mut third = Writer::standby(&url).unwrap();
             drop(writer);
             if !dangling {
                 wait_until(|| third.open_table(&table_spec("a", &two_columns())).is_ok());
@@ -567,22 +576,25 @@ fn foreign_databases_are_refused_with_a_one_line_error() {
 }
 
 #[test]
-fn concurrent_creators_of_an_archive_can_all_write() {
+fn of_concurrent_creators_one_writes_and_the_others_wait() {
     with_server(|server| {
         for _ in 0..4 {
             let url = server.database();
             let begin = std::sync::Barrier::new(6);
             let one = |at: usize| {
                 begin.wait();
-                let mut writer = Writer::open(&url)?;
-                writer.open_table(&table_spec(&format!("d{at}"), &two_columns())).map(|_| writer)
+                let mut writer = Writer::standby(&url).unwrap();
+                let mut open = || writer.open_table(&table_spec(&format!("d{at}"), &two_columns()));
+                wait_until(|| {
+                    let opened = open();
+                    assert!(matches!(opened, Ok(_) | Err(Error::Locked { .. })), "{opened:?}");
+                    opened.is_ok()
+                });
             };
             let one = &one;
             thread::scope(|scope| {
                 let all: Vec<_> = (0..6).map(|at| scope.spawn(move || one(at))).collect();
-                // The writers stay connected until the last one is.
-                let all: Vec<_> = all.into_iter().map(|one| one.join().unwrap()).collect();
-                all.iter().for_each(|done| assert!(done.is_ok(), "{done:?}"));
+                all.into_iter().for_each(|one| one.join().unwrap());
             });
             assert_eq!(Reader::open(&url).unwrap().tables(TableId(0), 10).unwrap().len(), 6);
         }
@@ -640,6 +652,7 @@ fn permission_errors_contain_no_password() {
         let reader = Reader::open(&locked("right")).unwrap();
         assert_eq!(reader.tables(TableId(0), 10).unwrap().len(), 1);
         assert!(reader.put_forwarded("x", &[(TableId(1), Timestamp(1))].into()).is_err());
+        drop(writer);
         let refused =
             Writer::open(&locked("right")).and_then(|mut w| w.open_table(&table_spec("b", &two_columns())));
         assert!(refused.is_err_and(|error| error.to_string().contains("permission denied")));

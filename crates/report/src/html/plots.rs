@@ -179,7 +179,8 @@ fn delay(views: &[View<'_>]) -> Option<PlotData> {
         }
     }
     let x = Axis::new("percentile", "nines", false);
-    plot("Delay", x, Axis::new("delay", "us", needs_log_axis(&distributions)), lines, texts)
+    let log = is_skewed(&distributions) && distributions.iter().all(|d| d.min > 0.0);
+    plot("Delay", x, Axis::new("delay", "us", log), lines, texts)
 }
 
 /// Returns -log₁₀(1 - share). The largest of `count` values is placed where half a value remains above.
@@ -199,7 +200,7 @@ fn gaps(views: &[View<'_>]) -> Option<PlotData> {
             distributions.push(d);
         }
     }
-    let log = needs_log_axis(&distributions);
+    let log = is_skewed(&distributions);
     let lines = lines
         .into_iter()
         .map(|line| if log { line.retain_positive(|&(x, _)| x > 0.0) } else { line })
@@ -209,10 +210,10 @@ fn gaps(views: &[View<'_>]) -> Option<PlotData> {
 }
 
 /// Returns whether a linear axis would compress the body of these distributions.
-fn needs_log_axis(distributions: &[&Distribution]) -> bool {
+fn is_skewed(distributions: &[&Distribution]) -> bool {
     let largest = distributions.iter().map(|d| d.max).fold(0.0, f64::max);
     let body = distributions.iter().map(|d| d.p50).fold(f64::INFINITY, f64::min);
-    body > 0.0 && distributions.iter().all(|d| d.min > 0.0) && largest / body > 4.0
+    body > 0.0 && largest / body > 4.0
 }
 
 fn percentiles(d: &Distribution) -> String {
@@ -295,6 +296,8 @@ fn transport_metrics(views: &[View<'_>]) -> Vec<PlotData> {
 fn title_and_label(key: &str) -> (Option<&'static str>, Option<&'static str>) {
     let (title, label) = match key {
         "cwnd_bytes" => ("Congestion window", "window"),
+        "delay_us" => ("Delay over time", "delay"),
+        "gap_us" => ("Gaps over time", "gap"),
         "rtt_us" => ("Round-trip time, kernel estimate", "round trip"),
         "retransmissions" => ("Retransmissions", "segments"),
         _ => return (None, None),

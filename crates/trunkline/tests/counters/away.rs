@@ -201,6 +201,28 @@ mod archive_writer {
         assert_eq!(values, [None, None, Some(3), Some(4), None, Some(6), Some(7)]);
     }
 
+    /// More responses than the writer buffers for a table, and a second table after them.
+    #[test]
+    fn a_long_outage_is_stored_afterwards() {
+        if server::server().is_none() {
+            return;
+        }
+        let server = Server::start("off").unwrap();
+        let url = server.database();
+        let warnings = run_writer(&url, Duration::from_millis(50), |test| {
+            test.poll(1, true);
+            within(SOON, "a response", || rows(&url) == 1);
+            server.stop();
+            (2..=1_500).for_each(|second| test.poll(second, false));
+            (1_501..=1_600).for_each(|second| test.poll_wider(second, second == 1_501));
+            test.wait_for_reports(1_600);
+            test.wait_for_warning("is out of reach");
+            server.restart();
+            test.wait_for_warning("is written again; 0 responses are missing");
+        });
+        assert_eq!((warnings.len(), rows(&url)), (2, 1_600), "{warnings:?}");
+    }
+
     #[test]
     fn losses_are_reported_at_the_end() {
         if server::server().is_none() {
@@ -225,34 +247,33 @@ mod archive_writer {
         );
     }
 
-    /// Independent of the number of devices.
+    /// Independent of the number of devices, and no failure.
     #[test]
-    fn another_writer_of_many_devices_is_reported_in_two_lines() {
+    fn another_writer_is_reported_in_one_line() {
         let Some(server) = server::server() else { return };
         let url = server.database();
         let first = Writer::open(&url).unwrap();
-        let name = |at: usize| format!("d{at}");
-        let texts = [TextSpec { object: "", key: "state", text: "up" }];
-        (0..40).for_each(|at| first.put_texts(&name(at), &texts, Timestamp(1)).unwrap());
-        let warnings = run_writer(&url, Duration::from_secs(3_600), |test| {
+        let warnings = run_writer(&url, Duration::from_millis(50), |test| {
             for round in 0..3 {
+                test.poll(1 + round, round == 0);
                 for at in 0..40 {
                     let words = vec![DeviceText { object: String::new(), key: "state", text: "down".into() }];
-                    let (device, at) = (name(at).as_str().into(), Timestamp(2 + round));
+                    let (device, at) = (format!("d{at}").as_str().into(), Timestamp(2 + round as i64));
                     test.put(Report::Texts { device, texts: words, at });
                 }
             }
+            test.wait_for_warning("is writing the archive");
         });
-        assert_eq!(warnings.len(), 2, "{warnings:?}");
-        assert!(warnings[0].starts_with("another program writes `d0` in the archive"), "{warnings:?}");
+        assert_eq!(warnings.len(), 1, "{warnings:?}");
         assert!(
-            warnings[1].starts_with("another program writes 40 devices, `d0` and others: "),
+            warnings[0].starts_with("another program is writing the archive postgres://"),
             "{warnings:?}"
         );
+        assert!(first.pending_responses() == 0 && rows(&url) == 0);
     }
 
     #[test]
-    fn texts_of_a_locked_device_wait_until_it_is_free() {
+    fn a_standby_takes_over_with_the_latest_texts() {
         let Some(server) = server::server() else { return };
         let url = server.database();
         let first = Writer::open(&url).unwrap();
@@ -261,8 +282,12 @@ mod archive_writer {
             .unwrap();
         run_writer(&url, Duration::from_millis(50), |test| {
             test.put_text("down", 2);
-            test.wait_for_warning("another program writes `sw1`");
+            test.poll(1, true);
+            test.wait_for_warning("is writing the archive");
             drop(first);
+            test.wait_for_warning("the archive is free: this program writes it now");
+            test.poll(2, false);
+            within(SOON, "a response", || rows(&url) == 1);
             assert_eq!(wait_for_text(&url, "state", 2), "down");
             // The earlier text does not reappear.
             test.put_text("up", 3);
@@ -305,8 +330,8 @@ mod archive_writer {
                 test.poll(2, false);
                 test.put(Report::Texts { device: "sw2".into(), texts: Vec::new(), at: Timestamp(0) });
                 test.wait_for_reports(3);
-                let mut second = Writer::open(&url).unwrap();
-                within(SOON, "the device", || {
+                let mut second = Writer::standby(&url).unwrap();
+                within(SOON, "the lock", || {
                     server.client(server::name(&url)).batch(
                         "SELECT pg_terminate_backend(l.pid, 60000) FROM pg_locks l
                          JOIN pg_database d ON d.oid = l.database AND d.datname = current_database()
@@ -318,6 +343,7 @@ mod archive_writer {
                 second.append(layout.table, &response(2_500_000_000)).unwrap();
                 second.flush().unwrap();
                 drop(second);
+                wait_for_free_archive(server, &url);
                 (3..count).for_each(|second| test.poll(second, false));
                 if count > 1_000 {
                     test.poll(count, false);
@@ -328,6 +354,13 @@ mod archive_writer {
             assert_eq!(lines, 1, "{warnings:?}");
         }
     }
+}
+
+fn wait_for_free_archive(server: &Server, url: &str) {
+    let client = server.client(server::name(url));
+    let locks = "SELECT count(*) FROM pg_locks
+        WHERE locktype = 'advisory' AND database = (SELECT oid FROM pg_database WHERE datname = current_database())";
+    within(SOON, "the archive to be free", || client.number(locks) == 0);
 }
 
 /// A capture with one packet per second, written to a pipe.
@@ -449,7 +482,7 @@ fn readings_that_a_capture_loses_to_another_writer_are_reported() {
         refresh: Some(Duration::ZERO),
         series: vec![series],
     };
-    let mut second = Writer::open(&url).unwrap();
+    let mut second = Writer::standby(&url).unwrap();
     client.batch(
         "SELECT pg_terminate_backend(l.pid, 60000) FROM pg_locks l
          JOIN pg_database d ON d.oid = l.database AND d.datname = current_database()
@@ -461,9 +494,7 @@ fn readings_that_a_capture_loses_to_another_writer_are_reported() {
     second.append(table, &Response { due_at: at, requested_at: at, answer: Some(answer) }).unwrap();
     second.flush().unwrap();
     drop(second);
-    let free = "SELECT count(*) FROM pg_locks
-        WHERE locktype = 'advisory' AND database = (SELECT oid FROM pg_database WHERE datname = current_database())";
-    within(SOON, "the device to be free", || client.number(free) == 0);
+    wait_for_free_archive(server, &url);
     (0..5).for_each(|_| feed.packet());
     drop(feed);
     let ended = running.end();

@@ -1,7 +1,5 @@
 // Formatting of values, units and times, and descriptions of events.
 
-const LARGE = [[1e12, "T"], [1e9, "G"], [1e6, "M"], [1e3, "k"], [1, ""]];
-const SMALL = [[1, ""], [1e-3, "m"], [1e-6, "µ"], [1e-9, "n"]];
 const TIMES = { s: 1, ms: 1e-3, us: 1e-6, "µs": 1e-6, ns: 1e-9, seconds: 1, milliseconds: 1e-3, microseconds: 1e-6, nanoseconds: 1e-9 };
 const BITS = ["b/s", "bit/s", "bits/s", "bps"];
 
@@ -19,21 +17,9 @@ export function displayUnit(series, bits = false) {
   return { unit: series.unit, factor: 1 };
 }
 
-const digits = (value, n) => String(Number(value.toPrecision(n))).replace("-", "−");
-
-/** Formats a value with a unit prefix: `12.3 Mb/s`. `like`: the value that selects the prefix. */
-export function formatValue(value, unit, n = 3, like = value) {
-  if (value === null || value === undefined || Number.isNaN(value)) return "–";
-  if (!Number.isFinite(value)) return "∞";
-  const size = Math.abs(like);
-  if (unit === "s" && size >= 60) return formatDuration(value);
-  const scales = unit === "s" ? SMALL : LARGE;
-  const [scale, prefix] = (size > 0 && scales.find(([s]) => size >= s * 0.9995)) || scales[unit === "s" || size === 0 ? 0 : scales.length - 1];
-  const shown = digits(value / scale, Math.max(n, Math.ceil(Math.log10(Math.abs(value / scale) + 1))));
-  if (!unit && !prefix) return shown;
-  // A space in `k cells/s`, none in `kb/s`.
-  const gap = prefix && unit.length > 3 ? "\u202f" : "";
-  return `${shown}\u202f${prefix}${gap}${unit}`;
+/** Formats a value with a unit prefix, and times from a minute on as durations. `like`: the value that selects the prefix. */
+export function formatValue(value, unit, n, like = value) {
+  return unit === "s" && Math.abs(like) >= 60 && Number.isFinite(value) ? formatDuration(value) : globalThis.formatValue(value, unit, n, like ?? 0);
 }
 
 /** Formats a counted amount; octets as bytes. */

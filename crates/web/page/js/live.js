@@ -86,7 +86,7 @@ export class Live {
     if (!this.redraw) {
       this.redraw = setTimeout(() => {
         this.redraw = null;
-        if (!this.page.drag && this.page.state.live) this.page.refresh();
+        if (!this.page.dragged && this.page.state.live) this.page.refresh();
       }, 1000);
     }
   }

@@ -1,7 +1,7 @@
 // The start page: the busiest interfaces as small plots, recent events, silent devices.
 import { announce, el, fill, pageUrl, request } from "./common.js";
-import { Panel } from "./canvas.js";
 import { EVENTS, formatTime, formatValue, millis, nanos } from "./format.js";
+import { panelPlot } from "./panel.js";
 import { events, lines } from "./series.js";
 import { Status, table } from "./status.js";
 
@@ -83,16 +83,17 @@ export class Overview extends Status {
   }
 
   addCard(key, { device, label }) {
-    const panel = new Panel("b/s");
+    const panel = el("div", { class: "panel" });
     const link = el("a", {}, `${device} ${label}`);
     const rates = el("p", { class: "rates" });
-    const card = { panel, link, rates, element: el("article", { class: "card" }, el("h3", {}, link), rates, panel.element) };
+    const card = { chart: new Chart(panel), link, rates, element: el("article", { class: "card" }, el("h3", {}, link), rates, panel) };
     this.cards.set(key, card);
     return card;
   }
 
-  drawCard({ panel, view, lines: drawn, element }) {
-    if (view && element.isConnected) panel.draw(view, drawn.filter((line) => line.unit === "b/s"), events(view), HEIGHT);
+  drawCard({ chart, view, lines: drawn, element }) {
+    if (!view || !element.isConnected) return;
+    chart.draw(panelPlot(view, drawn.filter((line) => line.unit === "b/s"), events(view), { unit: "b/s", height: HEIGHT, cursor: false }));
   }
 
   drawSilent(silent) {

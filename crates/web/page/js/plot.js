@@ -1,10 +1,10 @@
 // The plot page: selection, time range, plots, legend and events.
 import { pageUrl, request, el, fill, announce } from "./common.js";
-import { Panel, colour } from "./canvas.js";
 import { Chooser } from "./chooser.js";
 import { EVENTS, formatAmount, formatClock, formatValue, millis, formatTime, nanos } from "./format.js";
-import { events, lines } from "./series.js";
 import { Live } from "./live.js";
+import { panelPlot } from "./panel.js";
+import { events, lines } from "./series.js";
 
 const PRESETS = [["3600", "1 hour"], ["10800", "3 hours"], ["432000", "5 days"], ["all", "All"]];
 const MAX_SERIES = 8;
@@ -55,9 +55,7 @@ export class Plot {
     this.errorBox = el("div", { class: "error", role: "alert", hidden: true });
     this.plots = el("div", {
       class: "plots", tabindex: "0", role: "group", "aria-describedby": "keys",
-      "aria-label": "Plot", keydown: (event) => this.key(event), pointerdown: (event) => this.down(event),
-      pointermove: (event) => this.move(event), pointerup: (event) => this.up(event),
-      pointercancel: () => this.cancel(), pointerleave: () => this.leave(), dblclick: () => this.back(),
+      "aria-label": "Plot", keydown: (event) => this.key(event),
     });
     this.legend = el("div", { class: "scroll" });
     this.eventList = el("section", { class: "events", "aria-labelledby": "events" });
@@ -66,8 +64,8 @@ export class Plot {
     this.tools = el("div", { class: "tools", role: "group", "aria-label": "Time" },
       el("span", { class: "presets" }, this.presets),
       el("span", { class: "moves" },
-        move("‹", "Earlier", () => this.pan(-0.5)), move("›", "Later", () => this.pan(0.5)),
-        move("+", "Zoom in", () => this.zoom(0.5)), move("−", "Zoom out", () => this.zoom(2))),
+        move("‹", "Earlier", () => this.chart?.pan(-0.5)), move("›", "Later", () => this.chart?.pan(0.5)),
+        move("+", "Zoom in", () => this.chart?.zoom(0.5)), move("−", "Zoom out", () => this.chart?.zoom(2))),
       this.live,
       el("button", { type: "button", id: "reverse", click: () => this.reverse() }, "Other direction"),
       this.cells);
@@ -178,14 +176,13 @@ export class Plot {
     const { view, lines = [] } = this;
     this.cells.hidden = !lines.some((line) => line.series.unit === "cells");
     const units = view ? [...new Set(lines.map((line) => line.unit))] : [];
-    for (const [unit, panel] of this.panels) if (!units.includes(unit)) { panel.element.remove(); this.panels.delete(unit); }
+    for (const [unit, chart] of this.panels) if (!units.includes(unit)) { chart.element.remove(); this.panels.delete(unit); }
     for (const unit of units) {
-      if (!this.panels.has(unit)) this.panels.set(unit, new Panel(unit));
-      const panel = this.panels.get(unit);
-      if (panel.element.parentNode !== this.plots) this.plots.append(panel.element);
+      if (!this.panels.has(unit)) this.panels.set(unit, this.addPanel());
       const own = lines.filter((line) => line.unit === unit);
       const ids = own.map((line) => line.id);
-      panel.draw(view, own, this.events.filter((event) => [...event.series].some((id) => ids.includes(id))), units.length > 1 ? 240 : 340);
+      const events = this.events.filter((event) => [...event.series].some((id) => ids.includes(id)));
+      this.panels.get(unit).draw(panelPlot(view, own, events, { unit, height: units.length > 1 ? 240 : 340 }));
     }
     this.plots.classList.toggle("empty", !view);
     fill(this.rangeLabel, view ? `${formatTime(view.from)} – ${formatTime(view.to)} · ${formatValue((view.length) / 1000, "s")} per bucket` : "Choose a device and one of its objects.");
@@ -196,8 +193,24 @@ export class Plot {
     this.legendTable();
     this.list();
     this.table();
-    this.place(this.cursor, true);
+    // uPlot computes its scales after this.
+    queueMicrotask(() => this.view && this.place(this.cursor, true));
   }
+
+  addPanel() {
+    const element = el("div", { class: "panel" });
+    this.plots.append(element);
+    return new Chart(element, {
+      zoom: (from, to) => this.to(from, to), reset: () => this.back(), say: announce,
+      // The cursor stays while the plot has the keyboard focus.
+      move: (bucket) => this.place(bucket === null && document.activeElement === this.plots ? this.cursor : bucket, !this.keyed),
+    });
+  }
+
+  /** The plot that keys and buttons control. */
+  get chart() { return this.panels.values().next().value; }
+
+  get dragged() { return [...this.panels.values()].some((chart) => chart.isDragged); }
 
   /** Draws the legend with the values of the whole time range. */
   legendTable() {
@@ -210,7 +223,7 @@ export class Plot {
       const share = Math.min(1, line.time / ((this.view.to - this.view.from) / 1000));
       line.cell = el("td", { class: "number at" });
       const swatch = el("span", { class: `swatch${line.dash ? " dash" : ""}`, "aria-hidden": "true" });
-      swatch.style.color = colour(line);
+      swatch.style.color = Chart.colour(line);
       const drop = () => this.change(line.pair
         ? { minus: this.state.minus.filter((pair) => pair.join() !== line.pair.join()) }
         : { series: this.state.series.filter((id) => id !== line.id) });
@@ -270,8 +283,7 @@ export class Plot {
 
   place(bucket, quiet = false) {
     this.cursor = bucket;
-    const selection = this.drag || (this.mark !== undefined && bucket !== null ? [this.edge(this.mark), this.edge(bucket + 1)] : null);
-    for (const panel of this.panels.values()) panel.point(bucket, selection);
+    for (const chart of this.panels.values()) if (chart.cursor !== bucket) chart.place(bucket);
     for (const line of this.lines || []) {
       if (!line.cell) continue;
       const value = bucket === null ? null : line.mean[bucket];
@@ -287,109 +299,20 @@ export class Plot {
   edge(bucket) { return this.view.from + bucket * this.view.length; }
 
   key(event) {
-    if (!this.view || event.ctrlKey || event.metaKey || event.altKey) return;
-    const far = event.shiftKey ? 10 : 1;
-    const from = this.cursor ?? Math.floor(this.view.count / 2);
-    const step = (to) => this.place(Math.max(0, Math.min(this.view.count - 1, to)));
-    const actions = {
-      ArrowLeft: () => step(from - far),
-      ArrowRight: () => step(from + far),
-      Home: () => step(0),
-      End: () => step(this.view.count - 1),
-      PageUp: () => this.pan(-0.5),
-      PageDown: () => this.pan(0.5),
-      "+": () => this.zoom(0.5),
-      "=": () => this.zoom(0.5),
-      "-": () => this.zoom(2),
-      " ": () => { this.mark = from; step(from); announce("marked"); },
-      Enter: () => this.select(),
-      Escape: () => (this.mark === undefined ? this.back() : this.cancel()),
-    };
-    if (!actions[event.key]) return;
-    event.preventDefault();
-    actions[event.key]();
-  }
-
-  /** Zooms to the range between the mark and the cursor. */
-  select() {
-    if (this.mark === undefined || this.cursor === null) return this.zoom(0.5);
-    const [a, b] = [this.mark, this.cursor].sort((x, y) => x - y);
-    this.mark = undefined;
-    return this.to(this.edge(a), this.edge(b + 1));
+    this.keyed = true;
+    this.chart?.key(event);
+    this.keyed = false;
   }
 
   to(from, to) {
     if (to - from < MIN_RANGE) return;
     this.before = this.state.last || this.before;
-    this.mark = undefined;
     this.change({ from, to, last: null, live: false });
-  }
-
-  /** Zooms around the cursor, or the middle. */
-  zoom(by) {
-    if (!this.view) return;
-    const { from, to } = this.view;
-    const center = this.cursor === null ? (from + to) / 2 : this.edge(this.cursor + 0.5);
-    this.to(center - (center - from) * by, center + (to - center) * by);
-  }
-
-  pan(by) {
-    if (!this.view) return;
-    const { from, to } = this.view;
-    this.to(from + (to - from) * by, to + (to - from) * by);
   }
 
   /** Returns to the range before the zoom. */
   back() {
     if (!this.state.last) this.change({ last: this.before || "3600" });
-  }
-
-  panelAt(event) {
-    return [...this.panels.values()].find((panel) => panel.element.contains(event.target));
-  }
-
-  timeAt(panel, event) {
-    const at = panel.at(event.clientX - panel.element.getBoundingClientRect().left);
-    return Math.max(this.view.from, Math.min(this.view.to, at));
-  }
-
-  bucket(at) {
-    return Math.max(0, Math.min(this.view.count - 1, Math.floor((at - this.view.from) / this.view.length)));
-  }
-
-  down(event) {
-    const panel = this.view && event.button === 0 && this.panelAt(event);
-    if (!panel) return;
-    this.plots.setPointerCapture(event.pointerId);
-    this.dragged = panel;
-    this.drag = [this.timeAt(panel, event), this.timeAt(panel, event)];
-  }
-
-  move(event) {
-    const panel = this.dragged || (this.view && this.panelAt(event));
-    if (!panel) return;
-    const at = this.timeAt(panel, event);
-    if (this.drag) this.drag[1] = at;
-    this.place(this.bucket(at), true);
-  }
-
-  up(event) {
-    if (!this.drag) return;
-    const panel = this.dragged;
-    const [from, to] = this.drag.sort((a, b) => a - b);
-    const wide = panel.x(to) - panel.x(from);
-    this.cancel();
-    if (wide > 4) this.to(from, to);
-    else this.place(this.bucket(this.timeAt(panel, event)), true);
-  }
-
-  cancel() {
-    [this.drag, this.dragged, this.mark] = [null, null, undefined];
-    if (this.view) this.place(this.cursor, true);
-  }
-
-  leave() {
-    if (!this.drag && this.view && document.activeElement !== this.plots) this.place(null);
   }
 
   /** Replaces every series by that of the other direction, if there is one. */

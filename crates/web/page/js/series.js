@@ -3,7 +3,7 @@ import { displayUnit, seriesTitle } from "./format.js";
 
 /** Returns the lines of a view: each series with its bounds, then the differences of `minus`. `bits`: show cells as bits. */
 export function lines(view, { minus, bits }) {
-  const all = view.views.map((one, colour) => {
+  const all = view.views.map((one, color) => {
     const { unit, factor } = displayUnit(one.series, bits);
     const counts = one.series.kind.startsWith("counter");
     // A bucket's share of a growth is an integer; in short buckets the rounding can exceed the bounds.
@@ -15,7 +15,7 @@ export function lines(view, { minus, bits }) {
     const gap = new Set(one.events.filter(({ names }) => names.includes("silent") || names.includes("absent")).map(({ bucket }) => bucket));
     const bound = (all, none) => all.map((value, i) => (value === null ? none(i) : value * factor));
     return {
-      id: one.series.id, name: seriesTitle(one.series), series: one.series, colour, unit, mean, gap,
+      id: one.series.id, name: seriesTitle(one.series), series: one.series, color, unit, mean, gap,
       covered: one.covered_ns.map((ns, i) => ns > 0 || one.samples[i] > 0),
       low: bound(one.low, () => NaN),
       high: bound(one.high, () => NaN),
@@ -35,7 +35,7 @@ export function lines(view, { minus, bits }) {
 function difference(a, b, at) {
   const by = (of) => a.mean.map((_, i) => of(i));
   return {
-    name: `${a.name} − ${b.name}`, colour: at, dash: true, pair: [a.id, b.id], unit: a.unit, counts: a.counts, factor: a.factor, damaged: [],
+    name: `${a.name} − ${b.name}`, color: at, dash: true, pair: [a.id, b.id], unit: a.unit, counts: a.counts, factor: a.factor, damaged: [],
     series: a.series,
     gap: new Set([...a.gap, ...b.gap]),
     mean: by((i) => a.mean[i] - b.mean[i]),

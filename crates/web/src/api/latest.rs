@@ -8,7 +8,9 @@ use trunkline_counters::counter::{RawValue, Timestamp, ValueKind};
 
 use super::lists::device_texts;
 use super::views::GrowthJson;
-use super::{MAX_SERIES_LISTED, Value, all_tables, device_tables, event_names, json, kind_name, parse_name};
+use super::{
+    MAX_SERIES_LISTED, Value, device_tables, event_names, json, kind_name, parse_name, tables_by_device,
+};
 use crate::query::{ApiError, Query};
 use crate::readers::QueryContext;
 
@@ -184,7 +186,7 @@ struct Hosts {
 }
 
 /// The status of a device.
-#[derive(Serialize)]
+#[derive(Default, Serialize)]
 pub(super) struct HostJson {
     pub device: String,
     name: Option<String>,
@@ -217,12 +219,8 @@ pub fn metrics(context: &QueryContext<'_>, _: &Query) -> Result<Vec<u8>, ApiErro
 
 /// Returns all devices with reachability, delay and the time of the last answer.
 pub fn hosts(context: &QueryContext<'_>, _: &Query) -> Result<Vec<u8>, ApiError> {
-    let mut devices: BTreeMap<String, Vec<TableInfo>> = BTreeMap::new();
-    for table in all_tables(context)? {
-        devices.entry(table.device.clone()).or_default().push(table);
-    }
     let mut hosts = Vec::new();
-    for (device, tables) in devices {
+    for (device, tables) in tables_by_device(context)? {
         context.check_deadline()?;
         hosts.push(host(context, device, &tables)?);
     }
@@ -235,22 +233,7 @@ pub(super) fn host(
     device: String,
     tables: &[TableInfo],
 ) -> Result<HostJson, ApiError> {
-    let mut status = HostJson {
-        device,
-        name: None,
-        responding: None,
-        pinged: false,
-        seen_ns: None,
-        asked_ns: None,
-        period_ns: 0,
-        delay: None,
-        uptime_s: None,
-        ports: 0,
-        active: 0,
-        paths: 0,
-        channels: 0,
-        events: Vec::new(),
-    };
+    let mut status = HostJson { device, ..HostJson::default() };
     let mut objects = BTreeSet::new();
     for table in tables {
         let mut is_ping = false;

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::Serialize;
 use trunkline_counters::archive::{Error, SeriesInfo, TableInfo, Text};
 
-use super::{MAX_SERIES_LISTED, SeriesJson, all_tables, device_tables, json, parse_name};
+use super::{MAX_SERIES_LISTED, SeriesJson, all_tables, device_tables, find_table, json, parse_name};
 use crate::query::{ApiError, Query};
 use crate::readers::QueryContext;
 
@@ -73,12 +73,10 @@ struct SeriesList {
 pub fn series(context: &QueryContext<'_>, query: &Query) -> Result<Vec<u8>, ApiError> {
     let mut found: Vec<(SeriesInfo, TableInfo)> = Vec::new();
     if query.optional("series").is_some() {
-        let tables: BTreeMap<i64, TableInfo> =
-            all_tables(context)?.into_iter().map(|t| (t.id.0, t)).collect();
+        let tables = all_tables(context)?;
         for id in query.series()? {
             let series = context.reader.series_by_id(id)?;
-            let none = || ApiError::NotFound(format!("unknown series {}", id.0));
-            let table = tables.get(&series.table.0).cloned().ok_or_else(none)?;
+            let table = find_table(&tables, &series)?.clone();
             found.push((series, table));
         }
     } else {

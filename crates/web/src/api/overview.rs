@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 
 use serde::Serialize;
-use trunkline_counters::archive::{Object, Recent, SeriesInfo, TableInfo};
+use trunkline_counters::archive::{Object, Recent, SeriesInfo};
 use trunkline_counters::counter::{Event, EventSet, Timestamp};
 
 use super::latest::{HostJson, host};
-use super::{all_tables, json, parse_name};
+use super::{json, parse_name, tables_by_device};
 use crate::query::{ApiError, Query};
 use crate::readers::QueryContext;
 
@@ -65,10 +65,7 @@ struct SilentJson {
 
 /// Returns the busiest interfaces, recent events and silent devices.
 pub fn overview(context: &QueryContext<'_>, _: &Query) -> Result<Vec<u8>, ApiError> {
-    let mut tables: BTreeMap<String, Vec<TableInfo>> = BTreeMap::new();
-    for table in all_tables(context)? {
-        tables.entry(table.device.clone()).or_default().push(table);
-    }
+    let tables = tables_by_device(context)?;
     let (devices, mut responding) = (tables.len(), 0);
     let (mut interfaces, mut events, mut silent) = (Vec::new(), Vec::new(), Vec::new());
     for (device, tables) in tables {

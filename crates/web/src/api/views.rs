@@ -4,7 +4,7 @@ use serde::Serialize;
 use trunkline_counters::archive::{Point, View};
 use trunkline_counters::counter::{Growth, ValueKind};
 
-use super::{SeriesJson, Value, all_tables, event_names, json};
+use super::{SeriesJson, Value, all_tables, event_names, find_table, json};
 use crate::query::{ApiError, Query};
 use crate::readers::QueryContext;
 
@@ -56,8 +56,7 @@ pub fn view(context: &QueryContext<'_>, query: &Query) -> Result<Vec<u8>, ApiErr
     for id in ids {
         context.check_deadline()?;
         let view = context.reader.view(id, from, to, buckets)?;
-        let table = tables.iter().find(|table| table.id == view.series.table);
-        let table = table.ok_or_else(|| ApiError::NotFound(format!("unknown series {}", id.0)))?;
+        let table = find_table(&tables, &view.series)?;
         views.push(view_json(&view, SeriesJson::new(&view.series, table)));
     }
     json(&Views { from_ns: from.0, to_ns: to.0, now_ns: context.now.0, buckets, views })
@@ -148,8 +147,7 @@ pub fn points(context: &QueryContext<'_>, query: &Query) -> Result<Vec<u8>, ApiE
     };
     let series = context.reader.series_by_id(id)?;
     let tables = all_tables(context)?;
-    let table = tables.iter().find(|table| table.id == series.table);
-    let table = table.ok_or_else(|| ApiError::NotFound(format!("unknown series {}", id.0)))?;
+    let table = find_table(&tables, &series)?;
     let points = context.reader.points(id, from, to, most)?;
     json(&PointsJson {
         series: SeriesJson::new(&series, table),

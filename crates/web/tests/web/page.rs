@@ -89,7 +89,7 @@ fn choose_and_zoom(window: &Window) {
     // Drag over the middle third of the plot.
     let location = browser.run("const r = document.querySelector('.panel').getBoundingClientRect(); return [r.left, r.top, r.width, r.height]");
     let [left, top, width, height] = [0, 1, 2, 3].map(|at| location[at].as_f64().unwrap());
-    let at = |share: f64| ((left + 78.0 + (width - 92.0) * share) as i64, (top + height / 2.0) as i64);
+    let at = |share: f64| ((left + 78.0 + (width - 100.0) * share) as i64, (top + height / 2.0) as i64);
     window.draws(|| browser.drag(at(1.0 / 3.0), at(2.0 / 3.0)));
     let (from, to) = window.span();
     assert!((from - 1_033_000.0).abs() < 1_000.0 && (to - 1_066_000.0).abs() < 1_000.0, "{from} {to}");

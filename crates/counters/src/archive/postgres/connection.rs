@@ -18,12 +18,12 @@ const LOGIN_TIMEOUT: Duration = Duration::from_secs(20);
 const QUERY_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Session settings: only names of the server itself, timely answers, and detection of a dead client within a minute,
-/// because the client may hold locks. Keepalive probes detect it on an idle connection, `tcp_user_timeout` while an
+/// because the client may hold the lock. Keepalive probes detect it on an idle connection, `tcp_user_timeout` while an
 /// answer is sent (if the server has that setting).
 const SETTINGS: &str = "
     SET search_path = pg_catalog;
     SET statement_timeout = '50s';
-    SET lock_timeout = '10s';
+    SET lock_timeout = '2s';
     SET tcp_keepalives_idle = 30;
     SET tcp_keepalives_interval = 10;
     SET tcp_keepalives_count = 3;

@@ -1,14 +1,13 @@
-//! A session with the database of an archive: ownership of the schema, locks, reconnection.
+//! A session with the database of an archive: ownership of the schema, the lock, reconnection.
 //!
-//! A writer holds an advisory lock for each device and a shared one for the archive; migrations take the latter
-//! exclusively. The server releases the locks when the connection ends. A writer then reconnects with the next call,
-//! with exponential backoff. It terminates the server's backend of its last connection, so that no statement of it
-//! takes effect later, and takes its locks again. The caller must find out what happened to the statements in
-//! progress. For a minute after reconnecting, a writer leaves free devices to their previous writers, whose
-//! connections have probably ended as well.
+//! A writer holds the advisory lock of the archive; the server releases it when the connection ends. The writer then
+//! reconnects with the next call, with exponential backoff. It terminates the server's backend of its last connection,
+//! so that no statement of it takes effect later, and locks the archive again. The caller must find out what happened to
+//! the statements in progress. For a minute after reconnecting, a standby leaves the lock to the previous writer, whose
+//! connection has probably ended as well.
 
 use std::cell::{Cell, RefCell};
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use tokio_postgres::Config;
@@ -26,14 +25,17 @@ const MIGRATIONS: [&str; 1] = [include_str!("tables.sql")];
 /// The marker in the table `archive` that identifies the schema.
 const KIND: &str = "trunkline counters";
 
-/// Takes an exclusive lock and waits for it.
-const LOCK_EXCLUSIVE: &str = "SELECT pg_advisory_lock($1)";
+/// Locks the archive; waits at most `lock_timeout`. Advisory locks belong to a database, as the archive does.
+const LOCK: &str = "SELECT pg_advisory_lock($1)";
+
+/// Locks the archive if it is free.
+const TRY_LOCK: &str = "SELECT pg_try_advisory_lock($1)";
 
 /// First and longest pause between connection attempts.
 const BACKOFF: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
 
-/// After reconnecting, devices are reserved for their previous writers for this time; otherwise their buffered
-/// responses would be lost. It covers the longest pause and the longest attempt.
+/// After reconnecting, the lock is reserved for the previous writer for this time; otherwise its buffered responses
+/// would be lost. It covers the longest pause and the longest attempt.
 const RECLAIM_PERIOD: Duration = Duration::from_secs(60);
 
 /// Maximum number of former connections that are remembered.
@@ -42,30 +44,32 @@ const MAX_FORMER: usize = 16;
 /// An open archive.
 #[derive(Debug)]
 pub(crate) struct PgStorage {
-    location: Location,
+    pub(super) location: Location,
     config: Config,
     is_writer: bool,
     connection: RefCell<Option<PgConnection>>,
     /// Number of connection attempts.
-    attempts: Cell<u64>,
-    /// Backend processes of ended connections that may still hold locks, the last [`MAX_FORMER`].
+    pub(super) attempts: Cell<u64>,
+    /// Backend processes of ended connections that may still hold the lock, the last [`MAX_FORMER`].
     former: RefCell<VecDeque<(i32, i64)>>,
-    /// Devices whose locks are held, or are to be taken again after reconnecting.
-    locked_devices: RefCell<BTreeSet<String>>,
-    /// Devices that another process has taken over: the process, and the connection attempt that detected it.
-    taken_devices: RefCell<BTreeMap<String, (String, u64)>>,
-    backoff: RefCell<Option<Backoff>>,
+    /// Whether this connection holds the lock.
+    is_locked: Cell<bool>,
+    /// Whether this session was the last writer, as far as it knows.
+    is_last_writer: Cell<bool>,
+    /// Whether another process was the writer at the last attempt to lock. Later attempts do not wait.
+    is_standby: Cell<bool>,
+    pub(super) backoff: RefCell<Option<Backoff>>,
     /// When the session last reconnected.
     reconnected_at: Cell<Option<Instant>>,
     /// Whether a snapshot is open.
-    in_snapshot: Cell<bool>,
+    pub(super) in_snapshot: Cell<bool>,
     /// The first error inside the snapshot, to be returned at its end.
-    deferred_error: RefCell<Option<Error>>,
+    pub(super) deferred_error: RefCell<Option<Error>>,
 }
 
 /// A pause between connection attempts.
 #[derive(Debug)]
-struct Backoff {
+pub(super) struct Backoff {
     until: Instant,
     length: Duration,
     reason: String,
@@ -88,8 +92,9 @@ impl PgStorage {
         let location = Location::Server(url.clone());
         let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
         let application = format!("trunkline@{}/{}", host.trim(), std::process::id());
-        let config = postgres_url::config(url.with_password(), &application)
-            .map_err(|reason| Error::InvalidAddress { archive: location.clone(), reason })?;
+        let config = postgres_url::config(url.with_password(), &application).map_err(|error| {
+            Error::InvalidAddress { archive: location.clone(), reason: error.to_string() }
+        })?;
         let pg = PgStorage {
             location,
             config,
@@ -97,8 +102,9 @@ impl PgStorage {
             connection: RefCell::default(),
             attempts: Cell::new(1),
             former: RefCell::default(),
-            locked_devices: RefCell::default(),
-            taken_devices: RefCell::default(),
+            is_locked: Cell::default(),
+            is_last_writer: Cell::default(),
+            is_standby: Cell::default(),
             backoff: RefCell::default(),
             reconnected_at: Cell::default(),
             in_snapshot: Cell::default(),
@@ -112,36 +118,16 @@ impl PgStorage {
         Ok(pg)
     }
 
-    pub fn location(&self) -> &Location {
-        &self.location
-    }
-
-    /// Connects if necessary and returns the number of the connection.
-    pub fn connect(&self) -> Result<u64, Error> {
-        self.ensure_connected()?;
-        Ok(self.attempts.get())
-    }
-
-    /// Number of connection attempts.
-    pub fn connection_attempts(&self) -> u64 {
-        self.attempts.get()
-    }
-
-    /// Lets the next attempt start at once.
-    pub fn reset_backoff(&self) {
-        self.backoff.take();
-    }
-
     /// Runs a query. A reader repeats it once if the connection had ended; a writer must know about a new connection
-    /// and calls [`PgStorage::connect`].
+    /// and calls [`Storage::connect`](crate::archive::storage::Storage::connect).
     pub(super) fn query<T>(
         &self,
         question: impl AsyncFn(&PgConnection) -> Result<T, tokio_postgres::Error>,
     ) -> Result<T, Error> {
-        let before = self.connection_attempts();
+        let before = self.attempts.get();
         match self.query_once(&question) {
             Err(Error::Disconnected { .. })
-                if !self.is_writer && !self.in_snapshot.get() && self.connection_attempts() == before =>
+                if !self.is_writer && !self.in_snapshot.get() && self.attempts.get() == before =>
             {
                 self.query_once(&question)
             }
@@ -155,7 +141,17 @@ impl PgStorage {
     ) -> Result<T, Error> {
         if !self.is_writer {
             self.ensure_connected()?;
+        } else if !self.is_locked.get() {
+            return Err(self.disconnected("the connection ended".into()));
         }
+        self.run(question)
+    }
+
+    /// Runs a query on the present connection.
+    fn run<T>(
+        &self,
+        question: impl AsyncFn(&PgConnection) -> Result<T, tokio_postgres::Error>,
+    ) -> Result<T, Error> {
         let connection = self.connection.borrow();
         let Some(open) = connection.as_ref() else {
             return Err(self.disconnected("the connection ended".into()));
@@ -190,29 +186,13 @@ impl PgStorage {
         })
     }
 
-    /// Starts a snapshot.
-    pub fn begin_snapshot(&self) -> Result<(), Error> {
-        self.deferred_error.take();
-        self.query(async |connection| {
-            connection.batch("BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY").await
-        })?;
-        self.in_snapshot.set(true);
-        Ok(())
-    }
-
-    pub fn end_snapshot(&self) -> Result<(), Error> {
-        let ended = self.query(async |connection| connection.batch("COMMIT").await);
-        self.in_snapshot.set(false);
-        self.deferred_error.take().map_or(ended, Err)
-    }
-
-    /// Keeps an error for [`PgStorage::end_snapshot`].
+    /// Keeps an error for the end of the snapshot.
     pub fn defer_error(&self, error: Error) {
         self.deferred_error.borrow_mut().get_or_insert(error);
     }
 
     /// Connects if there is no connection.
-    fn ensure_connected(&self) -> Result<(), Error> {
+    pub(super) fn ensure_connected(&self) -> Result<(), Error> {
         if self.connection.borrow().as_ref().is_some_and(|connection| !connection.is_closed()) {
             return Ok(());
         }
@@ -246,57 +226,90 @@ impl PgStorage {
 
     /// Drops a connection that has ended.
     fn drop_connection(&self) {
+        self.is_locked.set(false);
         if let Some(connection) = self.connection.take() {
-            self.remember_process(&connection);
+            let mut former = self.former.borrow_mut();
+            former.push_back(connection.process);
+            if former.len() > MAX_FORMER {
+                former.pop_front();
+            }
         }
     }
 
-    /// Remembers the backend process of a connection.
-    fn remember_process(&self, connection: &PgConnection) {
-        let mut former = self.former.borrow_mut();
-        former.push_back(connection.process);
-        if former.len() > MAX_FORMER {
-            former.pop_front();
-        }
-    }
-
-    /// Connects, checks the schema, and takes the locks.
+    /// Connects and checks the schema.
     fn open_session(&self) -> Result<PgConnection, Error> {
         let connection =
             PgConnection::open(&self.config).map_err(|error| self.disconnected(error.reason()))?;
-        let known = self.schema(&connection)?;
-        if !self.is_writer {
-            return match known {
-                known if is_current(&known) => Ok(connection),
-                Schema::Version(v) => {
-                    Err(Error::VersionTooOld { archive: self.location.clone(), found: v as u64 })
+        match self.schema(&connection)? {
+            known if self.is_writer || is_current(&known) => Ok(connection),
+            Schema::Version(v) => {
+                Err(Error::VersionTooOld { archive: self.location.clone(), found: v as u64 })
+            }
+            Schema::Missing => Err(Error::NotAnArchive { archive: self.location.clone() }),
+        }
+    }
+
+    /// Locks the archive for this connection, and migrates its schema if necessary.
+    pub(super) fn lock(&self) -> Result<(), Error> {
+        if self.is_locked.get() {
+            return Ok(());
+        }
+        let former = self.former.borrow().clone();
+        for (process, began) in &former {
+            // The server may not have noticed the end of the connection.
+            let end = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid = $1
+                AND (extract(epoch FROM backend_start) * 1000000)::bigint = $2";
+            let _ = self.run(async |connection| connection.rows(end, &[process, began]).await);
+        }
+        let is_reserved = !self.is_last_writer.get()
+            && self
+                .reconnected_at
+                .get()
+                .is_some_and(|reconnected_at| now() < reconnected_at + RECLAIM_PERIOD);
+        let key = xxh3_64(b"trunkline archive ") as i64;
+        let refused = || Err(Error::Locked { archive: self.location.clone(), holder: None });
+        let locked = match self.is_standby.get() {
+            _ if is_reserved => refused(),
+            true => {
+                let free = self.run(async |connection| {
+                    let row = connection.row(TRY_LOCK, &[&key]).await?;
+                    row.map_or(Ok(false), |row| row.try_get(0))
+                });
+                free.and_then(|is_free| if is_free { Ok(()) } else { refused() })
+            }
+            false => self.run(async |connection| connection.execute(LOCK, &[&key]).await.map(drop)),
+        };
+        if let Err(Error::Locked { archive, .. }) = locked {
+            let holder = match self.run(async |connection| find_holder(connection, key).await)? {
+                None if is_reserved => {
+                    "its connection ended less than a minute ago, and it may come back".to_owned()
                 }
-                Schema::Missing => Err(Error::NotAnArchive { archive: self.location.clone() }),
+                Some((name, process)) if former.iter().all(|former| former.0 != process) => {
+                    format!("{name}, process {process} of the server")
+                }
+                _ => return Err(self.disconnected("the lock of the last connection is not free yet".into())),
             };
+            self.is_standby.set(true);
+            if self.is_last_writer.replace(false) {
+                // The holder is not the previous writer, so the lock is not reserved for it.
+                self.reconnected_at.set(None);
+            }
+            return Err(Error::Locked { archive, holder: Some(holder) });
         }
+        locked?;
+        let connection = self.connection.borrow();
+        let Some(connection) = connection.as_ref() else {
+            return Err(self.disconnected("the connection ended".into()));
+        };
+        let known = self.schema(connection)?;
         if !is_current(&known) {
-            self.prepare(&connection)?;
+            self.migrate(connection, &known)?;
         }
-        let locked = self.lock(&connection);
-        if locked.is_err() {
-            self.remember_process(&connection);
-        }
-        locked.map(|()| connection)
-    }
-
-    /// Takes the locks of a writer.
-    fn lock(&self, connection: &PgConnection) -> Result<(), Error> {
-        self.wait_for(connection, "SELECT pg_advisory_lock_shared($1)", key("archive", ""))?;
-        self.relock_devices(connection)
-    }
-
-    /// Waits for a lock, at most `lock_timeout`.
-    fn wait_for(&self, connection: &PgConnection, lock: &'static str, key: i64) -> Result<(), Error> {
-        let locked = connection.wait(async { connection.execute(lock, &[&key]).await });
-        locked.map(drop).map_err(|error| match error.code() {
-            Some(&SqlState::LOCK_NOT_AVAILABLE) => Error::Locked { archive: self.location.clone() },
-            _ => self.error(error),
-        })
+        self.former.borrow_mut().clear();
+        self.is_standby.set(false);
+        self.is_last_writer.set(true);
+        self.is_locked.set(true);
+        Ok(())
     }
 
     /// Returns the state of the schema.
@@ -338,32 +351,13 @@ impl PgStorage {
         }
     }
 
-    /// Migrates the schema. Advisory locks ensure that one process migrates at a time and that no writer is active.
-    fn prepare(&self, connection: &PgConnection) -> Result<(), Error> {
+    /// Migrates the schema; the archive is locked.
+    fn migrate(&self, connection: &PgConnection, known: &Schema) -> Result<(), Error> {
         if connection.encoding != "UTF8" {
             let reason =
                 format!("the database has the encoding {}; an archive needs UTF8", connection.encoding);
             return Err(Error::Open { archive: self.location.clone(), reason });
         }
-        // A process that finds the migration done does not wait for the active writers.
-        let (turn, alone) = (key("tables", ""), key("archive", ""));
-        self.wait_for(connection, LOCK_EXCLUSIVE, turn)?;
-        let known = self.schema(connection)?;
-        if !is_current(&known) {
-            self.wait_for(connection, LOCK_EXCLUSIVE, alone)?;
-            self.migrate(connection, &known)?;
-            self.unlock(connection, alone)?;
-        }
-        self.unlock(connection, turn)
-    }
-
-    fn unlock(&self, connection: &PgConnection, key: i64) -> Result<(), Error> {
-        let freed =
-            connection.wait(async { connection.execute("SELECT pg_advisory_unlock($1)", &[&key]).await });
-        freed.map(drop).map_err(|error| self.error(error))
-    }
-
-    fn migrate(&self, connection: &PgConnection, known: &Schema) -> Result<(), Error> {
         let steps: String = match *known {
             Schema::Version(v) => MIGRATIONS[v..].concat(),
             Schema::Missing => format!("{}{}", self.create_schema(connection)?, MIGRATIONS.concat()),
@@ -384,88 +378,6 @@ impl PgStorage {
             if self.query_bool(connection, there, &"trunkline")? { "" } else { "CREATE SCHEMA trunkline;" };
         let table = "CREATE TABLE trunkline.archive (kind text NOT NULL, version bigint NOT NULL);";
         Ok(format!("{schema} {table} INSERT INTO trunkline.archive VALUES ('{KIND}', 0);"))
-    }
-
-    // --- who writes what
-
-    /// Locks a device for writing.
-    pub fn lock_device(&self, device: &str) -> Result<(), Error> {
-        if self.locked_devices.borrow().contains(device) {
-            return Ok(());
-        }
-        let lock_key = key("device", device);
-        let held = |holder: String| {
-            let (archive, device) = (self.location.clone(), device.to_owned());
-            Err(Error::DeviceLocked { archive, device, holder })
-        };
-        let was_held = self
-            .taken_devices
-            .borrow()
-            .get(device)
-            .is_some_and(|(_, tries)| *tries == self.connection_attempts());
-        if !was_held
-            && self.reconnected_at.get().is_some_and(|reconnected_at| now() < reconnected_at + RECLAIM_PERIOD)
-        {
-            let holder = self.query(async |connection| find_holder(connection, lock_key).await)?;
-            return held(holder.map_or_else(
-                || "its connection ended less than a minute ago, and it may come back".into(),
-                |holder| describe_holder(Some(holder)),
-            ));
-        }
-        let is_locked = self.query(async |connection| {
-            let row = connection.row("SELECT pg_try_advisory_lock($1)", &[&lock_key]).await?;
-            row.map_or(Ok(false), |row| row.try_get(0))
-        })?;
-        if !is_locked {
-            let holder = self.query(async |connection| find_holder(connection, lock_key).await)?;
-            return held(describe_holder(holder));
-        }
-        self.taken_devices.borrow_mut().remove(device);
-        self.locked_devices.borrow_mut().insert(device.to_owned());
-        Ok(())
-    }
-
-    pub fn device_taken_by(&self, device: &str) -> Option<String> {
-        self.taken_devices.borrow().get(device).map(|(holder, _)| holder.clone())
-    }
-
-    /// Takes the locks of the former connections again, except those that another process has taken.
-    fn relock_devices(&self, connection: &PgConnection) -> Result<(), Error> {
-        let former = self.former.borrow().clone();
-        for (process, began) in &former {
-            // The server may not have noticed the end of the connection. Without permission to terminate its backend,
-            // wait until it has.
-            let end = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid = $1
-                AND (extract(epoch FROM backend_start) * 1000000)::bigint = $2";
-            let _ = connection.wait(async { connection.rows(end, &[process, began]).await });
-        }
-        let devices: Vec<String> = self.locked_devices.borrow().iter().cloned().collect();
-        for device in devices {
-            if let Some(holder) = self.relock_device(connection, &device)? {
-                self.locked_devices.borrow_mut().remove(&device);
-                self.taken_devices.borrow_mut().insert(device, (holder, self.connection_attempts()));
-            }
-        }
-        self.former.borrow_mut().clear();
-        Ok(())
-    }
-
-    /// Takes the lock of a device, or returns its holder.
-    fn relock_device(&self, connection: &PgConnection, device: &str) -> Result<Option<String>, Error> {
-        let key = key("device", device);
-        if self.query_bool(connection, "SELECT pg_try_advisory_lock($1)", &key)? {
-            return Ok(None);
-        }
-        let holder = connection.wait(find_holder(connection, key)).map_err(|error| self.error(error))?;
-        let ends = |(_, process): &(String, i32)| self.former.borrow().iter().any(|f| f.0 == *process);
-        // Wait only if the lock is about to be released.
-        if holder.as_ref().is_none_or(ends) {
-            match self.wait_for(connection, LOCK_EXCLUSIVE, key) {
-                Err(Error::Locked { .. }) => {}
-                done => return done.map(|()| None),
-            }
-        }
-        Ok(Some(describe_holder(holder)))
     }
 
     /// Runs a query with a boolean result.
@@ -496,6 +408,7 @@ impl PgStorage {
         }
         match error.code() {
             Some(&SqlState::READ_ONLY_SQL_TRANSACTION) => Error::ReadOnly { archive },
+            Some(&SqlState::LOCK_NOT_AVAILABLE) => Error::Locked { archive, holder: None },
             Some(&SqlState::DISK_FULL) => Error::DiskFull { archive },
             Some(&(SqlState::INSUFFICIENT_PRIVILEGE | SqlState::INVALID_SCHEMA_NAME)) => {
                 Error::Open { archive, reason }
@@ -512,18 +425,6 @@ impl PgStorage {
 #[expect(clippy::disallowed_methods, reason = "a server that is gone is not contacted all the time")]
 fn now() -> Instant {
     Instant::now()
-}
-
-/// Returns the key of an advisory lock. Locks belong to a database, as the archive does.
-pub(super) fn key(what: &str, name: &str) -> i64 {
-    xxh3_64(format!("trunkline {what} {name}").as_bytes()) as i64
-}
-
-/// Describes the holder of a lock.
-fn describe_holder(holder: Option<(String, i32)>) -> String {
-    holder.map_or("the process has just disconnected".into(), |(name, process)| {
-        format!("{name}, process {process} of the server")
-    })
 }
 
 /// Finds the holder of a lock: application name and backend process.

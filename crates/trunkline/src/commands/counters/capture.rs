@@ -98,7 +98,7 @@ struct FlowTable {
     started_at: Timestamp,
     /// Time and values of the last response.
     last: Option<(Timestamp, Vec<Option<RawValue>>)>,
-    /// Whether the archive was unreachable at the last attempt.
+    /// Whether the archive was unreachable, or another process wrote it, at the last attempt.
     is_unreachable: bool,
 }
 
@@ -172,7 +172,7 @@ impl FlowTable {
 
     /// Whether an error is temporary; prints the first in a row.
     fn note_if_unreachable(&mut self, error: &Error) -> bool {
-        let is_lost = matches!(error, Error::Disconnected { .. });
+        let is_lost = matches!(error, Error::Disconnected { .. } | Error::Locked { .. });
         if is_lost && !self.is_unreachable {
             eprintln!("warning: {}", trunkline_report::sanitize(&error.to_string()));
         }
