@@ -21,6 +21,9 @@ const MAX_PENDING_TEXTS: usize = 1 << 18;
 /// Largest number of values in the retry queue.
 const MAX_QUEUED_VALUES: usize = MAX_PENDING_VALUES / 2;
 
+/// How long a poller that lost the lock of the archive keeps its responses: the other process may be a short import.
+const LOCK_GRACE: Duration = Duration::from_secs(300);
+
 /// Options for writing an archive.
 #[derive(Clone, Copy, Debug)]
 pub struct WriteOptions {
@@ -48,7 +51,11 @@ pub struct ArchiveWriter {
     texts: BTreeMap<(String, String, String), (Timestamp, String)>,
     /// Texts dropped since the last log message because there were too many.
     dropped_texts: u64,
-    /// Whether another process writes the archive. It also has the responses, so they are not kept here.
+    /// Whether this process wrote the archive last, as far as it knows.
+    is_active: bool,
+    /// When this process found that another one writes the archive, while it was active.
+    displaced_at: Option<Timestamp>,
+    /// Whether another process writes the archive. It also polls the devices, so responses are not kept here.
     is_standby: bool,
     last_flush: Timestamp,
     last_retention: Timestamp,
@@ -76,6 +83,8 @@ impl ArchiveWriter {
             queue: RetryQueue::new(MAX_QUEUED_VALUES),
             texts: BTreeMap::new(),
             dropped_texts: 0,
+            is_active: false,
+            displaced_at: None,
             is_standby: false,
             last_flush: clock.now(),
             last_retention: Timestamp::MIN,
@@ -166,20 +175,22 @@ impl ArchiveWriter {
         let appended = if self.queue.len() > 0 { None } else { Some(self.append(&one, log)) };
         match appended {
             Some(Ok(())) => {}
-            None | Some(Err(Error::Disconnected { .. })) => {
+            Some(Err(ref error)) if !is_unavailable(error) => {
+                self.refuse(&one, &appended.unwrap_or(Ok(())), log)
+            }
+            None | Some(Err(_)) => {
                 if !self.queue.push(one) {
                     self.count_missing(1);
                 }
                 self.log_error(&appended.unwrap_or(Ok(())), log);
             }
-            Some(refused) => self.refuse(&one, &refused, log),
         }
     }
 
     /// Counts and logs a response that the archive refuses.
     fn refuse(&mut self, one: &TableResponse, refused: &Result<(), Error>, log: &mut impl FnMut(&str)) {
         match refused {
-            Err(Error::Locked { holder: Some(_), .. } | Error::OutOfOrder(_) | Error::ValueCount { .. }) => {}
+            Err(Error::OutOfOrder(_) | Error::ValueCount { .. }) => {}
             // It can never be stored.
             Err(Error::InvalidTable { .. }) => drop(self.specs.remove(&one.table)),
             _ => self.count_missing(1),
@@ -219,12 +230,13 @@ impl ArchiveWriter {
             let appended = self.append(&one, log);
             match appended {
                 Ok(()) => {}
-                Err(Error::Disconnected { .. } | Error::Locked { holder: Some(_), .. }) => return appended,
+                Err(ref error) if is_unavailable(error) => return appended,
                 refused => self.refuse(&one, &refused, log),
             }
             self.queue.pop();
         }
         log_damage(&self.writer.flush()?, log);
+        (self.is_active, self.displaced_at) = (true, None);
         if std::mem::take(&mut self.is_standby) {
             log("the archive is free: this program writes it now");
             self.logged_errors.clear();
@@ -251,7 +263,7 @@ impl ArchiveWriter {
             if matches!(put, Ok(()) | Err(Error::InvalidTable { .. })) {
                 done.insert((device.to_owned(), at));
             }
-            let is_unavailable = matches!(put, Err(Error::Disconnected { .. } | Error::Locked { .. }));
+            let is_unavailable = put.as_ref().is_err_and(is_unavailable);
             result = if put.is_err() { put } else { result };
             if is_unavailable {
                 break;
@@ -294,7 +306,15 @@ impl ArchiveWriter {
         let message = error.to_string();
         match error {
             Error::Disconnected { .. } => self.count_missing(0),
-            Error::Locked { holder: Some(_), .. } => self.become_standby(log),
+            error if is_unavailable(error) => {
+                let now = self.clock.now();
+                let displaced_at = *self.displaced_at.get_or_insert(now);
+                if !self.is_active || now.duration_since(displaced_at) >= LOCK_GRACE {
+                    self.become_standby(log);
+                } else {
+                    self.count_missing(0);
+                }
+            }
             _ => {}
         }
         if !self.logged_errors.contains(&message) {
@@ -306,15 +326,21 @@ impl ArchiveWriter {
         }
     }
 
-    /// Leaves the responses to the other process, which polls the same devices.
+    /// Leaves the responses to the other process.
     fn become_standby(&mut self, log: &mut impl FnMut(&str)) {
         self.is_standby = true;
         self.tables.clear();
         let discarded = self.writer.close_tables() + self.queue.clear();
-        if discarded > 0 {
+        if std::mem::take(&mut self.is_active) {
             log(&format!("another program took over the archive: {discarded} responses are discarded"));
         }
+        self.missing_responses = None;
     }
+}
+
+/// Returns whether the archive takes nothing at all for now.
+fn is_unavailable(error: &Error) -> bool {
+    matches!(error, Error::Disconnected { .. } | Error::Locked { holder: Some(_), .. })
 }
 
 /// Logs the damage that a flush found.

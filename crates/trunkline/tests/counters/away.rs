@@ -296,6 +296,46 @@ mod archive_writer {
         assert_eq!(wait_for_text(&url, "state", 3), "up");
     }
 
+    /// Another program takes the lock while the poller is disconnected, and writes other tables.
+    #[test]
+    fn a_short_writer_costs_the_poller_nothing() {
+        let Some(server) = server::server() else { return };
+        let url = server.database();
+        let warnings = run_writer(&url, Duration::from_millis(50), |test| {
+            test.poll(1, true);
+            within(SOON, "a response", || rows(&url) == 1);
+            let client = server.client(server::name(&url));
+            let second = thread::scope(|scope| {
+                let waiting = scope.spawn(|| {
+                    let mut second = None;
+                    within(SOON, "the lock", || {
+                        second = Writer::open(&url).ok();
+                        second.is_some()
+                    });
+                    second
+                });
+                within(SOON, "the lock to change hands", || {
+                    client.batch(
+                        "SELECT pg_terminate_backend(l.pid, 60000) FROM pg_locks l
+                         WHERE l.locktype = 'advisory' AND l.granted AND EXISTS (SELECT FROM pg_locks w
+                         WHERE w.locktype = 'advisory' AND NOT w.granted AND w.database = l.database)
+                         AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())",
+                    );
+                    waiting.is_finished()
+                });
+                waiting.join().unwrap()
+            });
+            test.poll(2, false);
+            test.poll_wider(3, true);
+            test.wait_for_warning("is writing the archive");
+            test.poll_wider(4, false);
+            test.wait_for_reports(4);
+            drop(second);
+            test.wait_for_warning("is written again; 0 responses are missing");
+        });
+        assert_eq!((warnings.len(), rows(&url)), (2, 4), "{warnings:?}");
+    }
+
     #[test]
     fn a_rejected_table_is_retried() {
         let Some(server) = server::server() else { return };
