@@ -16,8 +16,8 @@ use crate::level::{Level, MIN_LEVEL};
 use crate::refresh::{AFTER_REFUSAL, Refresh};
 pub use crate::statistics::CentralStatistics;
 use crate::wire::classic::{
-    ADDRESSES_PER_PACKET, ALL_HOSTS, CONTROL, ClassicBundle, ClassicControl, ClassicMessage, HOST_CONTROL,
-    MAX_HOSTS, PACKET_ADDRESSES, Source, host_bit,
+    ADDRESSES_PER_PACKET, CONTROL, ClassicBundle, ClassicControl, ClassicMessage, HOST_CONTROL, MAX_HOSTS,
+    PACKET_ADDRESSES, Source, host_bit,
 };
 
 /// Messages still in flight this long after a packet address changed its owner are not strays.
@@ -465,9 +465,9 @@ impl ClassicCentral {
                 held.into_iter().find(|at| !moving.contains_key(&(*at as u16)))
             };
             refresh.send_due(now, next, |packet| {
-                let (address, body) = ClassicControl::Join(packet as u16 * ADDRESSES_PER_PACKET).write();
+                let join = ClassicControl::Join(packet as u16 * ADDRESSES_PER_PACKET);
                 // A refresh without room is sent in the next cycle.
-                self.statistics.joins_refreshed += u64::from(bundler.push_control(now, address, &body));
+                self.statistics.joins_refreshed += u64::from(bundler.push_control(now, join));
             });
         }
     }
@@ -485,11 +485,8 @@ impl ClassicCentral {
             level != sent || refreshes && level > MIN_LEVEL && now >= at + LEVEL_REFRESH
         };
         let local = self.local.get();
-        if needs_report(local, self.sent_to_hosts) {
-            let body = ClassicControl::write_for_hosts(local);
-            if self.host_bundler.push_control(now, ALL_HOSTS, &body) {
-                self.sent_to_hosts = (local, now);
-            }
+        if needs_report(local, self.sent_to_hosts) && self.host_bundler.push_level_for_hosts(now, local) {
+            self.sent_to_hosts = (local, now);
         }
         let higher = local.max(self.wide_area.get());
         if needs_report(higher, self.sent_to_level1) {
@@ -532,8 +529,7 @@ fn is_query(message: ClassicMessage<'_>) -> bool {
 impl Level1State {
     /// Queues a control message for the converter.
     fn announce(&mut self, now: Instant, control: ClassicControl) {
-        let (address, body) = control.write();
-        self.joins_pending |= !self.bundler.push_control(now, address, &body);
+        self.joins_pending |= !self.bundler.push_control(now, control);
     }
 
     /// Counts messages from the converter.
@@ -652,7 +648,7 @@ impl CountUnsent for Central {
         if port == Central::LEVEL1 {
             let settings = classic.config.settings;
             let drops = &mut classic.statistics.drops_to_level1;
-            return drops.count_unsent_classic(&bundle, |address| settings.is_priority(address));
+            return drops.count_unsent_classic(&bundle, &settings);
         }
         // In bundles for hosts the address that shows the priority is gone. Control is counted as priority but is no
         // message.

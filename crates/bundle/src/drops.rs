@@ -2,6 +2,7 @@
 
 use trunkline_endpoint::Port;
 
+use crate::settings::Settings;
 use crate::wire::{classic, format2};
 
 /// The reason why a message was dropped.
@@ -77,13 +78,9 @@ impl DropCounts {
     }
 
     /// Counts the messages of an unsent classic bundle whose messages have addresses.
-    pub(crate) fn count_unsent_classic(
-        &mut self,
-        bundle: &classic::ClassicBundle<'_>,
-        is_priority: impl Fn(u16) -> bool,
-    ) {
+    pub(crate) fn count_unsent_classic(&mut self, bundle: &classic::ClassicBundle<'_>, settings: &Settings) {
         let data = bundle.messages().filter(|message| message.octets() != classic::CONTROL);
-        data.for_each(|message| self.count(DropReason::Unsent, is_priority(message.address)));
+        data.for_each(|message| self.count(DropReason::Unsent, settings.is_priority(message.address)));
     }
 
     /// Counts several messages.

@@ -49,11 +49,6 @@ impl ReportedLevel {
     pub fn current(self, now: Instant) -> u8 {
         if now >= self.until { MIN_LEVEL } else { self.level }
     }
-
-    /// Returns when the level expires, if it does.
-    pub fn deadline(self, now: Instant) -> Option<Instant> {
-        (self.current(now) > MIN_LEVEL && self.until < Instant::MAX).then_some(self.until)
-    }
 }
 
 /// The level of one medium.

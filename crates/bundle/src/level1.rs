@@ -206,9 +206,8 @@ impl Endpoint for ClassicLevel1 {
             Input::Wake => {
                 if self.query_at.is_some_and(|at| at <= now) {
                     self.query_at = None;
-                    let (address, body) = ClassicControl::Level(MIN_LEVEL).write();
                     // Without room the joins arrive with the next refresh, within ten seconds.
-                    self.bundler.push_control(now, address, &body);
+                    self.bundler.push_control(now, ClassicControl::Level(MIN_LEVEL));
                 }
                 self.bundler.close_if_due(now);
             }
@@ -279,14 +278,13 @@ impl CountUnsent for Level1 {
             Level1Format::Format2(format2) => return format2.count_unsent(port, frame),
         };
         let (settings, statistics) = (classic.settings, &mut classic.statistics);
-        let is_priority = |address: u16| settings.is_priority(address);
         if port == Level1::WIDE_AREA {
             let message = ClassicMessage::read(frame).into_iter();
             message.for_each(|one| {
-                statistics.drops_outgoing.count(DropReason::Unsent, is_priority(one.address))
+                statistics.drops_outgoing.count(DropReason::Unsent, settings.is_priority(one.address))
             });
         } else if let Ok((_, bundle)) = ClassicBundle::read_with_mask(frame) {
-            statistics.drops.count_unsent_classic(&bundle, is_priority);
+            statistics.drops.count_unsent_classic(&bundle, &settings);
         }
     }
 }

@@ -55,7 +55,12 @@
 //! | [`refresh`] | periodic refresh of soft state |
 //! | [`rules`] | the message address of a DIS PDU, and the addresses a host subscribes to |
 //! | [`drops`] | dropped messages, by reason and priority |
-//! | [`format2`] | the three endpoints in bundle format 2 |
+//! | [`outbox`] | messages of format 2 that wait for their bundle to leave |
+//! | [`session`] | sessions of format 2 |
+//! | [`single_message`] | the single-message bundles of the wide area in format 2 |
+//! | `limits` | the admission of messages at a sender |
+//! | `joins` | the addresses that a host has joined |
+//! | [`format2`] | the converters in bundle format 2 |
 //! | [`wire`] | wire formats |
 //! | `socket` | the endpoints on UDP sockets, with the feature `sockets` |
 
@@ -68,8 +73,11 @@ pub mod format2;
 pub mod host;
 pub mod inbox;
 pub mod interest;
+mod joins;
 pub mod level;
 pub mod level1;
+mod limits;
+pub mod outbox;
 pub mod packet_set;
 pub mod ranges;
 pub mod refresh;
@@ -78,7 +86,9 @@ pub mod regulator;
 pub mod reliable;
 pub mod rules;
 pub mod sequence;
+pub mod session;
 pub mod settings;
+pub mod single_message;
 #[cfg(feature = "sockets")]
 pub mod socket;
 pub mod statistics;

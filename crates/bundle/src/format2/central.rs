@@ -5,10 +5,10 @@ use trunkline_units::{Instant, Seed};
 
 use super::level1_peers::{Level1Peer, Level1Peers};
 use super::members::{DeliveryLimit, Members};
-use super::outbox::{Outbox, QueuedMessage};
 use crate::api::{CENTRAL_HOSTS_PORT, CENTRAL_LEVEL1_PORT, CentralCommand, CentralConfig};
 use crate::drops::DropReason;
 use crate::level::MIN_LEVEL;
+use crate::outbox::{Outbox, QueuedMessage};
 use crate::ranges::Segments;
 use crate::regulator::{Congestion, NO_LIMIT, Regulator};
 use crate::sequence::{Flow, SequenceStatus, SequenceTracker};

@@ -5,15 +5,16 @@ use std::collections::VecDeque;
 use trunkline_endpoint::{Idle, Input, Output, Peer, Port, Reason, Segment, Transmit, Writable};
 use trunkline_units::{Instant, Span};
 
-use super::outbox::{Outbox, QueuedMessage};
-use super::{CENTRAL_TIMEOUT, single_message};
 use crate::api::{LEVEL1_CENTRAL_PORT, LEVEL1_WIDE_AREA_PORT, Level1Command, MAX_WAITING_MESSAGES};
 use crate::drops::DropReason;
 use crate::level::{Level, MIN_LEVEL};
+use crate::outbox::{Outbox, QueuedMessage};
 use crate::packet_set::{JoinedGroups, MembershipEvent, PacketSet};
 use crate::regulator::{Congestion, NO_LIMIT, REFILL_INTERVAL, TokenBucket};
 use crate::sequence::is_newer;
+use crate::session::CENTRAL_TIMEOUT;
 use crate::settings::{Format2, Settings};
+use crate::single_message;
 use crate::statistics::Level1Statistics;
 use crate::wire::format2::control::Control;
 use crate::wire::format2::{self, Bundle, BundleBuilder, Header, Message, Role};

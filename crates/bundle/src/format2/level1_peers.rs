@@ -9,11 +9,13 @@ use std::collections::BTreeMap;
 use trunkline_endpoint::Peer;
 use trunkline_units::{Instant, Seed, Span};
 
-use super::outbox::Outbox;
-use super::{CENTRAL_TIMEOUT, DuplicateNumber, PEER_TIMEOUT, PendingPeer, RETRY_INTERVAL, UnvalidatedPeer};
 use crate::balance::{Loads, MAX_MOVES, Move, REBALANCE_INTERVAL, next_on_grid};
+use crate::outbox::Outbox;
 use crate::packet_set::PacketSet;
 use crate::sequence::{LinkCounter, Sessions, is_newer};
+use crate::session::{
+    CENTRAL_TIMEOUT, DuplicateNumber, PEER_TIMEOUT, PendingPeer, RETRY_INTERVAL, UnvalidatedPeer,
+};
 use crate::settings::{Format2, Settings};
 use crate::statistics::Level1PeerCounts;
 use crate::wire::format2::{Header, Role};

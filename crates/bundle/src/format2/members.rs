@@ -5,19 +5,22 @@ use std::collections::{BTreeMap, BTreeSet};
 use trunkline_endpoint::Peer;
 use trunkline_units::{Instant, Seed, Span};
 
-use super::outbox::{Outbox, QueuedMessage};
-use super::{
-    ACK_DELAY, ACK_EVERY, CENTRAL_TIMEOUT, DuplicateNumber, PEER_TIMEOUT, PendingPeer, RATE_BURST,
-    RETRY_INTERVAL, SATURATION_BURST, UnvalidatedPeer,
-};
+use crate::outbox::{Outbox, QueuedMessage};
 use crate::packet_set::PacketSet;
 use crate::ranges::{Ranges, Segments};
-use crate::regulator::{NO_LIMIT, TokenBucket};
+use crate::regulator::{NO_LIMIT, SATURATION_BURST, TokenBucket};
 use crate::reliable::ReliableReceiver;
 use crate::sequence::{LinkCounter, Sessions, is_newer};
+use crate::session::{
+    ACK_DELAY, ACK_EVERY, CENTRAL_TIMEOUT, DuplicateNumber, PEER_TIMEOUT, PendingPeer, RETRY_INTERVAL,
+    UnvalidatedPeer,
+};
 use crate::settings::{Format2, Settings};
 use crate::wire::format2::control::{Control, RangeChanges};
 use crate::wire::format2::{Header, Role};
+
+/// The burst allowed by the rate to a host.
+const RATE_BURST: Span = Span::from_ms(25);
 
 /// A host.
 #[derive(Debug)]

@@ -498,7 +498,7 @@ impl SocketDriver for HostSocket {
     fn shutdown(&mut self) -> io::Result<()> {
         self.dis = None;
         if self.is_format2() {
-            let until = self.engine.clock.now() + crate::format2::CENTRAL_TIMEOUT;
+            let until = self.engine.clock.now() + crate::session::CENTRAL_TIMEOUT;
             while self.engine.machine.has_pending() && self.engine.clock.now() < until {
                 self.turn(Some(until))?;
             }

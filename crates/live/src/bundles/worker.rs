@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
-use trunkline_bundle::format2::single_message::WideAreaSender;
 use trunkline_bundle::host::CommandError;
+use trunkline_bundle::single_message::WideAreaSender;
 use trunkline_bundle::socket::{
     CentralOptions, CentralSocket, HostOptions, HostSocket, Level1Options, Level1Socket, Metrics,
     SocketDriver,

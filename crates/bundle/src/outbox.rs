@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use trunkline_units::{Instant, Span};
 
-use super::HELLO_INTERVAL;
 use crate::bundler::Timing;
 use crate::reliable;
+use crate::session::HELLO_INTERVAL;
 use crate::wire::format2::control::Control;
 use crate::wire::format2::{
     BundleBuilder, ENTRY, HEADER, Header, MAX_MESSAGES, MIN_DATAGRAM, Message, NO_LIMIT, carried_octets,
