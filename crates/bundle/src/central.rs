@@ -11,13 +11,13 @@ use crate::balance::{self, Loads, MAX_MOVES, Move};
 use crate::bundler::Bundler;
 use crate::drops::{CountUnsent, DropReason};
 use crate::format2;
-use crate::interest::{Interest, InterestChange, classic_packet_address};
+use crate::interest::{Interest, InterestChange};
 use crate::level::{Level, MIN_LEVEL};
 use crate::refresh::{AFTER_REFUSAL, Refresh};
 pub use crate::statistics::CentralStatistics;
 use crate::wire::classic::{
     ADDRESSES_PER_PACKET, CONTROL, ClassicBundle, ClassicControl, ClassicMessage, HOST_CONTROL, MAX_HOSTS,
-    PACKET_ADDRESSES, Source, host_bit,
+    PACKET_ADDRESSES, Source, host_bit, packet_address,
 };
 
 /// Messages still in flight this long after a packet address changed its owner are not strays.
@@ -281,13 +281,13 @@ impl ClassicCentral {
             // A host would mistake one length for control, and the other is never valid.
             return self.statistics.drops_to_hosts.count(DropReason::Control, priority);
         }
-        self.drop_stray(now, at, classic_packet_address(message.address));
+        self.drop_stray(now, at, packet_address(message.address));
         let number = self.level1[at].number;
-        if self.interest.owner(classic_packet_address(message.address)).is_some_and(|owner| owner != number) {
+        if self.interest.owner(packet_address(message.address)).is_some_and(|owner| owner != number) {
             // The owner forwards the message, too. A host's own message must not return to it by another converter.
             return self.statistics.drops_to_hosts.count(DropReason::NoReceiver, priority);
         }
-        self.loads.count(classic_packet_address(message.address));
+        self.loads.count(packet_address(message.address));
         self.send_to_hosts(now, message, self.interest.hosts(message.address), priority);
     }
 
@@ -327,7 +327,7 @@ impl ClassicCentral {
         if group != 0 {
             self.send_to_hosts(now, message, group, priority);
         }
-        let owner = self.interest.owner(classic_packet_address(message.address));
+        let owner = self.interest.owner(packet_address(message.address));
         let of = |number: u16| self.level1.iter().position(|converter| converter.number == number);
         let at = owner.and_then(of).or_else(|| of(1)).unwrap_or(0);
         if !self.wide_area.admits(priority) {
@@ -336,7 +336,7 @@ impl ClassicCentral {
         match self.level1[at].bundler.push(now, message.address, message.body, priority) {
             true => {
                 self.statistics.to_level1 += 1;
-                self.last_sender[usize::from(classic_packet_address(message.address))] = (at as u8 + 1, now);
+                self.last_sender[usize::from(packet_address(message.address))] = (at as u8 + 1, now);
             }
             false => self.statistics.drops_to_level1.count(DropReason::Full, priority),
         }

@@ -77,6 +77,13 @@ impl DropCounts {
         lost.for_each(|message| self.count(DropReason::Unsent, message.priority));
     }
 
+    /// Counts the messages of an unsent classic bundle to the central converter.
+    pub(crate) fn count_unsent_with_mask(&mut self, bundle: &[u8], settings: &Settings) {
+        if let Ok((_, bundle)) = classic::ClassicBundle::read_with_mask(bundle) {
+            self.count_unsent_classic(&bundle, settings);
+        }
+    }
+
     /// Counts the messages of an unsent classic bundle whose messages have addresses.
     pub(crate) fn count_unsent_classic(&mut self, bundle: &classic::ClassicBundle<'_>, settings: &Settings) {
         let data = bundle.messages().filter(|message| message.octets() != classic::CONTROL);

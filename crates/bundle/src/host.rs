@@ -710,10 +710,7 @@ impl CountUnsent for Host {
     fn count_unsent(&mut self, _: Port, frame: &[u8]) {
         let drops = &mut self.statistics.drops;
         match self.format {
-            HostFormat::Classic(_) => {
-                let bundle = ClassicBundle::read_with_mask(frame).map(|(_, bundle)| bundle);
-                bundle.into_iter().for_each(|bundle| drops.count_unsent_classic(&bundle, &self.settings));
-            }
+            HostFormat::Classic(_) => drops.count_unsent_with_mask(frame, &self.settings),
             HostFormat::Format2(_) => drops.count_unsent_bundle(frame),
         }
     }

@@ -34,7 +34,7 @@ const GREETING_OCTETS: usize = wire::HEADER + 8;
 #[derive(Debug)]
 pub(crate) struct CentralSession {
     role: Role,
-    number: u16,
+    pub number: u16,
     pub incarnation: u32,
     /// The central converter's incarnation and the session it issued.
     current: Option<(u32, u32)>,

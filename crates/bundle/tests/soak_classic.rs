@@ -10,8 +10,8 @@ use crate::simulation::{Impairments, Node, Simulation};
 use trunkline_bundle::bundler::Timing;
 use trunkline_bundle::drops::{DropCounts, DropReason};
 use trunkline_bundle::host::HostCommand;
-use trunkline_bundle::interest::classic_packet_address;
 use trunkline_bundle::level::Medium;
+use trunkline_bundle::wire::classic::packet_address as classic_packet_address;
 use trunkline_bundle::{Settings, central};
 use trunkline_units::{Seed, Span, Stream};
 

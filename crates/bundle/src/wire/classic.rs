@@ -31,6 +31,11 @@ pub const ADDRESSES_PER_PACKET: u16 = 32;
 /// The number of packet addresses.
 pub const PACKET_ADDRESSES: usize = 65_536 / ADDRESSES_PER_PACKET as usize;
 
+/// Returns the packet address of a message address: messages cross the wide area in groups of 32 addresses.
+pub fn packet_address(address: u16) -> u16 {
+    address / ADDRESSES_PER_PACKET
+}
+
 /// Octets of the mask.
 const MASK: usize = 2;
 /// Octets of an end offset.
