@@ -17,12 +17,12 @@ use crate::inbox::{Inbox, Sink};
 use crate::joins::{ConfirmedJoins, SoftJoins};
 use crate::level::MIN_LEVEL;
 use crate::limits::SenderLimits;
-use crate::outbox::{Outbox, QueuedMessage};
+use crate::outbox::{HELLO_INTERVAL, Outbox, QueuedMessage};
 use crate::refresh::{AFTER_REFUSAL, Refresh};
 use crate::regulator::{NO_LIMIT, SATURATION_BURST, TokenBucket};
 use crate::reliable::ReliableReceiver;
 use crate::sequence::{Flow, LinkCounter, SequenceStatus, SequenceTracker};
-use crate::session::{ACK_DELAY, ACK_EVERY, CentralSession, HELLO_INTERVAL, SessionOf};
+use crate::session::{ACK_DELAY, ACK_EVERY, CentralSession, SessionOf};
 use crate::settings::{Format2, Settings};
 pub use crate::statistics::HostStatistics;
 use crate::wire::classic::{

@@ -7,13 +7,14 @@ use trunkline_units::{Instant, Span};
 
 use crate::bundler::Timing;
 use crate::reliable;
-use crate::session::HELLO_INTERVAL;
 use crate::wire::format2::control::Control;
 use crate::wire::format2::{
     BundleBuilder, ENTRY, HEADER, Header, MAX_MESSAGES, MIN_DATAGRAM, Message, NO_LIMIT, carried_octets,
     is_too_long,
 };
 
+/// Each endpoint sends to each of its peers at least this often.
+pub const HELLO_INTERVAL: Span = Span::from_ms(250);
 /// The largest number of full bundles of waiting messages, for each of the two classes.
 pub const MAX_WAITING_BUNDLES: usize = 64;
 /// The largest number of waiting messages in each class, since empty messages need memory, too.

@@ -3,11 +3,11 @@
 use trunkline_endpoint::{Idle, Input, Output, Peer, Port, Reason, Segment, Transmit, Writable};
 use trunkline_units::{Instant, Seed};
 
-use super::level1_peers::{Level1Peer, Level1Peers};
-use super::members::{DeliveryLimit, Members};
 use crate::api::{CENTRAL_HOSTS_PORT, CENTRAL_LEVEL1_PORT, CentralCommand, CentralConfig};
 use crate::drops::DropReason;
 use crate::level::MIN_LEVEL;
+use crate::level1_peers::{Level1Peer, Level1Peers};
+use crate::members::{DeliveryLimit, Members};
 use crate::outbox::{Outbox, QueuedMessage};
 use crate::ranges::Segments;
 use crate::regulator::{Congestion, NO_LIMIT, Regulator};
@@ -130,9 +130,10 @@ impl Format2Central {
         self.wide_area.carry(now, octets, 0);
         self.statistics.bundles_received += 1;
         if in_session {
-            self.statistics.lost += u64::from(
-                self.level1_peers.get_mut(at).link.record_bundle(header.sent_before, bundle.count()),
-            );
+            if let Some(session) = self.level1_peers.get_mut(at).session_mut() {
+                self.statistics.lost +=
+                    u64::from(session.link.record_bundle(header.sent_before, bundle.count()));
+            }
             for control in bundle.control() {
                 match control {
                     Control::Assigned(version) => self.level1_peers.confirm_assignment(now, at, version),
@@ -172,7 +173,7 @@ impl Format2Central {
         if in_session {
             if let Some(member) = self.members.get(number) {
                 self.statistics.lost +=
-                    u64::from(member.link.record_bundle(header.sent_before, bundle.count()));
+                    u64::from(member.session.link.record_bundle(header.sent_before, bundle.count()));
             }
             for control in bundle.control() {
                 self.receive_host_control(now, number, &control);
@@ -191,7 +192,7 @@ impl Format2Central {
             (Control::Join(changes), _) => self.members.apply_changes(now, number, changes, true),
             (Control::Drop(changes), _) => self.members.apply_changes(now, number, changes, false),
             (Control::Ack { next, beyond }, Some(member)) => {
-                member.outbox.reliable.acknowledge(*next, *beyond)
+                member.session.outbox.reliable.acknowledge(*next, *beyond)
             }
             (Control::Report { received, lost }, Some(member)) if rates => {
                 member.apply_report(now, *received, *lost, enough);
@@ -259,7 +260,8 @@ impl Format2Central {
         if !self.wide_area.admits(queued.priority, queued.octets()) {
             return drops.count(DropReason::Congestion, queued.priority);
         }
-        match self.level1_peers.get_mut(at).outbox.push(now, queued.clone()) {
+        let session = self.level1_peers.get_mut(at).session_mut();
+        match session.is_some_and(|session| session.outbox.push(now, queued.clone())) {
             true => self.statistics.to_level1 += 1,
             false => drops.count(DropReason::Full, queued.priority),
         }
@@ -326,8 +328,8 @@ impl Format2Central {
             return Err(DropReason::Congestion);
         }
         let pushed = match queued.priority {
-            true => member.outbox.push_reliable(now, queued.clone()),
-            false => member.outbox.push(now, queued.clone()),
+            true => member.session.outbox.push_reliable(now, queued.clone()),
+            false => member.session.outbox.push(now, queued.clone()),
         };
         self.members.reschedule(now, host);
         pushed.then_some(()).ok_or(DropReason::Full)
@@ -414,24 +416,9 @@ impl Format2Central {
             return Some(Transmit { port, peer: Peer::NONE, length, segment: None });
         }
         let number = self.members.next_ready()?;
-        let pending = self.header(number, 0);
-        if let Some(items) = self.members.get(number)?.peer_to_greet() {
-            let (peer, length) = items.write_greeting(now, pending, Control::Level { level, rate }, buffer);
-            self.local.carry(now, length, 0);
-            self.members.reschedule(now, number);
-            return Some(Transmit { port, peer, length, segment: None });
-        }
-        let session = self.members.get(number)?.session;
-        let header = self.header(number, session);
         let member = self.members.get(number)?;
-        let limit = member.outbox.take_limit(now, level, rate);
-        let items: Vec<Control<'_>> = member.take_control().chain(limit).collect();
-        let write_control =
-            |builder: &mut BundleBuilder| items.iter().for_each(|control| _ = builder.push_control(control));
-        let length = member.outbox.write_bundle(now, header, write_control, buffer);
-        member.record_sent(length);
+        let (peer, length, admitted) = member.write_bundle(now, self.incarnation, (level, rate), buffer);
         self.statistics.retransmissions += member.take_retransmissions();
-        let (peer, admitted) = (member.peer, member.outbox.admitted_octets());
         self.local.carry(now, length, admitted);
         self.members.reschedule(now, number);
         Some(Transmit { port, peer, length, segment: None })
@@ -443,28 +430,9 @@ impl Format2Central {
         let ready = |at: &usize| self.level1_peers.iter().nth(*at).is_some_and(Level1Peer::is_ready);
         let at = (0..count).map(|n| (self.next_turn + n) % count).find(ready)?;
         self.next_turn = at + 1;
-        let (level, rate) = self.level1_limit();
-        let incarnation = self.incarnation;
+        let (limits, incarnation) = (self.level1_limit(), self.incarnation);
         let converter = self.level1_peers.get_mut(at);
-        let (number, session) = (converter.number, converter.session());
-        let header =
-            Header { role: Role::Central, number: 0, receiver: number, incarnation, session, sent_before: 0 };
-        if let Some(pending) = converter.peer_to_greet() {
-            let (peer, length) = pending.write_greeting(now, header, Control::Level { level, rate }, buffer);
-            self.wide_area.carry(now, length, 0);
-            return Some(Transmit { port: CENTRAL_LEVEL1_PORT, peer, length, segment: None });
-        }
-        let (hold, limit) = (converter.take_assignment(now), converter.outbox.take_limit(now, level, rate));
-        let write_control = |builder: &mut BundleBuilder| {
-            limit.iter().for_each(|limit| _ = builder.push_control(limit));
-            if let Some((version, packets)) = hold {
-                builder.push_control(&Control::Assign { version, packets: &packets.write() });
-            }
-        };
-        let length = converter.outbox.write_bundle(now, header, write_control, buffer);
-        converter.schedule_retry(now);
-        converter.record_sent(length);
-        let (peer, admitted) = (converter.peer, converter.outbox.admitted_octets());
+        let (peer, length, admitted) = converter.write_bundle(now, incarnation, limits, buffer)?;
         self.wide_area.carry(now, length, admitted);
         Some(Transmit { port: CENTRAL_LEVEL1_PORT, peer, length, segment: None })
     }

@@ -422,12 +422,18 @@ fn add_format2_metrics(into: &mut Metrics, format2: &Format2Central, statistics:
     let help = "Present hosts.";
     into.add_gauge("trunkline_converter_hosts", help, &[], format2.members().len() as u64);
     for member in format2.members().iter() {
-        let host = member.number.to_string();
+        let host = member.session.number.to_string();
         let wanted = member.interest().iter().map(|(first, last)| u64::from(last - first) + 1).sum();
         into.add_gauge(JOINED_ADDRESSES, JOINED_ADDRESSES_HELP, &[("host", &host)], wanted);
-        into.add_counter(super::LOST_TOTAL, super::LOST_HELP, &[("host", &host)], member.link.lost.into());
+        into.add_counter(
+            super::LOST_TOTAL,
+            super::LOST_HELP,
+            &[("host", &host)],
+            member.session.link.lost.into(),
+        );
     }
-    for converter in format2.level1_peers().iter().filter(|converter| converter.is_alive()) {
+    for converter in format2.level1_peers().iter() {
+        let Some(session) = converter.session() else { continue };
         let number = converter.number.to_string();
         into.add_gauge(
             ASSIGNED_GROUPS,
@@ -439,7 +445,7 @@ fn add_format2_metrics(into: &mut Metrics, format2: &Format2Central, statistics:
             super::LOST_TOTAL,
             super::LOST_HELP,
             &[("level1", &number)],
-            converter.link.lost.into(),
+            session.link.lost.into(),
         );
     }
 }

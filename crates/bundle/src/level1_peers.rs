@@ -7,51 +7,34 @@
 use std::collections::BTreeMap;
 
 use trunkline_endpoint::Peer;
-use trunkline_units::{Instant, Seed, Span};
+use trunkline_units::{Instant, Seed};
 
 use crate::balance::{Loads, MAX_MOVES, Move, REBALANCE_INTERVAL, next_on_grid};
+use crate::bundler::Timing;
 use crate::outbox::Outbox;
 use crate::packet_set::PacketSet;
-use crate::sequence::{LinkCounter, Sessions, is_newer};
-use crate::session::{
-    CENTRAL_TIMEOUT, DuplicateNumber, PEER_TIMEOUT, PendingPeer, RETRY_INTERVAL, UnvalidatedPeer,
-};
+use crate::sequence::Sessions;
+use crate::session::{DuplicateNumber, Membership, PeerSession, PeerStatus, RETRY_INTERVAL};
 use crate::settings::{Format2, Settings};
 use crate::statistics::Level1PeerCounts;
-use crate::wire::format2::{Header, Role};
-
-/// The time that bundles sent before a session may still be in flight.
-const STRAY_LIFETIME: Span = Span::from_ms(100);
+use crate::wire::format2::control::Control;
+use crate::wire::format2::{BundleBuilder, Header, Role};
 
 /// A level-1 converter.
 #[derive(Debug)]
 pub struct Level1Peer {
     /// Its number.
     pub number: u16,
-    /// Its address: the source of the last bundle in its session, or of the last bundle before that.
-    pub peer: Peer,
-    /// Messages and control for it.
-    pub outbox: Outbox,
-    /// Messages received from it.
-    pub link: LinkCounter,
-    /// Its incarnation and session, if it is present.
-    session: Option<(u32, u32)>,
-    last_received: Instant,
-    first_received: Instant,
-    /// When the session was issued.
-    session_start: Instant,
-    /// When it confirmed the session. Until then it is sent nothing but the session.
-    confirmed_at: Option<Instant>,
-    validation: UnvalidatedPeer,
-    /// A later incarnation that has not confirmed its session.
-    pending_peer: Option<PendingPeer>,
+    /// Its session, if it is present.
+    session: Option<PeerSession>,
     /// The packet addresses that it should own.
     target: PacketSet,
     /// The assignment last sent, its version, and the version last confirmed.
     assigned: PacketSet,
     version: u32,
     confirmed_version: u32,
-    /// The packet addresses that it may have joined: those of all assignments since the confirmed one.
+    /// The packet addresses that it may have joined: those of all assignments since the confirmed one. Until it
+    /// confirms an assignment, it may have joined any group.
     possible: PacketSet,
     /// When the assignment is sent (again).
     assignment_due: Instant,
@@ -61,7 +44,8 @@ pub struct Level1Peer {
 #[derive(Debug)]
 pub struct Level1Peers {
     peers: Vec<Level1Peer>,
-    options: Format2,
+    max_octets: usize,
+    timing: Timing,
     /// The packet addresses with a subscriber.
     subscribed: PacketSet,
     loads: Loads,
@@ -75,106 +59,23 @@ pub struct Level1Peers {
 }
 
 impl Level1Peer {
-    fn new(number: u16, settings: &Settings, format2: Format2) -> Level1Peer {
-        Level1Peer {
-            number,
-            peer: Peer::NONE,
-            outbox: Outbox::new(format2.max_datagram_octets(), settings.timing, Instant::ZERO),
-            link: LinkCounter::default(),
-            session: None,
-            last_received: Instant::ZERO,
-            first_received: Instant::ZERO,
-            session_start: Instant::ZERO,
-            confirmed_at: None,
-            validation: UnvalidatedPeer::default(),
-            pending_peer: None,
-            target: PacketSet::NONE,
-            assigned: PacketSet::NONE,
-            version: 0,
-            confirmed_version: 0,
-            possible: PacketSet::NONE,
-            assignment_due: Instant::ZERO,
-        }
+    /// Returns its session, if it is present.
+    pub fn session(&self) -> Option<&PeerSession> {
+        self.session.as_ref()
     }
 
-    /// Returns whether the converter abandoned its confirmed session after a timeout. Bundles from before its
-    /// confirmation may still be in flight, but only briefly.
-    fn has_left_session(&self, now: Instant, header: &Header, peer: Peer) -> bool {
-        header.session == 0
-            && peer == self.peer
-            && self.confirmed_at.is_some_and(|since| now >= since + STRAY_LIFETIME)
-    }
-
-    /// Returns whether the converter may have abandoned its session before confirming it; it would never resume that
-    /// one.
-    fn may_have_left(&self, now: Instant, header: &Header) -> bool {
-        header.session == 0 && self.confirmed_at.is_none() && now >= self.session_start + CENTRAL_TIMEOUT
-    }
-
-    /// Starts the first session of an incarnation.
-    fn start(&mut self, now: Instant, incarnation: u32, session: u32) {
-        self.set_session(now, incarnation, session);
-        (self.link, self.confirmed_at, self.validation) =
-            (LinkCounter::default(), None, UnvalidatedPeer::default());
-        self.pending_peer = None;
-        (self.assigned, self.possible, self.version, self.confirmed_version) =
-            (PacketSet::NONE, PacketSet::NONE, 1, 0);
-        (self.first_received, self.last_received) = (now, now);
-        self.outbox.schedule_control(now);
-    }
-
-    /// Sets its session.
-    fn set_session(&mut self, now: Instant, incarnation: u32, session: u32) {
-        (self.session, self.session_start) = (Some((incarnation, session)), now);
-        self.outbox.restart(now, false);
-    }
-
-    /// Records octets received outside of its session.
-    fn record_received(&mut self, now: Instant, peer: Peer, octets: usize) {
-        if std::mem::replace(&mut self.peer, peer) != peer {
-            self.validation = UnvalidatedPeer::default();
-        }
-        self.validation.record_received(octets);
-        self.last_received = now;
-    }
-
-    /// Confirms the session. Until the converter confirms an assignment, it may have joined any group.
-    fn confirm_session(&mut self, now: Instant) {
-        (self.confirmed_at, self.possible, self.assignment_due) = (Some(now), PacketSet::ALL, now);
-        self.outbox.schedule_control(now);
-    }
-
-    /// Returns whether the converter is present.
-    pub fn is_alive(&self) -> bool {
-        self.session.is_some()
+    pub(crate) fn session_mut(&mut self) -> Option<&mut PeerSession> {
+        self.session.as_mut()
     }
 
     /// Returns whether the converter is present and has confirmed its session.
     fn is_confirmed(&self) -> bool {
-        self.is_alive() && self.confirmed_at.is_some()
+        self.session.as_ref().is_some_and(PeerSession::is_confirmed)
     }
 
-    /// Returns whether a bundle is due and allowed for the converter or its pending successor.
+    /// Returns whether a bundle is due and allowed for it.
     pub fn is_ready(&self) -> bool {
-        let own = self.outbox.is_ready() && (self.is_confirmed() || self.validation.can_be_greeted());
-        self.is_alive() && (own || self.pending_peer.is_some_and(|pending| pending.needs_greeting()))
-    }
-
-    /// Returns the pending successor if it needs a greeting, which has precedence.
-    pub(super) fn peer_to_greet(&mut self) -> Option<&mut PendingPeer> {
-        self.pending_peer.as_mut().filter(|pending| pending.needs_greeting())
-    }
-
-    /// Counts octets sent to it.
-    pub fn record_sent(&mut self, octets: usize) {
-        if !self.is_confirmed() {
-            self.validation.record_sent(octets);
-        }
-    }
-
-    /// Returns its session; 0 is none.
-    pub fn session(&self) -> u32 {
-        self.session.map_or(0, |(_, session)| session)
+        self.session.as_ref().is_some_and(PeerSession::is_ready)
     }
 
     /// Returns the packet addresses that it should own.
@@ -182,20 +83,36 @@ impl Level1Peer {
         &self.target
     }
 
-    /// Returns version and contents of the assignment to send now, if any.
-    pub fn take_assignment(&mut self, now: Instant) -> Option<(u32, PacketSet)> {
-        let due = self.is_confirmed() && self.version != self.confirmed_version && now >= self.assignment_due;
-        if due {
-            self.assignment_due = now + RETRY_INTERVAL;
-        }
-        due.then_some((self.version, self.assigned))
+    /// Returns whether the assignment is unconfirmed.
+    fn has_unconfirmed_assignment(&self) -> bool {
+        self.is_confirmed() && self.version != self.confirmed_version
     }
 
-    /// Schedules the assignment again if it is unconfirmed.
-    pub fn schedule_retry(&mut self, now: Instant) {
-        if self.is_confirmed() && self.version != self.confirmed_version {
-            self.outbox.schedule_control(self.assignment_due.max(now));
+    /// Writes the next bundle of a central converter with this incarnation and these limits. Returns its destination,
+    /// its length, and the octets already admitted to the medium.
+    pub(crate) fn write_bundle(
+        &mut self,
+        now: Instant,
+        incarnation: u32,
+        limits: (u8, u32),
+        buffer: &mut [u8],
+    ) -> Option<(Peer, usize, usize)> {
+        let (is_unconfirmed, version, assigned) =
+            (self.has_unconfirmed_assignment(), self.version, self.assigned);
+        let assignment_due = &mut self.assignment_due;
+        let session = self.session.as_mut()?;
+        let write_control = |builder: &mut BundleBuilder, limit: Option<Control<'_>>| {
+            limit.iter().for_each(|limit| _ = builder.push_control(limit));
+            if is_unconfirmed && now >= *assignment_due {
+                *assignment_due = now + RETRY_INTERVAL;
+                builder.push_control(&Control::Assign { version, packets: &assigned.write() });
+            }
+        };
+        let sent = session.write_bundle(now, incarnation, limits, write_control, buffer);
+        if is_unconfirmed {
+            session.outbox.schedule_control(self.assignment_due.max(now));
         }
+        Some(sent)
     }
 }
 
@@ -209,9 +126,20 @@ impl Level1Peers {
         settings: &Settings,
         format2: Format2,
     ) -> Level1Peers {
+        let absent = |number| Level1Peer {
+            number,
+            session: None,
+            target: PacketSet::NONE,
+            assigned: PacketSet::NONE,
+            version: 0,
+            confirmed_version: 0,
+            possible: PacketSet::NONE,
+            assignment_due: Instant::ZERO,
+        };
         Level1Peers {
-            peers: numbers.iter().map(|number| Level1Peer::new(*number, settings, format2)).collect(),
-            options: format2,
+            peers: numbers.iter().map(|number| absent(*number)).collect(),
+            max_octets: format2.max_datagram_octets(),
+            timing: settings.timing,
             subscribed: PacketSet::NONE,
             loads: Loads::default(),
             rebalance_due: Instant::ZERO + REBALANCE_INTERVAL,
@@ -283,77 +211,60 @@ impl Level1Peers {
         octets: usize,
     ) -> Option<(usize, bool)> {
         let at = self.peers.iter().position(|converter| converter.number == header.number)?;
-        let converter = &mut self.peers[at];
-        match converter.session {
-            Some((incarnation, _)) if is_newer(incarnation, header.incarnation) => {
-                self.duplicate = DuplicateNumber::detect(
-                    now,
-                    converter.number,
-                    converter.first_received,
-                    [converter.peer, peer],
-                )
-                .or(self.duplicate);
+        let present = self.peers[at].session.as_mut();
+        let status = present.map(|session| session.identify(now, header, peer, octets, &mut self.sessions));
+        match status {
+            Some(PeerStatus::Present) => {}
+            Some(PeerStatus::Outdated) => {
+                let session = self.peers[at].session.as_ref();
+                self.duplicate = session.and_then(|session| session.duplicate(now, peer)).or(self.duplicate);
                 return None;
             }
-            Some(_) if converter.pending_peer.is_some_and(|pending| pending.session == header.session) => {
-                self.remove(now, at);
-                self.peers[at].start(now, header.incarnation, header.session);
-                self.counts.sessions_started += 1;
-            }
-            Some((incarnation, _))
-                if incarnation == header.incarnation && converter.may_have_left(now, header) =>
-            {
-                converter.set_session(now, incarnation, self.sessions.issue());
-            }
-            Some((incarnation, _))
-                if incarnation == header.incarnation && !converter.has_left_session(now, header, peer) => {}
-            Some((incarnation, _)) if incarnation != header.incarnation && converter.is_confirmed() => {
-                let pending = converter
-                    .pending_peer
-                    .get_or_insert_with(|| PendingPeer::new(now, self.sessions.issue()));
-                pending.record_received(now, peer, octets);
-                return None;
-            }
-            previous => {
-                if previous.is_some() {
-                    self.remove(now, at);
-                }
-                let session = self.sessions.issue();
-                self.peers[at].start(now, header.incarnation, session);
-                self.counts.sessions_started += 1;
-                if previous.is_some() {
+            Some(PeerStatus::Unconfirmed) => return None,
+            None => self.start(now, at, header, None),
+            Some(PeerStatus::Restarted(id)) => {
+                self.remove(at);
+                self.start(now, at, header, id);
+                if id.is_none() {
                     self.assign(now);
                 }
             }
         }
         let converter = &mut self.peers[at];
-        let in_session = header.session == converter.session();
-        if in_session {
-            (converter.last_received, converter.peer) = (now, peer);
-            if converter.confirmed_at.is_none() {
-                converter.confirm_session(now);
-                self.assign(now);
-            }
-        } else {
-            if !converter.is_confirmed() {
-                converter.record_received(now, peer, octets);
-            }
-            converter.outbox.schedule_control(now + RETRY_INTERVAL);
+        let session = converter.session.as_mut()?;
+        let membership = session.receive(now, header, peer, octets);
+        if membership == Membership::Confirming {
+            session.outbox.schedule_control(now);
+            (converter.possible, converter.assignment_due) = (PacketSet::ALL, now);
+            self.assign(now);
         }
-        Some((at, in_session))
+        Some((at, membership != Membership::Outside))
+    }
+
+    /// Starts a session of a converter.
+    fn start(&mut self, now: Instant, at: usize, header: &Header, id: Option<u32>) {
+        let id = id.unwrap_or_else(|| self.sessions.issue());
+        let mut outbox = Outbox::new(self.max_octets, self.timing, now);
+        outbox.update_ready(now);
+        let converter = &mut self.peers[at];
+        converter.session = Some(PeerSession::new(now, header, id, outbox));
+        (converter.version, converter.confirmed_version) = (1, 0);
+        self.counts.sessions_started += 1;
     }
 
     /// Announces new limits to all converters.
     pub fn announce_limits(&mut self, now: Instant) {
-        self.peers
-            .iter_mut()
-            .filter(|converter| converter.is_alive())
-            .for_each(|converter| converter.outbox.schedule_control(now));
+        self.present().for_each(|session| session.outbox.schedule_control(now));
+    }
+
+    /// Iterates over the sessions of the present converters.
+    fn present(&mut self) -> impl Iterator<Item = &mut PeerSession> {
+        self.peers.iter_mut().filter_map(Level1Peer::session_mut)
     }
 
     /// Ends the session of a converter that closes.
     pub fn close(&mut self, now: Instant, at: usize) {
-        self.remove(now, at);
+        self.remove(at);
         self.assign(now);
     }
 
@@ -430,40 +341,35 @@ impl Level1Peers {
                 converter.possible = converter.possible.union(&assigned);
                 converter.version = converter.version.wrapping_add(1);
                 converter.assignment_due = now;
-                converter.outbox.schedule_control(now);
+                converter.session_mut().into_iter().for_each(|session| session.outbox.schedule_control(now));
             }
         }
     }
 
     /// Ends the session of a converter.
-    fn remove(&mut self, now: Instant, at: usize) {
+    fn remove(&mut self, at: usize) {
         let converter = &mut self.peers[at];
-        converter.pending_peer = None;
-        if converter.session.take().is_none() {
-            return;
-        }
+        let Some(session) = converter.session.take() else { return };
         for packet in converter.target.iter() {
-            self.moving.entry(packet).or_insert(converter.last_received);
+            self.moving.entry(packet).or_insert(session.last_received());
             self.counts.moved += 1;
         }
         (converter.target, converter.assigned, converter.possible) =
             (PacketSet::NONE, PacketSet::NONE, PacketSet::NONE);
-        let (ordinary, urgent) = converter.outbox.waiting();
+        let (ordinary, urgent) = session.outbox.waiting();
         self.dropped = [self.dropped[0] + ordinary as u64, self.dropped[1] + urgent as u64];
-        converter.outbox = Outbox::new(self.options.max_datagram_octets(), converter.outbox.timing(), now);
         self.counts.sessions_ended += 1;
     }
 
     /// Ends the sessions of silent converters and rebalances.
     pub fn handle_timers(&mut self, now: Instant) {
-        let has_timed_out =
-            |converter: &Level1Peer| converter.is_alive() && now >= converter.last_received + PEER_TIMEOUT;
-        let expired: Vec<usize> =
-            (0..self.peers.len()).filter(|at| has_timed_out(&self.peers[*at])).collect();
-        for at in &expired {
-            self.remove(now, *at);
-        }
-        if !expired.is_empty() {
+        let expired = |converter: &Level1Peer| converter.session().is_some_and(|one| one.has_timed_out(now));
+        if self.peers.iter().any(expired) {
+            (0..self.peers.len())
+                .filter(|at| expired(&self.peers[*at]))
+                .collect::<Vec<_>>()
+                .into_iter()
+                .for_each(|at| self.remove(at));
             self.assign(now);
         }
         self.loads.advance(now);
@@ -471,10 +377,7 @@ impl Level1Peers {
             self.rebalance_due = next_on_grid(self.rebalance_due, REBALANCE_INTERVAL, now);
             self.rebalance(now);
         }
-        self.peers
-            .iter_mut()
-            .filter(|converter| converter.is_alive())
-            .for_each(|converter| converter.outbox.update_ready(now));
+        self.present().for_each(|session| session.outbox.update_ready(now));
     }
 
     /// Moves packet addresses to even out the loads.
@@ -493,10 +396,7 @@ impl Level1Peers {
 
     /// Returns when the next timer is due.
     pub fn deadline(&self) -> Option<Instant> {
-        let alive = self.peers.iter().filter(|converter| converter.is_alive());
-        let each = alive
-            .flat_map(|converter| [Some(converter.last_received + PEER_TIMEOUT), converter.outbox.deadline()])
-            .flatten();
+        let each = self.peers.iter().filter_map(Level1Peer::session).map(PeerSession::deadline);
         // Balancing needs two converters.
         let has_several = self.peers.iter().filter(|converter| converter.is_confirmed()).count() > 1;
         each.chain(has_several.then_some(self.rebalance_due)).min()
