@@ -4,12 +4,10 @@
 //! joined is not assigned to another. So no two converters forward the same group, unless one has timed out but is
 //! still running.
 
-use std::collections::BTreeMap;
-
 use trunkline_endpoint::Peer;
 use trunkline_units::{Instant, Seed};
 
-use crate::balance::{Loads, MAX_MOVES, Move, REBALANCE_INTERVAL, next_on_grid};
+use crate::balance::{Balance, MAX_MOVES, Move, REBALANCE_INTERVAL};
 use crate::bundler::Timing;
 use crate::outbox::Outbox;
 use crate::packet_set::PacketSet;
@@ -48,13 +46,11 @@ pub struct Level1Peers {
     timing: Timing,
     /// The packet addresses with a subscriber.
     subscribed: PacketSet,
-    loads: Loads,
-    rebalance_due: Instant,
-    /// Packet addresses on the move, and since when they have no owner.
-    moving: BTreeMap<u16, Instant>,
+    balance: Balance,
     sessions: Sessions,
+    /// The converter whose outbox is checked first.
+    next_turn: usize,
     duplicate: Option<DuplicateNumber>,
-    counts: Level1PeerCounts,
     dropped: [u64; 2],
 }
 
@@ -141,24 +137,22 @@ impl Level1Peers {
             max_octets: format2.max_datagram_octets(),
             timing: settings.timing,
             subscribed: PacketSet::NONE,
-            loads: Loads::default(),
-            rebalance_due: Instant::ZERO + REBALANCE_INTERVAL,
-            moving: BTreeMap::new(),
+            balance: Balance::new(REBALANCE_INTERVAL),
             sessions: Sessions::new(secret, incarnation, Role::Level1),
+            next_turn: 0,
             duplicate: None,
-            counts: Level1PeerCounts::default(),
             dropped: [0; 2],
         }
     }
 
     /// Returns the counters.
     pub fn counts(&self) -> Level1PeerCounts {
-        self.counts
+        self.balance.counts
     }
 
     /// Returns the number of packet addresses on the move.
     pub fn moving(&self) -> usize {
-        self.moving.len()
+        self.balance.moving()
     }
 
     /// Returns the messages discarded with ended sessions since the last call: ordinary and priority.
@@ -186,13 +180,32 @@ impl Level1Peers {
         self.peers.is_empty()
     }
 
-    /// Returns the index of the converter that sends to a packet address: its owner, or else the first present one.
-    pub fn route(&self, packet: u16) -> Option<usize> {
-        let owner = self
-            .peers
-            .iter()
-            .position(|converter| converter.is_confirmed() && converter.target.contains(packet));
-        owner.or_else(|| self.peers.iter().position(Level1Peer::is_confirmed))
+    /// Returns the session of the converter that sends to a packet address: its owner, or else the first present one.
+    pub(crate) fn route(&mut self, packet: u16) -> Option<&mut PeerSession> {
+        let mut confirmed = self.peers.iter().enumerate().filter(|(_, converter)| converter.is_confirmed());
+        let first = confirmed.clone().next().map(|(at, _)| at);
+        let owner = confirmed.find(|(_, converter)| converter.target.contains(packet)).map(|(at, _)| at);
+        owner.or(first).and_then(|at| self.peers[at].session.as_mut())
+    }
+
+    /// Returns whether a bundle is due and allowed.
+    pub fn is_ready(&self) -> bool {
+        self.peers.iter().any(Level1Peer::is_ready)
+    }
+
+    /// Writes the next bundle, serving converters in turn. Returns its destination, its length, and the octets already
+    /// admitted to the medium.
+    pub(crate) fn write_bundle(
+        &mut self,
+        now: Instant,
+        incarnation: u32,
+        limits: (u8, u32),
+        buffer: &mut [u8],
+    ) -> Option<(Peer, usize, usize)> {
+        let count = self.peers.len();
+        let at = (0..count).map(|n| (self.next_turn + n) % count).find(|at| self.peers[*at].is_ready())?;
+        self.next_turn = at + 1;
+        self.peers[at].write_bundle(now, incarnation, limits, buffer)
     }
 
     /// Returns the last detected duplicate number.
@@ -249,7 +262,7 @@ impl Level1Peers {
         let converter = &mut self.peers[at];
         converter.session = Some(PeerSession::new(now, header, id, outbox));
         (converter.version, converter.confirmed_version) = (1, 0);
-        self.counts.sessions_started += 1;
+        self.balance.counts.sessions_started += 1;
     }
 
     /// Announces new limits to all converters.
@@ -270,7 +283,7 @@ impl Level1Peers {
 
     /// Counts a message of a packet address.
     pub fn count_message(&mut self, packet: u16) {
-        self.loads.count(packet);
+        self.balance.loads.count(packet);
     }
 
     /// Sets the packet addresses with a subscriber.
@@ -290,22 +303,14 @@ impl Level1Peers {
         converter.confirmed_version = version;
         converter.possible = converter.assigned;
         let assigned = converter.assigned;
-        self.moving.retain(|packet, since| {
-            let arrived = assigned.contains(*packet);
-            if arrived {
-                let gap = now.since(*since);
-                self.counts.total_gap += gap;
-                self.counts.longest_gap = self.counts.longest_gap.max(gap);
-            }
-            !arrived
-        });
+        self.balance.finish_moves(now, |packet| assigned.contains(packet));
         self.announce_assignments(now);
     }
 
     /// Returns the load of a converter and the number of its packet addresses.
     fn load(&self, at: usize) -> (u64, usize) {
         let target = &self.peers[at].target;
-        (target.iter().map(|packet| self.loads.messages(packet)).sum(), target.count())
+        (target.iter().map(|packet| self.balance.loads.messages(packet)).sum(), target.count())
     }
 
     /// Assigns packet addresses without an owner to the idlest converters, and withdraws those without a subscriber.
@@ -316,14 +321,14 @@ impl Level1Peers {
             converter.target = converter.target.difference(&unsubscribed);
             assigned_somewhere = assigned_somewhere.union(&converter.target);
         }
-        self.moving.retain(|packet, _| self.subscribed.contains(*packet));
+        self.balance.retain_moves(|packet| self.subscribed.contains(packet));
         let mut loads: Vec<(u64, usize, usize)> = (0..self.peers.len())
             .filter(|at| self.peers[*at].is_confirmed())
             .map(|at| (self.load(at).0, self.load(at).1, at))
             .collect();
         for packet in self.subscribed.difference(&assigned_somewhere).iter() {
             let Some(least) = loads.iter_mut().min() else { break };
-            *least = (least.0 + self.loads.messages(packet), least.1 + 1, least.2);
+            *least = (least.0 + self.balance.loads.messages(packet), least.1 + 1, least.2);
             self.peers[least.2].target.set(packet, true);
         }
         self.announce_assignments(now);
@@ -351,14 +356,13 @@ impl Level1Peers {
         let converter = &mut self.peers[at];
         let Some(session) = converter.session.take() else { return };
         for packet in converter.target.iter() {
-            self.moving.entry(packet).or_insert(session.last_received());
-            self.counts.moved += 1;
+            self.balance.start_move(session.last_received(), packet);
         }
         (converter.target, converter.assigned, converter.possible) =
             (PacketSet::NONE, PacketSet::NONE, PacketSet::NONE);
         let (ordinary, urgent) = session.outbox.waiting();
         self.dropped = [self.dropped[0] + ordinary as u64, self.dropped[1] + urgent as u64];
-        self.counts.sessions_ended += 1;
+        self.balance.counts.sessions_ended += 1;
     }
 
     /// Ends the sessions of silent converters and rebalances.
@@ -372,9 +376,8 @@ impl Level1Peers {
                 .for_each(|at| self.remove(at));
             self.assign(now);
         }
-        self.loads.advance(now);
-        if now >= self.rebalance_due {
-            self.rebalance_due = next_on_grid(self.rebalance_due, REBALANCE_INTERVAL, now);
+        self.balance.loads.advance(now);
+        if self.balance.take_round(now).is_some() {
             self.rebalance(now);
         }
         self.present().for_each(|session| session.outbox.update_ready(now));
@@ -384,12 +387,11 @@ impl Level1Peers {
     fn rebalance(&mut self, now: Instant) {
         for _ in 0..MAX_MOVES {
             let confirmed = (0..self.peers.len()).filter(|at| self.peers[*at].is_confirmed());
-            let best = self.loads.best_move(confirmed, |at| self.peers[at].target.iter());
+            let best = self.balance.loads.best_move(confirmed, |at| self.peers[at].target.iter());
             let Some(Move { packet, from, to }) = best else { break };
             self.peers[from].target.set(packet, false);
             self.peers[to].target.set(packet, true);
-            self.moving.entry(packet).or_insert(now);
-            self.counts.moved += 1;
+            self.balance.start_move(now, packet);
         }
         self.announce_assignments(now);
     }
@@ -399,6 +401,6 @@ impl Level1Peers {
         let each = self.peers.iter().filter_map(Level1Peer::session).map(PeerSession::deadline);
         // Balancing needs two converters.
         let has_several = self.peers.iter().filter(|converter| converter.is_confirmed()).count() > 1;
-        each.chain(has_several.then_some(self.rebalance_due)).min()
+        each.chain(self.balance.next_round().filter(|_| has_several)).min()
     }
 }

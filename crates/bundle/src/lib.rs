@@ -60,7 +60,9 @@
 //! | [`single_message`] | the single-message bundles of the wide area in format 2 |
 //! | `limits` | the admission of messages at a sender |
 //! | `joins` | the addresses that a host has joined |
-//! | [`format2`] | the converters in bundle format 2 |
+//! | [`members`] | the hosts at the central converter in format 2 |
+//! | [`level1_peers`] | the level-1 converters at the central converter in format 2 |
+//! | `level1_owners` | the same in format 1 (classic) |
 //! | [`wire`] | wire formats |
 //! | `socket` | the endpoints on UDP sockets, with the feature `sockets` |
 
@@ -69,13 +71,13 @@ pub mod balance;
 pub mod bundler;
 pub mod central;
 pub mod drops;
-pub mod format2;
 pub mod host;
 pub mod inbox;
 pub mod interest;
 mod joins;
 pub mod level;
 pub mod level1;
+mod level1_owners;
 pub mod level1_peers;
 mod limits;
 pub mod members;

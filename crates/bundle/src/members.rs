@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use trunkline_endpoint::Peer;
 use trunkline_units::{Instant, Seed, Span};
 
+use crate::drops::DropReason;
 use crate::outbox::{Outbox, QueuedMessage};
 use crate::packet_set::PacketSet;
 use crate::ranges::{Ranges, Segments};
@@ -77,15 +78,6 @@ impl WorkBudget {
     }
 }
 
-/// The reason why a host is sent no more messages for now.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum DeliveryLimit {
-    /// Recent messages to it were lost.
-    Lossy,
-    /// Its receive limit.
-    Saturated,
-}
-
 impl Member {
     fn new(now: Instant, session: PeerSession, max_octets: usize) -> Member {
         Member {
@@ -122,15 +114,13 @@ impl Member {
         }
     }
 
-    /// Admits an ordinary message of this size, or refuses it.
-    pub fn admits(&mut self, now: Instant, octets: usize) -> Result<(), DeliveryLimit> {
+    /// Admits an ordinary message of this size, or returns why it is dropped: the host's receive limit, or recent
+    /// losses.
+    pub(crate) fn admit(&mut self, now: Instant, octets: usize) -> Result<(), DropReason> {
         if !self.saturation.admits(now, 1) {
-            return Err(DeliveryLimit::Saturated);
+            return Err(DropReason::Saturated);
         }
-        if !self.rate.admits(now, octets) {
-            return Err(DeliveryLimit::Lossy);
-        }
-        Ok(())
+        self.rate.admits(now, octets).then_some(()).ok_or(DropReason::Congestion)
     }
 
     /// Sets its receive limit, in ordinary messages per second.

@@ -15,8 +15,7 @@ use super::receiver::bind_exclusive;
 use super::warnings::{WarningKind, Warnings};
 use super::{Error, Metrics, SocketDriver, incarnation_at};
 pub use crate::balance::REBALANCE_INTERVAL;
-use crate::central::{Central, CentralCommand, CentralConfig, CentralStatistics};
-use crate::format2::central::Format2Central;
+use crate::central::{Central, CentralCommand, CentralConfig, Format2Central};
 use crate::level::Medium;
 use crate::regulator::NO_LIMIT;
 use crate::session::DuplicateNumber;
@@ -342,7 +341,7 @@ impl SocketDriver for CentralSocket {
         into.add_gauge(super::LEVEL_GAUGE, super::LEVEL_HELP, &[("side", "hosts")], local.into());
         into.add_gauge(super::LEVEL_GAUGE, super::LEVEL_HELP, &[("side", "wide")], wide_area.into());
         match machine.format2() {
-            Some(format2) => add_format2_metrics(into, format2, statistics),
+            Some(format2) => add_format2_metrics(into, machine, format2),
             None => self.add_classic_metrics(into),
         }
         super::add_coalescing(
@@ -361,7 +360,7 @@ const ASSIGNED_GROUPS_HELP: &str = "Multicast groups assigned to level 1.";
 
 impl CentralSocket {
     fn add_classic_metrics(&self, into: &mut Metrics) {
-        let interest = self.engine.machine.interest();
+        let Some(interest) = self.engine.machine.interest() else { return };
         for host in 1..=self.options.config.hosts.min(MAX_HOSTS) {
             let wanted = interest.addresses_of(host).count() as u64;
             into.add_gauge(JOINED_ADDRESSES, JOINED_ADDRESSES_HELP, &[("host", &host.to_string())], wanted);
@@ -384,7 +383,8 @@ fn add_group_moves(into: &mut Metrics, converters: &Level1PeerCounts) {
 }
 
 /// Adds the metrics of format 2.
-fn add_format2_metrics(into: &mut Metrics, format2: &Format2Central, statistics: &CentralStatistics) {
+fn add_format2_metrics(into: &mut Metrics, machine: &Central, format2: &Format2Central) {
+    let statistics = machine.statistics();
     let converters = &statistics.level1;
     for (of, started, ended) in [
         ("hosts", statistics.hosts_joined, statistics.hosts_left),
@@ -412,7 +412,7 @@ fn add_format2_metrics(into: &mut Metrics, format2: &Format2Central, statistics:
     );
     into.add_counter(super::LOOPED_BACK_TOTAL, super::LOOPED_BACK_HELP, &[], statistics.looped_back);
     super::add_sequence_counts(into, &statistics.sequence, statistics.stale);
-    let (hosts, level1) = format2.rates();
+    let (hosts, level1) = machine.rates();
     for (medium, rate) in
         [("hosts", hosts), ("wide", level1)].into_iter().filter(|(_, rate)| *rate != NO_LIMIT)
     {

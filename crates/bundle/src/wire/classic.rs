@@ -139,12 +139,14 @@ pub struct ClassicMessage<'a> {
 
 impl<'a> ClassicMessage<'a> {
     /// Reads a message with its address, as it crosses the wide area.
+    #[inline]
     pub fn read(bytes: &'a [u8]) -> Option<ClassicMessage<'a>> {
         let (address, body) = bytes.split_first_chunk::<ADDRESS>()?;
         Some(ClassicMessage { address: u16::from_be_bytes(*address), body })
     }
 
     /// Returns its octets, including the address.
+    #[inline]
     pub fn octets(self) -> usize {
         ADDRESS + self.body.len()
     }
@@ -224,6 +226,7 @@ impl<'a> ClassicBundle<'a> {
     }
 
     /// Returns the messages in order.
+    #[inline]
     pub fn messages(&self) -> impl Iterator<Item = ClassicMessage<'a>> + use<'a> {
         let (bytes, mut from) = (self.bytes, self.first);
         self.ends.chunks_exact(END).filter_map(move |end| {

@@ -386,7 +386,7 @@ impl WorkerThread {
             socket.turn(thread.until())?;
             if thread.last_reported != Some(subscriptions.len() as u64) {
                 let is_known =
-                    |(host, address): &&(u16, u32)| bundle::is_subscribed(socket.machine(), *host, *address);
+                    |(host, address): &&(u16, u32)| socket.machine().is_subscribed(*host, *address);
                 thread.report_known(subscriptions.iter().filter(is_known).count() as u64);
             }
             Ok(())
