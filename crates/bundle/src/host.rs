@@ -39,7 +39,6 @@ use crate::wire::format2::{self, Bundle, BundleBuilder, Message, Role, packet_ad
 #[derive(Debug)]
 pub struct Host {
     settings: Settings,
-    number: u16,
     limits: SenderLimits,
     /// The level last reported as an event.
     reported_level: u8,
@@ -57,6 +56,8 @@ enum HostFormat {
 /// The state in format 1 (classic).
 #[derive(Debug)]
 struct ClassicHost {
+    /// The bit of this host in groups.
+    bit: u16,
     bundler: Bundler,
     joins: SoftJoins,
 }
@@ -107,6 +108,7 @@ impl Host {
                 assert!(number <= MAX_HOSTS.into(), "host numbers are 1 to {MAX_HOSTS}");
                 let source = Some(Source::Host(number as u8));
                 HostFormat::Classic(Box::new(ClassicHost {
+                    bit: host_bit(number as u8),
                     bundler: Bundler::new(source, settings.max_bundle, settings.timing),
                     joins: SoftJoins::new(settings.pairs),
                 }))
@@ -130,7 +132,6 @@ impl Host {
         };
         Host {
             settings,
-            number,
             limits: SenderLimits::new(&settings),
             reported_level: MIN_LEVEL,
             inbox: Inbox::default(),
@@ -213,7 +214,7 @@ impl Host {
             HostFormat::Classic(classic) => {
                 classic.bundler.push_with_deadline(now, address as u16, body, priority, max_wait)
             }
-            HostFormat::Format2(format2) => format2.queue(now, self.number, message, priority),
+            HostFormat::Format2(format2) => format2.queue(now, message, priority),
         };
         if !queued {
             self.statistics.drops.count(DropReason::Full, priority);
@@ -250,15 +251,10 @@ impl Host {
     }
 
     /// Joins or leaves a range; in format 1 (classic) of one address.
-    fn change_interest(
-        &mut self,
-        now: Instant,
-        (first, last): (u32, u32),
-        joins: bool,
-    ) -> Result<(), CommandError> {
+    fn set_joined(&mut self, now: Instant, joins: bool, first: u32, last: u32) -> Result<(), CommandError> {
         let applied = match &mut self.format {
             HostFormat::Classic(classic) => {
-                let ClassicHost { bundler, joins: joined } = &mut **classic;
+                let ClassicHost { bundler, joins: joined, .. } = &mut **classic;
                 let address = first as u16;
                 let control =
                     if joins { ClassicControl::Join(address) } else { ClassicControl::Drop(address) };
@@ -293,18 +289,14 @@ impl Host {
                 self.send(now, &OutgoingMessage { address: address.into(), priority, max_wait: None, body })
             }
             (HostCommand::SendMessage(message), _) => self.send(now, &message),
-            (HostCommand::Join(address), _) => {
-                self.change_interest(now, (address.into(), address.into()), true)
-            }
-            (HostCommand::Drop(address), _) => {
-                self.change_interest(now, (address.into(), address.into()), false)
-            }
-            (HostCommand::DropAll, HostFormat::Format2(_)) => self.change_interest(now, (0, u32::MAX), false),
+            (HostCommand::Join(address), _) => self.set_joined(now, true, address.into(), address.into()),
+            (HostCommand::Drop(address), _) => self.set_joined(now, false, address.into(), address.into()),
+            (HostCommand::DropAll, HostFormat::Format2(_)) => self.set_joined(now, false, 0, u32::MAX),
             (HostCommand::DropAll, HostFormat::Classic(_)) => {
                 while let HostFormat::Classic(classic) = &self.format
                     && let Some(address) = classic.joins.first()
                 {
-                    self.change_interest(now, (address.into(), address.into()), false)?;
+                    self.set_joined(now, false, address.into(), address.into())?;
                 }
                 Ok(())
             }
@@ -324,10 +316,10 @@ impl Host {
                 Ok(())
             }
             (HostCommand::JoinRange { first, last }, HostFormat::Format2(_)) => {
-                self.change_interest(now, (first, last), true)
+                self.set_joined(now, true, first, last)
             }
             (HostCommand::DropRange { first, last }, HostFormat::Format2(_)) => {
-                self.change_interest(now, (first, last), false)
+                self.set_joined(now, false, first, last)
             }
             (HostCommand::Saturate(messages), HostFormat::Format2(format2)) => {
                 format2.saturation.set_rate(messages.unwrap_or(NO_LIMIT));
@@ -374,9 +366,10 @@ impl Host {
 
     /// Handles a classic bundle; returns `None` if it is malformed.
     fn receive_classic(&mut self, now: Instant, bytes: &[u8], sink: &mut impl Sink) -> Option<()> {
+        let HostFormat::Classic(classic) = &self.format else { return None };
+        let bit = classic.bit;
         let bundle = ClassicBundle::read(bytes).ok()?;
         self.statistics.bundles_received += 1;
-        let bit = host_bit(self.number as u8);
         for message in bundle.messages() {
             if message.octets() == HOST_CONTROL {
                 match ClassicControl::read_for_host(message) {
@@ -400,7 +393,7 @@ impl Host {
         let bundle = Bundle::read(bytes).ok()?;
         let header = bundle.header();
         let is_broadcast = header.receiver == 0;
-        if header.role != Role::Central || !is_broadcast && header.receiver != self.number {
+        if header.role != Role::Central || !is_broadcast && header.receiver != format2.session.number {
             return None;
         }
         self.statistics.bundles_received += 1;
@@ -432,7 +425,7 @@ impl Host {
         for message in bundle.messages() {
             match message.reliable {
                 None => {
-                    if format2.is_new(now, self.number, &message, &mut self.statistics) {
+                    if format2.is_new(now, &message, &mut self.statistics) {
                         if !message.priority && !format2.saturation.admits(now, 1) {
                             self.statistics.drops.count(DropReason::Saturated, false);
                         } else {
@@ -444,7 +437,7 @@ impl Host {
                 Some(number) => {
                     format2.request_ack(now);
                     format2.receiver.receive(number, || QueuedMessage::from_message(&message));
-                    format2.deliver_reliable(now, self.number, &mut self.statistics, sink);
+                    format2.deliver_reliable(now, &mut self.statistics, sink);
                 }
             }
         }
@@ -459,7 +452,7 @@ impl Host {
         {
             format2.ack_pending = true;
             format2.outbox.schedule_control(now + ACK_DELAY);
-            format2.deliver_reliable(now, self.number, &mut self.statistics, &mut self.inbox);
+            format2.deliver_reliable(now, &mut self.statistics, &mut self.inbox);
         }
     }
 
@@ -480,7 +473,7 @@ impl Host {
     /// Sends the joins and leaves that are to be refreshed, and closes the bundle that is due.
     fn wake(&mut self, now: Instant) {
         if let HostFormat::Classic(classic) = &mut self.format {
-            let ClassicHost { bundler, joins } = &mut **classic;
+            let ClassicHost { bundler, joins, .. } = &mut **classic;
             joins.send_refresh(now, |control| {
                 let sent = bundler.push_control(now, control);
                 self.statistics.refreshed += u64::from(sent);
@@ -504,13 +497,19 @@ impl Host {
 }
 
 impl Format2Host {
+    /// Returns the source field of this host's messages.
+    fn source(&self) -> u32 {
+        self.options.source_of(self.session.number)
+    }
+
     /// Queues a message of this host; returns whether there was room.
-    fn queue(&mut self, now: Instant, host: u16, message: &OutgoingMessage<'_>, priority: bool) -> bool {
+    fn queue(&mut self, now: Instant, message: &OutgoingMessage<'_>, priority: bool) -> bool {
         let OutgoingMessage { address, max_wait, body, .. } = *message;
+        let source = self.source();
         let next = &mut self.next_sequences[usize::from(packet_address(address))][usize::from(priority)];
         let queued = QueuedMessage {
             address,
-            source: self.options.source_of(host),
+            source,
             incarnation: self.session.incarnation,
             sequence: *next,
             max_wait_10us: format2::encode_max_wait(max_wait),
@@ -548,14 +547,8 @@ impl Format2Host {
     }
 
     /// Returns whether the host has joined the address of a message and has not received it before.
-    fn is_new(
-        &mut self,
-        now: Instant,
-        host: u16,
-        message: &Message<'_>,
-        statistics: &mut HostStatistics,
-    ) -> bool {
-        if message.source == self.options.source_of(host) || !self.joins.ranges.contains(message.address) {
+    fn is_new(&mut self, now: Instant, message: &Message<'_>, statistics: &mut HostStatistics) -> bool {
+        if message.source == self.source() || !self.joins.ranges.contains(message.address) {
             statistics.for_others += 1;
             return false;
         }
@@ -578,13 +571,7 @@ impl Format2Host {
 
     /// Delivers the reliable messages that are in order while there is room. The others are not acknowledged, and so
     /// are retransmitted.
-    fn deliver_reliable(
-        &mut self,
-        now: Instant,
-        host: u16,
-        statistics: &mut HostStatistics,
-        sink: &mut impl Sink,
-    ) {
+    fn deliver_reliable(&mut self, now: Instant, statistics: &mut HostStatistics, sink: &mut impl Sink) {
         while self.receiver.peek().is_some_and(|queued| sink.has_room(&queued.body))
             && let Some(queued) = self.receiver.next()
         {
@@ -592,7 +579,7 @@ impl Format2Host {
                 self.outbox.schedule_control(now);
             }
             let message = queued.message(None);
-            if self.is_new(now, host, &message, statistics) {
+            if self.is_new(now, &message, statistics) {
                 deliver(statistics, message_info(&message), message.body, sink);
             }
         }
@@ -693,7 +680,7 @@ impl Endpoint for Host {
         }
         let (is_ready, bundle_due, other) = match &self.format {
             HostFormat::Classic(classic) => {
-                let ClassicHost { bundler, joins } = &**classic;
+                let ClassicHost { bundler, joins, .. } = &**classic;
                 (bundler.is_ready(), bundler.deadline(), joins.refresh.deadline())
             }
             HostFormat::Format2(format2) => {
