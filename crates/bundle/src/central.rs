@@ -15,7 +15,6 @@
 use trunkline_endpoint::{Endpoint, Idle, Input, Output, Peer, Port, Reason, Segment, Transmit, Writable};
 use trunkline_units::{Instant, Seed, Span};
 
-use crate::api::{CENTRAL_HOSTS_PORT, CENTRAL_LEVEL1_PORT};
 pub use crate::api::{CentralCommand, CentralConfig, MAX_LEVEL1};
 use crate::balance::Balance;
 use crate::bundler::Bundler;
@@ -122,9 +121,9 @@ pub struct Format2Central {
 
 impl Central {
     /// The port to level 1.
-    pub const LEVEL1: Port = CENTRAL_LEVEL1_PORT;
+    pub const LEVEL1: Port = Port(0);
     /// The port to hosts.
-    pub const HOSTS: Port = CENTRAL_HOSTS_PORT;
+    pub const HOSTS: Port = Port(1);
 
     /// Creates a converter without subscribers.
     ///
@@ -502,7 +501,7 @@ impl Format2Central {
         shared.wide_area.carry(now, octets, 0);
         shared.statistics.bundles_received += 1;
         if in_session {
-            if let Some(session) = self.level1_peers.get_mut(at).session_mut() {
+            if let Some(session) = self.level1_peers.session_mut(at) {
                 shared.statistics.lost +=
                     u64::from(session.link.record_bundle(header.sent_before, bundle.count()));
             }
@@ -522,7 +521,7 @@ impl Format2Central {
             }
             match self.record_sequence(now, &message) {
                 SequenceStatus::New => {
-                    self.level1_peers.count_message(packet_address(message.address));
+                    self.level1_peers.balance.loads.count(packet_address(message.address));
                     self.send_to_hosts(shared, now, &QueuedMessage::from_message(&message));
                 }
                 SequenceStatus::Duplicate => {}
@@ -583,7 +582,7 @@ impl Format2Central {
                 member.apply_report(now, *received, *lost, enough);
             }
             (Control::Report { .. }, _) => {}
-            (Control::Saturation(messages), Some(member)) => member.set_saturation(*messages),
+            (Control::Saturation(messages), Some(member)) => member.saturation.set_rate(*messages),
             (Control::Bye, _) => self.members.remove(number),
             (_, None) => {}
             _ => shared.statistics.malformed += 1,
@@ -738,16 +737,16 @@ impl Format2Central {
         }
         let statistics = &mut shared.statistics;
         for (drops, [gone, urgent_gone]) in [
-            (&mut statistics.drops_to_hosts, self.members.take_dropped()),
-            (&mut statistics.drops_to_level1, self.level1_peers.take_dropped()),
+            (&mut statistics.drops_to_hosts, std::mem::take(&mut self.members.dropped)),
+            (&mut statistics.drops_to_level1, std::mem::take(&mut self.level1_peers.dropped)),
         ] {
             drops.add(DropReason::Gone, false, gone);
             drops.add(DropReason::Gone, true, urgent_gone);
         }
         statistics.sequence = self.sequences.counts();
-        (statistics.hosts_joined, statistics.hosts_left) = self.members.counts();
+        (statistics.hosts_joined, statistics.hosts_left) = self.members.counts;
         statistics.level1 = self.level1_peers.counts();
-        [statistics.changes_refused, statistics.changes_deferred] = self.members.changes_refused();
+        [statistics.changes_refused, statistics.changes_deferred] = self.members.changes_refused;
     }
 
     /// Announces changed limits at once. A level limits all senders, a rate only those that are sending.

@@ -8,7 +8,6 @@
 use trunkline_endpoint::{Endpoint, Idle, Input, Output, Peer, Port, Reason, Segment, Transmit, Writable};
 use trunkline_units::{Instant, Span};
 
-use crate::api::HOST_CENTRAL_PORT;
 pub use crate::api::{CommandError, HostCommand, HostEvent, OutgoingMessage};
 use crate::bundler::Bundler;
 use crate::drops::{CountUnsent, DropReason};
@@ -87,7 +86,7 @@ struct Format2Host {
 
 impl Host {
     /// The only port, to the central converter.
-    pub const CENTRAL: Port = HOST_CENTRAL_PORT;
+    pub const CENTRAL: Port = Port(0);
 
     /// Creates host `number`, from 1 on, at most 16 in format 1 (classic).
     ///

@@ -9,7 +9,6 @@ use std::collections::VecDeque;
 use trunkline_endpoint::{Endpoint, Idle, Input, Output, Peer, Port, Reason, Segment, Transmit, Writable};
 use trunkline_units::Instant;
 
-use crate::api::{LEVEL1_CENTRAL_PORT, LEVEL1_WIDE_AREA_PORT};
 pub use crate::api::{Level1Command, MAX_WAITING_MESSAGES};
 use crate::bundler::Bundler;
 use crate::drops::{CountUnsent, DropReason};
@@ -73,9 +72,9 @@ struct Format2Level1 {
 
 impl Level1 {
     /// The port to the wide area.
-    pub const WIDE_AREA: Port = LEVEL1_WIDE_AREA_PORT;
+    pub const WIDE_AREA: Port = Port(0);
     /// The port to the central converter.
-    pub const CENTRAL: Port = LEVEL1_CENTRAL_PORT;
+    pub const CENTRAL: Port = Port(1);
 
     /// Creates converter `number`, from 1 on.
     pub fn new(number: u16, settings: Settings) -> Level1 {
@@ -477,12 +476,8 @@ mod tests {
             sent_before: 0,
         };
         let length = BundleBuilder::new(format2.max_datagram_octets()).finish(&header, &mut bytes);
-        let frame = Input::Frame {
-            port: LEVEL1_CENTRAL_PORT,
-            peer: Peer::NONE,
-            bytes: &bytes[..length],
-            segment: None,
-        };
+        let frame =
+            Input::Frame { port: Level1::CENTRAL, peer: Peer::NONE, bytes: &bytes[..length], segment: None };
         level1.handle(now, frame).unwrap();
         level1.bye(now);
         let mut sent = Vec::new();

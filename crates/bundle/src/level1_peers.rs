@@ -46,22 +46,19 @@ pub struct Level1Peers {
     timing: Timing,
     /// The packet addresses with a subscriber.
     subscribed: PacketSet,
-    balance: Balance,
+    pub(crate) balance: Balance,
     sessions: Sessions,
     /// The converter whose outbox is checked first.
     next_turn: usize,
     duplicate: Option<DuplicateNumber>,
-    dropped: [u64; 2],
+    /// Messages discarded with ended sessions: ordinary and priority.
+    pub(crate) dropped: [u64; 2],
 }
 
 impl Level1Peer {
     /// Returns its session, if it is present.
     pub fn session(&self) -> Option<&PeerSession> {
         self.session.as_ref()
-    }
-
-    pub(crate) fn session_mut(&mut self) -> Option<&mut PeerSession> {
-        self.session.as_mut()
     }
 
     /// Returns whether the converter is present and has confirmed its session.
@@ -155,29 +152,9 @@ impl Level1Peers {
         self.balance.moving()
     }
 
-    /// Returns the messages discarded with ended sessions since the last call: ordinary and priority.
-    pub fn take_dropped(&mut self) -> [u64; 2] {
-        std::mem::take(&mut self.dropped)
-    }
-
     /// Iterates over all converters.
     pub fn iter(&self) -> impl Iterator<Item = &Level1Peer> {
         self.peers.iter()
-    }
-
-    /// Returns the converter at an index.
-    pub fn get_mut(&mut self, at: usize) -> &mut Level1Peer {
-        &mut self.peers[at]
-    }
-
-    /// Returns the number of converters.
-    pub fn len(&self) -> usize {
-        self.peers.len()
-    }
-
-    /// Returns whether there are no converters.
-    pub fn is_empty(&self) -> bool {
-        self.peers.is_empty()
     }
 
     /// Returns the session of the converter that sends to a packet address: its owner, or else the first present one.
@@ -270,20 +247,20 @@ impl Level1Peers {
         self.present().for_each(|session| session.outbox.schedule_control(now));
     }
 
+    /// Returns the session of the converter at an index, if it is present.
+    pub(crate) fn session_mut(&mut self, at: usize) -> Option<&mut PeerSession> {
+        self.peers[at].session.as_mut()
+    }
+
     /// Iterates over the sessions of the present converters.
     fn present(&mut self) -> impl Iterator<Item = &mut PeerSession> {
-        self.peers.iter_mut().filter_map(Level1Peer::session_mut)
+        self.peers.iter_mut().filter_map(|converter| converter.session.as_mut())
     }
 
     /// Ends the session of a converter that closes.
     pub fn close(&mut self, now: Instant, at: usize) {
         self.remove(at);
         self.assign(now);
-    }
-
-    /// Counts a message of a packet address.
-    pub fn count_message(&mut self, packet: u16) {
-        self.balance.loads.count(packet);
     }
 
     /// Sets the packet addresses with a subscriber.
@@ -346,7 +323,7 @@ impl Level1Peers {
                 converter.possible = converter.possible.union(&assigned);
                 converter.version = converter.version.wrapping_add(1);
                 converter.assignment_due = now;
-                converter.session_mut().into_iter().for_each(|session| session.outbox.schedule_control(now));
+                converter.session.iter_mut().for_each(|session| session.outbox.schedule_control(now));
             }
         }
     }

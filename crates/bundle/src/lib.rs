@@ -33,9 +33,22 @@
 //! assert_eq!(bundle.count(), 2);
 //! ```
 //!
+//! Each role is one state machine for both formats: [`Host`], [`Level1`] and [`Central`]. Commands, admission, limits,
+//! counters, timers and the order of outputs are written there once. What only one format has stands beside them:
+//!
+//! | rule | format 1 (classic) | format 2 |
+//! | --- | --- | --- |
+//! | a peer is known | by its mask; it never times out | by a [`session`] |
+//! | bundles gather | encoded at once, closed when due or full ([`bundler`]) | as messages, priority first ([`outbox`]) |
+//! | joins of a host | soft state, refreshed (`joins`, [`refresh`]) | until confirmed (`joins`) |
+//! | groups of level 1 | joins and leaves, refreshed (`level1_owners`) | confirmed assignments ([`level1_peers`]) |
+//! | priority messages | by address, in order | [`reliable`] |
+//! | congestion | levels ([`level`]) | levels or rates ([`regulator`]) |
+//! | duplicates | only the owner of a group forwards | [`sequence`] numbers |
+//!
 //! | module | contents |
 //! | --- | --- |
-//! | [`api`] | configuration, ports, commands, events and errors of the three endpoints |
+//! | [`api`] | configuration, commands, events and errors of the three endpoints |
 //! | [`statistics`] | the counters of the three endpoints |
 //! | [`level1`] | [`Level1`], the endpoint between the wide area and the central converter |
 //! | [`central`] | [`Central`], the central converter |

@@ -40,11 +40,13 @@ pub struct Member {
     /// The rate of ordinary messages to it, in octets.
     rate: TokenBucket,
     /// Its receive limit for ordinary messages.
-    saturation: TokenBucket,
+    pub(crate) saturation: TokenBucket,
     /// The messages received from it when the limits were last announced to it.
     received_at_limit: u32,
     /// Retransmissions already returned to the caller.
     retransmissions_taken: u64,
+    /// Its entry in the event queue.
+    scheduled: Option<Instant>,
 }
 
 /// The segments that changes of interest may visit per [`RETRY_INTERVAL`]; a single change may exceed it. Further
@@ -93,6 +95,7 @@ impl Member {
             saturation: TokenBucket::new(1, SATURATION_BURST),
             received_at_limit: 0,
             retransmissions_taken: 0,
+            scheduled: None,
         }
     }
 
@@ -121,11 +124,6 @@ impl Member {
             return Err(DropReason::Saturated);
         }
         self.rate.admits(now, octets).then_some(()).ok_or(DropReason::Congestion)
-    }
-
-    /// Sets its receive limit, in ordinary messages per second.
-    pub fn set_saturation(&mut self, messages: u32) {
-        self.saturation.set_rate(messages);
     }
 
     /// Returns the number of retransmissions since the last call.
@@ -193,21 +191,20 @@ pub struct Members {
     segments: Segments,
     /// The next timer of each host; and the hosts with a bundle to send.
     event_queue: BTreeSet<(Instant, u16)>,
-    deadlines: BTreeMap<u16, Instant>,
     ready: BTreeSet<u16>,
     /// The host served last.
     last_turn: u16,
     sessions: Sessions,
     duplicate: Option<DuplicateNumber>,
     /// Sessions started, and sessions ended.
-    counts: (u64, u64),
+    pub(crate) counts: (u64, u64),
     /// Messages discarded with ended sessions: ordinary and priority.
-    dropped: [u64; 2],
+    pub(crate) dropped: [u64; 2],
     /// Whether the interest changed.
     changed: bool,
     budget: WorkBudget,
     /// Changes without room, and times that changes were deferred.
-    changes_refused: [u64; 2],
+    pub(crate) changes_refused: [u64; 2],
 }
 
 impl Members {
@@ -219,7 +216,6 @@ impl Members {
             members: BTreeMap::new(),
             segments: Segments::default(),
             event_queue: BTreeSet::new(),
-            deadlines: BTreeMap::new(),
             ready: BTreeSet::new(),
             last_turn: 0,
             sessions: Sessions::new(secret, incarnation, Role::Host),
@@ -250,21 +246,6 @@ impl Members {
     /// Returns the subscribers of all addresses.
     pub fn segments(&self) -> &Segments {
         &self.segments
-    }
-
-    /// Returns the sessions started, and the sessions ended.
-    pub fn counts(&self) -> (u64, u64) {
-        self.counts
-    }
-
-    /// Returns the messages discarded with ended sessions since the last call: ordinary and priority.
-    pub fn take_dropped(&mut self) -> [u64; 2] {
-        std::mem::take(&mut self.dropped)
-    }
-
-    /// Returns the changes without room, and the times that changes were deferred.
-    pub fn changes_refused(&self) -> [u64; 2] {
-        self.changes_refused
     }
 
     /// Returns the packet addresses with a subscriber if they may have changed since the last call.
@@ -344,24 +325,18 @@ impl Members {
 
     /// Updates the timer and the send queue after a change of a host.
     pub fn reschedule(&mut self, now: Instant, number: u16) {
-        let member = self.members.get_mut(&number);
-        let state = member.map(|member| {
-            member.session.outbox.update_ready(now);
-            (member.session.deadline(), member.session.is_ready())
-        });
-        let before = self.deadlines.get(&number).copied();
-        let next = state.map(|(due, _)| due);
-        if before != next {
-            before.map(|due| self.event_queue.remove(&(due, number)));
-            match next {
-                Some(due) => _ = (self.event_queue.insert((due, number)), self.deadlines.insert(number, due)),
-                None => _ = self.deadlines.remove(&number),
-            }
+        let Some(member) = self.members.get_mut(&number) else { return };
+        member.session.outbox.update_ready(now);
+        let due = member.session.deadline();
+        let before = member.scheduled.replace(due);
+        if before != Some(due) {
+            before.map(|before| self.event_queue.remove(&(before, number)));
+            self.event_queue.insert((due, number));
         }
-        match state {
-            Some((_, true)) => _ = self.ready.insert(number),
-            _ => _ = self.ready.remove(&number),
-        }
+        let _ = match member.session.is_ready() {
+            true => self.ready.insert(number),
+            false => self.ready.remove(&number),
+        };
     }
 
     /// Applies changes of a host's interest, in its session.
@@ -410,9 +385,7 @@ impl Members {
         self.dropped = [self.dropped[0] + ordinary as u64, self.dropped[1] + urgent as u64];
         self.counts.1 += 1;
         self.ready.remove(&number);
-        if let Some(due) = self.deadlines.remove(&number) {
-            self.event_queue.remove(&(due, number));
-        }
+        member.scheduled.map(|due| self.event_queue.remove(&(due, number)));
     }
 
     /// Handles all due timers.

@@ -195,11 +195,6 @@ impl Outbox {
         (self.ordinary.messages.len(), self.priority.messages.len() + self.reliable.len())
     }
 
-    /// Returns when bundles leave.
-    pub fn timing(&self) -> Timing {
-        self.timing
-    }
-
     /// Schedules control to be sent by this time.
     pub fn schedule_control(&mut self, at: Instant) {
         self.control_due = self.control_due.min(at);
