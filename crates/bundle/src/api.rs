@@ -1,25 +1,13 @@
-//! The interface of the three endpoints: configuration, ports, commands, events and errors.
+//! The interface of the three endpoints: configuration, commands, events and errors.
 //!
 //! Both formats share these types. [`Central`](crate::Central), [`Host`](crate::Host) and [`Level1`](crate::Level1) use them.
 
 use thiserror::Error;
-use trunkline_endpoint::Port;
 use trunkline_units::Span;
 
 use crate::inbox::MessageInfo;
 use crate::level::Medium;
 use crate::settings::Settings;
-
-/// The port of the central converter to level 1.
-pub const CENTRAL_LEVEL1_PORT: Port = Port(0);
-/// The port of the central converter to hosts.
-pub const CENTRAL_HOSTS_PORT: Port = Port(1);
-/// The port of a host to the central converter.
-pub const HOST_CENTRAL_PORT: Port = Port(0);
-/// The port of a level-1 converter to the wide area.
-pub const LEVEL1_WIDE_AREA_PORT: Port = Port(0);
-/// The port of a level-1 converter to the central converter.
-pub const LEVEL1_CENTRAL_PORT: Port = Port(1);
 
 /// The largest number of level-1 converters at one central converter.
 pub const MAX_LEVEL1: usize = 6;

@@ -1,7 +1,10 @@
 //! Load balancing: which packet addresses move from one level-1 converter to another. Both formats use the same rule.
 
+use std::collections::BTreeMap;
+
 use trunkline_units::{Instant, Span};
 
+use crate::statistics::Level1PeerCounts;
 use crate::wire::classic::PACKET_ADDRESSES;
 
 /// The time between two rounds of load balancing.
@@ -81,6 +84,69 @@ impl Loads {
         let packets = owned_by(busiest.1).map(|packet| (self.messages(packet), packet));
         let best = packets.filter(|(load, _)| *load > 0 && *load <= difference / 2 + difference / 8).max();
         best.map(|(_, packet)| Move { packet, from: busiest.1, to: idlest.1 })
+    }
+}
+
+/// The loads of packet addresses, the rounds of load balancing, and the moves that are not complete.
+#[derive(Debug, Default)]
+pub struct Balance {
+    /// Message counts per packet address.
+    pub loads: Loads,
+    /// The interval of the rounds, and the next one; `None` without load balancing.
+    round: Option<(Span, Instant)>,
+    /// Packet addresses on the move, and since when they have no owner.
+    moving: BTreeMap<u16, Instant>,
+    /// Moves, and the sessions of converters.
+    pub counts: Level1PeerCounts,
+}
+
+impl Balance {
+    /// Creates a balance with rounds at this interval; zero disables them.
+    pub fn new(every: Span) -> Balance {
+        let round = (!every.is_zero()).then_some((every, Instant::ZERO + every));
+        Balance { round, ..Balance::default() }
+    }
+
+    /// Returns the next round.
+    pub fn next_round(&self) -> Option<Instant> {
+        self.round.map(|(_, due)| due)
+    }
+
+    /// Returns the interval of the rounds once if one is due.
+    pub fn take_round(&mut self, now: Instant) -> Option<Span> {
+        let (every, due) = self.round.filter(|(_, due)| *due <= now)?;
+        self.round = Some((every, next_on_grid(due, every, now)));
+        Some(every)
+    }
+
+    /// Returns the number of packet addresses on the move.
+    pub fn moving(&self) -> usize {
+        self.moving.len()
+    }
+
+    /// Records that a packet address has no owner since this time, until its new owner has it. An address that moves
+    /// again has had none since its first move.
+    pub fn start_move(&mut self, since: Instant, packet: u16) {
+        self.moving.entry(packet).or_insert(since);
+        self.counts.moved += 1;
+    }
+
+    /// Records that the new owners have these packet addresses.
+    pub fn finish_moves(&mut self, now: Instant, has_arrived: impl Fn(u16) -> bool) {
+        self.moving.retain(|packet, since| {
+            let arrives = has_arrived(*packet);
+            if arrives {
+                let gap = now.since(*since);
+                self.counts.total_gap += gap;
+                self.counts.longest_gap = self.counts.longest_gap.max(gap);
+            }
+            !arrives
+        });
+    }
+
+    /// Abandons the moves of packet addresses that are no longer subscribed.
+    pub fn retain_moves(&mut self, is_subscribed: impl Fn(u16) -> bool) {
+        self.moving.retain(|packet, _| is_subscribed(*packet));
     }
 }
 

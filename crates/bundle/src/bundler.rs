@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use trunkline_units::{Instant, Span};
 
-use crate::wire::classic::{ClassicBuilder, Source};
+use crate::wire::classic::{ALL_HOSTS, ClassicBuilder, ClassicControl, Source};
 
 /// The largest number of finished bundles that wait for their port.
 pub const MAX_WAITING_BUNDLES: usize = 64;
@@ -111,8 +111,19 @@ impl Bundler {
         self.push_with_deadline(now, address, body, urgent, None)
     }
 
-    /// Adds a control message, which leaves on the tick or at once; returns whether there was room.
-    pub fn push_control(&mut self, now: Instant, address: u16, body: &[u8]) -> bool {
+    /// Adds a control message to the central converter or to level 1, which leaves on the tick or at once; returns
+    /// whether there was room.
+    pub fn push_control(&mut self, now: Instant, control: ClassicControl) -> bool {
+        let (address, body) = control.write();
+        self.push_urgent(now, address, &body)
+    }
+
+    /// Adds a level for all hosts, which leaves on the tick or at once; returns whether there was room.
+    pub fn push_level_for_hosts(&mut self, now: Instant, level: u8) -> bool {
+        self.push_urgent(now, ALL_HOSTS, &ClassicControl::write_for_hosts(level))
+    }
+
+    fn push_urgent(&mut self, now: Instant, address: u16, body: &[u8]) -> bool {
         let max_wait = match self.timing {
             Timing::Tick(_) => None,
             Timing::Adaptive { .. } => Some(Span::ZERO),

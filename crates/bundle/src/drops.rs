@@ -2,6 +2,7 @@
 
 use trunkline_endpoint::Port;
 
+use crate::settings::Settings;
 use crate::wire::{classic, format2};
 
 /// The reason why a message was dropped.
@@ -76,14 +77,17 @@ impl DropCounts {
         lost.for_each(|message| self.count(DropReason::Unsent, message.priority));
     }
 
+    /// Counts the messages of an unsent classic bundle to the central converter.
+    pub(crate) fn count_unsent_with_mask(&mut self, bundle: &[u8], settings: &Settings) {
+        if let Ok((_, bundle)) = classic::ClassicBundle::read_with_mask(bundle) {
+            self.count_unsent_classic(&bundle, settings);
+        }
+    }
+
     /// Counts the messages of an unsent classic bundle whose messages have addresses.
-    pub(crate) fn count_unsent_classic(
-        &mut self,
-        bundle: &classic::ClassicBundle<'_>,
-        is_priority: impl Fn(u16) -> bool,
-    ) {
+    pub(crate) fn count_unsent_classic(&mut self, bundle: &classic::ClassicBundle<'_>, settings: &Settings) {
         let data = bundle.messages().filter(|message| message.octets() != classic::CONTROL);
-        data.for_each(|message| self.count(DropReason::Unsent, is_priority(message.address)));
+        data.for_each(|message| self.count(DropReason::Unsent, settings.is_priority(message.address)));
     }
 
     /// Counts several messages.

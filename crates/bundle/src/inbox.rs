@@ -41,7 +41,16 @@ impl<F: FnMut(MessageInfo, &[u8])> Sink for F {
 
 impl Sink for Inbox {
     fn push(&mut self, from: MessageInfo, body: &[u8]) -> bool {
-        self.store(from, body)
+        if !self.has_room(body) {
+            return false;
+        }
+        let mut stored = self.spare.pop().unwrap_or_default();
+        stored.clear();
+        stored.extend_from_slice(body);
+        self.octets += stored.len();
+        self.readable |= self.messages.is_empty();
+        self.messages.push_back((from, stored));
+        true
     }
 
     fn has_room(&self, body: &[u8]) -> bool {
@@ -60,20 +69,6 @@ pub struct Inbox {
 }
 
 impl Inbox {
-    /// Stores a message; returns whether there was room.
-    pub fn store(&mut self, from: MessageInfo, body: &[u8]) -> bool {
-        if !self.has_room(body) {
-            return false;
-        }
-        let mut stored = self.spare.pop().unwrap_or_default();
-        stored.clear();
-        stored.extend_from_slice(body);
-        self.octets += stored.len();
-        self.readable |= self.messages.is_empty();
-        self.messages.push_back((from, stored));
-        true
-    }
-
     /// Takes the oldest message and replaces the contents of `into` by its body.
     pub fn pop(&mut self, into: &mut Vec<u8>) -> Option<MessageInfo> {
         let (from, mut body) = self.messages.pop_front()?;

@@ -1,12 +1,7 @@
 //! Subscribers of message addresses, and the level-1 converters that own packet addresses (table 3-1 and section
 //! 3.4.3.3 of the thesis).
 
-use crate::wire::classic::{ADDRESSES_PER_PACKET, MAX_HOSTS, PACKET_ADDRESSES, host_bit};
-
-/// Returns the packet address of a message address: messages cross the wide area in groups of 32 addresses.
-pub fn classic_packet_address(address: u16) -> u16 {
-    address / ADDRESSES_PER_PACKET
-}
+use crate::wire::classic::{MAX_HOSTS, PACKET_ADDRESSES, host_bit, packet_address};
 
 /// The interest table: the subscribed hosts of each message address, and the owner of each packet address.
 #[derive(Debug)]
@@ -78,7 +73,7 @@ impl Interest {
 
     /// Subscribes a host to an address.
     pub fn join(&mut self, host: u8, address: u16) -> InterestChange {
-        let packet = classic_packet_address(address);
+        let packet = packet_address(address);
         let was_joined = self.is_joined(packet);
         for address in self.pair(address) {
             let group = &mut self.hosts[usize::from(address)];
@@ -90,7 +85,7 @@ impl Interest {
 
     /// Unsubscribes a host from an address.
     pub fn drop(&mut self, host: u8, address: u16) -> InterestChange {
-        let packet = classic_packet_address(address);
+        let packet = packet_address(address);
         let was_joined = self.is_joined(packet);
         for address in self.pair(address) {
             let group = &mut self.hosts[usize::from(address)];
@@ -144,7 +139,7 @@ mod tests {
             let mut interest = Interest::new(pairs);
             let mut model: BTreeSet<(u16, u8)> = BTreeSet::new();
             let packets = |model: &BTreeSet<(u16, u8)>| -> BTreeSet<u16> {
-                model.iter().map(|(address, _)| classic_packet_address(*address)).collect()
+                model.iter().map(|(address, _)| packet_address(*address)).collect()
             };
             for (host, address, joins) in steps {
                 let was_joined = packets(&model);

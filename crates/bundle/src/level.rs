@@ -23,39 +23,6 @@ impl Default for Medium {
     }
 }
 
-/// The lifetime of a reported level with refresh: a few refresh intervals.
-const LEVEL_LIFETIME: Span = Span::from_s(1);
-
-/// A level that the central converter reported.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct ReportedLevel {
-    level: u8,
-    until: Instant,
-    /// Whether the level expires after [`LEVEL_LIFETIME`], since its sender may have restarted or its end may be
-    /// lost.
-    pub expires: bool,
-}
-
-impl ReportedLevel {
-    /// No level was reported.
-    pub const NONE: ReportedLevel = ReportedLevel { level: MIN_LEVEL, until: Instant::MAX, expires: false };
-
-    /// Stores a reported level.
-    pub fn update(&mut self, now: Instant, level: u8) {
-        (self.level, self.until) = (level, if self.expires { now + LEVEL_LIFETIME } else { Instant::MAX });
-    }
-
-    /// Returns the level now.
-    pub fn current(self, now: Instant) -> u8 {
-        if now >= self.until { MIN_LEVEL } else { self.level }
-    }
-
-    /// Returns when the level expires, if it does.
-    pub fn deadline(self, now: Instant) -> Option<Instant> {
-        (self.current(now) > MIN_LEVEL && self.until < Instant::MAX).then_some(self.until)
-    }
-}
-
 /// The level of one medium.
 ///
 /// An interval with more than 80 % of the capacity raises the level by one; an interval with less than 40 % lowers it

@@ -1,22 +1,31 @@
 //! [`Level1`]: the endpoint between the wide area, with one message per packet, and the central converter.
+//!
+//! A message of the wide area is checked, admitted by the reported limits and queued for the central converter. A
+//! message of the central converter becomes a datagram and waits for the wide-area port. In format 1 (classic) the
+//! central converter names the groups to join one by one; in format 2 it sends the complete assignment in a session.
 
 use std::collections::VecDeque;
 
 use trunkline_endpoint::{Endpoint, Idle, Input, Output, Peer, Port, Reason, Segment, Transmit, Writable};
 use trunkline_units::Instant;
 
-use crate::api::{LEVEL1_CENTRAL_PORT, LEVEL1_WIDE_AREA_PORT};
 pub use crate::api::{Level1Command, MAX_WAITING_MESSAGES};
 use crate::bundler::Bundler;
 use crate::drops::{CountUnsent, DropReason};
-use crate::format2;
-use crate::interest::classic_packet_address;
-use crate::level::{Level, MIN_LEVEL, ReportedLevel};
-use crate::packet_set::JoinedGroups;
+use crate::level::MIN_LEVEL;
+use crate::limits::SenderLimits;
+use crate::outbox::{Outbox, QueuedMessage};
 pub use crate::packet_set::MembershipEvent;
-use crate::settings::Settings;
+use crate::packet_set::{JoinedGroups, PacketSet};
+use crate::regulator::NO_LIMIT;
+use crate::sequence::is_newer;
+use crate::session::{CentralSession, SessionOf};
+use crate::settings::{Format2, Settings};
+use crate::single_message;
 pub use crate::statistics::Level1Statistics;
-use crate::wire::classic::{ADDRESS, CONTROL, ClassicBundle, ClassicControl, ClassicMessage, Source};
+use crate::wire::classic::{self, ADDRESS, CONTROL, ClassicBundle, ClassicControl, ClassicMessage, Source};
+use crate::wire::format2::control::Control;
+use crate::wire::format2::{self, Bundle, BundleBuilder, Header, Message, Role};
 
 /// A level-1 converter.
 ///
@@ -27,36 +36,45 @@ use crate::wire::classic::{ADDRESS, CONTROL, ClassicBundle, ClassicControl, Clas
 /// Bounds: 65 bundles for the central converter and [`MAX_WAITING_MESSAGES`] messages for the wide area. Further
 /// messages are dropped and [counted](Level1Statistics::drops).
 #[derive(Debug)]
-pub struct Level1(Level1Format);
+pub struct Level1 {
+    settings: Settings,
+    limits: SenderLimits,
+    joined: JoinedGroups,
+    /// Datagrams for the wide area, with their packet addresses.
+    outgoing: VecDeque<(u16, Vec<u8>)>,
+    spare_buffers: Vec<Vec<u8>>,
+    statistics: Level1Statistics,
+    format: Level1Format,
+}
 
 #[derive(Debug)]
 enum Level1Format {
-    Classic(Box<ClassicLevel1>),
-    Format2(Box<format2::level1::Format2Level1>),
+    Classic {
+        bundler: Box<Bundler>,
+        /// When it queries the central converter for its joins.
+        query_at: Option<Instant>,
+    },
+    Format2(Box<Format2Level1>),
 }
 
-/// The level-1 converter in format 1 (classic).
+/// The state in format 2.
 #[derive(Debug)]
-struct ClassicLevel1 {
-    settings: Settings,
-    bundler: Bundler,
-    /// The reported level, and the messages admitted in this interval.
-    level: ReportedLevel,
-    allowed: u8,
-    allowed_until: Instant,
-    /// When it queries the central converter for its joins.
-    query_at: Option<Instant>,
-    joined: JoinedGroups,
-    outgoing: VecDeque<Vec<u8>>,
-    spare_buffers: Vec<Vec<u8>>,
-    statistics: Level1Statistics,
+struct Format2Level1 {
+    options: Format2,
+    session: CentralSession,
+    outbox: Outbox,
+    /// The version of the current assignment, and whether to confirm it.
+    version: Option<u32>,
+    assigned_due: bool,
+    is_closing: bool,
+    builder: BundleBuilder,
 }
 
 impl Level1 {
     /// The port to the wide area.
-    pub const WIDE_AREA: Port = LEVEL1_WIDE_AREA_PORT;
+    pub const WIDE_AREA: Port = Port(0);
     /// The port to the central converter.
-    pub const CENTRAL: Port = LEVEL1_CENTRAL_PORT;
+    pub const CENTRAL: Port = Port(1);
 
     /// Creates converter `number`, from 1 on.
     pub fn new(number: u16, settings: Settings) -> Level1 {
@@ -65,24 +83,40 @@ impl Level1 {
 
     /// Creates a converter with an `incarnation`, for format 2. Each start needs a higher one, modulo 2³².
     pub fn with_incarnation(number: u16, incarnation: u32, settings: Settings) -> Level1 {
-        Level1(match settings.format2() {
-            None => Level1Format::Classic(Box::new(ClassicLevel1::new(number, settings))),
-            Some(format2) => Level1Format::Format2(Box::new(format2::level1::Format2Level1::new(
-                number,
-                incarnation,
-                &settings,
-                format2,
-            ))),
-        })
+        let format = match settings.format2() {
+            None => {
+                let source = Some(Source::Level1(number));
+                let bundler = Bundler::new(source, settings.max_bundle, settings.timing);
+                Level1Format::Classic { bundler: Box::new(bundler), query_at: None }
+            }
+            Some(options) => Level1Format::Format2(Box::new(Format2Level1 {
+                session: CentralSession::new(Role::Level1, number, incarnation),
+                outbox: Outbox::new(options.max_datagram_octets(), settings.timing, Instant::ZERO),
+                version: None,
+                assigned_due: false,
+                is_closing: false,
+                builder: BundleBuilder::new(options.max_datagram_octets()),
+                options,
+            })),
+        };
+        Level1 {
+            settings,
+            limits: SenderLimits::new(&settings),
+            joined: JoinedGroups::default(),
+            outgoing: VecDeque::new(),
+            spare_buffers: Vec::new(),
+            statistics: Level1Statistics::default(),
+            format,
+        }
     }
 
     /// Queries the central converter at this time for all joins, since this converter may have restarted. The query
     /// is a control message with its own level, 3, which a converter without refresh ignores. Format 2 needs no
     /// query.
     pub fn with_query_at(mut self, at: Instant) -> Level1 {
-        if let Level1Format::Classic(classic) = &mut self.0 {
-            classic.query_at = Some(at);
-            classic.level.expires = true;
+        if let Level1Format::Classic { query_at, .. } = &mut self.format {
+            *query_at = Some(at);
+            self.limits.expires = true;
         }
         self
     }
@@ -90,162 +124,257 @@ impl Level1 {
     /// Announces with the next bundle that the converter closes, so that its groups move at once. Format 1 (classic)
     /// has no such message.
     pub fn bye(&mut self, now: Instant) {
-        if let Level1Format::Format2(format2) = &mut self.0 {
-            format2.bye(now);
+        if let Level1Format::Format2(format2) = &mut self.format {
+            format2.is_closing = true;
+            format2.outbox.schedule_control(now);
+            format2.outbox.update_ready(now);
         }
     }
 
     /// Returns the counters.
     pub fn statistics(&self) -> &Level1Statistics {
-        match &self.0 {
-            Level1Format::Classic(classic) => &classic.statistics,
-            Level1Format::Format2(format2) => format2.statistics(),
-        }
+        &self.statistics
     }
 
     /// Returns the congestion level that the central converter last sent, 3 to 6, unless it has expired.
     pub fn level(&self, now: Instant) -> u8 {
-        match &self.0 {
-            Level1Format::Classic(classic) => classic.level.current(now),
-            Level1Format::Format2(format2) => format2.level(now),
+        match &self.format {
+            Level1Format::Format2(format2) if format2.session.is_lost(now) => MIN_LEVEL,
+            _ => self.limits.level(now),
         }
     }
 
     /// Returns the number of joined packet addresses.
     pub fn joined(&self) -> usize {
-        match &self.0 {
-            Level1Format::Classic(classic) => classic.joined.packets().count(),
-            Level1Format::Format2(format2) => format2.joined(),
-        }
+        self.joined.packets().count()
     }
-}
 
-impl ClassicLevel1 {
-    fn new(number: u16, settings: Settings) -> ClassicLevel1 {
-        ClassicLevel1 {
-            settings,
-            bundler: Bundler::new(Some(Source::Level1(number)), settings.max_bundle, settings.timing),
-            level: ReportedLevel::NONE,
-            allowed: 0,
-            allowed_until: Instant::ZERO,
-            query_at: None,
-            joined: JoinedGroups::default(),
-            outgoing: VecDeque::new(),
-            spare_buffers: Vec::new(),
-            statistics: Level1Statistics::default(),
-        }
-    }
+    // --- From the wide area to the central converter
 
     fn receive_message(&mut self, now: Instant, datagram: &[u8]) {
         self.statistics.received += 1;
-        let Some(message) = ClassicMessage::read(datagram) else {
-            return self.statistics.drops.count(DropReason::Unfit, false);
+        let (priority, queued) = match self.format {
+            Level1Format::Classic { .. } => self.receive_classic_message(now, datagram),
+            Level1Format::Format2(_) => self.receive_format2_message(now, datagram),
         };
-        let priority = self.settings.is_priority(message.address);
-        if message.octets() == CONTROL {
-            // The central converter would mistake it for control.
-            return self.statistics.drops.count(DropReason::Control, priority);
-        }
-        if now >= self.allowed_until {
-            (self.allowed, self.allowed_until) = (0, now + self.settings.interval);
-        }
-        if !Level::admit(self.level.current(now), &mut self.allowed, priority) {
-            return self.statistics.drops.count(DropReason::Congestion, priority);
-        }
-        if !self.bundler.push(now, message.address, message.body, priority) {
-            let fits = message.octets() + ADDRESS + 3 <= self.settings.max_bundle;
-            self.statistics.drops.count(if fits { DropReason::Full } else { DropReason::Unfit }, priority);
+        if let Err(reason) = queued {
+            self.statistics.drops.count(reason, priority);
         }
     }
+
+    /// Queues a classic message. Returns whether it has priority, and why it is dropped.
+    fn receive_classic_message(&mut self, now: Instant, datagram: &[u8]) -> (bool, Result<(), DropReason>) {
+        let Level1Format::Classic { bundler, .. } = &mut self.format else { return (false, Ok(())) };
+        let Some(message) = ClassicMessage::read(datagram) else { return (false, Err(DropReason::Unfit)) };
+        let (priority, octets) = (self.settings.is_priority(message.address), message.octets());
+        let queued = if octets == CONTROL {
+            // The central converter would mistake it for control.
+            Err(DropReason::Control)
+        } else if !self.limits.admits(now, priority, octets) {
+            Err(DropReason::Congestion)
+        } else if bundler.push(now, message.address, message.body, priority) {
+            Ok(())
+        } else if octets + ADDRESS + 3 <= self.settings.max_bundle {
+            Err(DropReason::Full)
+        } else {
+            Err(DropReason::Unfit)
+        };
+        (priority, queued)
+    }
+
+    /// The same in format 2.
+    fn receive_format2_message(&mut self, now: Instant, datagram: &[u8]) -> (bool, Result<(), DropReason>) {
+        let Level1Format::Format2(format2) = &mut self.format else { return (false, Ok(())) };
+        let Some(message) = single_message::read_single(datagram) else {
+            return (false, Err(DropReason::Unfit));
+        };
+        let octets = format2::ENTRY + format2::carried_octets(message.body);
+        let queued = if format2.options.is_local_source(message.source) {
+            self.statistics.looped_back += 1;
+            Ok(())
+        } else if !self.joined.packets().contains(format2::packet_address(message.address)) {
+            // Another program on this machine joined the group.
+            Err(DropReason::NoReceiver)
+        } else if !self.limits.admits(now, message.priority, octets) {
+            Err(DropReason::Congestion)
+        } else if format2::is_too_long(message.body, format2.options.max_datagram_octets()) {
+            // This converter's datagrams are smaller than those of the wide area.
+            Err(DropReason::Unfit)
+        } else {
+            let pushed = format2.outbox.push(now, QueuedMessage::from_message(&message));
+            pushed.then_some(()).ok_or(DropReason::Full)
+        };
+        (message.priority, queued)
+    }
+
+    // --- From the central converter to the wide area
 
     fn receive_bundle(&mut self, now: Instant, bytes: &[u8]) {
-        let Ok(bundle) = ClassicBundle::read(bytes) else { return self.statistics.malformed += 1 };
-        self.statistics.bundles_received += 1;
-        for message in bundle.messages() {
-            match (message.octets() == CONTROL, ClassicControl::read(message)) {
-                (true, Some(ClassicControl::Join(address))) => {
-                    self.joined.change(classic_packet_address(address), true)
-                }
-                (true, Some(ClassicControl::Drop(address))) => {
-                    self.joined.change(classic_packet_address(address), false)
-                }
-                (true, Some(ClassicControl::Level(level))) => self.level.update(now, level),
-                (true, None) => self.statistics.malformed += 1,
-                (false, _) => self.send(message),
-            }
+        let is_received = match self.format {
+            Level1Format::Classic { .. } => self.receive_classic_bundle(now, bytes),
+            Level1Format::Format2(_) => self.receive_format2_bundle(now, bytes),
+        };
+        if is_received.is_none() {
+            self.statistics.malformed += 1;
         }
     }
 
-    fn send(&mut self, message: ClassicMessage<'_>) {
+    /// Handles a classic bundle; returns `None` if it is malformed.
+    fn receive_classic_bundle(&mut self, now: Instant, bytes: &[u8]) -> Option<()> {
+        let bundle = ClassicBundle::read(bytes).ok()?;
+        self.statistics.bundles_received += 1;
+        for message in bundle.messages() {
+            let packet = classic::packet_address(message.address);
+            if message.octets() != CONTROL {
+                let priority = self.settings.is_priority(message.address);
+                self.send(packet, priority, true, |bytes| {
+                    bytes.extend_from_slice(&message.address.to_be_bytes());
+                    bytes.extend_from_slice(message.body);
+                });
+                continue;
+            }
+            match ClassicControl::read(message) {
+                Some(ClassicControl::Join(_)) => self.joined.change(packet, true),
+                Some(ClassicControl::Drop(_)) => self.joined.change(packet, false),
+                Some(ClassicControl::Level(level)) => self.limits.update(now, level, NO_LIMIT),
+                None => self.statistics.malformed += 1,
+            }
+        }
+        Some(())
+    }
+
+    /// Handles a bundle of format 2; returns `None` if it is malformed or for another endpoint.
+    fn receive_format2_bundle(&mut self, now: Instant, bytes: &[u8]) -> Option<()> {
+        let Level1Format::Format2(format2) = &mut self.format else { return None };
+        let bundle = Bundle::read(bytes).ok()?;
+        let header = bundle.header();
+        if header.role != Role::Central || header.receiver != format2.session.number {
+            return None;
+        }
+        self.statistics.bundles_received += 1;
+        match format2.session.receive(now, &header) {
+            SessionOf::Stale => {
+                self.statistics.stale += 1;
+                return Some(());
+            }
+            SessionOf::Current => {}
+            SessionOf::New | SessionOf::NewIncarnation => {
+                format2.version = None;
+                format2.outbox.restart(now, false);
+                format2.outbox.schedule_control(now);
+            }
+        }
+        for control in bundle.control() {
+            match control {
+                Control::Assign { version, packets } => {
+                    if format2.version.is_none_or(|have| is_newer(version, have)) {
+                        format2.version = Some(version);
+                        self.joined.replace(&PacketSet::read(packets));
+                    }
+                    format2.assigned_due = true;
+                    format2.outbox.schedule_control(now);
+                }
+                Control::Level { level, rate } => self.limits.update(now, level, rate),
+                _ => self.statistics.malformed += 1,
+            }
+        }
+        let max_octets = format2.options.max_datagram_octets();
+        let header = Header { session: 0, ..format2.session.header() };
+        let mut builder = std::mem::take(&mut format2.builder);
+        for message in bundle.messages() {
+            let receiver = format2::packet_address(message.address);
+            // This converter's datagrams may be smaller than the sender's.
+            let fits = !format2::is_too_long(message.body, max_octets);
+            self.send(receiver, message.priority, fits, |bytes| {
+                builder.push(&Message { reliable: None, ..message });
+                bytes.resize(builder.octets(), 0);
+                builder.finish(&Header { receiver, ..header }, bytes);
+            });
+        }
+        if let Level1Format::Format2(format2) = &mut self.format {
+            format2.builder = builder;
+        }
+        Some(())
+    }
+
+    /// Queues a datagram for the wide area, unless it does not fit or there is no room.
+    fn send(&mut self, packet: u16, priority: bool, fits: bool, write: impl FnOnce(&mut Vec<u8>)) {
         if self.outgoing.len() >= MAX_WAITING_MESSAGES {
-            let priority = self.settings.is_priority(message.address);
             return self.statistics.drops_outgoing.count(DropReason::Full, priority);
+        }
+        if !fits {
+            return self.statistics.drops_outgoing.count(DropReason::Unfit, priority);
         }
         let mut bytes = self.spare_buffers.pop().unwrap_or_default();
         bytes.clear();
-        bytes.extend_from_slice(&message.address.to_be_bytes());
-        bytes.extend_from_slice(message.body);
-        self.outgoing.push_back(bytes);
+        write(&mut bytes);
+        self.outgoing.push_back((packet, bytes));
+    }
+
+    /// Writes the next datagram for the wide area.
+    fn write_outgoing(&mut self, buffer: &mut [u8]) -> Option<Transmit> {
+        let (packet, bytes) = self.outgoing.pop_front()?;
+        let length = bytes.len();
+        buffer[..length].copy_from_slice(&bytes);
+        self.spare_buffers.push(bytes);
+        self.statistics.sent += 1;
+        let (port, peer) = (Level1::WIDE_AREA, Peer::new(&packet.to_be_bytes()));
+        Some(Transmit { port, peer, length, segment: None })
+    }
+
+    // --- Timers
+
+    /// After a timeout of the central converter, leaves all groups and ends the session.
+    fn handle_timers(&mut self, now: Instant) {
+        if let Level1Format::Format2(format2) = &mut self.format {
+            if format2.session.has_timed_out(now) {
+                format2.session.leave();
+                (format2.version, format2.assigned_due) = (None, false);
+                format2.outbox.schedule_control(now);
+                format2.outbox.restart(now, false);
+                self.joined.replace(&PacketSet::NONE);
+                self.limits.lift(now);
+                self.statistics.central_timeouts += 1;
+            }
+            format2.outbox.update_ready(now);
+        }
+    }
+
+    /// Sends the query that is due, and closes the bundle that is due.
+    fn wake(&mut self, now: Instant) {
+        if let Level1Format::Classic { bundler, query_at } = &mut self.format {
+            if query_at.take_if(|at| *at <= now).is_some() {
+                // Without room the joins arrive with the next refresh, within ten seconds.
+                bundler.push_control(now, ClassicControl::Level(MIN_LEVEL));
+            }
+            bundler.close_if_due(now);
+        }
+    }
+
+    /// Writes the bundle that is due, if any, and returns its length.
+    fn write_bundle(&mut self, now: Instant, buffer: &mut [u8]) -> Option<usize> {
+        match &mut self.format {
+            Level1Format::Classic { bundler, .. } => bundler.write_next(now, buffer),
+            Level1Format::Format2(format2) => {
+                format2.outbox.is_ready().then(|| format2.write_bundle(now, buffer))
+            }
+        }
     }
 }
 
-impl Endpoint for ClassicLevel1 {
-    type Command<'a> = Level1Command;
-    type Event = MembershipEvent;
-    type Refusal = std::convert::Infallible;
-
-    fn handle(&mut self, now: Instant, input: Input<'_, Level1Command>) -> Result<(), Self::Refusal> {
-        match input {
-            Input::Frame { port: Level1::WIDE_AREA, bytes, segment, .. } => {
-                Segment::frames(segment, bytes).for_each(|datagram| self.receive_message(now, datagram));
+impl Format2Level1 {
+    fn write_bundle(&mut self, now: Instant, buffer: &mut [u8]) -> usize {
+        let is_closing = std::mem::take(&mut self.is_closing);
+        let assigned = self.version.filter(|_| std::mem::take(&mut self.assigned_due));
+        let write_control = |builder: &mut BundleBuilder| {
+            if is_closing {
+                builder.push_control(&Control::Bye);
             }
-            Input::Frame { port: Level1::CENTRAL, bytes, segment, .. } => {
-                Segment::frames(segment, bytes).for_each(|bundle| self.receive_bundle(now, bundle));
+            if let Some(version) = assigned {
+                builder.push_control(&Control::Assigned(version));
             }
-            Input::Frame { .. } => self.statistics.malformed += 1,
-            Input::Wake => {
-                if self.query_at.is_some_and(|at| at <= now) {
-                    self.query_at = None;
-                    let (address, body) = ClassicControl::Level(MIN_LEVEL).write();
-                    // Without room the joins arrive with the next refresh, within ten seconds.
-                    self.bundler.push_control(now, address, &body);
-                }
-                self.bundler.close_if_due(now);
-            }
-            Input::Command(never) => match never {},
-        }
-        Ok(())
-    }
-
-    fn poll(&mut self, now: Instant, writable: Writable<'_>, buffer: &mut [u8]) -> Output<MembershipEvent> {
-        self.bundler.close_if_due(now);
-        if let Some(event) = self.joined.next_event() {
-            return Output::Event(event);
-        }
-        if writable.has(Level1::CENTRAL)
-            && let Some(length) = self.bundler.write_next(now, buffer)
-        {
-            self.statistics.bundles_sent += 1;
-            let peer = Peer::NONE;
-            return Output::Transmit(Transmit { port: Level1::CENTRAL, peer, length, segment: None });
-        }
-        if writable.has(Level1::WIDE_AREA)
-            && let Some(bytes) = self.outgoing.pop_front()
-        {
-            buffer[..bytes.len()].copy_from_slice(&bytes);
-            let to = classic_packet_address(u16::from_be_bytes([bytes[0], bytes[1]]));
-            let (port, peer, length) = (Level1::WIDE_AREA, Peer::new(&to.to_be_bytes()), bytes.len());
-            self.spare_buffers.push(bytes);
-            self.statistics.sent += 1;
-            return Output::Transmit(Transmit { port, peer, length, segment: None });
-        }
-        let reason = match (self.bundler.is_ready(), self.outgoing.is_empty()) {
-            (true, _) => Reason::Port(Level1::CENTRAL),
-            (false, false) => Reason::Port(Level1::WIDE_AREA),
-            (false, true) => Reason::Input,
         };
-        let deadline = self.bundler.deadline().into_iter().chain(self.query_at).min();
-        Output::Idle(Idle { deadline, reason })
+        self.outbox.write_bundle(now, self.session.header(), write_control, buffer)
     }
 }
 
@@ -255,38 +384,108 @@ impl Endpoint for Level1 {
     type Refusal = std::convert::Infallible;
 
     fn handle(&mut self, now: Instant, input: Input<'_, Level1Command>) -> Result<(), Self::Refusal> {
-        match &mut self.0 {
-            Level1Format::Classic(classic) => classic.handle(now, input),
-            Level1Format::Format2(format2) => {
-                format2.handle(now, input);
-                Ok(())
+        self.handle_timers(now);
+        match input {
+            Input::Frame { port: Level1::WIDE_AREA, bytes, segment, .. } => {
+                Segment::frames(segment, bytes).for_each(|datagram| self.receive_message(now, datagram));
             }
+            Input::Frame { port: Level1::CENTRAL, bytes, segment, .. } => {
+                Segment::frames(segment, bytes).for_each(|bundle| self.receive_bundle(now, bundle));
+            }
+            Input::Frame { .. } => self.statistics.malformed += 1,
+            Input::Wake => self.wake(now),
+            Input::Command(never) => match never {},
         }
+        self.handle_timers(now);
+        Ok(())
     }
 
     fn poll(&mut self, now: Instant, writable: Writable<'_>, buffer: &mut [u8]) -> Output<MembershipEvent> {
-        match &mut self.0 {
-            Level1Format::Classic(classic) => classic.poll(now, writable, buffer),
-            Level1Format::Format2(format2) => format2.poll(now, writable, buffer),
+        if let Level1Format::Classic { bundler, .. } = &mut self.format {
+            bundler.close_if_due(now);
         }
+        if let Some(event) = self.joined.next_event() {
+            return Output::Event(event);
+        }
+        if writable.has(Level1::CENTRAL)
+            && let Some(length) = self.write_bundle(now, buffer)
+        {
+            self.statistics.bundles_sent += 1;
+            let peer = Peer::NONE;
+            return Output::Transmit(Transmit { port: Level1::CENTRAL, peer, length, segment: None });
+        }
+        if writable.has(Level1::WIDE_AREA)
+            && let Some(transmit) = self.write_outgoing(buffer)
+        {
+            return Output::Transmit(transmit);
+        }
+        let (is_ready, bundle_due, other) = match &self.format {
+            Level1Format::Classic { bundler, query_at } => {
+                (bundler.is_ready(), bundler.deadline(), *query_at)
+            }
+            Level1Format::Format2(format2) => {
+                (format2.outbox.is_ready(), format2.outbox.deadline(), format2.session.deadline())
+            }
+        };
+        let reason = match (is_ready, self.outgoing.is_empty()) {
+            (true, _) => Reason::Port(Level1::CENTRAL),
+            (false, false) => Reason::Port(Level1::WIDE_AREA),
+            (false, true) => Reason::Input,
+        };
+        Output::Idle(Idle { deadline: bundle_due.into_iter().chain(other).min(), reason })
     }
 }
 
 impl CountUnsent for Level1 {
     fn count_unsent(&mut self, port: Port, frame: &[u8]) {
-        let classic = match &mut self.0 {
-            Level1Format::Classic(classic) => classic,
-            Level1Format::Format2(format2) => return format2.count_unsent(port, frame),
-        };
-        let (settings, statistics) = (classic.settings, &mut classic.statistics);
-        let is_priority = |address: u16| settings.is_priority(address);
-        if port == Level1::WIDE_AREA {
-            let message = ClassicMessage::read(frame).into_iter();
-            message.for_each(|one| {
-                statistics.drops_outgoing.count(DropReason::Unsent, is_priority(one.address))
-            });
-        } else if let Ok((_, bundle)) = ClassicBundle::read_with_mask(frame) {
-            statistics.drops.count_unsent_classic(&bundle, is_priority);
+        let Level1Statistics { drops, drops_outgoing, .. } = &mut self.statistics;
+        let is_outgoing = port == Level1::WIDE_AREA;
+        match self.format {
+            Level1Format::Format2(_) => {
+                (if is_outgoing { drops_outgoing } else { drops }).count_unsent_bundle(frame);
+            }
+            Level1Format::Classic { .. } if is_outgoing => {
+                let message = ClassicMessage::read(frame).into_iter();
+                message.for_each(|message| {
+                    drops_outgoing.count(DropReason::Unsent, self.settings.is_priority(message.address));
+                });
+            }
+            Level1Format::Classic { .. } => drops.count_unsent_with_mask(frame, &self.settings),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::settings::Format;
+
+    #[test]
+    fn a_closing_converter_sends_bye_in_its_session() {
+        let format2 = Format2::default();
+        let settings = Settings { format: Format::Format2(format2), ..Settings::default() };
+        let mut level1 = Level1::with_incarnation(3, 9, settings);
+        let now = Instant::ZERO + trunkline_units::Span::from_s(1);
+        let mut bytes = vec![0; format2.max_datagram_octets()];
+        let header = Header {
+            role: Role::Central,
+            number: 0,
+            receiver: 3,
+            incarnation: 1,
+            session: 8,
+            sent_before: 0,
+        };
+        let length = BundleBuilder::new(format2.max_datagram_octets()).finish(&header, &mut bytes);
+        let frame =
+            Input::Frame { port: Level1::CENTRAL, peer: Peer::NONE, bytes: &bytes[..length], segment: None };
+        level1.handle(now, frame).unwrap();
+        level1.bye(now);
+        let mut sent = Vec::new();
+        let mut buffer = vec![0; trunkline_endpoint::MAX_BATCH];
+        while let Output::Transmit(transmit) = level1.poll(now, Writable::ALL, &mut buffer) {
+            let bundle = Bundle::read(&buffer[..transmit.length]).unwrap();
+            sent.extend(bundle.control().map(|control| (bundle.header().session, control == Control::Bye)));
+        }
+        assert_eq!(sent, [(8, true)]);
     }
 }

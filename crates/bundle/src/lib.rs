@@ -33,9 +33,22 @@
 //! assert_eq!(bundle.count(), 2);
 //! ```
 //!
+//! Each role is one state machine for both formats: [`Host`], [`Level1`] and [`Central`]. Commands, admission, limits,
+//! counters, timers and the order of outputs are written there once. What only one format has stands beside them:
+//!
+//! | rule | format 1 (classic) | format 2 |
+//! | --- | --- | --- |
+//! | a peer is known | by its mask; it never times out | by a [`session`] |
+//! | bundles gather | encoded at once, closed when due or full ([`bundler`]) | as messages, priority first ([`outbox`]) |
+//! | joins of a host | soft state, refreshed (`joins`, [`refresh`]) | until confirmed (`joins`) |
+//! | groups of level 1 | joins and leaves, refreshed (`level1_owners`) | confirmed assignments ([`level1_peers`]) |
+//! | priority messages | by address, in order | [`reliable`] |
+//! | congestion | levels ([`level`]) | levels or rates ([`regulator`]) |
+//! | duplicates | only the owner of a group forwards | [`sequence`] numbers |
+//!
 //! | module | contents |
 //! | --- | --- |
-//! | [`api`] | configuration, ports, commands, events and errors of the three endpoints |
+//! | [`api`] | configuration, commands, events and errors of the three endpoints |
 //! | [`statistics`] | the counters of the three endpoints |
 //! | [`level1`] | [`Level1`], the endpoint between the wide area and the central converter |
 //! | [`central`] | [`Central`], the central converter |
@@ -55,7 +68,14 @@
 //! | [`refresh`] | periodic refresh of soft state |
 //! | [`rules`] | the message address of a DIS PDU, and the addresses a host subscribes to |
 //! | [`drops`] | dropped messages, by reason and priority |
-//! | [`format2`] | the three endpoints in bundle format 2 |
+//! | [`outbox`] | messages of format 2 that wait for their bundle to leave |
+//! | [`session`] | sessions of format 2 |
+//! | [`single_message`] | the single-message bundles of the wide area in format 2 |
+//! | `limits` | the admission of messages at a sender |
+//! | `joins` | the addresses that a host has joined |
+//! | [`members`] | the hosts at the central converter in format 2 |
+//! | [`level1_peers`] | the level-1 converters at the central converter in format 2 |
+//! | `level1_owners` | the same in format 1 (classic) |
 //! | [`wire`] | wire formats |
 //! | `socket` | the endpoints on UDP sockets, with the feature `sockets` |
 
@@ -64,12 +84,17 @@ pub mod balance;
 pub mod bundler;
 pub mod central;
 pub mod drops;
-pub mod format2;
 pub mod host;
 pub mod inbox;
 pub mod interest;
+mod joins;
 pub mod level;
 pub mod level1;
+mod level1_owners;
+pub mod level1_peers;
+mod limits;
+pub mod members;
+pub mod outbox;
 pub mod packet_set;
 pub mod ranges;
 pub mod refresh;
@@ -78,7 +103,9 @@ pub mod regulator;
 pub mod reliable;
 pub mod rules;
 pub mod sequence;
+pub mod session;
 pub mod settings;
+pub mod single_message;
 #[cfg(feature = "sockets")]
 pub mod socket;
 pub mod statistics;

@@ -32,6 +32,9 @@ const MAX_CATCH_UP: u64 = 4_096;
 /// Octets of a packet besides its UDP payload: preamble, gap and headers of Ethernet, IPv4 and UDP.
 const FRAME_OVERHEAD: usize = 66;
 
+/// The burst allowed by a host's receive limit, since a bundle carries the messages of several milliseconds.
+pub const SATURATION_BURST: Span = Span::from_ms(250);
+
 /// A token bucket, refilled every 5 ms.
 #[derive(Clone, Debug)]
 pub struct TokenBucket {

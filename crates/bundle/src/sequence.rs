@@ -6,7 +6,7 @@ use std::hash::Hasher;
 use siphasher::sip::SipHasher24;
 use trunkline_units::{Instant, Seed, Span};
 
-use crate::wire::format2::Role;
+use crate::wire::format2::{Message, Role, packet_address};
 
 /// The largest number of tracked flows, one for each source, packet address and class.
 pub const MAX_FLOWS: usize = 1 << 18;
@@ -53,6 +53,14 @@ pub struct Flow {
     pub packet: u16,
     /// Whether the messages have priority.
     pub priority: bool,
+}
+
+impl Flow {
+    /// Returns the flow of a message.
+    pub(crate) fn of(message: &Message<'_>) -> Flow {
+        let Message { address, source, priority, .. } = *message;
+        Flow { source, packet: packet_address(address), priority }
+    }
 }
 
 /// The status of a message according to its sequence number.

@@ -6,10 +6,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::simulation::{ROOMY, Simulation};
 use trunkline_bundle::bundler::Timing;
 use trunkline_bundle::host;
-use trunkline_bundle::interest::classic_packet_address;
 use trunkline_bundle::level::Medium;
 use trunkline_bundle::regulator::Congestion;
 use trunkline_bundle::settings::{Fanout, Format2};
+use trunkline_bundle::wire::classic::packet_address as classic_packet_address;
 use trunkline_bundle::{Format, Settings};
 use trunkline_units::{Seed, Span, Stream};
 

@@ -56,7 +56,7 @@ impl ScriptedHost {
         scripted.send(sim, &[]);
         sim.run(Span::from_ms(30));
         let members = sim.central().format2().unwrap().members();
-        scripted.session = members.iter().find(|member| member.number == number).unwrap().session;
+        scripted.session = members.iter().find(|member| member.session.number == number).unwrap().session.id;
         scripted.send(sim, &[]);
         scripted
     }
@@ -79,7 +79,8 @@ impl ScriptedHost {
         builder.finish(&header, &mut bytes);
         sim.deliver_from(Node::Central, Central::HOSTS, Peer::new(&[number as u8 + 100]), &bytes);
         let members = sim.central().format2().unwrap().members();
-        self.confirmed = members.iter().find(|member| member.number == number).unwrap().confirmed_changes();
+        self.confirmed =
+            members.iter().find(|member| member.session.number == number).unwrap().confirmed_changes();
     }
 
     /// Sends changes until all are confirmed.
@@ -259,7 +260,7 @@ fn silent_and_restarted_hosts_lose_their_interest() {
     sim.run(Span::from_s(1));
     assert_eq!(sim.joined.len(), 1);
     let machine = sim.central().format2().unwrap();
-    assert_eq!(machine.members().iter().map(|member| member.number).collect::<Vec<_>>(), [2, 3]);
+    assert_eq!(machine.members().iter().map(|member| member.session.number).collect::<Vec<_>>(), [2, 3]);
     let statistics = sim.central().statistics();
     assert_eq!((statistics.hosts_joined, statistics.hosts_left), (4, 2));
     sim.command(2, HostCommand::Bye).unwrap();
@@ -360,7 +361,7 @@ fn messages_too_long_for_the_central_converter_are_dropped_as_unfit() {
         sim.stop(Node::Level1(1));
         join(&mut sim, 1, 7, 7);
         sim.run(Span::from_ms(10));
-        let session = sim.central().format2().unwrap().members().iter().next().unwrap().session;
+        let session = sim.central().format2().unwrap().members().iter().next().unwrap().session.id;
         for priority in [false, true] {
             // From the wide area to a host; and from the first host, in its incarnation, to the second and to the
             // wide area.
@@ -674,8 +675,16 @@ fn an_unvalidated_peer_is_sent_at_most_three_times_its_octets() {
         assert_eq!(sent(&sim), before);
         // Its session number lifts the limit.
         let machine = sim.central().format2().unwrap();
-        let host = machine.members().iter().find(|member| member.number == 2).map(|member| member.session);
-        let converter = machine.level1_peers().iter().nth(1).map(|converter| converter.session());
+        let host = machine
+            .members()
+            .iter()
+            .find(|member| member.session.number == 2)
+            .map(|member| member.session.id);
+        let converter = machine
+            .level1_peers()
+            .iter()
+            .nth(1)
+            .map(|converter| converter.session().map_or(0, |session| session.id));
         let session = if role == Role::Host { host } else { converter };
         sim.deliver_from(Node::Central, port, victim, &hello(role, 2, 100, session.unwrap()));
         sim.run(Span::from_ms(100));
@@ -786,7 +795,7 @@ fn duplicate_host_numbers_are_detected() {
     sim.run(Span::from_s(1));
     sim.deliver_from(Node::Central, Central::HOSTS, second, &hello(Role::Host, 1, 90, 0));
     sim.run(Span::from_ms(10));
-    let session = sim.central().format2().unwrap().members().iter().next().unwrap().session;
+    let session = sim.central().format2().unwrap().members().iter().next().unwrap().session.id;
     sim.deliver_from(Node::Central, Central::HOSTS, second, &hello(Role::Host, 1, 90, session));
     sim.start(Node::Host(0));
     let duplicate = |sim: &Simulation| sim.central().format2().unwrap().members().duplicate();
@@ -821,8 +830,15 @@ fn two_incarnations_share_no_session() {
     let mut sim = sim(1, 3);
     let sessions = |sim: &Simulation| -> BTreeSet<u32> {
         let machine = sim.central().format2().unwrap();
-        let hosts = machine.members().iter().map(|member| member.session);
-        hosts.chain(machine.level1_peers().iter().map(|converter| converter.session())).collect()
+        let hosts = machine.members().iter().map(|member| member.session.id);
+        hosts
+            .chain(
+                machine
+                    .level1_peers()
+                    .iter()
+                    .map(|converter| converter.session().map_or(0, |session| session.id)),
+            )
+            .collect()
     };
     let before = sessions(&sim);
     sim.start(Node::Central);

@@ -135,7 +135,7 @@ fn a_refusing_host_loses_its_interest() {
         central.command(central::CentralCommand::HostRefused(3));
         central.command(central::CentralCommand::HostRefused(9));
         central.run(at(40));
-        let interest = central.machine.inner().subscriptions();
+        let interest = central.machine.inner().subscriptions().unwrap();
         assert_eq!((interest.addresses_of(3).count(), interest.hosts(0)), (0, 1 << 15));
         assert_eq!(central.machine.inner().statistics().hosts_removed, 1);
         let left: BTreeSet<u16> = central
@@ -206,7 +206,7 @@ fn a_query_or_refusal_refreshes_level_1() {
     let (address, body) = ClassicControl::Join(7).write();
     central.receive(Central::LEVEL1, &bundle(Some(Source::Level1(2)), &[(address, &body)]));
     assert_eq!(central.machine.inner().statistics().drops_to_hosts.total(), 1);
-    assert_eq!(central.machine.inner().subscriptions().hosts(7), 0);
+    assert_eq!(central.machine.inner().subscriptions().unwrap().hosts(7), 0);
 }
 
 #[test]

@@ -10,8 +10,8 @@ use crate::simulation::{Impairments, Node, Simulation};
 use trunkline_bundle::bundler::Timing;
 use trunkline_bundle::drops::{DropCounts, DropReason};
 use trunkline_bundle::host::HostCommand;
-use trunkline_bundle::interest::classic_packet_address;
 use trunkline_bundle::level::Medium;
+use trunkline_bundle::wire::classic::packet_address as classic_packet_address;
 use trunkline_bundle::{Settings, central};
 use trunkline_units::{Seed, Span, Stream};
 
@@ -222,7 +222,7 @@ impl Day {
 
     /// Checks that the state of all endpoints matches the interest of the hosts.
     fn check_state(&self, label: &str) {
-        let interest = self.sim.central().subscriptions();
+        let interest = self.sim.central().subscriptions().unwrap();
         for (host, joined) in (0..).zip(&self.joined) {
             let known: BTreeSet<u16> = interest.addresses_of(host + 1).collect();
             assert_eq!(known, *joined, "{label}: host {host}");
@@ -250,7 +250,7 @@ impl Day {
         }
         self.sim.run(Span::from_s(15));
         assert_eq!(self.sim.joined, BTreeSet::new(), "{label}");
-        let interest = self.sim.central().subscriptions();
+        let interest = self.sim.central().subscriptions().unwrap();
         assert!((1..=16).all(|host| interest.addresses_of(host).count() == 0), "{label}");
         assert!((1..=6).all(|number| interest.owned_by(number).count() == 0), "{label}");
     }

@@ -6,11 +6,11 @@ use std::net::Ipv4Addr;
 use serde::{Deserialize, Serialize};
 use trunkline_bundle::bundler::Timing;
 use trunkline_bundle::drops::DropCounts;
-use trunkline_bundle::format2::single_message::WideAreaSender;
 use trunkline_bundle::host::OutgoingMessage;
 use trunkline_bundle::level::Medium;
 use trunkline_bundle::level1::Level1;
-use trunkline_bundle::wire::classic::{MAX_HOSTS, host_bit};
+use trunkline_bundle::single_message::WideAreaSender;
+use trunkline_bundle::wire::classic::MAX_HOSTS;
 use trunkline_bundle::wire::format2::{self, MIN_DATAGRAM, packet_address};
 use trunkline_bundle::{Format, Format2, Host, Settings, central};
 use trunkline_experiment::converters::{Segments, Sides, number};
@@ -244,14 +244,6 @@ impl CentralConfig {
             local: medium(self.capacity),
             wide_area: medium(self.wide_area),
         }
-    }
-}
-
-/// Whether a central converter knows that a host subscribes to an address.
-pub fn is_subscribed(state_machine: &central::Central, host: u16, address: u32) -> bool {
-    match state_machine.format2() {
-        Some(format2) => format2.segments().hosts(address).contains(&host),
-        None => state_machine.subscriptions().hosts(address as u16) & host_bit(host as u8) != 0,
     }
 }
 

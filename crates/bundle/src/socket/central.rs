@@ -15,12 +15,11 @@ use super::receiver::bind_exclusive;
 use super::warnings::{WarningKind, Warnings};
 use super::{Error, Metrics, SocketDriver, incarnation_at};
 pub use crate::balance::REBALANCE_INTERVAL;
-use crate::central::{Central, CentralCommand, CentralConfig, CentralStatistics};
+use crate::central::{Central, CentralCommand, CentralConfig, Format2Central};
 use crate::drops::CountUnsent as _;
-use crate::format2::DuplicateNumber;
-use crate::format2::central::Format2Central;
 use crate::level::Medium;
 use crate::regulator::NO_LIMIT;
+use crate::session::DuplicateNumber;
 use crate::settings::Settings;
 use crate::statistics::Level1PeerCounts;
 use crate::wire::classic::{MAX_HOSTS, Source};
@@ -353,7 +352,7 @@ impl SocketDriver for CentralSocket {
         into.add_gauge(super::LEVEL_GAUGE, super::LEVEL_HELP, &[("side", "hosts")], local.into());
         into.add_gauge(super::LEVEL_GAUGE, super::LEVEL_HELP, &[("side", "wide")], wide_area.into());
         match machine.format2() {
-            Some(format2) => add_format2_metrics(into, format2, statistics),
+            Some(format2) => add_format2_metrics(into, machine, format2),
             None => self.add_classic_metrics(into),
         }
         super::add_coalescing(
@@ -372,7 +371,7 @@ const ASSIGNED_GROUPS_HELP: &str = "Multicast groups assigned to level 1.";
 
 impl CentralSocket {
     fn add_classic_metrics(&self, into: &mut Metrics) {
-        let interest = self.event_loop.endpoint.subscriptions();
+        let Some(interest) = self.event_loop.endpoint.subscriptions() else { return };
         for host in 1..=self.options.config.hosts.min(MAX_HOSTS) {
             let wanted = interest.addresses_of(host).count() as u64;
             into.add_gauge(JOINED_ADDRESSES, JOINED_ADDRESSES_HELP, &[("host", &host.to_string())], wanted);
@@ -395,7 +394,8 @@ fn add_group_moves(into: &mut Metrics, converters: &Level1PeerCounts) {
 }
 
 /// Adds the metrics of format 2.
-fn add_format2_metrics(into: &mut Metrics, format2: &Format2Central, statistics: &CentralStatistics) {
+fn add_format2_metrics(into: &mut Metrics, machine: &Central, format2: &Format2Central) {
+    let statistics = machine.statistics();
     let converters = &statistics.level1;
     for (of, started, ended) in [
         ("hosts", statistics.hosts_joined, statistics.hosts_left),
@@ -423,7 +423,7 @@ fn add_format2_metrics(into: &mut Metrics, format2: &Format2Central, statistics:
     );
     into.add_counter(super::LOOPED_BACK_TOTAL, super::LOOPED_BACK_HELP, &[], statistics.looped_back);
     super::add_sequence_counts(into, &statistics.sequence, statistics.stale);
-    let (hosts, level1) = format2.rates();
+    let (hosts, level1) = machine.rates();
     for (medium, rate) in
         [("hosts", hosts), ("wide", level1)].into_iter().filter(|(_, rate)| *rate != NO_LIMIT)
     {
@@ -433,12 +433,18 @@ fn add_format2_metrics(into: &mut Metrics, format2: &Format2Central, statistics:
     let help = "Present hosts.";
     into.add_gauge("trunkline_converter_hosts", help, &[], format2.members().len() as u64);
     for member in format2.members().iter() {
-        let host = member.number.to_string();
+        let host = member.session.number.to_string();
         let wanted = member.interest().iter().map(|(first, last)| u64::from(last - first) + 1).sum();
         into.add_gauge(JOINED_ADDRESSES, JOINED_ADDRESSES_HELP, &[("host", &host)], wanted);
-        into.add_counter(super::LOST_TOTAL, super::LOST_HELP, &[("host", &host)], member.link.lost.into());
+        into.add_counter(
+            super::LOST_TOTAL,
+            super::LOST_HELP,
+            &[("host", &host)],
+            member.session.link.lost.into(),
+        );
     }
-    for converter in format2.level1_peers().iter().filter(|converter| converter.is_alive()) {
+    for converter in format2.level1_peers().iter() {
+        let Some(session) = converter.session() else { continue };
         let number = converter.number.to_string();
         into.add_gauge(
             ASSIGNED_GROUPS,
@@ -450,7 +456,7 @@ fn add_format2_metrics(into: &mut Metrics, format2: &Format2Central, statistics:
             super::LOST_TOTAL,
             super::LOST_HELP,
             &[("level1", &number)],
-            converter.link.lost.into(),
+            session.link.lost.into(),
         );
     }
 }

@@ -503,7 +503,7 @@ impl SocketDriver for HostSocket {
     fn shutdown(&mut self) -> io::Result<()> {
         self.dis = None;
         if self.is_format2() {
-            let until = self.event_loop.clock.now() + crate::format2::CENTRAL_TIMEOUT;
+            let until = self.event_loop.clock.now() + crate::session::CENTRAL_TIMEOUT;
             while self.event_loop.endpoint.has_pending() && self.event_loop.clock.now() < until {
                 self.turn(Some(until))?;
             }

@@ -17,10 +17,9 @@ use super::warnings::{
 };
 use super::{Error, Metrics, SocketDriver, incarnation_at};
 use crate::drops::CountUnsent as _;
-use crate::interest::classic_packet_address;
 use crate::level1::{Level1, MembershipEvent};
 use crate::settings::Settings;
-use crate::wire::classic::{ClassicMessage, PACKET_ADDRESSES};
+use crate::wire::classic::{ClassicMessage, PACKET_ADDRESSES, packet_address};
 use crate::wire::format2;
 
 /// The time from the start to the query for its joins.
@@ -165,7 +164,7 @@ impl Level1Socket {
             };
             // The endpoint counts datagrams without an address.
             let claimed = match options.settings.format2() {
-                None => ClassicMessage::read(bytes).map(|message| classic_packet_address(message.address)),
+                None => ClassicMessage::read(bytes).map(|message| packet_address(message.address)),
                 Some(_) => format2::receiver_of(bytes),
             };
             let is_valid = claimed.is_none_or(|packet| group_address(options.base, packet) == group);

@@ -31,6 +31,11 @@ pub const ADDRESSES_PER_PACKET: u16 = 32;
 /// The number of packet addresses.
 pub const PACKET_ADDRESSES: usize = 65_536 / ADDRESSES_PER_PACKET as usize;
 
+/// Returns the packet address of a message address: messages cross the wide area in groups of 32 addresses.
+pub fn packet_address(address: u16) -> u16 {
+    address / ADDRESSES_PER_PACKET
+}
+
 /// Octets of the mask.
 const MASK: usize = 2;
 /// Octets of an end offset.
@@ -134,12 +139,14 @@ pub struct ClassicMessage<'a> {
 
 impl<'a> ClassicMessage<'a> {
     /// Reads a message with its address, as it crosses the wide area.
+    #[inline]
     pub fn read(bytes: &'a [u8]) -> Option<ClassicMessage<'a>> {
         let (address, body) = bytes.split_first_chunk::<ADDRESS>()?;
         Some(ClassicMessage { address: u16::from_be_bytes(*address), body })
     }
 
     /// Returns its octets, including the address.
+    #[inline]
     pub fn octets(self) -> usize {
         ADDRESS + self.body.len()
     }
@@ -219,6 +226,7 @@ impl<'a> ClassicBundle<'a> {
     }
 
     /// Returns the messages in order.
+    #[inline]
     pub fn messages(&self) -> impl Iterator<Item = ClassicMessage<'a>> + use<'a> {
         let (bytes, mut from) = (self.bytes, self.first);
         self.ends.chunks_exact(END).filter_map(move |end| {

@@ -253,12 +253,12 @@ impl Chaos {
     pub fn check_idle(&mut self, label: &str) {
         let machine = self.sim.central().format2().expect("it uses format 2");
         for member in machine.members().iter() {
-            let waiting = (member.outbox.waiting(), member.receiver.out_of_order());
+            let waiting = (member.session.outbox.waiting(), member.receiver.out_of_order());
             assert_eq!(
                 waiting,
                 ((0, 0), 0),
                 "{label}: {member:?} and {:?}",
-                self.sim.host(usize::from(member.number) - 1)
+                self.sim.host(usize::from(member.session.number) - 1)
             );
         }
         assert_eq!(machine.level1_peers().moving(), 0, "{label}");
@@ -289,8 +289,11 @@ impl Chaos {
         assert_eq!(central.levels(), (3, 3));
         let machine = central.format2().expect("it uses format 2");
         assert!(machine.members().is_empty() && machine.segments().is_empty(), "{label}");
-        let waiting: usize =
-            machine.level1_peers().iter().map(|converter| converter.outbox.waiting().0).sum();
+        let waiting: usize = machine
+            .level1_peers()
+            .iter()
+            .map(|converter| converter.session().map_or(0, |session| session.outbox.waiting().0))
+            .sum();
         assert_eq!(waiting, 0, "{label}");
         assert!(machine.level1_peers().iter().all(|converter| converter.target().count() == 0), "{label}");
         let counts = machine.level1_peers().counts();

@@ -83,9 +83,8 @@ pub fn overload(load: f64, congestion: Option<Congestion>, span: Span) -> Outcom
         body.resize(150, 0xAB);
         sim.inject(draw.below(128) as u32, priority, &body);
         sim.run(Span::from_ps(draw.below(2 * gap)));
-        let central = sim.central().format2().expect("it uses format 2");
         let now = match congestion {
-            Some(Congestion::Rates) => (3, central.rates().0),
+            Some(Congestion::Rates) => (3, sim.central().rates().0),
             _ => (sim.central().levels().0, u32::MAX),
         };
         if now != limit {

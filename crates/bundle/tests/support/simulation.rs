@@ -2,13 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use trunkline_bundle::Settings;
 use trunkline_bundle::balance::REBALANCE_INTERVAL;
 use trunkline_bundle::central::{self, Central, CentralConfig};
 use trunkline_bundle::host::{self, Host, MessageInfo};
 use trunkline_bundle::level::Medium;
 use trunkline_bundle::level1::{self, Level1};
+use trunkline_bundle::wire::classic::packet_address as classic_packet_address;
 use trunkline_bundle::wire::format2::{self, packet_address};
-use trunkline_bundle::{Settings, interest::classic_packet_address};
 use trunkline_endpoint::laws::Checked;
 use trunkline_endpoint::{Endpoint, Input, MAX_BATCH, Output, Peer, Port, Transmit, Writable};
 use trunkline_units::{Instant, Seed, Span, Stream};
@@ -34,9 +35,9 @@ pub enum Node {
 type Datagram = (Node, Port, Peer, Vec<u8>);
 
 enum Machine {
-    Central(Checked<Central>),
-    Level1(Checked<Level1>),
-    Host(Checked<Host>),
+    Central(Box<Checked<Central>>),
+    Level1(Box<Checked<Level1>>),
+    Host(Box<Checked<Host>>),
 }
 
 /// Impairments of the network, applied to the wide area, too.
@@ -183,28 +184,28 @@ impl Simulation {
         let machine = match node {
             Node::Central => {
                 let central = Central::with_incarnation(incarnation, self.config.clone());
-                Machine::Central(Checked::new(if self.refreshes {
+                Machine::Central(Box::new(Checked::new(if self.refreshes {
                     central.with_refresh(interval(10)).with_rebalancing(REBALANCE_INTERVAL)
                 } else {
                     central
-                }))
+                })))
             }
             Node::Level1(at) => {
                 let level1 = Level1::with_incarnation(at as u16 + 1, incarnation, settings);
                 let call = self.now + interval(1);
-                Machine::Level1(Checked::new(if self.refreshes {
+                Machine::Level1(Box::new(Checked::new(if self.refreshes {
                     level1.with_query_at(call)
                 } else {
                     level1
-                }))
+                })))
             }
             Node::Host(at) => {
                 let host = Host::with_incarnation(at as u16 + 1, incarnation, settings);
-                Machine::Host(Checked::new(if self.refreshes {
+                Machine::Host(Box::new(Checked::new(if self.refreshes {
                     host.with_refresh(interval(1))
                 } else {
                     host
-                }))
+                })))
             }
         };
         // The first wake is due at once.

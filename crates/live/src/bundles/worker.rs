@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
-use trunkline_bundle::format2::single_message::WideAreaSender;
 use trunkline_bundle::host::CommandError;
+use trunkline_bundle::single_message::WideAreaSender;
 use trunkline_bundle::socket::{
     CentralOptions, CentralSocket, HostOptions, HostSocket, Level1Options, Level1Socket, Metrics,
     SocketDriver,
@@ -390,7 +390,7 @@ impl WorkerThread {
             socket.turn(thread.next_stop_check())?;
             if thread.last_reported != Some(subscriptions.len() as u64) {
                 let is_known =
-                    |(host, address): &&(u16, u32)| bundle::is_subscribed(socket.machine(), *host, *address);
+                    |(host, address): &&(u16, u32)| socket.machine().is_subscribed(*host, *address);
                 thread.report_known(subscriptions.iter().filter(is_known).count() as u64);
             }
             Ok(())

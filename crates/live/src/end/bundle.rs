@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use trunkline_bundle::format2::single_message;
+use trunkline_bundle::single_message;
 use trunkline_bundle::wire::classic;
 use trunkline_experiment::plan::BundleFormat;
 use trunkline_io::socket;

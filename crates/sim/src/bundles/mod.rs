@@ -214,7 +214,7 @@ impl BundleWorkers {
         else {
             return true;
         };
-        let is_subscribed = |(host, address): &(u16, u32)| bundle::is_subscribed(machine, *host, *address);
+        let is_subscribed = |(host, address): &(u16, u32)| machine.is_subscribed(*host, *address);
         let has_joined = |at: u16| {
             workers().any(
                 |worker| matches!(&worker.role, WorkerRole::Level1 { joined, .. } if joined.contains(&at)),

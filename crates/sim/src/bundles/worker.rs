@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use trunkline_bundle::Host;
 use trunkline_bundle::central::Central;
-use trunkline_bundle::format2::single_message::{self, WideAreaSender};
 use trunkline_bundle::host::{self, CommandError};
 use trunkline_bundle::level1::{self, Level1};
+use trunkline_bundle::single_message::{self, WideAreaSender};
 use trunkline_bundle::wire::classic::ClassicMessage;
 use trunkline_bundle::wire::format2::packet_address;
 use trunkline_endpoint::{Destination, Endpoint as _, Input, Output, Peer, Port, Transmit, Writable};

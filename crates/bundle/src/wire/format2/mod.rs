@@ -20,8 +20,7 @@ use thiserror::Error;
 use trunkline_units::Span;
 
 use super::dis::{self, Pdu};
-use crate::interest::classic_packet_address;
-use crate::wire::classic::PACKET_ADDRESSES;
+use crate::wire::classic::{self, PACKET_ADDRESSES};
 use control::{Control, Items};
 
 /// Octets of the index before its first entry.
@@ -338,7 +337,7 @@ pub fn max_body(max_octets: usize) -> usize {
 /// Returns the packet address of a message address. It equals that of 1997 up to 65,535 and wraps beyond, so that the
 /// number of groups stays the same.
 pub fn packet_address(address: u32) -> u16 {
-    classic_packet_address((address % 65_536) as u16)
+    classic::packet_address((address % 65_536) as u16)
 }
 
 /// A set of packet addresses, one bit each.

@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use trunkline_units::{Instant, Span};
 
-use super::HELLO_INTERVAL;
 use crate::bundler::Timing;
 use crate::reliable;
 use crate::wire::format2::control::Control;
@@ -14,6 +13,8 @@ use crate::wire::format2::{
     is_too_long,
 };
 
+/// Each endpoint sends to each of its peers at least this often.
+pub const HELLO_INTERVAL: Span = Span::from_ms(250);
 /// The largest number of full bundles of waiting messages, for each of the two classes.
 pub const MAX_WAITING_BUNDLES: usize = 64;
 /// The largest number of waiting messages in each class, since empty messages need memory, too.
@@ -192,11 +193,6 @@ impl Outbox {
     /// Returns the numbers of waiting ordinary messages and of waiting or unacknowledged priority messages.
     pub fn waiting(&self) -> (usize, usize) {
         (self.ordinary.messages.len(), self.priority.messages.len() + self.reliable.len())
-    }
-
-    /// Returns when bundles leave.
-    pub fn timing(&self) -> Timing {
-        self.timing
     }
 
     /// Schedules control to be sent by this time.

@@ -5,61 +5,48 @@ use std::collections::{BTreeMap, BTreeSet};
 use trunkline_endpoint::Peer;
 use trunkline_units::{Instant, Seed, Span};
 
-use super::outbox::{Outbox, QueuedMessage};
-use super::{
-    ACK_DELAY, ACK_EVERY, CENTRAL_TIMEOUT, DuplicateNumber, PEER_TIMEOUT, PendingPeer, RATE_BURST,
-    RETRY_INTERVAL, SATURATION_BURST, UnvalidatedPeer,
-};
+use crate::drops::DropReason;
+use crate::outbox::{Outbox, QueuedMessage};
 use crate::packet_set::PacketSet;
 use crate::ranges::{Ranges, Segments};
-use crate::regulator::{NO_LIMIT, TokenBucket};
+use crate::regulator::{NO_LIMIT, SATURATION_BURST, TokenBucket};
 use crate::reliable::ReliableReceiver;
-use crate::sequence::{LinkCounter, Sessions, is_newer};
+use crate::sequence::Sessions;
+use crate::session::{
+    ACK_DELAY, ACK_EVERY, DuplicateNumber, Membership, PeerSession, PeerStatus, RETRY_INTERVAL,
+};
 use crate::settings::{Format2, Settings};
 use crate::wire::format2::control::{Control, RangeChanges};
-use crate::wire::format2::{Header, Role};
+use crate::wire::format2::{BundleBuilder, Header, Role};
+
+/// The burst allowed by the rate to a host.
+const RATE_BURST: Span = Span::from_ms(25);
 
 /// A host.
 #[derive(Debug)]
 pub struct Member {
-    /// Its number.
-    pub number: u16,
-    /// Its address: the source of the last bundle in its session, or of the last bundle before that.
-    pub peer: Peer,
-    incarnation: u32,
-    /// Its session, and when it was issued.
-    pub session: u32,
-    session_start: Instant,
-    /// The limits before it confirms its session; `None` afterwards.
-    validation: Option<UnvalidatedPeer>,
-    /// A later incarnation that has not confirmed its session.
-    pending_peer: Option<PendingPeer>,
-    first_received: Instant,
-    last_received: Instant,
-    /// Messages and control for it.
-    pub outbox: Outbox,
+    /// Its session.
+    pub session: PeerSession,
     /// Reliable messages from it.
     pub receiver: ReliableReceiver<QueuedMessage>,
     ack_pending: bool,
-    /// Messages received from it.
-    pub link: LinkCounter,
     interest: Ranges,
     /// The number of confirmed changes of its interest.
     confirmed_changes: u32,
     confirm_pending: bool,
     /// The received and lost messages of its last report, and when that arrived.
     reported: (u32, u32),
-    /// Octets sent to it since.
-    octets_sent: u64,
     last_report: Instant,
     /// The rate of ordinary messages to it, in octets.
     rate: TokenBucket,
     /// Its receive limit for ordinary messages.
-    saturation: TokenBucket,
+    pub(crate) saturation: TokenBucket,
     /// The messages received from it when the limits were last announced to it.
     received_at_limit: u32,
     /// Retransmissions already returned to the caller.
     retransmissions_taken: u64,
+    /// Its entry in the event queue.
+    scheduled: Option<Instant>,
 }
 
 /// The segments that changes of interest may visit per [`RETRY_INTERVAL`]; a single change may exceed it. Further
@@ -93,42 +80,22 @@ impl WorkBudget {
     }
 }
 
-/// The reason why a host is sent no more messages for now.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum DeliveryLimit {
-    /// Recent messages to it were lost.
-    Lossy,
-    /// Its receive limit.
-    Saturated,
-}
-
 impl Member {
-    fn new(now: Instant, header: &Header, session: u32, settings: &Settings, format2: Format2) -> Member {
-        let max_octets = format2.max_datagram_octets();
+    fn new(now: Instant, session: PeerSession, max_octets: usize) -> Member {
         Member {
-            number: header.number,
-            peer: Peer::NONE,
-            incarnation: header.incarnation,
             session,
-            session_start: now,
-            validation: Some(UnvalidatedPeer::default()),
-            pending_peer: None,
-            first_received: now,
-            last_received: now,
-            outbox: Outbox::new(max_octets, settings.timing, now),
             receiver: ReliableReceiver::default(),
             ack_pending: false,
-            link: LinkCounter::default(),
             interest: Ranges::default(),
             confirmed_changes: 0,
             confirm_pending: false,
             reported: (0, 0),
-            octets_sent: 0,
             last_report: now,
             rate: TokenBucket::new(max_octets, RATE_BURST),
             saturation: TokenBucket::new(1, SATURATION_BURST),
             received_at_limit: 0,
             retransmissions_taken: 0,
+            scheduled: None,
         }
     }
 
@@ -142,57 +109,50 @@ impl Member {
         self.confirmed_changes
     }
 
-    /// Returns whether the host may have abandoned its session before confirming it; it would never resume that one.
-    fn may_have_left(&self, now: Instant, header: &Header) -> bool {
-        let outside = self.incarnation == header.incarnation && self.session != header.session;
-        outside && self.validation.is_some() && now >= self.session_start + CENTRAL_TIMEOUT
-    }
-
     /// Schedules an acknowledgement for a reliable message received in its session.
     pub fn request_ack(&mut self, now: Instant) {
         let wait = if self.receiver.unacknowledged() < ACK_EVERY { ACK_DELAY } else { Span::ZERO };
         if !std::mem::replace(&mut self.ack_pending, true) || wait.is_zero() {
-            self.outbox.schedule_control(now + wait);
+            self.session.outbox.schedule_control(now + wait);
         }
     }
 
-    /// Admits an ordinary message of this size, or refuses it.
-    pub fn admits(&mut self, now: Instant, octets: usize) -> Result<(), DeliveryLimit> {
+    /// Admits an ordinary message of this size, or returns why it is dropped: the host's receive limit, or recent
+    /// losses.
+    pub(crate) fn admit(&mut self, now: Instant, octets: usize) -> Result<(), DropReason> {
         if !self.saturation.admits(now, 1) {
-            return Err(DeliveryLimit::Saturated);
+            return Err(DropReason::Saturated);
         }
-        if !self.rate.admits(now, octets) {
-            return Err(DeliveryLimit::Lossy);
-        }
-        Ok(())
-    }
-
-    /// Sets its receive limit, in ordinary messages per second.
-    pub fn set_saturation(&mut self, messages: u32) {
-        self.saturation.set_rate(messages);
+        self.rate.admits(now, octets).then_some(()).ok_or(DropReason::Congestion)
     }
 
     /// Returns the number of retransmissions since the last call.
     pub fn take_retransmissions(&mut self) -> u64 {
-        let all = self.outbox.reliable.retransmissions();
+        let all = self.session.outbox.reliable.retransmissions();
         all - std::mem::replace(&mut self.retransmissions_taken, all)
     }
 
-    /// Counts octets sent to it.
-    pub fn record_sent(&mut self, octets: usize) {
-        self.octets_sent += octets as u64;
-        self.validation.iter_mut().for_each(|validation| validation.record_sent(octets));
-    }
-
-    /// Returns whether a bundle is due and allowed for the host or its pending successor.
-    fn is_ready(&self) -> bool {
-        let own = self.outbox.is_ready() && self.validation.is_none_or(UnvalidatedPeer::can_be_greeted);
-        own || self.pending_peer.is_some_and(|pending| pending.needs_greeting())
-    }
-
-    /// Returns the pending successor if it needs a greeting, which has precedence.
-    pub(super) fn peer_to_greet(&mut self) -> Option<&mut PendingPeer> {
-        self.pending_peer.as_mut().filter(|pending| pending.needs_greeting())
+    /// Writes the next bundle of a central converter with this incarnation and these limits. Returns its destination,
+    /// its length, and the octets already admitted to the medium.
+    pub(crate) fn write_bundle(
+        &mut self,
+        now: Instant,
+        incarnation: u32,
+        limits: (u8, u32),
+        buffer: &mut [u8],
+    ) -> (Peer, usize, usize) {
+        let Member { session, receiver, ack_pending, confirm_pending, confirmed_changes, .. } = self;
+        let write_control = |builder: &mut BundleBuilder, limit: Option<Control<'_>>| {
+            if std::mem::take(confirm_pending) {
+                builder.push_control(&Control::Confirmed(*confirmed_changes));
+            }
+            if std::mem::take(ack_pending) {
+                let (next, beyond) = receiver.acknowledgement();
+                builder.push_control(&Control::Ack { next, beyond });
+            }
+            limit.iter().for_each(|limit| _ = builder.push_control(limit));
+        };
+        session.write_bundle(now, incarnation, limits, write_control, buffer)
     }
 
     /// Handles a receiver report. A loss of more than 2 % sets the rate to three quarters of the throughput.
@@ -207,8 +167,8 @@ impl Member {
         }
         // Losses may turn out to be reordering.
         let missing = if delta.1 > i32::MAX as u32 { 0 } else { delta.1 };
-        let throughput =
-            u128::from(self.octets_sent) * u128::from(Span::from_s(1).as_ps()) / u128::from(time.as_ps());
+        let throughput = u128::from(self.session.octets_sent) * u128::from(Span::from_s(1).as_ps())
+            / u128::from(time.as_ps());
         let throughput = u32::try_from(throughput).unwrap_or(NO_LIMIT - 1);
         let rate = self.rate.rate();
         if u64::from(missing) * 50 > u64::from(delta.0) + u64::from(missing) {
@@ -217,21 +177,7 @@ impl Member {
             let increased = rate.saturating_add(rate / 16 + 1);
             self.rate.set_rate(if increased > enough { NO_LIMIT } else { increased });
         }
-        (self.reported, self.octets_sent, self.last_report) = ((received, lost), 0, now);
-    }
-
-    /// Returns the due control messages, except for the limits.
-    pub fn take_control(&mut self) -> impl Iterator<Item = Control<'static>> + use<> {
-        let confirmation =
-            std::mem::take(&mut self.confirm_pending).then_some(Control::Confirmed(self.confirmed_changes));
-        let acknowledgement = std::mem::take(&mut self.ack_pending).then(|| self.receiver.acknowledgement());
-        confirmation.into_iter().chain(acknowledgement.map(|(next, beyond)| Control::Ack { next, beyond }))
-    }
-
-    /// Returns when the next timer is due.
-    fn deadline(&self) -> Instant {
-        let timeout = self.last_received + PEER_TIMEOUT;
-        self.outbox.deadline().map_or(timeout, |due| due.min(timeout))
+        (self.reported, self.session.octets_sent, self.last_report) = ((received, lost), 0, now);
     }
 }
 
@@ -245,21 +191,20 @@ pub struct Members {
     segments: Segments,
     /// The next timer of each host; and the hosts with a bundle to send.
     event_queue: BTreeSet<(Instant, u16)>,
-    deadlines: BTreeMap<u16, Instant>,
     ready: BTreeSet<u16>,
     /// The host served last.
     last_turn: u16,
     sessions: Sessions,
     duplicate: Option<DuplicateNumber>,
     /// Sessions started, and sessions ended.
-    counts: (u64, u64),
+    pub(crate) counts: (u64, u64),
     /// Messages discarded with ended sessions: ordinary and priority.
-    dropped: [u64; 2],
+    pub(crate) dropped: [u64; 2],
     /// Whether the interest changed.
     changed: bool,
     budget: WorkBudget,
     /// Changes without room, and times that changes were deferred.
-    changes_refused: [u64; 2],
+    pub(crate) changes_refused: [u64; 2],
 }
 
 impl Members {
@@ -271,7 +216,6 @@ impl Members {
             members: BTreeMap::new(),
             segments: Segments::default(),
             event_queue: BTreeSet::new(),
-            deadlines: BTreeMap::new(),
             ready: BTreeSet::new(),
             last_turn: 0,
             sessions: Sessions::new(secret, incarnation, Role::Host),
@@ -304,21 +248,6 @@ impl Members {
         &self.segments
     }
 
-    /// Returns the sessions started, and the sessions ended.
-    pub fn counts(&self) -> (u64, u64) {
-        self.counts
-    }
-
-    /// Returns the messages discarded with ended sessions since the last call: ordinary and priority.
-    pub fn take_dropped(&mut self) -> [u64; 2] {
-        std::mem::take(&mut self.dropped)
-    }
-
-    /// Returns the changes without room, and the times that changes were deferred.
-    pub fn changes_refused(&self) -> [u64; 2] {
-        self.changes_refused
-    }
-
     /// Returns the packet addresses with a subscriber if they may have changed since the last call.
     pub fn take_packet_addresses(&mut self) -> Option<PacketSet> {
         let changed = std::mem::take(&mut self.changed);
@@ -337,64 +266,41 @@ impl Members {
     /// earlier incarnation, a full table, or a later incarnation that has not confirmed its session.
     pub fn receive(&mut self, now: Instant, header: &Header, peer: Peer, octets: usize) -> Option<bool> {
         let number = header.number;
-        match self.members.get_mut(&number) {
-            Some(member) if is_newer(member.incarnation, header.incarnation) => {
-                let (last, since) = (member.peer, member.first_received);
-                self.duplicate = DuplicateNumber::detect(now, number, since, [last, peer]).or(self.duplicate);
+        let present = self.members.get_mut(&number).map(|member| &mut member.session);
+        let status = present.map(|session| session.identify(now, header, peer, octets, &mut self.sessions));
+        match status {
+            Some(PeerStatus::Present) => {}
+            Some(PeerStatus::Outdated) => {
+                let duplicate = self.members[&number].session.duplicate(now, peer);
+                self.duplicate = duplicate.or(self.duplicate);
                 return None;
             }
-            Some(member) if member.pending_peer.is_some_and(|pending| pending.session == header.session) => {
-                self.remove(number);
-                self.add(now, header, header.session);
-            }
-            Some(member) if member.incarnation == header.incarnation => {
-                if member.may_have_left(now, header) {
-                    (member.session, member.session_start) = (self.sessions.issue(), now);
-                    member.outbox.restart(now, false);
-                }
-            }
-            Some(member) if member.validation.is_none() => {
-                let pending =
-                    member.pending_peer.get_or_insert_with(|| PendingPeer::new(now, self.sessions.issue()));
-                pending.record_received(now, peer, octets);
+            Some(PeerStatus::Unconfirmed) => {
                 self.reschedule(now, number);
                 return None;
             }
-            other => {
-                if other.is_some() {
-                    self.remove(number);
-                } else if self.members.len() >= usize::from(self.options.max_hosts) {
-                    return None;
-                }
-                let session = self.sessions.issue();
-                self.add(now, header, session);
+            None if self.members.len() >= usize::from(self.options.max_hosts) => return None,
+            None => self.add(now, header, None),
+            Some(PeerStatus::Restarted(id)) => {
+                self.remove(number);
+                self.add(now, header, id);
             }
         }
-        let member = self.members.get_mut(&number)?;
-        let in_session = header.session == member.session;
-        if in_session {
-            (member.last_received, member.peer, member.validation) = (now, peer, None);
-            if !member.outbox.is_open() {
-                member.outbox.open(now);
-            }
-            return Some(true);
+        let session = &mut self.members.get_mut(&number)?.session;
+        let membership = session.receive(now, header, peer, octets);
+        if membership == Membership::Confirming {
+            session.outbox.open(now);
         }
-        if let Some(validation) = &mut member.validation {
-            // Several peers may claim the number so far.
-            if std::mem::replace(&mut member.peer, peer) != peer {
-                *validation = UnvalidatedPeer::default();
-            }
-            validation.record_received(octets);
-            member.last_received = now;
-        }
-        member.outbox.schedule_control(now + RETRY_INTERVAL);
-        Some(false)
+        Some(membership != Membership::Outside)
     }
 
-    /// Adds a host with a new session.
-    fn add(&mut self, now: Instant, header: &Header, session: u32) {
-        let member = Member::new(now, header, session, &self.settings, self.options);
-        self.members.insert(header.number, member);
+    /// Adds a host with a session.
+    fn add(&mut self, now: Instant, header: &Header, id: Option<u32>) {
+        let id = id.unwrap_or_else(|| self.sessions.issue());
+        let max_octets = self.options.max_datagram_octets();
+        let outbox = Outbox::new(max_octets, self.settings.timing, now);
+        let session = PeerSession::new(now, header, id, outbox);
+        self.members.insert(header.number, Member::new(now, session, max_octets));
         self.counts.0 += 1;
     }
 
@@ -402,10 +308,11 @@ impl Members {
     pub fn announce_limits(&mut self, now: Instant, all: bool) {
         for number in self.members.keys().copied().collect::<Vec<u16>>() {
             let Some(member) = self.members.get_mut(&number) else { continue };
-            if std::mem::replace(&mut member.received_at_limit, member.link.received) != member.link.received
+            if std::mem::replace(&mut member.received_at_limit, member.session.link.received)
+                != member.session.link.received
                 || all
             {
-                member.outbox.schedule_control(now);
+                member.session.outbox.schedule_control(now);
                 self.reschedule(now, number);
             }
         }
@@ -418,31 +325,25 @@ impl Members {
 
     /// Updates the timer and the send queue after a change of a host.
     pub fn reschedule(&mut self, now: Instant, number: u16) {
-        let member = self.members.get_mut(&number);
-        let state = member.map(|member| {
-            member.outbox.update_ready(now);
-            (member.deadline(), member.is_ready())
-        });
-        let before = self.deadlines.get(&number).copied();
-        let next = state.map(|(due, _)| due);
-        if before != next {
-            before.map(|due| self.event_queue.remove(&(due, number)));
-            match next {
-                Some(due) => _ = (self.event_queue.insert((due, number)), self.deadlines.insert(number, due)),
-                None => _ = self.deadlines.remove(&number),
-            }
+        let Some(member) = self.members.get_mut(&number) else { return };
+        member.session.outbox.update_ready(now);
+        let due = member.session.deadline();
+        let before = member.scheduled.replace(due);
+        if before != Some(due) {
+            before.map(|before| self.event_queue.remove(&(before, number)));
+            self.event_queue.insert((due, number));
         }
-        match state {
-            Some((_, true)) => _ = self.ready.insert(number),
-            _ => _ = self.ready.remove(&number),
-        }
+        let _ = match member.session.is_ready() {
+            true => self.ready.insert(number),
+            false => self.ready.remove(&number),
+        };
     }
 
     /// Applies changes of a host's interest, in its session.
     pub fn apply_changes(&mut self, now: Instant, number: u16, changes: &RangeChanges<'_>, joins: bool) {
         let Some(member) = self.members.get_mut(&number) else { return };
         member.confirm_pending = true;
-        member.outbox.schedule_control(now);
+        member.session.outbox.schedule_control(now);
         let known = member.confirmed_changes.wrapping_sub(changes.first_change);
         if known > i32::MAX as u32 {
             // Earlier changes are missing and will be repeated.
@@ -480,13 +381,11 @@ impl Members {
             self.budget.spend(change.segments_visited);
             self.changed = true;
         }
-        let (ordinary, urgent) = member.outbox.waiting();
+        let (ordinary, urgent) = member.session.outbox.waiting();
         self.dropped = [self.dropped[0] + ordinary as u64, self.dropped[1] + urgent as u64];
         self.counts.1 += 1;
         self.ready.remove(&number);
-        if let Some(due) = self.deadlines.remove(&number) {
-            self.event_queue.remove(&(due, number));
-        }
+        member.scheduled.map(|due| self.event_queue.remove(&(due, number)));
     }
 
     /// Handles all due timers.
@@ -495,7 +394,7 @@ impl Members {
             && due <= now
         {
             match self.members.get(&number) {
-                Some(member) if now >= member.last_received + PEER_TIMEOUT => self.remove(number),
+                Some(member) if member.session.has_timed_out(now) => self.remove(number),
                 _ => self.reschedule(now, number),
             }
         }
