@@ -16,7 +16,7 @@ const MAX_OUTPUTS: usize = 16_384;
 const MAX_BATCHES: usize = 16;
 
 /// Runs an [`Endpoint`] whose ports are the first sockets of [`Ports`], in order. Peers are made by
-/// [`peer_of`](crate::peer::peer_of).
+/// [`peer_of`].
 ///
 /// [`turn`](EventLoop::turn) waits, receives, and sends. A caller that filters frames or handles send errors itself
 /// calls [`wait`](EventLoop::wait), [`receive`](EventLoop::receive) and [`drain`](EventLoop::drain) in this order.
