@@ -5,11 +5,19 @@ use trunkline_endpoint::{Endpoint, Input, Output, Peer, Port, Transmit, Writable
 use trunkline_io::shared_loop::Call;
 use trunkline_units::Instant;
 
-use super::shared::WaitTarget;
 use crate::api::{Command, Event, Received, Refusal, Ticket};
 use crate::station::{FastPathOutput, FastPathResult, SendResult, Station};
 use crate::token::{self, Ring};
 use crate::wire::Address;
+
+/// What a waiting thread waits for. The receiving thread takes it directly, without queueing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum WaitTarget {
+    /// The next message of a SAP.
+    Message(u8),
+    /// The outcome of the thread's own message.
+    End(Ticket),
+}
 
 /// Output of the engine.
 pub(super) enum EngineOutput {

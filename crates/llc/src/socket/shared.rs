@@ -13,7 +13,7 @@ use trunkline_io::shared_loop::{Call, Policy, Service, WaitError};
 use trunkline_io::{Clock, SharedLoop};
 use trunkline_units::{Instant, Span};
 
-use super::engine::{Engine, EngineOutput};
+use super::engine::{Engine, EngineOutput, WaitTarget};
 use super::line::{BUFFER_SIZE, HEADROOM, Line, ReceivedFrame};
 use super::link::{FrameBuffers, LineLink};
 use super::{Error, Network, Sent, Settings};
@@ -47,15 +47,6 @@ pub(super) struct SapEvents {
     /// Messages whose outcome one particular call waits for.
     pub awaited: Vec<(Ticket, Option<Sent>)>,
     pub answers: VecDeque<Event>,
-}
-
-/// What a waiting thread waits for. The receiving thread takes it directly, without queueing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum WaitTarget {
-    /// The next message of a SAP.
-    Message(u8),
-    /// The outcome of the thread's own message.
-    End(Ticket),
 }
 
 /// A directly delivered result.

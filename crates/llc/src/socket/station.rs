@@ -7,9 +7,9 @@ use std::time::Duration;
 use trunkline_io::shared_loop::Call;
 use trunkline_units::{Instant, Span};
 
-use super::engine::Engine;
+use super::engine::{Engine, WaitTarget};
 use super::link::LineLink;
-use super::shared::{self, SapEvents, Shared, StationService, WaitTarget};
+use super::shared::{self, SapEvents, Shared, StationService};
 use super::{Error, Network, Sent, Settings};
 use crate::api::{Command, Event, Outcome, Received, Refusal, Ticket};
 use crate::options::Options;

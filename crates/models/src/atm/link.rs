@@ -324,8 +324,8 @@ impl<F: CellFrame> CellLink<F> {
     }
 
     #[cold]
-    fn release_held(&mut self) {
-        self.directions.iter_mut().for_each(|direction| direction.release_held(self.now));
+    fn release_waiting(&mut self) {
+        self.directions.iter_mut().for_each(|direction| direction.release_waiting(self.now));
         self.update_next_output();
     }
 
@@ -355,7 +355,7 @@ impl<F: CellFrame> Medium<F> for CellLink<F> {
             }
             MediumInput::Wake => {
                 if !(self.directions[0].only_flights && self.directions[1].only_flights) {
-                    self.release_held();
+                    self.release_waiting();
                 }
             }
         }
@@ -432,12 +432,12 @@ impl<F: CellFrame> Direction<F> {
     fn update_next_output(&mut self) {
         self.next_output = self.flights.front().map_or(Instant::MAX, |flight| flight.at);
         if !self.only_flights {
-            self.include_held_and_waiting();
+            self.include_waiting();
         }
     }
 
     #[cold]
-    fn include_held_and_waiting(&mut self) {
+    fn include_waiting(&mut self) {
         let held = self.held.as_ref().map_or(Instant::MAX, |(at, _)| *at);
         let notification = self.room_request.map_or(Instant::MAX, |(at, _)| at);
         self.next_output = self.next_output.min(held).min(notification);
@@ -465,7 +465,7 @@ impl<F: CellFrame> Direction<F> {
         mut frame: F,
         train_pool: &mut TrainPool,
     ) -> Option<(F, LossCause)> {
-        self.release_held(now);
+        self.release_waiting(now);
         let loss = match (&mut self.sender, frame.as_cell()) {
             (Sender::SwitchPort(_), Some(_)) => match self.queue_cell(now, frame.channel()) {
                 Some(at) => {
@@ -655,7 +655,7 @@ impl<F: CellFrame> Direction<F> {
     }
 
     fn carry_impaired(&mut self, at: Instant, mut frame: F, impairments: &Impairments) {
-        self.release_held(at);
+        self.release_waiting(at);
         let lost = draw(&mut self.stream, impairments.loss);
         let damaged = draw(&mut self.stream, impairments.corrupt);
         let duplicated = draw(&mut self.stream, impairments.duplicate);
@@ -686,7 +686,7 @@ impl<F: CellFrame> Direction<F> {
 
     /// Delivers the reordered cell if none has overtaken it by `now`.
     #[inline]
-    fn release_held(&mut self, now: Instant) {
+    fn release_waiting(&mut self, now: Instant) {
         if let Some((at, frame)) = self.held.take_if(|(at, _)| *at <= now) {
             self.arrive_at_end(at, frame);
             self.update_next_output();
