@@ -163,8 +163,9 @@ const Chart = (() => {
      * `fill`, `marked`, `gaps` (null interrupts the line). `below` and `above` draw on the canvas, before and after lines.
      */
     draw(plot) {
-      // Without its plot the page may lose its scroll bar, and the element is wider.
-      const width = Math.max(this.element.clientWidth, 240);
+      const height = plot.height || 250;
+      // Without it the page may lose its scroll bar meanwhile, and the width changes.
+      this.element.style.minHeight = `${height}px`;
       this.destroy();
       const marked = plot.lines.some((line) => line.marked);
       const all = columns(plot);
@@ -173,8 +174,8 @@ const Chart = (() => {
       const on = (hook) => (hook ? [(u) => hook(u, this)] : []);
       const x = plot.x.words?.length ? (v) => plot.x.words[v] || "" : (v) => show(plot.x.unit, v);
       const options = {
-        width,
-        height: plot.height || 250,
+        width: Math.max(this.element.clientWidth, 240),
+        height,
         ms: 1,
         padding: [plot.top || 8, 22, 0, 0],
         cursor: {
