@@ -66,8 +66,7 @@ const Chart = (() => {
   }
 
   function timeLabel(ms, step) {
-    // The range of the axis may begin within a millisecond.
-    const d = new Date(Math.round(ms));
+    const d = new Date(ms);
     const two = (number) => String(number).padStart(2, "0");
     const clock = [d.getHours(), d.getMinutes(), d.getSeconds()].map(two).join(":");
     if (step >= 86400000 || (step >= 60000 && clock === "00:00:00")) return `${two(d.getMonth() + 1)}-${two(d.getDate())}`;
@@ -144,7 +143,8 @@ const Chart = (() => {
     // From zero, unless the user has zoomed in.
     const zero = { range: (u, min, max) => (u.zoomed ? [min, max] : [min < 0 ? min * 1.06 : 0, max > 0 ? max * 1.06 : 1]) };
     const whole = { range: (u, min, max) => (u.zoomed ? [min, max] : [0, 1.03]) };
-    const x = plot.x.range ? { range: plot.x.range } : !plot.x.log ? linear : marked ? near : log;
+    // uPlot's ticks are a millisecond early if the range begins within one.
+    const x = plot.x.range ? { range: plot.x.range.map(Math.round) } : !plot.x.log ? linear : marked ? near : log;
     return { x: { time: Boolean(plot.x.time), ...x }, y: plot.y.log ? log : plot.y.unit === "share" && !marked ? whole : zero };
   }
 
@@ -163,6 +163,9 @@ const Chart = (() => {
      * `fill`, `marked`, `gaps` (null interrupts the line). `below` and `above` draw on the canvas, before and after lines.
      */
     draw(plot) {
+      const height = plot.height || 250;
+      // Without it the page may lose its scroll bar meanwhile, and the width changes.
+      this.element.style.minHeight = `${height}px`;
       this.destroy();
       const marked = plot.lines.some((line) => line.marked);
       const all = columns(plot);
@@ -172,7 +175,7 @@ const Chart = (() => {
       const x = plot.x.words?.length ? (v) => plot.x.words[v] || "" : (v) => show(plot.x.unit, v);
       const options = {
         width: Math.max(this.element.clientWidth, 240),
-        height: plot.height || 250,
+        height,
         ms: 1,
         padding: [plot.top || 8, 22, 0, 0],
         cursor: {

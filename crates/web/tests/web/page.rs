@@ -130,6 +130,9 @@ fn difference(window: &Window) {
     assert_eq!(browser.run("return document.querySelectorAll('.panel').length"), 1);
     window.open("#/plot?s=1,8&last=all");
     browser.until("document.querySelectorAll('.panel').length === 2");
+    browser.until(
+        "[...document.querySelectorAll('.panel')].every(e => e.firstChild.offsetWidth === e.clientWidth)",
+    );
     // Cells can be shown as bits: 53 octets each.
     window.open("#/plot?s=4&last=all");
     browser.until("document.querySelector('.legend tbody tr')?.innerText.includes('70\u{202f}cells/s')");
