@@ -1,5 +1,5 @@
-//! The short way of a frame that comes or goes alone comes to the same as the long one: what two ends say, tell and count
-//! is compared, after each operation, with what two others do that take only long ways.
+//! The fast path for single frames has the same result as the general path: after each operation the output, the events and the
+//! counters of two ends are compared with those of two others whose fast path is disabled.
 
 use std::collections::VecDeque;
 
@@ -11,64 +11,64 @@ use crate::support::manual_pair::{ADDRESSES, ManualPair};
 
 const OPERATIONS: usize = 400;
 
-/// Two ends that take short ways, two that do not, and the frames on their way to each end, which are the same.
+/// Two ends with the fast path, two without, and the frames in transit to each end, which are the same.
 struct Twins {
-    hands: [ManualPair; 2],
-    flying: [VecDeque<Vec<u8>>; 2],
+    pairs: [ManualPair; 2],
+    in_transit: [VecDeque<Vec<u8>>; 2],
 }
 
 impl Twins {
     fn new(options: &Options) -> Twins {
-        let hand = |prepare: fn(&mut Node)| ManualPair::prepared(options, options, prepare).opened();
-        Twins { hands: [hand(|_| {}), hand(Node::disable_fast_path)], flying: Default::default() }
+        let pair = |prepare: fn(&mut Node)| ManualPair::prepared(options, options, prepare).opened();
+        Twins { pairs: [pair(|_| {}), pair(Node::disable_fast_path)], in_transit: Default::default() }
     }
 
-    /// Does the same to both, and compares what both answer.
-    fn both<T: PartialEq + std::fmt::Debug>(&mut self, mut what: impl FnMut(&mut ManualPair) -> T) -> T {
-        let [short, long] = self.hands.each_mut().map(&mut what);
-        assert_eq!(short, long);
-        short
+    /// Does the same to both, and compares operation both answer.
+    fn both<T: PartialEq + std::fmt::Debug>(&mut self, mut operation: impl FnMut(&mut ManualPair) -> T) -> T {
+        let [fast, general] = self.pairs.each_mut().map(&mut operation);
+        assert_eq!(fast, general);
+        fast
     }
 
     fn send(&mut self, end: usize, channel: u16, bytes: &[u8]) {
-        let _ = self.both(|hand| {
-            let command = Command::Send { id: hand.ids[end], channel, bytes };
-            hand.nodes[end].handle(hand.now, Input::Command(command))
+        let _ = self.both(|pair| {
+            let command = Command::Send { id: pair.ids[end], channel, bytes };
+            pair.nodes[end].handle(pair.now, Input::Command(command))
         });
     }
 
     fn hand_over(&mut self, end: usize, channel: u16, bytes: &[u8]) {
-        let _ = self.both(|hand| {
+        let _ = self.both(|pair| {
             let command =
-                Command::SendOwned { id: hand.ids[end], channel, message: &mut Buffer::from(bytes) };
-            hand.nodes[end].handle(hand.now, Input::Command(command))
+                Command::SendOwned { id: pair.ids[end], channel, message: &mut Buffer::from(bytes) };
+            pair.nodes[end].handle(pair.now, Input::Command(command))
         });
     }
 
     fn take(&mut self, end: usize, channel: u16) -> bool {
-        let taken = self.both(|hand| {
+        let taken = self.both(|pair| {
             let (mut into, mut taken) = (Buffer::new(), ReceiveStatus::Empty);
             let command =
-                Command::Receive { id: hand.ids[end], channel, buffer: &mut into, status: &mut taken };
-            let done = hand.nodes[end].handle(hand.now, Input::Command(command));
+                Command::Receive { id: pair.ids[end], channel, buffer: &mut into, status: &mut taken };
+            let done = pair.nodes[end].handle(pair.now, Input::Command(command));
             (done, taken, into.to_vec())
         });
         taken.1 != ReceiveStatus::Empty
     }
 
     fn give(&mut self, end: usize, frame: &[u8]) {
-        let _ = self.both(|hand| {
+        let _ = self.both(|pair| {
             let peer = ADDRESSES[1 - end];
             let input = Input::Frame { port: trunkline_endpoint::Port(0), peer, bytes: frame, segment: None };
-            hand.nodes[end].handle(hand.now, input)
+            pair.nodes[end].handle(pair.now, input)
         });
     }
 
     fn wake(&mut self, end: usize) {
-        self.both(|hand| {
-            if let Some(deadline) = hand.deadlines[end] {
-                hand.now = hand.now.max(deadline);
-                hand.nodes[end].handle(hand.now, Input::Wake).expect("a wake is never refused");
+        self.both(|pair| {
+            if let Some(deadline) = pair.deadlines[end] {
+                pair.now = pair.now.max(deadline);
+                pair.nodes[end].handle(pair.now, Input::Wake).expect("a wake is never refused");
             }
         });
     }
@@ -76,16 +76,16 @@ impl Twins {
     /// Exchanges the pending output of both ends.
     fn receive(&mut self) {
         for end in 0..2 {
-            let (said, _, _) = self.both(|hand| {
-                let said = hand.outputs(end);
-                let events: Vec<(usize, EventKind)> = std::mem::take(&mut hand.events);
-                (said, events, hand.deadlines[end])
+            let (frames, _, _) = self.both(|pair| {
+                let frames = pair.outputs(end);
+                let events: Vec<(usize, EventKind)> = std::mem::take(&mut pair.events);
+                (frames, events, pair.deadlines[end])
             });
-            self.flying[1 - end].extend(said);
+            self.in_transit[1 - end].extend(frames);
         }
         for end in 0..2 {
-            self.both(|hand| {
-                let (node, id) = (hand.nodes[end].inner(), hand.ids[end]);
+            self.both(|pair| {
+                let (node, id) = (pair.nodes[end].inner(), pair.ids[end]);
                 let counts = (node.statistics(id), node.in_flight(id), node.unknown_peers());
                 (counts, node.round_trip(id), node.is_flushed(id), node.unread_bytes(id, 0))
             });
@@ -124,7 +124,7 @@ fn run(seed: u64) {
     for _ in 0..OPERATIONS {
         let end = random.below(2) as usize;
         let pause = Span::from_ns(random.below(200_000));
-        twins.both(|hand| hand.pass(pause));
+        twins.both(|pair| pair.pass(pause));
         if random.below(calm) > 0 {
             let message = vec![
                 random.bits() as u8;
@@ -135,8 +135,8 @@ fn run(seed: u64) {
                 _ => twins.send(end, 0, &message),
             }
             twins.receive();
-            twins.both(|hand| hand.pass(Span::from_us(5)));
-            while let Some(frame) = twins.flying[1 - end].pop_front() {
+            twins.both(|pair| pair.pass(Span::from_us(5)));
+            while let Some(frame) = twins.in_transit[1 - end].pop_front() {
                 twins.give(1 - end, &frame);
                 // Some take messages before the event.
                 if seed.is_multiple_of(2) {
@@ -151,38 +151,38 @@ fn run(seed: u64) {
         match random.below(10) {
             0 => twins.send(end, channel, &vec![5; random.below(4000) as usize]),
             1 => (0..random.below(6)).for_each(|_| twins.send(end, channel, &[6; 40])),
-            2 => drop(twins.flying[end].pop_front()),
+            2 => drop(twins.in_transit[end].pop_front()),
             3 => {
-                if let Some(frame) = twins.flying[end].front().cloned() {
-                    twins.flying[end].push_back(frame);
+                if let Some(frame) = twins.in_transit[end].front().cloned() {
+                    twins.in_transit[end].push_back(frame);
                 }
             }
             4 => {
-                if let Some(frame) = twins.flying[end].front_mut() {
+                if let Some(frame) = twins.in_transit[end].front_mut() {
                     let bit = random.below(8 * frame.len() as u64) as usize;
                     frame[bit / 8] ^= 1 << (bit % 8);
                 }
             }
-            5 => twins.flying[end].rotate_left(usize::from(twins.flying[end].len() > 1)),
+            5 => twins.in_transit[end].rotate_left(usize::from(twins.in_transit[end].len() > 1)),
             6 | 7 => twins.wake(end),
             8 => {
                 let priority = random.below(8) as u8;
-                let _ = twins.both(|hand| {
-                    let command = Command::Prioritize { id: hand.ids[end], channel, priority };
-                    hand.nodes[end].handle(hand.now, Input::Command(command))
+                let _ = twins.both(|pair| {
+                    let command = Command::Prioritize { id: pair.ids[end], channel, priority };
+                    pair.nodes[end].handle(pair.now, Input::Command(command))
                 });
             }
             _ if random.below(8) == 0 => {
-                let _ = twins.both(|hand| {
-                    let command = Command::Close { id: hand.ids[end] };
-                    hand.nodes[end].handle(hand.now, Input::Command(command))
+                let _ = twins.both(|pair| {
+                    let command = Command::Close { id: pair.ids[end] };
+                    pair.nodes[end].handle(pair.now, Input::Command(command))
                 });
             }
             _ => while twins.take(end, channel) {},
         }
         twins.receive();
         if random.below(3) > 0
-            && let Some(frame) = twins.flying[end].pop_front()
+            && let Some(frame) = twins.in_transit[end].pop_front()
         {
             twins.give(end, &frame);
             twins.receive();
@@ -191,7 +191,7 @@ fn run(seed: u64) {
 }
 
 #[test]
-fn short_ways_come_to_the_same_as_long_ones() {
+fn the_fast_path_has_the_result_of_the_general_path() {
     for seed in 0..240 {
         let done = std::panic::catch_unwind(|| run(seed));
         assert!(done.is_ok(), "seed {seed}");

@@ -1,4 +1,4 @@
-//! Every packet that is lost in a simulated run is counted in the record, once, with its cause.
+//! Every packet that is lost in a simulated run is counted in the record, once, with its cause: exactly without ATM, within bounds with it.
 
 use crate::common::{experiment, host, link, run, run_with};
 use proptest::prelude::*;

@@ -184,7 +184,7 @@ fn errors_are_one_line() {
             "a profile needs 16 intervals",
         ),
         (&["still.csv", "--fit", "fgn"], "a profile needs 16 intervals in a row, not 4"),
-        (&["below.csv", "--fit", "empirical"], "no amounts below 0"),
+        (&["below.csv", "--fit", "empirical"], "an amount is below 0"),
         (&["7"], "archive"),
     ];
     for (args, words) in cases {

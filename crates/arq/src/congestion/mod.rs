@@ -31,10 +31,11 @@ pub use reno::Reno;
 /// The connection calls
 ///
 /// - `on_handshake` at most once, before all others;
-/// - `on_sent` for each batch of sent frames and for each frame sent alone;
+/// - `on_sent` for each batch of sent frames, for each single frame of the fast path, and for each batch of parts of a
+///   frame that is longer than the path MTU;
 /// - `on_ack_changes_limits` for each acknowledgement of new frames; it never calls `on_ack`, which is there for
 ///   the default of `on_ack_changes_limits`, and for tests;
-/// - `on_lost` for each detected loss.
+/// - `on_lost` for each detected loss, except frames that are lost because they became longer than the path MTU.
 ///
 /// It reads the limits at the start, after `on_handshake` and `on_lost`, and after `on_ack_changes_limits` if that
 /// returned true. So `on_sent` must not change them. At most as many frames are in flight as the policy's window and
@@ -73,7 +74,7 @@ pub trait Policy: Send + std::fmt::Debug {
 pub struct SentFrames {
     /// When they were sent.
     pub now: Instant,
-    /// Number of frames.
+    /// Number of frames; 0 for parts that do not complete their frame.
     pub frames: u32,
     /// Their bytes with frame header and check, without the headers of UDP and IP.
     pub bytes: u64,
@@ -86,7 +87,8 @@ pub struct SentFrames {
 pub struct AckedFrames {
     /// When the acknowledgement arrived.
     pub now: Instant,
-    /// Number of frames acknowledged for the first time.
+    /// Number of frames acknowledged for the first time. Frames that forward error correction rebuilt do not count, so it
+    /// may be 0.
     pub frames: u32,
     /// Their bytes, as in [`SentFrames::bytes`].
     pub bytes: u64,
@@ -99,9 +101,10 @@ pub struct AckedFrames {
     pub rate: Option<Rate>,
     /// Whether the application limits the rate: all its data is sent.
     pub app_limited: bool,
-    /// New data frames received from the peer since the previous report.
+    /// New data frames received from the peer since the previous call of `on_ack_changes_limits`.
     pub peer_frames: u32,
-    /// When the last of these frames was sent; the first frame sent later ends their round.
+    /// When the last of these frames was sent. A round trip is over at the acknowledgement of a frame that was sent after
+    /// the acknowledgement that began it.
     pub sent_at: Instant,
 }
 
@@ -112,7 +115,7 @@ pub struct LostFrames {
     pub now: Instant,
     /// Number of frames.
     pub frames: u32,
-    /// Their bytes, as in [`SentFrames::bytes`].
+    /// Their bytes, as in [`SentFrames::bytes`]; an estimate for frames that forward error correction rebuilt.
     pub bytes: u64,
     /// When the last of them was sent. A policy that halves its window ignores losses of frames sent before it last
     /// did so.

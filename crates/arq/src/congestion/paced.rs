@@ -2,13 +2,14 @@
 //! and others 2017, draft-ietf-ccwg-bbr).
 //!
 //! The policy measures the maximum recent delivery rate and the minimum recent round-trip time. Frames leave at that
-//! rate, and at most twice the bandwidth-delay product is in flight. The mode determines the pacing gain:
+//! rate. In flight are at most twice the bandwidth-delay product and the frames that await delayed or aggregated
+//! acknowledgements. The mode determines the pacing gain:
 //!
 //! | mode | pace | until |
 //! | --- | --- | --- |
 //! | startup | 2.77 × | the rate has grown by less than a quarter in three round trips, or in one that lost a fifth |
-//! | drain | 1 / 2.77 × | at most the bandwidth-delay product is in flight |
-//! | probe bandwidth | up to 1.25 ×, 0.75 ×, then six phases at 1 × | a phase lasts a minimum round-trip time, and at least 16 frames |
+//! | drain | 1 / 2.77 × | at most the bandwidth-delay product, and the frames that await delayed acknowledgements, are in flight |
+//! | probe bandwidth | up to 1.25 ×, 0.75 ×, then six phases at 1 × | a phase lasts a minimum round-trip time, and at least 16 frames; at 0.75 × until the queue is drained, at most four times as long |
 //! | probe RTT | 1 × | half the bandwidth-delay product has been in flight for a round trip |
 //!
 //! The last mode is for shared paths: if no round-trip sample came near the minimum for 10 s, only emptier queues
@@ -636,7 +637,7 @@ impl Interval {
     }
 }
 
-/// Measures the random loss of the path: among the frames sent in the drain and cruise phases, those lost while the
+/// Measures the random loss of the path: among the frames sent in the drain and the first cruise phase, those lost while the
 /// round-trip time was near the minimum. Losses of a full queue are not compensated: sending more would only lose
 /// more.
 #[derive(Clone, Copy, Debug)]

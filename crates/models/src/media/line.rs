@@ -1,6 +1,6 @@
 //! One direction of a link.
 //!
-//! A frame waits in a queue at the sending port, next_departure at the line rate, and arrives one delay later unless it
+//! A frame waits in a queue at the sending port, departs at the line rate, and arrives one delay later unless it
 //! is impaired. The queue is FIFO with tail drop, so the departure is known at enqueue: the line computes it then, and
 //! a frame costs one event, its arrival.
 //!

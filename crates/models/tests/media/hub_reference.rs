@@ -66,7 +66,9 @@ impl Reference {
     }
 
     fn until(&mut self, end: u64, including: bool) {
-        while let Some(first) = self.events.first().copied().filter(|e| e.0 < end || (including && e.0 == end)) {
+        while let Some(first) =
+            self.events.first().copied().filter(|e| e.0 < end || (including && e.0 == end))
+        {
             self.events.pop_first();
             let (now, event, at, _) = first;
             match event {
