@@ -1,7 +1,7 @@
 //! The measurement message: a header of 32 bytes and a payload that both ends can generate.
 //!
 //! ```text
-//!  0 token    u32   identifies the connection and the run
+//!  0 token    u32   identifies the connection and the repetition
 //!  4 length   u32   bytes of the message including the header
 //!  8 response u32   bytes of the requested response; 0: none
 //! 12 check    u32   CRC-32C over the header with this field 0, and over the payload if CHECKED
@@ -62,7 +62,7 @@ pub enum HeaderError {
     TooShort,
     /// The checksum is wrong, or a field is out of range.
     Corrupt,
-    /// The token belongs to another connection or run, or to foreign traffic.
+    /// The token belongs to another connection or repetition, or to foreign traffic.
     UnknownToken,
 }
 

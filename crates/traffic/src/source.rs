@@ -655,7 +655,7 @@ mod tests {
 
     #[test]
     fn cbr_sends_a_burst_every_period() {
-        // Figure 9 of the 1996 report: 5 messages of 18,432 bytes every 20 ms are 36.864 Mb/s.
+        // Figure 9 of NetSpec (1996): 5 messages of 18,432 bytes every 20 ms are 36.864 Mb/s.
         let mut s =
             source(&Pattern::Cbr { burst: burst(18_432.0, 5.0), period_s: constant(0.02) }, seconds(10));
         let sent = send_all(&mut s);
@@ -710,7 +710,7 @@ mod tests {
 
     #[test]
     fn a_limit_in_bytes_is_met_exactly() {
-        // The 14-million-byte transfer of 1996, and a remainder too small for a separate message.
+        // The transfer of 14 million bytes of NetSpec (1996), and a remainder too small for a separate message.
         for (size, bytes) in [(65_000.0, 14_000_000), (1000.0, 10_010), (1000.0, 100)] {
             let limit = Limit { bytes: Some(bytes), ..Limit::default() };
             let sent = send_all(&mut source(&Pattern::Full { size_bytes: constant(size) }, limit));
