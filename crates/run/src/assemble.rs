@@ -6,7 +6,7 @@
 //! - A receiver counts what arrives ([`Arrivals`](crate::receiver_meter::Arrivals)). It cannot count messages that are lost
 //!   after the last one it received; only `lost_at` in this module knows the number of sent messages.
 //! - Corrupted messages have no sequence number, so they are a count of their own, neither received nor lost.
-//! - For an aborted repetition, sent messages count up to the highest sequence number received, because later ones may have
+//! - For an aborted repetition, losses count up to the highest sequence number received, because later messages may have
 //!   been in flight.
 //! - Over repetitions, counts are added, rates are averaged (aborted repetitions excluded, unless there is no other), and
 //!   distributions contain every message. With several receivers, counts are added and rates are averaged.

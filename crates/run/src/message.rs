@@ -51,7 +51,7 @@ pub enum MessageKind {
     Checked,
     /// The response to the request with the same sequence number; the payload is the pattern.
     Response,
-    /// A progress report: the receiver has everything up to `sequence`; `sent_at` is the time of the report.
+    /// A progress report: `sequence` is one past the highest sequence number received; `sent_at` is the time of the report.
     Progress,
 }
 
