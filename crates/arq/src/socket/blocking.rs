@@ -12,8 +12,8 @@ use trunkline_io::usage::CpuTime;
 use trunkline_units::{Instant, Span};
 
 use super::core::Core;
-use super::shared::{self, Shared};
-use super::{Error, Settings, Stream};
+use super::shared::Shared;
+use super::{Error, Settings, Stream, Timeout};
 use crate::{Buffer, ConnectionId, FaultCounts, Meter, Options, PathMtu, Statistics};
 
 /// A socket that accepts connections.
@@ -44,13 +44,13 @@ impl Listener {
         options: &Options,
         settings: &Settings,
     ) -> Result<Listener, Error> {
-        let shared = shared::open(first(address)?, Some(options), &settings.with_probing(options))?;
+        let shared = Shared::open(first(address)?, Some(options), &settings.with_probing(options))?;
         Ok(Listener(Arc::new(Listening(shared))))
     }
 
     /// Returns the local address.
     pub fn address(&self) -> SocketAddr {
-        self.0.0.link().socket.local()
+        self.0.0.socket.local()
     }
 
     /// Waits for a connection.
@@ -58,7 +58,7 @@ impl Listener {
     /// # Errors
     /// [`Error::System`] if the socket fails.
     pub fn accept(&self) -> Result<Connection, Error> {
-        self.accept_within(None)
+        self.accept_within(Timeout::Never)
     }
 
     /// Waits for a connection, at most for `timeout`.
@@ -66,31 +66,34 @@ impl Listener {
     /// # Errors
     /// [`Error::TimedOut`], and as [`accept`](Listener::accept).
     pub fn accept_timeout(&self, timeout: Duration) -> Result<Connection, Error> {
-        self.accept_within(Some(timeout))
+        self.accept_within(Timeout::For(timeout))
     }
 
     /// Closes the socket without notifying peers, like a crashed process.
     #[cfg(test)]
     pub(super) fn kill(&self) {
-        self.0.0.lock().service.fail(io::ErrorKind::Other.into());
+        self.0.0.lock().core.fail(io::ErrorKind::Other.into());
     }
 
     /// Returns whether a separate unconnected socket receives from other peers.
     #[cfg(test)]
     pub(super) fn has_unconnected_socket(&self) -> bool {
-        self.0.0.link().socket.unconnected_socket().is_some()
+        self.0.0.socket.unconnected_socket().is_some()
     }
 
-    fn accept_within(&self, timeout: Option<Duration>) -> Result<Connection, Error> {
-        let id = self.0.0.until(timeout, |core, _, _| core.accept())?;
-        self.0.0.retain();
+    fn accept_within(&self, timeout: Timeout) -> Result<Connection, Error> {
+        let id = self.0.0.until(timeout, |core, _| {
+            let id = core.accept()?;
+            core.handles += 1;
+            Ok(id)
+        })?;
         Ok(Connection::new(self.0.0.clone(), id))
     }
 }
 
 impl Drop for Listening {
     fn drop(&mut self) {
-        let _ = self.0.run(|core, _, now| {
+        let _ = self.0.now(|core, now| {
             core.refuse_all(now);
             Ok(())
         });
@@ -133,7 +136,7 @@ impl Connection {
         options: &Options,
         settings: &Settings,
     ) -> Result<Connection, Error> {
-        Connection::connect_within(address, options, settings, None)
+        Connection::connect_within(address, options, settings, Timeout::Never)
     }
 
     /// Like the function without `_timeout`, waiting at most `timeout`.
@@ -146,24 +149,24 @@ impl Connection {
         settings: &Settings,
         timeout: Duration,
     ) -> Result<Connection, Error> {
-        Connection::connect_within(address, options, settings, Some(timeout))
+        Connection::connect_within(address, options, settings, Timeout::For(timeout))
     }
 
     fn connect_within(
         address: impl ToSocketAddrs,
         options: &Options,
         settings: &Settings,
-        timeout: Option<Duration>,
+        timeout: Timeout,
     ) -> Result<Connection, Error> {
         let to = first(address)?;
-        let shared = shared::open(settings.local_for(to), None, &settings.with_probing(options))?;
-        let opened = shared.run(|core, _, now| core.connect(now, to, options));
+        let shared = Shared::open(settings.local_for(to), None, &settings.with_probing(options))?;
+        let opened = shared.now(|core, now| core.connect(now, to, options));
         let id = opened.inspect_err(|_| shared.release())?;
         let connection = Connection::new(shared, id);
         let shared = &connection.0.shared;
-        shared.until(timeout, |core, link, _| {
+        shared.until(timeout, |core, _| {
             core.is_open(id)?;
-            link.socket.connect(to);
+            shared.socket.connect(to);
             Ok(())
         })?;
         Ok(connection)
@@ -171,12 +174,12 @@ impl Connection {
 
     /// Returns the local address.
     pub fn address(&self) -> SocketAddr {
-        self.0.shared.link().socket.local()
+        self.0.shared.socket.local()
     }
 
     /// Returns the peer's address.
     pub fn peer(&self) -> Option<SocketAddr> {
-        self.0.shared.lock().service.peer(self.0.id)
+        self.0.shared.lock().core.peer(self.0.id)
     }
 
     /// Sends a copy of `message`; waits while the channel is full. Best for small messages, which share frames.
@@ -186,7 +189,7 @@ impl Connection {
     /// message above 1 GiB, or for an invalid channel.
     #[inline]
     pub fn send(&self, channel: u16, message: &[u8]) -> Result<(), Error> {
-        self.send_within(None, channel, message)
+        self.send_within(Timeout::Never, channel, message)
     }
 
     /// Sends a copy of `message`, or returns [`Error::Full`].
@@ -195,7 +198,7 @@ impl Connection {
     /// [`Error::Full`], and as [`send`](Connection::send).
     #[inline]
     pub fn try_send(&self, channel: u16, message: &[u8]) -> Result<(), Error> {
-        self.0.shared.try_twice(|core, _, call| core.send(call.now(), self.0.id, channel, message))
+        self.0.shared.once(|core, now| core.send(now, self.0.id, channel, message))
     }
 
     /// Like the function without `_timeout`, waiting at most `timeout`.
@@ -203,12 +206,12 @@ impl Connection {
     /// # Errors
     /// [`Error::TimedOut`], and as [`send`](Connection::send).
     pub fn send_timeout(&self, channel: u16, message: &[u8], timeout: Duration) -> Result<(), Error> {
-        self.send_within(Some(timeout), channel, message)
+        self.send_within(Timeout::For(timeout), channel, message)
     }
 
     #[inline]
-    fn send_within(&self, timeout: Option<Duration>, channel: u16, message: &[u8]) -> Result<(), Error> {
-        shared::send(&self.0.shared, timeout, self.0.id, channel, message)
+    fn send_within(&self, timeout: Timeout, channel: u16, message: &[u8]) -> Result<(), Error> {
+        self.0.shared.send(timeout, self.0.id, channel, message)
     }
 
     /// Sends `message` without copying it. Best for large messages.
@@ -217,9 +220,8 @@ impl Connection {
     /// As for [`send`](Connection::send); the message is lost on an error.
     pub fn send_buffer(&self, channel: u16, message: Buffer) -> Result<(), Error> {
         let mut message = message;
-        self.0
-            .shared
-            .until(None, |core, _, call| core.send_buffer(call.now(), self.0.id, channel, &mut message))
+        let hand_over = |core: &mut Core, now| core.send_buffer(now, self.0.id, channel, &mut message);
+        self.0.shared.until(Timeout::Never, hand_over)
     }
 
     /// Sends `message` without copying or waiting. It is empty after success and unchanged after an error.
@@ -227,7 +229,7 @@ impl Connection {
     /// # Errors
     /// [`Error::Full`], and as [`send`](Connection::send).
     pub fn try_send_buffer(&self, channel: u16, message: &mut Buffer) -> Result<(), Error> {
-        self.0.shared.try_twice(|core, _, call| core.send_buffer(call.now(), self.0.id, channel, message))
+        self.0.shared.once(|core, now| core.send_buffer(now, self.0.id, channel, message))
     }
 
     /// Waits for the next message of `channel`. The buffer is aligned to 64 bytes, and a large message is not copied
@@ -248,7 +250,7 @@ impl Connection {
     /// As [`recv`](Connection::recv).
     #[inline]
     pub fn recv_into(&self, channel: u16, message: &mut Buffer) -> Result<(), Error> {
-        self.recv_within(None, channel, message)
+        self.recv_within(Timeout::Never, channel, message)
     }
 
     /// Like the function without `_timeout`, waiting at most `timeout`.
@@ -257,17 +259,12 @@ impl Connection {
     /// [`Error::TimedOut`], and as [`recv`](Connection::recv).
     pub fn recv_timeout(&self, channel: u16, timeout: Duration) -> Result<Buffer, Error> {
         let mut message = Buffer::new();
-        self.recv_within(Some(timeout), channel, &mut message).map(|()| message)
+        self.recv_within(Timeout::For(timeout), channel, &mut message).map(|()| message)
     }
 
     #[inline]
-    fn recv_within(
-        &self,
-        timeout: Option<Duration>,
-        channel: u16,
-        message: &mut Buffer,
-    ) -> Result<(), Error> {
-        shared::receive(&self.0.shared, timeout, self.0.id, channel, message)
+    fn recv_within(&self, timeout: Timeout, channel: u16, message: &mut Buffer) -> Result<(), Error> {
+        self.0.shared.receive(timeout, self.0.id, channel, message)
     }
 
     /// Returns the next message of `channel`, if it has arrived.
@@ -276,10 +273,7 @@ impl Connection {
     /// [`Error::NotYet`], and as [`recv`](Connection::recv).
     pub fn try_recv(&self, channel: u16) -> Result<Buffer, Error> {
         let mut message = Buffer::new();
-        self.0
-            .shared
-            .try_twice(|core, _, call| core.take(call.now(), self.0.id, channel, &mut message))
-            .map(|()| message)
+        self.0.shared.once(|core, now| core.take(now, self.0.id, channel, &mut message)).map(|()| message)
     }
 
     /// Waits for the next message of any channel, in round-robin order.
@@ -296,7 +290,9 @@ impl Connection {
     /// # Errors
     /// As [`recv`](Connection::recv).
     pub fn recv_any_into(&self, message: &mut Buffer) -> Result<u16, Error> {
-        shared::receive_any(&self.0.shared, None, self.0.id, message)
+        message.clear();
+        let take = |core: &mut Core, now| core.take_any(now, self.0.id, message);
+        self.0.shared.until_fast(Core::delays_output, Timeout::Never, take)
     }
 
     /// Like the function without `_timeout`, waiting at most `timeout`.
@@ -305,7 +301,8 @@ impl Connection {
     /// [`Error::TimedOut`], and as [`recv`](Connection::recv).
     pub fn recv_any_timeout(&self, timeout: Duration) -> Result<(u16, Buffer), Error> {
         let mut message = Buffer::new();
-        let channel = shared::receive_any(&self.0.shared, Some(timeout), self.0.id, &mut message)?;
+        let take = |core: &mut Core, now| core.take_any(now, self.0.id, &mut message);
+        let channel = self.0.shared.until(Timeout::For(timeout), take)?;
         Ok((channel, message))
     }
 
@@ -315,8 +312,7 @@ impl Connection {
     /// [`Error::NotYet`], and as [`recv`](Connection::recv).
     pub fn try_recv_any(&self) -> Result<(u16, Buffer), Error> {
         let mut message = Buffer::new();
-        let channel =
-            self.0.shared.try_twice(|core, _, call| core.take_any(call.now(), self.0.id, &mut message))?;
+        let channel = self.0.shared.once(|core, now| core.take_any(now, self.0.id, &mut message))?;
         Ok((channel, message))
     }
 
@@ -330,7 +326,7 @@ impl Connection {
     /// # Errors
     /// [`Error::Refused`] if the connection is not established.
     pub fn set_priority(&self, channel: u16, priority: u8) -> Result<(), Error> {
-        self.0.shared.run(|core, _, now| core.prioritize(now, self.0.id, channel, priority))
+        self.0.shared.now(|core, now| core.prioritize(now, self.0.id, channel, priority))
     }
 
     /// Waits until the peer has acknowledged everything sent on all channels: it has arrived, though the peer may not
@@ -339,7 +335,7 @@ impl Connection {
     /// # Errors
     /// [`Error::Closed`] if the connection ends before.
     pub fn flush(&self) -> Result<(), Error> {
-        self.flush_within(None)
+        self.flush_within(Timeout::Never)
     }
 
     /// Like the function without `_timeout`, waiting at most `timeout`.
@@ -347,11 +343,11 @@ impl Connection {
     /// # Errors
     /// [`Error::TimedOut`], and as [`flush`](Connection::flush).
     pub fn flush_timeout(&self, timeout: Duration) -> Result<(), Error> {
-        self.flush_within(Some(timeout))
+        self.flush_within(Timeout::For(timeout))
     }
 
-    pub(super) fn flush_within(&self, timeout: Option<Duration>) -> Result<(), Error> {
-        self.0.shared.until(timeout, |core, _, _| core.flush(self.0.id))
+    pub(super) fn flush_within(&self, timeout: Timeout) -> Result<(), Error> {
+        self.0.shared.until(timeout, |core, _| core.flush(self.0.id))
     }
 
     /// Finishes sending. Everything sent before still arrives, even if the connection is dropped. The peer may
@@ -361,7 +357,7 @@ impl Connection {
     /// [`Error::Refused`] if the connection is not established.
     pub fn finish(&self) -> Result<(), Error> {
         self.0.finishing.store(true, Ordering::Relaxed);
-        self.0.shared.run(|core, _, now| core.finish(now, self.0.id))
+        self.0.shared.now(|core, now| core.finish(now, self.0.id))
     }
 
     /// Finishes sending, and waits until the peer has finished too and everything has arrived at both ends. Arrived
@@ -370,7 +366,7 @@ impl Connection {
     /// # Errors
     /// [`Error::Closed`] if the connection ends otherwise.
     pub fn close(&self) -> Result<(), Error> {
-        self.close_within(None)
+        self.close_within(Timeout::Never)
     }
 
     /// Like the function without `_timeout`, waiting at most `timeout`.
@@ -378,12 +374,12 @@ impl Connection {
     /// # Errors
     /// [`Error::TimedOut`], and as [`close`](Connection::close).
     pub fn close_timeout(&self, timeout: Duration) -> Result<(), Error> {
-        self.close_within(Some(timeout))
+        self.close_within(Timeout::For(timeout))
     }
 
-    fn close_within(&self, timeout: Option<Duration>) -> Result<(), Error> {
+    fn close_within(&self, timeout: Timeout) -> Result<(), Error> {
         self.finish()?;
-        self.0.shared.until(timeout, |core, _, _| core.is_done(self.0.id))
+        self.0.shared.until(timeout, |core, _| core.is_done(self.0.id))
     }
 
     /// Resets the connection. Messages in flight are lost; the peer is notified once.
@@ -391,7 +387,7 @@ impl Connection {
     /// # Errors
     /// [`Error::Refused`] if the connection is not established.
     pub fn reset(&self) -> Result<(), Error> {
-        self.0.shared.run(|core, _, now| core.reset(now, self.0.id))
+        self.0.shared.now(|core, now| core.reset(now, self.0.id))
     }
 
     /// Ends the current waiting call of the socket with [`Error::Interrupted`], or else the next one that has to wait.
@@ -407,61 +403,59 @@ impl Connection {
     /// [`Error::Refused`] if the connection is not established.
     pub fn measure(&self, every: u32, meter: Box<dyn Meter>, probe: Box<dyn Probe>) -> Result<(), Error> {
         let shared = &self.0.shared;
-        shared.run(|core, _, now| core.measure(now, shared.link(), self.0.id, every, meter, probe))
+        shared.now(|core, now| core.measure(now, &shared.socket, self.0.id, every, meter, probe))
     }
 
     /// Returns the processor time of the socket's helper thread, up to its last wakeup. Zero unless the connection is
     /// [measured](Connection::measure).
     pub fn helper_cpu(&self) -> CpuTime {
-        self.0.shared.helper_cpu()
+        self.0.shared.lock().helper_cpu
     }
 
     /// Returns the counts of the faults that the socket injected.
     pub fn fault_counts(&self) -> FaultCounts {
-        self.0.shared.lock().service.node().fault_counts()
+        self.0.shared.lock().core.node().fault_counts()
     }
 
     /// Returns the connection's statistics, or `None` if it failed to open.
     pub fn statistics(&self) -> Option<Statistics> {
-        self.0.shared.lock().service.node().statistics(self.0.id)
+        self.0.shared.lock().core.node().statistics(self.0.id)
     }
 
     /// Returns the path MTU, or `None` if the connection failed to open.
     pub fn path_mtu(&self) -> Option<PathMtu> {
-        self.0.shared.lock().service.node().path_mtu(self.0.id)
+        self.0.shared.lock().core.node().path_mtu(self.0.id)
     }
 
     /// Returns the smoothed round-trip time, once it is measured.
     pub fn round_trip(&self) -> Option<Span> {
-        self.0.shared.lock().service.node().round_trip(self.0.id)
+        self.0.shared.lock().core.node().round_trip(self.0.id)
     }
 
     /// Attempts an operation once, or until it succeeds.
     #[inline]
     pub(super) fn attempt<T>(
         &self,
-        timeout: Option<Option<Duration>>,
+        timeout: Option<Timeout>,
         mut attempt: impl FnMut(&mut Core, Instant, ConnectionId) -> Result<T, Error>,
     ) -> Result<T, Error> {
         match timeout {
-            None => self.0.shared.try_twice(|core, _, call| attempt(core, call.now(), self.0.id)),
-            Some(timeout) => {
-                self.0.shared.until(timeout, |core, _, call| attempt(core, call.now(), self.0.id))
-            }
+            None => self.0.shared.once(|core, now| attempt(core, now, self.0.id)),
+            Some(timeout) => self.0.shared.until(timeout, |core, now| attempt(core, now, self.0.id)),
         }
     }
 }
 
 impl AsFd for Connection {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.shared.as_fd()
+        self.0.shared.socket.as_fd()
     }
 }
 
 impl Drop for Handle {
     fn drop(&mut self) {
         let finishing = *self.finishing.get_mut();
-        let _ = self.shared.run(|core, _, now| {
+        let _ = self.shared.now(|core, now| {
             core.leave(now, self.id, finishing);
             Ok(())
         });

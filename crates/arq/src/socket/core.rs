@@ -7,7 +7,7 @@ mod single_frame;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
-use std::net::{SocketAddr, UdpSocket};
+use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 #[cfg(feature = "tokio")]
 use std::task::Waker;
 
@@ -18,8 +18,7 @@ use trunkline_io::probe::{Direction, Probe};
 use trunkline_io::{Clock, Datagrams, socket};
 use trunkline_units::{Instant, Size, Span};
 
-use self::single_frame::{DirectReceive, FastConnection};
-use super::link::{ReceiveBuffers, ReceivedBatch, UdpLink};
+use self::single_frame::FastConnection;
 use super::{Error, Settings};
 use crate::{
     Buffer, CloseReason, Command, Config, ConnectionId, EventKind, Meter, Node, Options, ReceiveStatus,
@@ -27,6 +26,8 @@ use crate::{
 };
 
 const SOCKET: Port = Port(0);
+/// Maximum batches received before the endpoint may transmit.
+const MAX_RECEIVED_BATCHES: usize = 4;
 /// Amount of input that triggers a transmission: the bytes of a batch.
 pub(super) const URGENT_WEIGHT: u32 = 64 << 10;
 /// Weight of a received message or of a single received frame.
@@ -39,6 +40,63 @@ const PRE_ENCODE_FROM: u32 = 128;
 const MAX_UNCONNECTED_DATAGRAMS: usize = 64;
 /// Batches sent without receiving in between.
 const MAX_UNPOLLED_BATCHES: u32 = 8;
+
+/// Receive buffers. The thread that owns them receives for all threads.
+pub(super) struct ReceiveBuffers {
+    bytes: Box<[u8]>,
+    /// The received batches; the first `count` are valid.
+    arrived: [Received; MAX_RECEIVED_BATCHES],
+    count: usize,
+    /// Times the receive calls, for a probe; and their start and end.
+    timed_by: Option<Clock>,
+    calls: [(Instant, Instant); MAX_RECEIVED_BATCHES],
+}
+
+impl ReceiveBuffers {
+    fn new() -> Box<ReceiveBuffers> {
+        let from = (Ipv4Addr::UNSPECIFIED, 0).into();
+        let nothing = Received { from, length: 0, stride: 0, timestamp: None };
+        Box::new(ReceiveBuffers {
+            bytes: vec![0; MAX_RECEIVED_BATCHES * BUFFER_SIZE].into(),
+            arrived: [nothing; MAX_RECEIVED_BATCHES],
+            count: 0,
+            timed_by: None,
+            calls: [(Instant::ZERO, Instant::ZERO); MAX_RECEIVED_BATCHES],
+        })
+    }
+
+    /// Receives pending batches; with `wait`, waits for the first one. Continues only after a whole batch, which
+    /// shows that the peer is in full flow: otherwise the extra call would find nothing.
+    #[inline(always)]
+    pub fn receive(&mut self, socket: &Datagrams, wait: bool) -> io::Result<()> {
+        self.count = 0;
+        let began = self.timed_by.map(Clock::now);
+        let Some(received) = socket.receive(&mut self.bytes[..BUFFER_SIZE], wait)? else { return Ok(()) };
+        if let (Some(clock), Some(began)) = (self.timed_by, began) {
+            self.calls[0] = (began, clock.now());
+        }
+        let is_single = received.stride >= received.length;
+        (self.arrived[0], self.count) = (received, 1);
+        if is_single { Ok(()) } else { self.receive_more(socket) }
+    }
+
+    /// Receives batches that are already there.
+    fn receive_more(&mut self, socket: &Datagrams) -> io::Result<()> {
+        for buffer in self.bytes.chunks_exact_mut(BUFFER_SIZE).skip(1) {
+            let began = self.timed_by.map(Clock::now);
+            let Some(received) = socket.receive(buffer, false)? else { break };
+            if let (Some(clock), Some(began)) = (self.timed_by, began) {
+                self.calls[self.count] = (began, clock.now());
+            }
+            self.arrived[self.count] = received;
+            self.count += 1;
+            if received.stride >= received.length {
+                break;
+            }
+        }
+        Ok(())
+    }
+}
 
 /// The state of a connection.
 #[derive(Debug, Default)]
@@ -100,7 +158,6 @@ pub(super) struct Core {
     connections: BTreeMap<ConnectionId, ConnectionState>,
     /// The connection that last took a message, if the fast path applies to it.
     fast_connection: Option<FastConnection>,
-    direct: DirectReceive,
     /// Connections that peers opened and no caller has accepted yet; bounded by the connection limit.
     incoming: VecDeque<ConnectionId>,
     /// Connections with waiting `flush` calls; each once.
@@ -113,6 +170,8 @@ pub(super) struct Core {
     may_delay_messages: bool,
     output: Box<[u8]>,
     unsent: Option<UnsentFrames>,
+    /// The receive buffers, unless a thread is receiving.
+    pub buffers: Option<Box<ReceiveBuffers>>,
     /// Receive buffer of the unconnected socket, once one was used.
     unconnected_buffer: Vec<u8>,
     /// Weight of the input since the last transmission; urgent input counts [`URGENT_WEIGHT`].
@@ -130,6 +189,8 @@ pub(super) struct Core {
     /// Tasks that wait for a change.
     #[cfg(feature = "tokio")]
     pub wakers: Vec<Waker>,
+    /// Number of handles of connections and listeners.
+    pub handles: usize,
     /// The error that made the socket unusable.
     failed: Option<io::Error>,
     clock: Clock,
@@ -142,7 +203,7 @@ pub(super) fn open(
     local: SocketAddr,
     accept: Option<&Options>,
     settings: &Settings,
-) -> Result<(UdpLink, Core), Error> {
+) -> Result<(Datagrams, Clock, Core), Error> {
     let size = Some(Size::from_bytes(settings.socket_buffer as u64));
     let buffers = socket::Options { send_buffer: size, receive_buffer: size, ..socket::Options::default() };
     let socket = Datagrams::bind(local, &buffers).map_err(|error| Error::System(error.cause))?;
@@ -160,7 +221,6 @@ pub(super) fn open(
         node,
         connections: BTreeMap::new(),
         fast_connection: None,
-        direct: DirectReceive::default(),
         incoming: VecDeque::new(),
         flushing: Vec::new(),
         accepts: accept.is_some(),
@@ -169,6 +229,7 @@ pub(super) fn open(
         may_delay_messages: false,
         output: vec![0; MAX_BATCH].into(),
         unsent: None,
+        buffers: Some(ReceiveBuffers::new()),
         unconnected_buffer: Vec::new(),
         pending_weight: 0,
         transmitted_at: Instant::ZERO,
@@ -178,12 +239,13 @@ pub(super) fn open(
         has_changed: false,
         #[cfg(feature = "tokio")]
         wakers: Vec::new(),
+        handles: 0,
         failed: None,
         clock: settings.clock,
         probe: None,
     };
     accept.into_iter().for_each(|options| core.allow_delays(options));
-    Ok((UdpLink::new(socket, settings.clock), core))
+    Ok((socket, settings.clock, core))
 }
 
 impl Core {
@@ -206,36 +268,32 @@ impl Core {
         self.pending_weight >= URGENT_WEIGHT || long || self.is_due(now)
     }
 
-    /// Returns whether output may be pending, even if it is delayed.
-    #[inline]
-    pub fn has_pending_output(&self) -> bool {
-        self.pending_weight > 0
-    }
-
     /// Returns whether output may be pending.
     #[inline]
-    #[cfg(feature = "tokio")]
     pub fn may_transmit(&mut self, now: Instant) -> bool {
         self.pending_weight > 0 || self.is_due(now)
     }
 
-    /// Passes received batches to the endpoint.
+    /// Passes received batches to the endpoint, and stores the buffers again.
     #[inline]
-    fn handle_batches(&mut self, now: Instant, buffers: &ReceiveBuffers) {
-        for (batch, bytes) in buffers.batches() {
+    pub fn handle_received(&mut self, now: Instant, buffers: Box<ReceiveBuffers>) {
+        let batches = buffers.bytes.chunks_exact(BUFFER_SIZE).zip(buffers.arrived);
+        for (at, (buffer, arrived)) in batches.take(buffers.count).enumerate() {
+            let bytes = &buffer[..arrived.length];
             if self.probe.is_some() {
-                self.observe_received(batch, bytes);
+                self.observe_received(&arrived, bytes, buffers.calls[at]);
             }
-            self.handle_batch(now, &batch.received, bytes);
+            self.handle_batch(now, &arrived, bytes);
         }
         self.unpolled_batches = 0;
+        self.buffers = Some(buffers);
     }
 
     /// Observes the system calls and measures the stages of a connection from now on.
     pub fn measure(
         &mut self,
         now: Instant,
-        link: &UdpLink,
+        socket: &Datagrams,
         id: ConnectionId,
         every: u32,
         meter: Box<dyn Meter>,
@@ -243,18 +301,19 @@ impl Core {
     ) -> Result<(), Error> {
         self.defer_command(now, Command::Measure { id, every, meter })?;
         self.probe = Some(probe);
-        link.time_calls();
+        // Without timestamps less is measured.
+        let _ = socket.enable_timestamps();
         Ok(())
     }
 
     #[cold]
-    fn observe_received(&mut self, batch: &ReceivedBatch, bytes: &[u8]) {
-        if let (Some(probe), Some(call)) = (&mut self.probe, batch.call)
+    fn observe_received(&mut self, arrived: &Received, bytes: &[u8], call: (Instant, Instant)) {
+        if let Some(probe) = &mut self.probe
             && !bytes.is_empty()
-            && probe.selects(Direction::In, bytes, batch.received.segment())
+            && call.0 > Instant::ZERO
+            && probe.selects(Direction::In, bytes, arrived.segment())
         {
-            let arrived = batch.received.timestamp.map(|unix| self.clock.instant_of_unix(unix));
-            probe.received(arrived, call);
+            probe.received(arrived.timestamp.map(|unix| self.clock.instant_of_unix(unix)), call);
         }
     }
 
@@ -283,13 +342,30 @@ impl Core {
     pub fn handle_receive_result(
         &mut self,
         now: Instant,
-        buffers: &ReceiveBuffers,
+        buffers: Box<ReceiveBuffers>,
         received: io::Result<()>,
     ) {
         if let Err(error) = received {
             self.fail(error);
         }
-        self.handle_batches(now, buffers);
+        self.handle_received(now, buffers);
+    }
+
+    /// Takes the receive buffers, unless a thread is receiving.
+    #[inline]
+    pub fn take_buffers(&mut self) -> Option<Box<ReceiveBuffers>> {
+        let mut buffers = self.buffers.take()?;
+        buffers.timed_by = self.probe.is_some().then_some(self.clock);
+        Some(buffers)
+    }
+
+    /// Receives pending batches, unless another thread is receiving; returns whether there were any.
+    pub fn receive_pending(&mut self, now: Instant, socket: &Datagrams) -> bool {
+        let Some(mut buffers) = self.take_buffers() else { return false };
+        let received = buffers.receive(socket, false);
+        let has_received = buffers.count > 0;
+        self.handle_receive_result(now, buffers, received);
+        has_received
     }
 
     /// Receives pending datagrams of other peers on the unconnected socket; returns whether there were any.
@@ -320,20 +396,23 @@ impl Core {
         self.has_changed = true;
     }
 
+    /// Returns whether a probe observes the socket.
+    pub fn is_observed(&self) -> bool {
+        self.probe.is_some()
+    }
+
     /// Returns whether the socket is unusable.
     pub fn has_failed(&self) -> bool {
         self.failed.is_some()
     }
 
-    /// Returns whether to receive before the next transmission: received frames may cancel the deadline.
-    #[inline]
-    pub fn receives_first(&mut self, now: Instant) -> bool {
-        self.unpolled_batches >= MAX_UNPOLLED_BATCHES || self.is_due(now)
-    }
-
     /// Runs due timers and transmits all pending output.
     #[inline]
     pub fn transmit(&mut self, now: Instant, socket: &Datagrams) {
+        if self.is_due(now) || self.unpolled_batches >= MAX_UNPOLLED_BATCHES {
+            // Received frames may cancel the deadline.
+            self.receive_pending(now, socket);
+        }
         if self.is_due(now) {
             self.node.handle(now, Input::Wake).expect("only commands are refused");
         }
@@ -775,9 +854,9 @@ impl Core {
         let _ = self.node.handle(now, Input::Command(Command::Forget { id }));
     }
 
-    /// Returns whether the socket is no longer needed, if there are no handles.
+    /// Returns whether the socket is no longer needed.
     pub fn is_over(&self) -> bool {
-        self.node.connection_count() == 0 || self.failed.is_some()
+        self.handles == 0 && (self.node.connection_count() == 0 || self.failed.is_some())
     }
 
     /// Returns the endpoint.

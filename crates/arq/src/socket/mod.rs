@@ -5,8 +5,7 @@
 //! | [`blocking`] | [`Listener`] and [`Connection`], for threads |
 //! | [`stream`] | [`Stream`], a channel without message boundaries, as [`std::io::Read`] and [`std::io::Write`] |
 //! | `tokio` | feature `tokio`: [`Listener`] and [`Connection`] with futures |
-//! | `shared` | the blocking socket in the event loop of `io` |
-//! | `link` | the UDP socket and its receive buffers |
+//! | `shared` | the threads of a blocking socket: receiving and deadlines |
 //! | `core` | the endpoint and the state of its connections; never waits |
 //!
 //! An echo server and a client:
@@ -61,6 +60,7 @@
 
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::time::Duration;
 
 use thiserror::Error;
 use trunkline_io::Clock;
@@ -69,7 +69,6 @@ use crate::{CloseReason, Faults, Options, Refusal};
 
 pub mod blocking;
 mod core;
-mod link;
 mod shared;
 pub mod stream;
 #[cfg(feature = "tokio")]
@@ -193,4 +192,11 @@ impl From<Error> for io::Error {
         };
         io::Error::new(kind, error)
     }
+}
+
+/// The time limit of a call.
+#[derive(Clone, Copy, Debug)]
+enum Timeout {
+    Never,
+    For(Duration),
 }

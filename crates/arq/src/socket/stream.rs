@@ -1,10 +1,9 @@
 //! A channel as a stream of bytes.
 
 use std::io::{self, Read, Write};
-use std::time::Duration;
 
 use super::core::Core;
-use super::{Connection, Error};
+use super::{Connection, Error, Timeout};
 
 /// Maximum length of the message that one write sends.
 const CHUNK: usize = 64 << 10;
@@ -56,7 +55,7 @@ impl Stream {
         self.connection.attempt(None, read)
     }
 
-    fn write_within(&self, timeout: Option<Option<Duration>>, bytes: &[u8]) -> Result<usize, Error> {
+    fn write_within(&self, timeout: Option<Timeout>, bytes: &[u8]) -> Result<usize, Error> {
         self.connection.attempt(timeout, |core, now, id| {
             let mut sent = 0;
             for chunk in bytes.chunks(CHUNK) {
@@ -70,14 +69,14 @@ impl Stream {
         })
     }
 
-    fn read_within(&self, timeout: Option<Option<Duration>>, into: &mut [u8]) -> Result<usize, Error> {
+    fn read_within(&self, timeout: Option<Timeout>, into: &mut [u8]) -> Result<usize, Error> {
         self.connection.attempt(timeout, |core, now, id| core.read(now, id, self.channel, into))
     }
 }
 
 impl Read for Stream {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        match self.read_within(Some(None), into) {
+        match self.read_within(Some(Timeout::Never), into) {
             Err(Error::Finished) => Ok(0),
             read => read.map_err(io::Error::from),
         }
@@ -86,12 +85,12 @@ impl Read for Stream {
 
 impl Write for Stream {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.write_within(Some(None), bytes).map_err(io::Error::from)
+        self.write_within(Some(Timeout::Never), bytes).map_err(io::Error::from)
     }
 
     /// Waits until the peer has acknowledged everything sent on the connection, like [`Connection::flush`]. Data is
     /// transmitted without a flush, too.
     fn flush(&mut self) -> io::Result<()> {
-        self.connection.flush_within(None).map_err(io::Error::from)
+        self.connection.flush_within(Timeout::Never).map_err(io::Error::from)
     }
 }

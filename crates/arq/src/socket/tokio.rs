@@ -34,12 +34,11 @@ use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, Interest, ReadBuf};
 use tokio::net::UdpSocket;
 use tokio::net::unix::pipe::Receiver;
-use trunkline_io::Clock;
 use trunkline_io::timer::Timer;
+use trunkline_io::{Clock, Datagrams};
 use trunkline_units::{Instant, Span};
 
 use super::core::{self, Core, MAX_TRANSMIT_DELAY};
-use super::link::{ReceiveBuffers, UdpLink};
 use super::{Error, Settings};
 use crate::{Buffer, ConnectionId, Options, PathMtu, Statistics};
 
@@ -61,7 +60,7 @@ struct Handle {
 
 /// A socket shared by tasks.
 struct Shared {
-    link: UdpLink,
+    socket: Datagrams,
     /// The same socket, registered with the runtime.
     ready: UdpSocket,
     clock: Clock,
@@ -71,38 +70,19 @@ struct Shared {
 struct State {
     core: Core,
     timer: Timer,
-    buffers: Box<ReceiveBuffers>,
-    handles: usize,
-}
-
-impl State {
-    /// Receives pending batches; returns whether there were any.
-    fn receive_pending(&mut self, now: Instant, link: &UdpLink) -> bool {
-        let received = link.receive_into(&mut self.buffers, false);
-        self.core.handle_receive_result(now, &self.buffers, received);
-        !self.buffers.is_empty()
-    }
-
-    fn transmit(&mut self, now: Instant, link: &UdpLink) {
-        if self.core.receives_first(now) {
-            self.receive_pending(now, link);
-        }
-        self.core.transmit(now, &link.socket);
-    }
 }
 
 impl Shared {
     fn open(local: SocketAddr, accept: Option<&Options>, settings: &Settings) -> Result<Arc<Shared>, Error> {
-        let (link, core) = core::open(local, accept, settings)?;
-        let (socket, clock) = (link.socket.socket(), settings.clock);
-        socket.set_nonblocking(true)?;
-        let ready = UdpSocket::from_std(socket.try_clone()?)?;
+        let (socket, clock, mut core) = core::open(local, accept, settings)?;
+        socket.socket().set_nonblocking(true)?;
+        let ready = UdpSocket::from_std(socket.socket().try_clone()?)?;
         let timer = Timer::new(clock)?;
         // A timer file descriptor, read like a pipe: precise to the microsecond, while the runtime's timers have
         // milliseconds.
         let mut timer_events = Receiver::from_owned_fd_unchecked(timer.as_fd().try_clone_to_owned()?)?;
-        let state = State { core, timer, buffers: ReceiveBuffers::new(), handles: 1 };
-        let shared = Arc::new(Shared { link, ready, clock, state: Mutex::new(state) });
+        core.handles += 1;
+        let shared = Arc::new(Shared { socket, ready, clock, state: Mutex::new(State { core, timer }) });
         let driven = shared.clone();
         tokio::spawn(async move { poll_fn(|cx| driven.drive(cx, &mut timer_events)).await });
         Ok(shared)
@@ -136,7 +116,7 @@ impl Shared {
                     return Poll::Ready(done);
                 }
                 if state.core.may_transmit(now) {
-                    state.transmit(now, &self.link);
+                    state.core.transmit(now, &self.socket);
                     if wake_tasks(&mut state.core) {
                         continue;
                     }
@@ -154,13 +134,13 @@ impl Shared {
     /// Transmits pending output unless it may be delayed, and sets the timer.
     fn leave(&self, state: &mut State, now: Instant) {
         if state.core.should_transmit(now) {
-            state.transmit(now, &self.link);
+            state.core.transmit(now, &self.socket);
         }
         wake_tasks(&mut state.core);
         let by = match state.core.may_transmit(now) {
             true => state.core.deadline.min(now + MAX_TRANSMIT_DELAY),
             // Wakes the driver if the last handle is gone or the socket is full.
-            false if state.handles == 0 || state.core.is_full() => now,
+            false if state.core.handles == 0 || state.core.is_full() => now,
             false => state.core.deadline,
         };
         if by < Instant::MAX
@@ -189,11 +169,11 @@ impl Shared {
             if readable {
                 let _ = self
                     .ready
-                    .try_io(Interest::READABLE, || ready_if(state.receive_pending(now, &self.link)));
+                    .try_io(Interest::READABLE, || ready_if(state.core.receive_pending(now, &self.socket)));
             }
-            state.transmit(now, &self.link);
+            state.core.transmit(now, &self.socket);
             self.leave(&mut state, now);
-            if state.handles == 0 && state.core.is_over() {
+            if state.core.is_over() {
                 return Poll::Ready(());
             }
         }
@@ -203,7 +183,7 @@ impl Shared {
     fn schedule(&self, cx: &mut Context<'_>, state: &mut State) -> Poll<()> {
         while state.core.is_full() && self.ready.poll_send_ready(cx).is_ready() {
             let _ = self.ready.try_io(Interest::WRITABLE, || {
-                state.transmit(self.clock.now(), &self.link);
+                state.core.transmit(self.clock.now(), &self.socket);
                 ready_if(!state.core.is_full())
             });
         }
@@ -212,7 +192,7 @@ impl Shared {
 
     fn release(&self) {
         let mut state = self.lock();
-        state.handles -= 1;
+        state.core.handles -= 1;
         self.leave(&mut state, self.clock.now());
     }
 }
@@ -254,7 +234,7 @@ impl Listener {
 
     /// Returns the local address.
     pub fn address(&self) -> SocketAddr {
-        self.0.0.link.socket.local()
+        self.0.0.socket.local()
     }
 
     /// Waits for a connection.
@@ -263,9 +243,13 @@ impl Listener {
     /// [`Error::System`] if the socket fails.
     pub async fn accept(&self) -> Result<Connection, Error> {
         let shared = &self.0.0;
-        let id = shared.until(|core, _| core.accept()).await?;
-        shared.lock().handles += 1;
-        Ok(Connection::new(shared.clone(), id))
+        let accepted = shared.until(|core, _| {
+            let id = core.accept()?;
+            core.handles += 1;
+            Ok(id)
+        });
+        // There is no await point between these two.
+        Ok(Connection::new(shared.clone(), accepted.await?))
     }
 }
 
@@ -311,7 +295,7 @@ impl Connection {
 
     /// Returns the local address.
     pub fn address(&self) -> SocketAddr {
-        self.0.shared.link.socket.local()
+        self.0.shared.socket.local()
     }
 
     /// Returns the peer's address.
