@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::AsFd;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
 use nix::poll::{PollFd, PollFlags, ppoll};
@@ -98,6 +98,20 @@ fn draw_options(draw: &mut Stream) -> Options {
     }
 }
 
+/// Runs `body` with every seed. The paths of several seeds wait at the same time.
+fn for_seeds(body: impl Fn(u64) + Sync) {
+    let next = AtomicU64::new(0);
+    thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                while let seed @ 0..SEEDS = next.fetch_add(1, Ordering::Relaxed) {
+                    body(seed);
+                }
+            });
+        }
+    });
+}
+
 /// Runs `body` with both ends of a connection over a path that is drawn, and how long messages are at the most.
 fn over_faults(seed: u64, body: impl Fn(&Connection, &Connection, u64) + Sync) {
     let mut draw = Seed(seed).stream("faces");
@@ -133,7 +147,7 @@ fn message(way: usize, channel: u16, number: u64, longest: u64) -> Vec<u8> {
 
 #[test]
 fn questions_and_answers_come_to_each_other() {
-    for seed in 0..SEEDS {
+    for_seeds(|seed| {
         over_faults(seed, |client, server, longest| {
             thread::scope(|scope| {
                 scope.spawn(|| {
@@ -151,12 +165,12 @@ fn questions_and_answers_come_to_each_other() {
                 }
             });
         });
-    }
+    });
 }
 
 #[test]
 fn what_flows_both_ways_on_channels_arrives() {
-    for seed in 0..SEEDS {
+    for_seeds(|seed| {
         over_faults(seed, |client, server, longest| {
             thread::scope(|scope| {
                 for channel in [0, 7, 65_534] {
@@ -179,5 +193,5 @@ fn what_flows_both_ways_on_channels_arrives() {
                 }
             });
         });
-    }
+    });
 }
