@@ -83,26 +83,17 @@ fuzz: ## throw texts at the language, segments at TCP, frames at arq, llc and th
 	RUSTC_BOOTSTRAP=1 $(CARGO) fuzz run experiment fuzz/corpus/experiment \
 		experiments crates/experiment/tests/good crates/experiment/tests/bad -- \
 		-dict=fuzz/experiment.dict -max_total_time=$(SECONDS) -print_final_stats=1
-	@mkdir -p fuzz/corpus/tcp
-	RUSTC_BOOTSTRAP=1 $(CARGO) fuzz run tcp fuzz/corpus/tcp -- -max_total_time=$(SECONDS) -print_final_stats=1
-	@mkdir -p fuzz/corpus/arq_frames fuzz/corpus/arq_operations
-	RUSTC_BOOTSTRAP=1 $(CARGO) fuzz run arq_frames fuzz/corpus/arq_frames -- \
-		-max_len=4096 -max_total_time=$(SECONDS) -print_final_stats=1
-	RUSTC_BOOTSTRAP=1 $(CARGO) fuzz run arq_operations fuzz/corpus/arq_operations -- \
-		-max_len=2048 -max_total_time=$(SECONDS) -print_final_stats=1
-	@mkdir -p fuzz/corpus/llc_pdu fuzz/corpus/llc_station
-	RUSTC_BOOTSTRAP=1 $(CARGO) fuzz run llc_pdu fuzz/corpus/llc_pdu -- -max_total_time=$(SECONDS) -print_final_stats=1
-	RUSTC_BOOTSTRAP=1 $(CARGO) fuzz run llc_station fuzz/corpus/llc_station -- \
-		-max_len=2048 -max_total_time=$(SECONDS) -print_final_stats=1
-	for target in bundle_classic bundle_format2 bundle_dis bundle_machines; do \
-		case $$target in bundle_classic|bundle_dis) longest=16384;; *) longest=2048;; esac; \
+	for target in tcp arq_frames arq_operations llc_pdu llc_station bundle_classic bundle_format2 bundle_dis bundle_machines \
+		series_chunk; do \
+		case $$target in \
+			bundle_classic|bundle_dis|series_chunk) longest=16384;; \
+			tcp|arq_frames|llc_pdu) longest=4096;; \
+			*) longest=2048;; \
+		esac; \
 		mkdir -p fuzz/corpus/$$target && \
 		RUSTC_BOOTSTRAP=1 $(CARGO) fuzz run $$target fuzz/corpus/$$target fuzz/seeds/$$target -- \
 			-max_len=$$longest -max_total_time=$(SECONDS) -print_final_stats=1 || exit 1; \
 	done
-	@mkdir -p fuzz/corpus/series_chunk
-	RUSTC_BOOTSTRAP=1 $(CARGO) fuzz run series_chunk fuzz/corpus/series_chunk fuzz/seeds/series_chunk -- \
-		-max_len=16384 -max_total_time=$(SECONDS) -print_final_stats=1
 
 # Every round has a seed of its own; the one that fails is the last one printed.
 soak: ## what takes long: theory and real peers, then experiments for SECONDS, seed after seed; the first that fails ends it

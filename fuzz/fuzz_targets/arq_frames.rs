@@ -1,7 +1,7 @@
 //! Arbitrary frames to a node with an established connection: raw, and with a valid check as if sent by the peer, single
 //! and in batches. The node must not panic or violate the contract of an endpoint, and stores no more than its credit.
 //!
-//! `RUSTC_BOOTSTRAP=1 cargo fuzz run arq_frames`
+//! `RUSTC_BOOTSTRAP=1 cargo fuzz run arq_frames fuzz/corpus/arq_frames fuzz/seeds/arq_frames`
 
 #![no_main]
 

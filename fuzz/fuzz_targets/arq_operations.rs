@@ -1,7 +1,7 @@
 //! Two ends of a connection that do, and a path that does, what bytes say: whatever that is, what arrives is what was
 //! sent, and once the path is good everything arrives.
 //!
-//! `RUSTC_BOOTSTRAP=1 cargo fuzz run arq_operations`
+//! `RUSTC_BOOTSTRAP=1 cargo fuzz run arq_operations fuzz/corpus/arq_operations fuzz/seeds/arq_operations`
 
 #![no_main]
 

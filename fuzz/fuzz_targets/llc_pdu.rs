@@ -1,6 +1,6 @@
 //! Anything as a PDU: what is read is written again octet for octet, and a station makes something of it or counts it.
 //!
-//! `RUSTC_BOOTSTRAP=1 cargo fuzz run llc_pdu`
+//! `RUSTC_BOOTSTRAP=1 cargo fuzz run llc_pdu fuzz/corpus/llc_pdu fuzz/seeds/llc_pdu`
 
 #![no_main]
 

@@ -1,7 +1,7 @@
 //! A station whose commands, frames and time are what bytes say: no law of an endpoint is broken, and what it keeps has
 //! its bounds.
 //!
-//! `RUSTC_BOOTSTRAP=1 cargo fuzz run llc_station`
+//! `RUSTC_BOOTSTRAP=1 cargo fuzz run llc_station fuzz/corpus/llc_station fuzz/seeds/llc_station`
 
 #![no_main]
 

@@ -1,7 +1,7 @@
 //! Anything as segments, at any time, to an end that was called or calls. Nothing may panic, what it says fits the
 //! contract, and it never takes more than its buffers hold.
 //!
-//! `RUSTC_BOOTSTRAP=1 cargo fuzz run tcp`
+//! `RUSTC_BOOTSTRAP=1 cargo fuzz run tcp fuzz/corpus/tcp fuzz/seeds/tcp`
 
 #![no_main]
 
