@@ -65,7 +65,7 @@ impl Diagnostic {
     }
 
     /// Returns the diagnostic in one line, for messages without the text.
-    pub(crate) fn line(&self) -> String {
+    pub fn line(&self) -> String {
         let known =
             self.label.is_empty() || self.label.starts_with("unknown ") || self.message.contains(&self.label);
         let label = (!known).then_some(&self.label);

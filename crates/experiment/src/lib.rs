@@ -43,7 +43,8 @@ mod show;
 mod token;
 mod tree;
 
-use std::io::Read;
+use std::fs::File;
+use std::io::{self, ErrorKind, Read};
 use std::path::Path;
 
 pub use diagnostic::{Diagnostic, Severity};
@@ -83,16 +84,57 @@ pub struct Parsed {
     pub diagnostics: Vec<Diagnostic>,
 }
 
+/// Error of a file of numbers that an experiment names; its text is a short clause.
+#[derive(Debug, thiserror::Error)]
+pub enum FileError {
+    /// The text has no folder.
+    #[error("there is no folder to look for it in")]
+    NoFolder,
+    /// An override cannot name a file.
+    #[error("no file can be named on the command line")]
+    CommandLine,
+    /// It is a folder, a pipe or a device.
+    #[error("it is not a file")]
+    NotAFile,
+    /// It is longer than the maximum.
+    #[error("it is larger than 64 MiB")]
+    TooLarge,
+    /// The operating system cannot read it, or it is not UTF-8.
+    #[error("{}", describe(.0))]
+    Io(#[from] io::Error),
+    /// This line, counted from 1, is not a number.
+    #[error("line {0} is not a number")]
+    NotANumber(usize),
+    /// The number of this line does not fit the quantity.
+    #[error("line {0} is out of range")]
+    OutOfRange(usize),
+    /// It has no number.
+    #[error("it holds no number")]
+    NoNumber,
+    /// All numbers are 0, and the quantity must be above 0.
+    #[error("it holds no number above 0")]
+    AllZero,
+}
+
+fn describe(error: &io::Error) -> String {
+    match error.kind() {
+        ErrorKind::NotFound => "there is no such file".to_owned(),
+        ErrorKind::PermissionDenied => "it may not be read".to_owned(),
+        ErrorKind::InvalidData => "it is not text".to_owned(),
+        _ => error.to_string(),
+    }
+}
+
 /// Reads an experiment. Files it names are read from [`Source::folder`].
 pub fn parse(source: &Source<'_>) -> Parsed {
     parse_with(source, &|file| match source.folder {
         Some(folder) => read_file(&folder.join(file)),
-        None => Err("there is no folder to look for it in".into()),
+        None => Err(FileError::NoFolder),
     })
 }
 
-/// Reads an experiment; `files` returns the text of a file that it names, or a short clause with the reason why not.
-pub fn parse_with(source: &Source<'_>, files: &dyn Fn(&str) -> Result<String, String>) -> Parsed {
+/// Reads an experiment; `files` returns the text of a file that it names.
+pub fn parse_with(source: &Source<'_>, files: &dyn Fn(&str) -> Result<String, FileError>) -> Parsed {
     let mut diagnostics = Diagnostics::default();
     if source.text.len() > LARGEST_TEXT {
         let size = source.text.len();
@@ -120,19 +162,12 @@ fn stem(file: &str) -> &str {
 }
 
 /// Reads a regular file up to the maximum length.
-fn read_file(path: &Path) -> Result<String, String> {
-    let describe = |error: std::io::Error| match error.kind() {
-        std::io::ErrorKind::NotFound => "there is no such file".to_owned(),
-        std::io::ErrorKind::PermissionDenied => "it may not be read".to_owned(),
-        std::io::ErrorKind::InvalidData => "it is not text".to_owned(),
-        _ => error.to_string(),
-    };
+fn read_file(path: &Path) -> Result<String, FileError> {
     // Opening a pipe or a device could wait or never end.
-    if !path.metadata().map_err(describe)?.is_file() {
-        return Err("it is not a file".into());
+    if !path.metadata()?.is_file() {
+        return Err(FileError::NotAFile);
     }
     let mut text = String::new();
-    let file = std::fs::File::open(path).map_err(describe)?;
-    file.take(LARGEST_FILE + 1).read_to_string(&mut text).map_err(describe)?;
-    if text.len() as u64 > LARGEST_FILE { Err("it is larger than 64 MiB".into()) } else { Ok(text) }
+    File::open(path)?.take(LARGEST_FILE + 1).read_to_string(&mut text)?;
+    if text.len() as u64 > LARGEST_FILE { Err(FileError::TooLarge) } else { Ok(text) }
 }

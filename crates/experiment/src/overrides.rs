@@ -1,10 +1,10 @@
 //! `--set OPTION=VALUE` and `--set NAME.OPTION=VALUE` on a plan.
 
 use std::collections::BTreeMap;
-use std::fmt;
 
 use trunkline_traffic::{Pattern, Variable};
 
+use crate::FileError;
 use crate::diagnostic::{Diagnostics, Severity, nearest};
 use crate::parse::{self, shorten};
 use crate::plan::{Connection, Network, Plan, SourceRange, Stop};
@@ -15,9 +15,10 @@ use crate::token;
 use crate::tree::Value;
 
 /// Why an override was refused. Everything written by a person is shortened.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OverrideError {
     /// No connection of any experiment has an option of this name.
+    #[error("no connection has an option `{option}`{}", .help.as_ref().map_or(String::new(), |help| format!("; {help}")))]
     Unknown {
         /// As written.
         option: String,
@@ -25,11 +26,13 @@ pub enum OverrideError {
         help: Option<String>,
     },
     /// No connection of this plan has it.
+    #[error("no connection of this experiment has the option `{option}`")]
     Unused {
         /// As written.
         option: String,
     },
     /// Nothing in this plan has the name before the dot.
+    #[error("nothing in this experiment is called `{name}`{}", suggestion(.nearest.as_deref()))]
     Nobody {
         /// As written.
         name: String,
@@ -37,6 +40,7 @@ pub enum OverrideError {
         nearest: Option<String>,
     },
     /// What has the name has no such option.
+    #[error("{subject} has no option `{option}`{}", suggestion(*.nearest))]
     Lacks {
         /// What it is and its name: "switch `s`".
         subject: String,
@@ -46,6 +50,10 @@ pub enum OverrideError {
         nearest: Option<&'static str>,
     },
     /// Several have that name and that option.
+    #[error(
+        "a {} and a {} are called `{name}`, and both have `{option}`; give the {} another name",
+        .kinds[0], .kinds[1], .kinds[0]
+    )]
     Ambiguous {
         /// Their name.
         name: String,
@@ -55,6 +63,7 @@ pub enum OverrideError {
         kinds: [&'static str; 2],
     },
     /// The value does not fit; the sentence says what was expected.
+    #[error("`{option}={value}`: {message}")]
     Value {
         /// As written.
         option: String,
@@ -64,43 +73,13 @@ pub enum OverrideError {
         message: String,
     },
     /// Each value fits, but not with the rest of the plan; the sentence says where and why.
+    #[error("{0}")]
     Together(String),
-}
-
-impl fmt::Display for OverrideError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            OverrideError::Unknown { option, help: Some(help) } => {
-                write!(f, "no connection has an option `{option}`; {help}")
-            }
-            OverrideError::Unknown { option, help: None } => {
-                write!(f, "no connection has an option `{option}`")
-            }
-            OverrideError::Unused { option } => {
-                write!(f, "no connection of this experiment has the option `{option}`")
-            }
-            OverrideError::Nobody { name, nearest } => {
-                write!(f, "nothing in this experiment is called `{name}`{}", suggestion(nearest.as_deref()))
-            }
-            OverrideError::Lacks { subject, option, nearest } => {
-                write!(f, "{subject} has no option `{option}`{}", suggestion(*nearest))
-            }
-            OverrideError::Ambiguous { name, option, kinds: [first, second] } => write!(
-                f,
-                "a {first} and a {second} are called `{name}`, and both have `{option}`; \
-                 give the {first} another name"
-            ),
-            OverrideError::Value { option, value, message } => write!(f, "`{option}={value}`: {message}"),
-            OverrideError::Together(message) => f.write_str(message),
-        }
-    }
 }
 
 fn suggestion(nearest: Option<&str>) -> String {
     nearest.map_or(String::new(), |name| format!("; did you mean `{name}`?"))
 }
-
-impl std::error::Error for OverrideError {}
 
 /// The options every connection has.
 const COMMON: &[&str] = &["duration", "bytes", "messages", "delay", "xmtbuf", "rcvbuf"];
@@ -272,7 +251,7 @@ fn reading(key: &str, value: &str, set: impl FnOnce(&mut Context<'_>, &Value)) -
 }
 
 fn context(diagnostics: Diagnostics) -> Context<'static> {
-    Context { diagnostics, files: &|_| Err("no file can be named on the command line".to_owned()) }
+    Context { diagnostics, files: &|_| Err(FileError::CommandLine) }
 }
 
 fn first_error(cx: Context<'_>) -> Option<String> {

@@ -1,7 +1,5 @@
 //! `--vary KEY=FROM..TO` and `--vary KEY=A,B,C`: the values that an option takes in turn.
 
-use std::fmt;
-
 use crate::overrides::{OverrideError, apply_override};
 use crate::parse::shorten;
 use crate::plan::Plan;
@@ -44,24 +42,15 @@ pub enum Spacing {
 }
 
 /// Why there is no variation.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum VaryError {
     /// What is wrong with it as written.
+    #[error("{0}")]
     Written(String),
     /// The option or one of its values does not fit the plan.
-    Override(OverrideError),
+    #[error(transparent)]
+    Override(#[from] OverrideError),
 }
-
-impl fmt::Display for VaryError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            VaryError::Written(message) => f.write_str(message),
-            VaryError::Override(error) => error.fmt(f),
-        }
-    }
-}
-
-impl std::error::Error for VaryError {}
 
 impl Variation {
     /// Reads the right side of `KEY=FROM..TO` or `KEY=A,B,C`; `spacing` is of the former. Each value is tried on the

@@ -68,7 +68,7 @@ fn execute(stream: UnixStream, writer: &AgentWriter, ends: &EndControls) -> Opti
             ControllerMessage::Hello { epoch_ns, station: config, bundles } => {
                 clock = Clock::at(epoch_ns);
                 if let Some(config) = config {
-                    station = Station::attach(&config, clock);
+                    station = Station::attach(&config, clock).map_err(|e| e.to_string());
                 }
                 if let Some(config) = bundles {
                     match BundleWorker::open(*config, clock, writer) {

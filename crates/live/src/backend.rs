@@ -17,7 +17,7 @@ use trunkline_run::{
 use trunkline_traffic::{Pattern, Variable};
 use trunkline_units::Instant;
 
-use crate::controller::Controller;
+use crate::controller::{Controller, RunError};
 use crate::environment;
 use crate::interface_sampler::InterfaceSampler;
 use crate::launch::Launch;
@@ -42,12 +42,10 @@ impl Live {
 
     /// Assigns an address to each host. Hosts on the loopback share its address, unless two of them must use the same
     /// port.
-    fn assign_addresses(&self, plan: &Plan) -> Result<BTreeMap<String, IpAddr>, String> {
+    fn assign_addresses(&self, plan: &Plan) -> Result<BTreeMap<String, IpAddr>, RunError> {
         for (name, address) in &self.assigned {
             if usage::interface_of(*address).is_none() {
-                return Err(format!(
-                    "host {name} does not answer: {address} is not an address of this machine, and no agent serves it"
-                ));
+                return Err(RunError::NotLocal(name.clone(), *address));
             }
         }
         let mut used_ports: BTreeMap<u16, &str> = BTreeMap::new();
@@ -172,11 +170,11 @@ fn live_record(plan: &Plan, options: &RunOptions) -> Record {
 }
 
 /// Returns the record of a run that could not start.
-fn failed_record(mut record: Record, plan: &Plan, error: String) -> Record {
+fn failed_record(mut record: Record, plan: &Plan, error: RunError) -> Record {
     record.partial = true;
     record.connections = plan.connections.iter().map(|c| assemble::connection(c, &[])).collect();
     record.expectations = expect::evaluate(&plan.expectations, &record);
-    record.problems.push(error);
+    record.problems.push(error.to_string());
     record
 }
 

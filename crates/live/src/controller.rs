@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::net::{IpAddr, SocketAddr};
 use std::os::unix::net::UnixStream;
-use std::process::Child;
+use std::process::{Child, ExitStatus};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -16,9 +16,9 @@ use trunkline_experiment::plan::{self, Block, Protocol};
 use trunkline_io::{Clock, Pacer};
 use trunkline_run::assemble::RepetitionOutcome;
 use trunkline_run::{RunOptions, StopFlag, llc};
-use trunkline_traffic::Pattern;
 use trunkline_traffic::law::Law;
 use trunkline_traffic::source::Limit;
+use trunkline_traffic::{Pattern, Variable, VariableError};
 use trunkline_units::{Instant, Span};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
@@ -44,11 +44,66 @@ const SUBSCRIPTION_TIMEOUT: Span = Span::from_s(20);
 const START_DELAY: Span = Span::from_ms(20);
 const START_DELAY_PER_CONNECTION: Span = Span::from_ms(1);
 
+/// Error of a run or of one of its repetitions.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// No agent serves the address that was assigned to a host.
+    #[error("host {0} does not answer: {1} is not an address of this machine, and no agent serves it")]
+    NotLocal(String, IpAddr),
+    /// The agent of a host did not start.
+    #[error("host {0}: its agent cannot be started: {1}")]
+    Start(String, io::Error),
+    /// The converters did not receive all subscriptions in time: addresses and groups that they have, and all.
+    #[error(
+        "after {SUBSCRIPTION_TIMEOUT} the converters have {} of {} subscribed addresses and {} of {} groups",
+        .0[0], .1[0], .0[1], .1[1]
+    )]
+    Subscriptions([u64; 2], [u64; 2]),
+    /// The process of an agent has ended.
+    #[error("host {}: its agent {}", .0, ExitDescription(*.1))]
+    Ended(String, ExitStatus),
+    /// The agent of a host is lost, but its process has not ended.
+    #[error("host {0} {1}")]
+    Lost(String, LossCause),
+    /// An end of this host failed.
+    #[error("host {0}: {1}")]
+    End(String, String),
+    /// An end of this host did not open or report in time.
+    #[error("host {0} does not answer")]
+    Silent(String),
+    /// A random variable of the connection is invalid.
+    #[error(transparent)]
+    Variable(#[from] VariableError),
+    /// The connection has no receiver.
+    #[error("the connection has no receiver")]
+    NoReceiver,
+    /// An end was over before it was open.
+    #[error("stopped before the start")]
+    NotStarted,
+    /// A stop was requested.
+    #[error("stopped on request")]
+    Stopped,
+}
+
+/// Cause of the loss of an agent.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LossCause {
+    /// It closed the stream.
+    #[error("has disconnected")]
+    Disconnected,
+    /// It sent no message for 5 s.
+    #[error("does not answer: silent for {} s", AGENT_TIMEOUT.as_secs())]
+    Silent,
+    /// Its converter failed; without it the agent is of no use.
+    #[error("cannot bundle: {0}")]
+    Converter(String),
+}
+
 /// An event for a repetition of a connection.
 enum AgentEvent {
     Message(AgentMessage),
-    /// The agent of this host was lost: host and cause.
-    Lost(String, String),
+    /// The agent of this host was lost.
+    Lost(String, LossCause),
 }
 
 type EventRoutes = Mutex<BTreeMap<EndId, EventRoute>>;
@@ -88,7 +143,7 @@ struct Agent {
     address: IpAddr,
     output: Mutex<UnixStream>,
     child: Mutex<Option<Child>>,
-    failure: Arc<Mutex<Option<String>>>,
+    failure: Arc<Mutex<Option<LossCause>>>,
     status: Arc<AgentStatus>,
     /// Its bundle node, if it has one.
     bundles: Option<bundles::BundleNode>,
@@ -115,7 +170,7 @@ impl<'a> Controller<'a> {
         addresses: &BTreeMap<String, IpAddr>,
         launch: &dyn Launch,
         clock: Clock,
-    ) -> Result<Self, String> {
+    ) -> Result<Self, RunError> {
         let routes: Arc<EventRoutes> = Arc::default();
         let bundles = bundles::nodes_from_plan(plan, clock);
         // Converters first: a host that sends before its converter is open has to retransmit.
@@ -130,7 +185,7 @@ impl<'a> Controller<'a> {
                 let address = address.unwrap_or(IpAddr::V4(std::net::Ipv4Addr::LOCALHOST));
                 let setup = (clock, station(plan, host, clock), node.cloned());
                 Agent::new((index, host), address, launch, setup, &routes)
-                    .map_err(|e| format!("host {host}: its agent cannot be started: {e}"))
+                    .map_err(|cause| RunError::Start(host.clone(), cause))
             })
             .collect::<Result<_, _>>()?;
         let outcomes = plan.connections.iter().map(|_| Mutex::default()).collect();
@@ -141,9 +196,9 @@ impl<'a> Controller<'a> {
     ///
     /// # Errors
     /// If they do not have them in time, or if one of the agents is lost.
-    pub fn await_subscriptions(&self) -> Result<(), String> {
+    pub fn await_subscriptions(&self) -> Result<(), RunError> {
         let nodes = || self.agents.iter().filter_map(|a| Some((a, a.bundles.as_ref()?)));
-        let totals = SubscriptionTotals::from_plan(nodes().map(|(_, node)| node));
+        let total = SubscriptionTotals::from_plan(nodes().map(|(_, node)| node));
         // `None` while one of the converters has not reported.
         let known_subscriptions = |has_role: fn(&NodeRole) -> bool| -> Option<u64> {
             let converters = nodes().filter(|(_, node)| has_role(&node.role));
@@ -153,20 +208,16 @@ impl<'a> Controller<'a> {
         while !self.stop_flag().is_requested() {
             for (agent, _) in nodes() {
                 let failure = locked(&agent.failure).clone();
-                failure.map_or(Ok(()), |cause| Err(agent.failure_message(&cause)))?;
+                failure.map_or(Ok(()), |cause| Err(agent.loss(&cause)))?;
             }
             let addresses = known_subscriptions(|role| matches!(role, NodeRole::Central { .. }));
             let groups = known_subscriptions(|role| matches!(role, NodeRole::Level1 { .. }));
-            if (addresses, groups) == (Some(totals.addresses), Some(totals.groups)) {
+            if (addresses, groups) == (Some(total.addresses), Some(total.groups)) {
                 return Ok(());
             }
             if self.clock.now() > deadline {
-                let (addresses, groups) = (addresses.unwrap_or(0), groups.unwrap_or(0));
-                return Err(format!(
-                    "after {SUBSCRIPTION_TIMEOUT} the converters have {addresses} of {} subscribed addresses and \
-                     {groups} of {} groups",
-                    totals.addresses, totals.groups
-                ));
+                let known = [addresses, groups].map(|count| count.unwrap_or(0));
+                return Err(RunError::Subscriptions(known, [total.addresses, total.groups]));
             }
             std::thread::sleep(Duration::from_millis(2));
         }
@@ -254,10 +305,10 @@ impl<'a> Controller<'a> {
         };
         let mut repetition = Repetition::new(self, connection, name, origin);
         if let Err(error) = repetition.execute() {
-            repetition.outcome.error.get_or_insert(error);
+            repetition.outcome.error.get_or_insert(error.to_string());
         }
         if repetition.outcome.error.is_none() && self.stop_flag().is_requested() {
-            repetition.outcome.error = Some("stopped on request".into());
+            repetition.outcome.error = Some(RunError::Stopped.to_string());
         }
         repetition.outcome.start = repetition.start;
         let mut routes = locked(&self.routes);
@@ -361,20 +412,20 @@ impl Agent {
         let _ = wire::write(&mut *stream, message).and_then(|()| stream.flush());
     }
 
-    /// Describes why the agent is lost and how its process ended, if it has.
-    fn failure_message(&self, cause: &str) -> String {
+    /// Returns why the agent is lost, or how its process ended, if it has.
+    fn loss(&self, cause: &LossCause) -> RunError {
         let mut child = locked(&self.child);
         // The stream closes shortly before the exit status of the process is available.
         for _ in 0..50 {
             match child.as_mut().map(Child::try_wait) {
-                Some(Ok(Some(status))) => {
-                    return format!("host {}: its agent {}", self.host, ExitDescription(status));
+                Some(Ok(Some(status))) => return RunError::Ended(self.host.clone(), status),
+                Some(Ok(None)) if *cause == LossCause::Disconnected => {
+                    std::thread::sleep(Duration::from_millis(10));
                 }
-                Some(Ok(None)) if cause == CONNECTION_CLOSED => std::thread::sleep(Duration::from_millis(10)),
                 _ => break,
             }
         }
-        format!("host {} {cause}", self.host)
+        RunError::Lost(self.host.clone(), cause.clone())
     }
 
     /// Waits for the process of the agent to end; kills it if it has not reported its processor time.
@@ -388,20 +439,18 @@ impl Agent {
     }
 }
 
-const CONNECTION_CLOSED: &str = "has disconnected";
-
 /// Dispatches the messages of an agent until it is lost; returns the cause.
-fn listen(stream: UnixStream, routes: &EventRoutes, status: &AgentStatus) -> String {
+fn listen(stream: UnixStream, routes: &EventRoutes, status: &AgentStatus) -> LossCause {
     let mut reader = LineReader::new(stream);
     loop {
         let message = match reader.read::<AgentMessage>() {
             Ok(Some(message)) => message,
-            Ok(None) => return CONNECTION_CLOSED.into(),
+            Ok(None) => return LossCause::Disconnected,
             Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
             Err(e) if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {
-                return format!("does not answer: silent for {} s", AGENT_TIMEOUT.as_secs());
+                return LossCause::Silent;
             }
-            Err(_) => return CONNECTION_CLOSED.into(),
+            Err(_) => return LossCause::Disconnected,
         };
         let id = match &message {
             AgentMessage::Alive => continue,
@@ -417,8 +466,7 @@ fn listen(stream: UnixStream, routes: &EventRoutes, status: &AgentStatus) -> Str
                 *locked(&status.counters) = counts.clone();
                 continue;
             }
-            // Without its converter the agent is of no use: treat it as lost.
-            AgentMessage::ConverterFailed(cause) => return format!("cannot bundle: {cause}"),
+            AgentMessage::ConverterFailed(cause) => return LossCause::Converter(cause.clone()),
             AgentMessage::Ready(id, _)
             | AgentMessage::Progress(id, _)
             | AgentMessage::Done(id, _)
@@ -487,18 +535,18 @@ impl<'a, 'c> Repetition<'a, 'c> {
         }
     }
 
-    /// Executes the repetition. Returns the first error in one line; what was reported before is retained.
-    fn execute(&mut self) -> Result<(), String> {
+    /// Executes the repetition. Returns the first error; what was reported before is retained.
+    fn execute(&mut self) -> Result<(), RunError> {
         let Err(error) = self.open().and_then(|sender| self.run_ends(sender)) else { return Ok(()) };
         // A lost agent explains the error of the other end.
         Err(self.stop_all().unwrap_or(error))
     }
 
     /// Opens the receivers, then the sender; returns the sender's id.
-    fn open(&mut self) -> Result<EndId, String> {
-        let draw = |variable: &trunkline_traffic::Variable, quantity: &str| -> Result<f64, String> {
+    fn open(&mut self) -> Result<EndId, RunError> {
+        let draw = |variable: &Variable, quantity: &str| -> Result<f64, RunError> {
             let mut stream = self.controller.options.seed.stream(&format!("{} / {quantity}", self.name));
-            Ok(Law::new(variable.clone(), 0.0).map_err(|e| e.to_string())?.sample(&mut stream))
+            Ok(Law::new(variable.clone(), 0.0)?.sample(&mut stream))
         };
         let delay = draw(&self.connection.delay_s, "delay")?;
         let limit = match &self.connection.stop {
@@ -523,7 +571,7 @@ impl<'a, 'c> Repetition<'a, 'c> {
             port = Some(address.port()); // the receivers of a group share its port
             peer.get_or_insert(address);
         }
-        let peer = peer.ok_or("the connection has no receiver")?;
+        let peer = peer.ok_or(RunError::NoReceiver)?;
         let file = match &connection.test {
             Pattern::File { path, .. } => Some(self.controller.options.folder.join(path)),
             _ => None,
@@ -551,7 +599,7 @@ impl<'a, 'c> Repetition<'a, 'c> {
         port: Option<u16>,
         role: Role,
         receiver: Option<usize>,
-    ) -> Result<EndId, String> {
+    ) -> Result<EndId, RunError> {
         let controller = self.controller;
         let id = controller.next_id.fetch_add(1, Ordering::Relaxed);
         let index = controller.agents.iter().position(|a| a.host == end.host).expect("a host of the plan");
@@ -563,7 +611,7 @@ impl<'a, 'c> Repetition<'a, 'c> {
         for agent in controller.converters(self.connection).chain([agent]) {
             let failure = locked(&agent.failure).clone();
             if let Some(cause) = failure {
-                return Err(agent.failure_message(&cause));
+                return Err(agent.loss(&cause));
             }
         }
         self.ends.insert(id, TrackedEnd { host: end.host.clone(), receiver, state: EndState::Opening });
@@ -582,19 +630,19 @@ impl<'a, 'c> Repetition<'a, 'c> {
         Ok(id)
     }
 
-    fn await_open(&mut self, id: EndId) -> Result<SocketAddr, String> {
+    fn await_open(&mut self, id: EndId) -> Result<SocketAddr, RunError> {
         let deadline = self.controller.clock.now() + OPEN_TIMEOUT;
         loop {
             match &self.ends[&id].state {
                 EndState::Open(address) => return Ok(*address),
-                EndState::Over => return Err("stopped before the start".into()),
+                EndState::Over => return Err(RunError::NotStarted),
                 EndState::Opening => self.receive(deadline)?,
             }
         }
     }
 
     /// Starts all ends, waits for the sender, then for the receivers.
-    fn run_ends(&mut self, sender: EndId) -> Result<(), String> {
+    fn run_ends(&mut self, sender: EndId) -> Result<(), RunError> {
         let receivers: Vec<EndId> = self.ends.keys().copied().filter(|id| *id != sender).collect();
         for id in receivers.iter().chain([&sender]) {
             self.send(*id, wire::ControllerMessage::Start(*id, self.start));
@@ -616,7 +664,7 @@ impl<'a, 'c> Repetition<'a, 'c> {
     }
 
     /// Receives one event; returns an error if an end or its agent failed.
-    fn receive(&mut self, deadline: Instant) -> Result<(), String> {
+    fn receive(&mut self, deadline: Instant) -> Result<(), RunError> {
         match self.events.recv_timeout(Duration::from_millis(50)) {
             Ok(AgentEvent::Message(message)) => self.handle_message(message)?,
             Ok(AgentEvent::Lost(host, cause)) => return Err(self.mark_lost(&host, &cause)),
@@ -624,16 +672,14 @@ impl<'a, 'c> Repetition<'a, 'c> {
         }
         let waiting = self.ends.values().find(|e| e.state != EndState::Over);
         match waiting {
-            Some(_) if self.controller.stop_flag().is_requested() => Err("stopped on request".into()),
-            Some(end) if self.controller.clock.now() > deadline => {
-                Err(format!("host {} does not answer", end.host))
-            }
+            Some(_) if self.controller.stop_flag().is_requested() => Err(RunError::Stopped),
+            Some(end) if self.controller.clock.now() > deadline => Err(RunError::Silent(end.host.clone())),
             _ => Ok(()),
         }
     }
 
     /// Handles a message of an end; a failed end fails the repetition.
-    fn handle_message(&mut self, message: AgentMessage) -> Result<(), String> {
+    fn handle_message(&mut self, message: AgentMessage) -> Result<(), RunError> {
         match message {
             AgentMessage::Ready(id, address) => self.set_state(id, EndState::Open(address)),
             // An agent may send a snapshot after the final report: the final report stays.
@@ -650,7 +696,7 @@ impl<'a, 'c> Repetition<'a, 'c> {
                 }
                 self.set_state(id, EndState::Over);
                 let host = self.ends.get(&id).map_or("?", |e| e.host.as_str());
-                return Err(format!("host {host}: {cause}"));
+                return Err(RunError::End(host.into(), cause));
             }
             AgentMessage::Alive
             | AgentMessage::CpuTime(..)
@@ -678,7 +724,7 @@ impl<'a, 'c> Repetition<'a, 'c> {
 
     /// Stops the remaining ends, the sender first: its messages in flight still arrive and are not lost. Returns the
     /// cause if an agent is lost.
-    fn stop_all(&mut self) -> Option<String> {
+    fn stop_all(&mut self) -> Option<RunError> {
         let now = self.controller.clock.now();
         let is_sender = |end: &TrackedEnd| end.receiver.is_none();
         self.send_each(is_sender, wire::ControllerMessage::Stop);
@@ -702,7 +748,11 @@ impl<'a, 'c> Repetition<'a, 'c> {
     }
 
     /// Receives events until the selected ends are over; returns the cause if an agent is lost.
-    fn await_ends(&mut self, is_selected: impl Fn(&TrackedEnd) -> bool, deadline: Instant) -> Option<String> {
+    fn await_ends(
+        &mut self,
+        is_selected: impl Fn(&TrackedEnd) -> bool,
+        deadline: Instant,
+    ) -> Option<RunError> {
         let mut failure = None;
         while self.ends.values().any(|e| e.state != EndState::Over && is_selected(e))
             && self.controller.clock.now() < deadline
@@ -717,9 +767,9 @@ impl<'a, 'c> Repetition<'a, 'c> {
     }
 
     /// Marks all ends of a host as over; returns why the agent is lost.
-    fn mark_lost(&mut self, host: &str, cause: &str) -> String {
+    fn mark_lost(&mut self, host: &str, cause: &LossCause) -> RunError {
         self.ends.values_mut().filter(|e| e.host == host).for_each(|e| e.state = EndState::Over);
-        self.controller.agent(host).failure_message(cause)
+        self.controller.agent(host).loss(cause)
     }
 }
 

@@ -2,6 +2,7 @@
 //! messages to the ends.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, SyncSender};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,7 +12,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use trunkline_experiment::plan::Protocol;
 use trunkline_io::Clock;
-use trunkline_llc::socket::{Error, Sap, Settings, StationSocket};
+use trunkline_llc::socket::{Error, Network, ParseNetworkError, Sap, Settings, StationSocket};
 use trunkline_llc::token;
 use trunkline_llc::wire::{HEADER as PDU_HEADER, MAX_INFORMATION};
 use trunkline_llc::{Address, Event, Outcome, Ticket};
@@ -37,10 +38,24 @@ pub struct StationConfig {
     pub number: u8,
     /// Number of stations.
     pub stations: u8,
-    /// The network, in the syntax of [`trunkline_llc::socket::Network`].
+    /// The network, in the syntax of [`Network`].
     pub network: String,
     /// Whether stations send only when they hold the token.
     pub token: bool,
+}
+
+/// Error of a host that cannot attach its station.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum AttachError {
+    /// The network is not in the syntax of [`Network`].
+    #[error(transparent)]
+    Network(#[from] ParseNetworkError),
+    /// The station of this number cannot open its socket.
+    #[error("station {0} at {1}: {2}")]
+    Socket(u8, Network, Error),
+    /// The thread of the station did not start.
+    #[error(transparent)]
+    Thread(#[from] io::Error),
 }
 
 /// An event for an end.
@@ -134,21 +149,19 @@ fn message_route(bytes: &[u8]) -> Option<(u32, bool)> {
 
 impl Station {
     /// Attaches the station of a host to its network.
-    pub(crate) fn attach(config: &StationConfig, clock: Clock) -> Result<Station, String> {
+    pub(crate) fn attach(config: &StationConfig, clock: Clock) -> Result<Station, AttachError> {
         let ring_options =
             || token::Options { highest_station: config.stations, ..token::Options::default() };
         let ring = config.token.then(ring_options);
         let socket_settings = Settings { ring, events: true, ..Settings::default() };
-        let network = config.network.parse().map_err(|e| format!("{e}"))?;
+        let network: Network = config.network.parse()?;
         let socket = StationSocket::to(&network, config.number, &socket_settings)
-            .map_err(|e| format!("station {} at {network}: {e}", config.number))?;
+            .map_err(|cause| AttachError::Socket(config.number, network, cause))?;
         let dispatcher = Arc::new(StationDispatcher { socket, routes: Mutex::default() });
         let is_closing = Arc::new(AtomicBool::new(false));
         let (thread_dispatcher, thread_closing) = (dispatcher.clone(), is_closing.clone());
         let thread = std::thread::Builder::new().name("station".into());
-        let thread = thread
-            .spawn(move || thread_dispatcher.dispatch_events(clock, &thread_closing))
-            .map_err(|e| e.to_string())?;
+        let thread = thread.spawn(move || thread_dispatcher.dispatch_events(clock, &thread_closing))?;
         Ok(Station(Arc::new(StationInner {
             dispatcher,
             config: config.clone(),

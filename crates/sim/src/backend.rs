@@ -1,6 +1,8 @@
 //! The simulator backend: refuses plans that it cannot simulate, runs the others, and returns the record.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::{fs, io};
 
 use trunkline_endpoint::{Destination, Port};
 use trunkline_experiment::plan::{self, Connection, NodeKind, Plan, Protocol, SourceRange};
@@ -98,12 +100,12 @@ impl Backend for Sim {
         if !self.trace.is_empty() {
             match Tracer::open(&self.trace, run.engine.network(), &topology, &options.out) {
                 Ok(tracer) => run.engine.tracer = Some(Box::new(tracer)),
-                Err(error) => errors.push(error),
+                Err(error) => errors.push(error.to_string()),
             }
         }
         run.run(observer);
         if let Some(Err(error)) = run.engine.tracer.take().map(|tracer| tracer.finish()) {
-            errors.push(error);
+            errors.push(error.to_string());
         }
         let SimulationRun { engine, outcomes, link_series, .. } = run;
         // The silence at the end, spent waiting for lost messages, does not count.
@@ -206,6 +208,26 @@ fn refuse_path(c: &Connection, network: &plan::Network) -> Option<Refusal> {
         }
         _ => None,
     }
+}
+
+/// Error of a flow that cannot start.
+#[derive(Debug, thiserror::Error)]
+enum StartError {
+    /// The network has no host of this name.
+    #[error("the network has no host {0}")]
+    UnknownHost(String),
+    /// No path leads from this host to a receiver and back.
+    #[error("no links lead to and from {0}")]
+    NoPath(String),
+    /// The connection has no receiver.
+    #[error("it has no receiver")]
+    NoReceiver,
+    /// The file to send cannot be opened.
+    #[error("opening {}: {}", .0.display(), .1)]
+    File(PathBuf, io::Error),
+    /// The flow has an invalid configuration.
+    #[error("{0}")]
+    Flow(String),
 }
 
 /// A running plan.
@@ -314,31 +336,29 @@ impl SimulationRun<'_> {
                 self.engine.start_flow(flow);
             }
             Err(error) => {
-                let start = run.origin;
-                let outcome = RepetitionOutcome { start, error: Some(error), ..RepetitionOutcome::default() };
+                let (start, error) = (run.origin, Some(error.to_string()));
+                let outcome = RepetitionOutcome { start, error, ..RepetitionOutcome::default() };
                 self.outcomes[run.connection].push(outcome);
                 self.schedule.finish(run.block_index, self.engine.now());
             }
         }
     }
 
-    fn build_flow(&mut self, run: ScheduledRun) -> Result<Flow, String> {
+    fn build_flow(&mut self, run: ScheduledRun) -> Result<Flow, StartError> {
         let c = &self.plan.connections[run.connection];
         let stream_name =
             if run.run_number == 1 { c.name.clone() } else { format!("{} / run {}", c.name, run.run_number) };
         let network = self.engine.network();
-        let host = |name: &str| network.host_number(name).ok_or(format!("the network has no host {name}"));
+        let host = |name: &str| network.host_number(name).ok_or_else(|| StartError::UnknownHost(name.into()));
         let from = host(&c.from.host)?;
         let receivers = c.to.iter().map(|s| host(&s.host)).collect::<Result<Vec<u32>, _>>()?;
         let path = |from: u32, to: u32| {
-            network
-                .path(self.topology, from, to)
-                .ok_or_else(|| format!("no links lead to and from {}", c.from.host))
+            network.path(self.topology, from, to).ok_or_else(|| StartError::NoPath(c.from.host.clone()))
         };
         if let Protocol::Bundle { .. } = c.protocol {
             return self.build_bundle_flow(run, stream_name, from, &receivers);
         }
-        let mut ports = vec![(from, path(from, *receivers.first().ok_or("it has no receiver")?)?.port)];
+        let mut ports = vec![(from, path(from, *receivers.first().ok_or(StartError::NoReceiver)?)?.port)];
         let mut mtu = u32::MAX;
         for receiver in &receivers {
             let there = path(from, *receiver)?;
@@ -357,9 +377,7 @@ impl SimulationRun<'_> {
         let file_bytes = match &c.test {
             Pattern::File { path, .. } => {
                 let path = self.options.folder.join(path);
-                let length =
-                    std::fs::metadata(&path).map_err(|e| format!("opening {}: {e}", path.display()))?;
-                Some(length.len())
+                Some(fs::metadata(&path).map_err(|cause| StartError::File(path, cause))?.len())
             }
             _ => None,
         };
@@ -396,6 +414,7 @@ impl SimulationRun<'_> {
             file_bytes,
             bundle_options: None,
         })
+        .map_err(StartError::Flow)
     }
 }
 
@@ -407,7 +426,7 @@ impl SimulationRun<'_> {
         stream_name: String,
         from: u32,
         receivers: &[u32],
-    ) -> Result<Flow, String> {
+    ) -> Result<Flow, StartError> {
         let hosts = std::iter::once(&from).chain(receivers).enumerate();
         let ends = hosts.map(|(side, host)| {
             let name = format!("{stream_name} / end {side}");
@@ -439,6 +458,7 @@ impl SimulationRun<'_> {
             file_bytes: None,
             bundle_options: options,
         })
+        .map_err(StartError::Flow)
     }
 }
 

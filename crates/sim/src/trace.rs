@@ -9,10 +9,10 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::BufWriter;
+use std::fs::{self, File};
+use std::io::{self, BufWriter, Write as _};
 use std::net::{IpAddr, Ipv4Addr};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use etherparse::{IpFragOffset, IpNumber, Ipv4Header, UdpHeader};
@@ -42,6 +42,17 @@ const PORTS: (u16, u16) = (49_152, 5_001);
 /// Snapshot length in interface descriptions; the default of tcpdump.
 const SNAPLEN: u32 = 262_144;
 
+/// Error of a capture.
+#[derive(Debug, thiserror::Error)]
+pub enum TraceError {
+    /// The file cannot be created.
+    #[error("writing {}: {}", .0.display(), .1)]
+    Create(PathBuf, io::Error),
+    /// The capture of this link or host cannot be written.
+    #[error("writing the capture of {0}: {1}")]
+    Write(String, io::Error),
+}
+
 /// The captures of a run.
 pub struct Tracer {
     captures: Vec<Capture>,
@@ -53,7 +64,7 @@ pub struct Tracer {
     /// The multicast addresses of bundle groups.
     groups: BTreeMap<u32, [u8; 4]>,
     buffer: Vec<u8>,
-    error: Option<String>,
+    error: Option<TraceError>,
 }
 
 /// Sender, destination, and the address and TTL of its group.
@@ -98,13 +109,13 @@ impl Tracer {
     /// Opens `FOLDER/NAME.pcapng` for each link, hub, ring or host of `names`.
     ///
     /// # Errors
-    /// Returns one line that names the file that could not be written.
+    /// Returns [`TraceError::Create`] with the file that could not be created.
     pub fn open(
         names: &[String],
         network: &Network,
         topology: &Topology<'_>,
         folder: &Path,
-    ) -> Result<Tracer, String> {
+    ) -> Result<Tracer, TraceError> {
         let mut tracer = Tracer {
             captures: Vec::new(),
             media: vec![None; network.media.len()],
@@ -131,7 +142,7 @@ impl Tracer {
             let path = folder.join(format!("{}.pcapng", name.replace('/', "_")));
             let shared = topology.node(name).is_some_and(|node| topology.is_shared(node));
             let capture = Capture::create(name, &path, interfaces, shared);
-            tracer.captures.push(capture.map_err(|e| format!("writing {}: {e}", path.display()))?);
+            tracer.captures.push(capture.map_err(|cause| TraceError::Create(path, cause))?);
         }
         Ok(tracer)
     }
@@ -172,7 +183,7 @@ impl Tracer {
         if let Content::Pdu { from, to, bytes } = &packet.content {
             let length = encode_pdu(&mut self.buffer, (*from, *to), bytes, packet.length);
             if let Err(e) = capture.write_packet(interface, now, &self.buffer, length) {
-                self.error.get_or_insert_with(|| format!("writing the capture of {}: {e}", capture.name));
+                self.error.get_or_insert_with(|| TraceError::Write(capture.name.clone(), e));
             }
             return;
         }
@@ -187,18 +198,18 @@ impl Tracer {
         if let Some(length) = encode_packet(&mut self.buffer, framing, flow, packet)
             && let Err(e) = capture.write_packet(interface, now, &self.buffer, length)
         {
-            self.error.get_or_insert_with(|| format!("writing the capture of {}: {e}", capture.name));
+            self.error.get_or_insert_with(|| TraceError::Write(capture.name.clone(), e));
         }
     }
 
     /// Flushes all captures.
     ///
     /// # Errors
-    /// Returns the first error of any capture in one line.
-    pub fn finish(mut self) -> Result<(), String> {
+    /// Returns the first error of any capture.
+    pub fn finish(mut self) -> Result<(), TraceError> {
         for capture in &mut self.captures {
-            if let Err(e) = std::io::Write::flush(capture.file.get_mut()) {
-                self.error.get_or_insert_with(|| format!("writing the capture of {}: {e}", capture.name));
+            if let Err(e) = capture.file.get_mut().flush() {
+                self.error.get_or_insert_with(|| TraceError::Write(capture.name.clone(), e));
             }
         }
         self.error.map_or(Ok(()), Err)
@@ -206,12 +217,11 @@ impl Tracer {
 }
 
 impl Capture {
-    fn create(name: &str, path: &Path, interfaces: Vec<Framing>, shared: bool) -> Result<Capture, String> {
+    fn create(name: &str, path: &Path, interfaces: Vec<Framing>, shared: bool) -> io::Result<Capture> {
         if let Some(folder) = path.parent() {
-            std::fs::create_dir_all(folder).map_err(|e| e.to_string())?;
+            fs::create_dir_all(folder)?;
         }
-        let file = BufWriter::new(File::create(path).map_err(|e| e.to_string())?);
-        let mut file = PcapNgWriter::new(file).map_err(|e| e.to_string())?;
+        let mut file = PcapNgWriter::new(BufWriter::new(File::create(path)?)).map_err(io::Error::other)?;
         for (n, framing) in interfaces.iter().enumerate() {
             let mut block = InterfaceDescriptionBlock::new(framing.link_type(), SNAPLEN);
             let label = if interfaces.len() == 1 { name.to_string() } else { format!("{name}.{n}") };
@@ -219,18 +229,12 @@ impl Capture {
                 InterfaceDescriptionOption::IfName(Cow::Owned(label)),
                 InterfaceDescriptionOption::IfTsResol(9),
             ];
-            file.write_pcapng_block(block).map_err(|e| e.to_string())?;
+            file.write_pcapng_block(block).map_err(io::Error::other)?;
         }
         Ok(Capture { name: name.to_string(), file, interfaces, shared: shared.then_some(None) })
     }
 
-    fn write_packet(
-        &mut self,
-        interface: u16,
-        now: Instant,
-        bytes: &[u8],
-        length: u32,
-    ) -> Result<(), String> {
+    fn write_packet(&mut self, interface: u16, now: Instant, bytes: &[u8], length: u32) -> io::Result<()> {
         let block = EnhancedPacketBlock {
             interface_id: interface.into(),
             timestamp: Duration::from_nanos(now.as_ns()),
@@ -238,7 +242,7 @@ impl Capture {
             data: Cow::Borrowed(bytes),
             options: Vec::new(),
         };
-        self.file.write_pcapng_block(block).map(drop).map_err(|e| e.to_string())
+        self.file.write_pcapng_block(block).map(drop).map_err(io::Error::other)
     }
 }
 

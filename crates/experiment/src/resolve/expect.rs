@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::Context;
 use super::quantity::single;
 use super::quantity::{Dimension, quantity};
+use crate::FileError;
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::parse::shorten;
 use crate::plan::{Expectation, NodeKind, Plan, Relation, SourceRange};
@@ -167,12 +168,9 @@ pub(crate) fn expectation(
 /// `SUBJECT.FIGURE`, or `FIGURE` for that figure of each connection.
 ///
 /// # Errors
-/// One line: what is wrong, and what was perhaps meant.
-pub fn figures(plan: &Plan, written: &str) -> Result<Vec<(String, String)>, String> {
-    let mut cx = Context {
-        diagnostics: Diagnostics::default(),
-        files: &|_| Err("there are no files here".to_owned()),
-    };
+/// What is wrong, and what was perhaps meant.
+pub fn figures(plan: &Plan, written: &str) -> Result<Vec<(String, String)>, Diagnostic> {
+    let mut cx = Context { diagnostics: Diagnostics::default(), files: &|_| Err(FileError::NoFolder) };
     let subjects = Subjects::of(plan, &[]);
     let path = Word { text: written.to_owned(), location: SourceRange { start: 0, end: written.len() } };
     let found = if written.len() <= LONGEST_PATH { subjects.split(written) } else { None };
@@ -188,7 +186,7 @@ pub fn figures(plan: &Plan, written: &str) -> Result<Vec<(String, String)>, Stri
             None
         }
     };
-    named.ok_or_else(|| cx.diagnostics.into_vec().first().map_or_else(String::new, |d| d.line()))
+    named.ok_or_else(|| cx.diagnostics.into_vec().swap_remove(0))
 }
 
 /// Separates number and unit: `30Mb/s` becomes `30 Mb/s`.

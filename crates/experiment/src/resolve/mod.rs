@@ -31,6 +31,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use trunkline_units::Span;
 
+use crate::FileError;
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::parse::shorten;
 use crate::plan::{Block, Connection, Expectation, Network, NodeKind, Plan, SourceRange};
@@ -39,8 +40,8 @@ use expect::Subjects;
 use netspec3::Test;
 use quantity::Dimension;
 
-/// Reads the text of a file that the experiment names; the error is one short clause.
-pub(crate) type Files<'a> = &'a dyn Fn(&str) -> Result<String, String>;
+/// Reads the text of a file that the experiment names.
+pub(crate) type Files<'a> = &'a dyn Fn(&str) -> Result<String, FileError>;
 
 /// The diagnostics and files that every reader needs.
 pub(crate) struct Context<'a> {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use trunkline_traffic::{Law, Variable};
 
 use super::Context;
+use crate::FileError;
 use crate::diagnostic::{Diagnostic, list};
 use crate::parse::shorten;
 use crate::plan::SourceRange;
@@ -458,28 +459,24 @@ fn check_law(
 /// The numbers of a file, one a line, or the first column of a CSV; a first line without a number is its heading.
 fn empirical(cx: &mut Context<'_>, value: &Value, dimension: Dimension) -> Option<Variable> {
     let part = single(cx, value, "a file name")?;
-    let fail = |cx: &mut Context<'_>, why: String| -> Option<Variable> {
-        let error = Diagnostic::error(part.location, format!("cannot use `{}`: {why}", shorten(&part.text)));
-        cx.report(error.label("expected a file with one number a line"));
-        None
-    };
     if part.kind != PartKind::Text {
         let error = Diagnostic::error(part.location, "expected a file name in quotes");
         cx.report(error.label("expected `\"FILE\"`"));
         return None;
     }
-    let text = match (cx.files)(&part.text) {
-        Ok(text) => text,
-        Err(why) => return fail(cx, why),
-    };
-    match sample(&text, dimension) {
+    match (cx.files)(&part.text).and_then(|text| sample(&text, dimension)) {
         Ok(values) => Some(Variable::Empirical { file: part.text.clone(), values }),
-        Err(why) => fail(cx, why),
+        Err(cause) => {
+            let message = format!("cannot use `{}`: {cause}", shorten(&part.text));
+            let error = Diagnostic::error(part.location, message);
+            cx.report(error.label("expected a file with one number a line"));
+            None
+        }
     }
 }
 
 /// Reads, scales, checks and sorts the numbers of an empirical file.
-fn sample(text: &str, dimension: Dimension) -> Result<Arc<[f64]>, String> {
+fn sample(text: &str, dimension: Dimension) -> Result<Arc<[f64]>, FileError> {
     let (_, times, over) = dimension.bare().unwrap_or(("", 1.0, 1.0));
     let max = if dimension.is_time() { LONGEST_S } else { LARGEST };
     let mut values = Vec::new();
@@ -490,18 +487,18 @@ fn sample(text: &str, dimension: Dimension) -> Result<Arc<[f64]>, String> {
         let value = match field.parse::<f64>() {
             Ok(value) => value * times / over,
             Err(_) if position == 0 => continue,
-            Err(_) => return Err(format!("line {} is not a number", line + 1)),
+            Err(_) => return Err(FileError::NotANumber(line + 1)),
         };
         if !value.is_finite() || value < dimension.min() || value > max {
-            return Err(format!("line {} is out of range", line + 1));
+            return Err(FileError::OutOfRange(line + 1));
         }
         values.push(value + 0.0);
     }
     if values.is_empty() {
-        return Err("it holds no number".into());
+        return Err(FileError::NoNumber);
     }
     if !dimension.may_be_zero() && values.iter().all(|value| *value == 0.0) {
-        return Err("it holds no number above 0".into());
+        return Err(FileError::AllZero);
     }
     values.sort_by(f64::total_cmp);
     Ok(values.into())
@@ -526,7 +523,7 @@ mod tests {
 
     #[test]
     fn a_file_of_numbers_is_read() {
-        let of = |text: &str| sample(text, Dimension::Period).map(|v| v.to_vec());
+        let of = |text: &str| sample(text, Dimension::Period).map(|v| v.to_vec()).map_err(|e| e.to_string());
         assert_eq!(of("gap_us,note\n# later\n2000, x\n\n1000\n"), Ok(vec![0.001, 0.002]));
         assert_eq!(of("1000\nx\n"), Err("line 2 is not a number".into()));
         assert_eq!(of("1000\n-1\n"), Err("line 2 is out of range".into()));

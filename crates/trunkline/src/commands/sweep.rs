@@ -249,10 +249,10 @@ fn variations(flags: &Sweep, plan: &Plan) -> Result<Vec<Variation>, Failure> {
 fn shown(flags: &Sweep, plan: &Plan) -> Result<Vec<(String, String)>, Failure> {
     let mut all = Vec::new();
     for name in &flags.show {
-        all.extend(figures(plan, name).map_err(|e| Failure::input(format!("--show {name}: {e}")))?);
+        all.extend(figures(plan, name).map_err(|e| Failure::input(format!("--show {name}: {}", e.line())))?);
     }
     if flags.show.is_empty() {
-        all.extend(figures(plan, "received_bps").map_err(Failure::input)?);
+        all.extend(figures(plan, "received_bps").map_err(|e| Failure::input(e.line()))?);
     }
     let mut seen = std::collections::BTreeSet::new();
     all.retain(|figure| seen.insert(figure.clone()));
