@@ -1,6 +1,7 @@
 //! The event loop: handles deadlines of nodes in order and carries frames from one node to the next.
 //!
-//! A node is a medium, a host, an end of a flow, an LLC station or a bundle worker. Each has at most one deadline.
+//! A node is a medium, a host, or an endpoint of a host: an end of a flow, an LLC station or a bundle worker. Each has at
+//! most one deadline.
 //! The loop takes the earliest (time, node), handles it, and follows each frame that the node transmits until the frame
 //! is queued again. Simultaneous events are therefore processed in the same order on every machine.
 //!
@@ -15,12 +16,12 @@ use trunkline_run::message::MessageKind;
 use trunkline_units::Instant;
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::bundles::{self, BundleWorkers};
+use crate::bundles::{BundleOutput, BundleWorkers};
 use crate::event_queue::{EventQueue, NodeId};
 use crate::flow::llc::LlcFlow;
 use crate::flow::{Flow, FlowEnd, FlowOutput};
 use crate::frame::{Content, Frame, Packet, PacketPool};
-use crate::llc_stations::{LLC_FLOW, LlcInterface, LlcOutput, LlcStations};
+use crate::llc_stations::{LlcInterface, LlcOutput, LlcStations};
 use crate::medium::Medium;
 use crate::network::{Attachment, Network};
 use crate::trace::Tracer;
@@ -30,15 +31,29 @@ use crate::trace::Tracer;
 enum Node {
     Medium(u32),
     Host(u32),
+    Endpoint(Endpoint),
+}
+
+/// What sends and receives packets at a host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Endpoint {
     /// An end of a flow.
-    End {
-        flow: u32,
-        side: u32,
-    },
+    End { flow: u32, side: u32 },
     /// The LLC station of a host, by the host's number.
     LlcStation(u32),
     /// The bundle worker of a host, by the host's number.
     BundleWorker(u32),
+}
+
+impl Endpoint {
+    /// Stands for the number of the flow in the trace hash when a packet is delivered.
+    fn hash_tag(self) -> u32 {
+        match self {
+            Endpoint::End { flow, .. } => flow,
+            Endpoint::LlcStation(_) => u32::MAX,
+            Endpoint::BundleWorker(_) => u32::MAX - 1,
+        }
+    }
 }
 
 /// A running simulation.
@@ -54,7 +69,8 @@ pub struct Engine {
     /// The LLC stations of the hosts.
     llc_stations: LlcStations,
     bundle_workers: BundleWorkers,
-    runnable: VecDeque<Runnable>,
+    /// Endpoints that must be polled before the step ends.
+    runnable: VecDeque<Endpoint>,
     finished: VecDeque<u32>,
     packet_pool: PacketPool,
     hash: u64,
@@ -64,22 +80,14 @@ pub struct Engine {
     pub tracer: Option<Box<Tracer>>,
 }
 
-/// A node that must be polled before the step ends.
-#[derive(Clone, Copy, Debug)]
-enum Runnable {
-    LlcStation(u32),
-    BundleWorker(u32),
-    End { flow: u32, side: u32 },
-}
-
-/// Frames and senders that wait for the interfaces of a host.
+/// Frames and endpoints that wait for the interfaces of a host.
 #[derive(Debug, Default)]
 struct HostQueue {
     /// For each interface, the frames that its queue had no room for, in order. A host drops none of them.
     pending_frames: Vec<VecDeque<Frame>>,
-    /// Ends (flow, side) that want to send, in FIFO order. The LLC station ([`LLC_FLOW`]) and the bundle worker
-    /// ([`BUNDLE_FLOW`](bundles::BUNDLE_FLOW)) come first.
-    waiting_senders: VecDeque<(u32, u32)>,
+    /// Endpoints that want to send, in FIFO order. The LLC station and the bundle worker come first: each sends for many
+    /// flows.
+    waiting_senders: VecDeque<Endpoint>,
 }
 
 impl Engine {
@@ -161,7 +169,12 @@ impl Engine {
     pub fn add_end(&mut self, host: u32, port: Port, name: &str, side: u32) -> FlowEnd {
         let flow = self.next_flow();
         let medium_port = self.network.hosts[host as usize].medium_ports[port.0 as usize];
-        FlowEnd { host, port, medium_port, node_id: self.add_node(Node::End { flow, side }, name_hash(name)) }
+        FlowEnd {
+            host,
+            port,
+            medium_port,
+            node_id: self.add_node(Node::Endpoint(Endpoint::End { flow, side }), name_hash(name)),
+        }
     }
 
     /// Adds the LLC station of a host to the event queue.
@@ -170,14 +183,14 @@ impl Engine {
         LlcInterface {
             port,
             medium_port,
-            node_id: self.add_node(Node::LlcStation(host), name_hash(name)),
+            node_id: self.add_node(Node::Endpoint(Endpoint::LlcStation(host)), name_hash(name)),
             ethernet,
         }
     }
 
     /// Starts the LLC stations.
     pub fn start_llc(&mut self, llc: LlcStations) {
-        self.runnable.extend(llc.hosts().iter().map(|host| Runnable::LlcStation(*host)));
+        self.runnable.extend(llc.hosts().iter().map(|host| Endpoint::LlcStation(*host)));
         self.llc_stations = llc;
         self.poll_runnable();
     }
@@ -186,9 +199,9 @@ impl Engine {
     pub fn start_bundles(&mut self, mut bundles: BundleWorkers) {
         for host in bundles.hosts().to_vec() {
             let name = format!("{} / bundles", self.network.hosts[host as usize].name);
-            let node_id = self.add_node(Node::BundleWorker(host), name_hash(&name));
+            let node_id = self.add_node(Node::Endpoint(Endpoint::BundleWorker(host)), name_hash(&name));
             bundles.set_node_id(host, node_id);
-            self.runnable.push_back(Runnable::BundleWorker(host));
+            self.runnable.push_back(Endpoint::BundleWorker(host));
         }
         self.bundle_workers = bundles;
         self.poll_runnable();
@@ -243,7 +256,9 @@ impl Engine {
         let flow = self.flows[number as usize].take()?;
         for end in &flow.ends {
             self.event_queue.set(end.node_id, Instant::MAX);
-            self.host_queues[end.host as usize].waiting_senders.retain(|(flow, _)| *flow != number);
+            self.host_queues[end.host as usize]
+                .waiting_senders
+                .retain(|waiting| !matches!(waiting, Endpoint::End { flow, .. } if *flow == number));
         }
         Some((number, flow))
     }
@@ -262,29 +277,25 @@ impl Engine {
                 self.network.hosts[h as usize].model.wake(at);
                 self.drain_host(h);
             }
-            Node::End { flow, side } => {
+            Node::Endpoint(endpoint) => {
                 self.mix_hash(self.node_hashes[node_id as usize]);
-                if let Some(f) = &mut self.flows[flow as usize] {
-                    f.handle_deadline(at, side as usize);
-                    self.drain_end(flow, side);
+                match endpoint {
+                    Endpoint::End { flow, side } => {
+                        if let Some(f) = &mut self.flows[flow as usize] {
+                            f.handle_deadline(at, side as usize);
+                        }
+                    }
+                    Endpoint::LlcStation(h) => self.llc_stations.handle_deadline(at, h),
+                    Endpoint::BundleWorker(h) => self.bundle_workers.handle_deadline(at, h),
                 }
-            }
-            Node::LlcStation(h) => {
-                self.mix_hash(self.node_hashes[node_id as usize]);
-                self.llc_stations.handle_deadline(at, h);
-                self.runnable.push_back(Runnable::LlcStation(h));
-            }
-            Node::BundleWorker(h) => {
-                self.mix_hash(self.node_hashes[node_id as usize]);
-                self.bundle_workers.handle_deadline(at, h);
-                self.runnable.push_back(Runnable::BundleWorker(h));
+                self.drain(endpoint);
             }
         }
         self.poll_runnable();
         true
     }
 
-    /// Polls the nodes that must be polled, until there are none.
+    /// Polls the endpoints that must be polled, until there are none.
     #[inline(always)]
     fn poll_runnable(&mut self) {
         if !self.runnable.is_empty() {
@@ -294,12 +305,18 @@ impl Engine {
 
     #[inline(never)]
     fn poll_all_runnable(&mut self) {
-        while let Some(node) = self.runnable.pop_front() {
-            match node {
-                Runnable::LlcStation(h) => self.drain_llc_station(h),
-                Runnable::BundleWorker(h) => self.drain_bundle_worker(h),
-                Runnable::End { flow, side } => self.drain_end(flow, side),
-            }
+        while let Some(endpoint) = self.runnable.pop_front() {
+            self.drain(endpoint);
+        }
+    }
+
+    /// Polls an endpoint until it is idle.
+    #[inline(always)]
+    fn drain(&mut self, endpoint: Endpoint) {
+        match endpoint {
+            Endpoint::End { flow, side } => self.drain_end(flow, side),
+            Endpoint::LlcStation(h) => self.drain_llc_station(h),
+            Endpoint::BundleWorker(h) => self.drain_bundle_worker(h),
         }
     }
 
@@ -535,17 +552,13 @@ impl Engine {
         self.poll_waiting(h);
     }
 
-    /// Polls the senders that wait at a host, each once.
+    /// Polls the endpoints that wait at a host, each once.
     fn poll_waiting(&mut self, h: u32) {
         for _ in 0..self.host_queues[h as usize].waiting_senders.len() {
-            let Some((flow, side)) = self.host_queues[h as usize].waiting_senders.pop_front() else {
+            let Some(endpoint) = self.host_queues[h as usize].waiting_senders.pop_front() else {
                 return;
             };
-            match flow {
-                LLC_FLOW => self.drain_llc_station(h),
-                bundles::BUNDLE_FLOW => self.drain_bundle_worker(h),
-                _ => self.drain_end(flow, side),
-            }
+            self.drain(endpoint);
         }
     }
 
@@ -553,32 +566,21 @@ impl Engine {
     fn drop_frame(&mut self, frame: Frame) {
         self.last_activity = self.now;
         let Some(packet) = frame.into_inner() else { return };
-        if let Some(flow) = self.flows.get_mut(packet.flow as usize).and_then(Option::as_mut) {
+        if let Some(number) = packet.flow
+            && let Some(flow) = &mut self.flows[number as usize]
+        {
             flow.record_loss(&packet);
         }
         self.packet_pool.recycle(packet);
     }
 
-    /// Delivers a frame from a host to the end of its flow.
+    /// Delivers a frame from a host to one of its endpoints.
     #[inline(always)]
     fn deliver(&mut self, h: u32, frame: Frame) {
         self.last_activity = self.now;
         let Some(packet) = frame.into_inner() else { return };
-        if let Content::Pdu { from, bytes, .. } = &packet.content {
-            self.mix_hash(u64::from(packet.length) << 32 | u64::from(packet.flow));
-            self.llc_stations.receive(self.now, h, *from, bytes);
-            self.runnable.push_back(Runnable::LlcStation(h));
-            return self.packet_pool.recycle(packet);
-        }
-        if let Content::Bundle { .. } = &packet.content {
-            self.mix_hash(u64::from(packet.length) << 32 | u64::from(packet.flow));
-            if self.bundle_workers.receive(self.now, h, &packet) {
-                self.runnable.push_back(Runnable::BundleWorker(h));
-            }
-            return self.packet_pool.recycle(packet);
-        }
-        let polled_side = self.receive_at_end(h, &packet);
-        let number = packet.flow;
+        let Some(number) = packet.flow else { return self.deliver_to_shared_endpoint(h, packet) };
+        let polled_side = self.receive_at_end(h, number, &packet);
         self.packet_pool.recycle(packet);
         let Some(side) = polled_side else { return };
         self.drain_end(number, side);
@@ -588,10 +590,26 @@ impl Engine {
         }
     }
 
+    /// Delivers a packet to an endpoint that serves many flows.
+    #[inline(never)]
+    fn deliver_to_shared_endpoint(&mut self, h: u32, packet: Box<Packet>) {
+        let (endpoint, has_endpoint) = match &packet.content {
+            Content::Pdu { from, bytes, .. } => {
+                self.llc_stations.receive(self.now, h, *from, bytes);
+                (Endpoint::LlcStation(h), true)
+            }
+            _ => (Endpoint::BundleWorker(h), self.bundle_workers.receive(self.now, h, &packet)),
+        };
+        self.mix_hash(delivery(&packet, endpoint.hash_tag()));
+        if has_endpoint {
+            self.runnable.push_back(endpoint);
+        }
+        self.packet_pool.recycle(packet);
+    }
+
     /// Delivers a packet to the end of its flow at a host. Returns the side of the flow if it must be polled.
     #[inline(always)]
-    fn receive_at_end(&mut self, h: u32, packet: &Packet) -> Option<u32> {
-        let number = packet.flow;
+    fn receive_at_end(&mut self, h: u32, number: u32, packet: &Packet) -> Option<u32> {
         // `None`: a late packet of a flow that has finished.
         let flow = self.flows.get_mut(number as usize)?.as_mut()?;
         let side = match packet.is_reverse {
@@ -599,7 +617,7 @@ impl Engine {
             false if flow.ends.len() == 2 && flow.ends[1].host == h => 1,
             false => flow.ends.iter().skip(1).position(|end| end.host == h)? + 1,
         };
-        let event = u64::from(packet.length) << 32 | u64::from(number);
+        let event = delivery(packet, number);
         // The body of `mix_hash`: the borrow of the flow prevents the call.
         let word = self.hash.rotate_left(23) ^ self.now.as_ps() ^ event;
         self.hash = word.wrapping_mul(0x9e37_79b1_85eb_ca87);
@@ -642,7 +660,7 @@ impl Engine {
             }
             FlowOutput::Llc(message) => {
                 self.llc_stations.send(now, h, (number, side), &message);
-                self.runnable.push_back(Runnable::LlcStation(h));
+                self.runnable.push_back(Endpoint::LlcStation(h));
                 true
             }
             FlowOutput::Bundle { options, header } => {
@@ -651,7 +669,7 @@ impl Engine {
                 {
                     bundle.record_refusal(reason);
                 }
-                self.runnable.push_back(Runnable::BundleWorker(h));
+                self.runnable.push_back(Endpoint::BundleWorker(h));
                 true
             }
             FlowOutput::Idle { deadline, blocked } => {
@@ -701,7 +719,7 @@ impl Engine {
                 LlcOutput::Idle { deadline, blocked } => {
                     self.event_queue.set(node_id, deadline.unwrap_or(Instant::MAX));
                     if blocked {
-                        self.enqueue_sender(h, (LLC_FLOW, h), line_has_room, (m, input));
+                        self.enqueue_sender(h, Endpoint::LlcStation(h), line_has_room, (m, input));
                     }
                     return;
                 }
@@ -725,11 +743,11 @@ impl Engine {
                     }
                     continue;
                 }
-                self.enqueue_sender(h, (bundles::BUNDLE_FLOW, h), line_has_room, (m, input));
+                self.enqueue_sender(h, Endpoint::BundleWorker(h), line_has_room, (m, input));
             }
             match self.bundle_workers.poll(now, h, &mut self.packet_pool) {
-                bundles::BundleOutput::Outgoing => {}
-                bundles::BundleOutput::Received { flow, header } => {
+                BundleOutput::Outgoing => {}
+                BundleOutput::Received { flow, header } => {
                     let Some(state) = self.flows.get_mut(flow as usize).and_then(Option::as_mut) else {
                         continue;
                     };
@@ -737,24 +755,24 @@ impl Engine {
                     if let (Some(receiver), Some(bundle)) = (receiver, state.bundle_mut()) {
                         bundle.receive(now, receiver, &header);
                         if bundle.has_received_all() {
-                            self.runnable.push_back(Runnable::End { flow, side: 0 });
+                            self.runnable.push_back(Endpoint::End { flow, side: 0 });
                         }
                     }
                 }
-                bundles::BundleOutput::Membership { group, joins } => {
+                BundleOutput::Membership { group, joins } => {
                     self.network.set_membership(h, self.bundle_workers.switches(h), group, joins);
                 }
-                bundles::BundleOutput::Ready => {
+                BundleOutput::Ready => {
                     for flow in 0..self.next_flow() {
                         if let Some(bundle) =
                             self.flows[flow as usize].as_mut().and_then(|flow| flow.bundle_mut())
                         {
                             bundle.start_source(now);
-                            self.runnable.push_back(Runnable::End { flow, side: 0 });
+                            self.runnable.push_back(Endpoint::End { flow, side: 0 });
                         }
                     }
                 }
-                bundles::BundleOutput::Idle { deadline } => {
+                BundleOutput::Idle { deadline } => {
                     return self.event_queue.set(node_id, deadline.unwrap_or(Instant::MAX));
                 }
             }
@@ -768,9 +786,9 @@ impl Engine {
             return;
         };
         update(state);
-        self.runnable.push_back(Runnable::End { flow, side });
+        self.runnable.push_back(Endpoint::End { flow, side });
         if side > 0 && state.is_finished() {
-            self.runnable.push_back(Runnable::End { flow, side: 0 });
+            self.runnable.push_back(Endpoint::End { flow, side: 0 });
         }
     }
 
@@ -791,18 +809,18 @@ impl Engine {
     fn wait_for_room(&mut self, number: u32, side: u32, line_has_room: bool) {
         let Some(flow) = &self.flows[number as usize] else { return };
         let FlowEnd { host: h, medium_port, .. } = flow.ends[side as usize];
-        self.enqueue_sender(h, (number, side), line_has_room, medium_port);
+        self.enqueue_sender(h, Endpoint::End { flow: number, side }, line_has_room, medium_port);
     }
 
-    /// Queues a sender until a host has room.
-    fn enqueue_sender(&mut self, h: u32, sender: (u32, u32), line_has_room: bool, (m, input): (u32, Port)) {
+    /// Queues an endpoint until its host has room.
+    fn enqueue_sender(&mut self, h: u32, sender: Endpoint, line_has_room: bool, (m, input): (u32, Port)) {
         let waiting = &mut self.host_queues[h as usize].waiting_senders;
         if waiting.contains(&sender) {
             return;
         }
-        match sender.0 {
-            LLC_FLOW | bundles::BUNDLE_FLOW => waiting.push_front(sender),
-            _ => waiting.push_back(sender),
+        match sender {
+            Endpoint::LlcStation(_) | Endpoint::BundleWorker(_) => waiting.push_front(sender),
+            Endpoint::End { .. } => waiting.push_back(sender),
         }
         // The medium reports room on the line; the host reports room at the processor.
         if !line_has_room {
@@ -810,6 +828,12 @@ impl Engine {
             self.drain_medium(m);
         }
     }
+}
+
+/// Returns the event of a delivered packet for the trace hash.
+#[inline(always)]
+fn delivery(packet: &Packet, hash_tag: u32) -> u64 {
+    u64::from(packet.length) << 32 | u64::from(hash_tag)
 }
 
 /// Returns the hash of a node's name.

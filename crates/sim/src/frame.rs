@@ -54,8 +54,8 @@ pub struct Packet {
     pub content: Content,
     /// Bytes of the IP packet: at most 65,535 (IPv4).
     pub length: u32,
-    /// The flow that it belongs to.
-    pub flow: u32,
+    /// The flow that it belongs to; `None` between LLC stations and between bundle workers, which serve many flows.
+    pub flow: Option<u32>,
     /// The virtual channel.
     pub channel: u16,
     /// Whether it goes from a receiver of its flow to the sender.
@@ -202,7 +202,12 @@ impl Packet {
         to: Destination,
         is_reverse: bool,
     ) -> Packet {
-        Packet { content, length, flow, channel, is_reverse, to, train: None }
+        Packet { content, length, flow: Some(flow), channel, is_reverse, to, train: None }
+    }
+
+    /// Creates a packet of an endpoint that serves many flows.
+    pub fn without_flow(content: Content, length: u32, channel: u16, to: Destination) -> Packet {
+        Packet { content, length, flow: None, channel, is_reverse: false, to, train: None }
     }
 }
 

@@ -192,7 +192,7 @@ impl Tracer {
                 Some((datagram.from_host, to, self.groups.get(&group).map(|address| (*address, 1))))
             }
             (Content::Bundle { datagram, .. }, to) => Some((datagram.from_host, to, None)),
-            _ => self.flows.get(packet.flow as usize).copied(),
+            _ => packet.flow.and_then(|flow| self.flows.get(flow as usize).copied()),
         };
         let Some(flow) = addresses else { return };
         if let Some(length) = encode_packet(&mut self.buffer, framing, flow, packet)
@@ -334,7 +334,7 @@ fn encode_packet(
                 kind: d.kind,
             };
             let mut bytes = [0; HEADER];
-            header.encode(packet.flow, &mut bytes);
+            header.encode(packet.flow.unwrap_or_default(), &mut bytes);
             out.extend_from_slice(&bytes[..HEADER.min((length - UDP_IP_HEADERS) as usize)]);
         }
         Content::Guaranteed(frame) => {

@@ -35,8 +35,6 @@ use crate::network::Network;
 use crate::network::topology::Topology;
 use worker::{BundleWorker, EgressPath, WorkerRole};
 
-/// The flow number of packets of bundle workers, which belong to no flow.
-pub const BUNDLE_FLOW: u32 = u32::MAX - 1;
 /// Maximum time until all converters have the subscriptions, in addition to the delay of the links.
 const SUBSCRIPTION_TIMEOUT: Span = Span::from_s(1);
 

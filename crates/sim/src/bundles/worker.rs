@@ -15,7 +15,7 @@ use trunkline_run::bundle::{self, Counts, MessageOptions, PORTS};
 use trunkline_run::message::{HEADER, Header, MessageKind};
 use trunkline_units::Instant;
 
-use super::{BUNDLE_FLOW, BundleOutput};
+use super::BundleOutput;
 use crate::flow::fragment::{Fragmenter, Reassembler};
 use crate::flow::{IP_HEADER, UDP_IP_HEADERS};
 use crate::frame::{BundleDatagram, Content, Datagram, Packet, PacketPool};
@@ -268,7 +268,7 @@ impl BundleWorker {
         for fragment in 0..fragments {
             let content = Content::Bundle { datagram: Arc::clone(&datagram), fragment, fragments };
             let length = egress.fragmenter.length(udp, fragment, fragments);
-            self.outgoing.push_back((*egress, Packet::new(content, length, BUNDLE_FLOW, port, to, false)));
+            self.outgoing.push_back((*egress, Packet::without_flow(content, length, port, to)));
         }
     }
 

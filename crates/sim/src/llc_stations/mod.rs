@@ -34,8 +34,6 @@ use crate::flow::llc::{LlcMessage, LlcSendReport};
 use crate::frame::{Content, Packet, PacketPool, VLAN_TAG};
 use crate::network::topology::Topology;
 
-/// The flow number of packets of LLC stations, which belong to no flow.
-pub const LLC_FLOW: u32 = u32::MAX;
 /// Octets to which Ethernet pads a PDU.
 const MIN_PDU: u32 = 46;
 /// Number of windows per station to wait for the ring to form.
@@ -314,7 +312,7 @@ impl LlcStations {
             Some(host) if to != ALL => Destination::Station(*host),
             _ => Destination::All,
         };
-        Packet::new(Content::Pdu { from, to, bytes }, length, LLC_FLOW, 0, host, false)
+        Packet::without_flow(Content::Pdu { from, to, bytes }, length, 0, host)
     }
 
     /// Returns token metrics for a connection's sender: the rotation time at its station and the delay bound, if there is
