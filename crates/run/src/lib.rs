@@ -29,6 +29,7 @@
 //! | [`receiver_meter`], [`sender_meter`], [`series`] | measurements of each message |
 //! | [`reports`] | the reports of both ends of a connection |
 //! | [`stages`] | delay of guaranteed messages by stage |
+//! | [`timeouts`] | how long ends wait for messages in flight and for responses |
 //!
 //! Nothing here reads a clock or opens a socket. Time is an argument, so the simulator measures with the same code.
 
@@ -46,6 +47,7 @@ pub mod reports;
 pub mod sender_meter;
 pub mod series;
 pub mod stages;
+pub mod timeouts;
 
 pub use backend::{Backend, NoProgress, ProgressObserver, Refusal, RunOptions, StopFlag};
 pub use receiver_meter::ReceiverMeter;

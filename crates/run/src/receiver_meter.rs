@@ -42,6 +42,13 @@ pub struct Arrivals {
     pub last: Option<Instant>,
 }
 
+impl Arrivals {
+    /// Whether all of `sent` messages have arrived, intact or corrupted.
+    pub fn is_complete(&self, sent: u64) -> bool {
+        self.messages + self.corrupted >= sent
+    }
+}
+
 /// Measures one receiver.
 #[derive(Clone, Debug)]
 pub struct ReceiverMeter {

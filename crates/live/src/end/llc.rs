@@ -8,6 +8,7 @@ use trunkline_record::Histogram;
 use trunkline_run::llc::{self, SendOutcomes};
 use trunkline_run::message::{HEADER, Header, MessageKind};
 use trunkline_run::reports::{ReceiverReport, SenderReport};
+use trunkline_run::timeouts::RESPONSE_TIMEOUT;
 use trunkline_run::{ReceiverMeter, SenderMeter};
 use trunkline_traffic::source::{Limit, Step};
 use trunkline_traffic::{Pattern, Source};
@@ -22,8 +23,6 @@ use crate::wire::Report;
 const RING_TIMEOUT: Span = Span::from_s(20);
 /// Without an event for this long, the station counts as failed.
 const STATION_TIMEOUT: Span = Span::from_s(20);
-/// A request without a response by then counts as unanswered.
-const RESPONSE_TIMEOUT: Span = Span::from_s(1);
 /// Until this time before a message is due, the sender waits for events; then it watches the clock.
 const SPIN_BEFORE_DUE: Span = Span::from_ms(1);
 

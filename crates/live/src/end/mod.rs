@@ -38,6 +38,7 @@ use trunkline_io::usage::CpuTime;
 use trunkline_io::{Clock, SocketError};
 use trunkline_run::message::{HEADER, MAX_MESSAGE, Payload};
 use trunkline_run::reports::{ReceiverReport, SenderReport};
+use trunkline_run::timeouts::LINGER;
 use trunkline_run::{ReceiverMeter, SenderMeter};
 use trunkline_traffic::source::{Bounds, Limit};
 use trunkline_traffic::{Pattern, Source, SourceError};
@@ -53,8 +54,6 @@ const SNAPSHOT_INTERVAL: Span = Span::from_ms(500);
 pub(crate) const STOP_CHECK_INTERVAL: Span = Span::from_ms(50);
 /// How long an end waits for its peer.
 pub(crate) const PEER_TIMEOUT: Span = Span::from_s(5);
-/// How long a receiver waits without arrivals for messages in flight after the sender has ended.
-pub(crate) const DRAIN_TIMEOUT: Span = Span::from_ms(250);
 
 /// Controls an end from the agent's thread.
 #[derive(Debug, Default)]
@@ -343,13 +342,12 @@ impl EndContext {
         (used.user, used.system)
     }
 
-    /// Returns whether a receiver is done: everything sent has arrived, or nothing has arrived for [`DRAIN_TIMEOUT`].
+    /// Returns whether a receiver is done: everything sent has arrived, or nothing has arrived for [`LINGER`].
     pub fn is_complete(&self, meter: &ReceiverMeter, now: Instant) -> bool {
         let Some(expected) = self.control.expected() else { return false };
-        let a = meter.arrivals();
         let finished_at = Instant::from_ps(self.control.finished_at_ps.load(Ordering::Relaxed));
         let idle_time = meter.idle_time(now).min(now.since(finished_at));
-        a.messages + a.corrupted >= expected || idle_time > DRAIN_TIMEOUT
+        meter.arrivals().is_complete(expected) || idle_time >= LINGER
     }
 }
 

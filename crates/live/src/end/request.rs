@@ -9,17 +9,16 @@ use trunkline_io::socket;
 use trunkline_record::Histogram;
 use trunkline_run::message::{HEADER, Header, MessageKind};
 use trunkline_run::reports::{ReceiverReport, SenderReport};
+use trunkline_run::timeouts::RESPONSE_TIMEOUT;
 use trunkline_run::{ReceiverMeter, SenderMeter};
 use trunkline_traffic::Source;
 use trunkline_traffic::source::{Limit, Step};
-use trunkline_units::{Instant, Span};
+use trunkline_units::Instant;
 
 use super::stream::{self, STALL_TIMEOUT, StreamWriter};
 use super::{EndContext, EndError, EndFailure, buffer_counter, datagram, io_error};
 use crate::wire::Report;
 
-/// A response that has not arrived after this time is lost.
-const RESPONSE_TIMEOUT: Span = Span::from_s(1);
 /// Buffer size; a longer message grows the buffer.
 const READ_BUFFER: usize = 1 << 16;
 

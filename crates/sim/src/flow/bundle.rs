@@ -5,12 +5,13 @@ use trunkline_bundle::host::CommandError;
 use trunkline_run::bundle::MessageOptions;
 use trunkline_run::message::{HEADER, Header, MessageKind};
 use trunkline_run::reports::{ReceiverReport, SenderReport};
+use trunkline_run::timeouts::LINGER;
 use trunkline_run::{ReceiverMeter, SenderMeter};
 use trunkline_traffic::Source;
 use trunkline_traffic::source::{Bounds, Limit, Step};
 use trunkline_units::{Instant, Span};
 
-use super::{FlowConfig, FlowOutput, LINGER, SourceConfig, record_departure};
+use super::{FlowConfig, FlowOutput, SourceConfig, record_departure};
 
 /// The ends of a connection over bundles.
 #[derive(Debug)]
@@ -149,7 +150,7 @@ impl BundleFlow {
     pub fn has_received_all(&self) -> bool {
         let accepted = self.sequence - self.congested - self.full;
         self.source_ended.is_some()
-            && self.receiver_meters.iter().all(|meter| meter.arrivals().messages >= accepted)
+            && self.receiver_meters.iter().all(|meter| meter.arrivals().is_complete(accepted))
     }
 
     /// Waits for outstanding messages after the end of the source. Returns when to check again.

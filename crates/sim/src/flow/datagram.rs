@@ -5,13 +5,14 @@ use trunkline_models::host::Disk;
 use trunkline_record::Histogram;
 use trunkline_run::message::{HEADER, Header, MessageKind};
 use trunkline_run::reports::{ReceiverReport, SenderReport};
+use trunkline_run::timeouts::{LINGER, RESPONSE_TIMEOUT};
 use trunkline_run::{ReceiverMeter, SenderMeter};
 use trunkline_traffic::Source;
 use trunkline_traffic::source::{Message, Step};
 use trunkline_units::{Instant, Span};
 
 use super::fragment::{Fragmenter, Reassembler};
-use super::{FlowConfig, FlowOutput, LINGER, RESPONSE_TIMEOUT, UDP_IP_HEADERS, record_departure};
+use super::{FlowConfig, FlowOutput, UDP_IP_HEADERS, record_departure};
 use crate::frame::{Content, Datagram, Packet, PacketPool};
 
 /// The ends of a connection over datagrams.
@@ -216,7 +217,7 @@ impl DatagramFlow {
     /// Ends the run if all messages have arrived, or after a silence with nothing in flight.
     fn update_finished(&mut self, now: Instant) {
         let Some(done) = self.source_ended else { return };
-        if self.receivers.iter().all(|r| r.meter.arrivals().messages >= self.sequence) {
+        if self.receivers.iter().all(|r| r.meter.arrivals().is_complete(self.sequence)) {
             self.finished = true;
             return;
         }

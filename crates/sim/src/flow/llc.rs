@@ -10,12 +10,13 @@ use trunkline_record::Histogram;
 use trunkline_run::llc::{self, SendOutcomes};
 use trunkline_run::message::{Header, MessageKind};
 use trunkline_run::reports::{ReceiverReport, SenderReport};
+use trunkline_run::timeouts::{LINGER, RESPONSE_TIMEOUT};
 use trunkline_run::{ReceiverMeter, SenderMeter};
 use trunkline_traffic::Source;
 use trunkline_traffic::source::{Bounds, Limit, Step};
 use trunkline_units::{Instant, Span};
 
-use super::{FlowConfig, FlowOutput, LINGER, RESPONSE_TIMEOUT, SourceConfig, record_departure};
+use super::{FlowConfig, FlowOutput, SourceConfig, record_departure};
 
 /// A run ends if its station reports nothing about pending messages for so long: the token never returns early enough for
 /// their priority.
@@ -288,7 +289,7 @@ impl LlcFlow {
         let is_pending = self.requester.as_ref().is_some_and(|requester| requester.pending_request.is_some());
         self.finished = match self.pending {
             0 if self.source_ended.is_some() => {
-                let all = self.receiver_meter.arrivals().messages >= self.sequence && !is_pending;
+                let all = self.receiver_meter.arrivals().is_complete(self.sequence) && !is_pending;
                 all || silence >= self.linger
             }
             _ => silence >= self.stall_timeout,

@@ -42,10 +42,6 @@ pub const UDP_IP_HEADERS: u32 = 28;
 pub const IP_HEADER: u32 = 20;
 /// Bytes of the longest message in a datagram.
 const MAX_DATAGRAM_MESSAGE: u32 = 65_507;
-/// Time after which a missing response over datagrams counts as lost; the same value as on sockets.
-const RESPONSE_TIMEOUT: Span = Span::from_s(1);
-/// Silence after the end of the sender that ends a run, in addition to the delay of the links.
-const LINGER: Span = Span::from_s(1);
 
 /// One end of a flow: its location and its timer. Its index in the flow is its *side*: 0 is the sender, the others are
 /// receivers.
