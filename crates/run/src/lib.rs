@@ -28,6 +28,7 @@
 //! | [`message`] | the measurement message: header, checksum, payload |
 //! | [`receiver_meter`], [`sender_meter`], [`series`] | measurements of each message |
 //! | [`reports`] | the reports of both ends of a connection |
+//! | [`requester`] | the requesting end of a request test |
 //! | [`stages`] | delay of guaranteed messages by stage |
 //! | [`timeouts`] | how long ends wait for messages in flight and for responses |
 //!
@@ -44,6 +45,7 @@ pub mod llc;
 pub mod message;
 pub mod receiver_meter;
 pub mod reports;
+pub mod requester;
 pub mod sender_meter;
 pub mod series;
 pub mod stages;
@@ -51,4 +53,5 @@ pub mod timeouts;
 
 pub use backend::{Backend, NoProgress, ProgressObserver, Refusal, RunOptions, StopFlag};
 pub use receiver_meter::ReceiverMeter;
+pub use requester::Requester;
 pub use sender_meter::SenderMeter;

@@ -8,11 +8,10 @@ use trunkline_arq::socket::{Connection, Error, Listener, Settings};
 use trunkline_arq::{Buffer, CloseReason};
 use trunkline_io::probe::Direction;
 use trunkline_io::{Pacer, SocketError, socket};
-use trunkline_record::Histogram;
 use trunkline_run::guaranteed;
 use trunkline_run::message::{HEADER, Header, MessageKind};
 use trunkline_run::reports::{Metrics, ReceiverReport, SenderReport};
-use trunkline_run::{ReceiverMeter, SenderMeter};
+use trunkline_run::{ReceiverMeter, Requester, SenderMeter};
 use trunkline_traffic::source::{Limit, Message, Step};
 use trunkline_traffic::{Pattern, Source};
 use trunkline_units::{Instant, Size, Span};
@@ -215,10 +214,11 @@ pub(crate) fn send(
     let start = context.ready(connection.connection.address())?;
     let mut source = context.source(start, limit, context.max_message())?;
     let mut sender_meter = SenderMeter::new(start);
-    let mut responses = ResponseStats::default();
+    let is_request = matches!(context.spec.pattern, Pattern::Request { .. });
+    let mut requester = is_request.then(|| Requester::new(None));
     let file = source_file.as_mut().zip(path);
     let result =
-        send_messages(&mut context, &connection, &mut source, &mut sender_meter, file, &mut responses);
+        send_messages(&mut context, &connection, &mut source, &mut sender_meter, file, &mut requester);
     let result = result.and_then(|()| connection.close(&context));
     let mut report = SenderReport::complete(&sender_meter, &source);
     report.cpu = connection.cpu(&context);
@@ -229,23 +229,13 @@ pub(crate) fn send(
         let file_bytes = sender_meter.bytes() - sender_meter.messages() * HEADER as u64;
         report.counters.insert("file_bytes".into(), file_bytes as f64);
     }
-    if matches!(context.spec.pattern, Pattern::Request { .. }) {
-        report.rtt = responses.rtt.counts();
-        report.counters.insert("answers".into(), responses.count as f64);
-        report.counters.insert("answer_bytes".into(), responses.bytes as f64);
+    if let Some(requester) = &requester {
+        requester.add_to(&mut report);
     }
     match result {
         Ok(()) => Ok(Report::Sender(Box::new(report))),
         Err(error) => Err(EndFailure { error, report: Some(Report::Sender(Box::new(report))) }),
     }
-}
-
-/// Counters of responses.
-#[derive(Default)]
-struct ResponseStats {
-    rtt: Histogram,
-    count: u64,
-    bytes: u64,
 }
 
 fn send_messages(
@@ -254,9 +244,8 @@ fn send_messages(
     source: &mut Source,
     sender_meter: &mut SenderMeter,
     mut source_file: Option<(&mut File, &Path)>,
-    responses: &mut ResponseStats,
+    requester: &mut Option<Requester>,
 ) -> Result<(), EndError> {
-    let is_request = matches!(context.spec.pattern, Pattern::Request { .. });
     let (mut buffer, mut sequence) = (Vec::new(), 0);
     let (mut response, mut pacer) = (Buffer::new(), Pacer::new(context.clock));
     while !context.control.is_stopped() {
@@ -276,14 +265,17 @@ fn send_messages(
         if !connection.send(context, &buffer)? {
             break;
         }
-        sequence += 1;
         sender_meter.record_send(&message, now);
         if message.first {
             source.departed(now);
         }
-        if is_request && !await_response(context, connection, sequence - 1, now, &mut response, responses)? {
-            break;
+        if let Some(requester) = requester {
+            requester.record_request(sequence, now);
+            if !await_response(context, connection, &mut response, requester)? {
+                break;
+            }
         }
+        sequence += 1;
         context.snapshot_sender(sender_meter, now);
     }
     Ok(())
@@ -326,22 +318,18 @@ fn encode_next(
     Ok(Some(message))
 }
 
-/// Waits for the response to request `sequence`; returns false if a stop was requested or the peer has finished.
+/// Waits for the response to the pending request; returns false if a stop was requested or the peer has finished.
 fn await_response(
     context: &EndContext,
     connection: &GuaranteedConnection,
-    sequence: u64,
-    requested_at: Instant,
     response: &mut Buffer,
-    responses: &mut ResponseStats,
+    requester: &mut Requester,
 ) -> Result<bool, EndError> {
     while connection.receive(context, response)? {
-        let header = Header::decode(context.spec.token, response);
-        if header.is_ok_and(|h| h.kind == MessageKind::Response && h.sequence == sequence) {
-            let length = header.map_or(0, |h| h.length);
-            responses.rtt.record(context.clock.now().since(requested_at));
-            responses.count += 1;
-            responses.bytes += u64::from(length);
+        if let Ok(header) = Header::decode(context.spec.token, response)
+            && header.kind == MessageKind::Response
+            && requester.record_response(header.sequence, header.length, context.clock.now())
+        {
             return Ok(true);
         }
     }

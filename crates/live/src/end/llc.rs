@@ -9,7 +9,7 @@ use trunkline_run::llc::{self, SendOutcomes};
 use trunkline_run::message::{HEADER, Header, MessageKind};
 use trunkline_run::reports::{ReceiverReport, SenderReport};
 use trunkline_run::timeouts::RESPONSE_TIMEOUT;
-use trunkline_run::{ReceiverMeter, SenderMeter};
+use trunkline_run::{ReceiverMeter, Requester, SenderMeter};
 use trunkline_traffic::source::{Limit, Step};
 use trunkline_traffic::{Pattern, Source};
 use trunkline_units::{Instant, Span};
@@ -37,12 +37,9 @@ struct LlcSender<'b> {
     pending: u16,
     max_pending: u16,
     outcomes: SendOutcomes,
+    /// Time until an acknowledgement.
     rtt: Histogram,
-    /// The request that waits for its response.
-    pending_request: Option<(u64, Instant)>,
-    responses: u64,
-    response_bytes: u64,
-    unanswered: u64,
+    requester: Option<Requester>,
     last_event: Instant,
 }
 
@@ -64,6 +61,7 @@ pub(crate) fn send(mut context: EndContext, peer: SocketAddr, limit: Limit) -> R
     let start = await_ring(&context, &handle, start)?;
     let mut source = context.source(start, limit, context.max_message())?;
     let max_pending = llc::max_pending(&context.spec.pattern);
+    let is_request = matches!(context.spec.pattern, Pattern::Request { .. });
     let mut sender = LlcSender {
         peer_station: peer.port() as u8,
         sender_meter: SenderMeter::new(start),
@@ -73,10 +71,7 @@ pub(crate) fn send(mut context: EndContext, peer: SocketAddr, limit: Limit) -> R
         max_pending,
         outcomes: SendOutcomes::default(),
         rtt: Histogram::default(),
-        pending_request: None,
-        responses: 0,
-        response_bytes: 0,
-        unanswered: 0,
+        requester: is_request.then(|| Requester::new(Some(RESPONSE_TIMEOUT))),
         last_event: start,
     };
     let result = sender.send_messages(&mut source);
@@ -85,13 +80,8 @@ pub(crate) fn send(mut context: EndContext, peer: SocketAddr, limit: Limit) -> R
     report.counters = sender.outcomes.counters();
     report.counters.insert("llc_priority".into(), sender.handle.priority.into());
     report.counters.extend(sender.handle.station.token_metrics());
-    if sender.is_request() {
-        let counts = [
-            ("answers", sender.responses),
-            ("answer_bytes", sender.response_bytes),
-            ("unanswered", sender.unanswered),
-        ];
-        report.counters.extend(counts.map(|(name, count)| (name.to_string(), count as f64)));
+    if let Some(requester) = &sender.requester {
+        requester.add_to(&mut report);
     }
     report.cpu = context.cpu();
     match result {
@@ -119,10 +109,6 @@ fn await_ring(context: &EndContext, handle: &StationHandle, start: Instant) -> R
 }
 
 impl LlcSender<'_> {
-    fn is_request(&self) -> bool {
-        matches!(self.context.spec.pattern, Pattern::Request { .. })
-    }
-
     fn send_messages(&mut self, source: &mut Source) -> Result<(), EndError> {
         let (mut buffer, mut sequence) = (Vec::new(), 0);
         let mut pacer = Pacer::new(self.context.clock);
@@ -163,7 +149,9 @@ impl LlcSender<'_> {
                 self.wait_event(self.context.clock.now() + SPIN_BEFORE_DUE);
             }
             (self.pending, self.last_event) = (self.pending + 1, now);
-            self.pending_request = self.is_request().then_some((sequence, now));
+            if let Some(requester) = &mut self.requester {
+                requester.record_request(sequence, now);
+            }
             sequence += 1;
             self.sender_meter.record_send(&message, now);
             if message.first {
@@ -176,12 +164,8 @@ impl LlcSender<'_> {
 
     /// Returns whether the next message must wait for an outcome or a response.
     fn must_wait(&mut self, now: Instant) -> Result<bool, EndError> {
-        if let Some((_, sent_at)) = self.pending_request {
-            if now.since(sent_at) < RESPONSE_TIMEOUT {
-                return Ok(true);
-            }
-            self.pending_request = None;
-            self.unanswered += 1;
+        if self.requester.as_mut().is_some_and(|requester| requester.must_wait(now)) {
+            return Ok(true);
         }
         if self.pending >= self.max_pending && now.since(self.last_event) >= STATION_TIMEOUT {
             return Err(EndError::Station("it reports no outcome for its messages".into()));
@@ -191,11 +175,13 @@ impl LlcSender<'_> {
 
     /// Waits until every message has an outcome, or until a timeout.
     fn await_outcomes(&mut self) -> Result<(), EndError> {
-        while (self.pending > 0 || self.pending_request.is_some()) && !self.context.control.is_stopped() {
+        let is_waiting =
+            |requester: &Option<Requester>| requester.as_ref().is_some_and(Requester::is_pending);
+        while (self.pending > 0 || is_waiting(&self.requester)) && !self.context.control.is_stopped() {
             let now = self.context.clock.now();
             let timeout = if self.pending > 0 { STATION_TIMEOUT } else { RESPONSE_TIMEOUT };
             if now.since(self.last_event) >= timeout {
-                self.unanswered += u64::from(self.pending_request.is_some());
+                self.requester.iter_mut().for_each(Requester::abandon);
                 break;
             }
             self.wait_event(now + STOP_CHECK_INTERVAL);
@@ -228,18 +214,14 @@ impl LlcSender<'_> {
                     self.context.spec.protocol,
                     trunkline_experiment::plan::Protocol::Llc { r#type: 3, .. }
                 );
-                if is_acknowledged && !self.is_request() && outcome == trunkline_llc::Outcome::Done {
+                if is_acknowledged && self.requester.is_none() && outcome == trunkline_llc::Outcome::Done {
                     self.rtt.record(took);
                 }
             }
             StationEvent::Received(at, _, bytes) => {
                 let Ok(header) = Header::decode(self.context.spec.token, &bytes) else { return };
-                if let Some((_, sent_at)) =
-                    self.pending_request.take_if(|(sequence, _)| *sequence == header.sequence)
-                {
-                    self.rtt.record(at.since(sent_at));
-                    self.responses += 1;
-                    self.response_bytes += u64::from(header.length);
+                if let Some(requester) = &mut self.requester {
+                    requester.record_response(header.sequence, header.length, at);
                 }
             }
         }

@@ -6,11 +6,10 @@ use std::net::{SocketAddr, TcpStream, UdpSocket};
 
 use trunkline_experiment::plan::Protocol;
 use trunkline_io::socket;
-use trunkline_record::Histogram;
 use trunkline_run::message::{HEADER, Header, MessageKind};
 use trunkline_run::reports::{ReceiverReport, SenderReport};
 use trunkline_run::timeouts::RESPONSE_TIMEOUT;
-use trunkline_run::{ReceiverMeter, SenderMeter};
+use trunkline_run::{ReceiverMeter, Requester, SenderMeter};
 use trunkline_traffic::Source;
 use trunkline_traffic::source::{Limit, Step};
 use trunkline_units::Instant;
@@ -133,13 +132,9 @@ pub(crate) fn encode_message(context: &EndContext, buffer: &mut Vec<u8>, header:
     header.encode(context.spec.token, buffer.first_chunk_mut().expect("a message has a header"));
 }
 
-/// Counters of the requester.
-#[derive(Default)]
+/// The requester and counters of its socket.
 struct RequestStats {
-    rtt: Histogram,
-    responses: u64,
-    response_bytes: u64,
-    unanswered: u64,
+    requester: Requester,
     calls: u64,
     corrupted: u64,
 }
@@ -166,7 +161,11 @@ pub(crate) fn send_requests(
     let start = context.ready(address)?;
     let mut source = context.source(start, limit, context.max_message())?;
     let mut sender_meter = SenderMeter::new(start);
-    let mut stats = RequestStats::default();
+    let timeout = match transport {
+        RequestTransport::Stream(..) => None,
+        RequestTransport::Datagrams(_) => Some(RESPONSE_TIMEOUT),
+    };
+    let mut stats = RequestStats { requester: Requester::new(timeout), calls: 0, corrupted: 0 };
     let result = exchange(&mut context, &mut transport, &mut source, &mut sender_meter, &mut stats);
     let mut report = SenderReport::complete(&sender_meter, &source);
     report.cpu = context.cpu();
@@ -178,14 +177,8 @@ pub(crate) fn send_requests(
         RequestTransport::Datagrams(socket) => report.counters.extend([buffer_counter(socket, true)]),
     }
     // Round-trip times of requests, not the kernel's estimate.
-    report.rtt = stats.rtt.counts();
-    let counts = [
-        ("answers", stats.responses),
-        ("answer_bytes", stats.response_bytes),
-        ("unanswered", stats.unanswered),
-        ("answers_corrupted", stats.corrupted),
-    ];
-    report.counters.extend(counts.map(|(k, v)| (k.to_string(), v as f64)));
+    stats.requester.add_to(&mut report);
+    report.counters.insert("answers_corrupted".into(), stats.corrupted as f64);
     *report.counters.entry("sender_system_calls".into()).or_default() += stats.calls as f64;
     match result {
         Ok(()) => Ok(Report::Sender(Box::new(report))),
@@ -236,7 +229,8 @@ fn exchange(
             }
         }
         sender_meter.record_send(&message, now);
-        if !await_response(context, transport, &mut reader, sequence, now, stats)? {
+        stats.requester.record_request(sequence, now);
+        if !await_response(context, transport, &mut reader, now, stats)? {
             break;
         }
         sequence += 1;
@@ -250,12 +244,11 @@ fn exchange(
     Ok(())
 }
 
-/// Waits for the response to request `sequence`. Returns false if the connection is over.
+/// Waits for the response to the pending request. Returns false if the connection is over.
 fn await_response(
     context: &EndContext,
     transport: &mut RequestTransport,
     reader: &mut MessageReader,
-    sequence: u64,
     sent_at: Instant,
     stats: &mut RequestStats,
 ) -> Result<bool, EndError> {
@@ -268,20 +261,17 @@ fn await_response(
         };
         let now = context.clock.now();
         match outcome {
-            ReadOutcome::Message(h) if h.kind == MessageKind::Response && h.sequence == sequence => {
-                stats.rtt.record(now.since(sent_at));
-                stats.responses += 1;
-                stats.response_bytes += u64::from(h.length);
+            ReadOutcome::Message(h)
+                if h.kind == MessageKind::Response
+                    && stats.requester.record_response(h.sequence, h.length, now) =>
+            {
                 return Ok(true);
             }
             // A late response to a request that timed out.
             ReadOutcome::Message(_) => {}
             ReadOutcome::Nothing if context.control.is_stopped() => return Ok(false),
             ReadOutcome::Nothing => match transport {
-                RequestTransport::Datagrams(_) if now.since(sent_at) >= RESPONSE_TIMEOUT => {
-                    stats.unanswered += 1;
-                    return Ok(true);
-                }
+                RequestTransport::Datagrams(_) if !stats.requester.must_wait(now) => return Ok(true),
                 RequestTransport::Stream(_, stream) if now.since(sent_at) >= STALL_TIMEOUT => {
                     let peer = stream.peer_addr().map_err(io_error("reading the peer address"))?;
                     return Err(EndError::PeerStalled(peer, STALL_TIMEOUT));

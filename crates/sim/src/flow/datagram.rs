@@ -2,11 +2,10 @@
 
 use trunkline_endpoint::Destination;
 use trunkline_models::host::Disk;
-use trunkline_record::Histogram;
 use trunkline_run::message::{HEADER, Header, MessageKind};
 use trunkline_run::reports::{ReceiverReport, SenderReport};
 use trunkline_run::timeouts::{LINGER, RESPONSE_TIMEOUT};
-use trunkline_run::{ReceiverMeter, SenderMeter};
+use trunkline_run::{ReceiverMeter, Requester, SenderMeter};
 use trunkline_traffic::Source;
 use trunkline_traffic::source::{Message, Step};
 use trunkline_units::{Instant, Span};
@@ -23,7 +22,8 @@ pub struct DatagramFlow {
     fragmenter: Fragmenter,
     outgoing: Option<OutgoingDatagram>,
     sequence: u64,
-    requester: Option<DatagramRequester>,
+    requester: Option<Requester>,
+    response_reassembler: Reassembler,
     disk: Option<Disk>,
     /// The sender neither waits for responses nor reads from a disk.
     is_open_loop: bool,
@@ -41,8 +41,6 @@ pub struct DatagramFlow {
     silent_since: Instant,
     /// When the source stops, even if it waits for room.
     send_deadline: Option<Instant>,
-    /// Time after which a missing response counts as lost.
-    response_timeout: Span,
     /// When the source ended.
     source_ended: Option<Instant>,
     finished: bool,
@@ -85,17 +83,6 @@ impl OutgoingDatagram {
     }
 }
 
-/// The client side of a request test: one request in flight.
-#[derive(Debug, Default)]
-struct DatagramRequester {
-    pending: Option<(u64, Instant)>,
-    reassembler: Reassembler,
-    rtt: Histogram,
-    responses: u64,
-    response_bytes: u64,
-    timeouts: u64,
-}
-
 #[derive(Debug)]
 struct Receiver {
     meter: ReceiverMeter,
@@ -124,7 +111,8 @@ impl DatagramFlow {
             fragmenter: Fragmenter::new(config.mtu),
             outgoing: None,
             sequence: 0,
-            requester: config.is_request_test().then(DatagramRequester::default),
+            requester: config.requester(Some(RESPONSE_TIMEOUT + config.longest_delay * 2)),
+            response_reassembler: Reassembler::default(),
             disk: config.file_bytes.and(config.disks[0]).map(Disk::new),
             is_open_loop: !config.is_request_test() && config.file_bytes.and(config.disks[0]).is_none(),
             read_until: start,
@@ -137,7 +125,6 @@ impl DatagramFlow {
             silence_extensions: 0,
             silent_since: start,
             send_deadline: config.limit().ok().and_then(|limit| limit.time).map(|time| start + time + GRACE),
-            response_timeout: RESPONSE_TIMEOUT + config.longest_delay * 2,
             source_ended: None,
             finished: false,
             flow: config.flow,
@@ -198,14 +185,8 @@ impl DatagramFlow {
 
     fn record_response(&mut self, now: Instant, d: &Datagram) {
         let Some(requester) = &mut self.requester else { return };
-        if !requester.reassembler.accept(d) {
-            return;
-        }
-        // Otherwise the response is late and its request has timed out.
-        if let Some((_, sent_at)) = requester.pending.take_if(|(sequence, _)| *sequence == d.sequence) {
-            requester.rtt.record(now.since(sent_at));
-            requester.responses += 1;
-            requester.response_bytes += u64::from(d.length);
+        if self.response_reassembler.accept(d) {
+            requester.record_response(d.sequence, d.length, now);
         }
     }
 
@@ -306,13 +287,9 @@ impl DatagramFlow {
             return Err(self.linger(now));
         }
         if let Some(requester) = &mut self.requester
-            && let Some((_, sent_at)) = requester.pending
+            && requester.must_wait(now)
         {
-            if now < sent_at + self.response_timeout {
-                return wait(sent_at + self.response_timeout);
-            }
-            requester.pending = None;
-            requester.timeouts += 1;
+            return Err(FlowOutput::Idle { deadline: requester.deadline(), blocked: false });
         }
         if now < self.read_until {
             return wait(self.read_until);
@@ -337,7 +314,7 @@ impl DatagramFlow {
             Step::Send(message) => {
                 record_departure(&mut self.source, &mut self.sender_meter, &message, now);
                 if let Some(requester) = &mut self.requester {
-                    requester.pending = Some((self.sequence, now));
+                    requester.record_request(self.sequence, now);
                 }
                 if let Some(disk) = &mut self.disk {
                     self.read_until = disk.take(now, message.size.into());
@@ -394,13 +371,7 @@ impl DatagramFlow {
     pub(super) fn into_reports(self) -> (SenderReport, Vec<ReceiverReport>, Option<String>) {
         let mut sender = SenderReport::complete(&self.sender_meter, &self.source);
         if let Some(requester) = &self.requester {
-            sender.rtt = requester.rtt.counts();
-            let counts = [
-                ("answers", requester.responses),
-                ("answer_bytes", requester.response_bytes),
-                ("unanswered", requester.timeouts),
-            ];
-            sender.counters.extend(counts.map(|(k, v)| (k.to_string(), v as f64)));
+            requester.add_to(&mut sender);
         }
         let report = |receiver: &Receiver| {
             let mut report = ReceiverReport::from_meter(&receiver.meter);

@@ -10,11 +10,10 @@ use trunkline_endpoint::{
 };
 use trunkline_experiment::plan::Protocol;
 use trunkline_models::host::Disk;
-use trunkline_record::Histogram;
 use trunkline_run::guaranteed;
 use trunkline_run::message::{HEADER, Header, MAX_MESSAGE, MessageKind};
 use trunkline_run::reports::{ReceiverReport, SenderReport};
-use trunkline_run::{ReceiverMeter, SenderMeter};
+use trunkline_run::{ReceiverMeter, Requester, SenderMeter};
 use trunkline_traffic::Source;
 use trunkline_traffic::source::{Bounds, Limit, Step};
 use trunkline_units::Instant;
@@ -43,7 +42,7 @@ pub struct GuaranteedFlow {
     /// Times of the last frame that arrived at the receiver.
     last_frame_times: FrameTimes,
     sequence: u64,
-    requester: Option<GuaranteedRequester>,
+    requester: Option<Requester>,
     disk: Option<Disk>,
     read_until: Instant,
     error: Option<String>,
@@ -51,14 +50,6 @@ pub struct GuaranteedFlow {
     flow: u32,
     channels: [u16; 2],
     start: Instant,
-}
-
-#[derive(Debug, Default)]
-struct GuaranteedRequester {
-    pending: Option<(u64, Instant)>,
-    rtt: Histogram,
-    responses: u64,
-    response_bytes: u64,
 }
 
 /// One end.
@@ -184,7 +175,7 @@ impl GuaranteedFlow {
             stage_times: StageTimes::default(),
             last_frame_times: FrameTimes::new(start, start),
             sequence: 0,
-            requester: config.is_request_test().then(GuaranteedRequester::default),
+            requester: config.requester(None),
             disk: config.file_bytes.and(config.disks[0]).map(Disk::new),
             read_until: start,
             error: None,
@@ -304,8 +295,8 @@ impl GuaranteedFlow {
         {
             if side == 1 {
                 self.record_message(now, &header);
-            } else {
-                self.record_response(now, &header);
+            } else if let Some(requester) = &mut self.requester {
+                requester.record_response(header.sequence, header.length, now);
             }
         }
         if !self.ends[side].send_pending(now) || side == 1 {
@@ -327,21 +318,10 @@ impl GuaranteedFlow {
         }
     }
 
-    fn record_response(&mut self, now: Instant, header: &Header) {
-        let Some(requester) = &mut self.requester else { return };
-        if let Some((_, sent_at)) = requester.pending.take_if(|(sequence, _)| *sequence == header.sequence) {
-            requester.rtt.record(now.since(sent_at));
-            requester.responses += 1;
-            requester.response_bytes += u64::from(header.length);
-        }
-    }
-
     /// Draws messages and hands them over while there is room. Returns when to continue.
     fn send_messages(&mut self, now: Instant) -> Option<Instant> {
         loop {
-            if self.ends[0].closing
-                || self.requester.as_ref().is_some_and(|requester| requester.pending.is_some())
-            {
+            if self.ends[0].closing || self.requester.as_ref().is_some_and(Requester::is_pending) {
                 return None;
             }
             if now < self.read_until {
@@ -368,7 +348,7 @@ impl GuaranteedFlow {
             };
             self.sequence += 1;
             if let Some(requester) = &mut self.requester {
-                requester.pending = Some((sequence, now));
+                requester.record_request(sequence, now);
             }
             if let Some(disk) = &mut self.disk {
                 self.read_until = disk.take(now, message.size.into());
@@ -392,9 +372,7 @@ impl GuaranteedFlow {
             None => SenderReport::partial(&self.sender_meter),
         };
         if let Some(requester) = &self.requester {
-            sender.rtt = requester.rtt.counts();
-            sender.counters.insert("answers".into(), requester.responses as f64);
-            sender.counters.insert("answer_bytes".into(), requester.response_bytes as f64);
+            requester.add_to(&mut sender);
         }
         sender.notes.insert("stages".into(), stages::NOTE.into());
         let mut receiver = ReceiverReport::from_meter(&self.receiver_meter);

@@ -11,7 +11,7 @@ use trunkline_run::llc::{self, SendOutcomes};
 use trunkline_run::message::{Header, MessageKind};
 use trunkline_run::reports::{ReceiverReport, SenderReport};
 use trunkline_run::timeouts::{LINGER, RESPONSE_TIMEOUT};
-use trunkline_run::{ReceiverMeter, SenderMeter};
+use trunkline_run::{ReceiverMeter, Requester, SenderMeter};
 use trunkline_traffic::Source;
 use trunkline_traffic::source::{Bounds, Limit, Step};
 use trunkline_units::{Instant, Span};
@@ -69,9 +69,9 @@ pub struct LlcFlow {
     pending: u16,
     max_pending: u16,
     outcomes: SendOutcomes,
-    /// Time until an acknowledgement, or until the response to a request.
+    /// Time until an acknowledgement.
     rtt: Histogram,
-    requester: Option<LlcRequester>,
+    requester: Option<Requester>,
     responses: VecDeque<Header>,
     disk: Option<Disk>,
     read_until: Instant,
@@ -85,15 +85,6 @@ pub struct LlcFlow {
     start: Instant,
 }
 
-/// The client side of a request test: one request in flight.
-#[derive(Debug, Default)]
-struct LlcRequester {
-    pending_request: Option<(u64, Instant)>,
-    responses: u64,
-    response_bytes: u64,
-    timeouts: u64,
-}
-
 impl LlcFlow {
     pub(super) fn new(config: &FlowConfig<'_>, start: Instant, limit: Limit) -> Self {
         let (sap, priority, acknowledged, timeout_margin) = match config.plan.protocol {
@@ -102,6 +93,7 @@ impl LlcFlow {
             }
             _ => (0, 0, false, Span::ZERO),
         };
+        let linger = LINGER + config.longest_delay * 2;
         LlcFlow {
             source_config: SourceConfig {
                 test: config.plan.test.clone(),
@@ -124,11 +116,11 @@ impl LlcFlow {
             max_pending: llc::max_pending(&config.plan.test),
             outcomes: SendOutcomes::default(),
             rtt: Histogram::default(),
-            requester: config.is_request_test().then(LlcRequester::default),
+            requester: config.requester(Some(RESPONSE_TIMEOUT + linger)),
             responses: VecDeque::new(),
             disk: config.file_bytes.and(config.disks[0]).map(Disk::new),
             read_until: start,
-            linger: LINGER + config.longest_delay * 2,
+            linger,
             stall_timeout: STALL_TIMEOUT + timeout_margin,
             source_ended: None,
             last_activity: start,
@@ -180,13 +172,8 @@ impl LlcFlow {
                     kind: MessageKind::Response,
                 });
             }
-        } else if let Some(requester) = &mut self.requester
-            && let Some((_, sent_at)) =
-                requester.pending_request.take_if(|(sequence, _)| *sequence == header.sequence)
-        {
-            self.rtt.record(now.since(sent_at));
-            requester.responses += 1;
-            requester.response_bytes += u64::from(header.length);
+        } else if let Some(requester) = &mut self.requester {
+            requester.record_response(header.sequence, header.length, now);
         }
     }
 
@@ -241,14 +228,9 @@ impl LlcFlow {
             return Err((!self.finished).then_some(self.last_activity + self.stall_timeout));
         }
         if let Some(requester) = &mut self.requester
-            && let Some((_, sent_at)) = requester.pending_request
+            && requester.must_wait(now)
         {
-            let until = sent_at + RESPONSE_TIMEOUT + self.linger;
-            if now < until {
-                return Err(Some(until));
-            }
-            requester.pending_request = None;
-            requester.timeouts += 1;
+            return Err(requester.deadline());
         }
         if now < self.read_until {
             return Err(Some(self.read_until));
@@ -268,7 +250,7 @@ impl LlcFlow {
         self.pending += 1;
         self.last_activity = now;
         if let Some(requester) = &mut self.requester {
-            requester.pending_request = Some((sequence, now));
+            requester.record_request(sequence, now);
         }
         if let Some(disk) = &mut self.disk {
             self.read_until = disk.take(now, length.into());
@@ -286,7 +268,7 @@ impl LlcFlow {
     /// Ends the run when all outcomes are known and all messages have arrived, or after a silence.
     fn update_finished(&mut self, now: Instant) {
         let silence = now.since(self.last_activity.max(self.source_ended.unwrap_or(self.last_activity)));
-        let is_pending = self.requester.as_ref().is_some_and(|requester| requester.pending_request.is_some());
+        let is_pending = self.requester.as_ref().is_some_and(Requester::is_pending);
         self.finished = match self.pending {
             0 if self.source_ended.is_some() => {
                 let all = self.receiver_meter.arrivals().is_complete(self.sequence) && !is_pending;
@@ -310,9 +292,8 @@ impl LlcFlow {
         sender.rtt = self.rtt.counts();
         sender.counters = self.outcomes.counters();
         sender.counters.insert("llc_priority".into(), f64::from(self.priority));
-        if let Some(LlcRequester { responses, response_bytes, timeouts, .. }) = self.requester {
-            let counts = [("answers", responses), ("answer_bytes", response_bytes), ("unanswered", timeouts)];
-            sender.counters.extend(counts.map(|(name, count)| (name.to_string(), count as f64)));
+        if let Some(requester) = &self.requester {
+            requester.add_to(&mut sender);
         }
         (sender, vec![ReceiverReport::from_meter(&self.receiver_meter)], self.error)
     }

@@ -21,10 +21,10 @@ pub mod tcp;
 
 use trunkline_endpoint::{Destination, Port};
 use trunkline_experiment::plan::{self, Protocol};
-use trunkline_run::SenderMeter;
 use trunkline_run::assemble::RepetitionOutcome;
 use trunkline_run::bundle::MessageOptions;
 use trunkline_run::message::{HEADER, Header, MAX_MESSAGE};
+use trunkline_run::{Requester, SenderMeter};
 use trunkline_traffic::source::{Bounds, Limit};
 use trunkline_traffic::{Law, Pattern, Source, Variable};
 use trunkline_units::{Instant, Seed, Span};
@@ -208,6 +208,11 @@ impl FlowConfig<'_> {
 
     fn is_request_test(&self) -> bool {
         matches!(self.plan.test, Pattern::Request { .. })
+    }
+
+    /// Returns the requester of a request test.
+    fn requester(&self, timeout: Option<Span>) -> Option<Requester> {
+        self.is_request_test().then(|| Requester::new(timeout))
     }
 }
 

@@ -8,7 +8,7 @@ use trunkline_models::host::Disk;
 use trunkline_record::Histogram;
 use trunkline_run::message::{HEADER, Header, MAX_MESSAGE, MessageKind};
 use trunkline_run::reports::{Metrics, ReceiverReport, SenderReport};
-use trunkline_run::{ReceiverMeter, SenderMeter};
+use trunkline_run::{ReceiverMeter, Requester, SenderMeter};
 use trunkline_tcp::{Command, Event, Options, Statistics, Tcp, Timers, Virtual, header_length};
 use trunkline_traffic::Source;
 use trunkline_traffic::source::{Bounds, Limit, Step};
@@ -37,21 +37,13 @@ pub struct TcpFlow {
     receiver_meter: ReceiverMeter,
     sequence: u64,
     /// The client side of a request test.
-    requester: Option<TcpRequester>,
+    requester: Option<Requester>,
     disks: [Option<Disk>; 2],
     samples: TcpSamples,
     error: Option<String>,
     finished: bool,
     flow: u32,
     start: Instant,
-}
-
-#[derive(Debug, Default)]
-struct TcpRequester {
-    pending: Option<Instant>,
-    rtt: Histogram,
-    responses: u64,
-    response_bytes: u64,
 }
 
 /// One end.
@@ -129,7 +121,7 @@ impl TcpFlow {
             sender_meter: SenderMeter::new(start),
             receiver_meter: ReceiverMeter::new(start),
             sequence: 0,
-            requester: config.is_request_test().then(TcpRequester::default),
+            requester: config.requester(None),
             disks: [disk(0), disk(1)],
             samples: TcpSamples {
                 points: Vec::new(),
@@ -279,7 +271,7 @@ impl TcpFlow {
             if self.ends[0].tcp.room() == 0 || self.ends[0].closing {
                 return self.write(now, 0);
             }
-            if self.requester.as_ref().is_some_and(|a| a.pending.is_some()) {
+            if self.requester.as_ref().is_some_and(Requester::is_pending) {
                 return None;
             }
             let source = self.source.as_mut()?;
@@ -298,7 +290,7 @@ impl TcpFlow {
                     self.sequence += 1;
                     self.ends[0].queue_message(header);
                     if let Some(requester) = &mut self.requester {
-                        requester.pending = Some(now);
+                        requester.record_request(header.sequence, now);
                     }
                     self.sample(now);
                 }
@@ -380,12 +372,8 @@ impl TcpFlow {
                     kind: MessageKind::Response,
                 });
             }
-        } else if let Some(requester) = &mut self.requester
-            && let Some(sent_at) = requester.pending.take()
-        {
-            requester.rtt.record(now.since(sent_at));
-            requester.responses += 1;
-            requester.response_bytes += u64::from(header.length);
+        } else if let Some(requester) = &mut self.requester {
+            requester.record_response(header.sequence, header.length, now);
         }
     }
 
@@ -423,9 +411,7 @@ impl TcpFlow {
         sender.rtt = self.samples.rtt.counts();
         sender.notes.insert("congestion".into(), "reno (4.3BSD)".into());
         if let Some(requester) = &self.requester {
-            sender.rtt = requester.rtt.counts();
-            sender.counters.insert("answers".into(), requester.responses as f64);
-            sender.counters.insert("answer_bytes".into(), requester.response_bytes as f64);
+            requester.add_to(&mut sender);
         }
         let mut receiver = ReceiverReport::from_meter(&self.receiver_meter);
         let window = f64::from(to.tcp.options().receive_buffer);
