@@ -5,14 +5,14 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use trunkline_experiment::{Severity, Source, apply_override, parse_with, plan_text, render};
+use trunkline_experiment::{FileError, Severity, Source, apply_override, parse_with, plan_text, render};
 
 fuzz_target!(|bytes: &[u8]| {
     let text = String::from_utf8_lossy(bytes);
     let source = Source { name: "fuzz.ns", text: &text, folder: None };
     // The first byte decides what the files hold that the text names.
     let files = |_: &str| match bytes.first().map(|byte| byte % 3) {
-        Some(0) => Err("there is no such file".to_owned()),
+        Some(0) => Err(FileError::NoFolder),
         Some(1) => Ok(text.to_string()),
         _ => Ok("1\n2\n".to_owned()),
     };

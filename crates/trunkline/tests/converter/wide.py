@@ -316,7 +316,8 @@ def check_priority_arrives_through_a_path_that_loses():
     with Place() as place:
         central(place)
         level1(place)
-        relays = [Relay(place, 0.3) for _ in range(2)]
+        # Not much more: where three hellos in a row are lost, a session ends, and with it what was not yet acknowledged.
+        relays = [Relay(place, 0.15) for _ in range(2)]
         status = place.free()
         listener = Workload(place, 2, "--join", "5,70000", "--status", f"{place.ip}:{status}", at=relays[1].at)
         wants(place, 2, 2)
