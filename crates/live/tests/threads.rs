@@ -100,9 +100,9 @@ fn guaranteed_transport_loses_nothing() {
     assert_eq!(sent, [3000, 200, 300, 3]);
     let lossy = &of("lossy").counters;
     assert!(lossy["sender_frames_eaten"] > 0.0 && lossy["sender_frames_resent"] > 0.0, "{lossy:?}");
-    // The receiver may have ended before the last altered frame, a repetition, reaches it.
+    // The receiver may have ended before the last altered frames, which are repetitions, reach it.
     let (bad, altered) = (lossy["receiver_bad_checksums"], lossy["sender_checksums_altered"]);
-    assert!(0.0 < bad && bad <= altered, "{lossy:?}");
+    assert!(altered > 10.0 && (altered - 2.0..=altered).contains(&bad), "{lossy:?}");
     assert_eq!(of("requests").counters["answers"], 300.0);
     for (name, every) in [("full", 128), ("lossy", 16), ("requests", 16)] {
         let (c, of) = (of(name), |stage: &str| of(name).stages_us[stage].as_ref().map(|d| d.count));
