@@ -5,6 +5,7 @@
 //!
 //! | module | contents |
 //! | --- | --- |
+//! | [`channel`], [`queue`] | the messages of a channel, and whose turn it is |
 //! | [`single_frame`] | fast path for a message in a single frame |
 //! | [`store`] | stored messages and a pool of buffers |
 //! | [`flight`] | frames in flight |
@@ -33,18 +34,20 @@ use crate::wire::data::{
 };
 use crate::wire::{KIND_MULTI, KIND_PACK, KIND_PIECE};
 
+mod channel;
 pub(crate) mod flight;
 pub(crate) mod frame_buffers;
+mod queue;
 pub(crate) mod repair;
 pub(crate) mod single_frame;
 pub(crate) mod store;
 
+use channel::{ChannelDefaults, OutgoingChannel, QueuedMessage};
 use flight::{AckSummary, Flight, Flights, FrameContent, Piece, Pieces, SingleFrameAck};
 use frame_buffers::{EncodedFrames, FrameBuffers};
+use queue::SendQueue;
 use store::{BufferPool, MessageStore, StoreIndex};
 
-/// Priorities 0 to 7 of channels, and one above for control messages.
-const PRIORITY_LEVELS: usize = 9;
 /// Maximum number of chunks in a frame, in total and per channel: with [`MAX_WINDOW`](crate::options::MAX_WINDOW)
 /// frames, sequence numbers stay within half of their range.
 const MAX_CHUNKS: usize = 64;
@@ -54,139 +57,6 @@ const MIN_PIECE: usize = 64;
 
 /// Maximum number of queued messages that are encoded together with a new one; together at most a batch of bytes.
 const MAX_REENCODED: usize = 8;
-
-/// The send queue of a channel.
-#[derive(Debug, Default)]
-struct OutgoingChannel {
-    messages: VecDeque<QueuedMessage>,
-    /// A partly filled frame follows the queued messages.
-    has_open_frame: bool,
-    /// Bytes of the first message already divided into frames.
-    offset: u32,
-    /// Number of the next chunk; and of the next chunk after the encoded frames, while these wait.
-    sequence: u64,
-    encoded_sequence: u64,
-    /// Credit in total, since the connection began: granted by the peer, and used.
-    limit: u64,
-    used: u64,
-    /// Bytes stored until they are acknowledged.
-    stored_bytes: usize,
-    priority: u8,
-    /// The channel is in the queue of channels with data.
-    queued: bool,
-    /// The channel refused a message because it was full.
-    full: bool,
-}
-
-/// An entry of a send queue.
-#[derive(Clone, Copy, Debug)]
-enum QueuedMessage {
-    /// A message, or a pack of small ones.
-    Stored(StoreIndex),
-    /// Encoded frames. Only encoded frames precede them.
-    Encoded(EncodedFrames),
-}
-
-/// Initial state of a channel.
-#[derive(Clone, Copy, Debug)]
-struct ChannelDefaults {
-    /// Initial credit.
-    limit: u64,
-    /// Number of the first chunk.
-    sequence: u64,
-}
-
-impl ChannelDefaults {
-    fn create(self, channel: u16) -> OutgoingChannel {
-        let ChannelDefaults { limit, sequence } = self;
-        match channel {
-            CONTROL => OutgoingChannel {
-                limit: u64::MAX,
-                priority: PRIORITY_LEVELS as u8 - 1,
-                sequence,
-                ..OutgoingChannel::default()
-            },
-            _ => OutgoingChannel { limit, sequence, ..OutgoingChannel::default() },
-        }
-    }
-}
-
-impl OutgoingChannel {
-    /// Returns whether the channel has unsent data.
-    #[inline]
-    fn has_more(&self) -> bool {
-        self.has_open_frame || !self.messages.is_empty()
-    }
-
-    /// Iterates over the messages after the last encoded frame, from the last to the first.
-    #[inline]
-    fn unsent_from_last(&self) -> impl Iterator<Item = StoreIndex> + '_ {
-        self.messages.iter().rev().map_while(|message| match message {
-            QueuedMessage::Stored(index) => Some(*index),
-            QueuedMessage::Encoded(_) => None,
-        })
-    }
-
-    /// Encodes a message from `begin` on.
-    #[inline]
-    fn encode(&mut self, channel: u16, begin: usize, message: &[u8], buffers: &mut FrameBuffers) {
-        let mut at = begin;
-        while at < message.len() {
-            let (length, chunks, encoded) =
-                buffers.encode(channel, self.encoded_sequence, at == 0, &message[at..]);
-            at += length;
-            self.encoded_sequence += chunks;
-            self.used += length as u64 + CHUNK_COST * chunks;
-            if let Some(encoded) = encoded {
-                self.push_encoded(encoded);
-            }
-        }
-        self.has_open_frame = buffers.open_channel().is_some();
-    }
-
-    /// Queues encoded frames; merges them with the last entry if they are contiguous.
-    #[inline]
-    fn push_encoded(&mut self, encoded: EncodedFrames) {
-        match self.messages.back_mut() {
-            Some(QueuedMessage::Encoded(last)) if last.is_followed_by(&encoded) => last.append(&encoded),
-            _ => self.messages.push_back(QueuedMessage::Encoded(encoded)),
-        }
-    }
-
-    /// Closes the partly filled frame.
-    fn close_open_frame(&mut self, buffers: &mut FrameBuffers) {
-        if let Some(encoded) = buffers.close_frame() {
-            self.push_encoded(encoded);
-        }
-        self.has_open_frame = false;
-    }
-
-    /// Removes the first `count` encoded frames, with `bytes` bytes of messages.
-    #[inline]
-    fn remove_sent(&mut self, count: u16, bytes: u32) {
-        if let Some(QueuedMessage::Encoded(first)) = self.messages.front_mut() {
-            if count < first.count {
-                let rest = first.split_off(count);
-                *first = EncodedFrames { bytes: rest.bytes - bytes, ..rest };
-            } else {
-                self.messages.pop_front();
-            }
-        }
-        if !self.has_open_frame && !matches!(self.messages.front(), Some(QueuedMessage::Encoded(_))) {
-            self.sequence = self.encoded_sequence;
-        }
-        self.queued = self.has_more();
-    }
-
-    /// Adds the channel to the queue of channels with data.
-    #[inline]
-    fn enqueue(&mut self, channel: u16, send_queue: &mut SendQueue) {
-        if !self.queued {
-            self.queued = true;
-            send_queue.add(usize::from(self.priority), channel);
-        }
-    }
-}
 
 /// The sender of a connection.
 #[derive(Debug)]
@@ -778,7 +648,7 @@ impl Sender {
         }
         match outgoing.messages.front() {
             // Other channels take turns between its frames.
-            Some(&QueuedMessage::Encoded(encoded)) if self.send_queue.levels[level].len() > 1 => {
+            Some(&QueuedMessage::Encoded(encoded)) if self.send_queue.is_shared(level) => {
                 Some(EncodedFrames { count: 1, ..encoded })
             }
             Some(&QueuedMessage::Encoded(encoded)) => Some(encoded),
@@ -838,65 +708,6 @@ impl Sender {
         let (begin, length) = (piece.offset as usize, usize::from(piece.length));
         frame[at..at + length].copy_from_slice(&self.store.get(piece.message).bytes[begin..begin + length]);
         at + length
-    }
-}
-
-/// Channels with data, by priority.
-#[derive(Debug, Default)]
-struct SendQueue {
-    levels: [VecDeque<u16>; PRIORITY_LEVELS],
-    /// A bit for each level with channels.
-    non_empty: u16,
-}
-
-impl SendQueue {
-    /// Returns the next channel and its level.
-    #[inline]
-    fn first(&self) -> Option<(usize, u16)> {
-        let level = self.non_empty.checked_ilog2()? as usize;
-        self.levels[level].front().map(|channel| (level, *channel))
-    }
-
-    /// Returns the channel and its level if it is the only one.
-    #[inline]
-    fn only_channel(&self) -> Option<(usize, u16)> {
-        let first = self.first().filter(|_| self.non_empty.is_power_of_two());
-        first.filter(|(level, _)| self.levels[*level].len() == 1)
-    }
-
-    /// Returns whether no channel other than `channel` has data.
-    #[inline]
-    fn has_no_other(&self, channel: u16) -> bool {
-        let Some((level, first)) = self.first() else { return true };
-        first == channel && self.non_empty == 1 << level && self.levels[level].len() == 1
-    }
-
-    #[inline]
-    fn add(&mut self, level: usize, channel: u16) {
-        self.levels[level].push_back(channel);
-        self.non_empty |= 1 << level;
-    }
-
-    /// Ends the turn of the first channel of a level; it moves to the end of the queue if it has more data.
-    #[inline]
-    fn advance(&mut self, level: usize, has_more: bool) {
-        let channels = &mut self.levels[level];
-        if has_more && channels.len() == 1 {
-            return;
-        }
-        let channel = channels.pop_front();
-        if has_more {
-            channels.extend(channel);
-        } else if channels.is_empty() {
-            self.non_empty &= !(1 << level);
-        }
-    }
-
-    fn remove(&mut self, level: usize, channel: u16) {
-        self.levels[level].retain(|other| *other != channel);
-        if self.levels[level].is_empty() {
-            self.non_empty &= !(1 << level);
-        }
     }
 }
 

@@ -35,7 +35,7 @@ impl Sender {
     ) -> Option<(u64, usize)> {
         let size = packed_length(bytes.len());
         let is_small = size <= self.max_pack / 2 && bytes.len() <= MAX_PACKED;
-        if !is_small || self.unsent_bytes > 0 || self.send_queue.non_empty != 0 || !self.flights.is_empty() {
+        if !is_small || self.unsent_bytes > 0 || !self.send_queue.is_empty() || !self.flights.is_empty() {
             return None;
         }
         let cost = size as u64 + CHUNK_COST;

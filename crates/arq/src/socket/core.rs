@@ -3,11 +3,14 @@
 //! Nothing here waits. The holder of the lock passes received frames in, attempts its operation and transmits output;
 //! the socket types decide what to wait for and how.
 
+mod ready;
+mod receive_buffers;
+mod send_frames;
 mod single_frame;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
+use std::net::{SocketAddr, UdpSocket};
 #[cfg(feature = "tokio")]
 use std::task::Waker;
 
@@ -18,6 +21,9 @@ use trunkline_io::probe::{Direction, Probe};
 use trunkline_io::{Clock, Datagrams, socket};
 use trunkline_units::{Instant, Size, Span};
 
+use self::ready::Ready;
+pub(super) use self::receive_buffers::ReceiveBuffers;
+use self::send_frames::{UnsentFrames, send_frames, send_observed};
 use self::single_frame::FastConnection;
 use super::{Error, Settings};
 use crate::{
@@ -26,8 +32,6 @@ use crate::{
 };
 
 const SOCKET: Port = Port(0);
-/// Maximum batches received before the endpoint may transmit.
-const MAX_RECEIVED_BATCHES: usize = 4;
 /// Amount of input that triggers a transmission: the bytes of a batch.
 pub(super) const URGENT_WEIGHT: u32 = 64 << 10;
 /// Weight of a received message or of a single received frame.
@@ -40,63 +44,6 @@ const PRE_ENCODE_FROM: u32 = 128;
 const MAX_UNCONNECTED_DATAGRAMS: usize = 64;
 /// Batches sent without receiving in between.
 const MAX_UNPOLLED_BATCHES: u32 = 8;
-
-/// Receive buffers. The thread that owns them receives for all threads.
-pub(super) struct ReceiveBuffers {
-    bytes: Box<[u8]>,
-    /// The received batches; the first `count` are valid.
-    arrived: [Received; MAX_RECEIVED_BATCHES],
-    count: usize,
-    /// Times the receive calls, for a probe; and their start and end.
-    timed_by: Option<Clock>,
-    calls: [(Instant, Instant); MAX_RECEIVED_BATCHES],
-}
-
-impl ReceiveBuffers {
-    fn new() -> Box<ReceiveBuffers> {
-        let from = (Ipv4Addr::UNSPECIFIED, 0).into();
-        let nothing = Received { from, length: 0, stride: 0, timestamp: None };
-        Box::new(ReceiveBuffers {
-            bytes: vec![0; MAX_RECEIVED_BATCHES * BUFFER_SIZE].into(),
-            arrived: [nothing; MAX_RECEIVED_BATCHES],
-            count: 0,
-            timed_by: None,
-            calls: [(Instant::ZERO, Instant::ZERO); MAX_RECEIVED_BATCHES],
-        })
-    }
-
-    /// Receives pending batches; with `wait`, waits for the first one. Continues only after a whole batch, which
-    /// shows that the peer is in full flow: otherwise the extra call would find nothing.
-    #[inline(always)]
-    pub fn receive(&mut self, socket: &Datagrams, wait: bool) -> io::Result<()> {
-        self.count = 0;
-        let began = self.timed_by.map(Clock::now);
-        let Some(received) = socket.receive(&mut self.bytes[..BUFFER_SIZE], wait)? else { return Ok(()) };
-        if let (Some(clock), Some(began)) = (self.timed_by, began) {
-            self.calls[0] = (began, clock.now());
-        }
-        let is_single = received.stride >= received.length;
-        (self.arrived[0], self.count) = (received, 1);
-        if is_single { Ok(()) } else { self.receive_more(socket) }
-    }
-
-    /// Receives batches that are already there.
-    fn receive_more(&mut self, socket: &Datagrams) -> io::Result<()> {
-        for buffer in self.bytes.chunks_exact_mut(BUFFER_SIZE).skip(1) {
-            let began = self.timed_by.map(Clock::now);
-            let Some(received) = socket.receive(buffer, false)? else { break };
-            if let (Some(clock), Some(began)) = (self.timed_by, began) {
-                self.calls[self.count] = (began, clock.now());
-            }
-            self.arrived[self.count] = received;
-            self.count += 1;
-            if received.stride >= received.length {
-                break;
-            }
-        }
-        Ok(())
-    }
-}
 
 /// The state of a connection.
 #[derive(Debug, Default)]
@@ -114,42 +61,6 @@ struct ConnectionState {
     partial_reads: BTreeMap<u16, Vec<u8>>,
     /// No handle is left.
     is_abandoned: bool,
-}
-
-/// Channels that may have messages, in round-robin order, each once.
-#[derive(Debug, Default)]
-struct Ready {
-    queue: VecDeque<u16>,
-    /// A bit for each queued channel.
-    queued: Vec<u64>,
-}
-
-impl Ready {
-    #[inline]
-    fn push(&mut self, channel: u16) {
-        let (word, bit) = (usize::from(channel / 64), 1 << (channel % 64));
-        if word >= self.queued.len() {
-            self.queued.resize(word + 1, 0);
-        }
-        if self.queued[word] & bit == 0 {
-            self.queued[word] |= bit;
-            self.queue.push_back(channel);
-        }
-    }
-
-    #[inline]
-    fn pop(&mut self) -> Option<u16> {
-        let channel = self.queue.pop_front()?;
-        self.queued[usize::from(channel / 64)] &= !(1 << (channel % 64));
-        Some(channel)
-    }
-}
-
-/// Frames that did not fit into the socket's send buffer.
-struct UnsentFrames {
-    to: SocketAddr,
-    bytes: Vec<u8>,
-    segment: Option<Segment>,
 }
 
 /// The endpoint, and the events that it reported.
@@ -863,51 +774,4 @@ impl Core {
     pub fn node(&self) -> &Node {
         &self.node
     }
-}
-
-/// Like [`send_frames`], observed by a probe if there is one.
-#[inline(always)]
-fn send_observed(
-    probe: &mut Option<Box<dyn Probe>>,
-    clock: Clock,
-    socket: &Datagrams,
-    to: &SocketAddr,
-    bytes: &[u8],
-    segment: Option<Segment>,
-) -> Option<UnsentFrames> {
-    let selected =
-        probe.as_mut().and_then(|probe| probe.selects(Direction::Out, bytes, segment).then_some(probe));
-    let Some(probe) = selected else { return send_frames(socket, to, bytes, segment) };
-    let began = clock.now();
-    let unsent = send_frames(socket, to, bytes, segment);
-    if unsent.is_none() {
-        probe.sent((began, clock.now()));
-    }
-    unsent
-}
-
-/// Sends frames; returns them if the socket's buffer is full. Other errors count as packet loss.
-#[inline(always)]
-fn send_frames(
-    socket: &Datagrams,
-    to: &SocketAddr,
-    bytes: &[u8],
-    segment: Option<Segment>,
-) -> Option<UnsentFrames> {
-    let Err(error) = socket.send(*to, bytes, segment) else { return None };
-    keep_unsent(&error, to, bytes, segment)
-}
-
-#[cold]
-fn keep_unsent(
-    error: &io::Error,
-    to: &SocketAddr,
-    bytes: &[u8],
-    segment: Option<Segment>,
-) -> Option<UnsentFrames> {
-    (error.kind() == io::ErrorKind::WouldBlock).then(|| UnsentFrames {
-        to: *to,
-        bytes: bytes.into(),
-        segment,
-    })
 }

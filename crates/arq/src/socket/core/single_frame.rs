@@ -9,7 +9,9 @@ use std::net::SocketAddr;
 use trunkline_io::Datagrams;
 use trunkline_units::Instant;
 
-use super::{Core, MAX_UNPOLLED_BATCHES, MESSAGE_WEIGHT, ReceiveBuffers, send_observed};
+use super::receive_buffers::ReceiveBuffers;
+use super::send_frames::send_observed;
+use super::{Core, MAX_UNPOLLED_BATCHES, MESSAGE_WEIGHT};
 use crate::connection::FastPathOutcome;
 use crate::{Buffer, ConnectionId};
 
