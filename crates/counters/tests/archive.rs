@@ -48,6 +48,7 @@ for_each_store! {
     written_responses_are_read_back
     a_view_reads_few_chunks
     recent_responses_equal_single_readings
+    recent_responses_of_a_silent_device_include_its_last_growth
     points_are_paged
     a_damaged_chunk_is_reported_and_the_rest_is_read
     a_damaged_flush_is_reported_when_its_chunk_is_made
@@ -304,6 +305,22 @@ fn recent_responses_equal_single_readings(store: &Store) {
             }
         }
     }
+}
+
+fn recent_responses_of_a_silent_device_include_its_last_growth(store: &Store) {
+    let (_dir, path) = store.folder();
+    let (mut writer, layout) = filled_archive(&path, 200, 50);
+    writer.make_all_chunks().unwrap();
+    for at in 200..205 {
+        let time = Timestamp(at * S);
+        writer.append(layout.table, &Response { due_at: time, requested_at: time, answer: None }).unwrap();
+    }
+    writer.flush().unwrap();
+    let recent = Reader::open(&path).unwrap().recent(layout.table, |_| true).unwrap();
+    assert_eq!(recent.rows.len(), MAX_RECENT);
+    let (_, readings) = &recent.series[0];
+    assert_eq!(readings.iter().filter(|(value, _)| value.is_none()).count(), 5);
+    assert!(readings.iter().any(|(_, update)| update.growth.is_some()));
 }
 
 fn points_are_paged(store: &Store) {

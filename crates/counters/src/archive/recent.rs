@@ -48,9 +48,9 @@ impl Reader {
                     Err(damage) => recent.damaged.push(self.storage.corrupt("a flush", damage)),
                 }
             }
-            // Growth needs two readings.
-            let chunk =
-                if is_complete && tail.len() < 2 { self.last_chunk(table, &mut recent)? } else { None };
+            // Growth needs two answers, and a silent device gave none of late.
+            let answers = tail.iter().filter(|(row, _)| row.answered_at.is_some()).count();
+            let chunk = if is_complete && answers < 2 { self.last_chunk(table, &mut recent)? } else { None };
             let trackers = if is_complete { self.trackers(table, &mut recent)? } else { Vec::new() };
             let before = chunk.as_ref().map_or(&[][..], |(_, rows)| rows);
             let rows: Vec<Row> = before.iter().copied().chain(tail.iter().map(|(row, _)| *row)).collect();
