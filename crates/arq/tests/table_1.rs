@@ -351,3 +351,27 @@ fn numbers(frames: &[Vec<u8>]) -> Vec<u32> {
     let data = frames.iter().filter(|f| ![KIND_ACK, KIND_CONTROL].contains(&kind(f[0])));
     data.map(|f| u32::from_be_bytes([0, f[1], f[2], f[3]])).collect()
 }
+
+// --- beyond the table
+
+/// After a timeout everything in flight has been sent twice, so the minimum round-trip time may be that of a path which
+/// was slower; requests are served nevertheless.
+#[test]
+fn requests_after_a_timeout_are_served_on_a_path_that_became_faster() {
+    let mut script = Script::new(Mode::GoBackN, MORE);
+    let mut frames = script.hand.wake(0);
+    assert_eq!(numbers(&frames), [0, 1, 2, 3, 4], "nothing was acknowledged");
+    for first in 0..3 {
+        script.hand.pass(HOP / 10);
+        let answers = script.hand.give(1, &[frames[0].clone(), frames[2].clone()]);
+        let request = answers.last().expect("a request").clone();
+        assert_eq!(acks(std::slice::from_ref(&request)), [(first + 1, NACK)], "B misses a frame");
+        script.hand.pass(HOP / 10);
+        frames = script.hand.give(0, &[request]);
+        assert_eq!(numbers(&frames), (first + 1..5).collect::<Vec<_>>(), "A goes back");
+    }
+    let answers = script.at_b(&frames);
+    script.at_a(&answers);
+    assert_eq!((script.a().timeouts, script.b().duplicates), (1, 0));
+    script.is_over();
+}

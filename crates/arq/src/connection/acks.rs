@@ -159,9 +159,8 @@ impl Connection {
             let sent_once_at = summary.sent_once_at().filter(|_| summary.rebuilt == 0);
             if let Some(sent_at) = sent_once_at {
                 let elapsed = now.since(sent_at);
-                self.backoff_exponent = 0;
                 let delay = delay.unwrap_or(Span::ZERO).min(self.peer_ack_delay);
-                self.rtt.sample(now, Span::from_ps(elapsed.as_ps().saturating_sub(delay.as_ps())));
+                self.sample_round_trip(now, Span::from_ps(elapsed.as_ps().saturating_sub(delay.as_ps())));
             }
             let round_trip = sent_once_at.and(self.rtt.latest());
             let sent_at = summary.sent_at().unwrap_or(now);
@@ -200,10 +199,17 @@ impl Connection {
             Mode::Selective => self.detect_losses(now, requested),
             Mode::GoBackN | Mode::StopAndWait => {
                 if let Some(number) = requested {
-                    self.go_back(now, number);
+                    self.go_back(now, number, summary.frames > 0);
                 }
             }
         }
+    }
+
+    /// Adds the round-trip time of a frame that was sent only once.
+    #[inline]
+    pub(super) fn sample_round_trip(&mut self, now: Instant, round_trip: Span) {
+        (self.backoff_exponent, self.is_rtt_uncertain) = (0, false);
+        self.rtt.sample(now, round_trip);
     }
 
     /// Returns the age from which on an acknowledgement of a retransmitted frame is attributed to the retransmission
@@ -211,7 +217,7 @@ impl Connection {
     /// the timeout was too short, all frames were retransmitted while still in transit; each acknowledgement would
     /// make the remaining frames look lost, and the retransmissions would never end.
     pub(super) fn retransmission_ack_delay(&self) -> Span {
-        if self.backoff_exponent > 0 {
+        if self.is_rtt_uncertain {
             return Span::MAX;
         }
         let min_rtt = self.rtt.min().unwrap_or(Span::ZERO);
@@ -245,10 +251,18 @@ impl Connection {
 
     /// Retransmits `number` and all frames after it (go-back-N) unless they were retransmitted already. A request is
     /// served once until a timeout: otherwise each needless retransmission would cause another negative
-    /// acknowledgement and more retransmissions.
-    fn go_back(&mut self, now: Instant, number: u64) {
-        if self.last_go_back != Some(number) && self.was_in_transit(now, number) {
+    /// acknowledgement and more retransmissions. `acknowledges` says whether the request acknowledges frames that were
+    /// not acknowledged before.
+    ///
+    /// After a timeout everything in flight has been sent twice, so there may be no round-trip sample for long. Until
+    /// then the minimum round-trip time may be wrong, and a request that acknowledges frames is served in any case.
+    /// Each request served reverts one doubling of the timeout, because the path is alive and did lose a frame.
+    fn go_back(&mut self, now: Instant, number: u64, acknowledges: bool) {
+        let is_lost = self.was_in_transit(now, number) || acknowledges && self.is_rtt_uncertain;
+        if self.last_go_back != Some(number) && is_lost {
             self.last_go_back = Some(number);
+            self.backoff_exponent = self.backoff_exponent.saturating_sub(1);
+            self.arm_retransmit_timer(now);
             let in_flight = self.sender.flights.in_flight();
             let mut lost = LossSummary::default();
             self.sender.flights.mark_all_lost(&mut lost);

@@ -157,8 +157,7 @@ impl Connection {
     fn process_only_ack(&mut self, now: Instant, flight_index: u32) {
         let (sent_at, sent_once) = self.sender.flights.single_sent_at(flight_index);
         if sent_once {
-            self.backoff_exponent = 0;
-            self.rtt.sample(now, now.since(sent_at));
+            self.sample_round_trip(now, now.since(sent_at));
         }
         let round_trip = if sent_once { self.rtt.latest() } else { None };
         let min_rtt = self.rtt.min().unwrap_or_default();

@@ -143,6 +143,8 @@ pub(crate) struct Connection {
     /// Doublings of the timeout since the last round-trip sample (Karn's algorithm, RFC 6298, 5.7): the
     /// acknowledgement of a retransmitted frame does not prove that the timeout was long enough.
     backoff_exponent: u32,
+    /// No round-trip sample since the last timeout.
+    is_rtt_uncertain: bool,
     /// When the next frame is declared lost because of its age.
     loss_at: Instant,
     /// Earliest time of the next transmission according to the pace.
@@ -249,6 +251,7 @@ impl Connection {
             retransmit_at: Instant::MAX,
             timeouts_in_a_row: 0,
             backoff_exponent: 0,
+            is_rtt_uncertain: false,
             loss_at: Instant::MAX,
             pace_at: Instant::ZERO,
             coalesce_until: Instant::ZERO,

@@ -120,7 +120,7 @@ impl Connection {
             self.sender.flights.mark_all_lost(&mut lost);
             self.statistics.timeouts += 1;
             self.backoff_exponent = self.backoff_exponent.saturating_add(1);
-            self.last_go_back = None;
+            (self.is_rtt_uncertain, self.last_go_back) = (true, None);
             self.report_loss(now, lost, in_flight, true);
             // The next frame may be sent regardless of the pace.
             self.pace_at = self.pace_at.min(now);
