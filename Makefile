@@ -12,8 +12,8 @@ SOAK     = ,trunkline/soak,trunkline-arq/soak,trunkline-bundle/soak,trunkline-ll
 # The fuzz targets are a workspace of their own, but share the target folder.
 FUZZ     = --manifest-path fuzz/Cargo.toml --locked --target-dir $(TARGET)
 TARGET  = $(or $(CARGO_TARGET_DIR),target)
-# Most tests wait for other programs or for timers: run three per processor.
-THREADS = RUST_TEST_THREADS=$$((3 * $$(nproc)))
+# Most tests wait for other programs or for timers: each of two test programs runs two per processor.
+THREADS = RUST_TEST_THREADS=$$((2 * $$(nproc)))
 # Root has every privilege that tests need, so no test may be skipped.
 MUST    = $(if $(filter 0,$(shell id -u)),TRUNKLINE_MUST=1)
 VERSION = $(shell sed -n '/^\[workspace.package\]/,/^\[/s/^version = "\(.*\)"/\1/p' Cargo.toml)
@@ -33,8 +33,7 @@ test: ## what a change must pass: packages, format, lints, documentation, all te
 	@$(MAKE) --no-print-directory lint
 	@$(MAKE) --no-print-directory doc
 	@bash .ci/book --if-installed
-	$(THREADS) $(MUST) $(CARGO) test --workspace --locked $(FEATURES)
-	$(THREADS) $(MUST) $(CARGO) test --locked -p trunkline-arq --features sockets --test main -- exchange sockets hostile
+	$(THREADS) $(MUST) CARGO=$(CARGO) .ci/tests $(FEATURES)
 
 check: ## a quick look at a change: format, compile everything, rules of the source tree
 	$(CARGO) fmt --all --check
