@@ -8,12 +8,16 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use trunkline_io::shared_loop::{Call, Link, Policy, Service, WaitError};
+use trunkline_io::datagrams::Waker;
+use trunkline_io::shared_loop::{Call, Link, Policy, Service, TimedOut};
 use trunkline_io::socket::Options;
 use trunkline_io::{Clock, Datagrams, SharedLoop};
 use trunkline_units::{Instant, Span};
 
-struct Socket(Datagrams);
+struct Socket {
+    datagrams: Datagrams,
+    waker: Waker,
+}
 
 struct Buffer {
     bytes: Vec<u8>,
@@ -22,7 +26,7 @@ struct Buffer {
 
 impl AsFd for Socket {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
+        self.datagrams.as_fd()
     }
 }
 
@@ -35,7 +39,10 @@ impl Link for Socket {
 
     fn receive(&self, buffer: &mut Buffer, wait: Option<Span>) -> io::Result<()> {
         buffer.bytes.resize(1 << 16, 0);
-        let received = self.0.receive(&mut buffer.bytes, wait.is_some())?.filter(|batch| batch.length > 0);
+        if let Some(wait) = wait {
+            self.waker.wait(&[self.as_fd()], (wait < Span::MAX).then_some(wait))?;
+        }
+        let received = self.datagrams.receive(&mut buffer.bytes, false)?.filter(|batch| batch.length > 0);
         buffer.bytes.truncate(received.map_or(0, |batch| batch.length));
         buffer.from = received.map(|batch| batch.from);
         Ok(())
@@ -46,7 +53,7 @@ impl Link for Socket {
     }
 
     fn wake(&self, _: Instant) {
-        self.0.wake();
+        self.waker.wake();
     }
 }
 
@@ -64,11 +71,11 @@ struct Answers {
 #[derive(Debug, PartialEq, Eq)]
 enum Error {
     NotYet,
-    Ended(WaitError),
+    Ended(TimedOut),
 }
 
-impl From<WaitError> for Error {
-    fn from(error: WaitError) -> Error {
+impl From<TimedOut> for Error {
+    fn from(error: TimedOut) -> Error {
         Error::Ended(error)
     }
 }
@@ -93,7 +100,7 @@ impl Service for Answers {
 
     fn transmit(&mut self, now: Instant, link: &Socket) {
         for (to, byte) in self.answers.drain(..) {
-            link.0.send(to, &[byte], None).unwrap();
+            link.datagrams.send(to, &[byte], None).unwrap();
         }
         if self.tick_at.take_if(|at| *at <= now).is_some() {
             (self.ticks, self.has_changed) = (self.ticks + 1, true);
@@ -139,15 +146,9 @@ fn start(callers_receive: bool) -> Fixture {
     peer.connect(socket.local()).unwrap();
     peer.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
     let ms = Span::from_ms(1);
-    let policy = Policy {
-        callers_receive,
-        unattended: ms,
-        check_interval: (ms, ms),
-        max_slack: Span::ZERO,
-        timer_slack: Span::ZERO,
-    };
-    let (shared, helper) =
-        SharedLoop::start("test", Socket(socket), clock, Answers::default(), policy).unwrap();
+    let policy = Policy { callers_receive, unattended: ms, check_interval: ms };
+    let socket = Socket { datagrams: socket, waker: Waker::new().unwrap() };
+    let (shared, helper) = SharedLoop::start("test", socket, clock, Answers::default(), policy).unwrap();
     Fixture { shared, helper, clock, peer }
 }
 
@@ -174,7 +175,7 @@ fn each_waiting_thread_gets_its_own() {
                 assert_eq!(thread.join().unwrap(), [queue as u8; 100]);
             }
         });
-        shared.release();
+        shared.close();
         helper.join().unwrap();
     }
 }
@@ -190,27 +191,18 @@ fn the_helper_answers_and_ticks_while_no_thread_waits() {
     shared.until(None, |service, _, _| if service.ticks == 1 { Ok(()) } else { Err(Error::NotYet) }).unwrap();
     assert!(clock.now() >= due);
     assert_eq!(shared.lock().service.queues[3].len(), 10);
-    shared.release();
+    shared.close();
     helper.join().unwrap();
 }
 
 #[test]
-fn timeouts_and_interruptions_end_a_wait() {
+fn timeouts_end_a_wait() {
     let Fixture { shared, helper, clock, .. } = start(true);
     let begun = clock.now();
     let timeout = Duration::from_millis(20);
-    assert_eq!(take(&shared, 0, Some(timeout)), Err(Error::Ended(WaitError::TimedOut)));
+    assert_eq!(take(&shared, 0, Some(timeout)), Err(Error::Ended(TimedOut)));
     assert!(clock.now() >= begun + Span::from(timeout));
-    thread::scope(|scope| {
-        let waiting = scope.spawn(|| take(&shared, 0, None));
-        shared.interrupt();
-        assert_eq!(waiting.join().unwrap(), Err(Error::Ended(WaitError::Interrupted)));
-    });
-    // An interruption lasts until a call has to wait.
-    shared.interrupt();
-    assert_eq!(shared.run(|_, _, _| Ok(7)), Ok(7));
-    assert_eq!(take(&shared, 0, None), Err(Error::Ended(WaitError::Interrupted)));
-    assert_eq!(take(&shared, 0, Some(Duration::ZERO)), Err(Error::Ended(WaitError::TimedOut)));
-    shared.release();
+    assert_eq!(take(&shared, 0, Some(Duration::ZERO)), Err(Error::Ended(TimedOut)));
+    shared.close();
     helper.join().unwrap();
 }

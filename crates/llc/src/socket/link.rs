@@ -116,8 +116,6 @@ impl LineLink {
 impl Link for LineLink {
     type Buffers = Box<FrameBuffers>;
 
-    const LIMITS_WAITS: bool = true;
-
     fn buffers(&self) -> Box<FrameBuffers> {
         Box::new(FrameBuffers {
             bytes: vec![[0; BUFFER_SIZE]; MAX_FRAMES].into(),

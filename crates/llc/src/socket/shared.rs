@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use trunkline_endpoint::{MAX_BATCH, Port, Segment};
-use trunkline_io::shared_loop::{Call, Policy, Service, WaitError};
+use trunkline_io::shared_loop::{Call, Policy, Service, TimedOut};
 use trunkline_io::{Clock, SharedLoop};
 use trunkline_units::{Instant, Span};
 
@@ -135,9 +135,7 @@ pub(super) fn open(
     let policy = Policy {
         callers_receive: !settings.events,
         unattended: delay(UNATTENDED),
-        check_interval: (delay(CHECK_INTERVAL), delay(CHECK_INTERVAL)),
-        max_slack: Span::ZERO,
-        timer_slack: Span::ZERO,
+        check_interval: delay(CHECK_INTERVAL),
     };
     Ok(SharedLoop::start("llc", LineLink::new(line, clock)?, clock, service, policy)?)
 }
@@ -449,8 +447,8 @@ impl Service for StationService {
     }
 }
 
-impl From<WaitError> for Error {
-    fn from(_: WaitError) -> Error {
+impl From<TimedOut> for Error {
+    fn from(_: TimedOut) -> Error {
         Error::TimedOut
     }
 }

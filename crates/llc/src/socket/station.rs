@@ -32,7 +32,7 @@ struct Handle(Arc<Shared>, Option<thread::JoinHandle<()>>);
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        self.0.release();
+        self.0.close();
     }
 }
 
