@@ -175,13 +175,17 @@ def routed(format, router):
     network = Network()
     getattr(network, router)()
     site, far = Site(network, format), Far(network, format)
+    trouble = None
     try:
         yield network, site, far
+        # A daemon that was lost for a time says so, and ends then.
+        trouble = site.starved()
+        site.end()
     except AssertionError as failure:
-        if trouble := site.starved():
+        trouble = site.starved() if trouble is None else trouble
+        if trouble:
             raise classic.Starved(trouble) from failure
         raise
-    site.end()
 
 
 def flows(site, far, hosts, address):
