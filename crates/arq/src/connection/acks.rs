@@ -2,6 +2,7 @@
 
 use trunkline_units::{Instant, Span};
 
+use super::timers::Timer;
 use super::{Connection, REORDERING_THRESHOLD};
 use crate::congestion::{AckedFrames, LostFrames};
 use crate::options::Mode;
@@ -10,13 +11,11 @@ use crate::wire::ack::{self, Ack, DUPLICATE};
 use crate::wire::data::NACK;
 use crate::wire::{epoch, expand};
 
-/// The acknowledgement owed to the peer.
-#[derive(Debug)]
+/// The acknowledgement owed to the peer; [`Timer::Ack`] is the latest time of its transmission.
+#[derive(Debug, Default)]
 pub(super) struct PendingAck {
     /// Frames received since the last acknowledgement.
     pub frames: u32,
-    /// Latest time of its transmission; [`Instant::MAX`]: none is owed.
-    pub due_at: Instant,
     /// It requests the first missing frame.
     pub negative: bool,
     /// A duplicate has arrived, which go-back-N answers with a negative acknowledgement of the next frame (table 1 of
@@ -30,31 +29,15 @@ pub(super) struct PendingAck {
     pub last_arrival: Instant,
 }
 
-impl Default for PendingAck {
-    fn default() -> Self {
-        let (due_at, last_arrival) = (Instant::MAX, Instant::ZERO);
-        PendingAck {
-            frames: 0,
-            due_at,
-            negative: false,
-            duplicate: false,
-            nack_sent: false,
-            duplicates: 0,
-            last_arrival,
-        }
-    }
-}
-
-impl PendingAck {
-    /// Clears the state after the acknowledgement was sent.
-    #[inline]
-    pub fn clear(&mut self) {
-        (self.frames, self.due_at) = (0, Instant::MAX);
-        (self.negative, self.duplicate) = (false, false);
-    }
-}
-
 impl Connection {
+    /// Clears the owed acknowledgement after it was sent.
+    #[inline]
+    pub(super) fn clear_pending_ack(&mut self) {
+        self.pending_ack.frames = 0;
+        (self.pending_ack.negative, self.pending_ack.duplicate) = (false, false);
+        self.timers.stop(Timer::Ack);
+    }
+
     /// Writes an acknowledgement frame and returns its length.
     pub(super) fn write_ack(&mut self, now: Instant, frame: &mut [u8]) -> usize {
         let next = self.arrivals.next();
@@ -75,7 +58,7 @@ impl Connection {
         self.protection.seal(epoch(next), &mut frame[..length]);
         self.statistics.acks_forced += 1;
         self.statistics.nacks_sent += u64::from(flags != 0 || self.arrivals.has_gap());
-        self.pending_ack.clear();
+        self.clear_pending_ack();
         length
     }
 
@@ -232,7 +215,7 @@ impl Connection {
         let in_flight = self.sender.flights.in_flight();
         let mut lost = LossSummary::default();
         let next = self.sender.flights.detect_lost(now, self.reordering_threshold, max_age, &mut lost);
-        self.loss_at = next.unwrap_or(Instant::MAX);
+        self.timers.set(Timer::Loss, next.unwrap_or(Instant::MAX));
         // The peer received a damaged frame. If only one frame is in flight, it must be that one, though no later
         // frame has arrived.
         if let Some(number) = requested

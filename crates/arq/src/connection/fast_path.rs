@@ -17,6 +17,7 @@ use trunkline_units::{Instant, Size};
 
 use super::Connection;
 use super::frames::MAX_PACING_DEBT;
+use super::timers::Timer;
 use crate::Buffer;
 use crate::congestion::{AckedFrames, SentFrames};
 use crate::options::Mode;
@@ -138,7 +139,7 @@ impl Connection {
         // The other conditions of `is_idle` were checked above.
         let is_idle = self.sender.unsent_bytes() == 0
             && self.pending_controls.is_empty()
-            && self.pending_ack.due_at > now
+            && !self.timers.has_expired(Timer::Ack, now)
             && self.tail_probe.is_none()
             && !self.stopped
             && self.sender.has_no_reports();
@@ -181,13 +182,14 @@ impl Connection {
         if self.policy.on_ack_changes_limits(&acked) {
             self.update_limits();
         }
-        (self.timeouts_in_a_row, self.retransmit_at) = (0, Instant::MAX);
+        self.timeouts_in_a_row = 0;
+        self.timers.stop(Timer::Retransmit);
         if self.recovery_end.is_some_and(|number| self.sender.flights.base() >= number) {
             self.recovery_end = None;
             self.rtt.on_recovery();
         }
         if self.options.mode == Mode::Selective {
-            self.loss_at = Instant::MAX;
+            self.timers.stop(Timer::Loss);
         }
     }
 
@@ -206,7 +208,7 @@ impl Connection {
     /// Returns what the next single frame has besides its chunk.
     #[inline(always)]
     fn frame_overhead(&self, now: Instant) -> FrameOverhead {
-        let ack_due = self.pending_ack.frames > 0 || self.pending_ack.due_at <= now;
+        let ack_due = self.pending_ack.frames > 0 || self.timers.has_expired(Timer::Ack, now);
         let ack_request = if self.fills_window(self.effective_window) { ACK_REQUEST } else { 0 };
         let negative = if ack_due && self.pending_ack.negative { NACK } else { 0 };
         let acknowledged = ack_due.then(|| self.arrivals.next());
@@ -221,7 +223,7 @@ impl Connection {
             if self.pending_ack.negative {
                 self.statistics.nacks_sent += 1;
             }
-            self.pending_ack.clear();
+            self.clear_pending_ack();
         }
         let length = frame.len() as u64;
         self.statistics.frames_sent += 1;
@@ -236,7 +238,7 @@ impl Connection {
             self.pace_at =
                 from + if is_short { time } else { time.min(self.rtt.timeout(self.peer_ack_delay)) };
         }
-        if self.retransmit_at == Instant::MAX {
+        if !self.timers.is_set(Timer::Retransmit) {
             self.arm_retransmit_timer(now);
         }
         self.policy.on_sent(&SentFrames { now, frames: 1, bytes: length, in_flight: 1 });
@@ -304,7 +306,7 @@ impl Connection {
     /// Returns the [deadline](Connection::deadline) of an [idle](Connection::is_idle) connection.
     #[inline]
     pub fn idle_deadline(&self) -> Instant {
-        self.retransmit_at.min(self.loss_at).min(self.keep_alive_at).min(self.pending_ack.due_at)
+        self.timers.first()
     }
 
     /// Like [`send_single_frame`](Connection::send_single_frame), if there is no event to report; nothing remains to
@@ -326,7 +328,7 @@ impl Connection {
             && self.sender.unsent_bytes() == 0
             && self.sender.flights.next_to_send().is_none()
             && self.pending_controls.is_empty()
-            && self.pending_ack.due_at > now
+            && !self.timers.has_expired(Timer::Ack, now)
             && self.tail_probe.is_none()
             && self.close_reason.is_none()
             && !self.stopped

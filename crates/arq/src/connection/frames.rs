@@ -3,6 +3,7 @@
 use trunkline_endpoint::{MAX_BATCH, MAX_SEGMENTS, Segment};
 use trunkline_units::{Instant, Size, Span};
 
+use super::timers::Timer;
 use super::{Connection, FecState, PendingControl, control};
 use crate::CloseReason;
 use crate::congestion::SentFrames;
@@ -124,7 +125,7 @@ impl Connection {
         }
         if self.closing.peer_finish.is_some() {
             // The peer waits for this acknowledgement before it closes.
-            self.pending_ack.due_at = now;
+            self.timers.set(Timer::Ack, now);
             self.advance_closing();
         }
     }
@@ -148,9 +149,9 @@ impl Connection {
         self.pending_ack.last_arrival = now;
         let is_full = self.pending_ack.frames >= u32::from(self.options.ack_every);
         if immediate || is_full {
-            self.pending_ack.due_at = now;
-        } else if self.pending_ack.due_at == Instant::MAX {
-            self.pending_ack.due_at = now + self.options.ack_delay;
+            self.timers.set(Timer::Ack, now);
+        } else if !self.timers.is_set(Timer::Ack) {
+            self.timers.set(Timer::Ack, now + self.options.ack_delay);
         }
     }
 
@@ -160,7 +161,7 @@ impl Connection {
         self.pending_ack.duplicates = self.pending_ack.duplicates.wrapping_add(1);
         // Its sender missed the acknowledgement (table 1 of the 1998 paper: "send a nack for the next frame").
         self.pending_ack.duplicate |= self.options.mode != Mode::Selective;
-        self.pending_ack.due_at = now;
+        self.timers.set(Timer::Ack, now);
     }
 
     /// Processes an out-of-order frame, which is dropped.
@@ -172,8 +173,8 @@ impl Connection {
     /// Schedules a negative acknowledgement, once until a frame is accepted.
     fn request_missing(&mut self, now: Instant) {
         if !self.pending_ack.nack_sent {
-            (self.pending_ack.nack_sent, self.pending_ack.negative, self.pending_ack.due_at) =
-                (true, true, now);
+            (self.pending_ack.nack_sent, self.pending_ack.negative) = (true, true);
+            self.timers.set(Timer::Ack, now);
         }
     }
 
@@ -267,8 +268,8 @@ impl Connection {
     #[inline]
     pub(super) fn record_activity(&mut self, now: Instant) {
         (self.last_activity, self.unanswered_probes, self.unconfirmed) = (now, 0, false);
-        if self.keep_alive_at != Instant::MAX {
-            self.keep_alive_at = now + self.options.keep_alive;
+        if self.timers.is_set(Timer::KeepAlive) {
+            self.timers.set(Timer::KeepAlive, now + self.options.keep_alive);
         }
     }
 
@@ -284,7 +285,7 @@ impl Connection {
         if let Some(control) = self.pending_controls.pop_front() {
             return Some((self.write_control(control, buffer), None));
         }
-        let ack_due = self.pending_ack.due_at <= now;
+        let ack_due = self.timers.has_expired(Timer::Ack, now);
         // An acknowledgement with ranges needs a separate frame. So does one that might have to wait for many full
         // frames that are retransmitted.
         let has_ranges = self.options.mode == Mode::Selective && self.arrivals.has_gap();
@@ -357,8 +358,9 @@ impl Connection {
         let (mut at, mut segment, mut frames) = (0, 0, 0);
         while frames < MAX_SEGMENTS as u32 && at + segment <= budget {
             // The last frames of a closing end always acknowledge: no other acknowledgement may reach the peer.
-            let ack_due =
-                self.pending_ack.frames > 0 || self.pending_ack.due_at <= now || self.closing.requested;
+            let ack_due = self.pending_ack.frames > 0
+                || self.timers.has_expired(Timer::Ack, now)
+                || self.closing.requested;
             let piggyback = frames == 0 && ack_due;
             // The first frame of a batch waits for a full batch, the following ones for a full frame.
             let min_bytes = if frames == 0 { self.coalesce_threshold() } else { self.chunk_capacity() };
@@ -417,7 +419,7 @@ impl Connection {
             self.coalesce_until = now + self.coalesce_delay();
         }
         let in_flight = self.sender.flights.in_flight();
-        if self.retransmit_at == Instant::MAX {
+        if !self.timers.is_set(Timer::Retransmit) {
             self.arm_retransmit_timer(now);
         }
         self.policy.on_sent(&SentFrames { now, frames, bytes: bytes as u64, in_flight });
@@ -518,7 +520,7 @@ impl Connection {
             flags |= ACK | if self.pending_ack.negative { NACK } else { 0 };
             self.statistics.acks_piggybacked += 1;
             self.statistics.nacks_sent += u64::from(self.pending_ack.negative);
-            self.pending_ack.clear();
+            self.clear_pending_ack();
         }
         let started = self.stage_sampler.begin(StageGroup::FramesOut);
         self.sender.write_frame(number, flags, acknowledged, frame);

@@ -49,6 +49,7 @@ use path::PathState;
 use protection::FrameProtection;
 use repair::FecState;
 use search::{PathSearch, Probe};
+use timers::{Timer, TimerTable};
 
 /// Control messages, sent as chunks of the control channel: a type byte and its value.
 pub(crate) mod control {
@@ -136,8 +137,7 @@ pub(crate) struct Connection {
     effective_window: u64,
     pace: Option<Rate>,
     pending_ack: PendingAck,
-    /// Retransmission timer; [`Instant::MAX`] means never, here and below.
-    retransmit_at: Instant,
+    timers: TimerTable,
     /// Timeouts since the last acknowledgement, including those that send tail loss probes.
     timeouts_in_a_row: u32,
     /// Doublings of the timeout since the last round-trip sample (Karn's algorithm, RFC 6298, 5.7): the
@@ -145,8 +145,6 @@ pub(crate) struct Connection {
     backoff_exponent: u32,
     /// No round-trip sample since the last timeout.
     is_rtt_uncertain: bool,
-    /// When the next frame is declared lost because of its age.
-    loss_at: Instant,
     /// Earliest time of the next transmission according to the pace.
     pace_at: Instant,
     /// Small messages wait until this time for others that share their frame.
@@ -171,7 +169,6 @@ pub(crate) struct Connection {
     unconfirmed: bool,
     /// Keep-alive probes and timeouts since the last frame of the peer.
     unanswered_probes: u32,
-    keep_alive_at: Instant,
     pending_controls: VecDeque<PendingControl>,
     recent_frames: RecentFrames,
     /// Forward error correction, if both ends agreed.
@@ -216,8 +213,10 @@ impl Connection {
         let fec = FecState::negotiate(options.fec, peer_parameters.fec.filter(|_| !peer_parameters.parts));
         let chunk_capacity =
             base_frame - data::HEADER - options.check.bytes() - FecState::reserved_bytes(&fec);
-        let keep_alive_at =
-            if options.keep_alive.is_zero() { Instant::MAX } else { now + options.keep_alive };
+        let mut timers = TimerTable::default();
+        if !options.keep_alive.is_zero() {
+            timers.set(Timer::KeepAlive, now + options.keep_alive);
+        }
         let mut connection = Connection {
             peer,
             client_id,
@@ -248,11 +247,10 @@ impl Connection {
             effective_window: 1,
             pace: None,
             pending_ack: PendingAck::default(),
-            retransmit_at: Instant::MAX,
+            timers,
             timeouts_in_a_row: 0,
             backoff_exponent: 0,
             is_rtt_uncertain: false,
-            loss_at: Instant::MAX,
             pace_at: Instant::ZERO,
             coalesce_until: Instant::ZERO,
             tail_probe: None,
@@ -265,7 +263,6 @@ impl Connection {
             last_activity: now,
             unconfirmed: true,
             unanswered_probes: 0,
-            keep_alive_at,
             pending_controls: VecDeque::new(),
             recent_frames: RecentFrames::default(),
             fast_path_enabled: path.is_none() && fec.is_none(),
@@ -498,10 +495,12 @@ impl Connection {
         }
     }
 
-    /// Stops all timers.
+    /// Stops all timers but that of the owed acknowledgement.
     fn stop(&mut self) {
         self.stopped = true;
-        (self.retransmit_at, self.loss_at, self.keep_alive_at) = (Instant::MAX, Instant::MAX, Instant::MAX);
+        for timer in [Timer::Retransmit, Timer::Loss, Timer::KeepAlive] {
+            self.timers.stop(timer);
+        }
         if let Some(path) = &mut self.path {
             path.search.stop();
         }
@@ -555,8 +554,7 @@ impl Connection {
             return Some(EventKind::Finished);
         }
         // The last acknowledgement leaves before the end is reported.
-        let ack_due =
-            self.close_reason == Some(CloseReason::Completed) && self.pending_ack.due_at != Instant::MAX;
+        let ack_due = self.close_reason == Some(CloseReason::Completed) && self.timers.is_set(Timer::Ack);
         if let (Some(reason), false, false) = (self.close_reason, self.close_reported, ack_due) {
             self.close_reported = true;
             return Some(EventKind::Closed { reason });

@@ -4,6 +4,7 @@ use trunkline_endpoint::{MAX_BATCH, MAX_SEGMENTS, Segment};
 use trunkline_units::{Instant, Size};
 
 use super::Connection;
+use super::timers::Timer;
 use crate::congestion::SentFrames;
 use crate::options::Mode;
 use crate::receive::arrivals::Arrival;
@@ -96,7 +97,7 @@ impl Connection {
             self.statistics.frames_sent += 1;
             self.statistics.frames_resent += u64::from(is_retransmission);
             self.sender.flights.send(now, number, split.body.len() + check.bytes());
-            if self.retransmit_at == Instant::MAX {
+            if !self.timers.is_set(Timer::Retransmit) {
                 self.arm_retransmit_timer(now);
             }
         } else if let Some(path) = &mut self.path {

@@ -16,16 +16,71 @@ const MAX_CLOSING_TIMEOUTS: u32 = 8;
 /// few milliseconds has lost nothing.
 const TAIL_PROBES: u32 = 2;
 
+/// The timers of a connection, apart from those of its path search and its repair encoder, which keep their own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Timer {
+    /// Everything in flight is lost, or a tail loss probe is due.
+    Retransmit,
+    /// The next frame is declared lost because of its age.
+    Loss,
+    /// The peer is probed.
+    KeepAlive,
+    /// An acknowledgement is due.
+    Ack,
+}
+
+/// When each [`Timer`] expires; [`Instant::MAX`]: it is stopped.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct TimerTable([Instant; 4]);
+
+impl Default for TimerTable {
+    fn default() -> TimerTable {
+        TimerTable([Instant::MAX; 4])
+    }
+}
+
+impl TimerTable {
+    #[inline(always)]
+    pub fn get(&self, timer: Timer) -> Instant {
+        self.0[timer as usize]
+    }
+
+    #[inline(always)]
+    pub fn set(&mut self, timer: Timer, at: Instant) {
+        self.0[timer as usize] = at;
+    }
+
+    #[inline(always)]
+    pub fn stop(&mut self, timer: Timer) {
+        self.set(timer, Instant::MAX);
+    }
+
+    #[inline(always)]
+    pub fn is_set(&self, timer: Timer) -> bool {
+        self.get(timer) < Instant::MAX
+    }
+
+    #[inline(always)]
+    pub fn has_expired(&self, timer: Timer, now: Instant) -> bool {
+        self.get(timer) <= now
+    }
+
+    /// Returns when the first timer expires.
+    #[inline(always)]
+    pub fn first(&self) -> Instant {
+        let [retransmit, loss, keep_alive, ack] = self.0;
+        retransmit.min(loss).min(keep_alive).min(ack)
+    }
+}
+
 impl Connection {
     /// Returns the next deadline; [`Instant::MAX`]: none.
     #[inline]
     pub fn deadline(&self) -> Instant {
-        let ack = self.pending_ack.due_at;
         if !self.is_active() {
-            return ack;
+            return self.timers.get(Timer::Ack);
         }
-        let timers = self.retransmit_at.min(self.loss_at).min(self.keep_alive_at).min(self.path_probe_at());
-        timers.min(ack).min(self.send_at()).min(self.repairs_due_at())
+        self.timers.first().min(self.path_probe_at()).min(self.send_at()).min(self.repairs_due_at())
     }
 
     /// Returns when the next data frame may be sent; [`Instant::MAX`] if data waits for an acknowledgement or for
@@ -59,16 +114,16 @@ impl Connection {
         if !self.is_active() {
             return;
         }
-        if self.loss_at <= now {
+        if self.timers.has_expired(Timer::Loss, now) {
             self.detect_losses(now, None);
         }
         self.flush_fec_block(now);
-        if self.retransmit_at <= now {
+        if self.timers.has_expired(Timer::Retransmit, now) {
             self.handle_timeout(now);
         }
         self.probe_path(now);
-        if self.keep_alive_at <= now {
-            self.keep_alive_at = now + self.options.keep_alive;
+        if self.timers.has_expired(Timer::KeepAlive, now) {
+            self.timers.set(Timer::KeepAlive, now + self.options.keep_alive);
             self.unanswered_probes += 1;
             if self.pending_controls.is_empty() {
                 self.pending_controls.push_back(PendingControl::KeepAlive);
@@ -86,7 +141,7 @@ impl Connection {
     #[inline(always)]
     pub(super) fn arm_retransmit_timer(&mut self, now: Instant) {
         let delay = self.peer_ack_delay;
-        self.retransmit_at = match self.sender.flights.in_flight() {
+        let at = match self.sender.flights.in_flight() {
             0 => Instant::MAX,
             _ if self.timeouts_in_a_row == 0
                 && self.backoff_exponent == 0
@@ -100,6 +155,7 @@ impl Connection {
                     .backoff(delay, self.timeouts_in_a_row.saturating_sub(1).max(self.backoff_exponent))
             }
         };
+        self.timers.set(Timer::Retransmit, at);
     }
 
     /// Handles the expiry of the retransmission timer: sends a tail loss probe, or declares all frames in flight lost.
@@ -128,7 +184,7 @@ impl Connection {
         let delay = self.peer_ack_delay;
         let doublings =
             self.timeouts_in_a_row.saturating_sub(u32::from(selective)).max(self.backoff_exponent);
-        self.retransmit_at = now + self.rtt.backoff(delay, doublings);
+        self.timers.set(Timer::Retransmit, now + self.rtt.backoff(delay, doublings));
         // All data has arrived in both directions: the peer has closed, and its last acknowledgement was lost.
         if self.closing.peer_finished
             && self.unanswered_probes > MAX_CLOSING_TIMEOUTS
