@@ -470,35 +470,6 @@ impl Node {
         Ok(())
     }
 
-    /// Writes a frame if it is the only output of the node; returns its peer and length. Same result as
-    /// [`poll`](Endpoint::poll), with fewer checks; afterwards nothing is left to poll.
-    #[inline]
-    #[cfg_attr(not(feature = "sockets"), expect(dead_code, reason = "used by the sockets"))]
-    pub(crate) fn send_only_frame(
-        &mut self,
-        now: Instant,
-        id: ConnectionId,
-        buffer: &mut [u8],
-    ) -> Option<(Peer, usize)> {
-        if self.ready.len() != 1
-            || self.ready.front() != Some(&id.slot)
-            || !self.replies.is_empty()
-            || self.faults.is_some()
-        {
-            return None;
-        }
-        let slot = &mut self.slots[id.slot as usize];
-        if slot.reports_opened || slot.needs_opened_reply || slot.remove_at.is_some() {
-            return None;
-        }
-        let SlotState::Established(connection) = &mut slot.state else { return None };
-        let sent = (connection.peer, connection.send_only_frame(now, buffer)?);
-        slot.is_ready = false;
-        self.ready.clear();
-        self.schedule(id.slot);
-        Some(sent)
-    }
-
     /// Fast path for [`Command::Send`] and a poll: writes a frame with a copy of a message into `buffer` if the node
     /// has no other output. Returns the length of the frame and the next deadline of the connection; if none, nothing
     /// has changed.

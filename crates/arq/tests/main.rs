@@ -21,6 +21,7 @@
 //! | `path_mtu` | path MTU discovery |
 //! | `pre_encoding` | messages encoded into frames when they are sent |
 //! | `receive_batches` | received batches against single frames |
+//! | `same_frames` | the frames of every path through the endpoint |
 //! | `sockets` | the socket API over a faulty path |
 //! | `stages` | measured stages |
 //! | `table_1` | table 1 of the 1998 paper |
@@ -48,6 +49,7 @@ mod operations;
 mod path_mtu;
 mod pre_encoding;
 mod receive_batches;
+mod same_frames;
 #[cfg(feature = "soak")]
 mod soak_exchange;
 #[cfg(feature = "soak")]

@@ -5,13 +5,12 @@
 //! the general path are known to hold. Both paths have the same result, which `tests/fast_path.rs` checks. A frame that
 //! does not match is left to the general path, unprocessed.
 //!
-//! Three functions send a single frame:
+//! Two functions send a single frame:
 //!
 //! | function | message | applies if |
 //! | --- | --- | --- |
 //! | [`send_single_frame`](Connection::send_single_frame) | the only queued message or pack | nothing is in flight, and nothing else is to be sent |
-//! | [`send_only_frame`](Connection::send_only_frame) | the same | also no event is to be reported, so that nothing remains to be polled |
-//! | [`send_message`](Connection::send_message) | an argument, which is not queued first | the same, with a small message |
+//! | [`send_message`](Connection::send_message) | a small one, which is not queued first | also no event is to be reported, so that nothing remains to be polled |
 
 use trunkline_units::{Instant, Size};
 
@@ -307,18 +306,6 @@ impl Connection {
     #[inline]
     pub fn idle_deadline(&self) -> Instant {
         self.timers.first()
-    }
-
-    /// Like [`send_single_frame`](Connection::send_single_frame), if there is no event to report; nothing remains to
-    /// be sent afterwards.
-    #[inline]
-    pub fn send_only_frame(&mut self, now: Instant, buffer: &mut [u8]) -> Option<usize> {
-        let has_no_reports = self.fast_path_enabled
-            && !self.closing.peer_finished
-            && self.receiver.has_no_reports()
-            && self.sender.has_no_reports();
-        // Only an acknowledgement could remain, and the frame carries it.
-        if has_no_reports { self.send_single_frame(now, buffer) } else { None }
     }
 
     /// Returns whether the connection has nothing to send or report now, so that polling it would have no effect.

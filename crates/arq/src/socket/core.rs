@@ -508,28 +508,6 @@ impl Core {
         }
     }
 
-    /// Transmits the output if it is a single frame of this connection. Leaves other output to
-    /// [`transmit`](Core::transmit).
-    #[inline]
-    pub fn send_only_frame(&mut self, now: Instant, socket: &Datagrams, id: ConnectionId) {
-        if self.in_full_flow
-            || self.is_due(now)
-            || self.unpolled_batches >= MAX_UNPOLLED_BATCHES
-            || self.unsent.is_some()
-            || self.has_failed()
-        {
-            return;
-        }
-        if let Some((peer, length)) = self.node.send_only_frame(now, id, &mut self.output) {
-            let to = address_of(peer).expect("an endpoint answers known peers only");
-            let frame = &self.output[..length];
-            self.unsent = send_observed(&mut self.probe, self.clock, socket, &to, frame, None);
-            self.unpolled_batches += 1;
-            (self.pending_weight, self.transmitted_at) = (0, now);
-            self.deadline = self.node.next_deadline().unwrap_or(Instant::MAX);
-        }
-    }
-
     /// Sends the buffer without a copy.
     pub fn send_buffer(
         &mut self,

@@ -222,31 +222,17 @@ impl Shared {
     #[inline]
     pub fn send(&self, timeout: Timeout, id: ConnectionId, channel: u16, bytes: &[u8]) -> Result<(), Error> {
         let mut state = self.lock();
+        let attempt = |core: &mut Core, now| core.send(now, id, channel, bytes);
         if state.core.in_full_flow {
-            let attempt = self.sending(id, channel, bytes);
             return self.try_fast(state, Core::delays_messages, timeout, attempt);
         }
         let now = self.time(&mut state);
         if !state.core.send_directly(now, &self.socket, id, channel, bytes) {
-            return self.retry(state, now, timeout, self.sending(id, channel, bytes));
+            return self.retry(state, now, timeout, attempt);
         }
         // Nothing was due before, and no output is pending.
         self.leave_without_output(state, now);
         Ok(())
-    }
-
-    #[inline]
-    fn sending<'a>(
-        &'a self,
-        id: ConnectionId,
-        channel: u16,
-        bytes: &'a [u8],
-    ) -> impl FnMut(&mut Core, Instant) -> Result<(), Error> + 'a {
-        move |core, now| {
-            core.send(now, id, channel, bytes)?;
-            core.send_only_frame(now, &self.socket, id);
-            Ok(())
-        }
     }
 
     /// Takes the next message of a channel into `message`, whose contents are replaced. Without a queued message it
