@@ -29,6 +29,7 @@
 //! | [`receiver_meter`], [`sender_meter`], [`series`] | measurements of each message |
 //! | [`reports`] | the reports of both ends of a connection |
 //! | [`requester`] | the requesting end of a request test |
+//! | [`sender`] | the sending application: draws and numbers messages, and measures them |
 //! | [`stages`] | delay of guaranteed messages by stage |
 //! | [`timeouts`] | how long ends wait for messages in flight and for responses |
 //!
@@ -46,6 +47,7 @@ pub mod message;
 pub mod receiver_meter;
 pub mod reports;
 pub mod requester;
+pub mod sender;
 pub mod sender_meter;
 pub mod series;
 pub mod stages;
@@ -54,4 +56,5 @@ pub mod timeouts;
 pub use backend::{Backend, NoProgress, ProgressObserver, Refusal, RunOptions, StopFlag};
 pub use receiver_meter::ReceiverMeter;
 pub use requester::Requester;
+pub use sender::{Sender, SenderStep};
 pub use sender_meter::SenderMeter;

@@ -67,6 +67,17 @@ pub enum HeaderError {
 }
 
 impl Header {
+    /// Returns the header of the response to this request, sent at `now`.
+    pub fn response(&self, now: Instant) -> Header {
+        Header {
+            sequence: self.sequence,
+            sent_at: now,
+            length: self.response_length.max(HEADER as u32),
+            response_length: 0,
+            kind: MessageKind::Response,
+        }
+    }
+
     /// Encodes the header of a message whose payload is the pattern or empty.
     #[inline]
     pub fn encode(&self, token: u32, out: &mut [u8; HEADER]) {

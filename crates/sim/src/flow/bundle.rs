@@ -3,30 +3,27 @@
 
 use trunkline_bundle::host::CommandError;
 use trunkline_run::bundle::MessageOptions;
-use trunkline_run::message::{HEADER, Header, MessageKind};
+use trunkline_run::message::{HEADER, Header};
 use trunkline_run::reports::{ReceiverReport, SenderReport};
 use trunkline_run::timeouts::LINGER;
-use trunkline_run::{ReceiverMeter, SenderMeter};
-use trunkline_traffic::Source;
-use trunkline_traffic::source::{Bounds, Limit, Step};
+use trunkline_run::{ReceiverMeter, Sender, SenderStep};
+use trunkline_traffic::source::{Bounds, Limit};
 use trunkline_units::{Instant, Span};
 
-use super::{FlowConfig, FlowOutput, SourceConfig, record_departure};
+use super::{FlowConfig, FlowOutput, SourceConfig};
 
 /// The ends of a connection over bundles.
 #[derive(Debug)]
 pub struct BundleFlow {
     source_config: SourceConfig,
-    /// `None` until the subscriptions of the receivers are known everywhere.
-    source: Option<Source>,
+    /// Starts when the subscriptions of the receivers are known everywhere.
+    sender: Sender,
     /// When the flow stops waiting for subscriptions.
     start_deadline: Instant,
-    sender_meter: SenderMeter,
     receiver_meters: Vec<ReceiverMeter>,
     options: MessageOptions,
     /// Octets of the longest message.
     max_message: u32,
-    sequence: u64,
     congested: u64,
     full: u64,
     linger: Span,
@@ -46,20 +43,12 @@ impl BundleFlow {
         (options, max_message): (MessageOptions, u32),
     ) -> Self {
         BundleFlow {
-            source_config: SourceConfig {
-                test: config.plan.test.clone(),
-                limit,
-                seed: config.seed,
-                stream_name: config.stream_name.clone(),
-                earliest_start: start,
-            },
-            source: None,
+            source_config: config.source_config(limit, start),
+            sender: Sender::new(start, None),
             start_deadline: Instant::MAX,
-            sender_meter: SenderMeter::new(start),
             receiver_meters: config.plan.to.iter().map(|_| ReceiverMeter::new(start)).collect(),
             options,
             max_message,
-            sequence: 0,
             congested: 0,
             full: 0,
             linger: LINGER + config.longest_delay * 2,
@@ -78,19 +67,18 @@ impl BundleFlow {
 
     /// Starts the source.
     pub fn start_source(&mut self, now: Instant) {
-        if self.source.is_some() {
+        if self.sender.has_started() {
             return;
         }
-        let start = self.source_config.earliest_start.max(now);
-        let SourceConfig { test, limit, seed, stream_name, .. } = &self.source_config;
         let bounds = Bounds { smallest: HEADER as u32, largest: self.max_message };
-        match Source::new(test, *limit, bounds, start, *seed, stream_name) {
-            Ok(source) => self.source = Some(source),
+        match self.source_config.open(now, bounds) {
+            Ok((source, start)) => {
+                (self.start, self.last_arrival) = (start, start);
+                self.sender.start(source, start);
+                self.receiver_meters.iter_mut().for_each(|meter| *meter = ReceiverMeter::new(start));
+            }
             Err(e) => (self.error, self.finished) = (Some(e.to_string()), true),
         }
-        (self.start, self.last_arrival) = (start, start);
-        self.sender_meter = SenderMeter::new(start);
-        self.receiver_meters.iter_mut().for_each(|meter| *meter = ReceiverMeter::new(start));
     }
 
     /// Returns the earliest time of the first message.
@@ -120,27 +108,23 @@ impl BundleFlow {
         if side > 0 || self.finished {
             return idle(None);
         }
-        if self.source.is_none() && now >= self.start_deadline {
+        if !self.sender.has_started() && now >= self.start_deadline {
             self.start_source(now);
         }
-        let Some(source) = self.source.as_mut().filter(|_| !self.finished) else {
-            return idle((!self.finished).then_some(self.start_deadline));
-        };
+        if self.finished {
+            return idle(None);
+        }
         if self.source_ended.is_some() {
             return idle(self.linger(now));
         }
-        match source.next(now) {
-            Step::Wait(until) => idle(Some(until)),
-            Step::Done => {
+        match self.sender.next(now) {
+            SenderStep::Wait(until) => idle(until.or(Some(self.start_deadline))),
+            SenderStep::Done => {
                 self.source_ended = Some(now);
                 idle(self.linger(now))
             }
-            Step::Send(message) => {
-                record_departure(source, &mut self.sender_meter, &message, now);
-                let (sequence, length) = (self.sequence, message.size);
-                self.sequence += 1;
-                let header =
-                    Header { sequence, sent_at: now, length, response_length: 0, kind: MessageKind::Pattern };
+            SenderStep::Send(message) => {
+                let header = self.sender.send(&message, now);
                 FlowOutput::Bundle { options: self.options, header }
             }
         }
@@ -148,7 +132,7 @@ impl BundleFlow {
 
     /// Whether the source has ended and all accepted messages have arrived.
     pub fn has_received_all(&self) -> bool {
-        let accepted = self.sequence - self.congested - self.full;
+        let accepted = self.sender.sent() - self.congested - self.full;
         self.source_ended.is_some()
             && self.receiver_meters.iter().all(|meter| meter.arrivals().is_complete(accepted))
     }
@@ -167,10 +151,7 @@ impl BundleFlow {
     }
 
     pub(super) fn into_reports(self) -> (SenderReport, Vec<ReceiverReport>, Option<String>) {
-        let mut sender = match &self.source {
-            Some(source) => SenderReport::complete(&self.sender_meter, source),
-            None => SenderReport::partial(&self.sender_meter),
-        };
+        let mut sender = self.sender.report();
         let refused = [("bundle_congested", self.congested), ("bundle_full", self.full)];
         sender.counters.extend(refused.map(|(name, count)| (name.to_owned(), count as f64)));
         (sender, self.receiver_meters.iter().map(ReceiverReport::from_meter).collect(), self.error)

@@ -2,27 +2,23 @@
 
 use trunkline_endpoint::Destination;
 use trunkline_models::host::Disk;
-use trunkline_run::message::{HEADER, Header, MessageKind};
+use trunkline_run::message::Header;
 use trunkline_run::reports::{ReceiverReport, SenderReport};
 use trunkline_run::timeouts::{LINGER, RESPONSE_TIMEOUT};
-use trunkline_run::{ReceiverMeter, Requester, SenderMeter};
+use trunkline_run::{ReceiverMeter, Sender, SenderStep};
 use trunkline_traffic::Source;
-use trunkline_traffic::source::{Message, Step};
 use trunkline_units::{Instant, Span};
 
 use super::fragment::{Fragmenter, Reassembler};
-use super::{FlowConfig, FlowOutput, UDP_IP_HEADERS, record_departure};
+use super::{FlowConfig, FlowOutput, UDP_IP_HEADERS};
 use crate::frame::{Content, Datagram, Packet, PacketPool};
 
 /// The ends of a connection over datagrams.
 #[derive(Debug)]
 pub struct DatagramFlow {
-    source: Source,
-    sender_meter: SenderMeter,
+    sender: Sender,
     fragmenter: Fragmenter,
     outgoing: Option<OutgoingDatagram>,
-    sequence: u64,
-    requester: Option<Requester>,
     response_reassembler: Reassembler,
     disk: Option<Disk>,
     /// The sender neither waits for responses nor reads from a disk.
@@ -91,6 +87,18 @@ struct Receiver {
     responses: std::collections::VecDeque<OutgoingDatagram>,
 }
 
+/// Returns the header of the message in a datagram.
+#[inline]
+fn header(d: &Datagram) -> Header {
+    Header {
+        sequence: d.sequence,
+        sent_at: d.sent_at,
+        length: d.length,
+        response_length: d.response_length,
+        kind: d.kind,
+    }
+}
+
 /// How long a late source may send after its time limit; the same as in [`Source`].
 const GRACE: Span = Span::from_ms(10);
 /// Maximum number of extensions of the silence: lost packets must not prevent the end of a run.
@@ -105,13 +113,13 @@ impl DatagramFlow {
             reassembler: Reassembler::default(),
             responses: Default::default(),
         };
+        let requester = config.requester(Some(RESPONSE_TIMEOUT + config.longest_delay * 2));
+        let mut sender = Sender::new(start, requester);
+        sender.start(source, start);
         DatagramFlow {
-            source,
-            sender_meter: SenderMeter::new(start),
+            sender,
             fragmenter: Fragmenter::new(config.mtu),
             outgoing: None,
-            sequence: 0,
-            requester: config.requester(Some(RESPONSE_TIMEOUT + config.longest_delay * 2)),
             response_reassembler: Reassembler::default(),
             disk: config.file_bytes.and(config.disks[0]).map(Disk::new),
             is_open_loop: !config.is_request_test() && config.file_bytes.and(config.disks[0]).is_none(),
@@ -150,30 +158,11 @@ impl DatagramFlow {
                 if !r.reassembler.accept(d) {
                     return false;
                 }
-                let (sequence, sent) = (d.sequence, d.sent_at);
-                r.meter.record(
-                    &Header {
-                        sequence,
-                        sent_at: sent,
-                        length: d.length,
-                        response_length: d.response_length,
-                        kind: d.kind,
-                    },
-                    now,
-                );
+                let header = header(d);
+                r.meter.record(&header, now);
                 if d.response_length > 0 && r.responses.len() < MAX_PENDING_RESPONSES {
-                    let length = d.response_length.max(HEADER as u32);
-                    let response = Header {
-                        sequence,
-                        sent_at: now,
-                        length,
-                        response_length: 0,
-                        kind: MessageKind::Response,
-                    };
-                    r.responses.push_back(OutgoingDatagram {
-                        message: unfragmented(&self.fragmenter, &response),
-                        next: 0,
-                    });
+                    let message = unfragmented(&self.fragmenter, &header.response(now));
+                    r.responses.push_back(OutgoingDatagram { message, next: 0 });
                 }
                 if self.source_ended.is_some() {
                     self.update_finished(now);
@@ -184,9 +173,8 @@ impl DatagramFlow {
     }
 
     fn record_response(&mut self, now: Instant, d: &Datagram) {
-        let Some(requester) = &mut self.requester else { return };
-        if self.response_reassembler.accept(d) {
-            requester.record_response(d.sequence, d.length, now);
+        if self.sender.is_requester() && self.response_reassembler.accept(d) {
+            self.sender.record_response(&header(d), now);
         }
     }
 
@@ -198,7 +186,7 @@ impl DatagramFlow {
     /// Ends the run if all messages have arrived, or after a silence with nothing in flight.
     fn update_finished(&mut self, now: Instant) {
         let Some(done) = self.source_ended else { return };
-        if self.receivers.iter().all(|r| r.meter.arrivals().is_complete(self.sequence)) {
+        if self.receivers.iter().all(|r| r.meter.arrivals().is_complete(self.sender.sent())) {
             self.finished = true;
             return;
         }
@@ -260,8 +248,8 @@ impl DatagramFlow {
     /// Returns the time of the next message, if it depends on the source only.
     #[inline(always)]
     fn next_send(&self, now: Instant) -> Option<Instant> {
-        match self.requester.is_none() && self.disk.is_none() {
-            true => self.source.due_after(now),
+        match !self.sender.is_requester() && self.disk.is_none() {
+            true => self.sender.due_after(now),
             false => None,
         }
     }
@@ -271,10 +259,9 @@ impl DatagramFlow {
     fn next_datagram(&mut self, now: Instant, room: bool) -> Result<Datagram, FlowOutput> {
         if room
             && self.is_open_loop
-            && let Some(message) = self.source.on_time(now)
+            && let Some(header) = self.sender.send_on_time(now)
         {
-            self.sender_meter.record_send(&message, now);
-            return Ok(self.make_datagram(&message, now));
+            return Ok(self.make_datagram(&header));
         }
         self.next_datagram_slow(now, room)
     }
@@ -286,17 +273,15 @@ impl DatagramFlow {
         if self.source_ended.is_some() {
             return Err(self.linger(now));
         }
-        if let Some(requester) = &mut self.requester
-            && requester.must_wait(now)
-        {
-            return Err(FlowOutput::Idle { deadline: requester.deadline(), blocked: false });
+        if self.sender.awaits_response(now) {
+            return Err(FlowOutput::Idle { deadline: self.sender.response_deadline(), blocked: false });
         }
         if now < self.read_until {
             return wait(self.read_until);
         }
         if !room {
             // The time of the next message is known without drawing it.
-            if let Some(until) = self.source.due_after(now) {
+            if let Some(until) = self.sender.due_after(now) {
                 return wait(until);
             }
             // A source at full speed always has a message: draw it when there is room.
@@ -305,33 +290,26 @@ impl DatagramFlow {
                 return Err(FlowOutput::Idle { deadline, blocked: true });
             }
         }
-        match self.source.next(now) {
-            Step::Wait(until) => wait(until),
-            Step::Done => {
+        match self.sender.next(now) {
+            SenderStep::Wait(deadline) => Err(FlowOutput::Idle { deadline, blocked: false }),
+            SenderStep::Done => {
                 self.source_ended = Some(now);
                 Err(self.linger(now))
             }
-            Step::Send(message) => {
-                record_departure(&mut self.source, &mut self.sender_meter, &message, now);
-                if let Some(requester) = &mut self.requester {
-                    requester.record_request(self.sequence, now);
-                }
+            SenderStep::Send(message) => {
                 if let Some(disk) = &mut self.disk {
                     self.read_until = disk.take(now, message.size.into());
                 }
-                Ok(self.make_datagram(&message, now))
+                let header = self.sender.send(&message, now);
+                Ok(self.make_datagram(&header))
             }
         }
     }
 
-    /// Creates the datagram of the next message and numbers it.
+    /// Creates the datagram of a message.
     #[inline(always)]
-    fn make_datagram(&mut self, message: &Message, now: Instant) -> Datagram {
-        let (sequence, length, response) = (self.sequence, message.size, message.response);
-        let header =
-            Header { sequence, sent_at: now, length, response_length: response, kind: MessageKind::Pattern };
-        self.sequence += 1;
-        let datagram = unfragmented(&self.fragmenter, &header);
+    fn make_datagram(&mut self, header: &Header) -> Datagram {
+        let datagram = unfragmented(&self.fragmenter, header);
         self.packets_sent += u64::from(datagram.fragments);
         datagram
     }
@@ -369,10 +347,6 @@ impl DatagramFlow {
     }
 
     pub(super) fn into_reports(self) -> (SenderReport, Vec<ReceiverReport>, Option<String>) {
-        let mut sender = SenderReport::complete(&self.sender_meter, &self.source);
-        if let Some(requester) = &self.requester {
-            requester.add_to(&mut sender);
-        }
         let report = |receiver: &Receiver| {
             let mut report = ReceiverReport::from_meter(&receiver.meter);
             if receiver.reassembler.abandoned > 0 {
@@ -380,6 +354,6 @@ impl DatagramFlow {
             }
             report
         };
-        (sender, self.receivers.iter().map(report).collect(), None)
+        (self.sender.report(), self.receivers.iter().map(report).collect(), None)
     }
 }

@@ -11,14 +11,13 @@ use trunkline_endpoint::{
 use trunkline_experiment::plan::Protocol;
 use trunkline_models::host::Disk;
 use trunkline_run::guaranteed;
-use trunkline_run::message::{HEADER, Header, MAX_MESSAGE, MessageKind};
+use trunkline_run::message::{HEADER, Header, MAX_MESSAGE};
 use trunkline_run::reports::{ReceiverReport, SenderReport};
-use trunkline_run::{ReceiverMeter, Requester, SenderMeter};
-use trunkline_traffic::Source;
-use trunkline_traffic::source::{Bounds, Limit, Step};
+use trunkline_run::{ReceiverMeter, Sender, SenderStep};
+use trunkline_traffic::source::{Bounds, Limit};
 use trunkline_units::Instant;
 
-use super::{FlowConfig, FlowOutput, SourceConfig, UDP_IP_HEADERS, record_departure};
+use super::{FlowConfig, FlowOutput, SourceConfig, UDP_IP_HEADERS};
 use crate::frame::{Content, Packet, PacketPool};
 use crate::stages::{self, FrameTimes, StageTimes};
 
@@ -35,14 +34,11 @@ pub struct GuaranteedFlow {
     protocol: Protocol,
     source_config: SourceConfig,
     ends: [GuaranteedEnd; 2],
-    source: Option<Source>,
-    sender_meter: SenderMeter,
+    sender: Sender,
     receiver_meter: ReceiverMeter,
     stage_times: StageTimes,
     /// Times of the last frame that arrived at the receiver.
     last_frame_times: FrameTimes,
-    sequence: u64,
-    requester: Option<Requester>,
     disk: Option<Disk>,
     read_until: Instant,
     error: Option<String>,
@@ -161,21 +157,12 @@ impl GuaranteedFlow {
         }
         GuaranteedFlow {
             protocol: protocol.clone(),
-            source_config: SourceConfig {
-                test: config.plan.test.clone(),
-                limit,
-                seed: config.seed,
-                stream_name: config.stream_name.clone(),
-                earliest_start: start,
-            },
+            source_config: config.source_config(limit, start),
             ends,
-            source: None,
-            sender_meter: SenderMeter::new(start),
+            sender: Sender::new(start, config.requester(None)),
             receiver_meter: ReceiverMeter::new(start),
             stage_times: StageTimes::default(),
             last_frame_times: FrameTimes::new(start, start),
-            sequence: 0,
-            requester: config.requester(None),
             disk: config.file_bytes.and(config.disks[0]).map(Disk::new),
             read_until: start,
             error: None,
@@ -264,27 +251,18 @@ impl GuaranteedFlow {
     }
 
     fn start_source(&mut self, now: Instant) {
-        let start = self.source_config.earliest_start.max(now);
         let bounds = Bounds { smallest: HEADER as u32, largest: MAX_MESSAGE };
-        let source_config = &self.source_config;
-        match Source::new(
-            &source_config.test,
-            source_config.limit,
-            bounds,
-            start,
-            source_config.seed,
-            &source_config.stream_name,
-        ) {
-            Ok(source) => self.source = Some(source),
+        match self.source_config.open(now, bounds) {
+            Ok((source, start)) => {
+                (self.start, self.read_until) = (start, start);
+                self.sender.start(source, start);
+                self.receiver_meter = ReceiverMeter::new(start);
+            }
             Err(e) => {
                 self.error.get_or_insert_with(|| e.to_string());
                 self.finished = true;
             }
         }
-        self.start = start;
-        self.sender_meter = SenderMeter::new(start);
-        self.receiver_meter = ReceiverMeter::new(start);
-        self.read_until = start;
     }
 
     /// Runs the application at an end: reads and writes messages. Returns when it must run again.
@@ -295,8 +273,8 @@ impl GuaranteedFlow {
         {
             if side == 1 {
                 self.record_message(now, &header);
-            } else if let Some(requester) = &mut self.requester {
-                requester.record_response(header.sequence, header.length, now);
+            } else {
+                self.sender.record_response(&header, now);
             }
         }
         if !self.ends[side].send_pending(now) || side == 1 {
@@ -309,11 +287,7 @@ impl GuaranteedFlow {
         self.receiver_meter.record(header, now);
         self.stage_times.record(&self.last_frame_times, header.sent_at, now);
         if header.response_length > 0 {
-            let length = header.response_length.max(HEADER as u32);
-            let sequence = header.sequence;
-            let response =
-                Header { sequence, sent_at: now, length, response_length: 0, kind: MessageKind::Response };
-            self.ends[1].pending_message = Some(encode_message(&response));
+            self.ends[1].pending_message = Some(encode_message(&header.response(now)));
             self.ends[1].send_pending(now);
         }
     }
@@ -321,35 +295,21 @@ impl GuaranteedFlow {
     /// Draws messages and hands them over while there is room. Returns when to continue.
     fn send_messages(&mut self, now: Instant) -> Option<Instant> {
         loop {
-            if self.ends[0].closing || self.requester.as_ref().is_some_and(Requester::is_pending) {
+            if self.ends[0].closing {
                 return None;
             }
             if now < self.read_until {
                 return Some(self.read_until);
             }
-            let message = match self.source.as_mut()?.next(now) {
-                Step::Wait(until) => return Some(until),
-                Step::Done => {
+            let message = match self.sender.next(now) {
+                SenderStep::Wait(until) => return until,
+                SenderStep::Done => {
                     self.ends[0].close(now);
                     return None;
                 }
-                Step::Send(message) => message,
+                SenderStep::Send(message) => message,
             };
-            if let Some(source) = &mut self.source {
-                record_departure(source, &mut self.sender_meter, &message, now);
-            }
-            let (sequence, response) = (self.sequence, message.response);
-            let header = Header {
-                sequence,
-                sent_at: now,
-                length: message.size,
-                response_length: response,
-                kind: MessageKind::Pattern,
-            };
-            self.sequence += 1;
-            if let Some(requester) = &mut self.requester {
-                requester.record_request(sequence, now);
-            }
+            let header = self.sender.send(&message, now);
             if let Some(disk) = &mut self.disk {
                 self.read_until = disk.take(now, message.size.into());
             }
@@ -367,13 +327,7 @@ impl GuaranteedFlow {
     }
 
     pub(super) fn into_reports(self) -> (SenderReport, Vec<ReceiverReport>, Option<String>) {
-        let mut sender = match &self.source {
-            Some(source) => SenderReport::complete(&self.sender_meter, source),
-            None => SenderReport::partial(&self.sender_meter),
-        };
-        if let Some(requester) = &self.requester {
-            requester.add_to(&mut sender);
-        }
+        let mut sender = self.sender.report();
         sender.notes.insert("stages".into(), stages::NOTE.into());
         let mut receiver = ReceiverReport::from_meter(&self.receiver_meter);
         receiver.stages = self.stage_times.stages();

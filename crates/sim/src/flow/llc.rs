@@ -8,15 +8,14 @@ use trunkline_llc::Outcome;
 use trunkline_models::host::Disk;
 use trunkline_record::Histogram;
 use trunkline_run::llc::{self, SendOutcomes};
-use trunkline_run::message::{Header, MessageKind};
+use trunkline_run::message::Header;
 use trunkline_run::reports::{ReceiverReport, SenderReport};
 use trunkline_run::timeouts::{LINGER, RESPONSE_TIMEOUT};
-use trunkline_run::{ReceiverMeter, Requester, SenderMeter};
-use trunkline_traffic::Source;
-use trunkline_traffic::source::{Bounds, Limit, Step};
+use trunkline_run::{ReceiverMeter, Sender, SenderStep};
+use trunkline_traffic::source::{Bounds, Limit};
 use trunkline_units::{Instant, Span};
 
-use super::{FlowConfig, FlowOutput, SourceConfig, record_departure};
+use super::{FlowConfig, FlowOutput, SourceConfig};
 
 /// A run ends if its station reports nothing about pending messages for so long: the token never returns early enough for
 /// their priority.
@@ -53,25 +52,22 @@ pub struct LlcSendReport {
 pub struct LlcFlow {
     source_config: SourceConfig,
     bounds: Bounds,
-    /// `None` until its station may send.
-    source: Option<Source>,
+    /// Starts when its station may send.
+    sender: Sender,
     /// When the flow stops waiting for a token ring to form.
     ring_deadline: Instant,
-    sender_meter: SenderMeter,
     receiver_meter: ReceiverMeter,
     sap: u8,
     priority: u8,
     acknowledged: bool,
     /// The hosts of both ends.
     hosts: [u32; 2],
-    sequence: u64,
     /// Messages whose outcome is unknown, and their maximum number.
     pending: u16,
     max_pending: u16,
     outcomes: SendOutcomes,
     /// Time until an acknowledgement.
     rtt: Histogram,
-    requester: Option<Requester>,
     responses: VecDeque<Header>,
     disk: Option<Disk>,
     read_until: Instant,
@@ -95,28 +91,19 @@ impl LlcFlow {
         };
         let linger = LINGER + config.longest_delay * 2;
         LlcFlow {
-            source_config: SourceConfig {
-                test: config.plan.test.clone(),
-                limit,
-                seed: config.seed,
-                stream_name: config.stream_name.clone(),
-                earliest_start: start,
-            },
+            source_config: config.source_config(limit, start),
             bounds: Bounds { smallest: 1, largest: llc::max_message(&config.plan.protocol, config.mtu) },
-            source: None,
+            sender: Sender::new(start, config.requester(Some(RESPONSE_TIMEOUT + linger))),
             ring_deadline: Instant::MAX,
-            sender_meter: SenderMeter::new(start),
             receiver_meter: ReceiverMeter::new(start),
             sap,
             priority,
             acknowledged,
             hosts: [config.ends[0].host, config.ends[1].host],
-            sequence: 0,
             pending: 0,
             max_pending: llc::max_pending(&config.plan.test),
             outcomes: SendOutcomes::default(),
             rtt: Histogram::default(),
-            requester: config.requester(Some(RESPONSE_TIMEOUT + linger)),
             responses: VecDeque::new(),
             disk: config.file_bytes.and(config.disks[0]).map(Disk::new),
             read_until: start,
@@ -137,14 +124,14 @@ impl LlcFlow {
 
     /// Starts the source: its station may send from now on.
     pub fn start_source(&mut self, now: Instant) {
-        let start = self.source_config.earliest_start.max(now);
-        let SourceConfig { test, limit, seed, stream_name, .. } = &self.source_config;
-        match Source::new(test, *limit, self.bounds, start, *seed, stream_name) {
-            Ok(source) => self.source = Some(source),
+        match self.source_config.open(now, self.bounds) {
+            Ok((source, start)) => {
+                (self.start, self.last_activity, self.read_until) = (start, start, start);
+                self.sender.start(source, start);
+                self.receiver_meter = ReceiverMeter::new(start);
+            }
             Err(e) => self.fail(e.to_string()),
         }
-        (self.start, self.last_activity, self.read_until) = (start, start, start);
-        (self.sender_meter, self.receiver_meter) = (SenderMeter::new(start), ReceiverMeter::new(start));
     }
 
     fn fail(&mut self, reason: String) {
@@ -163,17 +150,10 @@ impl LlcFlow {
         if side == 1 {
             self.receiver_meter.record(header, now);
             if header.response_length > 0 && self.responses.len() < MAX_PENDING_RESPONSES {
-                let (sequence, length) = (header.sequence, header.response_length);
-                self.responses.push_back(Header {
-                    sequence,
-                    sent_at: now,
-                    length,
-                    response_length: 0,
-                    kind: MessageKind::Response,
-                });
+                self.responses.push_back(header.response(now));
             }
-        } else if let Some(requester) = &mut self.requester {
-            requester.record_response(header.sequence, header.length, now);
+        } else {
+            self.sender.record_response(header, now);
         }
     }
 
@@ -185,7 +165,7 @@ impl LlcFlow {
         }
         self.pending -= 1;
         self.outcomes.record(report.outcome, report.attempts);
-        if self.acknowledged && self.requester.is_none() && report.outcome == Outcome::Done {
+        if self.acknowledged && !self.sender.is_requester() && report.outcome == Outcome::Done {
             self.rtt.record(report.elapsed);
         }
     }
@@ -214,7 +194,7 @@ impl LlcFlow {
         if self.finished {
             return Err(None);
         }
-        if self.source.is_none() {
+        if !self.sender.has_started() {
             if now >= self.ring_deadline {
                 self.fail("the stations formed no token ring".into());
             }
@@ -227,35 +207,23 @@ impl LlcFlow {
             self.update_finished(now);
             return Err((!self.finished).then_some(self.last_activity + self.stall_timeout));
         }
-        if let Some(requester) = &mut self.requester
-            && requester.must_wait(now)
-        {
-            return Err(requester.deadline());
-        }
         if now < self.read_until {
             return Err(Some(self.read_until));
         }
-        let Some(source) = &mut self.source else { return Err(None) };
-        let message = match source.next(now) {
-            Step::Wait(until) => return Err(Some(until)),
-            Step::Done => {
+        let message = match self.sender.next(now) {
+            SenderStep::Wait(until) => return Err(until),
+            SenderStep::Done => {
                 self.source_ended = Some(now);
                 return Err(self.linger(now));
             }
-            Step::Send(message) => message,
+            SenderStep::Send(message) => message,
         };
-        record_departure(source, &mut self.sender_meter, &message, now);
-        let (sequence, length, response) = (self.sequence, message.size, message.response);
-        self.sequence += 1;
         self.pending += 1;
         self.last_activity = now;
-        if let Some(requester) = &mut self.requester {
-            requester.record_request(sequence, now);
-        }
         if let Some(disk) = &mut self.disk {
-            self.read_until = disk.take(now, length.into());
+            self.read_until = disk.take(now, message.size.into());
         }
-        Ok(Header { sequence, sent_at: now, length, response_length: response, kind: MessageKind::Pattern })
+        Ok(self.sender.send(&message, now))
     }
 
     /// Waits for outstanding messages after the end of the source. Returns when to check again.
@@ -268,11 +236,10 @@ impl LlcFlow {
     /// Ends the run when all outcomes are known and all messages have arrived, or after a silence.
     fn update_finished(&mut self, now: Instant) {
         let silence = now.since(self.last_activity.max(self.source_ended.unwrap_or(self.last_activity)));
-        let is_pending = self.requester.as_ref().is_some_and(Requester::is_pending);
         self.finished = match self.pending {
             0 if self.source_ended.is_some() => {
-                let all = self.receiver_meter.arrivals().is_complete(self.sequence) && !is_pending;
-                all || silence >= self.linger
+                let all = self.receiver_meter.arrivals().is_complete(self.sender.sent());
+                all && !self.sender.is_pending() || silence >= self.linger
             }
             _ => silence >= self.stall_timeout,
         };
@@ -285,16 +252,12 @@ impl LlcFlow {
     }
 
     pub(super) fn into_reports(self) -> (SenderReport, Vec<ReceiverReport>, Option<String>) {
-        let mut sender = match &self.source {
-            Some(source) => SenderReport::complete(&self.sender_meter, source),
-            None => SenderReport::partial(&self.sender_meter),
-        };
-        sender.rtt = self.rtt.counts();
-        sender.counters = self.outcomes.counters();
-        sender.counters.insert("llc_priority".into(), f64::from(self.priority));
-        if let Some(requester) = &self.requester {
-            requester.add_to(&mut sender);
+        let mut sender = self.sender.report();
+        if !self.sender.is_requester() {
+            sender.rtt = self.rtt.counts();
         }
+        sender.counters.extend(self.outcomes.counters());
+        sender.counters.insert("llc_priority".into(), f64::from(self.priority));
         (sender, vec![ReceiverReport::from_meter(&self.receiver_meter)], self.error)
     }
 }

@@ -21,12 +21,12 @@ pub mod tcp;
 
 use trunkline_endpoint::{Destination, Port};
 use trunkline_experiment::plan::{self, Protocol};
+use trunkline_run::Requester;
 use trunkline_run::assemble::RepetitionOutcome;
 use trunkline_run::bundle::MessageOptions;
 use trunkline_run::message::{HEADER, Header, MAX_MESSAGE};
-use trunkline_run::{Requester, SenderMeter};
 use trunkline_traffic::source::{Bounds, Limit};
-use trunkline_traffic::{Law, Pattern, Source, Variable};
+use trunkline_traffic::{Law, Pattern, Source, SourceError, Variable};
 use trunkline_units::{Instant, Seed, Span};
 
 use crate::frame::{Frame, Packet, PacketPool};
@@ -155,7 +155,27 @@ struct SourceConfig {
     earliest_start: Instant,
 }
 
+impl SourceConfig {
+    /// Creates the source of a connection that is open at `now`. Returns it, and when it starts.
+    fn open(&self, now: Instant, bounds: Bounds) -> Result<(Source, Instant), SourceError> {
+        let start = self.earliest_start.max(now);
+        let source = Source::new(&self.test, self.limit, bounds, start, self.seed, &self.stream_name)?;
+        Ok((source, start))
+    }
+}
+
 impl FlowConfig<'_> {
+    /// Returns the configuration of a source that starts at `earliest_start` or later.
+    fn source_config(&self, limit: Limit, earliest_start: Instant) -> SourceConfig {
+        SourceConfig {
+            test: self.plan.test.clone(),
+            limit,
+            seed: self.seed,
+            stream_name: self.stream_name.clone(),
+            earliest_start,
+        }
+    }
+
     /// Draws a number of the plan, once per run.
     fn draw(&self, variable: &Variable, name: &str) -> Result<f64, String> {
         let mut stream = self.seed.stream(&format!("{} / {name}", self.stream_name));
@@ -197,8 +217,8 @@ impl FlowConfig<'_> {
 
     fn source(&self, start: Instant, largest: u32) -> Result<Source, String> {
         let bounds = Bounds { smallest: HEADER as u32, largest };
-        Source::new(&self.plan.test, self.limit()?, bounds, start, self.seed, &self.stream_name)
-            .map_err(|e| e.to_string())
+        let source = self.source_config(self.limit()?, start).open(start, bounds);
+        source.map(|(source, _)| source).map_err(|e| e.to_string())
     }
 
     /// Returns the virtual channel of frames from the sender (0) or to it (1). Each flow has two.
@@ -362,19 +382,5 @@ impl Flow {
         }
         let receivers = self.receiver_hosts.into_iter().zip(receivers.into_iter().map(Some)).collect();
         RepetitionOutcome { start, sender: Some(sender), receivers, error: abort_reason.or(error) }
-    }
-}
-
-/// Records the departure of a message.
-#[inline(always)]
-fn record_departure(
-    source: &mut Source,
-    meter: &mut SenderMeter,
-    message: &trunkline_traffic::source::Message,
-    now: Instant,
-) {
-    meter.record_send(message, now);
-    if message.first {
-        source.departed(now);
     }
 }

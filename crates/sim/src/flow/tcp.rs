@@ -6,15 +6,14 @@ use trunkline_endpoint::{Destination, Endpoint as _, Input, Output, Peer, Port, 
 use trunkline_experiment::plan::{Protocol, TcpTimers};
 use trunkline_models::host::Disk;
 use trunkline_record::Histogram;
-use trunkline_run::message::{HEADER, Header, MAX_MESSAGE, MessageKind};
+use trunkline_run::message::{HEADER, Header, MAX_MESSAGE};
 use trunkline_run::reports::{Metrics, ReceiverReport, SenderReport};
-use trunkline_run::{ReceiverMeter, Requester, SenderMeter};
+use trunkline_run::{ReceiverMeter, Sender, SenderStep};
 use trunkline_tcp::{Command, Event, Options, Statistics, Tcp, Timers, Virtual, header_length};
-use trunkline_traffic::Source;
-use trunkline_traffic::source::{Bounds, Limit, Step};
+use trunkline_traffic::source::{Bounds, Limit};
 use trunkline_units::{Instant, Size, Span};
 
-use super::{FlowConfig, FlowOutput, IP_HEADER, SourceConfig, record_departure};
+use super::{FlowConfig, FlowOutput, IP_HEADER, SourceConfig};
 use crate::frame::{Content, Packet, PacketPool, TCP_HEADER};
 
 /// Default size of both socket buffers: the limit of Linux autotuning.
@@ -32,12 +31,8 @@ const MAX_SAMPLES: usize = 2048;
 pub struct TcpFlow {
     source_config: SourceConfig,
     ends: [TcpEnd; 2],
-    source: Option<Source>,
-    sender_meter: SenderMeter,
+    sender: Sender,
     receiver_meter: ReceiverMeter,
-    sequence: u64,
-    /// The client side of a request test.
-    requester: Option<Requester>,
     disks: [Option<Disk>; 2],
     samples: TcpSamples,
     error: Option<String>,
@@ -109,19 +104,10 @@ impl TcpFlow {
         debug_assert!(is_open, "new ends may open");
         let disk = |side: usize| config.file_bytes.and(config.disks[side]).map(Disk::new);
         Ok(TcpFlow {
-            source_config: SourceConfig {
-                test: config.plan.test.clone(),
-                limit,
-                seed: config.seed,
-                stream_name: config.stream_name.clone(),
-                earliest_start: start,
-            },
+            source_config: config.source_config(limit, start),
             ends,
-            source: None,
-            sender_meter: SenderMeter::new(start),
+            sender: Sender::new(start, config.requester(None)),
             receiver_meter: ReceiverMeter::new(start),
-            sequence: 0,
-            requester: config.requester(None),
             disks: [disk(0), disk(1)],
             samples: TcpSamples {
                 points: Vec::new(),
@@ -238,24 +224,16 @@ impl TcpFlow {
     }
 
     fn start_source(&mut self, now: Instant) {
-        let start = self.source_config.earliest_start.max(now);
         let bounds = Bounds { smallest: HEADER as u32, largest: MAX_MESSAGE };
-        let source_config = &self.source_config;
-        match Source::new(
-            &source_config.test,
-            source_config.limit,
-            bounds,
-            start,
-            source_config.seed,
-            &source_config.stream_name,
-        ) {
-            Ok(source) => self.source = Some(source),
+        match self.source_config.open(now, bounds) {
+            Ok((source, start)) => {
+                self.start = start;
+                self.sender.start(source, start);
+                self.receiver_meter = ReceiverMeter::new(start);
+                self.ends.iter_mut().for_each(|end| end.disk_until = start);
+            }
             Err(e) => self.fail(&e.to_string()),
         }
-        self.start = start;
-        self.sender_meter = SenderMeter::new(start);
-        self.receiver_meter = ReceiverMeter::new(start);
-        self.ends.iter_mut().for_each(|end| end.disk_until = start);
     }
 
     /// Draws messages and writes them while there is room. Returns when to continue.
@@ -271,27 +249,12 @@ impl TcpFlow {
             if self.ends[0].tcp.room() == 0 || self.ends[0].closing {
                 return self.write(now, 0);
             }
-            if self.requester.as_ref().is_some_and(Requester::is_pending) {
-                return None;
-            }
-            let source = self.source.as_mut()?;
-            match source.next(now) {
-                Step::Wait(until) => return Some(until),
-                Step::Done => self.ends[0].closing = true,
-                Step::Send(message) => {
-                    record_departure(source, &mut self.sender_meter, &message, now);
-                    let header = Header {
-                        sequence: self.sequence,
-                        sent_at: now,
-                        length: message.size,
-                        response_length: message.response,
-                        kind: MessageKind::Pattern,
-                    };
-                    self.sequence += 1;
+            match self.sender.next(now) {
+                SenderStep::Wait(until) => return until,
+                SenderStep::Done => self.ends[0].closing = true,
+                SenderStep::Send(message) => {
+                    let header = self.sender.send(&message, now);
                     self.ends[0].queue_message(header);
-                    if let Some(requester) = &mut self.requester {
-                        requester.record_request(header.sequence, now);
-                    }
                     self.sample(now);
                 }
             }
@@ -362,18 +325,10 @@ impl TcpFlow {
         if side == 1 {
             self.receiver_meter.record(header, now);
             if header.response_length > 0 {
-                let length = header.response_length.max(HEADER as u32);
-                let sequence = header.sequence;
-                self.ends[1].queue_message(Header {
-                    sequence,
-                    sent_at: now,
-                    length,
-                    response_length: 0,
-                    kind: MessageKind::Response,
-                });
+                self.ends[1].queue_message(header.response(now));
             }
-        } else if let Some(requester) = &mut self.requester {
-            requester.record_response(header.sequence, header.length, now);
+        } else {
+            self.sender.record_response(header, now);
         }
     }
 
@@ -399,20 +354,16 @@ impl TcpFlow {
     }
 
     pub(super) fn into_reports(self) -> (SenderReport, Vec<ReceiverReport>, Option<String>) {
-        let mut sender = match &self.source {
-            Some(source) => SenderReport::complete(&self.sender_meter, source),
-            None => SenderReport::partial(&self.sender_meter),
-        };
+        let mut sender = self.sender.report();
         let [from, to] = &self.ends;
-        sender.counters = counters(from.tcp.statistics());
+        sender.counters.extend(counters(from.tcp.statistics()));
         sender.counters.insert("tcp_mss_bytes".into(), f64::from(from.tcp.gauges().mss));
         sender.counters.insert("sender_buffer_bytes".into(), f64::from(from.tcp.options().send_buffer));
         sender.samples = self.samples.points;
-        sender.rtt = self.samples.rtt.counts();
-        sender.notes.insert("congestion".into(), "reno (4.3BSD)".into());
-        if let Some(requester) = &self.requester {
-            requester.add_to(&mut sender);
+        if !self.sender.is_requester() {
+            sender.rtt = self.samples.rtt.counts();
         }
+        sender.notes.insert("congestion".into(), "reno (4.3BSD)".into());
         let mut receiver = ReceiverReport::from_meter(&self.receiver_meter);
         let window = f64::from(to.tcp.options().receive_buffer);
         receiver.counters.insert("receiver_buffer_bytes".into(), window);

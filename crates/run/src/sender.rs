@@ -1,0 +1,223 @@
+//! The sending application of a connection: draws messages, numbers them, and records what was sent and answered.
+
+use trunkline_traffic::Source;
+use trunkline_traffic::source::{Message, Step};
+use trunkline_units::Instant;
+
+use crate::message::{Header, MessageKind};
+use crate::reports::SenderReport;
+use crate::{Requester, SenderMeter};
+
+/// Draws the messages of one sender and measures it. It reads no clock and sends nothing, so it serves simulated and
+/// live runs.
+#[derive(Debug)]
+pub struct Sender {
+    /// `None` until the connection is open.
+    source: Option<Source>,
+    meter: SenderMeter,
+    requester: Option<Requester>,
+    sequence: u64,
+}
+
+/// What a sender does next.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum SenderStep {
+    /// Send this message now, and report it by [`Sender::record_send`].
+    Send(Message),
+    /// Ask again at this time; `None`: after a response, or once the source has started.
+    Wait(Option<Instant>),
+    /// There are no more messages.
+    Done,
+}
+
+impl Sender {
+    /// Creates a sender whose source starts later. Request tests have a requester.
+    pub fn new(start: Instant, requester: Option<Requester>) -> Self {
+        Sender { source: None, meter: SenderMeter::new(start), requester, sequence: 0 }
+    }
+
+    /// Starts the source, and the measurements, at `start`.
+    pub fn start(&mut self, source: Source, start: Instant) {
+        (self.source, self.meter) = (Some(source), SenderMeter::new(start));
+    }
+
+    /// Returns whether the source has started.
+    #[inline]
+    pub fn has_started(&self) -> bool {
+        self.source.is_some()
+    }
+
+    /// Returns what to do at `now`. The next request waits for the response to the one before, or for its timeout.
+    #[inline]
+    pub fn next(&mut self, now: Instant) -> SenderStep {
+        if let Some(requester) = &mut self.requester
+            && requester.must_wait(now)
+        {
+            return SenderStep::Wait(requester.deadline());
+        }
+        match self.source.as_mut().map(|source| source.next(now)) {
+            Some(Step::Send(message)) => SenderStep::Send(message),
+            Some(Step::Wait(until)) => SenderStep::Wait(Some(until)),
+            Some(Step::Done) => SenderStep::Done,
+            None => SenderStep::Wait(None),
+        }
+    }
+
+    /// Sends a message of a regular source that is due exactly at `now`: a faster form of [`next`](Sender::next) and
+    /// [`send`](Sender::send), for other tests than requests. Returns `None` in all other cases; then call `next`.
+    #[inline(always)]
+    pub fn send_on_time(&mut self, now: Instant) -> Option<Header> {
+        let message = self.source.as_mut()?.on_time(now)?;
+        self.meter.record_send(&message, now);
+        let header = self.header(&message, now);
+        self.sequence += 1;
+        Some(header)
+    }
+
+    /// Returns the time of the next message after `now`, if it depends on the source only.
+    #[inline(always)]
+    pub fn due_after(&self, now: Instant) -> Option<Instant> {
+        self.source.as_ref()?.due_after(now)
+    }
+
+    /// Returns the header of the next message.
+    #[inline(always)]
+    pub fn header(&self, message: &Message, now: Instant) -> Header {
+        Header {
+            sequence: self.sequence,
+            sent_at: now,
+            length: message.size,
+            response_length: message.response,
+            kind: MessageKind::Pattern,
+        }
+    }
+
+    /// Records that the message was handed to the transport at `now`.
+    #[inline(always)]
+    pub fn record_send(&mut self, message: &Message, now: Instant) {
+        self.meter.record_send(message, now);
+        if message.first
+            && let Some(source) = &mut self.source
+        {
+            source.departed(now);
+        }
+        if let Some(requester) = &mut self.requester {
+            requester.record_request(self.sequence, now);
+        }
+        self.sequence += 1;
+    }
+
+    /// Records and numbers a message that is sent at once; returns its header.
+    #[inline(always)]
+    pub fn send(&mut self, message: &Message, now: Instant) -> Header {
+        let header = self.header(message, now);
+        self.record_send(message, now);
+        header
+    }
+
+    /// Records a response; returns whether it answers the pending request.
+    pub fn record_response(&mut self, response: &Header, now: Instant) -> bool {
+        let requester = self.requester.as_mut().filter(|_| response.kind == MessageKind::Response);
+        requester.is_some_and(|one| one.record_response(response.sequence, response.length, now))
+    }
+
+    /// Returns whether a request waits for its response. Abandons it after its timeout.
+    pub fn awaits_response(&mut self, now: Instant) -> bool {
+        self.requester.as_mut().is_some_and(|requester| requester.must_wait(now))
+    }
+
+    /// Returns whether a request waits for its response.
+    pub fn is_pending(&self) -> bool {
+        self.requester.as_ref().is_some_and(Requester::is_pending)
+    }
+
+    /// Returns when the pending request times out.
+    pub fn response_deadline(&self) -> Option<Instant> {
+        self.requester.as_ref()?.deadline()
+    }
+
+    /// Counts the pending request, if there is one, as unanswered.
+    pub fn abandon_request(&mut self) {
+        self.requester.iter_mut().for_each(Requester::abandon);
+    }
+
+    /// Returns whether this is a request test.
+    pub fn is_requester(&self) -> bool {
+        self.requester.is_some()
+    }
+
+    /// Returns the number of messages sent.
+    #[inline]
+    pub fn sent(&self) -> u64 {
+        self.sequence
+    }
+
+    /// Returns the measurements.
+    pub fn meter(&self) -> &SenderMeter {
+        &self.meter
+    }
+
+    /// Returns the report: of the whole source if it has started, and of the requests.
+    pub fn report(&self) -> SenderReport {
+        let mut report = match &self.source {
+            Some(source) => SenderReport::complete(&self.meter, source),
+            None => SenderReport::partial(&self.meter),
+        };
+        if let Some(requester) = &self.requester {
+            requester.add_to(&mut report);
+        }
+        report
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use trunkline_traffic::source::{Bounds, Limit};
+    use trunkline_traffic::{Pattern, Variable};
+    use trunkline_units::{Seed, Span};
+
+    use super::*;
+
+    fn source(pattern: &Pattern, messages: u64, start: Instant) -> Source {
+        let limit = Limit { messages: Some(messages), ..Limit::default() };
+        let bounds = Bounds { smallest: 40, largest: 1_000 };
+        Source::new(pattern, limit, bounds, start, Seed(1), "sender").unwrap()
+    }
+
+    fn full() -> Pattern {
+        Pattern::Full { size_bytes: Variable::Constant(100.0) }
+    }
+
+    #[test]
+    fn a_sender_waits_for_its_start_and_numbers_messages() {
+        let start = Instant::ZERO + Span::from_ms(5);
+        let mut sender = Sender::new(Instant::ZERO, None);
+        assert_eq!(sender.next(Instant::ZERO), SenderStep::Wait(None));
+        sender.start(source(&full(), 2, start), start);
+        for sequence in 0..2 {
+            let SenderStep::Send(message) = sender.next(start) else { panic!("a message") };
+            let header = sender.send(&message, start);
+            assert_eq!((header.sequence, header.length, header.sent_at), (sequence, 100, start));
+        }
+        assert_eq!((sender.next(start), sender.sent()), (SenderStep::Done, 2));
+        assert_eq!(sender.report().bytes, 200);
+    }
+
+    #[test]
+    fn a_request_waits_for_its_response_or_timeout() {
+        let timeout = Span::from_ms(100);
+        let mut sender = Sender::new(Instant::ZERO, Some(Requester::new(Some(timeout))));
+        sender.start(source(&full(), 3, Instant::ZERO), Instant::ZERO);
+        let SenderStep::Send(message) = sender.next(Instant::ZERO) else { panic!("a request") };
+        let request = sender.send(&message, Instant::ZERO);
+        assert_eq!(sender.next(Instant::ZERO), SenderStep::Wait(Some(Instant::ZERO + timeout)));
+        let later = Instant::ZERO + Span::from_ms(1);
+        assert!(!sender.record_response(&request, later), "it is no response");
+        assert!(sender.record_response(&request.response(later), later));
+        let SenderStep::Send(message) = sender.next(later) else { panic!("the next request") };
+        sender.send(&message, later);
+        assert!(sender.awaits_response(later) && !sender.awaits_response(later + timeout));
+        let counters = sender.report().counters;
+        assert_eq!((counters["answers"], counters["unanswered"]), (1.0, 1.0));
+    }
+}
