@@ -115,6 +115,19 @@ impl Sender {
         header
     }
 
+    /// Returns the size and the number, at most `max`, of equal messages that a source at full speed may send at once.
+    #[inline]
+    pub fn batch(&mut self, now: Instant, max: u64) -> Option<(u32, u64)> {
+        self.source.as_mut()?.batch(now, max)
+    }
+
+    /// Records `count` messages of `size` bytes that were handed over at once.
+    #[inline]
+    pub fn record_batch(&mut self, size: u32, count: u64, now: Instant) {
+        self.meter.record_batch(size, count, now);
+        self.sequence += count;
+    }
+
     /// Records a response; returns whether it answers the pending request.
     pub fn record_response(&mut self, response: &Header, now: Instant) -> bool {
         let requester = self.requester.as_mut().filter(|_| response.kind == MessageKind::Response);

@@ -9,9 +9,9 @@ use trunkline_bundle::single_message;
 use trunkline_bundle::wire::classic;
 use trunkline_experiment::plan::BundleFormat;
 use trunkline_io::socket;
+use trunkline_run::ReceiverMeter;
 use trunkline_run::bundle::MessageOptions;
 use trunkline_run::reports::{ReceiverReport, SenderReport};
-use trunkline_run::{ReceiverMeter, SenderMeter};
 use trunkline_traffic::source::Limit;
 use trunkline_units::Span;
 
@@ -62,14 +62,13 @@ pub(crate) fn send(mut context: EndContext, limit: Limit) -> Result<Report, EndF
         .map(|addresses| open_sender(&context, addresses, message_options.address))
         .transpose()?;
     let start = context.ready(local_address(&context))?;
-    let mut source = context.source(start, limit, context.max_message())?;
-    let (mut sender_meter, mut send_stats) = (SenderMeter::new(start), SendStats::default());
+    let (mut sender, mut send_stats) = (context.sender(start, limit, None)?, SendStats::default());
     let (counters, mut accepted, mut refused) = (Arc::<SendCounters>::default(), 0, 0);
     let is_format2 = worker.node().format() == BundleFormat::Wide;
     let result = match &group_socket {
         Some(socket) if is_format2 => {
             let mut datagram = vec![0; MAX_DATAGRAM_BUFFER];
-            pace(&mut context, &mut source, &mut sender_meter, &[], |context, message| {
+            pace(&mut context, &mut sender, &[], |context, message| {
                 match worker.encode_single(&message_options, message, &mut datagram) {
                     Some(length) => {
                         send_with_retry(context, &mut send_stats, || socket.send(&datagram[..length]))
@@ -83,11 +82,11 @@ pub(crate) fn send(mut context: EndContext, limit: Limit) -> Result<Report, EndF
         }
         Some(socket) => {
             let address = (message_options.address as u16).to_be_bytes();
-            pace(&mut context, &mut source, &mut sender_meter, &address, |context, message| {
+            pace(&mut context, &mut sender, &address, |context, message| {
                 send_with_retry(context, &mut send_stats, || socket.send(message))
             })
         }
-        None => pace(&mut context, &mut source, &mut sender_meter, &[], |_, message| {
+        None => pace(&mut context, &mut sender, &[], |_, message| {
             let count =
                 if worker.send(message_options, message, &counters) { &mut accepted } else { &mut refused };
             *count += 1;
@@ -95,17 +94,14 @@ pub(crate) fn send(mut context: EndContext, limit: Limit) -> Result<Report, EndF
         }),
     };
     await_outbox(&context, &counters, accepted);
-    let mut report = SenderReport::complete(&sender_meter, &source);
+    let mut report = sender.report();
     report.cpu = context.cpu();
     if group_socket.is_some() {
         send_stats.add_to(&mut report);
     }
     let [congested, full] = [&counters.congested, &counters.full].map(|count| count.load(Ordering::Relaxed));
     add_refusals(&mut report, congested, full + refused);
-    match result {
-        Ok(()) => Ok(Report::Sender(Box::new(report))),
-        Err(error) => Err(EndFailure { error, report: Some(Report::Sender(Box::new(report))) }),
-    }
+    EndFailure::after(result, Report::Sender(Box::new(report)))
 }
 
 /// Waits until the interface has taken all accepted messages from the outbox.
@@ -198,8 +194,5 @@ fn receive_from_group(
         report.counters.insert("receiver_socket_drops".into(), dropped as f64);
     }
     let report = Report::Receiver(Box::new(report));
-    match error {
-        Some(error) => Err(EndFailure { error, report: Some(report) }),
-        None => Ok(report),
-    }
+    EndFailure::after(error.map_or(Ok(()), Err), report)
 }

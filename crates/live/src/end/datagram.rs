@@ -15,9 +15,9 @@ use trunkline_io::batch::{BatchReceiver, BatchSender};
 use trunkline_io::{Pacer, SocketError, socket};
 use trunkline_run::message::{HEADER, Header, HeaderError, MessageKind};
 use trunkline_run::reports::{ReceiverReport, SenderReport};
-use trunkline_run::{ReceiverMeter, SenderMeter};
-use trunkline_traffic::source::{Limit, Step};
-use trunkline_traffic::{Pattern, Source, Variable};
+use trunkline_run::{ReceiverMeter, Sender, SenderStep};
+use trunkline_traffic::source::Limit;
+use trunkline_traffic::{Pattern, Variable};
 use trunkline_units::{Instant, Size, Span};
 
 use super::sink::Sink;
@@ -141,13 +141,12 @@ pub(crate) fn send_paced(
 ) -> Result<Report, EndFailure> {
     let socket = open_sender(&context, peer, false)?;
     let start = context.ready(local_address(&socket)?)?;
-    let mut source = context.source(start, limit, context.max_message())?;
-    let (mut sender_meter, mut send_stats) = (SenderMeter::new(start), SendStats::default());
+    let (mut sender, mut send_stats) = (context.sender(start, limit, None)?, SendStats::default());
     let send = |context: &EndContext, datagram: &[u8]| {
         send_with_retry(context, &mut send_stats, || socket.send(datagram))
     };
-    let result = pace(&mut context, &mut source, &mut sender_meter, &[], send);
-    let mut report = SenderReport::complete(&sender_meter, &source);
+    let result = pace(&mut context, &mut sender, &[], send);
+    let mut report = sender.report();
     report.cpu = context.cpu();
     report.counters.extend([buffer_counter(&socket, true)]);
     report.notes.insert("pacing".into(), "sleep, then spin; one message a system call, no offload".into());
@@ -158,46 +157,40 @@ pub(crate) fn send_paced(
     Ok(Report::Sender(Box::new(report)))
 }
 
-/// Sends a source's messages, each when it is due and after `prefix`, until the source is done, a stop is requested, or
+/// Sends all messages, each when it is due and after `prefix`, until there are no more, a stop is requested, or
 /// `send` returns false.
 pub(crate) fn pace(
     context: &mut EndContext,
-    source: &mut Source,
-    sender_meter: &mut SenderMeter,
+    sender: &mut Sender,
     prefix: &[u8],
     mut send: impl FnMut(&EndContext, &[u8]) -> Result<bool, EndError>,
 ) -> Result<(), EndError> {
     let mut buffer = [prefix, &payload_datagram(context, context.max_message() as usize)].concat();
-    let (mut pacer, mut sequence) = (Pacer::new(context.clock), 0);
+    let mut pacer = Pacer::new(context.clock);
     let control = context.control.clone();
     let mut now = context.clock.now();
     loop {
-        match source.next(now) {
-            Step::Wait(until) => {
+        match sender.next(now) {
+            SenderStep::Wait(until) => {
+                let until = until.unwrap_or(now);
                 // A snapshot takes about 50 µs: take it in a long wait, but at least once a second.
                 if until.since(now) > Span::from_us(500) || context.is_overdue(now) {
-                    context.snapshot_sender(sender_meter, now);
+                    context.snapshot_sender(sender, now);
                 }
                 now = pacer.wait(until, control.stop_flag());
             }
-            Step::Send(message) => {
+            SenderStep::Send(message) => {
                 now = context.clock.now();
-                let length = message.size;
-                let header =
-                    Header { sequence, sent_at: now, length, response_length: 0, kind: MessageKind::Pattern };
+                let header = sender.header(&message, now);
                 let (_, message_bytes) = buffer.split_at_mut(prefix.len());
                 let header_bytes = message_bytes.first_chunk_mut().expect("space for a header");
                 header.encode(context.spec.token, header_bytes);
-                if !send(context, &buffer[..prefix.len() + length as usize])? {
+                if !send(context, &buffer[..prefix.len() + message.size as usize])? {
                     return Ok(());
                 }
-                sequence += 1;
-                sender_meter.record_send(&message, now);
-                if message.first {
-                    source.departed(now);
-                }
+                sender.record_send(&message, now);
             }
-            Step::Done => return Ok(()),
+            SenderStep::Done => return Ok(()),
         }
         if control.is_stopped() {
             return Ok(());
@@ -303,14 +296,13 @@ pub(crate) fn send_full(
 ) -> Result<Report, EndFailure> {
     let socket = open_sender(&context, peer, true)?;
     let start = context.ready(local_address(&socket)?)?;
-    let mut source = context.source(start, limit, context.max_message())?;
-    let mut sender_meter = SenderMeter::new(start);
+    let mut sender = context.sender(start, limit, None)?;
     let granted = buffer_counter(&socket, true);
-    let sender = BatchSender::new(socket, peer).map_err(io_error("enabling segmentation offload"))?;
+    let batch_sender = BatchSender::new(socket, peer).map_err(io_error("enabling segmentation offload"))?;
     let mut pacer = Pacer::new(context.clock);
     pacer.wait(start, context.control.clone().stop_flag());
-    let result = send_batches(&mut context, &sender, &mut source, &mut sender_meter);
-    let mut report = SenderReport::complete(&sender_meter, &source);
+    let result = send_batches(&mut context, &batch_sender, &mut sender);
+    let mut report = sender.report();
     report.cpu = context.cpu();
     report.counters.extend([granted]);
     match result {
@@ -330,9 +322,8 @@ pub(crate) fn send_full(
 /// Sends all messages; returns the counters and the size of the largest batch.
 fn send_batches(
     context: &mut EndContext,
-    sender: &BatchSender,
-    source: &mut Source,
-    sender_meter: &mut SenderMeter,
+    batch_sender: &BatchSender,
+    sender: &mut Sender,
 ) -> Result<(SendStats, u64), EndError> {
     let control = context.control.clone();
     let token = context.spec.token;
@@ -341,23 +332,23 @@ fn send_batches(
     let mut single = payload_datagram(context, context.max_message() as usize);
     let mut flow_control = FlowControl::new(context);
     while !control.is_stopped() {
-        if !flow_control.can_send(context, sender.socket(), &mut send_stats.calls)? {
+        if !flow_control.can_send(context, batch_sender.socket(), &mut send_stats.calls)? {
             continue;
         }
         let now = context.clock.now();
         // As many messages as fit into one call, or the one that `next` returns.
-        let (size, count) = match source.batch(now, max_count.max(1)) {
+        let (size, count) = match sender.batch(now, max_count.max(1)) {
             Some((size, count)) if max_count > 0 => (size, count),
             Some((size, _)) => {
                 // The first message determines the size, and so the number of messages in further batches.
-                max_count = sender.capacity(size as usize) as u64;
+                max_count = batch_sender.capacity(size as usize) as u64;
                 batch = payload_datagram(context, size as usize).repeat(max_count as usize);
                 (size, 1)
             }
-            None => match source.next(now) {
-                Step::Send(m) => (m.size, 1),
-                Step::Wait(_) => continue,
-                Step::Done => break,
+            None => match sender.next(now) {
+                SenderStep::Send(m) => (m.size, 1),
+                SenderStep::Wait(_) => continue,
+                SenderStep::Done => break,
             },
         };
         let length = size as usize;
@@ -375,15 +366,15 @@ fn send_batches(
             };
             header.encode(token, datagram.first_chunk_mut().expect("a message has a header"));
         }
-        if max_count > 1 && sender.capacity(length) == 1 {
+        if max_count > 1 && batch_sender.capacity(length) == 1 {
             max_count = 1; // the system no longer supports segmentation offload
         }
-        if !send_with_retry(context, &mut send_stats, || sender.send(datagrams, length).map(|()| 0))? {
+        if !send_with_retry(context, &mut send_stats, || batch_sender.send(datagrams, length).map(|()| 0))? {
             break;
         }
         flow_control.record_sent(count, u64::from(size) + PACKET_COST / max_count.max(1));
-        sender_meter.record_batch(size, count, now);
-        context.snapshot_sender(sender_meter, now);
+        sender.record_batch(size, count, now);
+        context.snapshot_sender(sender, now);
     }
     Ok((send_stats, max_count))
 }
@@ -458,10 +449,7 @@ pub(crate) fn receive(mut context: EndContext, file: Option<&Path>) -> Result<Re
         error = sink.finish().err().or(missing_messages(&context, &meter));
     }
     let report = receiver_report(&context, &meter, calls, &socket, "none: one message a system call".into());
-    match error {
-        Some(error) => Err(EndFailure { error, report: Some(report) }),
-        None => Ok(report),
-    }
+    EndFailure::after(error.map_or(Ok(()), Err), report)
 }
 
 /// Returns an error if messages of a file are missing.
@@ -529,10 +517,7 @@ pub(crate) fn receive_full(mut context: EndContext) -> Result<Report, EndFailure
     }
     let offload = if receiver.coalesces() { "coalescing: many messages a system call" } else { "none" };
     let report = receiver_report(&context, &meter, calls, receiver.socket(), offload.into());
-    match error {
-        Some(error) => Err(EndFailure { error, report: Some(report) }),
-        None => Ok(report),
-    }
+    EndFailure::after(error.map_or(Ok(()), Err), report)
 }
 
 /// Reports progress to the sender. Best effort: each report repeats the previous ones.

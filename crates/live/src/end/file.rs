@@ -6,11 +6,9 @@ use std::path::Path;
 
 use trunkline_experiment::plan::Protocol;
 use trunkline_io::Pacer;
-use trunkline_run::SenderMeter;
 use trunkline_run::message::{HEADER, Header, MessageKind};
-use trunkline_run::reports::SenderReport;
-use trunkline_traffic::Source;
-use trunkline_traffic::source::{Limit, Step};
+use trunkline_run::{Sender, SenderStep};
+use trunkline_traffic::source::Limit;
 
 use super::datagram::{self, FlowControl, PACKET_COST, SendStats};
 use super::sink::read_full;
@@ -46,13 +44,11 @@ pub(crate) fn send(
         }
     };
     let start = context.ready(address)?;
-    let mut source = context.source(start, limit, context.max_message())?;
-    let mut sender_meter = SenderMeter::new(start);
-    let result =
-        send_file(&mut context, (&mut source_file, path), &mut transport, &mut source, &mut sender_meter);
-    let mut report = SenderReport::complete(&sender_meter, &source);
+    let mut sender = context.sender(start, limit, None)?;
+    let result = send_file(&mut context, (&mut source_file, path), &mut transport, &mut sender);
+    let mut report = sender.report();
     report.cpu = context.cpu();
-    let file_bytes = sender_meter.bytes() - sender_meter.messages() * HEADER as u64;
+    let file_bytes = report.bytes - report.messages * HEADER as u64;
     report.counters.insert("file_bytes".into(), file_bytes as f64);
     match &mut transport {
         FileTransport::Stream(writer) => {
@@ -64,32 +60,27 @@ pub(crate) fn send(
             report.counters.extend([buffer_counter(socket, true)]);
         }
     }
-    match result {
-        Ok(()) => Ok(Report::Sender(Box::new(report))),
-        Err(error) => Err(EndFailure { error, report: Some(Report::Sender(Box::new(report))) }),
-    }
+    EndFailure::after(result, Report::Sender(Box::new(report)))
 }
 
 fn send_file(
     context: &mut EndContext,
     (source_file, path): (&mut File, &Path),
     transport: &mut FileTransport,
-    source: &mut Source,
-    sender_meter: &mut SenderMeter,
+    sender: &mut Sender,
 ) -> Result<(), EndError> {
     let control = context.control.clone();
     let mut pacer = Pacer::new(context.clock);
     let mut buffer = Vec::new();
-    let mut sequence = 0;
     while !context.control.is_stopped() {
         let now = context.clock.now();
-        let mut message = match source.next(now) {
-            Step::Send(message) => message,
-            Step::Wait(until) => {
-                pacer.wait(until, control.stop_flag());
+        let mut message = match sender.next(now) {
+            SenderStep::Send(message) => message,
+            SenderStep::Wait(until) => {
+                pacer.wait(until.unwrap_or(now), control.stop_flag());
                 continue;
             }
-            Step::Done => break,
+            SenderStep::Done => break,
         };
         buffer.resize(message.size as usize, 0);
         let length = read_full(source_file, &mut buffer[HEADER..]).map_err(file_error("reading", path))?;
@@ -100,13 +91,7 @@ fn send_file(
         message.size = buffer.len() as u32;
         let (header_bytes, body) = buffer.split_first_chunk_mut::<HEADER>().expect("a message has a header");
         let now = context.clock.now();
-        let header = Header {
-            sequence,
-            sent_at: now,
-            length: message.size,
-            response_length: 0,
-            kind: MessageKind::Checked,
-        };
+        let header = Header { kind: MessageKind::Checked, ..sender.header(&message, now) };
         header.encode_checked(context.spec.token, body, header_bytes);
         let was_sent = match transport {
             FileTransport::Stream(writer) => writer.write(context, &buffer)?,
@@ -121,12 +106,11 @@ fn send_file(
         if !was_sent {
             break;
         }
-        sequence += 1;
-        sender_meter.record_send(&message, now);
+        sender.record_send(&message, now);
         if let FileTransport::Stream(writer) = transport {
-            writer.sample(sender_meter.start(), now);
+            writer.sample(sender.meter().start(), now);
         }
-        context.snapshot_sender(sender_meter, now);
+        context.snapshot_sender(sender, now);
     }
     Ok(())
 }

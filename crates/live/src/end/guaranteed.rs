@@ -10,13 +10,12 @@ use trunkline_io::probe::Direction;
 use trunkline_io::{Pacer, SocketError, socket};
 use trunkline_run::guaranteed;
 use trunkline_run::message::{HEADER, Header, MessageKind};
-use trunkline_run::reports::{Metrics, ReceiverReport, SenderReport};
-use trunkline_run::{ReceiverMeter, Requester, SenderMeter};
-use trunkline_traffic::source::{Limit, Message, Step};
-use trunkline_traffic::{Pattern, Source};
+use trunkline_run::reports::{Metrics, ReceiverReport};
+use trunkline_run::{ReceiverMeter, Requester, Sender, SenderStep};
+use trunkline_traffic::source::{Limit, Message};
 use trunkline_units::{Instant, Size, Span};
 
-use super::request::{encode_message, response_to};
+use super::request::encode_message;
 use super::sink::{Sink, read_full};
 use super::stage_timer::StageTimer;
 use super::{
@@ -212,110 +211,78 @@ pub(crate) fn send(
         path.map(|path| File::open(path).map_err(file_error("opening", path))).transpose()?;
     let connection = GuaranteedConnection::connect(&context, peer)?;
     let start = context.ready(connection.connection.address())?;
-    let mut source = context.source(start, limit, context.max_message())?;
-    let mut sender_meter = SenderMeter::new(start);
-    let is_request = matches!(context.spec.pattern, Pattern::Request { .. });
-    let mut requester = is_request.then(|| Requester::new(None));
+    let requester = context.is_request_test().then(|| Requester::new(None));
+    let mut sender = context.sender(start, limit, requester)?;
     let file = source_file.as_mut().zip(path);
-    let result =
-        send_messages(&mut context, &connection, &mut source, &mut sender_meter, file, &mut requester);
+    let result = send_messages(&mut context, &connection, &mut sender, file);
     let result = result.and_then(|()| connection.close(&context));
-    let mut report = SenderReport::complete(&sender_meter, &source);
+    let mut report = sender.report();
     report.cpu = connection.cpu(&context);
     report.counters.extend(connection.counters(&context, true));
     (report.stages, report.frame_departures) = connection.stage_timer.report();
     report.notes.insert("stages".into(), connection.stage_timer.description());
     if path.is_some() {
-        let file_bytes = sender_meter.bytes() - sender_meter.messages() * HEADER as u64;
+        let file_bytes = report.bytes - report.messages * HEADER as u64;
         report.counters.insert("file_bytes".into(), file_bytes as f64);
     }
-    if let Some(requester) = &requester {
-        requester.add_to(&mut report);
-    }
-    match result {
-        Ok(()) => Ok(Report::Sender(Box::new(report))),
-        Err(error) => Err(EndFailure { error, report: Some(Report::Sender(Box::new(report))) }),
-    }
+    EndFailure::after(result, Report::Sender(Box::new(report)))
 }
 
 fn send_messages(
     context: &mut EndContext,
     connection: &GuaranteedConnection,
-    source: &mut Source,
-    sender_meter: &mut SenderMeter,
+    sender: &mut Sender,
     mut source_file: Option<(&mut File, &Path)>,
-    requester: &mut Option<Requester>,
 ) -> Result<(), EndError> {
-    let (mut buffer, mut sequence) = (Vec::new(), 0);
-    let (mut response, mut pacer) = (Buffer::new(), Pacer::new(context.clock));
+    let (mut buffer, mut response) = (Vec::new(), Buffer::new());
+    let mut pacer = Pacer::new(context.clock);
     while !context.control.is_stopped() {
         let now = context.clock.now();
-        let message = match source.next(now) {
-            Step::Send(message) => message,
-            Step::Wait(until) => {
-                connection.wait(context, &mut pacer, until);
+        let message = match sender.next(now) {
+            SenderStep::Send(message) => message,
+            SenderStep::Wait(until) => {
+                connection.wait(context, &mut pacer, until.unwrap_or(now));
                 continue;
             }
-            Step::Done => break,
+            SenderStep::Done => break,
         };
-        let Some(message) = encode_next(context, &mut source_file, message, sequence, now, &mut buffer)?
-        else {
-            break;
-        };
+        let header = sender.header(&message, now);
+        let Some(length) = encode_next(context, &mut source_file, header, &mut buffer)? else { break };
+        let message = Message { size: length, ..message };
         if !connection.send(context, &buffer)? {
             break;
         }
-        sender_meter.record_send(&message, now);
-        if message.first {
-            source.departed(now);
+        sender.record_send(&message, now);
+        if sender.is_requester() && !await_response(context, connection, &mut response, sender)? {
+            break;
         }
-        if let Some(requester) = requester {
-            requester.record_request(sequence, now);
-            if !await_response(context, connection, &mut response, requester)? {
-                break;
-            }
-        }
-        sequence += 1;
-        context.snapshot_sender(sender_meter, now);
+        context.snapshot_sender(sender, now);
     }
     Ok(())
 }
 
-/// Encodes a message; returns `None` at the end of the file.
+/// Encodes a message and returns its length; returns `None` at the end of the file.
 fn encode_next(
     context: &EndContext,
     source_file: &mut Option<(&mut File, &Path)>,
-    mut message: Message,
-    sequence: u64,
-    now: Instant,
+    header: Header,
     buffer: &mut Vec<u8>,
-) -> Result<Option<Message>, EndError> {
-    let (length, response) = (message.size, message.response);
+) -> Result<Option<u32>, EndError> {
     let Some((source_file, path)) = source_file else {
-        encode_message(
-            context,
-            buffer,
-            &Header { sequence, sent_at: now, length, response_length: response, kind: MessageKind::Pattern },
-        );
-        return Ok(Some(message));
+        encode_message(context, buffer, &header);
+        return Ok(Some(header.length));
     };
-    buffer.resize(length as usize, 0);
+    buffer.resize(header.length as usize, 0);
     let length = read_full(source_file, &mut buffer[HEADER..]).map_err(file_error("reading", path))?;
     if length == 0 {
         return Ok(None);
     }
     buffer.truncate(HEADER + length);
-    message.size = buffer.len() as u32;
-    let header = Header {
-        sequence,
-        sent_at: now,
-        length: message.size,
-        response_length: 0,
-        kind: MessageKind::Checked,
-    };
+    let length = buffer.len() as u32;
+    let header = Header { length, response_length: 0, kind: MessageKind::Checked, ..header };
     let (header_bytes, body) = buffer.split_first_chunk_mut::<HEADER>().expect("a message has a header");
     header.encode_checked(context.spec.token, body, header_bytes);
-    Ok(Some(message))
+    Ok(Some(length))
 }
 
 /// Waits for the response to the pending request; returns false if a stop was requested or the peer has finished.
@@ -323,12 +290,11 @@ fn await_response(
     context: &EndContext,
     connection: &GuaranteedConnection,
     response: &mut Buffer,
-    requester: &mut Requester,
+    sender: &mut Sender,
 ) -> Result<bool, EndError> {
     while connection.receive(context, response)? {
         if let Ok(header) = Header::decode(context.spec.token, response)
-            && header.kind == MessageKind::Response
-            && requester.record_response(header.sequence, header.length, context.clock.now())
+            && sender.record_response(&header, context.clock.now())
         {
             return Ok(true);
         }
@@ -352,11 +318,9 @@ pub(crate) fn receive(mut context: EndContext, path: Option<&Path>) -> Result<Re
     report.cpu = connection.cpu(&context);
     report.counters.extend(connection.counters(&context, false));
     (report.stages, report.frame_arrivals) = connection.stage_timer.report();
+    report.notes.extend([context.payload_note()]);
     let report = Report::Receiver(Box::new(report));
-    match result.and_then(|()| sink.map_or(Ok(()), Sink::finish)) {
-        Ok(()) => Ok(report),
-        Err(error) => Err(EndFailure { error, report: Some(report) }),
-    }
+    EndFailure::after(result.and_then(|()| sink.map_or(Ok(()), Sink::finish)), report)
 }
 
 fn receive_messages(
@@ -366,13 +330,14 @@ fn receive_messages(
     sink: &mut Option<Sink>,
 ) -> Result<(), EndError> {
     let (mut message, mut response) = (Buffer::new(), Vec::new());
+    let interval = context.payload_interval();
     while !context.control.is_stopped() && connection.receive(context, &mut message)? {
         let now = context.clock.now();
         let header = Header::decode(context.spec.token, &message);
         let is_intact = |h: &Header| match message.split_first_chunk::<HEADER>() {
             Some((header_bytes, body)) if h.length as usize == message.len() => match h.kind {
                 MessageKind::Checked => Header::is_checksum_valid(header_bytes, body),
-                _ => context.payload.matches(0, body),
+                _ => !h.sequence.is_multiple_of(interval) || context.payload.matches(0, body),
             },
             _ => false,
         };
@@ -383,7 +348,7 @@ fn receive_messages(
                     sink.append(&message[HEADER..])?;
                 }
                 if header.response_length > 0 {
-                    encode_message(context, &mut response, &response_to(&header, now));
+                    encode_message(context, &mut response, &header.response(now));
                     connection.send(context, &response)?;
                 }
             }

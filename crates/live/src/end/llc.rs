@@ -6,15 +6,14 @@ use std::sync::mpsc::RecvTimeoutError;
 use trunkline_io::Pacer;
 use trunkline_record::Histogram;
 use trunkline_run::llc::{self, SendOutcomes};
-use trunkline_run::message::{HEADER, Header, MessageKind};
-use trunkline_run::reports::{ReceiverReport, SenderReport};
+use trunkline_run::message::{HEADER, Header};
+use trunkline_run::reports::ReceiverReport;
 use trunkline_run::timeouts::RESPONSE_TIMEOUT;
-use trunkline_run::{ReceiverMeter, Requester, SenderMeter};
-use trunkline_traffic::source::{Limit, Step};
-use trunkline_traffic::{Pattern, Source};
+use trunkline_run::{ReceiverMeter, Requester, Sender, SenderStep};
+use trunkline_traffic::source::Limit;
 use trunkline_units::{Instant, Span};
 
-use super::request::{encode_message, response_to};
+use super::request::encode_message;
 use super::{EndContext, EndError, EndFailure, STOP_CHECK_INTERVAL};
 use crate::station::{StationEvent, StationHandle};
 use crate::wire::Report;
@@ -32,14 +31,13 @@ struct LlcSender<'b> {
     handle: StationHandle,
     /// Station number of the peer.
     peer_station: u8,
-    sender_meter: SenderMeter,
+    sender: Sender,
     /// Number of messages whose outcome is unknown, and its maximum.
     pending: u16,
     max_pending: u16,
     outcomes: SendOutcomes,
     /// Time until an acknowledgement.
     rtt: Histogram,
-    requester: Option<Requester>,
     last_event: Instant,
 }
 
@@ -59,35 +57,30 @@ pub(crate) fn send(mut context: EndContext, peer: SocketAddr, limit: Limit) -> R
     let (handle, address) = open_handle(&context, true)?;
     let start = context.ready(address)?;
     let start = await_ring(&context, &handle, start)?;
-    let mut source = context.source(start, limit, context.max_message())?;
+    let requester = context.is_request_test().then(|| Requester::new(Some(RESPONSE_TIMEOUT)));
+    let sender = context.sender(start, limit, requester)?;
     let max_pending = llc::max_pending(&context.spec.pattern);
-    let is_request = matches!(context.spec.pattern, Pattern::Request { .. });
-    let mut sender = LlcSender {
+    let mut end = LlcSender {
         peer_station: peer.port() as u8,
-        sender_meter: SenderMeter::new(start),
+        sender,
         context: &mut context,
         handle,
         pending: 0,
         max_pending,
         outcomes: SendOutcomes::default(),
         rtt: Histogram::default(),
-        requester: is_request.then(|| Requester::new(Some(RESPONSE_TIMEOUT))),
         last_event: start,
     };
-    let result = sender.send_messages(&mut source);
-    let mut report = SenderReport::complete(&sender.sender_meter, &source);
-    report.rtt = sender.rtt.counts();
-    report.counters = sender.outcomes.counters();
-    report.counters.insert("llc_priority".into(), sender.handle.priority.into());
-    report.counters.extend(sender.handle.station.token_metrics());
-    if let Some(requester) = &sender.requester {
-        requester.add_to(&mut report);
+    let result = end.send_messages();
+    let mut report = end.sender.report();
+    if !end.sender.is_requester() {
+        report.rtt = end.rtt.counts();
     }
+    report.counters.extend(end.outcomes.counters());
+    report.counters.insert("llc_priority".into(), end.handle.priority.into());
+    report.counters.extend(end.handle.station.token_metrics());
     report.cpu = context.cpu();
-    match result {
-        Ok(()) => Ok(Report::Sender(Box::new(report))),
-        Err(error) => Err(EndFailure { error, report: Some(Report::Sender(Box::new(report))) }),
-    }
+    EndFailure::after(result, Report::Sender(Box::new(report)))
 }
 
 /// Returns when the first message may be sent: with a token, once all stations are in the ring.
@@ -109,8 +102,8 @@ fn await_ring(context: &EndContext, handle: &StationHandle, start: Instant) -> R
 }
 
 impl LlcSender<'_> {
-    fn send_messages(&mut self, source: &mut Source) -> Result<(), EndError> {
-        let (mut buffer, mut sequence) = (Vec::new(), 0);
+    fn send_messages(&mut self) -> Result<(), EndError> {
+        let mut buffer = Vec::new();
         let mut pacer = Pacer::new(self.context.clock);
         while !self.context.control.is_stopped() {
             self.poll_events();
@@ -119,27 +112,20 @@ impl LlcSender<'_> {
                 self.wait_event(now + STOP_CHECK_INTERVAL);
                 continue;
             }
-            let message = match source.next(now) {
-                Step::Done => break,
-                Step::Wait(until) if now + SPIN_BEFORE_DUE < until => {
+            let message = match self.sender.next(now) {
+                SenderStep::Done => break,
+                SenderStep::Wait(None) => continue,
+                SenderStep::Wait(Some(until)) if now + SPIN_BEFORE_DUE < until => {
                     self.wait_event((until - SPIN_BEFORE_DUE).min(now + STOP_CHECK_INTERVAL));
                     continue;
                 }
-                Step::Wait(until) => {
+                SenderStep::Wait(Some(until)) => {
                     pacer.wait(until, self.context.control.stop_flag());
                     continue;
                 }
-                Step::Send(message) => message,
+                SenderStep::Send(message) => message,
             };
-            let (length, response) = (message.size, message.response);
-            let header = Header {
-                sequence,
-                sent_at: now,
-                length,
-                response_length: response,
-                kind: MessageKind::Pattern,
-            };
-            encode_message(self.context, &mut buffer, &header);
+            encode_message(self.context, &mut buffer, &self.sender.header(&message, now));
             let station_error = |e: trunkline_llc::socket::Error| EndError::Station(e.to_string());
             while !self.handle.send(self.peer_station, &buffer).map_err(station_error)? {
                 // Other ends have filled the SAP's queue.
@@ -149,22 +135,15 @@ impl LlcSender<'_> {
                 self.wait_event(self.context.clock.now() + SPIN_BEFORE_DUE);
             }
             (self.pending, self.last_event) = (self.pending + 1, now);
-            if let Some(requester) = &mut self.requester {
-                requester.record_request(sequence, now);
-            }
-            sequence += 1;
-            self.sender_meter.record_send(&message, now);
-            if message.first {
-                source.departed(now);
-            }
-            self.context.snapshot_sender(&self.sender_meter, now);
+            self.sender.record_send(&message, now);
+            self.context.snapshot_sender(&self.sender, now);
         }
         self.await_outcomes()
     }
 
     /// Returns whether the next message must wait for an outcome or a response.
     fn must_wait(&mut self, now: Instant) -> Result<bool, EndError> {
-        if self.requester.as_mut().is_some_and(|requester| requester.must_wait(now)) {
+        if self.sender.awaits_response(now) {
             return Ok(true);
         }
         if self.pending >= self.max_pending && now.since(self.last_event) >= STATION_TIMEOUT {
@@ -175,13 +154,11 @@ impl LlcSender<'_> {
 
     /// Waits until every message has an outcome, or until a timeout.
     fn await_outcomes(&mut self) -> Result<(), EndError> {
-        let is_waiting =
-            |requester: &Option<Requester>| requester.as_ref().is_some_and(Requester::is_pending);
-        while (self.pending > 0 || is_waiting(&self.requester)) && !self.context.control.is_stopped() {
+        while (self.pending > 0 || self.sender.is_pending()) && !self.context.control.is_stopped() {
             let now = self.context.clock.now();
             let timeout = if self.pending > 0 { STATION_TIMEOUT } else { RESPONSE_TIMEOUT };
             if now.since(self.last_event) >= timeout {
-                self.requester.iter_mut().for_each(Requester::abandon);
+                self.sender.abandon_request();
                 break;
             }
             self.wait_event(now + STOP_CHECK_INTERVAL);
@@ -214,15 +191,13 @@ impl LlcSender<'_> {
                     self.context.spec.protocol,
                     trunkline_experiment::plan::Protocol::Llc { r#type: 3, .. }
                 );
-                if is_acknowledged && self.requester.is_none() && outcome == trunkline_llc::Outcome::Done {
+                if is_acknowledged && !self.sender.is_requester() && outcome == trunkline_llc::Outcome::Done {
                     self.rtt.record(took);
                 }
             }
             StationEvent::Received(at, _, bytes) => {
                 let Ok(header) = Header::decode(self.context.spec.token, &bytes) else { return };
-                if let Some(requester) = &mut self.requester {
-                    requester.record_response(header.sequence, header.length, at);
-                }
+                self.sender.record_response(&header, at);
             }
         }
     }
@@ -241,7 +216,7 @@ pub(crate) fn receive(mut context: EndContext) -> Result<Report, EndFailure> {
                 Ok(header) if is_intact(&context, &header, &bytes) => {
                     meter.record(&header, at);
                     if header.response_length > 0 {
-                        encode_message(&context, &mut response, &response_to(&header, now));
+                        encode_message(&context, &mut response, &header.response(now));
                         // A response that does not fit into the queue is dropped; the requester times out.
                         handle.send(from, &response).map_err(|e| EndError::Station(e.to_string()))?;
                     }

@@ -32,14 +32,14 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread::JoinHandle;
 
-use trunkline_experiment::plan::Protocol;
+use trunkline_experiment::plan::{Checksum, Protocol};
 use trunkline_io::socket::Options;
 use trunkline_io::usage::CpuTime;
 use trunkline_io::{Clock, SocketError};
 use trunkline_run::message::{HEADER, MAX_MESSAGE, Payload};
 use trunkline_run::reports::{ReceiverReport, SenderReport};
 use trunkline_run::timeouts::LINGER;
-use trunkline_run::{ReceiverMeter, SenderMeter};
+use trunkline_run::{ReceiverMeter, Requester, Sender, SenderMeter};
 use trunkline_traffic::source::{Bounds, Limit};
 use trunkline_traffic::{Pattern, Source, SourceError};
 use trunkline_units::{Instant, Size, Span};
@@ -283,10 +283,43 @@ impl EndContext {
         Options { send_buffer, receive_buffer, congestion, nodelay }
     }
 
-    /// Returns the source of the pattern, with messages of at most `largest` bytes.
-    pub fn source(&self, start: Instant, limit: Limit, largest: u32) -> Result<Source, EndError> {
-        let bounds = Bounds { smallest: HEADER as u32, largest };
-        Ok(Source::new(&self.spec.pattern, limit, bounds, start, self.spec.seed, &self.spec.repetition_name)?)
+    /// Returns the sender of the pattern's messages, which starts at `start`.
+    pub fn sender(
+        &self,
+        start: Instant,
+        limit: Limit,
+        requester: Option<Requester>,
+    ) -> Result<Sender, EndError> {
+        let bounds = Bounds { smallest: HEADER as u32, largest: self.max_message() };
+        let EndSpec { pattern, seed, repetition_name, .. } = &self.spec;
+        let source = Source::new(pattern, limit, bounds, start, *seed, repetition_name)?;
+        let mut sender = Sender::new(start, requester);
+        sender.start(source, start);
+        Ok(sender)
+    }
+
+    /// Returns whether the pattern is requests.
+    pub fn is_request_test(&self) -> bool {
+        matches!(self.spec.pattern, Pattern::Request { .. })
+    }
+
+    /// Returns that one in so many payloads is compared: each, if paced. At full speed the transport's checksum protects
+    /// the payload; comparing one in 16 detects errors without slowing the receiver down.
+    pub fn payload_interval(&self) -> u64 {
+        let is_protected = match self.spec.protocol {
+            Protocol::Guaranteed { checksum, .. } => checksum != Checksum::None,
+            _ => true,
+        };
+        if is_protected && matches!(self.spec.pattern, Pattern::Full { .. }) { 16 } else { 1 }
+    }
+
+    /// Returns the note of a report that says which payloads were compared.
+    pub fn payload_note(&self) -> (String, String) {
+        let description = match self.payload_interval() {
+            1 => "every message".to_owned(),
+            n => format!("every {n}th message; headers of all"),
+        };
+        ("payload_compared".to_owned(), description)
     }
 
     /// Returns the maximum message length of the protocol.
@@ -313,9 +346,9 @@ impl EndContext {
 
     /// Stores a snapshot of the sender's measurements if one is due.
     #[inline]
-    pub fn snapshot_sender(&mut self, sender_meter: &SenderMeter, now: Instant) {
+    pub fn snapshot_sender(&mut self, sender: &Sender, now: Instant) {
         if now >= self.next_snapshot {
-            self.store_snapshot(Snapshot::Sender(Box::new(sender_meter.clone())), now);
+            self.store_snapshot(Snapshot::Sender(Box::new(sender.meter().clone())), now);
         }
     }
 
@@ -355,6 +388,16 @@ impl EndContext {
 pub(crate) struct EndFailure {
     pub error: EndError,
     pub report: Option<Report>,
+}
+
+impl EndFailure {
+    /// Returns the report, or the error with the report of what had been measured before.
+    fn after(result: Result<(), EndError>, report: Report) -> Result<Report, EndFailure> {
+        match result {
+            Ok(()) => Ok(report),
+            Err(error) => Err(EndFailure { error, report: Some(report) }),
+        }
+    }
 }
 
 impl<E: Into<EndError>> From<E> for EndFailure {

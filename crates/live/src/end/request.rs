@@ -6,12 +6,11 @@ use std::net::{SocketAddr, TcpStream, UdpSocket};
 
 use trunkline_experiment::plan::Protocol;
 use trunkline_io::socket;
-use trunkline_run::message::{HEADER, Header, MessageKind};
-use trunkline_run::reports::{ReceiverReport, SenderReport};
+use trunkline_run::message::{HEADER, Header};
+use trunkline_run::reports::ReceiverReport;
 use trunkline_run::timeouts::RESPONSE_TIMEOUT;
-use trunkline_run::{ReceiverMeter, Requester, SenderMeter};
-use trunkline_traffic::Source;
-use trunkline_traffic::source::{Limit, Step};
+use trunkline_run::{ReceiverMeter, Requester, Sender, SenderStep};
+use trunkline_traffic::source::Limit;
 use trunkline_units::Instant;
 
 use super::stream::{self, STALL_TIMEOUT, StreamWriter};
@@ -132,9 +131,9 @@ pub(crate) fn encode_message(context: &EndContext, buffer: &mut Vec<u8>, header:
     header.encode(context.spec.token, buffer.first_chunk_mut().expect("a message has a header"));
 }
 
-/// The requester and counters of its socket.
+/// Counters of a requester's socket.
+#[derive(Default)]
 struct RequestStats {
-    requester: Requester,
     calls: u64,
     corrupted: u64,
 }
@@ -159,59 +158,50 @@ pub(crate) fn send_requests(
         }
     };
     let start = context.ready(address)?;
-    let mut source = context.source(start, limit, context.max_message())?;
-    let mut sender_meter = SenderMeter::new(start);
     let timeout = match transport {
         RequestTransport::Stream(..) => None,
         RequestTransport::Datagrams(_) => Some(RESPONSE_TIMEOUT),
     };
-    let mut stats = RequestStats { requester: Requester::new(timeout), calls: 0, corrupted: 0 };
-    let result = exchange(&mut context, &mut transport, &mut source, &mut sender_meter, &mut stats);
-    let mut report = SenderReport::complete(&sender_meter, &source);
+    let mut sender = context.sender(start, limit, Some(Requester::new(timeout)))?;
+    let mut stats = RequestStats::default();
+    let result = exchange(&mut context, &mut transport, &mut sender, &mut stats);
+    let mut report = sender.report();
     report.cpu = context.cpu();
     match &mut transport {
         RequestTransport::Stream(writer, _) => {
             writer.close();
+            // Round-trip times of requests, not the kernel's estimate.
+            let rtt = report.rtt.clone();
             writer.add_to(&mut report);
+            report.rtt = rtt;
         }
         RequestTransport::Datagrams(socket) => report.counters.extend([buffer_counter(socket, true)]),
     }
-    // Round-trip times of requests, not the kernel's estimate.
-    stats.requester.add_to(&mut report);
     report.counters.insert("answers_corrupted".into(), stats.corrupted as f64);
     *report.counters.entry("sender_system_calls".into()).or_default() += stats.calls as f64;
-    match result {
-        Ok(()) => Ok(Report::Sender(Box::new(report))),
-        Err(error) => Err(EndFailure { error, report: Some(Report::Sender(Box::new(report))) }),
-    }
+    EndFailure::after(result, Report::Sender(Box::new(report)))
 }
 
 fn exchange(
     context: &mut EndContext,
     transport: &mut RequestTransport,
-    source: &mut Source,
-    sender_meter: &mut SenderMeter,
+    sender: &mut Sender,
     stats: &mut RequestStats,
 ) -> Result<(), EndError> {
     let mut pacer = trunkline_io::Pacer::new(context.clock);
     let control = context.control.clone();
-    let (mut reader, mut request, mut sequence) = (MessageReader::new(), Vec::new(), 0);
+    let (mut reader, mut request) = (MessageReader::new(), Vec::new());
     while !control.is_stopped() {
-        let message = match source.next(context.clock.now()) {
-            Step::Send(message) => message,
-            Step::Wait(until) => {
-                pacer.wait(until, control.stop_flag());
+        let message = match sender.next(context.clock.now()) {
+            SenderStep::Send(message) => message,
+            SenderStep::Wait(until) => {
+                pacer.wait(until.unwrap_or(context.clock.now()), control.stop_flag());
                 continue;
             }
-            Step::Done => break,
+            SenderStep::Done => break,
         };
         let now = context.clock.now();
-        let (length, response) = (message.size, message.response);
-        encode_message(
-            context,
-            &mut request,
-            &Header { sequence, sent_at: now, length, response_length: response, kind: MessageKind::Pattern },
-        );
+        encode_message(context, &mut request, &sender.header(&message, now));
         match transport {
             RequestTransport::Stream(writer, _) => {
                 if !writer.write(context, &request)? {
@@ -228,16 +218,14 @@ fn exchange(
                 }
             }
         }
-        sender_meter.record_send(&message, now);
-        stats.requester.record_request(sequence, now);
-        if !await_response(context, transport, &mut reader, now, stats)? {
+        sender.record_send(&message, now);
+        if !await_response(context, transport, &mut reader, now, sender)? {
             break;
         }
-        sequence += 1;
         if let RequestTransport::Stream(writer, _) = transport {
-            writer.sample(sender_meter.start(), now);
+            writer.sample(sender.meter().start(), now);
         }
-        context.snapshot_sender(sender_meter, now);
+        context.snapshot_sender(sender, now);
     }
     stats.calls += reader.calls;
     stats.corrupted = reader.corrupted;
@@ -250,7 +238,7 @@ fn await_response(
     transport: &mut RequestTransport,
     reader: &mut MessageReader,
     sent_at: Instant,
-    stats: &mut RequestStats,
+    sender: &mut Sender,
 ) -> Result<bool, EndError> {
     loop {
         let outcome = match transport {
@@ -261,17 +249,12 @@ fn await_response(
         };
         let now = context.clock.now();
         match outcome {
-            ReadOutcome::Message(h)
-                if h.kind == MessageKind::Response
-                    && stats.requester.record_response(h.sequence, h.length, now) =>
-            {
-                return Ok(true);
-            }
+            ReadOutcome::Message(h) if sender.record_response(&h, now) => return Ok(true),
             // A late response to a request that timed out.
             ReadOutcome::Message(_) => {}
             ReadOutcome::Nothing if context.control.is_stopped() => return Ok(false),
             ReadOutcome::Nothing => match transport {
-                RequestTransport::Datagrams(_) if !stats.requester.must_wait(now) => return Ok(true),
+                RequestTransport::Datagrams(_) if !sender.awaits_response(now) => return Ok(true),
                 RequestTransport::Stream(_, stream) if now.since(sent_at) >= STALL_TIMEOUT => {
                     let peer = stream.peer_addr().map_err(io_error("reading the peer address"))?;
                     return Err(EndError::PeerStalled(peer, STALL_TIMEOUT));
@@ -307,7 +290,7 @@ fn respond_over_stream(mut context: EndContext) -> Result<Report, EndFailure> {
         match outcome {
             Ok(ReadOutcome::Message(h)) => {
                 meter.record(&h, now);
-                encode_message(&context, &mut response, &response_to(&h, now));
+                encode_message(&context, &mut response, &h.response(now));
                 reader.calls += 1;
                 error = write_all(&mut stream, &context, &response).err();
             }
@@ -342,7 +325,7 @@ fn respond_over_datagrams(mut context: EndContext) -> Result<Report, EndFailure>
         match outcome {
             Ok((ReadOutcome::Message(h), Some(peer))) => {
                 meter.record(&h, now);
-                encode_message(&context, &mut response, &response_to(&h, now));
+                encode_message(&context, &mut response, &h.response(now));
                 reader.calls += 1;
                 // A response that cannot be sent counts as unanswered at the requester.
                 let _ = socket.send_to(&response, peer);
@@ -358,18 +341,6 @@ fn respond_over_datagrams(mut context: EndContext) -> Result<Report, EndFailure>
     receiver_report(&context, meter, &reader, buffer_counter(&socket, false), error)
 }
 
-/// Returns the header of the response to a request.
-pub(crate) fn response_to(request: &Header, now: Instant) -> Header {
-    let length = request.response_length.max(HEADER as u32);
-    Header {
-        sequence: request.sequence,
-        sent_at: now,
-        length,
-        response_length: 0,
-        kind: MessageKind::Response,
-    }
-}
-
 fn receiver_report(
     context: &EndContext,
     mut meter: ReceiverMeter,
@@ -383,8 +354,5 @@ fn receiver_report(
     report.counters.insert("receiver_system_calls".into(), reader.calls as f64);
     report.counters.extend([granted]);
     let report = Report::Receiver(Box::new(report));
-    match error {
-        Some(error) => Err(EndFailure { error, report: Some(report) }),
-        None => Ok(report),
-    }
+    EndFailure::after(error.map_or(Ok(()), Err), report)
 }

@@ -10,9 +10,8 @@ use trunkline_record::Histogram;
 use trunkline_run::deframe::{DeframeEvent, Deframer};
 use trunkline_run::message::{HEADER, Header, MessageKind};
 use trunkline_run::reports::{Metrics, ReceiverReport, SenderReport};
-use trunkline_run::{ReceiverMeter, SenderMeter};
-use trunkline_traffic::source::{Limit, Message, Step};
-use trunkline_traffic::{Pattern, Source};
+use trunkline_run::{ReceiverMeter, Sender, SenderStep};
+use trunkline_traffic::source::Limit;
 use trunkline_units::{Instant, Span};
 
 use super::sink::Sink;
@@ -194,71 +193,55 @@ pub(crate) fn send(mut context: EndContext, peer: SocketAddr, limit: Limit) -> R
     let address = stream.local_addr().map_err(io_error("reading the local address"))?;
     let mut writer = StreamWriter::new(stream, peer);
     let start = context.ready(address)?;
-    let mut source = context.source(start, limit, context.max_message())?;
-    let mut sender_meter = SenderMeter::new(start);
-    let result = send_messages(&mut context, &mut writer, &mut source, &mut sender_meter);
+    let mut sender = context.sender(start, limit, None)?;
+    let result = send_messages(&mut context, &mut writer, &mut sender);
     writer.close();
-    let mut report = SenderReport::complete(&sender_meter, &source);
+    let mut report = sender.report();
     report.cpu = context.cpu();
     writer.add_to(&mut report);
-    match result {
-        Ok(()) => Ok(Report::Sender(Box::new(report))),
-        Err(error) => Err(EndFailure { error, report: Some(Report::Sender(Box::new(report))) }),
-    }
+    EndFailure::after(result, Report::Sender(Box::new(report)))
 }
 
 fn send_messages(
     context: &mut EndContext,
     writer: &mut StreamWriter,
-    source: &mut Source,
-    sender_meter: &mut SenderMeter,
+    sender: &mut Sender,
 ) -> Result<(), EndError> {
     let control = context.control.clone();
     let mut pacer = Pacer::new(context.clock);
-    let mut sequence = 0;
     let mut messages = EncodedMessages::default();
-    let start = sender_meter.start();
+    let start = sender.meter().start();
     while !control.is_stopped() {
         let now = context.clock.now();
         let max_count = messages.capacity();
-        if let Some((size, count)) = source.batch(now, max_count) {
+        if let Some((size, count)) = sender.batch(now, max_count) {
             messages.prepare(context, size, count);
-            messages.write_headers(context.spec.token, sequence, now);
+            messages.write_headers(context.spec.token, sender.sent(), now);
             if !writer.write(context, messages.bytes())? || !messages.write_rest(context, writer)? {
                 break;
             }
-            sequence += count;
-            sender_meter.record_batch(size, count, now);
+            sender.record_batch(size, count, now);
         } else {
-            match source.next(now) {
-                Step::Wait(until) => {
-                    pacer.wait(until, control.stop_flag());
+            match sender.next(now) {
+                SenderStep::Wait(until) => {
+                    pacer.wait(until.unwrap_or(now), control.stop_flag());
                     continue;
                 }
-                Step::Send(message) => {
+                SenderStep::Send(message) => {
                     messages.prepare(context, message.size, 1);
-                    messages.write_headers(context.spec.token, sequence, now);
+                    messages.write_headers(context.spec.token, sender.sent(), now);
                     if !writer.write(context, messages.bytes())? || !messages.write_rest(context, writer)? {
                         break;
                     }
-                    sequence += 1;
-                    record_departure(source, sender_meter, &message, now);
+                    sender.record_send(&message, now);
                 }
-                Step::Done => break,
+                SenderStep::Done => break,
             }
         }
         writer.sample(start, now);
-        context.snapshot_sender(sender_meter, now);
+        context.snapshot_sender(sender, now);
     }
     Ok(())
-}
-
-#[inline]
-fn record_departure(source: &mut Source, sender_meter: &mut SenderMeter, message: &Message, now: Instant) {
-    sender_meter.record_send(message, now);
-    if message.first {
-        source.departed(now);
-    }
 }
 
 /// Messages encoded for a write: several of equal size, or the start of a long one.
@@ -348,22 +331,9 @@ pub(crate) fn receive(mut context: EndContext, file: Option<&Path>) -> Result<Re
     report.cpu = context.cpu();
     report.counters.insert("receiver_system_calls".into(), calls as f64);
     report.counters.extend([buffer_counter(&stream, false)]);
-    let description = match compare_every(&context) {
-        1 => "every message".to_string(),
-        n => format!("every {n}th message; headers of all"),
-    };
-    report.notes.insert("payload_compared".into(), description);
+    report.notes.extend([context.payload_note()]);
     let report = Report::Receiver(Box::new(report));
-    match result.and_then(|()| sink.map_or(Ok(()), Sink::finish)) {
-        Ok(()) => Ok(report),
-        Err(error) => Err(EndFailure { error, report: Some(report) }),
-    }
-}
-
-/// Returns the interval of payload comparison: every message if paced. At full speed TCP's checksum protects the
-/// payload; comparing one in 16 detects errors without slowing the receiver down.
-fn compare_every(context: &EndContext) -> u64 {
-    if matches!(context.spec.pattern, Pattern::Full { .. }) { 16 } else { 1 }
+    EndFailure::after(result.and_then(|()| sink.map_or(Ok(()), Sink::finish)), report)
 }
 
 fn receive_messages(
@@ -374,7 +344,7 @@ fn receive_messages(
     calls: &mut u64,
 ) -> Result<(), EndError> {
     let peer = stream.peer_addr().map_err(io_error("reading the peer address"))?;
-    let mut deframer = Deframer::new(context.spec.token, context.payload.clone(), compare_every(context));
+    let mut deframer = Deframer::new(context.spec.token, context.payload.clone(), context.payload_interval());
     let mut buffer = vec![0; READ_BUFFER];
     while !context.control.is_stopped() {
         *calls += 1;
