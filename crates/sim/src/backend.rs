@@ -17,7 +17,7 @@ use trunkline_units::{Instant, Span};
 
 use crate::bundles::{self, BundleWorkers};
 use crate::engine::Engine;
-use crate::flow::{Flow, FlowConfig};
+use crate::flow::{Flow, FlowConfig, FlowError};
 use crate::link_series::LinkSeries;
 use crate::llc_stations::{self, LlcStations};
 use crate::medium::Medium;
@@ -226,8 +226,8 @@ enum StartError {
     #[error("opening {}: {}", .0.display(), .1)]
     File(PathBuf, io::Error),
     /// The flow has an invalid configuration.
-    #[error("{0}")]
-    Flow(String),
+    #[error(transparent)]
+    Flow(#[from] FlowError),
 }
 
 /// A running plan.
@@ -396,7 +396,7 @@ impl SimulationRun<'_> {
             };
             tracer.add_flow(from, to, group);
         }
-        Flow::new(FlowConfig {
+        Ok(Flow::new(FlowConfig {
             plan: c,
             connection: run.connection,
             flow: self.engine.next_flow(),
@@ -413,8 +413,7 @@ impl SimulationRun<'_> {
             timer_phases: phases,
             file_bytes,
             bundle_options: None,
-        })
-        .map_err(StartError::Flow)
+        })?)
     }
 }
 
@@ -440,7 +439,7 @@ impl SimulationRun<'_> {
         let options = bundle::converter_config(self.plan).and_then(|config| {
             Some((MessageOptions::from_protocol(protocol, config.format)?, config.max_message()))
         });
-        Flow::new(FlowConfig {
+        Ok(Flow::new(FlowConfig {
             plan: &self.plan.connections[run.connection],
             connection: run.connection,
             flow: self.engine.next_flow(),
@@ -457,8 +456,7 @@ impl SimulationRun<'_> {
             timer_phases: Default::default(),
             file_bytes: None,
             bundle_options: options,
-        })
-        .map_err(StartError::Flow)
+        })?)
     }
 }
 

@@ -26,7 +26,7 @@ use trunkline_run::assemble::RepetitionOutcome;
 use trunkline_run::bundle::MessageOptions;
 use trunkline_run::message::{HEADER, Header, MAX_MESSAGE};
 use trunkline_traffic::source::{Bounds, Limit};
-use trunkline_traffic::{Law, Pattern, Source, SourceError, Variable};
+use trunkline_traffic::{Law, Pattern, Source, SourceError, Variable, VariableError};
 use trunkline_units::{Instant, Seed, Span};
 
 use crate::frame::{Frame, Packet, PacketPool};
@@ -145,6 +145,20 @@ pub struct FlowConfig<'a> {
     pub bundle_options: Option<(MessageOptions, u32)>,
 }
 
+/// Error of a connection that cannot start.
+#[derive(Debug, thiserror::Error)]
+pub enum FlowError {
+    /// A random variable of the plan is invalid.
+    #[error(transparent)]
+    Variable(#[from] VariableError),
+    /// The pattern cannot be sent.
+    #[error(transparent)]
+    Source(#[from] SourceError),
+    /// The connection uses bundles, and the plan has no converter.
+    #[error("the plan has no bundle converter")]
+    NoConverter,
+}
+
 /// The configuration of a source that starts when the connection is open.
 #[derive(Debug)]
 struct SourceConfig {
@@ -177,12 +191,12 @@ impl FlowConfig<'_> {
     }
 
     /// Draws a number of the plan, once per run.
-    fn draw(&self, variable: &Variable, name: &str) -> Result<f64, String> {
+    fn draw(&self, variable: &Variable, name: &str) -> Result<f64, VariableError> {
         let mut stream = self.seed.stream(&format!("{} / {name}", self.stream_name));
-        Ok(Law::new(variable.clone(), 0.0).map_err(|e| e.to_string())?.sample(&mut stream))
+        Ok(Law::new(variable.clone(), 0.0)?.sample(&mut stream))
     }
 
-    fn limit(&self) -> Result<Limit, String> {
+    fn limit(&self) -> Result<Limit, VariableError> {
         Ok(match &self.plan.stop {
             plan::Stop::DurationS(v) => {
                 Limit { time: Some(Span::from_seconds(self.draw(v, "duration")?)), ..Limit::default() }
@@ -215,10 +229,10 @@ impl FlowConfig<'_> {
         Some(file + messages * header)
     }
 
-    fn source(&self, start: Instant, largest: u32) -> Result<Source, String> {
+    fn source(&self, start: Instant, largest: u32) -> Result<Source, FlowError> {
         let bounds = Bounds { smallest: HEADER as u32, largest };
-        let source = self.source_config(self.limit()?, start).open(start, bounds);
-        source.map(|(source, _)| source).map_err(|e| e.to_string())
+        let (source, _) = self.source_config(self.limit()?, start).open(start, bounds)?;
+        Ok(source)
     }
 
     /// Returns the virtual channel of frames from the sender (0) or to it (1). Each flow has two.
@@ -240,14 +254,14 @@ impl Flow {
     /// Starts a run of a connection.
     ///
     /// # Errors
-    /// Returns one line that names an invalid random variable.
-    pub fn new(config: FlowConfig<'_>) -> Result<Flow, String> {
+    /// Fails if the plan has an invalid random variable or pattern, or lacks a converter.
+    pub fn new(config: FlowConfig<'_>) -> Result<Flow, FlowError> {
         let start = config.origin + Span::from_seconds(config.draw(&config.plan.delay_s, "delay")?);
         let transport = match config.plan.protocol {
             Protocol::Tcp { .. } => {
                 // The source starts when the connection is open. Check its configuration now.
                 config.source(start, MAX_MESSAGE)?;
-                Transport::Tcp(Box::new(TcpFlow::new(&config, start, config.limit()?)?))
+                Transport::Tcp(Box::new(TcpFlow::new(&config, start, config.limit()?)))
             }
             Protocol::Guaranteed { .. } => {
                 config.source(start, MAX_MESSAGE)?;
@@ -259,7 +273,7 @@ impl Flow {
             }
             Protocol::Bundle { .. } => {
                 config.source(start, MAX_DATAGRAM_MESSAGE)?;
-                let options = config.bundle_options.ok_or("the plan has no bundle converter")?;
+                let options = config.bundle_options.ok_or(FlowError::NoConverter)?;
                 Transport::Bundle(Box::new(BundleFlow::new(&config, start, config.limit()?, options)))
             }
             _ => Transport::Datagram(Box::new(DatagramFlow::new(

@@ -79,7 +79,7 @@ struct TcpSamples {
 }
 
 impl TcpFlow {
-    pub(super) fn new(config: &FlowConfig<'_>, start: Instant, limit: Limit) -> Result<Self, String> {
+    pub(super) fn new(config: &FlowConfig<'_>, start: Instant, limit: Limit) -> Self {
         let sender = options(config, 0);
         let receiver = options(config, 1);
         let end = |options: Options, to: Destination| TcpEnd {
@@ -103,7 +103,7 @@ impl TcpFlow {
             && ends[0].tcp.handle(now, Input::Command(Command::Connect)).is_ok();
         debug_assert!(is_open, "new ends may open");
         let disk = |side: usize| config.file_bytes.and(config.disks[side]).map(Disk::new);
-        Ok(TcpFlow {
+        TcpFlow {
             source_config: config.source_config(limit, start),
             ends,
             sender: Sender::new(start, config.requester(None)),
@@ -120,7 +120,7 @@ impl TcpFlow {
             finished: false,
             flow: config.flow,
             start,
-        })
+        }
     }
 
     /// Returns the earliest time of the first message, which is not before the connection opened.
