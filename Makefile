@@ -9,8 +9,6 @@ RUN     = $(CARGO) run --release --quiet --locked --features full --
 FEATURES = --features trunkline/full,trunkline-arq/tokio,trunkline-arq/aead,trunkline-llc/sockets,trunkline-bundle/sockets
 # Long tests, which only `make soak` runs, must compile.
 SOAK     = ,trunkline/soak,trunkline-arq/soak,trunkline-bundle/soak,trunkline-llc/soak,trunkline-models/soak,trunkline-sim/soak,trunkline-tcp/soak,trunkline-traffic/soak
-# The fuzz targets are a workspace of their own, but share the target folder.
-FUZZ     = --manifest-path fuzz/Cargo.toml --locked --target-dir $(TARGET)
 TARGET  = $(or $(CARGO_TARGET_DIR),target)
 # Most tests wait for other programs or for timers: each of two test programs runs two per processor.
 THREADS = RUST_TEST_THREADS=$$((2 * $$(nproc)))
@@ -33,7 +31,7 @@ test: ## what a change must pass: packages, format, lints, documentation, all te
 	@$(MAKE) --no-print-directory lint
 	@$(MAKE) --no-print-directory doc
 	@bash .ci/book --if-installed
-	$(THREADS) $(MUST) CARGO=$(CARGO) .ci/tests $(FEATURES)
+	$(THREADS) $(MUST) CARGO="$(CARGO)" .ci/tests $(FEATURES)
 
 check: ## a quick look at a change: format, compile everything, rules of the source tree
 	$(CARGO) fmt --all --check
@@ -45,13 +43,10 @@ deps: ## install what the tests need, or say what is missing
 
 fmt: ## format all sources
 	$(CARGO) fmt --all
-	$(CARGO) fmt --manifest-path fuzz/Cargo.toml
 
 lint: ## formatting and clippy; any warning fails
 	$(CARGO) fmt --all --check
-	$(CARGO) fmt --manifest-path fuzz/Cargo.toml --check
 	$(CARGO) clippy --workspace --all-targets --locked $(FEATURES)$(SOAK) -- -D warnings
-	$(CARGO) clippy $(FUZZ) -- -D warnings
 	$(CARGO) check --locked -p trunkline
 
 doc: ## the API documentation of every crate; any warning fails
@@ -76,10 +71,9 @@ bench: ## figures beside other programs, as ratios (docs/benchmarks.md); wants a
 
 # cargo-fuzz asks for nightly flags; RUSTC_BOOTSTRAP grants them to any compiler.
 fuzz: ## throw texts at the language, segments at TCP, frames at arq, llc and the bundle converter, chunks at the archive, for SECONDS each; needs a C++ compiler and cargo-fuzz
-	$(CARGO) clippy $(FUZZ) -- -D warnings
 	@command -v cargo-fuzz >/dev/null || { echo "cargo-fuzz is missing: cargo install --locked cargo-fuzz" >&2; exit 1; }
 	@mkdir -p fuzz/corpus/experiment
-	RUSTC_BOOTSTRAP=1 $(CARGO) fuzz run experiment fuzz/corpus/experiment \
+	CARGO_PROFILE_RELEASE_STRIP=false RUSTC_BOOTSTRAP=1 $(CARGO) fuzz run experiment fuzz/corpus/experiment \
 		experiments crates/experiment/tests/good crates/experiment/tests/bad -- \
 		-dict=fuzz/experiment.dict -max_total_time=$(SECONDS) -print_final_stats=1
 	for target in tcp arq_frames arq_operations llc_pdu llc_station bundle_classic bundle_format2 bundle_dis bundle_machines \
@@ -90,13 +84,12 @@ fuzz: ## throw texts at the language, segments at TCP, frames at arq, llc and th
 			*) longest=2048;; \
 		esac; \
 		mkdir -p fuzz/corpus/$$target && \
-		RUSTC_BOOTSTRAP=1 $(CARGO) fuzz run $$target fuzz/corpus/$$target fuzz/seeds/$$target -- \
+		CARGO_PROFILE_RELEASE_STRIP=false RUSTC_BOOTSTRAP=1 $(CARGO) fuzz run $$target fuzz/corpus/$$target fuzz/seeds/$$target -- \
 			-max_len=$$longest -max_total_time=$(SECONDS) -print_final_stats=1 || exit 1; \
 	done
 
 # Every round has a seed of its own; the one that fails is the last one printed.
 soak: ## what takes long: theory and real peers, then experiments for SECONDS, seed after seed; the first that fails ends it
-	$(CARGO) clippy $(FUZZ) -- -D warnings
 	$(CARGO) test --release --locked -p trunkline-traffic --features soak --test soak_hurst
 	$(CARGO) test --release --locked -p trunkline-models -p trunkline-tcp -p trunkline-arq -p trunkline-llc -p trunkline-bundle -p trunkline-sim \
 		--features trunkline-sim/soak,trunkline-models/soak,trunkline-tcp/soak,trunkline-arq/soak,trunkline-arq/aead,trunkline-llc/soak,trunkline-bundle/soak \

@@ -28,8 +28,8 @@ pub trait Link: AsFd + Send + Sync + 'static {
     /// Creates receive buffers.
     fn buffers(&self) -> Self::Buffers;
 
-    /// Receives what is there. With `wait`, blocks until there is something, [`wake`](Link::wake) is called, or about
-    /// that time has passed. One thread at a time receives.
+    /// Receives what is there. With `wait`, blocks until there is something or [`wake`](Link::wake) is called, and
+    /// returns after about that time at the latest. One thread at a time receives.
     ///
     /// # Errors
     /// If the link has failed. Nothing received is no error.
@@ -92,7 +92,7 @@ pub trait Service: Send + 'static {
         None
     }
 
-    /// Returns whether the loop ends, now that no handle is left. It is asked again after each deadline.
+    /// Returns whether the closed loop ends. It is asked again after each deadline.
     fn is_over(&mut self, now: Instant) -> bool;
 }
 
@@ -173,7 +173,7 @@ pub struct State<S: Service> {
     /// The last reading of the clock.
     recent: Instant,
     followers: usize,
-    /// The earliest timeout of a waiting call.
+    /// The earliest timeout of a follower.
     first_timeout: Instant,
     /// When a caller last received or left.
     attended_at: Instant,

@@ -24,7 +24,7 @@ pub struct Sender {
 pub enum SenderStep {
     /// Send this message now, and report it by [`Sender::record_send`].
     Send(Message),
-    /// Ask again at this time; `None`: after a response, or once the source has started.
+    /// Ask again at this time. `None` before the source starts, and while a request without a timeout is pending.
     Wait(Option<Instant>),
     /// There are no more messages.
     Done,
@@ -131,7 +131,7 @@ impl Sender {
     /// Records a response; returns whether it answers the pending request.
     pub fn record_response(&mut self, response: &Header, now: Instant) -> bool {
         let requester = self.requester.as_mut().filter(|_| response.kind == MessageKind::Response);
-        requester.is_some_and(|one| one.record_response(response.sequence, response.length, now))
+        requester.is_some_and(|requester| requester.record_response(response.sequence, response.length, now))
     }
 
     /// Returns whether a request waits for its response. Abandons it after its timeout.

@@ -190,7 +190,7 @@ fn short_name(package: &str) -> &str {
     package.strip_prefix("trunkline-").unwrap_or(package)
 }
 
-/// Returns the packages of the workspace by short name.
+/// Returns the packages of the workspace by short name, without the fuzz targets, which use any crate.
 fn packages() -> BTreeMap<String, Value> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let out = Command::new(cargo)
@@ -201,7 +201,8 @@ fn packages() -> BTreeMap<String, Value> {
     assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
     let metadata: Value = serde_json::from_slice(&out.stdout).expect("cargo metadata is JSON");
     let packages = metadata["packages"].as_array().expect("a list of packages");
-    packages.iter().map(|p| (short_name(p["name"].as_str().unwrap()).to_owned(), p.clone())).collect()
+    let named = packages.iter().map(|p| (short_name(p["name"].as_str().unwrap()).to_owned(), p.clone()));
+    named.filter(|(name, _)| name != "fuzz").collect()
 }
 
 struct Dependency {

@@ -238,14 +238,18 @@ impl Connection {
     /// not acknowledged before.
     ///
     /// After a timeout everything in flight has been sent twice, so there may be no round-trip sample for long. Until
-    /// then the minimum round-trip time may be wrong, and a request that acknowledges frames is served in any case.
-    /// Each request served reverts one doubling of the timeout, because the path is alive and did lose a frame.
+    /// then the minimum round-trip time may be wrong, and a request that acknowledges frames is served in any case. It
+    /// also reverts one doubling of the timeout, because the path is alive and did lose a frame.
     fn go_back(&mut self, now: Instant, number: u64, acknowledges: bool) {
-        let is_lost = self.was_in_transit(now, number) || acknowledges && self.is_rtt_uncertain;
+        let is_uncertain = acknowledges && self.is_rtt_uncertain;
+        let is_in_flight = self.sender.flights.sent_at(number).is_some();
+        let is_lost = self.was_in_transit(now, number) || is_in_flight && is_uncertain;
         if self.last_go_back != Some(number) && is_lost {
             self.last_go_back = Some(number);
-            self.backoff_exponent = self.backoff_exponent.saturating_sub(1);
-            self.arm_retransmit_timer(now);
+            if is_uncertain {
+                self.backoff_exponent = self.backoff_exponent.saturating_sub(1);
+                self.arm_retransmit_timer(now);
+            }
             let in_flight = self.sender.flights.in_flight();
             let mut lost = LossSummary::default();
             self.sender.flights.mark_all_lost(&mut lost);

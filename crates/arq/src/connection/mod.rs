@@ -141,9 +141,10 @@ pub(crate) struct Connection {
     /// Timeouts since the last acknowledgement, including those that send tail loss probes.
     timeouts_in_a_row: u32,
     /// Doublings of the timeout since the last round-trip sample (Karn's algorithm, RFC 6298, 5.7): the
-    /// acknowledgement of a retransmitted frame does not prove that the timeout was long enough.
+    /// acknowledgement of a retransmitted frame does not prove that the timeout was long enough. Go-back-N reverts one
+    /// for a request that it serves meanwhile.
     backoff_exponent: u32,
-    /// No round-trip sample since the last timeout.
+    /// There was a timeout, and no round-trip sample since.
     is_rtt_uncertain: bool,
     /// Earliest time of the next transmission according to the pace.
     pace_at: Instant,

@@ -114,7 +114,7 @@ impl LlcSender<'_> {
             }
             let message = match self.sender.next(now) {
                 SenderStep::Done => break,
-                SenderStep::Wait(None) => continue,
+                SenderStep::Wait(None) => unreachable!("the source has started"),
                 SenderStep::Wait(Some(until)) if now + SPIN_BEFORE_DUE < until => {
                     self.wait_event((until - SPIN_BEFORE_DUE).min(now + STOP_CHECK_INTERVAL));
                     continue;

@@ -303,8 +303,8 @@ impl EndContext {
         matches!(self.spec.pattern, Pattern::Request { .. })
     }
 
-    /// Returns that one in so many payloads is compared: each, if paced. At full speed the transport's checksum protects
-    /// the payload; comparing one in 16 detects errors without slowing the receiver down.
+    /// Returns the interval of payload comparison: every message, or one in 16 at full speed if the transport's checksum
+    /// protects the payload. That detects errors without slowing the receiver down.
     pub fn payload_interval(&self) -> u64 {
         let is_protected = match self.spec.protocol {
             Protocol::Guaranteed { checksum, .. } => checksum != Checksum::None,
