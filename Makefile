@@ -10,8 +10,8 @@ FEATURES = --features trunkline/full,trunkline-arq/tokio,trunkline-arq/aead,trun
 # Long tests, which only `make soak` runs, must compile.
 SOAK     = ,trunkline/soak,trunkline-arq/soak,trunkline-bundle/soak,trunkline-llc/soak,trunkline-models/soak,trunkline-sim/soak,trunkline-tcp/soak,trunkline-traffic/soak
 TARGET  = $(or $(CARGO_TARGET_DIR),target)
-# Most tests wait for other programs or for timers: each of two test programs runs two per processor.
-THREADS = RUST_TEST_THREADS=$$((2 * $$(nproc)))
+# Most tests wait for other programs or for timers: run three per processor.
+THREADS = RUST_TEST_THREADS=$$((3 * $$(nproc)))
 # Root has every privilege that tests need, so no test may be skipped.
 MUST    = $(if $(filter 0,$(shell id -u)),TRUNKLINE_MUST=1)
 VERSION = $(shell sed -n '/^\[workspace.package\]/,/^\[/s/^version = "\(.*\)"/\1/p' Cargo.toml)

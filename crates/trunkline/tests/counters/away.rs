@@ -220,7 +220,11 @@ mod archive_writer {
             server.restart();
             test.wait_for_warning("is written again; 0 responses are missing");
         });
-        assert_eq!((warnings.len(), rows(&url)), (2, 1_600), "{warnings:?}");
+        // A server that is starting is out of reach for another reason.
+        let [before @ .., last] = &warnings[..] else { panic!("no warnings") };
+        assert!(before.iter().all(|warning| warning.contains("is out of reach")), "{warnings:?}");
+        assert!(before.len() <= 2 && last.contains("is written again"), "{warnings:?}");
+        assert_eq!(rows(&url), 1_600);
     }
 
     #[test]
