@@ -31,7 +31,8 @@ test: ## what a change must pass: packages, format, lints, documentation, all te
 	@$(MAKE) --no-print-directory lint
 	@$(MAKE) --no-print-directory doc
 	@bash .ci/book --if-installed
-	$(THREADS) $(MUST) CARGO="$(CARGO)" .ci/tests $(FEATURES)
+	$(THREADS) $(MUST) $(CARGO) test --workspace --locked $(FEATURES)
+	$(THREADS) $(MUST) $(CARGO) test --locked -p trunkline-arq --features sockets --test main -- exchange sockets hostile
 
 check: ## a quick look at a change: format, compile everything, rules of the source tree
 	$(CARGO) fmt --all --check
