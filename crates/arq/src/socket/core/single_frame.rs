@@ -137,6 +137,9 @@ impl Core {
             FastPathOutcome::Idle(deadline) => self.deadline = self.deadline.min(deadline),
             FastPathOutcome::Message => self.pending_weight += 2 * MESSAGE_WEIGHT,
         }
+        if self.probe.is_some() {
+            self.observe_received(arrived, frame, buffers.calls[0]);
+        }
         self.unpolled_batches = 0;
         true
     }
