@@ -145,6 +145,27 @@ proptest! {
     }
 }
 
+#[test]
+fn a_cache_that_discontinuities_refresh_early_teaches_no_period() {
+    let seed = 17_934_251_345_286_175_326;
+    let config = AgentConfig {
+        seed,
+        polls: 120,
+        period_ms: 500,
+        refresh_ms: 3_300,
+        on_demand: false,
+        restart: 0,
+        reset: 0,
+        discontinuity: 30,
+        unannounced_reset: 0,
+        lost: 0,
+        absent: 0,
+        late: 30,
+        no_wrap: false,
+    };
+    check(&config, RefreshPeriod::default()).expect("the bounds hold");
+}
+
 // Single cases
 
 const S: i64 = 1_000_000_000;

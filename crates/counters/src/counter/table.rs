@@ -5,7 +5,8 @@
 //! from eight consecutive snapshots if each was returned more than once and if one period explains all their
 //! lifetimes. A snapshot that was first returned at answer *a*, last at *b*, after an earlier one at *p* and before a
 //! later one at *c*, lived for at least *b.requested_at − a.answered_at* and at most *c.answered_at −
-//! p.requested_at*; the tracker takes the largest upper bound. Polls that always find the table changed teach
+//! p.requested_at*; the tracker takes the largest upper bound. Snapshots that begin or end with a restart or a
+//! discontinuity are shorter than a period and teach nothing. Polls that always find the table changed teach
 //! nothing. Traffic that changes more slowly than the polls looks the same; the windows are then longer than
 //! necessary, but correct. In any case, a table that has changed was sampled after the request that still found it
 //! unchanged.
@@ -170,7 +171,7 @@ impl TableTracker {
             if changed {
                 earliest = earliest.max(last.requested_at);
             }
-            self.observe_snapshot(&last, &now, changed, is_restart);
+            self.observe_snapshot(&last, &now, changed, is_restart || is_discontinuous(columns, &last, &now));
             if !is_repeat {
                 self.state.is_busy = changed;
             }
@@ -198,9 +199,9 @@ impl TableTracker {
     }
 
     /// Updates the lifetime of the current snapshot.
-    fn observe_snapshot(&mut self, last: &LastAnswer, now: &LastAnswer, changed: bool, has_restarted: bool) {
+    fn observe_snapshot(&mut self, last: &LastAnswer, now: &LastAnswer, changed: bool, is_interrupted: bool) {
         let state = &mut self.state;
-        if has_restarted {
+        if is_interrupted {
             state.snapshot = None;
         } else if changed {
             if let Some(hold) = state.snapshot {
@@ -268,6 +269,17 @@ fn has_reset(columns: &[Column], last: &LastAnswer, now: &LastAnswer, refresh: D
             column.ceiling.is_some_and(|ceiling| u128::from(by) > max_growth(ceiling, longest))
         }
         _ => false,
+    })
+}
+
+/// Returns whether a counter began anew: a discontinuity time changed, or a 64-bit counter decreased. Agents refresh
+/// their cache early then, so neither the snapshot before nor the one after lives for a whole period.
+fn is_discontinuous(columns: &[Column], last: &LastAnswer, now: &LastAnswer) -> bool {
+    let pair = |at: usize| last.values.get(at).copied().flatten().zip(now.values.get(at).copied().flatten());
+    columns.iter().enumerate().any(|(at, column)| {
+        let has_decreased =
+            column.kind == ValueKind::Counter64 && pair(at).is_some_and(|(was, is)| is.0 < was.0);
+        has_decreased || column.discontinuity.and_then(pair).is_some_and(|(was, is)| is != was)
     })
 }
 
