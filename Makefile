@@ -25,14 +25,13 @@ help: ## list the targets
 	@echo
 	@echo "  fuzz and soak take SECONDS=$(SECONDS); install takes PREFIX=$(PREFIX)."
 
-# One step after the other, so that the first failure is the last thing on the screen.
+# Most tests wait for timers and programs, so lints and documentation use what they leave of the processors.
 test: ## what a change must pass: packages, format, lints, documentation, all tests
 	@bash .ci/packages
-	@$(MAKE) --no-print-directory lint
-	@$(MAKE) --no-print-directory doc
-	@bash .ci/book --if-installed
-	$(THREADS) $(MUST) $(CARGO) test --workspace --locked $(FEATURES)
-	$(THREADS) $(MUST) $(CARGO) test --locked -p trunkline-arq --features sockets --test main -- exchange sockets hostile
+	$(CARGO) fmt --all --check
+	$(CARGO) test --workspace --locked $(FEATURES) --no-run
+	@bash .ci/beside "make --no-print-directory lint doc && bash .ci/book --if-installed" \
+		"$(THREADS) $(MUST) $(CARGO) test --workspace --locked $(FEATURES)"
 
 check: ## a quick look at a change: format, compile everything, rules of the source tree
 	$(CARGO) fmt --all --check
