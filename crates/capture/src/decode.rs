@@ -3,8 +3,8 @@
 use trunkline_llc::token::frame::{Control, Key};
 use trunkline_llc::wire::{Kind, Pdu, Status};
 
-use crate::name::{ether_type, ip_protocol, stations};
-use crate::packet::{Captured, Llc, Mac, Packet};
+use crate::name::{Station, ether_type, ip_protocol, stations};
+use crate::packet::{Captured, Llc, Packet};
 
 /// A packet in one line.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,7 +22,7 @@ pub struct Line {
 /// A packet in one line.
 pub fn line(packet: &Packet<'_>) -> Line {
     let (source, destination) = stations(packet);
-    let text = |station: Option<crate::name::Station>| station.map(|s| s.to_string()).unwrap_or_default();
+    let text = |station: Option<Station>| station.map(|s| s.to_string()).unwrap_or_default();
     let (protocol, info) = if let Some(llc) = &packet.llc {
         ("llc".into(), pdu_line(llc))
     } else if let Some((operation, sender, target)) = packet.arp {
@@ -115,7 +115,7 @@ pub fn detail(frame: &Captured<'_>, packet: &Packet<'_>) -> Vec<String> {
     };
     lines.push(format!("Frame     {} B{captured}", packet.length));
     if let Some((to, from)) = packet.ether {
-        lines.push(format!("Ethernet  {} > {}", mac(from), mac(to)));
+        lines.push(format!("Ethernet  {} > {}", Station::Ether(from), Station::Ether(to)));
     }
     if let Some(tag) = packet.tag {
         lines.push(format!(
@@ -145,10 +145,6 @@ pub fn detail(frame: &Captured<'_>, packet: &Packet<'_>) -> Vec<String> {
     lines.push(String::new());
     lines.extend(frame.bytes.chunks(16).enumerate().map(|(n, octets)| hex(n * 16, octets)));
     lines
-}
-
-fn mac([a, b, c, d, e, f]: Mac) -> String {
-    format!("{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{f:02x}")
 }
 
 /// `0010  00 01 …  ab.`.

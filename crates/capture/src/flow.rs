@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use crate::name::{Connection, Over, Station};
+use crate::name::{Connection, Station};
 use crate::packet::Packet;
 use crate::table::Count;
 
@@ -111,12 +111,8 @@ impl fmt::Display for Name {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Connection { over, a, b } = self.between;
         let (from, to) = if self.a_first { (a, b) } else { (b, a) };
-        let end = |(station, port): (Station, u16)| match (over, station, port) {
-            (_, station, 0) => station.to_string(),
-            (Over::Llc, Station::Number(n), port) => format!("{n}.{port}"),
-            (Over::Llc, station, port) => format!("{station}.{port}"),
-            (_, Station::Ip(std::net::IpAddr::V6(ip)), port) => format!("[{ip}]:{port}"),
-            (_, station, port) => format!("{station}:{port}"),
+        let end = |(station, port): (Station, u16)| {
+            if port == 0 { station.to_string() } else { over.end(station, port) }
         };
         write!(f, "{} > {} {over}", end(from), end(to))
     }
@@ -131,6 +127,7 @@ pub(crate) fn a_sent(packet: &Packet<'_>, between: &Connection, source: Option<S
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::name::Over;
 
     fn between(a: (u8, u16), b: (u8, u16)) -> Connection {
         let end = |(n, port): (u8, u16)| (Station::Ip([10, 0, 0, n].into()), port);

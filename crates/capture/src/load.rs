@@ -19,7 +19,7 @@ pub struct Sample {
 }
 
 /// Samples of one length, one after the other.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Load {
     interval_ns: u64,
     /// When the running sample began; none before the first packet.
@@ -34,51 +34,32 @@ pub struct Load {
     closed: u64,
 }
 
-/// What to do when a moment has come.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step {
-    /// The sample still runs.
-    Same,
-    /// So many samples have ended, all but the first without a packet.
-    Ended(u64),
-}
-
 impl Load {
     /// Samples of `interval_ns`, at least 1.
     pub fn new(interval_ns: u64) -> Load {
-        Load {
-            interval_ns: interval_ns.max(1),
-            running: None,
-            began_ns: 0,
-            now_ns: 0,
-            samples: VecDeque::new(),
-            total: Count::default(),
-            shown: Count::default(),
-            max_packets: 0,
-            max_bytes: 0,
-            closed: 0,
-        }
+        Load { interval_ns: interval_ns.max(1), ..Load::default() }
     }
 
-    /// It is `now_ns`: samples that lie before are ended. Time that goes back changes nothing. Silence longer than
-    /// [`KEPT`] samples is not sampled: the next sample begins behind it.
-    pub fn advance(&mut self, now_ns: u64) -> Step {
+    /// It is `now_ns`: ends the samples that lie before and returns their number; all but the first are without a packet.
+    /// Time that goes back changes nothing. Silence longer than [`KEPT`] samples is not sampled: the next sample begins
+    /// behind it.
+    pub fn advance(&mut self, now_ns: u64) -> u64 {
         self.now_ns = self.now_ns.max(now_ns);
         let Some(running) = self.running else {
             self.began_ns = now_ns;
             self.running = Some(Sample { at_ns: now_ns, ..Sample::default() });
-            return Step::Same;
+            return 0;
         };
         let ended = self.now_ns.saturating_sub(running.at_ns) / self.interval_ns;
         if ended == 0 {
-            return Step::Same;
+            return 0;
         }
         self.close(running);
         for n in 1..ended.min(KEPT as u64) {
             self.close(Sample { at_ns: running.at_ns + n * self.interval_ns, ..Sample::default() });
         }
         self.running = Some(Sample { at_ns: running.at_ns + ended * self.interval_ns, ..Sample::default() });
-        Step::Ended(ended)
+        ended
     }
 
     /// Counts a packet at the current time, whether or not the filter passed it.
@@ -204,10 +185,10 @@ mod tests {
         let mut load = Load::new(1);
         load.advance(1);
         load.add(Count::one(1), true);
-        assert_eq!(load.advance(u64::MAX), Step::Ended(u64::MAX - 1));
+        assert_eq!(load.advance(u64::MAX), u64::MAX - 1);
         assert_eq!(load.samples().count(), KEPT);
         load.add(Count::one(7), true);
-        assert_eq!(load.advance(3), Step::Same, "time goes back");
+        assert_eq!(load.advance(3), 0, "time goes back");
         assert_eq!(load.total().bytes, 8);
     }
 

@@ -3,7 +3,7 @@
 use crate::exchange::{Exchanges, Judgement};
 use crate::filter::Filter;
 use crate::flow::{self, Flows};
-use crate::load::{Load, Step};
+use crate::load::Load;
 use crate::name::{Connection, Names, Service, Station};
 use crate::packet::{Captured, Packet};
 use crate::table::{Count, Table, WINDOW};
@@ -146,7 +146,10 @@ impl Monitor {
 
     /// It is `now_ns`, nanoseconds since 1970: samples end though no frame comes.
     pub fn advance(&mut self, now_ns: u64) {
-        let Step::Ended(samples) = self.load.advance(now_ns) else { return };
+        let samples = self.load.advance(now_ns);
+        if samples == 0 {
+            return;
+        }
         if self.config.limits.flows > 0 {
             self.flows[0] = self.flows[1].clone();
         }

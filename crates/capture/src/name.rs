@@ -248,6 +248,19 @@ impl fmt::Display for Service {
     }
 }
 
+impl Over {
+    /// An end of a connection with its port or SAP: `10.0.0.1:80`, `9.4`.
+    pub(crate) fn end(self, station: Station, port: u16) -> String {
+        match (self, station) {
+            (Over::Llc, Station::Number(n)) => format!("{n}.{port}"),
+            (Over::Llc, station) => format!("{station}.{port}"),
+            (Over::Tcp | Over::Udp, Station::Ip(IpAddr::V6(ip))) => format!("[{ip}]:{port}"),
+            (Over::Tcp | Over::Udp, station) => format!("{station}:{port}"),
+            (_, station) => station.to_string(),
+        }
+    }
+}
+
 impl fmt::Display for Over {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let service = match *self {
@@ -264,13 +277,7 @@ impl fmt::Display for Over {
 
 impl fmt::Display for Connection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let end = |(station, port): (Station, u16)| match (self.over, station) {
-            (Over::Llc, Station::Number(n)) => format!("{n}.{port}"),
-            (Over::Llc, station) => format!("{station}.{port}"),
-            (Over::Tcp | Over::Udp, Station::Ip(IpAddr::V6(ip))) => format!("[{ip}]:{port}"),
-            (Over::Tcp | Over::Udp, station) => format!("{station}:{port}"),
-            (_, station) => station.to_string(),
-        };
-        f.pad(&format!("{} {} - {}", self.over, end(self.a), end(self.b)))
+        let Connection { over, a, b } = *self;
+        f.pad(&format!("{over} {} - {}", over.end(a.0, a.1), over.end(b.0, b.1)))
     }
 }

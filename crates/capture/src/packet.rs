@@ -61,7 +61,7 @@ pub struct Captured<'a> {
 }
 
 /// A frame that was read.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Packet<'a> {
     /// When, in nanoseconds since 1970.
     pub at_ns: u64,
@@ -120,14 +120,8 @@ impl<'a> Packet<'a> {
         let mut packet = Packet {
             at_ns: frame.at_ns,
             length: frame.original + if frame.tag.is_some() { 4 } else { 0 },
-            ether: None,
             tag: frame.tag,
-            ethertype: None,
-            ip: None,
-            ports: None,
-            tcp_flags: None,
-            llc: None,
-            arp: None,
+            ..Packet::default()
         };
         let bytes = frame.bytes;
         match frame.link {

@@ -101,11 +101,6 @@ impl Trace {
         self.events.is_empty()
     }
 
-    /// How many are kept at most.
-    pub fn limit(&self) -> usize {
-        self.limit
-    }
-
     /// Writes them into a new file as pcapng, with nanoseconds; how many.
     ///
     /// # Errors

@@ -21,7 +21,6 @@
 //! | [`snmp`] | SNMP sessions and table walks |
 //! | [`poll`] | the configuration, the polling tasks, and the archive writer |
 //! | [`time`] | a monotonic clock with wall-clock time, and poll schedules |
-//! | [`time`] | a monotonic clock, and the times of polls |
 
 pub mod poll;
 pub mod snmp;

@@ -17,9 +17,8 @@
 //! | `state` | the stored state of a table's trackers |
 //! | `numbers` | encoding of a column of numbers |
 //! | [`encoding`] | variable-length integers; parts with checksums |
-//! | `storage` | the interface of the databases below |
-//! | `open` | opens the storage of a location |
-//! | `sqlite` | storage in an SQLite file |
+//! | `storage` | the interface of the databases below; opens the one of a location |
+//! //! | `sqlite` | storage in an SQLite file |
 //! | `postgres` | with the feature `postgres`: storage in a PostgreSQL database |
 //! | `postgres_url` | with the feature `postgres`: addresses and passwords of databases |
 //!
@@ -42,7 +41,6 @@ pub mod export;
 pub mod location;
 pub mod name;
 mod numbers;
-mod open;
 pub mod pattern;
 #[cfg(feature = "postgres")]
 mod postgres;
@@ -124,6 +122,13 @@ pub struct SeriesSpec {
     pub discontinuity: Option<String>,
 }
 
+impl SeriesSpec {
+    /// Creates a series without ceiling and discontinuity time.
+    pub fn new(name: impl Into<String>, kind: ValueKind, unit: &str) -> SeriesSpec {
+        SeriesSpec { name: name.into(), kind, unit: unit.into(), ceiling: None, discontinuity: None }
+    }
+}
+
 /// A table of the archive.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TableInfo {
@@ -180,103 +185,58 @@ pub struct Text {
     pub since: Timestamp,
 }
 
-/// An error of an archive; the message names the archive.
+/// Truncates a text to `max_octets` at the end of a character.
+pub fn truncate(text: &str, max_octets: usize) -> &str {
+    let end = (0..=max_octets.min(text.len())).rev().find(|&at| text.is_char_boundary(at));
+    &text[..end.unwrap_or(0)]
+}
+
+/// An error of an archive, which most variants name first.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The file or its directory could not be created or opened, or the server could not be reached.
-    #[error("cannot open the archive {archive}: {reason}")]
-    Open {
-        /// The archive.
-        archive: Location,
-        /// The reason given by the system.
-        reason: String,
-    },
+    #[error("cannot open the archive {0}: {1}")]
+    Open(Location, String),
     /// The file or database is not an archive of counters.
-    #[error("{archive} is not an archive of counters")]
-    NotAnArchive {
-        /// The archive.
-        archive: Location,
-    },
+    #[error("{0} is not an archive of counters")]
+    NotAnArchive(Location),
     /// The archive is damaged beyond one chunk.
-    #[error("the archive {archive} is damaged: {reason}")]
-    Corrupt {
-        /// The archive.
-        archive: Location,
-        /// The cause.
-        reason: String,
-    },
-    /// A later version of the program created the archive.
-    #[error("the archive {archive} has version {found}; this program is too old to read it")]
-    VersionTooNew {
-        /// The archive.
-        archive: Location,
-        /// Its version.
-        found: u64,
-    },
+    #[error("the archive {0} is damaged: {1}")]
+    Corrupt(Location, String),
+    /// A later version of the program created the archive, of which this is the version.
+    #[error("the archive {0} has version {1}; this program is too old to read it")]
+    VersionTooNew(Location, u64),
     /// An earlier version of the program created the archive, and no writer has migrated it yet.
-    #[error("the archive {archive} has version {found}: open it for writing once to migrate it")]
-    VersionTooOld {
-        /// The archive.
-        archive: Location,
-        /// Its version.
-        found: u64,
-    },
+    #[error("the archive {0} has version {1}: open it for writing once to migrate it")]
+    VersionTooOld(Location, u64),
     /// The archive is read-only.
-    #[error("the archive {archive} is read-only")]
-    ReadOnly {
-        /// The archive.
-        archive: Location,
-    },
+    #[error("the archive {0} is read-only")]
+    ReadOnly(Location),
     /// The disk is full.
-    #[error("the disk is full: cannot write the archive {archive}")]
-    DiskFull {
-        /// The archive.
-        archive: Location,
-    },
-    /// Another process holds the lock of the archive.
-    #[error("another program is writing the archive {archive}{}", holder.as_ref().map_or(String::new(), |h| format!(": {h}")))]
-    Locked {
-        /// The archive.
-        archive: Location,
-        /// The process, if a server knows it.
-        holder: Option<String>,
-    },
+    #[error("the disk is full: cannot write the archive {0}")]
+    DiskFull(Location),
+    /// Another process holds the lock of the archive; a server may know which.
+    #[error("another program is writing the archive {0}{holder}", holder = .1.as_ref().map_or(String::new(), |h| format!(": {h}")))]
+    Locked(Location, Option<String>),
     /// The address of the database is invalid.
-    #[error("the archive {archive}: {reason}")]
-    InvalidAddress {
-        /// The archive.
-        archive: Location,
-        /// The cause.
-        reason: String,
-    },
+    #[error("the archive {0}: {1}")]
+    InvalidAddress(Location, String),
     /// The connection to the server is lost. Unwritten responses stay buffered.
-    #[error("the archive {archive} is out of reach: {reason}")]
-    Disconnected {
-        /// The archive.
-        archive: Location,
-        /// The cause.
-        reason: String,
-    },
+    #[error("the archive {0} is out of reach: {1}")]
+    Disconnected(Location, String),
     /// Another process wrote the table while the connection was lost.
     #[error("another program wrote `{table}` of `{device}` in the meantime: {rows} responses are discarded")]
     WriteConflict {
         /// The device.
         device: String,
-        /// The archive.
+        /// The table.
         table: String,
         /// The number of responses.
         rows: usize,
     },
     /// One chunk is damaged.
-    #[error("the archive {archive}: chunk {}: {damage}", chunk.0)]
-    ChunkDamaged {
-        /// The archive.
-        archive: Location,
-        /// The chunk.
-        chunk: ChunkId,
-        /// The decoding error.
-        damage: DecodeError,
-    },
+    #[error("the archive {0}: chunk {chunk}: {2}", chunk = .1.0)]
+    ChunkDamaged(Location, ChunkId, DecodeError),
     /// The definition of a table is invalid.
     #[error("table `{table}`: {reason}")]
     InvalidTable {
@@ -286,13 +246,8 @@ pub enum Error {
         reason: String,
     },
     /// The table or series does not exist.
-    #[error("the archive {archive} has no {what}")]
-    NotFound {
-        /// The archive.
-        archive: Location,
-        /// The cause.
-        what: String,
-    },
+    #[error("the archive {0} has no {1}")]
+    NotFound(Location, String),
     /// A response is out of order.
     #[error(transparent)]
     OutOfOrder(#[from] OutOfOrder),
@@ -304,18 +259,10 @@ pub enum Error {
         /// Number of values.
         found: usize,
     },
-    /// Too many responses are buffered.
-    #[error("{rows} responses of a table wait for a flush: the buffer is full")]
-    BufferFull {
-        /// The number of responses.
-        rows: usize,
-    },
+    /// So many responses of a table are buffered that it takes no more.
+    #[error("{0} responses of a table wait for a flush: the buffer is full")]
+    BufferFull(usize),
     /// Another error of the database.
-    #[error("the archive {archive}: {source}")]
-    Database {
-        /// The archive.
-        archive: Location,
-        /// The error of the database.
-        source: Box<dyn std::error::Error + Send + Sync>,
-    },
+    #[error("the archive {0}: {1}")]
+    Database(Location, #[source] Box<dyn std::error::Error + Send + Sync>),
 }

@@ -48,7 +48,7 @@ impl Timestamp {
     }
 }
 
-/// The type of a column.
+/// The type of a column. Archives store the position in [`ValueKind::ALL`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ValueKind {
     /// A counter that wraps at 2^32 (RFC 2578, section 7.1.6).
@@ -62,6 +62,10 @@ pub enum ValueKind {
 }
 
 impl ValueKind {
+    /// All kinds, in the order of their stored numbers.
+    pub const ALL: [ValueKind; 4] =
+        [ValueKind::Counter32, ValueKind::Counter64, ValueKind::Gauge, ValueKind::Real];
+
     /// Returns whether two readings give a growth.
     pub fn is_counter(self) -> bool {
         matches!(self, ValueKind::Counter32 | ValueKind::Counter64)

@@ -14,13 +14,7 @@
 //!     name: "interfaces".into(),
 //!     period: Duration::from_secs(1),
 //!     refresh: Some(Duration::ZERO),
-//!     series: vec![SeriesSpec {
-//!         name: "port/eth0/in/octets".into(),
-//!         kind: ValueKind::Counter64,
-//!         unit: "octets".into(),
-//!         ceiling: None,
-//!         discontinuity: None,
-//!     }],
+//!     series: vec![SeriesSpec::new("port/eth0/in/octets", ValueKind::Counter64, "octets")],
 //! })?;
 //! for second in 0..10 {
 //!     let at = Timestamp(second * 1_000_000_000);

@@ -106,18 +106,9 @@ impl SeriesJson {
             direction: parsed.direction,
             quantity: parsed.quantity,
             unit: series.unit.clone(),
-            kind: kind_name(series.column.kind),
+            kind: series.column.kind.name(),
             ceiling: series.column.ceiling,
         }
-    }
-}
-
-fn kind_name(kind: ValueKind) -> &'static str {
-    match kind {
-        ValueKind::Counter32 => "counter32",
-        ValueKind::Counter64 => "counter64",
-        ValueKind::Gauge => "gauge",
-        ValueKind::Real => "real",
     }
 }
 
@@ -180,41 +171,31 @@ fn label(object: &Object) -> String {
     }
 }
 
-/// Reads all tables, a page at a time.
-fn all_tables(context: &QueryContext<'_>) -> Result<Vec<TableInfo>, ApiError> {
+/// Reads all tables by device, a page at a time.
+fn tables_by_device(context: &QueryContext<'_>) -> Result<BTreeMap<String, Vec<TableInfo>>, ApiError> {
     const PAGE: usize = 10_000;
-    let mut all: Vec<TableInfo> = Vec::new();
+    let mut devices: BTreeMap<String, Vec<TableInfo>> = BTreeMap::new();
+    let mut after = TableId(i64::MIN);
     loop {
         context.check_deadline()?;
-        let page = context.reader.tables(all.last().map_or(TableId(i64::MIN), |table| table.id), PAGE)?;
-        let last = page.len() < PAGE;
-        all.extend(page);
-        if last {
-            return Ok(all);
-        }
+        let page = context.reader.tables(after, PAGE)?;
+        let Some(last) = page.last() else { return Ok(devices) };
+        after = last.id;
+        page.into_iter().for_each(|table| devices.entry(table.device.clone()).or_default().push(table));
     }
 }
 
-/// Reads all tables by device.
-fn tables_by_device(context: &QueryContext<'_>) -> Result<BTreeMap<String, Vec<TableInfo>>, ApiError> {
-    let mut devices: BTreeMap<String, Vec<TableInfo>> = BTreeMap::new();
-    for table in all_tables(context)? {
-        devices.entry(table.device.clone()).or_default().push(table);
-    }
-    Ok(devices)
-}
-
-/// Finds the table of a series.
-fn find_table<'a>(tables: &'a [TableInfo], series: &SeriesInfo) -> Result<&'a TableInfo, ApiError> {
-    let table = tables.iter().find(|table| table.id == series.table);
+/// Reads the table of a series.
+fn table_of(context: &QueryContext<'_>, series: &SeriesInfo) -> Result<TableInfo, ApiError> {
+    let found = context.reader.tables(TableId(series.table.0 - 1), 1)?;
+    let table = found.into_iter().find(|table| table.id == series.table);
     table.ok_or_else(|| ApiError::NotFound(format!("unknown series {}", series.id.0)))
 }
 
 /// Reads the tables of a device; fails if there are none.
 fn device_tables(context: &QueryContext<'_>, device: &str) -> Result<Vec<TableInfo>, ApiError> {
-    let mut tables = all_tables(context)?;
-    tables.retain(|table| table.device == device);
-    if tables.is_empty() { Err(ApiError::NotFound("unknown device".into())) } else { Ok(tables) }
+    let tables = tables_by_device(context)?.remove(device);
+    tables.ok_or_else(|| ApiError::NotFound("unknown device".into()))
 }
 
 #[cfg(test)]

@@ -37,7 +37,7 @@ pub enum ApiError {
 impl From<archive::Error> for ApiError {
     fn from(error: archive::Error) -> ApiError {
         match error {
-            archive::Error::NotFound { what, .. } => ApiError::NotFound(format!("unknown {what}")),
+            archive::Error::NotFound(_, what) => ApiError::NotFound(format!("unknown {what}")),
             error => ApiError::Archive(error),
         }
     }
@@ -51,19 +51,17 @@ impl Query {
     /// Parses a query string. Unknown and repeated parameters are errors.
     pub fn parse(text: &str, known: &[&str]) -> Result<Query, ApiError> {
         if text.len() > MAX_QUERY_LENGTH {
-            return Err(ApiError::InvalidRequest(format!(
-                "the query is longer than {MAX_QUERY_LENGTH} octets"
-            )));
+            return Err(invalid(format!("the query is longer than {MAX_QUERY_LENGTH} octets")));
         }
         let mut query = Query::default();
         for pair in text.split('&').filter(|pair| !pair.is_empty()) {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
             let (name, value) = (percent_decode(name)?, percent_decode(value)?);
             if !known.contains(&name.as_str()) {
-                return Err(ApiError::InvalidRequest(format!("unknown parameter `{name}`")));
+                return Err(invalid(format!("unknown parameter `{name}`")));
             }
             if query.0.insert(name.clone(), value).is_some() {
-                return Err(ApiError::InvalidRequest(format!("`{name}` is given twice")));
+                return Err(invalid(format!("`{name}` is given twice")));
             }
         }
         Ok(query)
@@ -76,7 +74,7 @@ impl Query {
 
     /// Returns a required parameter.
     pub fn required(&self, name: &str) -> Result<&str, ApiError> {
-        self.optional(name).ok_or_else(|| ApiError::InvalidRequest(format!("`{name}` is missing")))
+        self.optional(name).ok_or_else(|| invalid(format!("`{name}` is missing")))
     }
 
     /// Returns an integer parameter.
@@ -89,14 +87,11 @@ impl Query {
         let Some(text) = self.optional(name) else { return Ok(default) };
         let count = text.parse().ok().filter(|count| within.contains(count));
         let (low, high) = (within.start(), within.end());
-        count.ok_or_else(|| {
-            ApiError::InvalidRequest(format!("`{name}` must be an integer from {low} to {high}"))
-        })
+        count.ok_or_else(|| invalid(format!("`{name}` must be an integer from {low} to {high}")))
     }
 
     fn timestamp(&self, name: &str) -> Result<Option<Timestamp>, ApiError> {
-        let bad =
-            |_| ApiError::InvalidRequest(format!("`{name}` must be an integer in nanoseconds since 1970"));
+        let bad = |_| invalid(format!("`{name}` must be an integer in nanoseconds since 1970"));
         self.optional(name).map(|text| text.parse().map(Timestamp).map_err(bad)).transpose()
     }
 
@@ -105,20 +100,13 @@ impl Query {
         let to = self.timestamp("to_ns")?.unwrap_or(now);
         let hour = std::time::Duration::from_secs(3_600);
         let from = self.timestamp("from_ns")?.unwrap_or_else(|| to.saturating_sub(hour));
-        if from < to {
-            Ok((from, to))
-        } else {
-            Err(ApiError::InvalidRequest("`from_ns` must be before `to_ns`".into()))
-        }
+        if from < to { Ok((from, to)) } else { Err(invalid("`from_ns` must be before `to_ns`")) }
     }
 
     /// Returns the series of `series=1,2`, each once, at most [`MAX_SERIES`].
     pub fn series(&self) -> Result<Vec<SeriesId>, ApiError> {
-        let bad = || {
-            ApiError::InvalidRequest(format!(
-                "`series` must be 1 to {MAX_SERIES} different numbers, separated by commas"
-            ))
-        };
+        let bad =
+            || invalid(format!("`series` must be 1 to {MAX_SERIES} different numbers, separated by commas"));
         let mut all = Vec::new();
         for number in self.required("series")?.split(',') {
             let id = SeriesId(number.parse().map_err(|_| bad())?);
@@ -129,6 +117,10 @@ impl Query {
         }
         Ok(all)
     }
+}
+
+fn invalid(reason: impl Into<String>) -> ApiError {
+    ApiError::InvalidRequest(reason.into())
 }
 
 /// Decodes a percent-encoded text.
@@ -142,15 +134,13 @@ fn percent_decode(text: &str) -> Result<String, ApiError> {
             b'%' => match (digit(rest.next()), digit(rest.next())) {
                 (Some(high), Some(low)) => (high * 16 + low) as u8,
                 _ => {
-                    return Err(ApiError::InvalidRequest(
-                        "`%` must be followed by two hexadecimal digits".into(),
-                    ));
+                    return Err(invalid("`%` must be followed by two hexadecimal digits"));
                 }
             },
             octet => octet,
         });
     }
-    String::from_utf8(octets).map_err(|_| ApiError::InvalidRequest("the query is not UTF-8".into()))
+    String::from_utf8(octets).map_err(|_| invalid("the query is not UTF-8"))
 }
 
 #[cfg(test)]

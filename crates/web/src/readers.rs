@@ -71,7 +71,7 @@ impl Pool {
         let idle = self.lock().pop();
         let reader = idle.map_or_else(|| Reader::open(&self.archive), Ok)?;
         let clock = Clock::start();
-        let now = Timestamp(i64::try_from(clock.unix().as_nanos()).unwrap_or(i64::MAX));
+        let now = Timestamp(0).saturating_add(clock.unix());
         let answer = answer(&QueryContext { reader: &reader, now, clock });
         // After an error of the archive, the next query opens it again.
         if !matches!(answer, Err(ApiError::Archive(_))) {

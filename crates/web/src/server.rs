@@ -177,8 +177,8 @@ async fn serve(stream: TcpStream, router: Router) {
 
 fn router(state: Arc<ServerState>) -> Router {
     let mut router = Router::new().route("/api/live", get(live));
-    for asset in page::ASSETS {
-        router = router.route(asset.path, get(([(header::CONTENT_TYPE, asset.content_type)], asset.body)));
+    for (path, media, text) in page::ASSETS {
+        router = router.route(path, get(([(header::CONTENT_TYPE, *media)], *text)));
     }
     for (path, known, media, answer) in api::ROUTES {
         let handler = move |State(state): State<Arc<ServerState>>, RawQuery(query)| async move {
@@ -232,8 +232,8 @@ impl ServerState {
         let cookie =
             format!("{}={secret}; Path=/; HttpOnly; SameSite=Lax; Max-Age=31536000", self.access.cookie());
         // Redirect only to known paths, never to another site.
-        let asset = page::ASSETS.iter().find(|asset| asset.path == path);
-        let location = asset.map_or("/", |asset| asset.path).to_owned();
+        let is_asset = page::ASSETS.iter().any(|(known, ..)| *known == path);
+        let location = if is_asset { path } else { "/" }.to_owned();
         (StatusCode::SEE_OTHER, [(header::SET_COOKIE, cookie), (header::LOCATION, location)]).into_response()
     }
 }

@@ -74,6 +74,7 @@ impl Side {
     }
 }
 
+/// A network; the bits of its address behind the mask are 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Net {
     address: IpAddr,
@@ -82,16 +83,20 @@ struct Net {
 
 impl Net {
     fn holds(self, address: IpAddr) -> bool {
-        match (self.address, address) {
-            (IpAddr::V4(net), IpAddr::V4(address)) => {
-                let differ = net.to_bits() ^ address.to_bits();
-                differ.checked_shr(32 - u32::from(self.bits)).unwrap_or(0) == 0
+        self.address.is_ipv4() == address.is_ipv4() && Net { address, ..self }.masked() == self.address
+    }
+
+    /// The address without what is behind the mask.
+    fn masked(self) -> IpAddr {
+        match self.address {
+            IpAddr::V4(a) => {
+                let mask = u32::MAX.checked_shl(32 - u32::from(self.bits)).unwrap_or(0);
+                IpAddr::V4((a.to_bits() & mask).into())
             }
-            (IpAddr::V6(net), IpAddr::V6(address)) => {
-                let differ = net.to_bits() ^ address.to_bits();
-                differ.checked_shr(128 - u32::from(self.bits)).unwrap_or(0) == 0
+            IpAddr::V6(a) => {
+                let mask = u128::MAX.checked_shl(128 - u32::from(self.bits)).unwrap_or(0);
+                IpAddr::V6((a.to_bits() & mask).into())
             }
-            _ => false,
         }
     }
 }

@@ -456,22 +456,6 @@ fn net(word: &str) -> Option<Net> {
     (net.bits <= 32 && net.masked() == net.address).then_some(net)
 }
 
-impl Net {
-    /// The address without what is behind the mask.
-    fn masked(self) -> IpAddr {
-        match self.address {
-            IpAddr::V4(a) => {
-                let mask = u32::MAX.checked_shl(32 - u32::from(self.bits)).unwrap_or(0);
-                IpAddr::V4((a.to_bits() & mask).into())
-            }
-            IpAddr::V6(a) => {
-                let mask = u128::MAX.checked_shl(128 - u32::from(self.bits)).unwrap_or(0);
-                IpAddr::V6((a.to_bits() & mask).into())
-            }
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

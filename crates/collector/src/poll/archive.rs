@@ -340,7 +340,7 @@ impl ArchiveWriter {
 
 /// Returns whether the archive takes nothing at all for now.
 fn is_unavailable(error: &Error) -> bool {
-    matches!(error, Error::Disconnected { .. } | Error::Locked { holder: Some(_), .. })
+    matches!(error, Error::Disconnected { .. } | Error::Locked(_, Some(_)))
 }
 
 /// Logs the damage that a flush found.

@@ -112,17 +112,11 @@ pub fn fill(table: AtmTable, table_buffer: &mut TableBuffer<Option<u64>>, rows: 
 
 /// Every PDU takes at least one cell, so the cell rate bounds the PDU rate.
 fn series(table: AtmTable, object: &Object, speed: Option<u64>) -> Vec<SeriesSpec> {
-    let series = |(direction, quantity): &(Direction, &str)| SeriesSpec {
-        name: SeriesName {
-            object: object.clone(),
-            direction: Some(*direction),
-            quantity: (*quantity).into(),
-        }
-        .to_string(),
-        kind: ValueKind::Counter32,
-        unit: table.unit().into(),
-        ceiling: speed.map(|bits| bits.div_ceil(CELL_BITS)),
-        discontinuity: None,
+    let ceiling = speed.map(|bits| bits.div_ceil(CELL_BITS));
+    let series = |(direction, quantity): &(Direction, &str)| {
+        let (object, quantity) = (object.clone(), (*quantity).into());
+        let name = SeriesName { object, direction: Some(*direction), quantity };
+        SeriesSpec { ceiling, ..SeriesSpec::new(name.to_string(), ValueKind::Counter32, table.unit()) }
     };
     table.quantities().iter().map(series).collect()
 }

@@ -7,13 +7,21 @@ use tokio::runtime::Builder;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use super::context::Context;
 use super::device::Device;
 use super::machine;
 use super::ping;
 use super::report::ReportSender;
 use super::{AnchoredClock, Config};
 use crate::time::phase;
+
+/// The resources that every polling task shares.
+#[derive(Clone, Debug)]
+pub struct Context {
+    /// The clock.
+    pub clock: AnchoredClock,
+    /// The queue of reports.
+    pub sink: ReportSender,
+}
 
 /// Stops a [`Collector`], from any thread.
 #[derive(Clone, Debug)]
@@ -53,10 +61,9 @@ impl Collector {
             let count = config.devices.len() + config.machines.len() + config.pings.len();
             let (mut number, mut position) = (0, 0);
             for device in config.devices.into_iter().map(Arc::new) {
-                let tables = Device::table_count(&device);
-                let device = Device::new(device, context.clone(), number, phase(position, count));
+                let device = Device::new(device, context.clone(), &mut number, phase(position, count));
                 tasks.spawn(device.run(once));
-                (number, position) = (number + tables, position + 1);
+                position += 1;
             }
             for one in config.machines {
                 tasks.spawn(machine::run(one, context.clone(), number, phase(position, count), once));

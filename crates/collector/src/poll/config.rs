@@ -126,37 +126,17 @@ pub struct Ping {
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     /// A file cannot be read.
-    #[error("{}: {source}", path.display())]
-    File {
-        /// The file.
-        path: PathBuf,
-        /// The reason given by the system.
-        source: std::io::Error,
-    },
-    /// An error in a part of the configuration.
-    #[error("{part}: {error}")]
-    In {
-        /// The part: a file, a device, ….
-        part: String,
-        /// The error.
-        error: Box<ConfigError>,
-    },
-    /// The text is not TOML, or has an unknown key or a value of the wrong type.
-    #[error("{}{reason}", line.map_or(String::new(), |line| format!("line {line}: ")))]
-    Syntax {
-        /// The line, from 1.
-        line: Option<usize>,
-        /// The cause.
-        reason: String,
-    },
-    /// A text has the wrong form.
-    #[error("`{text}` is no {expected}")]
-    Invalid {
-        /// The text.
-        text: String,
-        /// What it should be.
-        expected: &'static str,
-    },
+    #[error("{path}: {1}", path = .0.display())]
+    File(PathBuf, #[source] std::io::Error),
+    /// An error in a part of the configuration: a file, a device, ….
+    #[error("{0}: {1}")]
+    In(String, Box<ConfigError>),
+    /// The text is not TOML, or has an unknown key or a value of the wrong type; in a line, from 1.
+    #[error("{line}{1}", line = .0.map_or(String::new(), |line| format!("line {line}: ")))]
+    Syntax(Option<usize>, String),
+    /// A text does not have the expected form.
+    #[error("`{0}` is no {1}")]
+    Invalid(String, &'static str),
     /// Two things have the same name.
     #[error("duplicate {0} `{1}`")]
     Duplicate(&'static str, String),
@@ -188,15 +168,14 @@ pub enum ConfigError {
 impl ConfigError {
     /// Says where an error is.
     fn within(part: impl Into<String>) -> impl FnOnce(ConfigError) -> ConfigError {
-        |error| ConfigError::In { part: part.into(), error: Box::new(error) }
+        |error| ConfigError::In(part.into(), Box::new(error))
     }
 }
 
 impl Config {
     /// Reads a file.
     pub fn read(path: &Path) -> Result<Config, ConfigError> {
-        let text = std::fs::read_to_string(path)
-            .map_err(|source| ConfigError::File { path: path.into(), source })?;
+        let text = std::fs::read_to_string(path).map_err(|error| ConfigError::File(path.into(), error))?;
         let folder = path.parent().unwrap_or(Path::new(""));
         Config::parse(&text, folder).map_err(ConfigError::within(path.display().to_string()))
     }
@@ -211,7 +190,7 @@ impl Config {
 fn syntax_error(text: &str, error: &toml::de::Error) -> ConfigError {
     let before = error.span().and_then(|at| text.get(..at.start));
     let line = before.map(|before| before.matches('\n').count() + 1);
-    ConfigError::Syntax { line, reason: error.message().replace('\n', "; ") }
+    ConfigError::Syntax(line, error.message().replace('\n', "; "))
 }
 
 // Contents of the file
@@ -378,11 +357,10 @@ impl File {
                 one.auth(folder).map_err(ConfigError::within(format!("credentials `{}`", one.name)))?;
             credentials.push((&one.name, auth));
         }
-        let mut devices = Vec::new();
-        for one in &self.device {
-            let device = self.device(one, &credentials);
-            devices.push(device.map_err(ConfigError::within(format!("device `{}`", one.name)))?);
-        }
+        let device = |one: &FileDevice| {
+            self.device(one, &credentials).map_err(ConfigError::within(format!("device `{}`", one.name)))
+        };
+        let devices = self.device.iter().map(device).collect::<Result<Vec<_>, _>>()?;
         let mut machines = Vec::new();
         for FileMachine { name, interfaces, period } in &self.machine {
             let period = self.period(*period).map_err(ConfigError::within(format!("machine `{name}`")))?;
@@ -410,10 +388,8 @@ impl File {
 
     fn period(&self, own: Option<Span>) -> Result<Duration, ConfigError> {
         let period = own.or(self.period).map_or(Duration::from_secs(10), |s| s.0);
-        match (MIN_PERIOD..=MAX_PERIOD).contains(&period) {
-            true => Ok(period),
-            false => Err(ConfigError::Rule("a period is from 100ms to 1d")),
-        }
+        let is_valid = (MIN_PERIOD..=MAX_PERIOD).contains(&period);
+        if is_valid { Ok(period) } else { Err(ConfigError::Rule("a period is from 100ms to 1d")) }
     }
 
     fn device(&self, one: &FileDevice, credentials: &[(&str, Auth)]) -> Result<Device, ConfigError> {
@@ -465,8 +441,8 @@ impl File {
 impl FileObject {
     fn validate(&self) -> Result<Object, ConfigError> {
         let invalid = || {
-            let (text, expected) = (self.oid.clone(), "object such as 1.3.6.1.2.1.1.3.0");
-            ConfigError::within(format!("object `{}`", self.name))(ConfigError::Invalid { text, expected })
+            let error = ConfigError::Invalid(self.oid.clone(), "object such as 1.3.6.1.2.1.1.3.0");
+            ConfigError::within(format!("object `{}`", self.name))(error)
         };
         let oid = Oid::parse(self.oid.trim_start_matches('.')).map_err(|_| invalid())?;
         if oid.len() < 2 || oid.validate_for_wire().is_err() {
@@ -530,8 +506,7 @@ impl Secret {
             Secret::Literal(text) => text.clone(),
             Secret::File { file } => {
                 let path = folder.join(file);
-                let text =
-                    std::fs::read_to_string(&path).map_err(|source| ConfigError::File { path, source })?;
+                let text = std::fs::read_to_string(&path).map_err(|error| ConfigError::File(path, error))?;
                 text.trim_end_matches(['\n', '\r']).to_owned()
             }
             Secret::Variable { env } => {
@@ -545,7 +520,7 @@ impl Secret {
 /// Parses a host name or address with an optional port; the default is 161.
 fn address(text: &str) -> Result<(String, u16), ConfigError> {
     let expected = "address such as 192.0.2.1, [2001:db8::1]:161 or switch.example:161";
-    let invalid = || ConfigError::Invalid { text: text.to_owned(), expected };
+    let invalid = || ConfigError::Invalid(text.to_owned(), expected);
     if let Ok(ip) = text.parse::<IpAddr>() {
         return Ok((ip.to_string(), 161));
     }
@@ -563,7 +538,7 @@ fn unique<'a>(names: impl Iterator<Item = &'a str>) -> Result<(), ConfigError> {
     let mut seen = BTreeSet::new();
     for name in names {
         if name.is_empty() || name.len() > 255 || name.chars().any(char::is_control) {
-            return Err(ConfigError::Invalid { text: name.escape_debug().to_string(), expected: "name" });
+            return Err(ConfigError::Invalid(name.escape_debug().to_string(), "name"));
         }
         if !seen.insert(name) {
             return Err(ConfigError::Duplicate("name", name.to_owned()));

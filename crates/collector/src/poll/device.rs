@@ -8,8 +8,8 @@ use async_snmp::Oid;
 use trunkline_counters::counter::{Timestamp, ValueKind};
 
 use super::atm::{self, AtmTable};
+use super::collect::Context;
 use super::config::{self, StandardTable};
-use super::context::Context;
 use super::objects;
 use super::ports::{self, InterfaceTables, Ports};
 use super::report::{DeviceText, Report};
@@ -67,9 +67,9 @@ impl TableContents {
 }
 
 impl Device {
-    /// Creates the task of a device that is polled at `phase` (0 to 1) of its period. The collector numbers its tables
-    /// from `number` on.
-    pub fn new(config: Arc<config::Device>, context: Context, number: usize, phase: f64) -> Device {
+    /// Creates the task of a device that is polled at `phase` (0 to 1) of its period. Its tables get the collector's
+    /// numbers from `number` on, which becomes the next free one.
+    pub fn new(config: Arc<config::Device>, context: Context, number: &mut usize, phase: f64) -> Device {
         let every = (config.period, config.refresh);
         let atm = |table: AtmTable, number| {
             TableContents::Atm(
@@ -77,20 +77,21 @@ impl Device {
                 TableBuffer::new(number, &config.name, table.name(), every, table.width()),
             )
         };
-        let (mut contents, mut number) = (Vec::new(), number);
+        let mut contents = Vec::new();
         for ask in &config.ask {
             contents.push(match ask {
                 StandardTable::Interfaces => {
-                    TableContents::Interfaces(InterfaceTables::new(number, &config.name, every))
+                    TableContents::Interfaces(InterfaceTables::new(*number, &config.name, every))
                 }
-                StandardTable::Channels => atm(AtmTable::Channels, number),
-                StandardTable::Paths => atm(AtmTable::Paths, number),
-                StandardTable::Aal5 => atm(AtmTable::Aal5, number),
+                StandardTable::Channels => atm(AtmTable::Channels, *number),
+                StandardTable::Paths => atm(AtmTable::Paths, *number),
+                StandardTable::Aal5 => atm(AtmTable::Aal5, *number),
             });
-            number += if *ask == StandardTable::Interfaces { InterfaceTables::TABLE_COUNT } else { 1 };
+            *number += if *ask == StandardTable::Interfaces { InterfaceTables::TABLE_COUNT } else { 1 };
         }
         if !config.objects.is_empty() {
-            contents.push(TableContents::Other(TableBuffer::new(number, &config.name, "other", every, 1)));
+            contents.push(TableContents::Other(TableBuffer::new(*number, &config.name, "other", every, 1)));
+            *number += 1;
         }
         let count = contents.len() as f64;
         let table = |(at, contents)| Table {
@@ -112,16 +113,6 @@ impl Device {
             uptime: None,
             unanswered_polls: 0,
         }
-    }
-
-    /// Returns the number of tables of a device with this configuration.
-    pub fn table_count(config: &config::Device) -> usize {
-        let unicast = if config.ask.contains(&StandardTable::Interfaces) {
-            InterfaceTables::TABLE_COUNT - 1
-        } else {
-            0
-        };
-        config.ask.len() + unicast + usize::from(!config.objects.is_empty())
     }
 
     /// Polls until the task is dropped; with `once`, polls each table once, immediately.
@@ -216,10 +207,7 @@ impl Device {
         let (Some(_), Some(uptime)) = (result.answered_at, result.uptime) else { return };
         if self.uptime.is_some_and(|before| uptime < before) {
             self.ports.clear();
-            self.texts_due = Timestamp::MIN;
-            if let TableContents::Interfaces(_) = &self.tables[0].contents {
-                self.needs_32bit = true;
-            }
+            (self.texts_due, self.needs_32bit) = (Timestamp::MIN, true);
         }
         self.uptime = Some(uptime);
     }
@@ -306,14 +294,9 @@ impl Device {
             table.rows = rows.len();
         }
         if table.fault != fault {
-            let (device, table_name) = (self.name.clone(), table.contents.name());
-            let report = Report::FaultChanged {
-                device,
-                table: table_name,
-                fault: fault.clone(),
-                at: self.context.clock.now(),
-            };
-            if self.context.sink.send(report) {
+            let (device, name, at) = (self.name.clone(), table.contents.name(), self.context.clock.now());
+            if self.context.sink.send(Report::FaultChanged { device, table: name, fault: fault.clone(), at })
+            {
                 table.fault = fault;
             }
         }

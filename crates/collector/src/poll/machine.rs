@@ -7,8 +7,8 @@ use std::time::Duration;
 use trunkline_counters::archive::{Direction, Object, SeriesName, SeriesSpec};
 use trunkline_counters::counter::{RawValue, ValueKind};
 
+use super::collect::Context;
 use super::config::Machine;
-use super::context::Context;
 use super::report::{DeviceText, Report};
 use super::table::{PollTimes, TableBuffer};
 use crate::time::Schedule;
@@ -117,21 +117,11 @@ fn series(port: &str) -> Vec<SeriesSpec> {
     // A recreated interface has another number and counts from 0.
     let number = named(None, "number");
     let counter = |(direction, quantity, unit, _): (Direction, &str, &str, usize)| SeriesSpec {
-        name: named(Some(direction), quantity),
-        kind: ValueKind::Counter64,
-        unit: unit.into(),
-        ceiling: None,
         discontinuity: Some(number.clone()),
+        ..SeriesSpec::new(named(Some(direction), quantity), ValueKind::Counter64, unit)
     };
-    let gauge = |name: String, unit: &str| SeriesSpec {
-        name,
-        kind: ValueKind::Gauge,
-        unit: unit.into(),
-        ceiling: None,
-        discontinuity: None,
-    };
-    let gauges =
-        [gauge(named(None, "speed"), "bit/s"), gauge(named(None, "state"), ""), gauge(number.clone(), "")];
+    let gauges = [(named(None, "speed"), "bit/s"), (named(None, "state"), ""), (number.clone(), "")]
+        .map(|(name, unit)| SeriesSpec::new(name, ValueKind::Gauge, unit));
     QUANTITIES.into_iter().map(counter).chain(gauges).collect()
 }
 

@@ -3,8 +3,7 @@
 //! | module | contents |
 //! | --- | --- |
 //! | [`config`] | the configuration, read from a TOML file |
-//! | [`collect`] | all polling tasks, on one thread |
-//! | [`context`] | the resources that every polling task shares |
+//! | [`collect`] | all polling tasks, on one thread, and the resources that they share |
 //! | [`device`] | a device with an SNMP agent: the schedule of its tables, and its texts |
 //! | [`ports`] | the ports of a device: names, speeds, the table `interfaces` |
 //! | [`atm`] | the ATM channels and paths of a device |
@@ -31,7 +30,6 @@ pub mod archive;
 pub mod atm;
 pub mod collect;
 pub mod config;
-pub mod context;
 pub mod device;
 pub mod machine;
 pub mod objects;

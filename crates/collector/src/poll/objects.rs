@@ -57,23 +57,17 @@ pub fn fill(table: &mut TableBuffer<ValueKind>, objects: &[Object], rows: &Rows)
 }
 
 fn store(table: &mut TableBuffer<ValueKind>, name: &str, requested: &Object, value: &Value) {
-    let Some((kind, raw)) = parse_value(value) else { return };
+    let Some((found, raw)) = parse_value(value) else { return };
     // The type of the first value is the type of the series.
-    let kind = table.properties(name).copied().unwrap_or(kind);
+    let kind = table.properties(name).copied().unwrap_or(found);
     let object = Part::Other(name.into());
     let series_name = SeriesName { object, direction: None, quantity: "value".into() };
     let series = |kind: &ValueKind| {
-        vec![SeriesSpec {
-            name: series_name.to_string(),
-            kind: *kind,
-            unit: requested.unit.clone(),
-            ceiling: requested.most,
-            discontinuity: None,
-        }]
+        let series = SeriesSpec::new(series_name.to_string(), *kind, &requested.unit);
+        vec![SeriesSpec { ceiling: requested.most, ..series }]
     };
-    let is_same_kind = parse_value(value).is_some_and(|(now, _)| now == kind);
     if let Some([slot]) = table.row(name, kind, series) {
-        *slot = is_same_kind.then_some(raw);
+        *slot = (found == kind).then_some(raw);
     }
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use tokio::net::UdpSocket;
 use tokio::sync::oneshot;
@@ -13,8 +13,8 @@ use trunkline_counters::counter::{RawValue, Timestamp, ValueKind};
 use trunkline_io::icmp::{self, Echo};
 
 use super::AnchoredClock;
+use super::collect::Context;
 use super::config::Ping;
-use super::context::Context;
 use super::table::{PollTimes, TableBuffer};
 use crate::time::Schedule;
 
@@ -22,7 +22,7 @@ use crate::time::Schedule;
 const WIDTH: usize = 3;
 
 /// Receivers of echo replies, by host and sequence number.
-type PendingReplies = Mutex<BTreeMap<(IpAddr, u16), oneshot::Sender<Timestamp>>>;
+type PendingReplies = BTreeMap<(IpAddr, u16), oneshot::Sender<Timestamp>>;
 
 /// ICMP sockets, shared by all hosts.
 #[derive(Clone, Debug)]
@@ -34,7 +34,7 @@ pub struct Pings {
 struct Socket {
     socket: UdpSocket,
     echo: Echo,
-    pending: PendingReplies,
+    pending: Mutex<PendingReplies>,
 }
 
 impl Pings {
@@ -45,7 +45,7 @@ impl Pings {
             if pings.iter().any(|ping| ping.address.is_ipv6() == v6) {
                 let (socket, echo) = icmp::open(v6)?;
                 let socket = UdpSocket::from_std(socket)?;
-                sockets.push(Arc::new(Socket { socket, echo, pending: PendingReplies::default() }));
+                sockets.push(Arc::new(Socket { socket, echo, pending: Mutex::default() }));
             }
         }
         Ok(Pings { sockets })
@@ -73,7 +73,7 @@ impl Pings {
     ) -> Option<(Timestamp, oneshot::Receiver<Timestamp>)> {
         let socket = self.sockets.iter().find(|socket| socket.echo.is_v6() == to.is_ipv6())?;
         let (sender, answer) = oneshot::channel();
-        socket.pending.lock().expect("no thread panics while holding the lock").insert((to, number), sender);
+        socket.pending().insert((to, number), sender);
         let requested_at = clock.now();
         let request = socket.echo.request(number);
         let sent = socket.socket.send_to(&request, SocketAddr::new(to, 0)).await;
@@ -82,12 +82,16 @@ impl Pings {
 
     fn forget(&self, to: IpAddr, number: u16) {
         for socket in &self.sockets {
-            socket.pending.lock().expect("no thread panics while holding the lock").remove(&(to, number));
+            socket.pending().remove(&(to, number));
         }
     }
 }
 
 impl Socket {
+    fn pending(&self) -> MutexGuard<'_, PendingReplies> {
+        self.pending.lock().expect("no thread panics while holding the lock")
+    }
+
     async fn listen(&self, clock: AnchoredClock) {
         let mut buffer = [0; 2_048];
         loop {
@@ -95,11 +99,7 @@ impl Socket {
             let Ok((length, from)) = self.socket.recv_from(&mut buffer).await else { continue };
             let now = clock.now();
             if let Some(number) = self.echo.answer(&buffer[..length]) {
-                let sender = self
-                    .pending
-                    .lock()
-                    .expect("no thread panics while holding the lock")
-                    .remove(&(from.ip(), number));
+                let sender = self.pending().remove(&(from.ip(), number));
                 let _ = sender.map(|sender| sender.send(now));
             }
         }
@@ -145,12 +145,9 @@ pub async fn run(ping: Ping, pings: Pings, context: Context, number: usize, phas
 }
 
 fn series() -> Vec<SeriesSpec> {
-    let gauge = |quantity: &str, unit: &str| SeriesSpec {
-        name: SeriesName { object: Object::Host, direction: None, quantity: quantity.into() }.to_string(),
-        kind: ValueKind::Gauge,
-        unit: unit.into(),
-        ceiling: None,
-        discontinuity: None,
+    let gauge = |quantity: &str, unit: &str| {
+        let name = SeriesName { object: Object::Host, direction: None, quantity: quantity.into() };
+        SeriesSpec::new(name.to_string(), ValueKind::Gauge, unit)
     };
     vec![gauge("responding", ""), gauge("delay", "ns"), gauge("seen", "ms since 1970")]
 }

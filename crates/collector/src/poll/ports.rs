@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use async_snmp::{Oid, Value};
-use trunkline_counters::archive::{Direction, Object, SeriesName, SeriesSpec};
+use trunkline_counters::archive::{Direction, Object, SeriesName, SeriesSpec, truncate};
 use trunkline_counters::counter::{RawValue, ValueKind};
 
 use super::report::{DeviceText, ReportSender};
@@ -307,23 +307,19 @@ fn series_name(port: &str, direction: Option<Direction>, quantity: &str) -> Stri
     SeriesName { object: Object::Port(port.into()), direction, quantity: quantity.into() }.to_string()
 }
 
-fn gauge(name: String, unit: &str) -> SeriesSpec {
-    SeriesSpec { name, kind: ValueKind::Gauge, unit: unit.into(), ceiling: None, discontinuity: None }
-}
-
 fn series(port: &str, properties: &PortProperties) -> Vec<SeriesSpec> {
     let discontinuity = series_name(port, None, "discontinuity");
     let mut all = counters(port, properties, &QUANTITIES, &discontinuity);
-    all.push(gauge(series_name(port, None, "speed"), "bit/s"));
-    all.push(gauge(series_name(port, None, "state"), ""));
-    all.push(gauge(discontinuity, "10 ms"));
+    all.push(SeriesSpec::new(series_name(port, None, "speed"), ValueKind::Gauge, "bit/s"));
+    all.push(SeriesSpec::new(series_name(port, None, "state"), ValueKind::Gauge, ""));
+    all.push(SeriesSpec::new(discontinuity, ValueKind::Gauge, "10 ms"));
     all
 }
 
 fn unicast_series(port: &str, properties: &PortProperties) -> Vec<SeriesSpec> {
     let discontinuity = series_name(port, None, "unicast-discontinuity");
     let mut all = counters(port, properties, &UNICAST, &discontinuity);
-    all.push(gauge(discontinuity, "10 ms"));
+    all.push(SeriesSpec::new(discontinuity, ValueKind::Gauge, "10 ms"));
     all
 }
 
@@ -391,9 +387,4 @@ pub fn text_value(value: &Option<Value>, max_octets: usize) -> String {
     let octets = value.as_ref().and_then(Value::as_bytes).unwrap_or_default();
     let text = String::from_utf8_lossy(&octets[..octets.len().min(4 * max_octets)]);
     truncate(text.trim_end_matches('\0'), max_octets).to_owned()
-}
-
-fn truncate(text: &str, max_octets: usize) -> &str {
-    let end = (0..=max_octets.min(text.len())).rev().find(|&at| text.is_char_boundary(at));
-    &text[..end.unwrap_or(0)]
 }

@@ -1,6 +1,7 @@
 //! Rates of change, for printing to a terminal.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use trunkline_counters::archive::TableSpec;
 use trunkline_counters::counter::{Column, ColumnTracker, EventSet, RefreshPeriod, TableTracker, Timestamp};
@@ -15,9 +16,7 @@ pub struct Rates {
 
 #[derive(Debug)]
 struct Table {
-    device: String,
-    names: Vec<String>,
-    units: Vec<String>,
+    spec: Arc<TableSpec>,
     columns: Vec<Column>,
     table_tracker: TableTracker,
     trackers: BTreeMap<String, ColumnTracker>,
@@ -46,7 +45,7 @@ pub struct Rate {
 }
 
 impl Table {
-    fn new(spec: &TableSpec, before: Option<Table>) -> Table {
+    fn new(spec: Arc<TableSpec>, before: Option<Table>) -> Table {
         let position = |name: &String| spec.series.iter().position(|s| s.name == *name);
         let columns = spec
             .series
@@ -63,14 +62,7 @@ impl Table {
             Some(before) => (before.table_tracker, before.trackers),
             None => (TableTracker::new(spec.period, refresh), BTreeMap::new()),
         };
-        Table {
-            device: spec.device.clone(),
-            names: spec.series.iter().map(|s| s.name.clone()).collect(),
-            units: spec.series.iter().map(|s| s.unit.clone()).collect(),
-            columns,
-            table_tracker,
-            trackers,
-        }
+        Table { spec, columns, table_tracker, trackers }
     }
 }
 
@@ -80,27 +72,27 @@ impl Rates {
         let Report::Polled { table: number, spec, response } = report else { return Vec::new() };
         if let Some(spec) = spec {
             let before = self.tables.remove(number);
-            self.tables.insert(*number, Table::new(spec, before));
+            self.tables.insert(*number, Table::new(spec.clone(), before));
         }
         let Some(table) = self.tables.get_mut(number) else { return Vec::new() };
         let Ok(checked) = table.table_tracker.update(&table.columns, response) else { return Vec::new() };
         let values = response.answer.as_ref().map_or(&[][..], |a| &a.values);
         let at = response.answer.as_ref().map_or(response.requested_at, |a| a.answered_at);
         let mut rates = Vec::new();
-        for (column_index, (name, column)) in table.names.iter().zip(&table.columns).enumerate() {
+        for (at_column, (series, column)) in table.spec.series.iter().zip(&table.columns).enumerate() {
             let value = |position: usize| values.get(position).copied().flatten();
-            let tracker = table.trackers.entry(name.clone()).or_default();
+            let tracker = table.trackers.entry(series.name.clone()).or_default();
             let step =
-                tracker.update(column, &checked, value(column_index), column.discontinuity.and_then(value));
+                tracker.update(column, &checked, value(at_column), column.discontinuity.and_then(value));
             let growth = step.growth.map(|growth| (growth.min_rate(), growth.max_rate()));
             let level = step.level.map(|(_, raw)| (raw.to_f64(column.kind), raw.to_f64(column.kind)));
             let mean =
                 step.growth.map(|growth| growth.amount as f64 / growth.duration().as_secs_f64().max(1e-9));
             rates.push(Rate {
                 value: mean.or(level.map(|(value, _)| value)),
-                device: table.device.clone(),
-                series: name.clone(),
-                unit: table.units[column_index].clone(),
+                device: table.spec.device.clone(),
+                series: series.name.clone(),
+                unit: series.unit.clone(),
                 at,
                 bounds: growth.or(level),
                 counts: column.kind.is_counter(),

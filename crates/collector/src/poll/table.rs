@@ -60,21 +60,6 @@ impl<T: PartialEq> TableBuffer<T> {
         }
     }
 
-    /// Returns the maximum number of rows that the archive can store.
-    pub fn max_rows(&self) -> usize {
-        MAX_COLUMNS / self.width
-    }
-
-    /// Returns the number of rows, including those that disappeared.
-    pub fn len(&self) -> usize {
-        self.rows.len()
-    }
-
-    /// Returns whether the table has no rows.
-    pub fn is_empty(&self) -> bool {
-        self.rows.is_empty()
-    }
-
     /// Returns the properties of a row.
     pub fn properties(&self, name: &str) -> Option<&T> {
         self.rows.get(name).map(|(_, properties)| properties)
@@ -88,7 +73,7 @@ impl<T: PartialEq> TableBuffer<T> {
         properties: T,
         series: impl FnOnce(&T) -> Vec<SeriesSpec>,
     ) -> Option<&mut [Option<RawValue>]> {
-        let (count, max_rows) = (self.rows.len(), self.max_rows());
+        let (count, max_rows) = (self.rows.len(), MAX_COLUMNS / self.width);
         let slot = match self.rows.get_mut(name) {
             Some((slot, known)) => {
                 if *known != properties {
@@ -145,23 +130,14 @@ mod tests {
     use super::*;
 
     fn series(name: &str) -> Vec<SeriesSpec> {
-        let one = |quantity: &str| SeriesSpec {
-            name: format!("{name}/{quantity}"),
-            kind: ValueKind::Counter64,
-            unit: String::new(),
-            ceiling: None,
-            discontinuity: None,
-        };
-        vec![one("a"), one("b")]
+        ["a", "b"]
+            .map(|quantity| SeriesSpec::new(format!("{name}/{quantity}"), ValueKind::Counter64, ""))
+            .into()
     }
 
     fn times(n: i64) -> PollTimes {
-        PollTimes {
-            due: Timestamp(n),
-            requested_at: Timestamp(n),
-            answered_at: Some(Timestamp(n + 1)),
-            uptime: None,
-        }
+        let (due, answered_at) = (Timestamp(n), Some(Timestamp(n + 1)));
+        PollTimes { due, requested_at: due, answered_at, uptime: None }
     }
 
     #[test]

@@ -131,9 +131,8 @@ impl Session {
 
     /// Requests single objects. The result has no row for an object that the agent lacks.
     pub async fn get(&mut self, objects: &[Oid], until: Timestamp) -> QueryResult {
-        let mut all = vec![[super::mib::UPTIME, &[0]].concat()];
-        all.extend(objects.iter().map(|o| o.arcs().to_vec()));
-        let all: Vec<Oid> = all.iter().map(|arcs| Oid::from_slice(arcs)).collect();
+        let uptime = Oid::from_slice(&[super::mib::UPTIME, &[0]].concat());
+        let all: Vec<Oid> = std::iter::once(uptime).chain(objects.iter().cloned()).collect();
         let mut result = QueryResult::empty(self.clock.now());
         // 24 objects surely fit a datagram.
         for part in all.chunks(24) {

@@ -3,10 +3,7 @@
 //! Times are seconds since 1970 with nine decimal places. An unknown rate or time is an empty field, an unbounded one
 //! `inf`. Rows are ordered by table, series and time. At most one page of readings is in memory.
 //!
-//! | row | columns |
-//! | --- | --- |
-//! | reading | `device, table, series, kind, unit, asked_s, answered_s, uptime, value, grew, least_per_s, most_per_s, events` |
-//! | bucket | `device, table, series, kind, unit, time, end_s, sum, mean, samples, covered_s, low, high, most, events` |
+//! Readings have the columns [`READING_COLUMNS`], buckets [`BUCKET_COLUMNS`].
 
 use std::io::Write;
 use std::ops::ControlFlow;
@@ -111,10 +108,7 @@ impl Reader {
             }
             Ok(ControlFlow::Continue(()))
         })?;
-        match done {
-            ControlFlow::Break(error) => Err(error),
-            ControlFlow::Continue(()) => Ok(written),
-        }
+        done.break_value().map_or(Ok(written), Err)
     }
 
     fn export_readings(
@@ -193,41 +187,13 @@ impl Reader {
     }
 }
 
-/// Column names of readings.
-pub const READING_COLUMNS: [&str; 13] = [
-    "device",
-    "table",
-    "series",
-    "kind",
-    "unit",
-    "asked_s",
-    "answered_s",
-    "uptime",
-    "value",
-    "grew",
-    "least_per_s",
-    "most_per_s",
-    "events",
-];
+/// Column names of readings: the first line of a CSV file.
+pub const READING_COLUMNS: &str =
+    "device,table,series,kind,unit,asked_s,answered_s,uptime,value,grew,least_per_s,most_per_s,events";
 
-/// Column names of buckets.
-pub const BUCKET_COLUMNS: [&str; 15] = [
-    "device",
-    "table",
-    "series",
-    "kind",
-    "unit",
-    "time",
-    "end_s",
-    "sum",
-    "mean",
-    "samples",
-    "covered_s",
-    "low",
-    "high",
-    "most",
-    "events",
-];
+/// Column names of buckets: the first line of a CSV file.
+pub const BUCKET_COLUMNS: &str =
+    "device,table,series,kind,unit,time,end_s,sum,mean,samples,covered_s,low,high,most,events";
 
 impl ValueKind {
     /// Returns the name used in exports and imports.
@@ -242,9 +208,7 @@ impl ValueKind {
 
     /// Returns the kind with this name.
     pub fn from_name(name: &str) -> Option<ValueKind> {
-        [ValueKind::Counter32, ValueKind::Counter64, ValueKind::Gauge, ValueKind::Real]
-            .into_iter()
-            .find(|kind| kind.name() == name)
+        ValueKind::ALL.into_iter().find(|kind| kind.name() == name)
     }
 }
 
@@ -255,7 +219,7 @@ impl<W: Write> CsvWriter<W> {
     /// Creates a writer and writes the column names of readings or buckets.
     pub fn new(out: W, buckets: bool) -> std::io::Result<CsvWriter<W>> {
         let mut csv = csv::Writer::from_writer(out);
-        if buckets { csv.write_record(BUCKET_COLUMNS) } else { csv.write_record(READING_COLUMNS) }?;
+        csv.write_record(if buckets { BUCKET_COLUMNS } else { READING_COLUMNS }.split(','))?;
         Ok(CsvWriter(csv))
     }
 
@@ -275,34 +239,27 @@ impl<W: Write> CsvWriter<W> {
                 let growth = point.update.growth;
                 fields.extend([
                     format_timestamp(point.row.requested_at),
-                    point.row.answered_at.map(format_timestamp).unwrap_or_default(),
-                    point.row.uptime.map(|u| u.to_string()).unwrap_or_default(),
-                    point.value.map(|raw| format_value(raw, kind)).unwrap_or_default(),
-                    growth.map(|g| g.amount.to_string()).unwrap_or_default(),
-                    growth.map(|g| g.min_rate().to_string()).unwrap_or_default(),
-                    growth.map(|g| g.max_rate().to_string()).unwrap_or_default(),
+                    optional(point.row.answered_at.map(format_timestamp)),
+                    optional(point.row.uptime),
+                    optional(point.value.map(|raw| format_value(raw, kind))),
+                    optional(growth.map(|g| g.amount)),
+                    optional(growth.map(|g| g.min_rate())),
+                    optional(growth.map(|g| g.max_rate())),
                     event_names(point.update.events),
                 ]);
             }
             RowData::Bucket(from, to, summary) => {
-                let range = summary.range;
-                let of = |pick: fn(&super::Range) -> f64| {
-                    range.as_ref().map(|r| pick(r).to_string()).unwrap_or_default()
-                };
+                let (range, is_real) = (summary.range, kind == ValueKind::Real);
                 fields.extend([
                     format_timestamp(*from),
                     format_timestamp(*to),
-                    if kind == ValueKind::Real {
-                        summary.real_sum.to_string()
-                    } else {
-                        summary.sum.to_string()
-                    },
-                    mean(summary, kind).map(|m| m.to_string()).unwrap_or_default(),
+                    if is_real { summary.real_sum.to_string() } else { summary.sum.to_string() },
+                    optional(mean(summary, kind)),
                     summary.samples.to_string(),
                     format_seconds(summary.covered.as_nanos() as i128),
-                    of(|r| r.low),
-                    of(|r| r.high),
-                    of(|r| r.upper_bound),
+                    optional(range.map(|r| r.low)),
+                    optional(range.map(|r| r.high)),
+                    optional(range.map(|r| r.upper_bound)),
                     event_names(summary.events),
                 ]);
             }
@@ -314,6 +271,11 @@ impl<W: Write> CsvWriter<W> {
     pub fn finish(mut self) -> std::io::Result<()> {
         self.0.flush()
     }
+}
+
+/// Formats a field that may be empty.
+fn optional(value: Option<impl ToString>) -> String {
+    value.map(|value| value.to_string()).unwrap_or_default()
 }
 
 /// Returns the mean rate per second of a counter over the covered time, or the mean of the values of other kinds.
@@ -365,13 +327,7 @@ mod tests {
         let path = dir.path().join("counters.sqlite");
         let mut writer = Writer::open(&path).unwrap();
         let kinds = [("in", ValueKind::Counter64), ("level", ValueKind::Gauge), ("delay", ValueKind::Real)];
-        let series = kinds.map(|(name, kind)| SeriesSpec {
-            name: name.into(),
-            kind,
-            unit: "x".into(),
-            ceiling: None,
-            discontinuity: None,
-        });
+        let series = kinds.map(|(name, kind)| SeriesSpec::new(name, kind, "x"));
         let spec = TableSpec {
             device: "a,b".into(),
             name: "t".into(),
@@ -422,7 +378,7 @@ mod tests {
         let (_dir, reader) = archive(12);
         let (written, lines) = csv(&reader, &query("a,b:in", None));
         assert_eq!((written.series, written.rows, written.removed, written.damaged), (1, 12, 0, 0));
-        assert_eq!(lines[0], READING_COLUMNS.join(","));
+        assert_eq!(lines[0], READING_COLUMNS);
         let common = "\"a,b\",t,in,counter64,x";
         assert_eq!(lines[1], format!("{common},0.000000000,0.000000001,100000,10000,,,,"));
         assert!(lines[2].starts_with(&format!("{common},1.000000000,1.000000001,100100,10007,7,6.99999999")));

@@ -12,13 +12,9 @@ pub enum Location {
     File(PathBuf),
     /// A database.
     Server(Url),
-    /// An address with another scheme, which cannot be opened.
-    Unsupported(Scheme),
+    /// The scheme of another address, which cannot be opened. The rest is dropped because it may hold a password.
+    Unsupported(String),
 }
-
-/// The scheme of an unsupported address. The rest is dropped because it may hold a password.
-#[derive(Clone, PartialEq, Eq)]
-pub struct Scheme(String);
 
 /// The address of a database as `libpq` reads it: `postgres://user@host/name`. It is printed without secrets.
 #[derive(Clone, PartialEq, Eq)]
@@ -60,7 +56,7 @@ impl From<OsString> for Location {
         let Some(scheme) = parse_scheme(&text.to_string_lossy()) else { return Location::File(text.into()) };
         match text.into_string() {
             Ok(url) if ["postgres", "postgresql"].contains(&scheme.as_str()) => Location::Server(Url(url)),
-            _ => Location::Unsupported(Scheme(scheme)),
+            _ => Location::Unsupported(scheme),
         }
     }
 }
@@ -96,7 +92,7 @@ impl fmt::Display for Location {
         match self {
             Location::File(path) => path.display().fmt(f),
             Location::Server(url) => url.fmt(f),
-            Location::Unsupported(scheme) => scheme.fmt(f),
+            Location::Unsupported(scheme) => write!(f, "{scheme}://…"),
         }
     }
 }
@@ -117,24 +113,6 @@ impl fmt::Display for Url {
     #[cfg(not(feature = "postgres"))]
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("postgres://…")
-    }
-}
-
-impl fmt::Debug for Url {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
-    }
-}
-
-impl fmt::Display for Scheme {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}://…", self.0)
-    }
-}
-
-impl fmt::Debug for Scheme {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
     }
 }
 

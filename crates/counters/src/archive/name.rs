@@ -53,16 +53,6 @@ pub enum Direction {
     Out,
 }
 
-impl Direction {
-    /// Returns the opposite direction.
-    pub fn reverse(self) -> Direction {
-        match self {
-            Direction::In => Direction::Out,
-            Direction::Out => Direction::In,
-        }
-    }
-}
-
 /// The parsed name of a series.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SeriesName {

@@ -99,10 +99,9 @@ impl Storage for PgStorage {
         series.iter().try_for_each(|(_, spec, _)| check_names(name, &[&spec.name]))?;
         let (device, name) = (escape_nul(device), escape_nul(name));
         let (period, refresh) = (duration_to_ns(period), refresh.map(duration_to_ns));
-        let each = |of: &dyn Fn(&SeriesSpec) -> i64| -> Vec<i64> { series.iter().map(|s| of(s.1)).collect() };
         let positions: Vec<i64> = series.iter().map(|s| s.0 as i64).collect();
         let names: Vec<Cow<'_, str>> = series.iter().map(|s| escape_nul(&s.1.name)).collect();
-        let kinds = each(&|spec| kind_number(spec.kind));
+        let kinds: Vec<i64> = series.iter().map(|s| kind_number(s.1.kind)).collect();
         let units: Vec<Cow<'_, str>> = series.iter().map(|s| escape_nul(&s.1.unit)).collect();
         let ceilings: Vec<Option<i64>> = series.iter().map(|s| s.1.ceiling.map(|c| c as i64)).collect();
         let marks: Vec<Option<i64>> = series.iter().map(|s| s.2.map(|m| m as i64)).collect();
@@ -316,24 +315,11 @@ impl Storage for PgStorage {
 
     // --- retention
 
-    fn chunks_before(
-        &self,
-        before: Timestamp,
-        raw: Option<bool>,
-        limit: usize,
-    ) -> Result<Vec<ChunkId>, Error> {
-        let limit = limit as i64;
+    fn chunks_before(&self, before: Timestamp, raw: bool, limit: usize) -> Result<Vec<ChunkId>, Error> {
         self.query(async |connection| {
-            let mut ids = Vec::new();
-            // Chunks without a body first.
-            for with in [false, true].into_iter().filter(|with| raw.is_none_or(|raw| raw == *with)) {
-                let sql =
-                    "SELECT id FROM trunkline.chunks WHERE raw = $1 AND last < $2 ORDER BY last LIMIT $3";
-                for row in connection.rows(sql, &[&with, &before.0, &(limit - ids.len() as i64)]).await? {
-                    ids.push(ChunkId(row.try_get(0)?));
-                }
-            }
-            Ok(ids)
+            let sql = "SELECT id FROM trunkline.chunks WHERE raw = $1 AND last < $2 ORDER BY last LIMIT $3";
+            let rows = connection.rows(sql, &[&raw, &before.0, &(limit as i64)]).await?;
+            rows.iter().map(|row| row.try_get(0).map(ChunkId)).collect()
         })
     }
 
@@ -357,11 +343,6 @@ impl Storage for PgStorage {
         })
     }
 
-    /// The server reuses free pages itself.
-    fn shrink(&self, _: usize) -> Result<(), Error> {
-        Ok(())
-    }
-
     fn size_bytes(&self) -> Result<u64, Error> {
         self.query(async |connection| {
             let sql = "SELECT ((SELECT coalesce(sum(size), 0) FROM trunkline.chunks)
@@ -369,10 +350,6 @@ impl Storage for PgStorage {
             let row = connection.row(sql, &[]).await?;
             Ok(row.map_or(Ok(0i64), |row| row.try_get(0))?.unsigned_abs())
         })
-    }
-
-    fn checkpoint(&self) -> Result<(), Error> {
-        Ok(())
     }
 
     // --- forwarding
@@ -468,15 +445,7 @@ fn escape_nul(text: &str) -> Cow<'_, str> {
     if !text.contains(['\0', ESCAPE]) {
         return text.into();
     }
-    let mut out = String::with_capacity(text.len() + 8);
-    for c in text.chars() {
-        match c {
-            '\0' => out.extend([ESCAPE, '0']),
-            ESCAPE => out.extend([ESCAPE, ESCAPE]),
-            c => out.push(c),
-        }
-    }
-    out.into()
+    text.replace(ESCAPE, "␛␛").replace('\0', "␛0").into()
 }
 
 /// Removes the escapes of a stored text.
@@ -500,22 +469,17 @@ fn text(row: &Row, at: usize) -> SqlResult<String> {
 }
 
 fn series_info(row: &Row) -> SqlResult<SeriesInfo> {
+    let KindNumber(kind) = row.try_get(4)?;
+    let ceiling = row.try_get::<_, Option<i64>>(5)?.map(|c| c as u64);
+    let discontinuity = row.try_get::<_, Option<i64>>(6)?.map(|m| m.unsigned_abs() as usize);
     Ok(SeriesInfo {
         id: SeriesId(row.try_get(0)?),
         table: TableId(row.try_get(1)?),
         position: row.try_get::<_, i64>(2)?.unsigned_abs() as usize,
         name: text(row, 3)?,
-        column: column_from_row(row, 4)?,
+        column: Column { kind, ceiling, discontinuity },
         unit: text(row, 7)?,
     })
-}
-
-/// Reads a column from `kind`, `ceiling` and `mark`, which start at index `at`.
-fn column_from_row(row: &Row, at: usize) -> SqlResult<Column> {
-    let KindNumber(kind) = row.try_get(at)?;
-    let ceiling = row.try_get::<_, Option<i64>>(at + 1)?.map(|c| c as u64);
-    let discontinuity = row.try_get::<_, Option<i64>>(at + 2)?.map(|m| m.unsigned_abs() as usize);
-    Ok(Column { kind, ceiling, discontinuity })
 }
 
 /// A kind; an invalid number is a conversion error.

@@ -44,13 +44,9 @@ impl MetricName {
         labels.sort();
         MetricName { metric: format!("trunkline_{quantity}{total}"), labels }
     }
-
-    /// Writes the name and labels as they precede a value.
-    fn write(&self, out: &mut String) {
-        write_name(out, &self.metric, &self.labels);
-    }
 }
 
+/// Writes a name and labels as they precede a value.
 fn write_name(out: &mut String, metric: &str, labels: &[(&str, String)]) {
     out.push_str(metric);
     for (at, (name, value)) in labels.iter().enumerate() {
@@ -75,11 +71,6 @@ fn sanitize(quantity: &str) -> String {
         .map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '_' })
         .collect();
     if text.is_empty() { "value".into() } else { text }
-}
-
-/// Returns the value as a sample; counters beyond 2^53 are rounded, as in Prometheus.
-pub fn sample_value(raw: RawValue, kind: ValueKind) -> f64 {
-    raw.to_f64(kind)
 }
 
 /// Returns milliseconds since 1970, the time unit of Prometheus.
@@ -120,7 +111,7 @@ fn render_limited(reader: &Reader, limit: usize) -> Result<String, Error> {
             let Some(raw) = latest.values.get(series.position).copied().flatten() else { continue };
             let (name, kind) = (MetricName::new(table, &series), series.column.kind);
             put(&name.metric, kind.is_counter(), &|out| {
-                name.write(out);
+                write_name(out, &name.metric, &name.labels);
                 let _ = writeln!(out, "{} {}", format_sample(raw, kind), to_milliseconds(latest.answered_at));
             });
         }
@@ -156,13 +147,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("counters.sqlite");
         let mut writer = Writer::open(&path).unwrap();
-        let one = |name: &str, kind| SeriesSpec {
-            name: name.into(),
-            kind,
-            unit: "octets".into(),
-            ceiling: None,
-            discontinuity: None,
-        };
+        let one = |name: &str, kind| SeriesSpec::new(name, kind, "octets");
         let spec = TableSpec {
             device: device.into(),
             name: "if".into(),

@@ -3,18 +3,16 @@
 use std::collections::BTreeMap;
 
 use super::chunk::{ColumnData, ColumnSummary, decode_column, decode_rows, decode_summary, replay};
-use super::encoding::ByteSource;
-use super::open::open_reader;
-use super::row::{Row, decode_tail};
+use super::row::{Row, RowValues, decode_tail};
 use super::state::{decode_state, new_tracker};
-use super::storage::{ChunkEntry, Storage};
+use super::storage::{self, ChunkEntry, Storage};
 use super::summary::Buckets;
 use super::{
     ChunkId, DecodeError, Error, Location, MAX_BUCKETS, MAX_COLUMNS, MAX_POINTS, MAX_TEXTS, SeriesId,
     SeriesInfo, TableId, TableInfo, Text,
 };
 use crate::counter::column::Update;
-use crate::counter::{RawValue, Timestamp};
+use crate::counter::{ColumnTracker, RawValue, Timestamp};
 
 /// Chunk index entries that are read in one query.
 const PAGE: usize = 4_096;
@@ -73,9 +71,6 @@ pub struct LatestAnswer {
     pub values: Vec<Option<RawValue>>,
 }
 
-/// A response and its values by position of the series.
-pub type RowValues = (Row, Vec<Option<RawValue>>);
-
 /// A page of responses with the values of all series of a table.
 #[derive(Clone, Debug, Default)]
 pub struct Responses {
@@ -88,7 +83,7 @@ pub struct Responses {
 impl Reader {
     /// Opens an archive for reading.
     pub fn open(at: impl Into<Location>) -> Result<Reader, Error> {
-        Ok(Reader { storage: open_reader(&at.into())? })
+        Ok(Reader { storage: storage::open(&at.into(), false)? })
     }
 
     /// Returns tables after `after`, ordered by identifier; at most 10,000.
@@ -103,8 +98,7 @@ impl Reader {
 
     /// Returns one series.
     pub fn series_by_id(&self, id: SeriesId) -> Result<SeriesInfo, Error> {
-        let none =
-            || Error::NotFound { archive: self.storage.location().clone(), what: format!("series {}", id.0) };
+        let none = || Error::NotFound(self.storage.location().clone(), format!("series {}", id.0));
         self.storage.series_by_id(id)?.ok_or_else(none)
     }
 
@@ -171,7 +165,7 @@ impl Reader {
 
     /// Reads all columns of a chunk.
     fn read_chunk(&self, chunk: ChunkId, columns: usize) -> Result<Vec<RowValues>, DecodeError> {
-        let blob = self.blob(chunk, true)?;
+        let blob = self.storage.blob(chunk, true)?;
         let mut rows: Vec<_> =
             decode_rows(&blob)?.into_iter().map(|row| (row, Vec::with_capacity(columns))).collect();
         let times: Vec<Row> = rows.iter().map(|(row, _)| *row).collect();
@@ -182,12 +176,12 @@ impl Reader {
         Ok(rows)
     }
 
-    /// Reads the responses that were flushed and are in no chunk yet.
+    /// Reads the responses that were flushed and are in no chunk yet, as far as they can be read.
     fn read_tails(&self, table: TableId) -> Result<Vec<RowValues>, Error> {
         let mut rows = Vec::new();
-        for (_, bytes) in self.storage.tails(table)? {
-            rows.extend(decode_tail(&bytes, MAX_COLUMNS).unwrap_or_default().rows);
-        }
+        self.decode_tails(self.storage.tails(table)?, &mut Vec::new(), |row, values| {
+            rows.push((row, values))
+        });
         Ok(rows)
     }
 
@@ -199,8 +193,9 @@ impl Reader {
     /// Returns the times of the first and the last response of a table; `None` without responses.
     pub fn time_range(&self, table: TableId) -> Result<Option<(Timestamp, Timestamp)>, Error> {
         self.storage.snapshot(|| {
-            let tail = self.read_series_tail(table, None, &mut Vec::new())?;
-            let ends = [tail.rows.first(), tail.rows.last()].map(|row| row.map(Row::time));
+            let mut tail = Vec::new();
+            self.decode_tails(self.storage.tails(table)?, &mut Vec::new(), |row, _| tail.push(row.time()));
+            let ends = [tail.first().copied(), tail.last().copied()];
             let chunks = self.storage.time_range(table)?;
             Ok(match (chunks, ends) {
                 (Some((first, _)), [_, Some(last)]) => Some((first, last)),
@@ -222,7 +217,7 @@ impl Reader {
                 true
             })?;
             let series = view.series.clone();
-            let tail = self.read_series_tail(series.table, Some(&series), &mut view.damaged)?;
+            let tail = self.read_series_tail(&series, &mut view.damaged)?;
             tail.replay(&series, |row, _, step| view.buckets.add(series.column.kind, row.time(), step));
             Ok(view)
         })
@@ -249,13 +244,14 @@ impl Reader {
     /// Adds a chunk to a view, by its summary if it falls into one bucket.
     fn add_chunk(&self, entry: &ChunkEntry, view: &mut View) {
         let (id, kind) = (entry.id, view.series.column.kind);
-        let digest = self.blob(id, false).and_then(|blob| decode_summary(&blob, view.series.position));
+        let digest =
+            self.storage.blob(id, false).and_then(|blob| decode_summary(&blob, view.series.position));
         match &digest {
             Ok(None) => return, // the series is younger
             Ok(Some(ColumnSummary { begin, end, summary })) => {
                 if let Some(bucket) = view.buckets.single_bucket(*begin, *end) {
                     view.summaries += 1;
-                    return view.buckets.put(bucket, summary);
+                    return view.buckets.buckets[bucket].merge(summary);
                 }
             }
             Err(damage) => view.damaged.push(self.chunk_error(id, *damage)),
@@ -264,11 +260,8 @@ impl Reader {
             match self.read_series_rows(id, &view.series) {
                 Ok(rows) => {
                     view.bodies += 1;
-                    let column = &view.series.column;
-                    let discontinuities = rows.discontinuities.as_ref();
-                    replay(column, &rows.column, discontinuities, &rows.rows, |row, step| {
-                        view.buckets.add(kind, row.time(), step);
-                    });
+                    let series = &view.series;
+                    rows.replay(series, |row, _, step| view.buckets.add(kind, row.time(), step));
                     return;
                 }
                 Err(damage) => view.damaged.push(self.chunk_error(id, damage)),
@@ -312,20 +305,16 @@ impl Reader {
                 points.next.is_none()
             })?;
             if points.next.is_none() {
-                let tail = self.read_series_tail(series.table, Some(&series), &mut points.damaged)?;
+                let tail = self.read_series_tail(&series, &mut points.damaged)?;
                 take(&mut points, &tail);
             }
             Ok(points)
         })
     }
 
-    pub(super) fn blob(&self, chunk: ChunkId, body: bool) -> Result<Box<dyn ByteSource + '_>, DecodeError> {
-        self.storage.blob(chunk, body)
-    }
-
     /// Reads the rows of one series from a chunk.
     fn read_series_rows(&self, chunk: ChunkId, series: &SeriesInfo) -> Result<SeriesRows, DecodeError> {
-        let blob = self.blob(chunk, true)?;
+        let blob = self.storage.blob(chunk, true)?;
         let rows = decode_rows(&blob)?;
         let column = decode_column(&blob, &rows, series.position)?;
         let discontinuities =
@@ -333,51 +322,55 @@ impl Reader {
         Ok(SeriesRows { rows, column, discontinuities })
     }
 
-    /// Reads the flushed responses of a table that are in no chunk: of one series, or without values.
-    fn read_series_tail(
-        &self,
-        table: TableId,
-        series: Option<&SeriesInfo>,
-        damaged: &mut Vec<Error>,
-    ) -> Result<SeriesRows, Error> {
-        let mut trackers = Vec::new();
-        if let Some(bytes) = self.storage.state(table)? {
-            match decode_state(&bytes.as_slice(), MAX_COLUMNS) {
-                Ok((_, read)) => trackers = read,
-                Err(damage) => damaged.push(self.storage.corrupt("the state of a table", damage)),
-            }
-        }
-        let start = |at: usize| ColumnData {
+    /// Reads the flushed responses of one series that are in no chunk.
+    fn read_series_tail(&self, series: &SeriesInfo, damaged: &mut Vec<Error>) -> Result<SeriesRows, Error> {
+        let trackers = self.trackers(series.table, damaged)?;
+        let column = |at: usize| ColumnData {
             tracker: trackers.get(at).copied().unwrap_or(new_tracker()),
             values: Vec::new(),
         };
-        let mut result = SeriesRows {
-            rows: Vec::new(),
-            column: start(series.map_or(usize::MAX, |s| s.position)),
-            discontinuities: series.and_then(|s| s.column.discontinuity).map(start),
-        };
-        for (_, bytes) in self.storage.tails(table)? {
+        let (mut rows, mut data) = (Vec::new(), column(series.position));
+        let mut discontinuities = series.column.discontinuity.map(|at| (at, column(at)));
+        self.decode_tails(self.storage.tails(series.table)?, damaged, |row, values| {
+            let value = |at: usize| values.get(at).copied().flatten();
+            rows.push(row);
+            data.values.push(value(series.position));
+            if let Some((at, data)) = &mut discontinuities {
+                data.values.push(value(*at));
+            }
+        });
+        Ok(SeriesRows { rows, column: data, discontinuities: discontinuities.map(|(_, data)| data) })
+    }
+
+    /// Returns the trackers of a table's columns after its last chunk.
+    pub(super) fn trackers(
+        &self,
+        table: TableId,
+        damaged: &mut Vec<Error>,
+    ) -> Result<Vec<ColumnTracker>, Error> {
+        let Some(bytes) = self.storage.state(table)? else { return Ok(Vec::new()) };
+        let state = decode_state(&bytes.as_slice(), MAX_COLUMNS);
+        let damage = |damage| damaged.push(self.storage.corrupt("the state of a table", damage));
+        Ok(state.map_err(damage).map_or(Vec::new(), |(_, trackers)| trackers))
+    }
+
+    /// Calls `each` for every row of flushes with its values, in order.
+    pub(super) fn decode_tails(
+        &self,
+        flushes: Vec<(i64, Vec<u8>)>,
+        damaged: &mut Vec<Error>,
+        mut each: impl FnMut(Row, Vec<Option<RawValue>>),
+    ) {
+        for (_, bytes) in flushes {
             match decode_tail(&bytes, MAX_COLUMNS) {
-                Ok(tail) => tail.rows.into_iter().for_each(|(row, values)| {
-                    let value = |at: usize| values.get(at).copied().flatten();
-                    result.rows.push(row);
-                    if let Some(series) = series {
-                        result.column.values.push(value(series.position));
-                        if let (Some(discontinuities), Some(at)) =
-                            (&mut result.discontinuities, series.column.discontinuity)
-                        {
-                            discontinuities.values.push(value(at));
-                        }
-                    }
-                }),
+                Ok(rows) => rows.into_iter().for_each(|(row, values)| each(row, values)),
                 Err(damage) => damaged.push(self.storage.corrupt("a flush", damage)),
             }
         }
-        Ok(result)
     }
 
     pub(super) fn chunk_error(&self, chunk: ChunkId, damage: DecodeError) -> Error {
-        Error::ChunkDamaged { archive: self.storage.location().clone(), chunk, damage }
+        Error::ChunkDamaged(self.storage.location().clone(), chunk, damage)
     }
 }
 

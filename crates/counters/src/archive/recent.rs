@@ -2,11 +2,11 @@
 
 use super::chunk::{ColumnData, decode_column, decode_rows, replay};
 use super::encoding::ByteSource;
-use super::row::{Row, decode_tail};
-use super::state::{decode_state, new_tracker};
-use super::{Error, MAX_COLUMNS, Reader, SeriesInfo, TableId};
+use super::row::Row;
+use super::state::new_tracker;
+use super::{Error, Reader, SeriesInfo, TableId};
 use crate::counter::column::Update;
-use crate::counter::{ColumnTracker, RawValue, Timestamp};
+use crate::counter::{RawValue, Timestamp};
 
 /// Maximum number of responses returned.
 pub const MAX_RECENT: usize = 64;
@@ -28,8 +28,6 @@ pub struct Recent {
     pub damaged: Vec<Error>,
 }
 
-/// Values of a row by position of the column.
-type Values = Vec<Option<RawValue>>;
 /// The body of a chunk and its rows.
 type LastChunk<'a> = (Box<dyn ByteSource + 'a>, Vec<Row>);
 
@@ -41,17 +39,12 @@ impl Reader {
             let series: Vec<SeriesInfo> = self.storage.series(table)?.into_iter().filter(select).collect();
             let flushes = self.storage.last_tails(table, MAX_FLUSHES)?;
             let is_complete = flushes.len() < MAX_FLUSHES;
-            let mut tail: Vec<(Row, Values)> = Vec::new();
-            for (_, bytes) in flushes {
-                match decode_tail(&bytes, MAX_COLUMNS) {
-                    Ok(flush) => tail.extend(flush.rows),
-                    Err(damage) => recent.damaged.push(self.storage.corrupt("a flush", damage)),
-                }
-            }
+            let mut tail = Vec::new();
+            self.decode_tails(flushes, &mut recent.damaged, |row, values| tail.push((row, values)));
             // Growth needs two answers, and a silent device gave none of late.
             let answers = tail.iter().filter(|(row, _)| row.answered_at.is_some()).count();
             let chunk = if is_complete && answers < 2 { self.last_chunk(table, &mut recent)? } else { None };
-            let trackers = if is_complete { self.trackers(table, &mut recent)? } else { Vec::new() };
+            let trackers = if is_complete { self.trackers(table, &mut recent.damaged)? } else { Vec::new() };
             let before = chunk.as_ref().map_or(&[][..], |(_, rows)| rows);
             let rows: Vec<Row> = before.iter().copied().chain(tail.iter().map(|(row, _)| *row)).collect();
             let skip = rows.len().saturating_sub(MAX_RECENT);
@@ -87,22 +80,10 @@ impl Reader {
         let Some((_, last)) = self.storage.time_range(table)? else { return Ok(None) };
         let entries = self.storage.chunks(table, last, Timestamp::MAX, 1)?;
         let Some(entry) = entries.first().filter(|entry| entry.raw) else { return Ok(None) };
-        let read = self.blob(entry.id, true).and_then(|blob| {
+        let read = self.storage.blob(entry.id, true).and_then(|blob| {
             let rows = decode_rows(&blob)?;
             Ok((blob, rows))
         });
         Ok(read.map_err(|damage| recent.damaged.push(self.chunk_error(entry.id, damage))).ok())
-    }
-
-    /// Returns the trackers of a table's columns after its last chunk.
-    fn trackers(&self, table: TableId, recent: &mut Recent) -> Result<Vec<ColumnTracker>, Error> {
-        let Some(bytes) = self.storage.state(table)? else { return Ok(Vec::new()) };
-        match decode_state(&bytes.as_slice(), MAX_COLUMNS) {
-            Ok((_, trackers)) => Ok(trackers),
-            Err(damage) => {
-                recent.damaged.push(self.storage.corrupt("the state of a table", damage));
-                Ok(Vec::new())
-            }
-        }
     }
 }

@@ -140,48 +140,55 @@ fn write_table(
     Ok(())
 }
 
-fn table_spec(device: &str, name: String, times: &[f64], series: Vec<SeriesSpec>) -> TableSpec {
+/// Returns a table and its rows without those that are not later than the one before.
+fn table(
+    device: &str,
+    name: String,
+    times: &[f64],
+    series: Vec<SeriesSpec>,
+    mut rows: Rows,
+) -> (TableSpec, Rows) {
+    rows.dedup_by(|next, last| next.0 <= last.0);
     // All intervals have the same length, except the last ones of runs and the pauses between runs.
     let mut gaps: Vec<f64> =
         times.windows(2).map(|pair| pair[1] - pair[0]).filter(|gap| *gap > 0.0).collect();
     gaps.sort_by(f64::total_cmp);
     let period = gaps.get(gaps.len() / 2).copied().unwrap_or(1.0);
-    TableSpec {
-        device: device.into(),
-        name,
-        period: Duration::from_nanos((period * 1e9) as u64).max(Duration::from_nanos(1)),
-        refresh: Some(Duration::ZERO),
-        series,
-    }
+    let period = Duration::from_nanos((period * 1e9) as u64).max(Duration::from_nanos(1));
+    (TableSpec { device: device.into(), name, period, refresh: Some(Duration::ZERO), series }, rows)
 }
 
-fn series_spec(name: SeriesName, kind: ValueKind, unit: &str) -> SeriesSpec {
-    SeriesSpec { name: name.to_string(), kind, unit: unit.into(), ceiling: None, discontinuity: None }
+/// Returns a series of a part of a run.
+fn series(
+    object: Object,
+    direction: Option<Direction>,
+    quantity: &str,
+    kind: ValueKind,
+    unit: &str,
+) -> SeriesSpec {
+    let name = SeriesName { object, direction, quantity: quantity.into() };
+    SeriesSpec::new(name.to_string(), kind, unit)
 }
 
 fn connection_table(device: &str, connection: &Connection, started_at: Timestamp) -> (TableSpec, Rows) {
     let object = || Object::Connection(connection.name.clone());
-    let series_name =
-        |direction, quantity: &str| SeriesName { object: object(), direction, quantity: quantity.into() };
     let more: std::collections::BTreeSet<&String> =
         connection.series.iter().flat_map(|p| p.extra.keys()).collect();
     let mut columns = vec![
-        series_spec(series_name(Some(Direction::Out), "octets"), ValueKind::Counter64, "octets"),
-        series_spec(series_name(Some(Direction::In), "octets"), ValueKind::Counter64, "octets"),
+        series(object(), Some(Direction::Out), "octets", ValueKind::Counter64, "octets"),
+        series(object(), Some(Direction::In), "octets", ValueKind::Counter64, "octets"),
     ];
-    let unit = |name: &str| name.rsplit_once('_').map_or("", |(_, unit)| unit).to_owned();
-    columns
-        .extend(more.iter().map(|name| series_spec(series_name(None, name), ValueKind::Real, &unit(name))));
+    columns.extend(more.iter().map(|name| {
+        let unit = name.rsplit_once('_').map_or("", |(_, unit)| unit);
+        series(object(), None, name, ValueKind::Real, unit)
+    }));
     let start_s = connection.repetitions.first().map_or(0.0, |repetition| repetition.start_s);
     let empty = |out: f64, arrived: f64| {
         vec![Some(RawValue(out.round() as u64)), Some(RawValue(arrived.round() as u64))]
     };
     let mut rows: Rows = Vec::new();
     let mut push = |t_s: f64, values: Vec<Option<RawValue>>| {
-        let at = started_at.saturating_add(seconds(start_s + t_s));
-        if rows.last().is_none_or(|(last, _)| *last < at) {
-            rows.push((at, values));
-        }
+        rows.push((started_at.saturating_add(seconds(start_s + t_s)), values));
     };
     let (mut sent, mut received, mut last_s) = (0.0, 0.0, 0.0);
     push(0.0, [empty(0.0, 0.0), vec![None; more.len()]].concat());
@@ -194,15 +201,15 @@ fn connection_table(device: &str, connection: &Connection, started_at: Timestamp
     }
     let mut times: Vec<f64> = vec![0.0];
     times.extend(connection.series.iter().map(|p| p.t_s));
-    (table_spec(device, format!("connection {}", connection.name), &times, columns), rows)
+    table(device, format!("connection {}", connection.name), &times, columns, rows)
 }
 
 fn interface_table(device: &str, interface: &Interface, started_at: Timestamp) -> (TableSpec, Rows) {
     let column = |direction| {
         move |quantity: &str| {
             let object = Object::Port(interface.name.clone());
-            let name = SeriesName { object, direction: Some(direction), quantity: quantity.into() };
-            series_spec(name, ValueKind::Counter64, if quantity == "octets" { quantity } else { "packets" })
+            let unit = if quantity == "octets" { quantity } else { "packets" };
+            series(object, Some(direction), quantity, ValueKind::Counter64, unit)
         }
     };
     let quantities = ["octets", "packets", "discards"];
@@ -214,28 +221,16 @@ fn interface_table(device: &str, interface: &Interface, started_at: Timestamp) -
             counts.iter().map(|count| Some(RawValue(*count))).collect(),
         )
     };
-    let mut rows: Rows = interface.counts.iter().map(row).collect();
-    rows.dedup_by(|next, last| next.0 <= last.0);
-    (
-        table_spec(
-            device,
-            format!("port {}", interface.name),
-            &times,
-            columns.into_iter().flatten().collect(),
-        ),
-        rows,
-    )
+    let (columns, rows) =
+        (columns.into_iter().flatten().collect(), interface.counts.iter().map(row).collect());
+    table(device, format!("port {}", interface.name), &times, columns, rows)
 }
 
 fn port_table(device: &str, link: &str, end: &LinkEnd, started_at: Timestamp) -> (TableSpec, Rows) {
-    let series_name = |quantity: &str| SeriesName {
-        object: Object::Port(link.into()),
-        direction: Some(Direction::Out),
-        quantity: quantity.into(),
+    let column = |quantity: &str| {
+        series(Object::Port(link.into()), Some(Direction::Out), quantity, ValueKind::Counter64, quantity)
     };
-    let columns = ["octets", &end.unit, "discards"];
-    let columns =
-        columns.map(|quantity| series_spec(series_name(quantity), ValueKind::Counter64, quantity)).into();
+    let columns = ["octets", &end.unit, "discards"].map(column).into();
     let row = |(t_s, octets, frames, dropped): &(f64, u64, u64, u64)| {
         (
             started_at.saturating_add(seconds(*t_s)),
@@ -243,9 +238,7 @@ fn port_table(device: &str, link: &str, end: &LinkEnd, started_at: Timestamp) ->
         )
     };
     let times: Vec<f64> = end.counts.iter().map(|(t_s, ..)| *t_s).collect();
-    let mut rows: Rows = end.counts.iter().map(row).collect();
-    rows.dedup_by(|next, last| next.0 <= last.0);
-    (table_spec(device, format!("port {link}"), &times, columns), rows)
+    table(device, format!("port {link}"), &times, columns, end.counts.iter().map(row).collect())
 }
 
 /// Converts seconds; returns zero for invalid values.

@@ -5,7 +5,6 @@
 //! nothing that was flushed, a power failure at most the last flushes, and neither damages the file. In return, the
 //! file must be on a local file system in a writable directory.
 
-use std::collections::BTreeMap;
 use std::fs::{self, File, TryLockError};
 use std::path::Path;
 use std::thread;
@@ -113,7 +112,7 @@ pub(crate) struct SqliteStorage {
 
 impl SqliteStorage {
     pub fn open_writer(path: &Path) -> Result<SqliteStorage, Error> {
-        let open = |reason: String| Error::Open { archive: path.into(), reason };
+        let open = |reason: String| Error::Open(path.into(), reason);
         if let Some(folder) = path.parent() {
             fs::create_dir_all(folder).map_err(|e| open(e.to_string()))?;
         }
@@ -122,7 +121,7 @@ impl SqliteStorage {
         let lock =
             File::options().create(true).append(true).open(&lock_path).map_err(|e| open(e.to_string()))?;
         acquire_lock(&lock).map_err(|error| match error {
-            TryLockError::WouldBlock => Error::Locked { archive: path.into(), holder: None },
+            TryLockError::WouldBlock => Error::Locked(path.into(), None),
             TryLockError::Error(e) => open(e.to_string()),
         })?;
         let connection = Connection::open(path).map_err(|e| open(e.to_string()))?;
@@ -137,14 +136,14 @@ impl SqliteStorage {
 
     pub fn open_reader(path: &Path) -> Result<SqliteStorage, Error> {
         let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-        let open = |e: rusqlite::Error| Error::Open { archive: path.into(), reason: e.to_string() };
+        let open = |e: rusqlite::Error| Error::Open(path.into(), e.to_string());
         let connection = Connection::open_with_flags(path, flags).map_err(open)?;
         let db = SqliteStorage { connection, archive: path.into(), _lock: None };
         db.query(|c| c.busy_timeout(BUSY_TIMEOUT))?;
         match db.version()? {
             Some(v) if v == MIGRATIONS.len() => Ok(db),
-            Some(v) => Err(Error::VersionTooOld { archive: path.into(), found: v as u64 }),
-            None => Err(Error::NotAnArchive { archive: path.into() }),
+            Some(v) => Err(Error::VersionTooOld(path.into(), v as u64)),
+            None => Err(Error::NotAnArchive(path.into())),
         }
     }
 
@@ -166,27 +165,25 @@ impl SqliteStorage {
 
     /// Returns the schema version; `None` for an empty file.
     fn version(&self) -> Result<Option<usize>, Error> {
-        let number =
-            |pragma: &str| self.query(|c| c.pragma_query_value(None, pragma, |r| r.get::<_, i64>(0)));
-        let version = number("user_version")?;
-        let archive = || self.archive.clone();
-        if number("application_id")? != i64::from(APPLICATION_ID) {
+        let version = self.pragma("user_version")?;
+        if self.pragma("application_id")? != i64::from(APPLICATION_ID) {
             let tables: i64 =
                 self.query(|c| c.query_row("SELECT count(*) FROM sqlite_schema", [], |r| r.get(0)))?;
-            return if (version, tables) == (0, 0) {
-                Ok(None)
-            } else {
-                Err(Error::NotAnArchive { archive: archive() })
-            };
+            let is_empty = (version, tables) == (0, 0);
+            return if is_empty { Ok(None) } else { Err(Error::NotAnArchive(self.archive.clone())) };
         }
         match usize::try_from(version) {
             Ok(v) if v <= MIGRATIONS.len() => Ok(Some(v)),
-            _ => Err(Error::VersionTooNew { archive: archive(), found: version.unsigned_abs() }),
+            _ => Err(Error::VersionTooNew(self.archive.clone(), version.unsigned_abs())),
         }
     }
 
     fn query<T>(&self, f: impl FnOnce(&Connection) -> rusqlite::Result<T>) -> Result<T, Error> {
         f(&self.connection).map_err(|e| self.error(e))
+    }
+
+    fn pragma(&self, name: &str) -> Result<i64, Error> {
+        self.query(|c| c.pragma_query_value(None, name, |r| r.get(0)))
     }
 
     /// Runs `f` in a transaction.
@@ -205,15 +202,13 @@ impl SqliteStorage {
     fn error(&self, source: rusqlite::Error) -> Error {
         let archive = self.archive.clone();
         match source.sqlite_error_code() {
-            Some(ErrorCode::NotADatabase) => Error::NotAnArchive { archive },
-            Some(ErrorCode::DatabaseCorrupt) => Error::Corrupt { archive, reason: source.to_string() },
-            Some(ErrorCode::CannotOpen) => Error::Open { archive, reason: source.to_string() },
-            Some(ErrorCode::ReadOnly) => Error::ReadOnly { archive },
-            Some(ErrorCode::DiskFull) => Error::DiskFull { archive },
-            Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
-                Error::Locked { archive, holder: None }
-            }
-            _ => Error::Database { archive, source: source.into() },
+            Some(ErrorCode::NotADatabase) => Error::NotAnArchive(archive),
+            Some(ErrorCode::DatabaseCorrupt) => Error::Corrupt(archive, source.to_string()),
+            Some(ErrorCode::CannotOpen) => Error::Open(archive, source.to_string()),
+            Some(ErrorCode::ReadOnly) => Error::ReadOnly(archive),
+            Some(ErrorCode::DiskFull) => Error::DiskFull(archive),
+            Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => Error::Locked(archive, None),
+            _ => Error::Database(archive, source.into()),
         }
     }
 }
@@ -222,17 +217,6 @@ impl Storage for SqliteStorage {
     fn location(&self) -> &Location {
         &self.archive
     }
-
-    /// A file needs no connection.
-    fn connect(&self) -> Result<u64, Error> {
-        Ok(0)
-    }
-
-    fn connection_attempts(&self) -> u64 {
-        0
-    }
-
-    fn reset_backoff(&self) {}
 
     fn begin_snapshot(&self) -> Result<(), Error> {
         self.query(|c| c.execute_batch("BEGIN DEFERRED"))
@@ -447,28 +431,12 @@ impl Storage for SqliteStorage {
 
     // --- retention
 
-    fn chunks_before(
-        &self,
-        before: Timestamp,
-        raw: Option<bool>,
-        limit: usize,
-    ) -> Result<Vec<ChunkId>, Error> {
-        let ids = |raw: bool| {
-            self.query(|c| {
-                c.prepare("SELECT id FROM chunks WHERE raw = ?1 AND end < ?2 ORDER BY end LIMIT ?3")?
-                    .query_map(params![raw, before.0, limit as i64], |row| row.get(0).map(ChunkId))?
-                    .collect::<rusqlite::Result<Vec<_>>>()
-            })
-        };
-        match raw {
-            Some(raw) => ids(raw),
-            None => {
-                let mut both = ids(false)?;
-                both.extend(ids(true)?);
-                both.truncate(limit);
-                Ok(both)
-            }
-        }
+    fn chunks_before(&self, before: Timestamp, raw: bool, limit: usize) -> Result<Vec<ChunkId>, Error> {
+        self.query(|c| {
+            c.prepare("SELECT id FROM chunks WHERE raw = ?1 AND end < ?2 ORDER BY end LIMIT ?3")?
+                .query_map(params![raw, before.0, limit as i64], |row| row.get(0).map(ChunkId))?
+                .collect()
+        })
     }
 
     fn remove_chunks(&self, chunks: &[ChunkId], whole: bool) -> Result<(), Error> {
@@ -502,44 +470,28 @@ impl Storage for SqliteStorage {
     }
 
     fn size_bytes(&self) -> Result<u64, Error> {
-        let number =
-            |pragma: &str| self.query(|c| c.pragma_query_value(None, pragma, |r| r.get::<_, i64>(0)));
-        let pages = number("page_count")? - number("freelist_count")?;
-        Ok(pages.unsigned_abs() * number("page_size")?.unsigned_abs())
+        let pages = self.pragma("page_count")? - self.pragma("freelist_count")?;
+        Ok(pages.unsigned_abs() * self.pragma("page_size")?.unsigned_abs())
     }
 
     fn checkpoint(&self) -> Result<(), Error> {
         self.query(|c| c.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(())))
-    }
-
-    /// A forwarding process only reads the file.
-    fn forwarded(&self, _: &str) -> Result<Option<BTreeMap<TableId, Timestamp>>, Error> {
-        Ok(None)
-    }
-
-    fn put_forwarded(&self, _: &str, _: &BTreeMap<TableId, Timestamp>) -> Result<(), Error> {
-        Ok(())
     }
 }
 
 const SERIES: &str = "SELECT id, table_id, position, name, kind, ceiling, mark, unit FROM series";
 
 fn series_info(row: &Row<'_>) -> rusqlite::Result<SeriesInfo> {
+    let number = row.get(4)?;
+    let kind = kind_from_number(number).ok_or(rusqlite::Error::IntegralValueOutOfRange(4, number))?;
+    let ceiling = row.get::<_, Option<i64>>(5)?.map(|c| c as u64);
+    let discontinuity = row.get::<_, Option<u32>>(6)?.map(|m| m as usize);
     Ok(SeriesInfo {
         id: SeriesId(row.get(0)?),
         table: TableId(row.get(1)?),
         position: row.get::<_, u32>(2)? as usize,
         name: row.get(3)?,
-        column: column_from_row(row, 4)?,
+        column: Column { kind, ceiling, discontinuity },
         unit: row.get(7)?,
     })
-}
-
-/// Reads a column from `kind`, `ceiling` and `mark`, which start at index `at`.
-fn column_from_row(row: &Row<'_>, at: usize) -> rusqlite::Result<Column> {
-    let number = row.get(at)?;
-    let kind = kind_from_number(number).ok_or(rusqlite::Error::IntegralValueOutOfRange(at, number))?;
-    let ceiling = row.get::<_, Option<i64>>(at + 1)?.map(|c| c as u64);
-    let discontinuity = row.get::<_, Option<u32>>(at + 2)?.map(|m| m as usize);
-    Ok(Column { kind, ceiling, discontinuity })
 }

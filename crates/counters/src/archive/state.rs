@@ -16,9 +16,8 @@ pub(crate) fn new_tracker() -> ColumnTracker {
 pub(crate) fn encode_state(state: &TableState, trackers: &[ColumnTracker]) -> Vec<u8> {
     let mut table = Vec::new();
     let out = &mut table;
-    let put_timestamp = |out: &mut Vec<u8>, put_timestamp: Timestamp| put_zigzag(out, put_timestamp.0);
-    let put_duration =
-        |out: &mut Vec<u8>, put_duration: Duration| put_varint(out, put_duration.as_nanos() as u64);
+    let put_times =
+        |out: &mut Vec<u8>, times: &[Timestamp]| times.iter().for_each(|at| put_zigzag(out, at.0));
     out.push(
         u8::from(state.last_poll.is_some())
             | u8::from(state.last_answer.is_some()) << 1
@@ -26,10 +25,10 @@ pub(crate) fn encode_state(state: &TableState, trackers: &[ColumnTracker]) -> Ve
             | u8::from(state.is_busy) << 3,
     );
     if let Some((due_at, requested_at)) = state.last_poll {
-        [due_at, requested_at].into_iter().for_each(|m| put_timestamp(out, m));
+        put_times(out, &[due_at, requested_at]);
     }
     if let Some(last) = &state.last_answer {
-        [last.requested_at, last.answered_at].into_iter().for_each(|m| put_timestamp(out, m));
+        put_times(out, &[last.requested_at, last.answered_at]);
         put_varint(out, last.uptime.map_or(0, |u| u64::from(u) + 1));
         put_varint(out, last.values.len() as u64);
         for value in &last.values {
@@ -37,16 +36,14 @@ pub(crate) fn encode_state(state: &TableState, trackers: &[ColumnTracker]) -> Ve
             put_varint(out, value.map_or(0, |v| v.0));
         }
     }
-    put_timestamp(out, state.last_distinct_at);
+    put_times(out, &[state.last_distinct_at]);
     if let Some(hold) = state.snapshot {
-        [hold.previous_requested_at, hold.first_answered_at, hold.last_requested_at]
-            .into_iter()
-            .for_each(|m| put_timestamp(out, m));
+        put_times(out, &[hold.previous_requested_at, hold.first_answered_at, hold.last_requested_at]);
     }
     put_varint(out, state.observations.len() as u64);
     for (min, max) in &state.observations {
-        put_duration(out, *min);
-        put_duration(out, *max);
+        put_varint(out, min.as_nanos() as u64);
+        put_varint(out, max.as_nanos() as u64);
     }
     let mut columns = Vec::new();
     put_varint(&mut columns, trackers.len() as u64);
@@ -87,8 +84,8 @@ pub(crate) fn decode_state(
         });
     }
     for _ in 0..input.count(64)? {
-        let put_duration = |ns| Duration::from_nanos(ns);
-        state.observations.push_back((put_duration(input.varint()?), put_duration(input.varint()?)));
+        let (min, max) = (input.varint()?, input.varint()?);
+        state.observations.push_back((Duration::from_nanos(min), Duration::from_nanos(max)));
     }
     let bytes = decode_part(bytes, 1)?.ok_or(DecodeError::Truncated)?;
     let input = &mut Decoder(&bytes);

@@ -10,6 +10,7 @@ use std::time::Duration;
 use super::chunk::EncodedChunk;
 use super::encoding::{ByteSource, DecodeError};
 use super::location::Location;
+use super::sqlite::SqliteStorage;
 use super::{ChunkId, Error, SeriesId, SeriesInfo, SeriesSpec, TableId, TableInfo, Text, TextSpec};
 use crate::counter::{Timestamp, ValueKind};
 
@@ -36,12 +37,16 @@ pub(crate) trait Storage: Debug + Send {
     fn location(&self) -> &Location;
 
     /// Connects a writer and locks the archive for it, if necessary. Returns the number of the connection, which changes
-    /// after every reconnection. No other method of a writer connects.
-    fn connect(&self) -> Result<u64, Error>;
+    /// after every reconnection. No other method of a writer connects. A file needs no connection.
+    fn connect(&self) -> Result<u64, Error> {
+        Ok(0)
+    }
     /// Returns the number of connection attempts.
-    fn connection_attempts(&self) -> u64;
+    fn connection_attempts(&self) -> u64 {
+        0
+    }
     /// Lets the next connection attempt start at once.
-    fn reset_backoff(&self);
+    fn reset_backoff(&self) {}
     /// Starts a snapshot: all following reads see one state.
     fn begin_snapshot(&self) -> Result<(), Error>;
     fn end_snapshot(&self) -> Result<(), Error>;
@@ -92,28 +97,47 @@ pub(crate) trait Storage: Debug + Send {
     /// Opens the body or the summary of a chunk.
     fn blob(&self, chunk: ChunkId, body: bool) -> Result<Box<dyn ByteSource + '_>, DecodeError>;
 
-    /// Returns chunks that end before `before`, with or without a body as `raw` requests; the oldest first.
-    fn chunks_before(
-        &self,
-        before: Timestamp,
-        raw: Option<bool>,
-        limit: usize,
-    ) -> Result<Vec<ChunkId>, Error>;
+    /// Returns chunks with or without a body that end before `before`; the oldest first.
+    fn chunks_before(&self, before: Timestamp, raw: bool, limit: usize) -> Result<Vec<ChunkId>, Error>;
     /// Removes the bodies of chunks, or the whole chunks.
     fn remove_chunks(&self, chunks: &[ChunkId], whole: bool) -> Result<(), Error>;
     fn remove_tails(&self, before: Timestamp) -> Result<usize, Error>;
-    /// Returns at most `pages` free pages to the file system.
-    fn shrink(&self, pages: usize) -> Result<(), Error>;
+    /// Returns at most `pages` free pages to the file system. A server reuses free pages itself.
+    fn shrink(&self, _pages: usize) -> Result<(), Error> {
+        Ok(())
+    }
     /// Returns the number of bytes in use.
     fn size_bytes(&self) -> Result<u64, Error>;
     /// Copies the write-ahead log into the file as far as no reader needs it.
-    fn checkpoint(&self) -> Result<(), Error>;
+    fn checkpoint(&self) -> Result<(), Error> {
+        Ok(())
+    }
 
     /// Returns the last response of each table that was forwarded to `to`; tables that were never forwarded are
-    /// missing. `None` if the archive does not store this.
-    fn forwarded(&self, to: &str) -> Result<Option<BTreeMap<TableId, Timestamp>>, Error>;
+    /// missing. `None` if the archive does not store this: a forwarding process only reads a file.
+    fn forwarded(&self, _to: &str) -> Result<Option<BTreeMap<TableId, Timestamp>>, Error> {
+        Ok(None)
+    }
     /// Stores the last forwarded responses for [`Storage::forwarded`].
-    fn put_forwarded(&self, to: &str, last: &BTreeMap<TableId, Timestamp>) -> Result<(), Error>;
+    fn put_forwarded(&self, _to: &str, _last: &BTreeMap<TableId, Timestamp>) -> Result<(), Error> {
+        Ok(())
+    }
+}
+
+/// Opens the storage of an archive; a writer creates it if it does not exist.
+pub(crate) fn open(at: &Location, is_writer: bool) -> Result<Box<dyn Storage>, Error> {
+    let reason = match at {
+        Location::File(path) if is_writer => return Ok(Box::new(SqliteStorage::open_writer(path)?)),
+        Location::File(path) => return Ok(Box::new(SqliteStorage::open_reader(path)?)),
+        #[cfg(feature = "postgres")]
+        Location::Server(url) => return Ok(Box::new(super::postgres::PgStorage::open(url, is_writer)?)),
+        #[cfg(not(feature = "postgres"))]
+        Location::Server(_) => "this program was built without the feature `postgres`",
+        Location::Unsupported(_) => {
+            "a database address has the form postgres://USER@HOST/NAME; put ./ before a file of this name"
+        }
+    };
+    Err(Error::InvalidAddress(at.clone(), reason.into()))
 }
 
 impl dyn Storage + '_ {
@@ -130,26 +154,26 @@ impl dyn Storage + '_ {
         self.last_tails(table, usize::MAX)
     }
 
+    /// Returns chunks that end before `before`: the oldest without a body, then the oldest with one.
+    pub fn all_chunks_before(&self, before: Timestamp, limit: usize) -> Result<Vec<ChunkId>, Error> {
+        let mut all = self.chunks_before(before, false, limit)?;
+        all.extend(self.chunks_before(before, true, limit - all.len())?);
+        Ok(all)
+    }
+
     pub fn corrupt(&self, what: &str, damage: DecodeError) -> Error {
-        Error::Corrupt { archive: self.location().clone(), reason: format!("{what}: {damage}") }
+        Error::Corrupt(self.location().clone(), format!("{what}: {damage}"))
     }
 }
 
 /// Returns the stored number of a kind.
 pub(crate) fn kind_number(kind: ValueKind) -> i64 {
-    match kind {
-        ValueKind::Counter32 => 0,
-        ValueKind::Counter64 => 1,
-        ValueKind::Gauge => 2,
-        ValueKind::Real => 3,
-    }
+    kind as i64
 }
 
 /// Returns the kind of a stored number.
 pub(crate) fn kind_from_number(number: i64) -> Option<ValueKind> {
-    [ValueKind::Counter32, ValueKind::Counter64, ValueKind::Gauge, ValueKind::Real]
-        .get(usize::try_from(number).ok()?)
-        .copied()
+    ValueKind::ALL.get(usize::try_from(number).ok()?).copied()
 }
 
 /// Converts a duration to stored nanoseconds.

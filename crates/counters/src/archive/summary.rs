@@ -217,9 +217,4 @@ impl Buckets {
             summary.merge(&part);
         });
     }
-
-    /// Adds a summary to bucket `at`.
-    pub(crate) fn put(&mut self, at: usize, summary: &Summary) {
-        self.buckets[at].merge(summary);
-    }
 }

@@ -5,16 +5,14 @@ use std::mem::take;
 use std::time::Duration;
 
 use super::chunk::{ColumnData, encode_chunk};
-use super::encoding::encode_parts;
-use super::open::open_writer;
-use super::row::{Row, Tail, decode_tail};
+use super::row::{Row, RowValues, decode_tail, encode_tail};
 use super::state::{decode_state, encode_state, new_tracker};
-use super::storage::{Storage, TailRow};
-use super::{ChunkId, Error, Location, MAX_COLUMNS, MAX_TEXT_LENGTH, SeriesId, TableId, TableSpec, TextSpec};
-use crate::counter::table::TableState;
-use crate::counter::{
-    Column, ColumnTracker, RawValue, RefreshPeriod, Response, TableStatus, TableTracker, Timestamp,
+use super::storage::{self, Storage, TailRow};
+use super::{
+    ChunkId, Error, Location, MAX_COLUMNS, MAX_TEXT_LENGTH, SeriesId, TableId, TableSpec, TextSpec, truncate,
 };
+use crate::counter::table::TableState;
+use crate::counter::{Column, ColumnTracker, RefreshPeriod, Response, TableStatus, TableTracker, Timestamp};
 
 /// Responses per chunk; fewer if the table has many columns.
 const CHUNK_ROWS: usize = 1_024;
@@ -57,7 +55,7 @@ struct Table {
     /// The column of each series of the last [`TableSpec`].
     order: Vec<usize>,
     tracker: TableTracker,
-    pending: Tail,
+    pending: Vec<RowValues>,
     /// When the last response in the archive was requested.
     last_written: Option<Timestamp>,
     /// Rows that are flushed and in no chunk yet.
@@ -123,9 +121,8 @@ impl Writer {
     /// Opens an archive like [`Writer::open`]. While another process writes a database, every call that needs it
     /// returns [`Error::Locked`].
     pub fn standby(at: impl Into<Location>) -> Result<Writer, Error> {
-        let storage = open_writer(&at.into())?;
         Ok(Writer {
-            storage,
+            storage: storage::open(&at.into(), true)?,
             tables: BTreeMap::new(),
             pending_values: 0,
             is_uncertain: false,
@@ -198,12 +195,9 @@ impl Writer {
             return Err(wrong(format!("{} columns exceed the maximum of {MAX_COLUMNS}", columns.len())));
         }
         for (series, &at) in spec.series.iter().zip(&order) {
-            let discontinuity = match &series.discontinuity {
-                None => None,
-                Some(name) => {
-                    Some(*places.get(name).ok_or_else(|| wrong(format!("unknown series `{name}`")))?)
-                }
-            };
+            let place =
+                |name| places.get(name).copied().ok_or_else(|| wrong(format!("unknown series `{name}`")));
+            let discontinuity = series.discontinuity.as_ref().map(place).transpose()?;
             columns[at] = Column { kind: series.kind, ceiling: series.ceiling, discontinuity };
         }
         let rows: Vec<_> =
@@ -223,7 +217,7 @@ impl Writer {
                     columns,
                     order,
                     tracker: TableTracker::new(spec.period, refresh),
-                    pending: Tail::default(),
+                    pending: Vec::new(),
                     last_written: None,
                     flushed: 0,
                     has_chunk: false,
@@ -238,8 +232,10 @@ impl Writer {
     /// Stores texts of a device; changed ones are valid from `since`. Of two texts with the same key the later wins.
     /// After an error some may be stored; storing them again is harmless.
     pub fn put_texts(&self, device: &str, texts: &[TextSpec<'_>], since: Timestamp) -> Result<(), Error> {
-        let stored: Vec<TextSpec<'_>> =
-            texts.iter().map(|text| TextSpec { text: truncate(text.text), ..*text }).collect();
+        let stored: Vec<TextSpec<'_>> = texts
+            .iter()
+            .map(|text| TextSpec { text: truncate(text.text, MAX_TEXT_LENGTH), ..*text })
+            .collect();
         let put = || {
             self.storage.connect()?;
             let size = |text: &TextSpec<'_>| text.object.len() + text.key.len() + text.text.len();
@@ -254,14 +250,11 @@ impl Writer {
 
     /// Buffers the next response of a table for the next flush. Values are in the order of the last [`TableSpec`].
     pub fn append(&mut self, id: TableId, response: &Response) -> Result<TableStatus, Error> {
-        let none = || Error::NotFound {
-            archive: self.storage.location().clone(),
-            what: format!("open table {}", id.0),
-        };
+        let none = || Error::NotFound(self.storage.location().clone(), format!("open table {}", id.0));
         let table = self.tables.get_mut(&id).ok_or_else(none)?;
         let max_bytes = self.pending_values + table.columns.len() > MAX_PENDING_VALUES;
-        if max_bytes || table.pending.rows.len() >= table.chunk_rows() {
-            return Err(Error::BufferFull { rows: table.pending.rows.len() });
+        if max_bytes || table.pending.len() >= table.chunk_rows() {
+            return Err(Error::BufferFull(table.pending.len()));
         }
         let mut response = response.clone();
         let mut values = vec![None; table.columns.len()];
@@ -275,7 +268,7 @@ impl Writer {
         }
         let status = table.tracker.update(&table.columns, &response)?;
         self.pending_values += values.len();
-        table.pending.rows.push((Row::new(&response, &status), values));
+        table.pending.push((Row::new(&response, &status), values));
         Ok(status)
     }
 
@@ -295,7 +288,7 @@ impl Writer {
         }
         let mut tails: Vec<TailRow> = Vec::new();
         for (&table, state) in &self.tables {
-            split_tail(table, &state.pending.rows, &mut tails);
+            split_tail(table, &state.pending, &mut tails);
         }
         for part in batches(&tails, |tail| tail.bytes.len()) {
             let put = self.storage.put_tails(part);
@@ -314,7 +307,7 @@ impl Writer {
     fn mark_written(&mut self, tails: &[TailRow]) {
         for tail in tails {
             let Some(table) = self.tables.get_mut(&tail.table) else { continue };
-            for (row, values) in table.pending.rows.drain(..tail.rows) {
+            for (row, values) in table.pending.drain(..tail.rows) {
                 self.pending_values = self.pending_values.saturating_sub(values.len());
                 table.last_written = Some(row.requested_at);
             }
@@ -327,7 +320,7 @@ impl Writer {
     fn reconcile(&mut self) -> Result<(), Error> {
         for (id, table) in &mut self.tables {
             let stored = StoredState::load(&*self.storage, *id)?;
-            let rows = &mut table.pending.rows;
+            let rows = &mut table.pending;
             let written =
                 rows.iter().position(|(row, _)| Some(row.requested_at) == stored.last).map_or(0, |at| at + 1);
             if written == 0 && stored.last != table.last_written {
@@ -343,7 +336,7 @@ impl Writer {
             (table.last_written, table.flushed) = (stored.last, stored.rows);
             table.has_chunk |= stored.state.is_some();
         }
-        self.pending_values = self.tables.values().map(|t| t.pending.rows.len() * t.columns.len()).sum();
+        self.pending_values = self.tables.values().map(|t| t.pending.len() * t.columns.len()).sum();
         Ok(())
     }
 
@@ -392,7 +385,7 @@ impl Writer {
         for (number, bytes) in self.storage.tails(id)? {
             last = number;
             match decode_tail(&bytes, width) {
-                Ok(tail) => tail.rows.into_iter().for_each(|(row, values)| {
+                Ok(flush) => flush.into_iter().for_each(|(row, values)| {
                     rows.push(row);
                     data.iter_mut()
                         .enumerate()
@@ -428,12 +421,12 @@ impl Writer {
         let mut removed = RemovalStats::default();
         if let Some(age) = retention.all {
             let before = now.saturating_sub(age);
-            let old = self.storage.chunks_before(before, None, RETENTION_BATCH)?;
+            let old = self.storage.all_chunks_before(before, RETENTION_BATCH)?;
             self.remove_chunks(&old, true, &mut removed)?;
             removed.tails = self.storage.remove_tails(before)?;
         }
         if let Some(age) = retention.raw {
-            let old = self.storage.chunks_before(now.saturating_sub(age), Some(true), RETENTION_BATCH)?;
+            let old = self.storage.chunks_before(now.saturating_sub(age), true, RETENTION_BATCH)?;
             self.remove_chunks(&old, false, &mut removed)?;
         }
         if let Some(max_bytes) = retention.bytes {
@@ -452,9 +445,9 @@ impl Writer {
             if self.storage.size_bytes()? <= max_bytes {
                 return Ok(());
             }
-            let raw = self.storage.chunks_before(Timestamp::MAX, Some(true), 1)?;
+            let raw = self.storage.chunks_before(Timestamp::MAX, true, 1)?;
             let whole = raw.is_empty();
-            let oldest = if whole { self.storage.chunks_before(Timestamp::MAX, None, 1)? } else { raw };
+            let oldest = if whole { self.storage.all_chunks_before(Timestamp::MAX, 1)? } else { raw };
             if oldest.is_empty() {
                 return Ok(()); // what is left waits for its chunk
             }
@@ -498,12 +491,7 @@ impl Writer {
 
     /// Returns the number of buffered responses.
     pub fn pending_responses(&self) -> usize {
-        self.tables.values().map(|table| table.pending.rows.len()).sum()
-    }
-
-    /// Returns the maximum age of the answers of a table; `None` if the table is not open.
-    pub fn refresh(&self, table: TableId) -> Option<Duration> {
-        self.tables.get(&table).map(|table| table.tracker.refresh())
+        self.tables.values().map(|table| table.pending.len()).sum()
     }
 }
 
@@ -522,7 +510,7 @@ impl StoredState {
         let state = storage.state(id)?;
         let tails: Vec<Vec<u8>> = storage.tails(id)?.into_iter().map(|(_, bytes)| bytes).collect();
         // Damage is reported when the chunk is made.
-        let flushed = tails.iter().flat_map(|bytes| decode_tail(bytes, MAX_COLUMNS).unwrap_or_default().rows);
+        let flushed = tails.iter().flat_map(|bytes| decode_tail(bytes, MAX_COLUMNS).unwrap_or_default());
         let (mut rows, mut last) = (0, None);
         flushed.for_each(|(row, _)| (rows, last) = (rows + 1, Some(row.requested_at)));
         if last.is_none()
@@ -545,7 +533,7 @@ impl Table {
             }
         };
         for bytes in &stored.tails {
-            for (row, values) in decode_tail(bytes, self.columns.len()).unwrap_or_default().rows {
+            for (row, values) in decode_tail(bytes, self.columns.len()).unwrap_or_default() {
                 let answer = row.answered_at.map(|answered| crate::counter::Answer {
                     answered_at: answered,
                     uptime: row.uptime,
@@ -576,9 +564,9 @@ impl Table {
 }
 
 /// Encodes the buffered rows of a table: as one tail, or as several if it would exceed [`TRANSACTION_BYTES`].
-fn split_tail(table: TableId, rows: &[(Row, Vec<Option<RawValue>>)], into: &mut Vec<TailRow>) {
+fn split_tail(table: TableId, rows: &[RowValues], into: &mut Vec<TailRow>) {
     let Some((row, _)) = rows.last() else { return };
-    let bytes = encode_parts(&[Tail::encode(rows)]);
+    let bytes = encode_tail(rows);
     if bytes.len() > TRANSACTION_BYTES && rows.len() > 1 {
         let (first, rest) = rows.split_at(rows.len() / 2);
         split_tail(table, first, into);
@@ -602,10 +590,4 @@ fn batches<T>(things: &[T], size: impl Fn(&T) -> usize) -> impl Iterator<Item = 
         rest = more;
         Some(part)
     })
-}
-
-/// Truncates a text to [`MAX_TEXT_LENGTH`] octets.
-fn truncate(text: &str) -> &str {
-    let end = (0..=MAX_TEXT_LENGTH.min(text.len())).rev().find(|&at| text.is_char_boundary(at));
-    &text[..end.unwrap_or(0)]
 }

@@ -27,13 +27,6 @@ pub struct Update {
     pub events: EventSet,
 }
 
-/// How a counter changed between two values.
-enum Change {
-    Growth(u64),
-    Wrap(u64),
-    Unknown(Event),
-}
-
 impl ColumnTracker {
     /// Processes the value of the next response. `discontinuity` is the value of the column that
     /// [`Column::discontinuity`] names. A 32-bit counter is taken modulo 2^32.
@@ -71,24 +64,16 @@ impl ColumnTracker {
             return Update { events, ..Update::default() };
         }
         self.baseline = Some((window, value));
-        let change = if is_discontinuous {
-            Change::Unknown(Event::Discontinuity)
+        let (by, event) = if is_discontinuous {
+            (None, Some(Event::Discontinuity))
         } else if status.events.contains(Event::ResetByRestart) {
-            Change::Unknown(Event::ResetByRestart)
+            (None, Some(Event::ResetByRestart))
         } else {
             classify_change(column, was, value, window.latest.duration_since(from.earliest))
         };
-        let by = match change {
-            Change::Growth(by) => Some(by),
-            Change::Wrap(by) => {
-                events.insert(Event::Wrap);
-                Some(by)
-            }
-            Change::Unknown(event) => {
-                events.insert(event);
-                None
-            }
-        };
+        if let Some(event) = event {
+            events.insert(event);
+        }
         let growth = by.map(|by| Growth { amount: by, from, to: window, over_gap });
         Update { growth, events, ..Update::default() }
     }
@@ -102,22 +87,28 @@ impl ColumnTracker {
     }
 }
 
-/// Classifies the change of a counter between two values that are at most `longest` apart.
-fn classify_change(column: &Column, was: RawValue, is: RawValue, longest: std::time::Duration) -> Change {
+/// Returns the growth of a counter between two values that are at most `longest` apart, if it is known, and the event
+/// that explains or prevents it.
+fn classify_change(
+    column: &Column,
+    was: RawValue,
+    is: RawValue,
+    longest: std::time::Duration,
+) -> (Option<u64>, Option<Event>) {
     let most = column.ceiling.map(|ceiling| max_growth(ceiling, longest));
     if column.kind == ValueKind::Counter64 {
         return match is.0.checked_sub(was.0) {
-            Some(by) if most.is_none_or(|most| u128::from(by) <= most) => Change::Growth(by),
-            _ => Change::Unknown(Event::UnannouncedReset),
+            Some(by) if most.is_none_or(|most| u128::from(by) <= most) => (Some(by), None),
+            _ => (None, Some(Event::UnannouncedReset)),
         };
     }
     let (was, is) = (was.0 as u32, is.0 as u32);
     let by = u64::from(is.wrapping_sub(was));
     match most {
-        Some(most) if u128::from(by) > most => Change::Unknown(Event::UnannouncedReset),
-        Some(most) if u128::from(by) + (1 << 32) <= most => Change::Unknown(Event::Ambiguous),
-        None if is < was => Change::Unknown(Event::Ambiguous),
-        _ if is < was => Change::Wrap(by),
-        _ => Change::Growth(by),
+        Some(most) if u128::from(by) > most => (None, Some(Event::UnannouncedReset)),
+        Some(most) if u128::from(by) + (1 << 32) <= most => (None, Some(Event::Ambiguous)),
+        None if is < was => (None, Some(Event::Ambiguous)),
+        _ if is < was => (Some(by), Some(Event::Wrap)),
+        _ => (Some(by), None),
     }
 }

@@ -123,7 +123,7 @@ impl TableTracker {
     }
 
     /// Checks that the response is later than the previous one.
-    pub fn check_order(&self, response: &Response) -> Result<(), OutOfOrder> {
+    fn check_order(&self, response: &Response) -> Result<(), OutOfOrder> {
         let after_last_poll =
             self.state.last_poll.is_none_or(|(_, requested_at)| response.requested_at > requested_at);
         let after_last = self.state.last_answer.as_ref().is_none_or(|last| {
@@ -213,11 +213,10 @@ impl TableTracker {
                     .observations
                     .push_back((min_lifetime, now.answered_at.duration_since(hold.previous_requested_at)));
             }
-            let (first_answered, last_asked) = (now.answered_at, now.requested_at);
             state.snapshot = Some(Snapshot {
                 previous_requested_at: last.requested_at,
-                first_answered_at: first_answered,
-                last_requested_at: last_asked,
+                first_answered_at: now.answered_at,
+                last_requested_at: now.requested_at,
             });
         } else if let Some(hold) = &mut state.snapshot {
             hold.last_requested_at = now.requested_at;

@@ -46,7 +46,7 @@ fn bind_when_created(options: &Options, signals: &mut Signals) -> Result<Option<
             match Server::bind(options) {
                 Ok(server) => return Ok(Some(server)),
                 // The poller creates the tables of a database after it connects.
-                Err(Error::Archive(ArchiveError::NotAnArchive { archive })) if archive.file().is_none() => {}
+                Err(Error::Archive(ArchiveError::NotAnArchive(archive))) if archive.file().is_none() => {}
                 Err(error @ (Error::Archive(_) | Error::TokenRequired(_))) => {
                     return Err(Failure::input(error));
                 }

@@ -6,11 +6,8 @@ use serde::Serialize;
 use trunkline_counters::archive::{Object, Recent, Row, SeriesInfo, SeriesName, TableInfo, prometheus};
 use trunkline_counters::counter::{RawValue, Timestamp, ValueKind};
 
-use super::lists::device_texts;
 use super::views::GrowthJson;
-use super::{
-    MAX_SERIES_LISTED, Value, device_tables, event_names, json, kind_name, parse_name, tables_by_device,
-};
+use super::{MAX_SERIES_LISTED, Value, device_tables, event_names, json, parse_name, tables_by_device};
 use crate::query::{ApiError, Query};
 use crate::readers::QueryContext;
 
@@ -71,11 +68,11 @@ struct LatestValue {
 pub fn latest(context: &QueryContext<'_>, query: &Query) -> Result<Vec<u8>, ApiError> {
     let device = query.required("device")?;
     let mut objects: BTreeMap<String, ObjectJson> = BTreeMap::new();
-    let (mut table_list, mut count, mut more) = (Vec::new(), 0, false);
+    let (mut tables, mut count, mut more) = (Vec::new(), 0, false);
     for table in device_tables(context, device)? {
         context.check_deadline()?;
         let recent = context.reader.recent(table.id, |_| true)?;
-        table_list.push(table_status(context, &table, &recent.rows)?);
+        tables.push(table_status(context, &table, &recent.rows)?);
         for (at, (series, _)) in recent.series.iter().enumerate() {
             count += 1;
             more |= count > MAX_SERIES_LISTED;
@@ -94,25 +91,18 @@ pub fn latest(context: &QueryContext<'_>, query: &Query) -> Result<Vec<u8>, ApiE
             objects.entry(name.object.clone()).or_insert_with(new).series.push(value);
         }
     }
-    let mut device_texts_by_key = BTreeMap::new();
-    for text in device_texts(context, device)? {
+    let mut texts = BTreeMap::new();
+    for text in context.reader.texts(device)? {
         let value = TextJson { text: text.text, since_ns: text.since.0 };
         // Texts of the agent describe the device.
         if text.object.is_empty() || text.object == "agent" {
-            device_texts_by_key.insert(text.key, value);
+            texts.insert(text.key, value);
         } else if let Some(object) = objects.get_mut(&text.object) {
             object.texts.insert(text.key, value);
         }
     }
     let objects = objects.into_values().collect();
-    json(&Latest {
-        device: device.into(),
-        now_ns: context.now.0,
-        tables: table_list,
-        texts: device_texts_by_key,
-        objects,
-        more,
-    })
+    json(&Latest { device: device.into(), now_ns: context.now.0, tables, texts, objects, more })
 }
 
 fn table_status(context: &QueryContext<'_>, table: &TableInfo, rows: &[Row]) -> Result<TableJson, ApiError> {
@@ -164,7 +154,7 @@ fn latest_of_series(recent: &Recent, at: usize, direction: Option<String>, quant
         direction,
         quantity,
         unit: series.unit.clone(),
-        kind: kind_name(series.column.kind),
+        kind: series.column.kind.name(),
         ceiling: series.column.ceiling,
         value: value.map(|(_, raw)| Value::new(raw, series.column.kind)),
         at_ns: value.map(|(row, _)| row.time().0),
@@ -237,19 +227,14 @@ pub(super) fn host(
     let mut objects = BTreeSet::new();
     for table in tables {
         let mut is_ping = false;
-        let of_host = |series: &SeriesInfo| {
-            let name = series.name.parse::<SeriesName>().ok();
-            let object = name.map(|name| name.object);
-            let host = object == Some(Object::Host);
-            (object, host)
-        };
+        let object = |series: &SeriesInfo| Some(series.name.parse::<SeriesName>().ok()?.object);
         // All objects are counted, but only values of a ping are read.
         for series in context.reader.series(table.id)? {
-            let (object, host) = of_host(&series);
-            is_ping |= host;
+            let object = object(&series);
+            is_ping |= object == Some(Object::Host);
             objects.extend(object);
         }
-        let recent = context.reader.recent(table.id, |series| of_host(series).1)?;
+        let recent = context.reader.recent(table.id, |series| object(series) == Some(Object::Host))?;
         let rows = table_status(context, table, &recent.rows)?;
         status.uptime_s = status.uptime_s.or(rows.uptime_s);
         // A ping decides the status of its host; otherwise the latest request does.
@@ -265,7 +250,7 @@ pub(super) fn host(
             ping(&recent, &mut status);
         }
     }
-    for text in device_texts(context, &status.device)? {
+    for text in context.reader.texts(&status.device)? {
         let port = text.object.starts_with("port/");
         status.active += usize::from(port && text.key == "state" && text.text == "up");
         if text.object.is_empty() && text.key == "name" {

@@ -1,11 +1,11 @@
 //! Lists of devices, objects, series and texts.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use serde::Serialize;
-use trunkline_counters::archive::{Error, SeriesInfo, TableInfo, Text};
+use trunkline_counters::archive::{SeriesInfo, TableInfo, Text};
 
-use super::{MAX_SERIES_LISTED, SeriesJson, all_tables, device_tables, find_table, json, parse_name};
+use super::{MAX_SERIES_LISTED, SeriesJson, device_tables, json, parse_name, table_of, tables_by_device};
 use crate::query::{ApiError, Query};
 use crate::readers::QueryContext;
 
@@ -15,12 +15,12 @@ const MAX_TEXTS: usize = 10_000;
 #[derive(Serialize)]
 struct Devices {
     now_ns: i64,
-    devices: BTreeSet<String>,
+    devices: Vec<String>,
 }
 
 /// Returns all devices.
 pub fn devices(context: &QueryContext<'_>, _: &Query) -> Result<Vec<u8>, ApiError> {
-    let devices = all_tables(context)?.into_iter().map(|table| table.device).collect();
+    let devices = tables_by_device(context)?.into_keys().collect();
     json(&Devices { now_ns: context.now.0, devices })
 }
 
@@ -73,10 +73,9 @@ struct SeriesList {
 pub fn series(context: &QueryContext<'_>, query: &Query) -> Result<Vec<u8>, ApiError> {
     let mut found: Vec<(SeriesInfo, TableInfo)> = Vec::new();
     if query.optional("series").is_some() {
-        let tables = all_tables(context)?;
         for id in query.series()? {
             let series = context.reader.series_by_id(id)?;
-            let table = find_table(&tables, &series)?.clone();
+            let table = table_of(context, &series)?;
             found.push((series, table));
         }
     } else {
@@ -121,18 +120,11 @@ fn device_series(
 
 /// A text of a device.
 #[derive(Serialize)]
-pub struct TextEntry {
+struct TextEntry {
     object: String,
     key: String,
     text: String,
     since_ns: i64,
-}
-
-impl From<Text> for TextEntry {
-    fn from(text: Text) -> TextEntry {
-        let Text { object, key, text, since } = text;
-        TextEntry { object, key, text, since_ns: since.0 }
-    }
 }
 
 #[derive(Serialize)]
@@ -144,17 +136,10 @@ struct Texts {
 /// Returns the texts of a device, of all objects or of one.
 pub fn texts(context: &QueryContext<'_>, query: &Query) -> Result<Vec<u8>, ApiError> {
     let object = query.optional("object");
-    let mut texts = device_texts(context, query.required("device")?)?;
+    let mut texts = context.reader.texts(query.required("device")?)?;
     texts.retain(|text| object.is_none_or(|object| text.object == object));
     let more = texts.len() > MAX_TEXTS;
     texts.truncate(MAX_TEXTS);
-    json(&Texts { texts: texts.into_iter().map(TextEntry::from).collect(), more })
-}
-
-/// Reads the texts of a device.
-pub fn device_texts(context: &QueryContext<'_>, device: &str) -> Result<Vec<Text>, ApiError> {
-    match context.reader.texts(device) {
-        Err(Error::NotFound { .. }) => Ok(Vec::new()),
-        texts => Ok(texts?),
-    }
+    let entry = |Text { object, key, text, since }| TextEntry { object, key, text, since_ns: since.0 };
+    json(&Texts { texts: texts.into_iter().map(entry).collect(), more })
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::Serialize;
-use trunkline_counters::archive::{Object, Recent, SeriesInfo};
+use trunkline_counters::archive::{Recent, SeriesInfo};
 use trunkline_counters::counter::{Event, EventSet, Timestamp};
 
 use super::latest::{HostJson, host};
@@ -105,7 +105,6 @@ fn is_traffic(series: &SeriesInfo) -> bool {
         && name.class == "port"
         && name.direction.is_some()
         && bits(&name.quantity).is_some()
-        && matches!(name.object.parse(), Ok(Object::Port(_)))
 }
 
 /// Returns the bits of a counted unit.

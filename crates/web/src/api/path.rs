@@ -9,8 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::Serialize;
 use trunkline_counters::archive::Object;
 
-use super::lists::device_texts;
-use super::{all_tables, json};
+use super::{json, tables_by_device};
 use crate::query::{ApiError, Query};
 use crate::readers::QueryContext;
 
@@ -56,11 +55,10 @@ struct Routes {
 /// Returns all channels from one device to another; if there are none, the channels that end elsewhere.
 pub fn path(context: &QueryContext<'_>, query: &Query) -> Result<Vec<u8>, ApiError> {
     let (from, to) = (query.required("from")?, query.required("to")?);
-    let devices: BTreeSet<String> = all_tables(context)?.into_iter().map(|table| table.device).collect();
     let mut topology = Topology::default();
-    for device in devices {
+    for device in tables_by_device(context)?.into_keys() {
         context.check_deadline()?;
-        for text in device_texts(context, &device)? {
+        for text in context.reader.texts(&device)? {
             topology.add_text(&device, &text.object, &text.key, &text.text);
         }
     }
@@ -125,7 +123,7 @@ impl Topology {
             let starts = self
                 .cross_connections
                 .keys()
-                .filter(|(at, object)| *at == device && is_on_port(object, &port));
+                .filter(|(at, object)| *at == device && object.port() == Some(&port));
             for (_, object) in starts {
                 if routes.len() == MAX_ROUTES {
                     return (routes, true);
@@ -164,17 +162,16 @@ impl Topology {
 
     /// Returns the outgoing channel or path. A channel is cross-connected by its own entry or with its virtual path.
     fn cross_connect(&self, device: &str, enters: &Object) -> Option<Object> {
-        let entry = self.cross_connections.get(&(device.to_owned(), enters.clone()));
-        if let (None, Object::Channel { port, vpi, vci }) = (entry, enters) {
-            let path = Object::Path { port: port.clone(), vpi: *vpi };
-            return match self.cross_connections.get(&(device.to_owned(), path))? {
-                Object::Path { port, vpi } => {
-                    Some(Object::Channel { port: port.clone(), vpi: *vpi, vci: *vci })
-                }
-                _ => None,
-            };
+        let entry =
+            |enters: &Object| self.cross_connections.get(&(device.to_owned(), enters.clone())).cloned();
+        match (entry(enters), enters) {
+            (None, Object::Channel { port, vpi, vci }) => {
+                let path = entry(&Object::Path { port: port.clone(), vpi: *vpi })?;
+                let Object::Path { port, vpi } = path else { return None };
+                Some(Object::Channel { port, vpi, vci: *vci })
+            }
+            (leaves, _) => leaves,
         }
-        entry.cloned()
     }
 }
 
@@ -188,11 +185,6 @@ fn parse_link(text: &str) -> Option<(String, Option<String>)> {
         },
     };
     (!end.0.is_empty()).then(|| (end.0.to_owned(), end.1))
-}
-
-/// Returns whether a channel or path is on a port.
-fn is_on_port(object: &Object, port: &str) -> bool {
-    object.port() == Some(port)
 }
 
 /// Returns the same channel or path at the other end of its line.

@@ -4,7 +4,7 @@ use serde::Serialize;
 use trunkline_counters::archive::{Point, View};
 use trunkline_counters::counter::{Growth, ValueKind};
 
-use super::{SeriesJson, Value, all_tables, event_names, find_table, json};
+use super::{SeriesJson, Value, event_names, json, table_of};
 use crate::query::{ApiError, Query};
 use crate::readers::QueryContext;
 
@@ -50,14 +50,12 @@ struct BucketEvents {
 pub fn view(context: &QueryContext<'_>, query: &Query) -> Result<Vec<u8>, ApiError> {
     let (from, to) = query.time_range(context.now)?;
     let buckets = query.count("buckets", 500, 1..=MAX_BUCKETS)?;
-    let ids = query.series()?;
-    let tables = all_tables(context)?;
     let mut views = Vec::new();
-    for id in ids {
+    for id in query.series()? {
         context.check_deadline()?;
         let view = context.reader.view(id, from, to, buckets)?;
-        let table = find_table(&tables, &view.series)?;
-        views.push(view_json(&view, SeriesJson::new(&view.series, table)));
+        let table = table_of(context, &view.series)?;
+        views.push(view_json(&view, SeriesJson::new(&view.series, &table)));
     }
     json(&Views { from_ns: from.0, to_ns: to.0, now_ns: context.now.0, buckets, views })
 }
@@ -146,11 +144,10 @@ pub fn points(context: &QueryContext<'_>, query: &Query) -> Result<Vec<u8>, ApiE
         return Err(ApiError::InvalidRequest("`series` is one number here".into()));
     };
     let series = context.reader.series_by_id(id)?;
-    let tables = all_tables(context)?;
-    let table = find_table(&tables, &series)?;
+    let table = table_of(context, &series)?;
     let points = context.reader.points(id, from, to, most)?;
     json(&PointsJson {
-        series: SeriesJson::new(&series, table),
+        series: SeriesJson::new(&series, &table),
         points: points.points.iter().map(|point| PointJson::new(point, series.column.kind)).collect(),
         next_ns: points.next.map(|next| next.0),
         gone: points.removed,

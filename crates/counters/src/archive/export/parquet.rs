@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use ::parquet::basic::{Compression, LogicalType, Repetition, TimeUnit, Type as Physical};
 use ::parquet::data_type::{ByteArray, ByteArrayType, DoubleType, Int64Type};
-use ::parquet::errors::{ParquetError, Result};
+use ::parquet::errors::Result;
 use ::parquet::file::properties::WriterProperties;
 use ::parquet::file::writer::SerializedFileWriter;
 use ::parquet::schema::types::{Type, TypePtr};
@@ -93,7 +93,7 @@ impl<W: Write + Send> ParquetWriter<W> {
     /// Buffers a row and writes a row group when it is full.
     pub fn write_row(&mut self, line: &ExportRow<'_>) -> Result<()> {
         let ExportRow { table, series, data } = line;
-        let kind = series.column.kind;
+        let (kind, is_real) = (series.column.kind, series.column.kind == ValueKind::Real);
         let mut columns = self.columns.iter_mut();
         let mut put = |value: Value| match (columns.next(), value) {
             (Some(ColumnBuffer::Text(all)), Value::Text(text)) => all.push(text.into_bytes().into()),
@@ -117,9 +117,7 @@ impl<W: Write + Send> ParquetWriter<W> {
                     Value::Whole(point.row.uptime.map(i64::from)),
                     raw(kind.is_counter()),
                     raw(kind == ValueKind::Gauge),
-                    Value::Number(
-                        point.value.filter(|_| kind == ValueKind::Real).map(|raw| raw.to_f64(kind)),
-                    ),
+                    Value::Number(point.value.filter(|_| is_real).map(|raw| raw.to_f64(kind))),
                     Value::Whole(growth.map(|g| g.amount as i64)),
                     Value::Number(growth.map(|g| g.min_rate())),
                     Value::Number(growth.map(|g| g.max_rate())),
@@ -129,7 +127,7 @@ impl<W: Write + Send> ParquetWriter<W> {
                 .for_each(&mut put);
             }
             RowData::Bucket(from, to, summary) => {
-                let sum = if kind == ValueKind::Real { summary.real_sum } else { summary.sum as f64 };
+                let sum = if is_real { summary.real_sum } else { summary.sum as f64 };
                 [
                     time(*from),
                     time(*to),
@@ -221,11 +219,6 @@ fn schema(columns: &[(&str, ColumnType)]) -> Result<TypePtr> {
     Type::group_type_builder("trunkline").with_fields(fields).build().map(Arc::new)
 }
 
-/// Converts to an I/O error.
-pub fn to_io_error(error: ParquetError) -> std::io::Error {
-    std::io::Error::other(error.to_string())
-}
-
 #[cfg(test)]
 mod tests {
     use ::parquet::file::reader::{FileReader, SerializedFileReader};
@@ -238,7 +231,9 @@ mod tests {
         let (_dir, reader) = archive(600);
         let file = tempfile::tempfile().unwrap();
         let mut writer = ParquetWriter::new(file.try_clone().unwrap(), every.is_some()).unwrap();
-        reader.export(&query(pattern, every), |line| writer.write_row(line).map_err(to_io_error)).unwrap();
+        reader
+            .export(&query(pattern, every), |line| writer.write_row(line).map_err(std::io::Error::other))
+            .unwrap();
         writer.finish().unwrap();
         let reader = SerializedFileReader::new(file).unwrap();
         reader.get_row_iter(None).unwrap().map(|row| row.unwrap()).collect()

@@ -76,13 +76,13 @@ impl PgConnection {
                 Err(_) => Err(QueryError::Timeout),
             }
         });
-        let runtime = Some(runtime);
         match connected {
             Ok((client, process, encoding)) => {
-                Ok(PgConnection { runtime, client, statements: RefCell::default(), process, encoding })
+                let (runtime, statements) = (Some(runtime), RefCell::default());
+                Ok(PgConnection { runtime, client, statements, process, encoding })
             }
             Err(error) => {
-                shut_down(runtime);
+                runtime.shutdown_background();
                 Err(error)
             }
         }
@@ -132,14 +132,10 @@ impl PgConnection {
 
 impl Drop for PgConnection {
     fn drop(&mut self) {
-        shut_down(self.runtime.take());
-    }
-}
-
-/// Shuts a runtime down without blocking; dropping it would block.
-fn shut_down(runtime: Option<Runtime>) {
-    if let Some(runtime) = runtime {
-        runtime.shutdown_background();
+        // Dropping the runtime would block.
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
     }
 }
 

@@ -10,8 +10,8 @@ use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use tokio_postgres::Config;
 use tokio_postgres::error::SqlState;
+use tokio_postgres::{Config, Row};
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::connection::{PgConnection, QueryError};
@@ -75,26 +75,14 @@ pub(super) struct Backoff {
     reason: String,
 }
 
-/// The state of the schema.
-enum Schema {
-    Missing,
-    Version(usize),
-}
-
-/// Returns whether the schema is up to date.
-fn is_current(found: &Schema) -> bool {
-    matches!(found, Schema::Version(v) if *v == MIGRATIONS.len())
-}
-
 impl PgStorage {
     /// Opens an archive; a writer creates it if it does not exist.
     pub fn open(url: &Url, writes: bool) -> Result<PgStorage, Error> {
         let location = Location::Server(url.clone());
         let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
         let application = format!("trunkline@{}/{}", host.trim(), std::process::id());
-        let config = postgres_url::config(url.with_password(), &application).map_err(|error| {
-            Error::InvalidAddress { archive: location.clone(), reason: error.to_string() }
-        })?;
+        let config = postgres_url::config(url.with_password(), &application)
+            .map_err(|error| Error::InvalidAddress(location.clone(), error.to_string()))?;
         let pg = PgStorage {
             location,
             config,
@@ -111,7 +99,7 @@ impl PgStorage {
             deferred_error: RefCell::default(),
         };
         let connection = pg.open_session().map_err(|error| match error {
-            Error::Disconnected { archive, reason } => Error::Open { archive, reason },
+            Error::Disconnected(archive, reason) => Error::Open(archive, reason),
             error => error,
         })?;
         *pg.connection.borrow_mut() = Some(connection);
@@ -213,7 +201,7 @@ impl PgStorage {
             Err(error) => {
                 let length = backoff.as_ref().map_or(BACKOFF.0, |last| (last.length * 2).min(BACKOFF.1));
                 let reason = match error {
-                    Error::Disconnected { reason, .. } => reason.clone(),
+                    Error::Disconnected(_, reason) => reason.clone(),
                     error => error.to_string(),
                 };
                 Some(Backoff { until: now + length, length, reason })
@@ -240,12 +228,11 @@ impl PgStorage {
     fn open_session(&self) -> Result<PgConnection, Error> {
         let connection =
             PgConnection::open(&self.config).map_err(|error| self.disconnected(error.reason()))?;
-        match self.schema(&connection)? {
-            known if self.is_writer || is_current(&known) => Ok(connection),
-            Schema::Version(v) => {
-                Err(Error::VersionTooOld { archive: self.location.clone(), found: v as u64 })
-            }
-            Schema::Missing => Err(Error::NotAnArchive { archive: self.location.clone() }),
+        match self.version(&connection)? {
+            _ if self.is_writer => Ok(connection),
+            Some(v) if v == MIGRATIONS.len() => Ok(connection),
+            Some(v) => Err(Error::VersionTooOld(self.location.clone(), v as u64)),
+            None => Err(Error::NotAnArchive(self.location.clone())),
         }
     }
 
@@ -267,7 +254,7 @@ impl PgStorage {
                 .get()
                 .is_some_and(|reconnected_at| now() < reconnected_at + RECLAIM_PERIOD);
         let key = xxh3_64(b"trunkline archive ") as i64;
-        let refused = || Err(Error::Locked { archive: self.location.clone(), holder: None });
+        let refused = || Err(Error::Locked(self.location.clone(), None));
         let locked = match self.is_standby.get() {
             _ if is_reserved => refused(),
             true => {
@@ -279,7 +266,7 @@ impl PgStorage {
             }
             false => self.run(async |connection| connection.execute(LOCK, &[&key]).await.map(drop)),
         };
-        if let Err(Error::Locked { archive, .. }) = locked {
+        if let Err(Error::Locked(archive, _)) = locked {
             let holder = match self.run(async |connection| find_holder(connection, key).await)? {
                 None if is_reserved => {
                     "its connection ended less than a minute ago, and it may come back".to_owned()
@@ -294,16 +281,16 @@ impl PgStorage {
                 // The holder is not the previous writer, so the lock is not reserved for it.
                 self.reconnected_at.set(None);
             }
-            return Err(Error::Locked { archive, holder: Some(holder) });
+            return Err(Error::Locked(archive, Some(holder)));
         }
         locked?;
         let connection = self.connection.borrow();
         let Some(connection) = connection.as_ref() else {
             return Err(self.disconnected("the connection ended".into()));
         };
-        let known = self.schema(connection)?;
-        if !is_current(&known) {
-            self.migrate(connection, &known)?;
+        let version = self.version(connection)?;
+        if version != Some(MIGRATIONS.len()) {
+            self.migrate(connection, version)?;
         }
         self.former.borrow_mut().clear();
         self.is_standby.set(false);
@@ -312,28 +299,26 @@ impl PgStorage {
         Ok(())
     }
 
-    /// Returns the state of the schema.
-    fn schema(&self, connection: &PgConnection) -> Result<Schema, Error> {
-        let foreign = || Error::NotAnArchive { archive: self.location.clone() };
+    /// Returns the schema version; `None` if there is no schema.
+    fn version(&self, connection: &PgConnection) -> Result<Option<usize>, Error> {
+        let foreign = || Error::NotAnArchive(self.location.clone());
         let tables =
             "SELECT coalesce(bool_or(c.relname = 'archive'), false), count(c.oid) FROM pg_namespace n
             LEFT JOIN pg_class c ON c.relnamespace = n.oid WHERE n.nspname = 'trunkline'";
         let found = connection.wait(async {
-            let rows = connection.rows(tables, &[]).await?;
-            let row = rows.first().map(|row| Ok((row.try_get(0)?, row.try_get(1)?)));
-            row.transpose().map(|row: Option<(bool, i64)>| row.unwrap_or_default())
+            let row = connection.row(tables, &[]).await?;
+            row.map_or(Ok((false, 0)), |row| Ok((row.try_get(0)?, row.try_get::<_, i64>(1)?)))
         });
         match found.map_err(|error| self.error(error))? {
-            (_, 0) => return Ok(Schema::Missing),
+            (_, 0) => return Ok(None),
             (false, _) => return Err(foreign()),
             (true, _) => {}
         }
         let version = connection.wait(async {
-            let rows =
-                connection.rows("SELECT kind::text, version::bigint FROM trunkline.archive", &[]).await?;
-            rows.iter()
-                .map(|row| Ok((row.try_get(0)?, row.try_get(1)?)))
-                .collect::<Result<Vec<(String, i64)>, _>>()
+            let sql = "SELECT kind::text, version::bigint FROM trunkline.archive";
+            let rows = connection.rows(sql, &[]).await?;
+            let version = |row: &Row| Ok((row.try_get(0)?, row.try_get(1)?));
+            rows.iter().map(version).collect::<Result<Vec<(String, i64)>, _>>()
         });
         let version = version.map_err(|error| match error.code() {
             Some(code) if [SqlState::UNDEFINED_COLUMN, SqlState::UNDEFINED_TABLE].contains(code) => foreign(),
@@ -341,63 +326,46 @@ impl PgStorage {
         })?;
         match version.as_slice() {
             [(kind, version)] if kind == KIND => match usize::try_from(*version) {
-                Ok(v) if v <= MIGRATIONS.len() => Ok(Schema::Version(v)),
-                _ => Err(Error::VersionTooNew {
-                    archive: self.location.clone(),
-                    found: version.unsigned_abs(),
-                }),
+                Ok(v) if v <= MIGRATIONS.len() => Ok(Some(v)),
+                _ => Err(Error::VersionTooNew(self.location.clone(), version.unsigned_abs())),
             },
             _ => Err(foreign()),
         }
     }
 
     /// Migrates the schema; the archive is locked.
-    fn migrate(&self, connection: &PgConnection, known: &Schema) -> Result<(), Error> {
+    fn migrate(&self, connection: &PgConnection, version: Option<usize>) -> Result<(), Error> {
         if connection.encoding != "UTF8" {
             let reason =
                 format!("the database has the encoding {}; an archive needs UTF8", connection.encoding);
-            return Err(Error::Open { archive: self.location.clone(), reason });
+            return Err(Error::Open(self.location.clone(), reason));
         }
-        let steps: String = match *known {
-            Schema::Version(v) => MIGRATIONS[v..].concat(),
-            Schema::Missing => format!("{}{}", self.create_schema(connection)?, MIGRATIONS.concat()),
-        };
-        let done =
-            format!("BEGIN; {steps}; UPDATE trunkline.archive SET version = {}; COMMIT", MIGRATIONS.len());
-        let made = connection.wait(async { connection.batch(&done).await });
+        let create = if version.is_none() { self.create_schema(connection)? } else { String::new() };
+        let steps = MIGRATIONS[version.unwrap_or(0)..].concat();
+        let done = format!(
+            "BEGIN; {create}{steps}; UPDATE trunkline.archive SET version = {}; COMMIT",
+            MIGRATIONS.len()
+        );
+        let made = connection.wait(connection.batch(&done));
         if made.is_err() {
-            let _ = connection.wait(async { connection.batch("ROLLBACK").await });
+            let _ = connection.wait(connection.batch("ROLLBACK"));
         }
         made.map_err(|error| self.error(error))
     }
 
     /// Returns the SQL that creates the schema, if necessary, and its marker table.
     fn create_schema(&self, connection: &PgConnection) -> Result<String, Error> {
-        let there = "SELECT count(*) > 0 FROM pg_namespace WHERE nspname = $1";
-        let schema =
-            if self.query_bool(connection, there, &"trunkline")? { "" } else { "CREATE SCHEMA trunkline;" };
+        let there = "SELECT 1 FROM pg_namespace WHERE nspname = 'trunkline'";
+        let found = connection.wait(connection.row(there, &[])).map_err(|error| self.error(error))?;
+        let schema = if found.is_some() { "" } else { "CREATE SCHEMA trunkline;" };
         let table = "CREATE TABLE trunkline.archive (kind text NOT NULL, version bigint NOT NULL);";
         Ok(format!("{schema} {table} INSERT INTO trunkline.archive VALUES ('{KIND}', 0);"))
-    }
-
-    /// Runs a query with a boolean result.
-    fn query_bool(
-        &self,
-        connection: &PgConnection,
-        sql: &'static str,
-        param: &(dyn tokio_postgres::types::ToSql + Sync),
-    ) -> Result<bool, Error> {
-        let answer = connection.wait(async {
-            let row = connection.row(sql, &[param]).await?;
-            row.map_or(Ok(false), |row| row.try_get(0))
-        });
-        answer.map_err(|error| self.error(error))
     }
 
     // --- errors
 
     fn disconnected(&self, reason: String) -> Error {
-        Error::Disconnected { archive: self.location.clone(), reason }
+        Error::Disconnected(self.location.clone(), reason)
     }
 
     /// Converts an error of a query.
@@ -407,17 +375,15 @@ impl PgStorage {
             return self.disconnected(reason);
         }
         match error.code() {
-            Some(&SqlState::READ_ONLY_SQL_TRANSACTION) => Error::ReadOnly { archive },
-            Some(&SqlState::LOCK_NOT_AVAILABLE) => Error::Locked { archive, holder: None },
-            Some(&SqlState::DISK_FULL) => Error::DiskFull { archive },
+            Some(&SqlState::READ_ONLY_SQL_TRANSACTION) => Error::ReadOnly(archive),
+            Some(&SqlState::LOCK_NOT_AVAILABLE) => Error::Locked(archive, None),
+            Some(&SqlState::DISK_FULL) => Error::DiskFull(archive),
             Some(&(SqlState::INSUFFICIENT_PRIVILEGE | SqlState::INVALID_SCHEMA_NAME)) => {
-                Error::Open { archive, reason }
+                Error::Open(archive, reason)
             }
-            Some(&(SqlState::DATA_CORRUPTED | SqlState::INDEX_CORRUPTED)) => {
-                Error::Corrupt { archive, reason }
-            }
-            Some(_) => Error::Database { archive, source: reason.into() },
-            None => Error::Corrupt { archive, reason },
+            Some(&(SqlState::DATA_CORRUPTED | SqlState::INDEX_CORRUPTED)) => Error::Corrupt(archive, reason),
+            Some(_) => Error::Database(archive, reason.into()),
+            None => Error::Corrupt(archive, reason),
         }
     }
 }

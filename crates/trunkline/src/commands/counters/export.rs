@@ -61,11 +61,12 @@ fn write_csv(reader: &Reader, wanted: &ExportQuery, out: impl Write) -> Result<E
 
 #[cfg(feature = "parquet")]
 fn write_parquet(reader: &Reader, wanted: &ExportQuery, out: File) -> Result<ExportStats, Failure> {
-    use trunkline_counters::archive::export::parquet::{ParquetWriter, to_io_error};
+    use trunkline_counters::archive::export::parquet::ParquetWriter;
     let mut table =
         ParquetWriter::new(BufWriter::new(out), wanted.bucket_length.is_some()).map_err(Failure::run)?;
-    let written =
-        reader.export(wanted, |line| table.write_row(line).map_err(to_io_error)).map_err(flat_error)?;
+    let written = reader
+        .export(wanted, |line| table.write_row(line).map_err(std::io::Error::other))
+        .map_err(flat_error)?;
     table.finish().map_err(Failure::run)?;
     Ok(written)
 }

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use prost::Message;
-use trunkline_counters::archive::prometheus::{MetricName, sample_value, to_milliseconds};
+use trunkline_counters::archive::prometheus::{MetricName, to_milliseconds};
 use trunkline_counters::archive::{Error, Location, Reader, Row, SeriesInfo, TableId, TableInfo};
 use trunkline_counters::counter::{RawValue, Timestamp};
 use trunkline_run::StopFlag;
@@ -373,7 +373,7 @@ impl PendingMessage {
                 let timestamp = to_milliseconds(answered);
                 // Of two answers in one millisecond, send the later one.
                 samples.pop_if(|last| last.timestamp == timestamp);
-                samples.push(Sample { value: sample_value(raw, one.column.kind), timestamp });
+                samples.push(Sample { value: raw.to_f64(one.column.kind), timestamp });
             }
             if samples.is_empty() {
                 continue;
