@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use trunkline_endpoint::{Destination, Frame as MediumFrame, MAX_BATCH};
 use trunkline_models::atm::{CellFrame, Train};
-use trunkline_run::message::MessageKind;
+use trunkline_run::message::{Header, MessageKind};
 use trunkline_units::Instant;
 
 use crate::stages::FrameTimes;
@@ -126,6 +126,20 @@ pub struct Datagram {
     pub fragments: u16,
     /// The kind of the message.
     pub kind: MessageKind,
+}
+
+impl Datagram {
+    /// Returns the header of the message.
+    #[inline]
+    pub fn header(&self) -> Header {
+        Header {
+            sequence: self.sequence,
+            sent_at: self.sent_at,
+            length: self.length,
+            response_length: self.response_length,
+            kind: self.kind,
+        }
+    }
 }
 
 /// Allocates packets and reuses their boxes.

@@ -28,7 +28,7 @@ use trunkline_llc::wire::{ALL, HEADER as PDU_HEADER, MAX_PRIORITY};
 use trunkline_models::atm::CellFrame as _;
 use trunkline_models::host::headers;
 use trunkline_run::bundle;
-use trunkline_run::message::{HEADER, Header};
+use trunkline_run::message::HEADER;
 use trunkline_units::Instant;
 
 use crate::flow::{IP_HEADER, UDP_IP_HEADERS};
@@ -39,6 +39,8 @@ use crate::network::topology::Topology;
 
 /// UDP and TCP ports of a simulated connection: sender, receiver.
 const PORTS: (u16, u16) = (49_152, 5_001);
+/// Bytes of a UDP header.
+const UDP_HEADER: u32 = UDP_IP_HEADERS - IP_HEADER;
 /// Snapshot length in interface descriptions; the default of tcpdump.
 const SNAPLEN: u32 = 262_144;
 
@@ -61,14 +63,14 @@ pub struct Tracer {
     hosts: Vec<Option<usize>>,
     /// The addresses of each flow.
     flows: Vec<FlowAddresses>,
-    /// The multicast addresses of bundle groups.
+    /// The multicast address of each group.
     groups: BTreeMap<u32, [u8; 4]>,
     buffer: Vec<u8>,
     error: Option<TraceError>,
 }
 
-/// Sender, destination, and the address and TTL of its group.
-type FlowAddresses = (u32, Destination, Option<([u8; 4], u8)>);
+/// Sender, destination, and the TTL of packets to a group.
+type FlowAddresses = (u32, Destination, u8);
 
 struct Capture {
     name: String,
@@ -148,13 +150,13 @@ impl Tracer {
     }
 
     /// Adds the addresses of the next flow.
-    pub fn add_flow(&mut self, from: u32, to: Destination, group: Option<([u8; 4], u8)>) {
-        self.flows.push((from, to, group));
+    pub fn add_flow(&mut self, from: u32, to: Destination, group_ttl: u8) {
+        self.flows.push((from, to, group_ttl));
     }
 
     /// Captures a frame that has crossed a medium.
     #[inline]
-    pub fn capture_medium(&mut self, now: Instant, medium: u32, _: Port, frame: &Frame) {
+    pub fn capture_medium(&mut self, now: Instant, medium: u32, frame: &Frame) {
         if let Some(capture) = self.media[medium as usize] {
             self.write(capture, 0, now, frame);
         }
@@ -180,22 +182,20 @@ impl Tracer {
         }
         let framing = capture.interfaces.get(usize::from(interface)).copied().unwrap_or(Framing::Raw);
         self.buffer.clear();
-        if let Content::Pdu { from, to, bytes } = &packet.content {
-            let length = encode_pdu(&mut self.buffer, (*from, *to), bytes, packet.length);
-            if let Err(e) = capture.write_packet(interface, now, &self.buffer, length) {
-                self.error.get_or_insert_with(|| TraceError::Write(capture.name.clone(), e));
+        let length = match &packet.content {
+            Content::Pdu { from, to, bytes } => {
+                Some(encode_pdu(&mut self.buffer, (*from, *to), bytes, packet.length))
             }
-            return;
-        }
-        let addresses = match (&packet.content, packet.to) {
-            (Content::Bundle { datagram, .. }, to @ Destination::Group(group)) => {
-                Some((datagram.from_host, to, self.groups.get(&group).map(|address| (*address, 1))))
+            Content::Bundle { datagram, .. } => {
+                let addresses = (datagram.from_host, packet.to, 1);
+                encode_packet(&mut self.buffer, framing, addresses, &self.groups, packet)
             }
-            (Content::Bundle { datagram, .. }, to) => Some((datagram.from_host, to, None)),
-            _ => packet.flow.and_then(|flow| self.flows.get(flow as usize).copied()),
+            _ => packet.flow.and_then(|flow| {
+                let addresses = *self.flows.get(flow as usize)?;
+                encode_packet(&mut self.buffer, framing, addresses, &self.groups, packet)
+            }),
         };
-        let Some(flow) = addresses else { return };
-        if let Some(length) = encode_packet(&mut self.buffer, framing, flow, packet)
+        if let Some(length) = length
             && let Err(e) = capture.write_packet(interface, now, &self.buffer, length)
         {
             self.error.get_or_insert_with(|| TraceError::Write(capture.name.clone(), e));
@@ -250,7 +250,8 @@ impl Capture {
 fn encode_packet(
     out: &mut Vec<u8>,
     framing: Framing,
-    (sender, receiver, group): FlowAddresses,
+    (sender, receiver, group_ttl): FlowAddresses,
+    groups: &BTreeMap<u32, [u8; 4]>,
     packet: &Packet,
 ) -> Option<u32> {
     let (protocol, ports) = match packet.content {
@@ -274,7 +275,11 @@ fn encode_packet(
             other => other,
         },
     );
-    let (destination, hops) = group.filter(|_| !packet.is_reverse).unwrap_or((headers::ip(to), 64));
+    let group = match to {
+        Destination::Group(group) => groups.get(&group),
+        _ => None,
+    };
+    let (destination, hops) = group.map_or((headers::ip(to), 64), |address| (*address, group_ttl));
     match framing {
         Framing::Ethernet => {
             headers::ethernet(from, to, out);
@@ -303,9 +308,15 @@ fn encode_packet(
         Ipv4Header::new(payload.min(u16::MAX - IP_HEADER as u16), hops, protocol, source, destination)
             .ok()?;
     let mut offset = 0;
-    if let Some(FragmentInfo { datagram_id, index, count, octets }) = FragmentInfo::from_packet(packet)
-        && count > 1
-    {
+    // The number of the datagram, the index and the number of its fragments, and its octets.
+    let (datagram_id, index, count, octets) = match &packet.content {
+        Content::Datagram(d) => (d.sequence as u16, d.fragment, d.fragments, d.length),
+        Content::Bundle { datagram, fragment, fragments } => {
+            (datagram.number as u16, *fragment, *fragments, datagram.bytes.len() as u32)
+        }
+        _ => (0, 0, 1, 0),
+    };
+    if count > 1 {
         ip.dont_fragment = false;
         ip.identification = datagram_id;
         ip.more_fragments = index + 1 < count;
@@ -319,42 +330,29 @@ fn encode_packet(
     }
     ip.header_checksum = ip.calc_header_checksum();
     out.extend_from_slice(&ip.to_bytes());
+    let (source_port, destination_port) = ports;
+    let udp = |octets: u32| {
+        // No checksum (allowed by RFC 768): the payload is virtual.
+        let length = (octets + UDP_HEADER).min(u32::from(u16::MAX)) as u16;
+        UdpHeader { source_port, destination_port, length, checksum: 0 }.to_bytes()
+    };
     match &packet.content {
         Content::Datagram(d) if d.fragment == 0 => {
-            let udp = (d.length + UDP_IP_HEADERS - IP_HEADER).min(u32::from(u16::MAX)) as u16;
-            let (source_port, destination_port) = ports;
-            // No checksum (allowed by RFC 768): the payload is virtual.
-            let udp = UdpHeader { source_port, destination_port, length: udp, checksum: 0 };
-            out.extend_from_slice(&udp.to_bytes());
-            let header = Header {
-                sequence: d.sequence,
-                sent_at: d.sent_at,
-                length: d.length,
-                response_length: d.response_length,
-                kind: d.kind,
-            };
+            out.extend_from_slice(&udp(d.length));
             let mut bytes = [0; HEADER];
-            header.encode(packet.flow.unwrap_or_default(), &mut bytes);
+            d.header().encode(packet.flow.unwrap_or_default(), &mut bytes);
             out.extend_from_slice(&bytes[..HEADER.min((length - UDP_IP_HEADERS) as usize)]);
         }
         Content::Guaranteed(frame) => {
-            let udp = (length - IP_HEADER).min(u32::from(u16::MAX)) as u16;
-            let (source_port, destination_port) = ports;
-            let udp = UdpHeader { source_port, destination_port, length: udp, checksum: 0 };
-            out.extend_from_slice(&udp.to_bytes());
+            out.extend_from_slice(&udp(length - UDP_IP_HEADERS));
             out.extend_from_slice(&frame.1);
         }
         Content::Bundle { datagram, .. } => {
-            let bytes = &datagram.bytes;
-            let udp = UDP_IP_HEADERS - IP_HEADER;
             if offset == 0 {
-                let (source_port, destination_port) = ports;
-                let length = (bytes.len() as u32 + udp).min(u32::from(u16::MAX)) as u16;
-                let header = UdpHeader { source_port, destination_port, length, checksum: 0 };
-                out.extend_from_slice(&header.to_bytes());
+                out.extend_from_slice(&udp(octets));
             }
-            let (from, until) = (offset.saturating_sub(udp), offset + length - IP_HEADER - udp);
-            out.extend_from_slice(bytes.get(from as usize..until as usize).unwrap_or_default());
+            let (from, until) = (offset.saturating_sub(UDP_HEADER), offset + length - UDP_IP_HEADERS);
+            out.extend_from_slice(datagram.bytes.get(from as usize..until as usize).unwrap_or_default());
         }
         Content::Segment(header) => {
             out.extend_from_slice(&header[..trunkline_tcp::header_length(header).min(header.len())]);
@@ -385,36 +383,6 @@ fn encode_pdu(out: &mut Vec<u8>, (from, to): (u8, u8), frame: &[u8], wire_length
         out.resize(length, 0);
     }
     length as u32
-}
-
-/// The position of a packet in a fragmented datagram.
-struct FragmentInfo {
-    /// IPv4 identification of the datagram.
-    datagram_id: u16,
-    index: u16,
-    count: u16,
-    /// Payload octets of the whole datagram.
-    octets: u32,
-}
-
-impl FragmentInfo {
-    fn from_packet(packet: &Packet) -> Option<FragmentInfo> {
-        match &packet.content {
-            Content::Datagram(d) => Some(FragmentInfo {
-                datagram_id: d.sequence as u16,
-                index: d.fragment,
-                count: d.fragments,
-                octets: d.length,
-            }),
-            Content::Bundle { datagram, fragment, fragments } => Some(FragmentInfo {
-                datagram_id: datagram.number as u16,
-                index: *fragment,
-                count: *fragments,
-                octets: datagram.bytes.len() as u32,
-            }),
-            _ => None,
-        }
-    }
 }
 
 /// Returns the IPv4 addresses of the groups. The group of bundles for hosts precedes those of the wide area.

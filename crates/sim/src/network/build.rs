@@ -215,7 +215,6 @@ impl Builder<'_> {
             medium_ports: (0..ports.len() as u16).map(|port| self.medium_port(node, port)).collect(),
             model,
             disk: costs.disk,
-            cpus: costs.cpus,
             name,
             plan_node: node,
         }

@@ -78,8 +78,6 @@ pub struct Host {
     pub disk: Option<Rate>,
     /// Phases of its timer ticks.
     pub timer_phases: Phases,
-    /// Number of processors.
-    pub cpus: u32,
     /// Index of its node in the plan.
     pub plan_node: usize,
 }
