@@ -2,7 +2,7 @@
 //!
 //! | module | contents |
 //! | --- | --- |
-//! | [`cell`] | sizes of cells and packets, cell rates |
+//! | [`cell`] | sizes of cells and packets |
 //! | [`frame`] | [`CellFrame`]: a frame that can be segmented and reassembled |
 //! | [`aal5`] | reassembly per channel |
 //! | [`pacing`] | [`Pacing`]: when an adapter sends its cells |
@@ -10,8 +10,6 @@
 //! | `queue` | output queues: cells of a switch, packets of an adapter |
 //! | `fine` | times in fractions of a picosecond, so that sums of cell times do not drift |
 //! | [`link`] | [`CellLink`]: the medium, with adapters or switch ports at its ends |
-//!
-//! Nothing here touches the network, reads a clock, or uses the system's random number generator.
 
 pub mod aal5;
 pub mod cell;
@@ -22,8 +20,9 @@ pub mod pacing;
 mod queue;
 pub mod train;
 
-pub use cell::{Encapsulation, cells_of, payload_rate};
+pub use crate::impairments::Impairments;
+pub use cell::{Encapsulation, cells_of};
 pub use frame::CellFrame;
-pub use link::{CellLink, Config, End, Impairments, Mode};
+pub use link::{CellLink, Config, End, Mode};
 pub use pacing::{Pacing, PacingUnit};
 pub use train::Train;

@@ -5,10 +5,11 @@ use std::collections::VecDeque;
 use trunkline_endpoint::{Destination, Frame, Port};
 use trunkline_units::{Instant, Span};
 
+use crate::atm::{Encapsulation, cells_of};
+use crate::host::Costs;
 use crate::host::filter::{Filter, FilterResult};
 use crate::host::processors::{Finished, Processors};
 use crate::host::server::Server;
-use crate::host::{Costs, Interface};
 
 /// Maximum number of packets between their arrival and the end of their interrupt. Further packets are lost
 /// ([`HostLossCause::BufferFull`]) without an interrupt.
@@ -154,7 +155,8 @@ pub struct Station<F> {
 /// The servers of an interface.
 #[derive(Clone, Debug)]
 struct Card<F> {
-    interface: Interface,
+    /// Encapsulation of packets in cells, on ATM.
+    encapsulation: Option<Encapsulation>,
     segmentation: Server<Job<F>>,
     reassembly: Server<Job<F>>,
 }
@@ -169,9 +171,10 @@ enum NextServer {
 }
 
 impl<F: Frame> Station<F> {
-    /// Creates an idle station with a port for each interface.
-    pub fn new(address: u32, costs: Costs, interfaces: &[Interface]) -> Self {
-        let card = |&interface| Card { interface, segmentation: Server::new(), reassembly: Server::new() };
+    /// Creates an idle station with a port for each interface; the encapsulation is that of packets in cells, on ATM.
+    pub fn new(address: u32, costs: Costs, interfaces: &[Option<Encapsulation>]) -> Self {
+        let card =
+            |&encapsulation| Card { encapsulation, segmentation: Server::new(), reassembly: Server::new() };
         Station {
             address,
             has_no_costs: costs.are_none(),
@@ -420,8 +423,8 @@ impl<F: Frame> Station<F> {
     fn sar(&mut self, job: &Job<F>) -> Option<(&mut Card<F>, Span)> {
         let cell_cost = self.costs.sar_cell;
         let card = self.cards.get_mut(usize::from(job.port.0))?;
-        let cells = card.interface.cells.filter(|_| !cell_cost.is_zero())?;
-        Some((card, cell_cost * u64::from(cells(job.frame.length()))))
+        let encapsulation = card.encapsulation.filter(|_| !cell_cost.is_zero())?;
+        Some((card, cell_cost * u64::from(cells_of(job.frame.length(), encapsulation))))
     }
 
     fn reassemble(&mut self, now: Instant, job: Job<F>) {

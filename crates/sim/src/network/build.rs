@@ -7,8 +7,8 @@ use trunkline_experiment::plan::{
     Amount, CellMode, Encapsulation, HostCosts, Link, Medium as LinkMedium, NodeKind, PacingCounts, Plan,
     Protocol,
 };
-use trunkline_models::atm::{CellLink, Config, End, Mode, Pacing, PacingUnit};
-use trunkline_models::host::{Costs, Interface, Phases, Station};
+use trunkline_models::atm::{self, CellLink, Config, End, Mode, Pacing, PacingUnit};
+use trunkline_models::host::{Costs, Phases, Station};
 use trunkline_models::media::{
     Framing, Hub, HubOptions, Impairments, LineOptions, Ring, RingOptions, Switch, SwitchOptions,
 };
@@ -21,7 +21,9 @@ use crate::frame::VLAN_TAG;
 use crate::medium::Medium;
 
 /// Bytes of an ATM cell.
-const CELL_BYTES: u64 = 53;
+const CELL_BYTES: u64 = atm::cell::CELL as u64;
+/// Maximum time that a reordered cell waits for a later cell to overtake it.
+const CELL_HOLD: Span = Span::from_ms(1);
 /// Rate from which a ring is an FDDI ring, b/s.
 const FDDI_MIN_BPS: u64 = 100_000_000;
 
@@ -185,12 +187,9 @@ impl Builder<'_> {
         let name = self.topology.network.nodes[node].name.clone();
         let address = self.numbers.nodes[node];
         let ports = &self.topology.ports[node];
-        let interfaces: Vec<Interface> = ports
-            .iter()
-            .map(|hop| {
-                let link = &self.topology.network.links[hop.link];
-                Interface { cells: (link.medium == LinkMedium::Atm).then(|| cells_of(link.encapsulation)) }
-            })
+        let links = ports.iter().map(|hop| &self.topology.network.links[hop.link]);
+        let interfaces: Vec<_> = links
+            .map(|link| (link.medium == LinkMedium::Atm).then(|| encapsulation(link.encapsulation)))
             .collect();
         let mut model = Station::new(
             address,
@@ -379,7 +378,7 @@ impl Builder<'_> {
                     delay: link.delay,
                     bound: self.queue_bound_at(node, false, 1),
                     pacing: link.pacing.filter(|_| self.is_host(node)),
-                    impairments: impairments(link),
+                    impairments: impairments(link, Impairments::default().hold),
                 };
                 Medium::Link(trunkline_models::media::Link::new(ends.map(line), streams))
             }
@@ -397,11 +396,8 @@ impl Builder<'_> {
         ends: [usize; 2],
         streams: [trunkline_units::Stream; 2],
     ) -> CellLink<crate::frame::Frame> {
-        let encapsulation = match link.encapsulation {
-            Encapsulation::Llc => trunkline_models::atm::Encapsulation::LlcSnap,
-            Encapsulation::Null => trunkline_models::atm::Encapsulation::VcMux,
-        };
-        let cells = u64::from(cells_of(link.encapsulation)(link.mtu.as_bytes() as u32));
+        let encapsulation = encapsulation(link.encapsulation);
+        let cells = u64::from(atm::cells_of(link.mtu.as_bytes() as u32, encapsulation));
         let end = |node: usize| {
             if self.topology.is_cell_switch(node) {
                 return End::SwitchPort { queue: self.queue_bound_at(node, true, cells) };
@@ -419,31 +415,20 @@ impl Builder<'_> {
             };
             End::Adapter { pacing, queue: self.queue_bound_at(node, false, cells), encapsulation }
         };
-        let impairments = trunkline_models::atm::Impairments {
-            loss: link.loss,
-            corrupt: link.corrupt,
-            duplicate: link.duplicate,
-            reorder: link.reorder,
-        };
         let config = Config {
             payload: link.payload,
             delay: link.delay,
             ends: ends.map(end),
-            impairments: [impairments; 2],
+            impairments: [impairments(link, CELL_HOLD); 2],
             mode: if self.trains { Mode::Trains } else { Mode::Cells },
         };
         CellLink::new(&config, streams)
     }
 }
 
-fn impairments(link: &Link) -> Impairments {
-    Impairments {
-        loss: link.loss,
-        corrupt: link.corrupt,
-        duplicate: link.duplicate,
-        reorder: link.reorder,
-        ..Impairments::default()
-    }
+fn impairments(link: &Link, hold: Span) -> Impairments {
+    let Link { loss, corrupt, duplicate, reorder, .. } = *link;
+    Impairments { loss, corrupt, duplicate, reorder, hold }
 }
 
 /// Pads a list to two entries: a hub or ring with fewer stations gets silent ones.
@@ -453,15 +438,10 @@ fn pad_to_two<T: Clone>(mut list: Vec<T>, with: T) -> Vec<T> {
     list
 }
 
-/// Returns the function from packet bytes to cells.
-fn cells_of(encapsulation: Encapsulation) -> fn(u32) -> u32 {
+fn encapsulation(encapsulation: Encapsulation) -> atm::Encapsulation {
     match encapsulation {
-        Encapsulation::Llc => {
-            |bytes| trunkline_models::atm::cells_of(bytes, trunkline_models::atm::Encapsulation::LlcSnap)
-        }
-        Encapsulation::Null => {
-            |bytes| trunkline_models::atm::cells_of(bytes, trunkline_models::atm::Encapsulation::VcMux)
-        }
+        Encapsulation::Llc => atm::Encapsulation::LlcSnap,
+        Encapsulation::Null => atm::Encapsulation::VcMux,
     }
 }
 
