@@ -229,22 +229,17 @@ impl<F: Frame> Station<F> {
     /// Counts a frame that a station without costs receives; returns whether the caller is to deliver it.
     #[inline]
     pub fn receive_without_costs(&mut self, frame: &F) -> bool {
-        let is_addressed = match frame.destination() {
-            Destination::Station(station) => station == self.address,
-            Destination::All => true,
-            Destination::Group(group) => match self.filter.filter(group) {
-                FilterResult::Joined => true,
-                FilterResult::Ignored => false,
-                FilterResult::FalsePositive => {
-                    self.counters.received += 1;
-                    self.counters.unwanted += 1;
-                    return false;
-                }
-            },
-        };
-        if !is_addressed {
-            self.counters.foreign += 1;
-            return false;
+        match self.filter(frame.destination()) {
+            FilterResult::Joined => {}
+            FilterResult::FalsePositive => {
+                self.counters.received += 1;
+                self.counters.unwanted += 1;
+                return false;
+            }
+            FilterResult::Ignored => {
+                self.counters.foreign += 1;
+                return false;
+            }
         }
         self.counters.received += 1;
         if frame.is_damaged() {
@@ -253,6 +248,16 @@ impl<F: Frame> Station<F> {
         }
         self.counters.delivered += 1;
         true
+    }
+
+    /// Returns what the card does with a frame to this destination.
+    #[inline(always)]
+    fn filter(&self, to: Destination) -> FilterResult {
+        match to {
+            Destination::Group(group) => self.filter.filter(group),
+            Destination::Station(station) if station != self.address => FilterResult::Ignored,
+            Destination::Station(_) | Destination::All => FilterResult::Joined,
+        }
     }
 
     /// Accepts a packet from a transport for `port`.
@@ -281,15 +286,10 @@ impl<F: Frame> Station<F> {
     /// Accepts a frame from the medium at `port`.
     #[inline]
     pub fn receive(&mut self, now: Instant, port: Port, frame: F) {
-        let is_unwanted = match frame.destination() {
-            Destination::Station(station) if station == self.address => false,
-            Destination::All => false,
-            Destination::Station(_) => return self.lose(frame, HostLossCause::Foreign),
-            Destination::Group(group) => match self.filter.filter(group) {
-                FilterResult::Joined => false,
-                FilterResult::FalsePositive => true,
-                FilterResult::Ignored => return self.lose(frame, HostLossCause::Foreign),
-            },
+        let is_unwanted = match self.filter(frame.destination()) {
+            FilterResult::Joined => false,
+            FilterResult::FalsePositive => true,
+            FilterResult::Ignored => return self.lose(frame, HostLossCause::Foreign),
         };
         self.counters.received += 1;
         let job = Job { frame, port, is_outgoing: false, is_unwanted };

@@ -22,7 +22,7 @@ use trunkline_endpoint::{Bound, Frame, LossCause, Medium, MediumCounters, Medium
 use trunkline_units::{Instant, Rate, Size, Span, Stream};
 
 use crate::media::Framing;
-use crate::media::sender::{Notices, SendQueue};
+use crate::media::sender::{PendingOutputs, SendQueue};
 use crate::media::serializer::bit_times;
 
 /// Interframe gap, in bit times (clause 4.4.2).
@@ -134,7 +134,7 @@ pub struct Hub<F> {
     waiting_for_room: usize,
     /// Time of the last wake: later output may not be polled yet.
     woken_at: Instant,
-    notices: Notices<F>,
+    pending: PendingOutputs<F>,
 }
 
 impl<F: Frame> Hub<F> {
@@ -168,7 +168,7 @@ impl<F: Frame> Hub<F> {
             scheduled: VecDeque::new(),
             waiting_for_room: 0,
             woken_at: Instant::ZERO,
-            notices: Notices::new(),
+            pending: PendingOutputs::new(),
             options,
         }
     }
@@ -186,7 +186,7 @@ impl<F: Frame> Hub<F> {
         let max_length = self.options.max_length;
         let station = self.station(port);
         if let Err(cause) = station.sender.add(&frame, max_length) {
-            return self.notices.dropped.push_back((port, frame, cause));
+            return self.pending.dropped.push_back((port, frame, cause));
         }
         station.queue.push_back(frame);
         if station.queue.len() == 1 {
@@ -304,7 +304,7 @@ impl<F: Frame> Hub<F> {
             }
             if sender.remove(scheduled.frame.channel(), length) {
                 self.waiting_for_room -= 1;
-                self.notices.room.push_back(Port(scheduled.from as u16));
+                self.pending.room.push_back(Port(scheduled.from as u16));
             }
         }
     }
@@ -313,7 +313,7 @@ impl<F: Frame> Hub<F> {
         let sender = &mut self.station(port).sender;
         let was_waiting = sender.room_requested;
         if sender.request_room() {
-            self.notices.room.push_back(port);
+            self.pending.room.push_back(port);
         } else if !was_waiting {
             self.waiting_for_room += 1;
         }
@@ -379,7 +379,7 @@ impl<F: Frame> Medium<F> for Hub<F> {
 
     #[inline]
     fn poll(&mut self, _now: Instant) -> MediumOutput<F> {
-        let output = self.notices.take().or_else(|| self.deliver_next());
+        let output = self.pending.take().or_else(|| self.deliver_next());
         output.unwrap_or_else(|| MediumOutput::Idle { deadline: self.deadline() })
     }
 

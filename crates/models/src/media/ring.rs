@@ -30,7 +30,7 @@ use trunkline_endpoint::{
 use trunkline_units::{Instant, Rate, Size, Span, Stream};
 
 use crate::media::Framing;
-use crate::media::sender::{Notices, SendQueue};
+use crate::media::sender::{PendingOutputs, SendQueue};
 use crate::media::serializer::bit_times;
 use crate::media::table::Table;
 
@@ -190,7 +190,7 @@ pub struct Ring<F> {
     flights: Vec<Flight<F>>,
     /// Time of the last wake: later output may not be polled yet.
     woken_at: Instant,
-    notices: Notices<F>,
+    pending: PendingOutputs<F>,
     tokens_lost: u64,
 }
 
@@ -224,7 +224,7 @@ impl<F: Frame> Ring<F> {
             transmission: None,
             flights: Vec::new(),
             woken_at: Instant::ZERO,
-            notices: Notices::new(),
+            pending: PendingOutputs::new(),
             tokens_lost: 0,
             options,
         };
@@ -272,7 +272,7 @@ impl<F: Frame> Ring<F> {
         let at = usize::from(port.0);
         let station = &mut self.stations[at];
         if let Err(cause) = station.sender.add(&frame, self.options.max_length) {
-            return self.notices.dropped.push_back((port, frame, cause));
+            return self.pending.dropped.push_back((port, frame, cause));
         }
         let was_idle = station.waiting == 0;
         station.push(frame);
@@ -396,13 +396,13 @@ impl<F: Frame> Ring<F> {
         let sender = &mut self.stations[sent.from].sender;
         sender.count(sent.length, sent.duration);
         if sender.remove(sent.channel, sent.length) {
-            self.notices.room.push_back(Port(sent.from as u16));
+            self.pending.room.push_back(Port(sent.from as u16));
         }
     }
 
     fn request_room(&mut self, port: Port) {
         if self.stations[usize::from(port.0)].sender.request_room() {
-            self.notices.room.push_back(port);
+            self.pending.room.push_back(port);
         }
     }
 
@@ -450,7 +450,7 @@ impl<F: Frame> Medium<F> for Ring<F> {
 
     #[inline]
     fn poll(&mut self, _now: Instant) -> MediumOutput<F> {
-        let output = self.notices.take().or_else(|| self.arrive());
+        let output = self.pending.take().or_else(|| self.arrive());
         output.unwrap_or_else(|| MediumOutput::Idle { deadline: self.deadline() })
     }
 

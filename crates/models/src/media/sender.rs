@@ -65,7 +65,7 @@ impl SendQueue {
         has_room
     }
 
-    /// Returns whether there is room for the refused frame already; otherwise [`remove`](Self::remove) tells when.
+    /// Returns whether there is room for the refused frame already; otherwise [`remove`](Self::remove) reports it.
     pub fn request_room(&mut self) -> bool {
         let has_room = self.occupancy.has_room(self.refused_length);
         self.room_requested |= !has_room;
@@ -75,15 +75,15 @@ impl SendQueue {
 
 /// Losses of frames that were not queued, and notifications of room, to be output.
 #[derive(Clone, Debug)]
-pub struct Notices<F> {
+pub struct PendingOutputs<F> {
     pub dropped: VecDeque<(Port, F, LossCause)>,
     /// Stations to notify of room.
     pub room: VecDeque<Port>,
 }
 
-impl<F> Notices<F> {
+impl<F> PendingOutputs<F> {
     pub fn new() -> Self {
-        Notices { dropped: VecDeque::new(), room: VecDeque::new() }
+        PendingOutputs { dropped: VecDeque::new(), room: VecDeque::new() }
     }
 
     /// Removes and returns the next output.
