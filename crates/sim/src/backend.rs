@@ -213,19 +213,15 @@ fn refuse_path(c: &Connection, network: &plan::Network) -> Option<Refusal> {
 /// Error of a flow that cannot start.
 #[derive(Debug, thiserror::Error)]
 enum StartError {
-    /// The network has no host of this name.
     #[error("the network has no host {0}")]
     UnknownHost(String),
     /// No path leads from this host to a receiver and back.
     #[error("no links lead to and from {0}")]
     NoPath(String),
-    /// The connection has no receiver.
     #[error("it has no receiver")]
     NoReceiver,
-    /// The file to send cannot be opened.
     #[error("opening {}: {}", .0.display(), .1)]
     File(PathBuf, io::Error),
-    /// The flow has an invalid configuration.
     #[error(transparent)]
     Flow(#[from] FlowError),
 }
@@ -249,23 +245,22 @@ impl SimulationRun<'_> {
         let mut interfaces = Vec::new();
         for name in llc::stations(self.plan) {
             let network = self.engine.network();
-            let ends = |c: &Connection| Some([c.from.host.clone(), c.to.first()?.host.clone()]);
             let over_llc =
                 self.plan.connections.iter().filter(|c| matches!(c.protocol, Protocol::Llc { .. }));
-            let mut pairs = over_llc.filter_map(ends).filter(|ends| ends.iter().any(|end| end == name));
-            let Some([from, to]) = pairs.next() else { continue };
-            let other = if from == name { to } else { from };
-            let (Some(host), Some(other)) = (network.host_number(name), network.host_number(&other)) else {
-                continue;
-            };
-            let Some(path) = network.path(self.topology, host, other) else { continue };
+            let mut others = over_llc.filter_map(|c| {
+                let (from, to) = (c.from.host.as_str(), c.to.first()?.host.as_str());
+                if from == name { Some(to) } else { (to == name).then_some(from) }
+            });
+            let path = others.next().and_then(|other| {
+                let host = network.host_number(name)?;
+                Some((host, network.path(self.topology, host, network.host_number(other)?)?))
+            });
+            let Some((host, path)) = path else { continue };
             let node = network.hosts[host as usize].plan_node;
             let neighbor = self.topology.ports[node][usize::from(path.port.0)].neighbor;
             let ethernet = !matches!(self.topology.network.nodes[neighbor].kind, NodeKind::Ring { .. });
-            interfaces.push((
-                host,
-                self.engine.add_llc_station(host, path.port, &format!("{name} / station"), ethernet),
-            ));
+            let station = format!("{name} / station");
+            interfaces.push((host, self.engine.add_llc_station(host, path.port, &station, ethernet)));
         }
         if !interfaces.is_empty() {
             self.engine.start_llc(LlcStations::new(self.plan, self.topology, &interfaces));

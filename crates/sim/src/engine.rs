@@ -67,7 +67,6 @@ pub struct Engine {
     network: Network,
     flows: Vec<Option<Box<Flow>>>,
     host_queues: Vec<HostQueue>,
-    /// The LLC stations of the hosts.
     llc_stations: LlcStations,
     bundle_workers: BundleWorkers,
     /// Endpoints that must be polled before the step ends.
@@ -136,7 +135,6 @@ impl Engine {
         self.event_queue.add_node()
     }
 
-    /// Returns the simulated time.
     pub fn now(&self) -> Instant {
         self.now
     }
@@ -184,14 +182,12 @@ impl Engine {
         LlcInterface { port, node_id, ethernet }
     }
 
-    /// Starts the LLC stations.
     pub fn start_llc(&mut self, llc: LlcStations) {
         self.runnable.extend(llc.hosts().iter().map(|host| Endpoint::LlcStation(*host)));
         self.llc_stations = llc;
         self.poll_runnable();
     }
 
-    /// Starts the bundle workers.
     pub fn start_bundles(&mut self, mut bundles: BundleWorkers) {
         for host in bundles.hosts().to_vec() {
             let name = format!("{} / bundles", self.network.hosts[host as usize].name);

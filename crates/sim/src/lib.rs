@@ -35,7 +35,7 @@
 //! | `engine` | the event loop: handles deadlines and forwards frames |
 //! | `event_queue` | deadlines ordered by time and node |
 //! | `flow` | the ends of one run of a connection, and their measurements |
-//! | [`frame`] | frames and packets: lengths and metadata, few bytes |
+//! | `frame` | frames and packets: lengths and metadata, few bytes |
 //! | `link_series` | counters of link ends over time |
 //! | `llc_stations` | the LLC stations of hosts and the token ring among them |
 //! | `medium` | all media as one enum |
@@ -51,7 +51,7 @@ mod bundles;
 mod engine;
 mod event_queue;
 mod flow;
-pub mod frame;
+mod frame;
 mod link_series;
 mod llc_stations;
 mod medium;

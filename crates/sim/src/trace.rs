@@ -23,7 +23,7 @@ use pcap_file::pcapng::blocks::interface_description::{
     InterfaceDescriptionBlock, InterfaceDescriptionOption,
 };
 use trunkline_endpoint::{Destination, Port};
-use trunkline_experiment::plan::{Encapsulation, Medium as LinkMedium};
+use trunkline_experiment::plan::{Encapsulation, Link, Medium as LinkMedium};
 use trunkline_llc::wire::{ALL, HEADER as PDU_HEADER, MAX_PRIORITY};
 use trunkline_models::atm::CellFrame as _;
 use trunkline_models::host::headers;
@@ -41,16 +41,16 @@ use crate::network::topology::Topology;
 const PORTS: (u16, u16) = (49_152, 5_001);
 /// Bytes of a UDP header.
 const UDP_HEADER: u32 = UDP_IP_HEADERS - IP_HEADER;
+/// The framing on a hub or a ring.
+const ETHERNET: Framing = (LinkMedium::Ethernet, Encapsulation::Llc);
 /// Snapshot length in interface descriptions; the default of tcpdump.
 const SNAPLEN: u32 = 262_144;
 
 /// Error of a capture.
 #[derive(Debug, thiserror::Error)]
 pub enum TraceError {
-    /// The file cannot be created.
     #[error("writing {}: {}", .0.display(), .1)]
     Create(PathBuf, io::Error),
-    /// The capture of this link or host cannot be written.
     #[error("writing the capture of {0}: {1}")]
     Write(String, io::Error),
 }
@@ -80,30 +80,14 @@ struct Capture {
     shared: Option<Option<u32>>,
 }
 
-/// The link-layer framing of packets in a capture.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Framing {
-    Ethernet,
-    Atm(Encapsulation),
-    /// No framing: raw IP.
-    Raw,
-}
+/// The link layer of packets in a capture; packets over PPP are raw IP.
+type Framing = (LinkMedium, Encapsulation);
 
-impl Framing {
-    fn for_link(medium: LinkMedium, encapsulation: Encapsulation) -> Self {
-        match medium {
-            LinkMedium::Ethernet => Framing::Ethernet,
-            LinkMedium::Atm => Framing::Atm(encapsulation),
-            LinkMedium::Ppp => Framing::Raw,
-        }
-    }
-
-    fn link_type(self) -> DataLink {
-        match self {
-            Framing::Ethernet => DataLink::ETHERNET,
-            Framing::Atm(_) => DataLink::SUNATM,
-            Framing::Raw => DataLink::RAW,
-        }
+fn link_type((medium, _): Framing) -> DataLink {
+    match medium {
+        LinkMedium::Ethernet => DataLink::ETHERNET,
+        LinkMedium::Atm => DataLink::SUNATM,
+        LinkMedium::Ppp => DataLink::RAW,
     }
 }
 
@@ -129,7 +113,7 @@ impl Tracer {
         };
         for name in names {
             let links = || topology.network.links.iter();
-            let framing = |l: &trunkline_experiment::plan::Link| Framing::for_link(l.medium, l.encapsulation);
+            let framing = |l: &Link| (l.medium, l.encapsulation);
             let number = tracer.captures.len();
             let interfaces = if let Some(s) = network.hosts.iter().position(|h| h.name == *name) {
                 tracer.hosts[s] = Some(number);
@@ -137,7 +121,7 @@ impl Tracer {
                 ports.map(|hop| framing(&topology.network.links[hop.link])).collect()
             } else if let Some(m) = network.media.iter().position(|m| m.name == *name) {
                 tracer.media[m] = Some(number);
-                vec![links().find(|l| l.name == *name).map_or(Framing::Ethernet, framing)]
+                vec![links().find(|l| l.name == *name).map_or(ETHERNET, framing)]
             } else {
                 continue;
             };
@@ -180,7 +164,7 @@ impl Tracer {
         {
             return;
         }
-        let framing = capture.interfaces.get(usize::from(interface)).copied().unwrap_or(Framing::Raw);
+        let framing = capture.interfaces[usize::from(interface)];
         self.buffer.clear();
         let length = match &packet.content {
             Content::Pdu { from, to, bytes } => {
@@ -223,7 +207,7 @@ impl Capture {
         }
         let mut file = PcapNgWriter::new(BufWriter::new(File::create(path)?)).map_err(io::Error::other)?;
         for (n, framing) in interfaces.iter().enumerate() {
-            let mut block = InterfaceDescriptionBlock::new(framing.link_type(), SNAPLEN);
+            let mut block = InterfaceDescriptionBlock::new(link_type(*framing), SNAPLEN);
             let label = if interfaces.len() == 1 { name.to_string() } else { format!("{name}.{n}") };
             block.options = vec![
                 InterfaceDescriptionOption::IfName(Cow::Owned(label)),
@@ -281,7 +265,7 @@ fn encode_packet(
     };
     let (destination, hops) = group.map_or((headers::ip(to), 64), |address| (*address, group_ttl));
     match framing {
-        Framing::Ethernet => {
+        (LinkMedium::Ethernet, _) => {
             headers::ethernet(from, to, out);
             if let (Destination::Group(_), [_, b, c, d]) = (to, destination) {
                 // RFC 1112 section 6.4: the lower 23 bits of the group address.
@@ -289,7 +273,7 @@ fn encode_packet(
                 out[start..start + 6].copy_from_slice(&[0x01, 0x00, 0x5e, b & 0x7f, c, d]);
             }
         }
-        Framing::Atm(encapsulation) => {
+        (LinkMedium::Atm, encapsulation) => {
             // Traffic type LLC or none, VPI 0, VCI from 32 up (lower values are reserved).
             let kind = if encapsulation == Encapsulation::Llc { 2 } else { 0 };
             out.extend_from_slice(&[kind, 0]);
@@ -298,7 +282,7 @@ fn encode_packet(
                 headers::llc_snap(out);
             }
         }
-        Framing::Raw => {}
+        (LinkMedium::Ppp, _) => {}
     }
     let before = out.len() as u32;
     let length = packet.length;

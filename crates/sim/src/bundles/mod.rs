@@ -6,11 +6,6 @@
 //!
 //! The wide area has one multicast group for each 32 message addresses. Bundles for hosts go to the group of all hosts of
 //! the central converter, bundles for converters go to their hosts by unicast.
-//!
-//! | module | contents |
-//! | --- | --- |
-//! | `refuse` | plans with bundles that the simulator refuses |
-//! | `worker` | one state machine at its host |
 
 pub mod refuse;
 pub mod worker;
@@ -41,7 +36,6 @@ const SUBSCRIPTION_TIMEOUT: Span = Span::from_s(1);
 pub struct BundleWorkers {
     /// The worker of each host.
     workers: Vec<Option<Box<BundleWorker>>>,
-    /// The hosts that have a worker.
     hosts: Vec<u32>,
     /// The host of the central converter.
     central: u32,
@@ -115,7 +109,6 @@ impl BundleWorkers {
         self.workers.get_mut(host as usize)?.as_deref_mut()
     }
 
-    /// Returns the hosts that have a worker.
     pub fn hosts(&self) -> &[u32] {
         &self.hosts
     }
@@ -268,8 +261,7 @@ impl WorkerBuilder<'_> {
     /// Returns the egress of a node to the wide area, with the smallest MTU of the paths to all nodes there.
     fn wide_area_egress(&self, node: usize, port: u16) -> Option<EgressPath> {
         let nodes = self.topology.nodes_behind(node, usize::from(port));
-        let destinations =
-            nodes.into_iter().filter(|other| *other != node && !self.topology.forwards(*other));
+        let destinations = nodes.into_iter().filter(|other| *other != node && self.topology.is_host(*other));
         let paths = destinations.filter_map(|other| self.topology.mtu(&self.topology.path(node, other)?));
         let own = self.topology.mtu(&[(node, port)])?;
         Some(EgressPath::new(port, paths.fold(own, u32::min)))

@@ -88,7 +88,6 @@ pub enum WorkerRole {
 /// A state machine with its outgoing packets and incomplete datagrams.
 #[derive(Debug)]
 pub struct BundleWorker {
-    /// Its node in the event queue.
     pub node_id: u32,
     pub role: WorkerRole,
     pub host: u32,
@@ -106,7 +105,6 @@ pub struct BundleWorker {
 }
 
 impl BundleWorker {
-    /// Creates the worker of a host.
     pub fn new(host: u32, role: WorkerRole) -> BundleWorker {
         BundleWorker {
             node_id: 0,
@@ -179,7 +177,6 @@ impl BundleWorker {
         }
     }
 
-    /// Handles a packet.
     pub fn receive(&mut self, now: Instant, packet: &Packet) {
         let Content::Bundle { datagram, fragment, fragments } = &packet.content else { return };
         let (from, bytes) = (datagram.from_host, &datagram.bytes[..]);
@@ -214,7 +211,6 @@ impl BundleWorker {
         }
     }
 
-    /// Handles an expired deadline.
     pub fn handle_deadline(&mut self, now: Instant) {
         match &mut self.role {
             WorkerRole::Level1 { machine, .. } => {

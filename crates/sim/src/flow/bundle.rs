@@ -48,7 +48,6 @@ impl BundleFlow {
         self.start_deadline = until;
     }
 
-    /// Starts the source.
     pub fn start_source(&mut self, now: Instant) {
         if !self.messages.sender.has_started() {
             self.messages.open(now);

@@ -35,7 +35,6 @@ pub struct DatagramFlow {
     silent_since: Instant,
     /// When the source stops, even if it waits for room.
     send_deadline: Option<Instant>,
-    /// When the source ended.
     source_ended: Option<Instant>,
     flow: u32,
     channel: u16,
@@ -184,7 +183,6 @@ impl DatagramFlow {
         }
     }
 
-    /// Polls an end for output.
     #[inline(always)]
     pub fn poll(&mut self, now: Instant, side: usize, room: bool, pool: &mut PacketPool) -> FlowOutput {
         match side.checked_sub(1) {
@@ -210,7 +208,6 @@ impl DatagramFlow {
         FlowOutput::Send { frame: pool.new_frame(packet), next_send: self.next_send(now) }
     }
 
-    /// Sends the next fragment.
     #[inline(never)]
     fn send_fragment(&mut self, now: Instant, room: bool, pool: &mut PacketPool) -> FlowOutput {
         let Some(outgoing) = self.outgoing.as_mut().filter(|_| room) else {

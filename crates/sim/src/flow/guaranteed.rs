@@ -156,7 +156,6 @@ impl GuaranteedFlow {
         })
     }
 
-    /// Handles a frame.
     pub fn receive(&mut self, now: Instant, side: usize, packet: &Packet) {
         let Content::Guaranteed(frame) = &packet.content else { return };
         let (times, bytes) = &**frame;
@@ -168,12 +167,10 @@ impl GuaranteedFlow {
         let _ = self.ends[side].node.handle(now, Input::Frame { port: Port(0), peer, bytes, segment: None });
     }
 
-    /// Handles an expired deadline.
     pub fn handle_deadline(&mut self, now: Instant, side: usize) {
         let _ = self.ends[side].node.handle(now, Input::Wake);
     }
 
-    /// Polls an end for output.
     pub fn poll(&mut self, now: Instant, side: usize, room: bool, pool: &mut PacketPool) -> FlowOutput {
         loop {
             let next_run = self.run_application(now, side);

@@ -30,14 +30,12 @@ pub struct LlcMessage {
     pub priority: u8,
     /// Host of the destination station.
     pub to: u32,
-    /// Header of the message.
     pub header: Header,
 }
 
 /// The outcome of sending a message.
 #[derive(Clone, Copy, Debug)]
 pub struct LlcSendReport {
-    /// The outcome.
     pub outcome: Outcome,
     /// Number of transmissions.
     pub attempts: u16,

@@ -1,14 +1,5 @@
 //! Flows: the ends of one run of a connection, and their measurements.
 //!
-//! | module | contents |
-//! | --- | --- |
-//! | [`bundle`] | messages over bundles |
-//! | [`datagram`] | messages in datagrams: `udp` and `multicast`, and requests over them |
-//! | [`fragment`] | fragmentation and reassembly of IPv4 |
-//! | [`guaranteed`] | messages over the guaranteed transport, and requests over it |
-//! | [`llc`] | messages over LLC, and requests over it |
-//! | [`tcp`] | messages in a TCP stream, and requests over it |
-//!
 //! One value holds all ends of a flow, so the message boundaries of a stream need not be bytes: TCP delivers every
 //! byte once and in order, and both ends know to which message a byte belongs.
 
@@ -49,7 +40,6 @@ const STREAM_BOUNDS: Bounds = Bounds { smallest: HEADER as u32, largest: MAX_MES
 /// receivers.
 #[derive(Clone, Copy, Debug)]
 pub struct FlowEnd {
-    /// Number of its host.
     pub host: u32,
     /// The host's interface towards the other end.
     pub port: Port,
@@ -84,47 +74,29 @@ enum Transport {
 /// The output of an end.
 #[derive(Debug)]
 pub enum FlowOutput {
-    /// Send this frame.
-    Send {
-        /// The frame.
-        frame: Frame,
-        /// The time of the next frame, if it is known and no event can change it.
-        next_send: Option<Instant>,
-    },
+    /// Send this frame. `next_send` is the time of the next, if it is known and no event can change it.
+    Send { frame: Frame, next_send: Option<Instant> },
     /// Give this message to the LLC station.
     Llc(LlcMessage),
     /// Give this message to the bundle worker.
-    Bundle {
-        /// The address and options of the connection's messages.
-        options: MessageOptions,
-        /// The header of the message.
-        header: Header,
-    },
-    /// Nothing to do now.
-    Idle {
-        /// When to call [`Flow::handle_deadline`].
-        deadline: Option<Instant>,
-        /// Whether it needs room to send.
-        blocked: bool,
-    },
+    Bundle { options: MessageOptions, header: Header },
+    /// Nothing to do before the deadline. `blocked`: it needs room to send.
+    Idle { deadline: Option<Instant>, blocked: bool },
 }
 
 /// The configuration of a flow.
 #[derive(Debug)]
 pub struct FlowConfig<'a> {
-    /// The connection of the plan.
     pub plan: &'a plan::Connection,
     /// Its index in the plan.
     pub connection: usize,
     /// Number of the flow; its frames carry it.
     pub flow: u32,
-    /// The current time.
     pub now: Instant,
     /// Prefix of the names of its random streams.
     pub stream_name: String,
     /// Start time according to the schedule.
     pub origin: Instant,
-    /// Seed of the run.
     pub seed: Seed,
     /// Its ends: the sender, then the receivers.
     pub ends: Vec<FlowEnd>,
@@ -149,13 +121,10 @@ pub struct FlowConfig<'a> {
 /// Error of a connection that cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum FlowError {
-    /// A random variable of the plan is invalid.
     #[error(transparent)]
     Variable(#[from] VariableError),
-    /// The pattern cannot be sent.
     #[error(transparent)]
     Source(#[from] SourceError),
-    /// The connection uses bundles, and the plan has no converter.
     #[error("the plan has no bundle converter")]
     NoConverter,
 }
@@ -376,7 +345,6 @@ impl Flow {
         }
     }
 
-    /// Records the loss of a packet.
     pub fn record_loss(&mut self, packet: &Packet) {
         match &mut self.transport {
             Transport::Datagram(datagram) => datagram.record_loss(packet),

@@ -46,7 +46,6 @@ struct TcpEnd {
     boundaries: VecDeque<(u64, Header)>,
     /// Bytes read from the stream.
     read: u64,
-    /// When the disk becomes idle.
     disk_until: Instant,
     /// The segment whose round trip is being measured: the sequence number after it, and its send time.
     rtt_probe: Option<(u32, Instant)>,
@@ -112,7 +111,6 @@ impl TcpFlow {
         })
     }
 
-    /// Handles a segment.
     #[inline]
     pub fn receive(&mut self, now: Instant, side: usize, packet: &Packet, scratch: &mut [u8]) {
         let Content::Segment(header) = &packet.content else { return };
@@ -131,14 +129,12 @@ impl TcpFlow {
         }
     }
 
-    /// Handles an expired deadline.
     #[inline]
     pub fn handle_deadline(&mut self, now: Instant, side: usize) {
         self.ends[side].has_changed = true;
         let _ = self.ends[side].tcp.handle(now, Input::Wake);
     }
 
-    /// Polls an end for output.
     #[inline(never)]
     pub fn poll(&mut self, now: Instant, side: usize, room: bool, pool: &mut PacketPool) -> FlowOutput {
         let writable = if room { Writable::ALL } else { Writable::NONE };

@@ -6,11 +6,6 @@
 //!
 //! Payload is virtual: a station carries the 32 octets of a message's header, and the packet carries the length. Messages
 //! may be shorter than their header, and longer than an Ethernet frame where the ring allows it.
-//!
-//! | module | contents |
-//! | --- | --- |
-//! | `line` | the shared line of the stations, and the admission of traffic contracts on it |
-//! | `refuse` | plans with LLC that the simulator refuses, and traffic contracts that cannot be kept |
 
 pub mod line;
 pub mod refuse;
