@@ -7,7 +7,7 @@
 //! The difference of the two counts, over 10,000: one packet out and one in, polled until idle.
 
 use trunkline_endpoint::{Destination, Frame, Port};
-use trunkline_models::host::{Costs, Interface, Output, Station};
+use trunkline_models::host::{Costs, Output, Station};
 use trunkline_units::{Instant, Span};
 
 /// As large as a simulator's.
@@ -42,7 +42,7 @@ fn main() {
         }
         _ => Costs::default(),
     };
-    let mut station = Station::new(7, costs, &[Interface::default()]);
+    let mut station = Station::new(7, costs, &[None]);
     let (mut now, mut done) = (Instant::ZERO, 0u64);
     for serial in 0..count {
         let frame = Packet([1_500, 7, 0, serial, 0, 0, 0, 0]);

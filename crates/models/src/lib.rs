@@ -1,12 +1,10 @@
 //! Models of what a frame crosses between two transports: media, ATM links and hosts.
 //!
 //! ```
-//! use trunkline_models::atm::{Encapsulation, cells_of, payload_rate};
+//! use trunkline_models::atm::{Encapsulation, cells_of};
 //! use trunkline_models::media::Framing;
-//! use trunkline_units::Rate;
 //!
 //! assert_eq!(cells_of(9180, Encapsulation::LlcSnap), 192);
-//! assert_eq!(payload_rate(Rate::from_bps(155_000_000)), Rate::from_bps(149_760_000));
 //! assert_eq!(Framing::ETHERNET.wire(1500), 1538);
 //! ```
 //!
@@ -21,4 +19,5 @@
 
 pub mod atm;
 pub mod host;
+mod impairments;
 pub mod media;

@@ -213,19 +213,15 @@ fn refuse_path(c: &Connection, network: &plan::Network) -> Option<Refusal> {
 /// Error of a flow that cannot start.
 #[derive(Debug, thiserror::Error)]
 enum StartError {
-    /// The network has no host of this name.
     #[error("the network has no host {0}")]
     UnknownHost(String),
     /// No path leads from this host to a receiver and back.
     #[error("no links lead to and from {0}")]
     NoPath(String),
-    /// The connection has no receiver.
     #[error("it has no receiver")]
     NoReceiver,
-    /// The file to send cannot be opened.
     #[error("opening {}: {}", .0.display(), .1)]
     File(PathBuf, io::Error),
-    /// The flow has an invalid configuration.
     #[error(transparent)]
     Flow(#[from] FlowError),
 }
@@ -249,23 +245,22 @@ impl SimulationRun<'_> {
         let mut interfaces = Vec::new();
         for name in llc::stations(self.plan) {
             let network = self.engine.network();
-            let ends = |c: &Connection| Some([c.from.host.clone(), c.to.first()?.host.clone()]);
             let over_llc =
                 self.plan.connections.iter().filter(|c| matches!(c.protocol, Protocol::Llc { .. }));
-            let mut pairs = over_llc.filter_map(ends).filter(|ends| ends.iter().any(|end| end == name));
-            let Some([from, to]) = pairs.next() else { continue };
-            let other = if from == name { to } else { from };
-            let (Some(host), Some(other)) = (network.host_number(name), network.host_number(&other)) else {
-                continue;
-            };
-            let Some(path) = network.path(self.topology, host, other) else { continue };
+            let mut others = over_llc.filter_map(|c| {
+                let (from, to) = (c.from.host.as_str(), c.to.first()?.host.as_str());
+                if from == name { Some(to) } else { (to == name).then_some(from) }
+            });
+            let path = others.next().and_then(|other| {
+                let host = network.host_number(name)?;
+                Some((host, network.path(self.topology, host, network.host_number(other)?)?))
+            });
+            let Some((host, path)) = path else { continue };
             let node = network.hosts[host as usize].plan_node;
             let neighbor = self.topology.ports[node][usize::from(path.port.0)].neighbor;
             let ethernet = !matches!(self.topology.network.nodes[neighbor].kind, NodeKind::Ring { .. });
-            interfaces.push((
-                host,
-                self.engine.add_llc_station(host, path.port, &format!("{name} / station"), ethernet),
-            ));
+            let station = format!("{name} / station");
+            interfaces.push((host, self.engine.add_llc_station(host, path.port, &station, ethernet)));
         }
         if !interfaces.is_empty() {
             self.engine.start_llc(LlcStations::new(self.plan, self.topology, &interfaces));
@@ -355,25 +350,31 @@ impl SimulationRun<'_> {
         let path = |from: u32, to: u32| {
             network.path(self.topology, from, to).ok_or_else(|| StartError::NoPath(c.from.host.clone()))
         };
-        if let Protocol::Bundle { .. } = c.protocol {
-            return self.build_bundle_flow(run, stream_name, from, &receivers);
+        let is_bundle = matches!(c.protocol, Protocol::Bundle { .. });
+        let first = *receivers.first().ok_or(StartError::NoReceiver)?;
+        let (mut ports, mut mtu) = (Vec::new(), u32::MAX);
+        if is_bundle {
+            // The ends use the bundle workers of their hosts.
+            ports.extend(std::iter::once(from).chain(receivers).map(|host| (host, Port(0))));
+        } else {
+            ports.push((from, path(from, first)?.port));
+            for receiver in receivers {
+                let there = path(from, receiver)?;
+                let is_llc = matches!(c.protocol, Protocol::Llc { .. });
+                mtu = mtu.min(if is_llc { there.max_pdu } else { there.mtu });
+                ports.push((receiver, path(receiver, from)?.port));
+            }
         }
-        let mut ports = vec![(from, path(from, *receivers.first().ok_or(StartError::NoReceiver)?)?.port)];
-        let mut mtu = u32::MAX;
-        for receiver in &receivers {
-            let there = path(from, *receiver)?;
-            mtu = mtu.min(if matches!(c.protocol, Protocol::Llc { .. }) { there.max_pdu } else { there.mtu });
-            ports.push((*receiver, path(*receiver, from)?.port));
-        }
-        let to = match c.protocol {
-            Protocol::Multicast { group, .. } => Destination::Group(network.groups[&group]),
-            _ => Destination::Station(receivers[0]),
+        let (to, group_ttl) = match c.protocol {
+            Protocol::Multicast { group, ttl } => (Destination::Group(network.groups[&group]), ttl),
+            Protocol::Bundle { .. } => (Destination::All, 1),
+            _ => (Destination::Station(first), 1),
         };
-        let phases = [from, receivers[0]].map(|s| {
-            let phases = &network.hosts[s as usize].timer_phases;
-            (phases.fast, phases.slow)
+        let bundle_options = bundle::converter_config(self.plan).and_then(|config| {
+            Some((MessageOptions::from_protocol(&c.protocol, config.format)?, config.max_message()))
         });
-        let disks = [from, receivers[0]].map(|s| network.hosts[s as usize].disk);
+        let hosts = [from, first].map(|host| &network.hosts[host as usize]);
+        let (disks, timer_phases) = (hosts.map(|host| host.disk), hosts.map(|host| host.timer_phases));
         let file_bytes = match &c.test {
             Pattern::File { path, .. } => {
                 let path = self.options.folder.join(path);
@@ -382,19 +383,12 @@ impl SimulationRun<'_> {
             _ => None,
         };
         let longest_delay = network.longest_delay;
-        let ends = ports.iter().enumerate().map(|(side, (host, port))| {
-            let name = format!("{stream_name} / end {side}");
-            self.engine.add_end(*host, Port(port.0), &name, side as u32)
+        let ends = ports.into_iter().enumerate().map(|(side, (host, port))| {
+            self.engine.add_end(host, port, &format!("{stream_name} / end {side}"), side as u32)
         });
         let ends = ends.collect();
         if let Some(tracer) = &mut self.engine.tracer {
-            let group = match c.protocol {
-                Protocol::Multicast { group: std::net::IpAddr::V4(group), ttl } => {
-                    Some((group.octets(), ttl))
-                }
-                _ => None,
-            };
-            tracer.add_flow(from, to, group);
+            tracer.add_flow(from, to, group_ttl);
         }
         Ok(Flow::new(FlowConfig {
             plan: c,
@@ -410,52 +404,9 @@ impl SimulationRun<'_> {
             mtu,
             longest_delay,
             disks,
-            timer_phases: phases,
+            timer_phases,
             file_bytes,
-            bundle_options: None,
-        })?)
-    }
-}
-
-impl SimulationRun<'_> {
-    /// Creates a flow over bundles. Its ends use the bundle workers of their hosts.
-    fn build_bundle_flow(
-        &mut self,
-        run: ScheduledRun,
-        stream_name: String,
-        from: u32,
-        receivers: &[u32],
-    ) -> Result<Flow, StartError> {
-        let hosts = std::iter::once(&from).chain(receivers).enumerate();
-        let ends = hosts.map(|(side, host)| {
-            let name = format!("{stream_name} / end {side}");
-            self.engine.add_end(*host, Port(0), &name, side as u32)
-        });
-        let ends = ends.collect();
-        if let Some(tracer) = &mut self.engine.tracer {
-            tracer.add_flow(from, Destination::All, None);
-        }
-        let protocol = &self.plan.connections[run.connection].protocol;
-        let options = bundle::converter_config(self.plan).and_then(|config| {
-            Some((MessageOptions::from_protocol(protocol, config.format)?, config.max_message()))
-        });
-        Ok(Flow::new(FlowConfig {
-            plan: &self.plan.connections[run.connection],
-            connection: run.connection,
-            flow: self.engine.next_flow(),
-            now: self.engine.now(),
-            stream_name,
-            origin: run.origin,
-            seed: self.options.seed,
-            ends,
-            to: Destination::All,
-            reverse_to: Destination::Station(from),
-            mtu: u32::MAX,
-            longest_delay: self.engine.network().longest_delay,
-            disks: [None, None],
-            timer_phases: Default::default(),
-            file_bytes: None,
-            bundle_options: options,
+            bundle_options,
         })?)
     }
 }
@@ -514,7 +465,9 @@ fn host_records(engine: &Engine, end: Instant) -> Vec<schema::Host> {
     let share = |busy: Span| if duration.is_zero() { 0.0 } else { busy.as_s() / duration.as_s() * 100.0 };
     let host = |(number, h): (u32, &Host)| {
         let mut interfaces = engine.llc_stations().counts(number);
-        interfaces.extend(engine.bundle_workers().counts(end, number));
+        interfaces.extend(
+            engine.bundle_workers().worker(number).map(|worker| worker.counts(end)).unwrap_or_default(),
+        );
         for (n, (medium, port)) in h.medium_ports.iter().enumerate() {
             let counters = network.media[*medium as usize].medium.counters(*port);
             let counts = [

@@ -16,6 +16,7 @@ use trunkline_run::message::MessageKind;
 use trunkline_units::Instant;
 use xxhash_rust::xxh3::xxh3_64;
 
+use crate::bundles::worker::BundleWorker;
 use crate::bundles::{BundleOutput, BundleWorkers};
 use crate::event_queue::{EventQueue, NodeId};
 use crate::flow::llc::LlcFlow;
@@ -66,7 +67,6 @@ pub struct Engine {
     network: Network,
     flows: Vec<Option<Box<Flow>>>,
     host_queues: Vec<HostQueue>,
-    /// The LLC stations of the hosts.
     llc_stations: LlcStations,
     bundle_workers: BundleWorkers,
     /// Endpoints that must be polled before the step ends.
@@ -135,7 +135,6 @@ impl Engine {
         self.event_queue.add_node()
     }
 
-    /// Returns the simulated time.
     pub fn now(&self) -> Instant {
         self.now
     }
@@ -179,28 +178,23 @@ impl Engine {
 
     /// Adds the LLC station of a host to the event queue.
     pub fn add_llc_station(&mut self, host: u32, port: Port, name: &str, ethernet: bool) -> LlcInterface {
-        let medium_port = self.network.hosts[host as usize].medium_ports[port.0 as usize];
-        LlcInterface {
-            port,
-            medium_port,
-            node_id: self.add_node(Node::Endpoint(Endpoint::LlcStation(host)), name_hash(name)),
-            ethernet,
-        }
+        let node_id = self.add_node(Node::Endpoint(Endpoint::LlcStation(host)), name_hash(name));
+        LlcInterface { port, node_id, ethernet }
     }
 
-    /// Starts the LLC stations.
     pub fn start_llc(&mut self, llc: LlcStations) {
         self.runnable.extend(llc.hosts().iter().map(|host| Endpoint::LlcStation(*host)));
         self.llc_stations = llc;
         self.poll_runnable();
     }
 
-    /// Starts the bundle workers.
     pub fn start_bundles(&mut self, mut bundles: BundleWorkers) {
         for host in bundles.hosts().to_vec() {
             let name = format!("{} / bundles", self.network.hosts[host as usize].name);
             let node_id = self.add_node(Node::Endpoint(Endpoint::BundleWorker(host)), name_hash(&name));
-            bundles.set_node_id(host, node_id);
+            if let Some(worker) = bundles.worker_mut(host) {
+                worker.node_id = node_id;
+            }
             self.runnable.push_back(Endpoint::BundleWorker(host));
         }
         self.bundle_workers = bundles;
@@ -224,13 +218,13 @@ impl Engine {
         }
         let (number, ends) = (self.next_flow(), flow.ends.len());
         if let Some(llc) = flow.llc_mut() {
-            match self.llc_stations.forms_within() {
+            match self.llc_stations.forms_within {
                 Some(timeout) => llc.wait_for_ring(self.now + timeout),
                 None => llc.start_source(self.now),
             }
         }
         if let Some(bundle) = flow.bundle_mut() {
-            match self.bundle_workers.ready_within() {
+            match self.bundle_workers.ready_within {
                 Some(timeout) => bundle.wait_for_subscriptions(self.now + timeout),
                 None => bundle.start_source(self.now),
             }
@@ -286,7 +280,11 @@ impl Engine {
                         }
                     }
                     Endpoint::LlcStation(h) => self.llc_stations.handle_deadline(at, h),
-                    Endpoint::BundleWorker(h) => self.bundle_workers.handle_deadline(at, h),
+                    Endpoint::BundleWorker(h) => {
+                        if let Some(worker) = self.bundle_workers.worker_mut(h) {
+                            worker.handle_deadline(at);
+                        }
+                    }
                 }
                 self.drain(endpoint);
             }
@@ -436,7 +434,7 @@ impl Engine {
         let mut medium_node = &mut self.network.media[m as usize];
         loop {
             if let Some(tracer) = &mut self.tracer {
-                tracer.capture_medium(self.now, m, port, &frame);
+                tracer.capture_medium(self.now, m, &frame);
             }
             let (next, input) = match medium_node.attachments[port.0 as usize] {
                 Attachment::Medium(next, input) => (next, input),
@@ -598,7 +596,11 @@ impl Engine {
                 self.llc_stations.receive(self.now, h, *from, bytes);
                 (Endpoint::LlcStation(h), true)
             }
-            _ => (Endpoint::BundleWorker(h), self.bundle_workers.receive(self.now, h, &packet)),
+            _ => {
+                let worker = self.bundle_workers.worker_mut(h);
+                let received = worker.map(|worker| worker.receive(self.now, &packet));
+                (Endpoint::BundleWorker(h), received.is_some())
+            }
         };
         self.mix_hash(delivery(&packet, endpoint.hash_tag()));
         if has_endpoint {
@@ -664,7 +666,8 @@ impl Engine {
                 true
             }
             FlowOutput::Bundle { options, header } => {
-                if let Err(reason) = self.bundle_workers.send(now, h, number, &options, &header)
+                if let Some(worker) = self.bundle_workers.worker_mut(h)
+                    && let Err(reason) = worker.send(now, number, &options, &header)
                     && let Some(bundle) = flow.bundle_mut()
                 {
                     bundle.record_refusal(reason);
@@ -676,7 +679,7 @@ impl Engine {
                 let is_finished = flow.is_finished();
                 self.event_queue.set(node_id, deadline.unwrap_or(Instant::MAX));
                 if blocked {
-                    self.wait_for_room(number, side, line_has_room);
+                    self.wait_for_room(h, port, Endpoint::End { flow: number, side }, line_has_room);
                 }
                 if is_finished && !self.finished.contains(&number) {
                     self.finished.push_back(number);
@@ -686,25 +689,22 @@ impl Engine {
         }
     }
 
+    /// Returns whether an interface of a host has room for another frame.
+    fn line_has_room(&mut self, h: u32, port: Port) -> bool {
+        let (m, input) = self.network.hosts[h as usize].medium_ports[port.0 as usize];
+        self.host_queues[h as usize].pending_frames[port.0 as usize].is_empty()
+            && self.network.media[m as usize].medium.has_room(self.now, input, 1)
+    }
+
     /// Polls the LLC station of a host until it is idle.
     fn drain_llc_station(&mut self, h: u32) {
-        let Some(LlcInterface { port, medium_port: (m, input), node_id, .. }) =
-            self.llc_stations.interface(h)
-        else {
-            return;
-        };
+        let Some(LlcInterface { port, node_id, .. }) = self.llc_stations.interface(h) else { return };
+        let now = self.now;
         loop {
-            let now = self.now;
-            let host = &self.network.hosts[h as usize].model;
-            let medium = &mut self.network.media[m as usize].medium;
-            let line_has_room = self.host_queues[h as usize].pending_frames[port.0 as usize].is_empty()
-                && medium.has_room(now, input, 1);
-            let room = line_has_room && host.has_room();
+            let line_has_room = self.line_has_room(h, port);
+            let room = line_has_room && self.network.hosts[h as usize].model.has_room();
             match self.llc_stations.poll(now, h, room, &mut self.packet_pool) {
-                LlcOutput::Send(packet) => {
-                    let frame = self.packet_pool.new_frame(packet);
-                    self.send_packet(h, port, frame);
-                }
+                LlcOutput::Send(packet) => self.send_packet(h, port, packet),
                 LlcOutput::Received { flow, header } => {
                     let side = u32::from(header.kind != MessageKind::Response);
                     self.update_llc_flow(flow, side, |flow| flow.receive(now, side as usize, &header));
@@ -719,7 +719,7 @@ impl Engine {
                 LlcOutput::Idle { deadline, blocked } => {
                     self.event_queue.set(node_id, deadline.unwrap_or(Instant::MAX));
                     if blocked {
-                        self.enqueue_sender(h, Endpoint::LlcStation(h), line_has_room, (m, input));
+                        self.wait_for_room(h, port, Endpoint::LlcStation(h), line_has_room);
                     }
                     return;
                 }
@@ -729,21 +729,17 @@ impl Engine {
 
     /// Polls the bundle worker of a host until it is idle.
     fn drain_bundle_worker(&mut self, h: u32) {
-        let Some(node_id) = self.bundle_workers.node_id(h) else { return };
-        loop {
-            let now = self.now;
-            if let Some((port, (m, input))) = self.bundle_workers.next_egress(h) {
-                let medium = &mut self.network.media[m as usize].medium;
-                let line_has_room = self.host_queues[h as usize].pending_frames[port.0 as usize].is_empty()
-                    && medium.has_room(now, input, 1);
+        let now = self.now;
+        while let Some(worker) = self.bundle_workers.worker(h) {
+            let node_id = worker.node_id;
+            if let Some(port) = worker.next_egress() {
+                let line_has_room = self.line_has_room(h, port);
                 if line_has_room && self.network.hosts[h as usize].model.has_room() {
-                    if let Some(packet) = self.bundle_workers.take_packet(h) {
-                        let frame = self.packet_pool.new_frame(packet);
-                        self.send_packet(h, port, frame);
-                    }
+                    let packet = self.bundle_workers.worker_mut(h).and_then(BundleWorker::take_packet);
+                    packet.into_iter().for_each(|packet| self.send_packet(h, port, packet));
                     continue;
                 }
-                self.enqueue_sender(h, Endpoint::BundleWorker(h), line_has_room, (m, input));
+                self.wait_for_room(h, port, Endpoint::BundleWorker(h), line_has_room);
             }
             match self.bundle_workers.poll(now, h, &mut self.packet_pool) {
                 BundleOutput::Outgoing => {}
@@ -760,7 +756,8 @@ impl Engine {
                     }
                 }
                 BundleOutput::Membership { group, joins } => {
-                    self.network.set_membership(h, self.bundle_workers.switches(h), group, joins);
+                    let switches = self.bundle_workers.worker(h).map_or(&[][..], BundleWorker::switches);
+                    self.network.set_membership(h, switches, group, joins);
                 }
                 BundleOutput::Ready => {
                     for flow in 0..self.next_flow() {
@@ -787,13 +784,14 @@ impl Engine {
         };
         update(state);
         self.runnable.push_back(Endpoint::End { flow, side });
-        if side > 0 && state.is_finished() {
+        if side > 0 && state.messages.finished {
             self.runnable.push_back(Endpoint::End { flow, side: 0 });
         }
     }
 
-    /// Gives a frame to a host that has room for it.
-    fn send_packet(&mut self, h: u32, port: Port, frame: Frame) {
+    /// Gives a packet to a host that has room for it.
+    fn send_packet(&mut self, h: u32, port: Port, packet: Packet) {
+        let frame = self.packet_pool.new_frame(packet);
         let host = &mut self.network.hosts[h as usize].model;
         if host.has_no_costs() {
             host.send_without_costs();
@@ -804,16 +802,9 @@ impl Engine {
         self.drain_host(h);
     }
 
-    /// Queues an end until its host has room. `line_has_room` says whether only the processor is busy.
+    /// Queues an endpoint until its host has room. `line_has_room` says whether only the processor is busy.
     #[cold]
-    fn wait_for_room(&mut self, number: u32, side: u32, line_has_room: bool) {
-        let Some(flow) = &self.flows[number as usize] else { return };
-        let FlowEnd { host: h, medium_port, .. } = flow.ends[side as usize];
-        self.enqueue_sender(h, Endpoint::End { flow: number, side }, line_has_room, medium_port);
-    }
-
-    /// Queues an endpoint until its host has room.
-    fn enqueue_sender(&mut self, h: u32, sender: Endpoint, line_has_room: bool, (m, input): (u32, Port)) {
+    fn wait_for_room(&mut self, h: u32, port: Port, sender: Endpoint, line_has_room: bool) {
         let waiting = &mut self.host_queues[h as usize].waiting_senders;
         if waiting.contains(&sender) {
             return;
@@ -824,7 +815,8 @@ impl Engine {
         }
         // The medium reports room on the line; the host reports room at the processor.
         if !line_has_room {
-            self.network.media[m as usize].medium.handle(self.now, MediumInput::RequestRoom { port: input });
+            let (m, port) = self.network.hosts[h as usize].medium_ports[port.0 as usize];
+            self.network.media[m as usize].medium.handle(self.now, MediumInput::RequestRoom { port });
             self.drain_medium(m);
         }
     }

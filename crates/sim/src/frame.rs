@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use trunkline_endpoint::{Destination, Frame as MediumFrame, MAX_BATCH};
 use trunkline_models::atm::{CellFrame, Train};
-use trunkline_run::message::MessageKind;
+use trunkline_run::message::{Header, MessageKind};
 use trunkline_units::Instant;
 
 use crate::stages::FrameTimes;
@@ -50,17 +50,14 @@ const GROUP: u32 = 1 << 31;
 /// A packet and its content.
 #[derive(Clone, Debug)]
 pub struct Packet {
-    /// The content.
     pub content: Content,
     /// Bytes of the IP packet: at most 65,535 (IPv4).
     pub length: u32,
     /// The flow that it belongs to; `None` between LLC stations and between bundle workers, which serve many flows.
     pub flow: Option<u32>,
-    /// The virtual channel.
     pub channel: u16,
     /// Whether it goes from a receiver of its flow to the sender.
     pub is_reverse: bool,
-    /// The destination.
     pub to: Destination,
     /// The train, if it crosses a link as one.
     train: Option<Box<Train>>,
@@ -83,13 +80,11 @@ pub enum Content {
         from: u8,
         /// Number of the receiving station; 255: broadcast.
         to: u8,
-        /// The frame.
         bytes: Arc<[u8]>,
     },
     /// A bundle, or a message from or to the wide area, over UDP. Each fragment refers to the whole datagram. Receivers
     /// share the bytes.
     Bundle {
-        /// The whole datagram.
         datagram: Arc<BundleDatagram>,
         /// Index of this fragment, from 0.
         fragment: u16,
@@ -105,14 +100,12 @@ pub struct BundleDatagram {
     pub from_host: u32,
     /// Number of the datagram at its sender, for reassembly.
     pub number: u32,
-    /// The payload of the datagram.
     pub bytes: Box<[u8]>,
 }
 
 /// A measurement message in a datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Datagram {
-    /// Sequence number.
     pub sequence: u64,
     /// Time when the message was handed to the transport.
     pub sent_at: Instant,
@@ -124,8 +117,21 @@ pub struct Datagram {
     pub fragment: u16,
     /// Number of fragments of the message, at least 1.
     pub fragments: u16,
-    /// The kind of the message.
     pub kind: MessageKind,
+}
+
+impl Datagram {
+    /// Returns the header of the message.
+    #[inline]
+    pub fn header(&self) -> Header {
+        Header {
+            sequence: self.sequence,
+            sent_at: self.sent_at,
+            length: self.length,
+            response_length: self.response_length,
+            kind: self.kind,
+        }
+    }
 }
 
 /// Allocates packets and reuses their boxes.

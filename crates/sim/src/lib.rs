@@ -30,34 +30,34 @@
 //!
 //! | module | contents |
 //! | --- | --- |
-//! | [`backend`] | [`Sim`], the backend: takes a plan, returns a record |
-//! | [`bundles`] | bundle converters and the interfaces of their hosts |
-//! | [`engine`] | the event loop: handles deadlines and forwards frames |
-//! | [`event_queue`] | deadlines ordered by time and node |
-//! | [`flow`] | the ends of one run of a connection, and their measurements |
-//! | [`frame`] | frames and packets: lengths and metadata, few bytes |
-//! | [`link_series`] | counters of link ends over time |
-//! | [`llc_stations`] | the LLC stations of hosts and the token ring among them |
-//! | [`medium`] | all media as one enum |
-//! | [`network`] | media, hosts and forwarding tables of a plan |
-//! | [`schedule`] | serial, parallel, repeat: when each connection starts |
-//! | [`stages`] | delay of guaranteed messages by stage |
-//! | [`trace`] | captures of links and hosts as pcapng |
+//! | `backend` | [`Sim`], the backend: takes a plan, returns a record |
+//! | `bundles` | bundle converters and the interfaces of their hosts |
+//! | `engine` | the event loop: handles deadlines and forwards frames |
+//! | `event_queue` | deadlines ordered by time and node |
+//! | `flow` | the ends of one run of a connection, and their measurements |
+//! | `frame` | frames and packets: lengths and metadata, few bytes |
+//! | `link_series` | counters of link ends over time |
+//! | `llc_stations` | the LLC stations of hosts and the token ring among them |
+//! | `medium` | all media as one enum |
+//! | `network` | media, hosts and forwarding tables of a plan |
+//! | `schedule` | serial, parallel, repeat: when each connection starts |
+//! | `stages` | delay of guaranteed messages by stage |
+//! | `trace` | captures of links and hosts as pcapng |
 //!
 //! A run is single-threaded and depends only on the plan and the seed. Parallel runs are independent.
 
-pub mod backend;
-pub mod bundles;
-pub mod engine;
-pub mod event_queue;
-pub mod flow;
-pub mod frame;
-pub mod link_series;
-pub mod llc_stations;
-pub mod medium;
-pub mod network;
-pub mod schedule;
-pub mod stages;
-pub mod trace;
+mod backend;
+mod bundles;
+mod engine;
+mod event_queue;
+mod flow;
+mod frame;
+mod link_series;
+mod llc_stations;
+mod medium;
+mod network;
+mod schedule;
+mod stages;
+mod trace;
 
 pub use backend::Sim;

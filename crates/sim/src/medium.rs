@@ -35,20 +35,18 @@ macro_rules! dispatch {
     };
 }
 
+/// The calls of [`trunkline_endpoint::Medium`].
 impl Medium {
-    /// See [`trunkline_endpoint::Medium::handle`].
     #[inline]
     pub fn handle(&mut self, now: Instant, input: MediumInput<Frame>) {
         dispatch!(self, medium => medium.handle(now, input));
     }
 
-    /// See [`trunkline_endpoint::Medium::poll`].
     #[inline]
     pub fn poll(&mut self, now: Instant) -> MediumOutput<Frame> {
         dispatch!(self, medium => medium.poll(now))
     }
 
-    /// See [`trunkline_endpoint::Medium::has_room`].
     #[inline(always)]
     pub fn has_room(&mut self, now: Instant, port: Port, length: u32) -> bool {
         match self {
@@ -62,7 +60,6 @@ impl Medium {
         dispatch!(self, medium => medium.has_room(now, port, length))
     }
 
-    /// See [`trunkline_endpoint::Medium::counters`].
     pub fn counters(&self, port: Port) -> &MediumCounters {
         dispatch!(self, medium => medium.counters(port))
     }

@@ -23,12 +23,12 @@ use pcap_file::pcapng::blocks::interface_description::{
     InterfaceDescriptionBlock, InterfaceDescriptionOption,
 };
 use trunkline_endpoint::{Destination, Port};
-use trunkline_experiment::plan::{Encapsulation, Medium as LinkMedium};
+use trunkline_experiment::plan::{Encapsulation, Link, Medium as LinkMedium};
 use trunkline_llc::wire::{ALL, HEADER as PDU_HEADER, MAX_PRIORITY};
 use trunkline_models::atm::CellFrame as _;
 use trunkline_models::host::headers;
 use trunkline_run::bundle;
-use trunkline_run::message::{HEADER, Header};
+use trunkline_run::message::HEADER;
 use trunkline_units::Instant;
 
 use crate::flow::{IP_HEADER, UDP_IP_HEADERS};
@@ -39,16 +39,18 @@ use crate::network::topology::Topology;
 
 /// UDP and TCP ports of a simulated connection: sender, receiver.
 const PORTS: (u16, u16) = (49_152, 5_001);
+/// Bytes of a UDP header.
+const UDP_HEADER: u32 = UDP_IP_HEADERS - IP_HEADER;
+/// The framing on a hub or a ring.
+const ETHERNET: Framing = (LinkMedium::Ethernet, Encapsulation::Llc);
 /// Snapshot length in interface descriptions; the default of tcpdump.
 const SNAPLEN: u32 = 262_144;
 
 /// Error of a capture.
 #[derive(Debug, thiserror::Error)]
 pub enum TraceError {
-    /// The file cannot be created.
     #[error("writing {}: {}", .0.display(), .1)]
     Create(PathBuf, io::Error),
-    /// The capture of this link or host cannot be written.
     #[error("writing the capture of {0}: {1}")]
     Write(String, io::Error),
 }
@@ -61,14 +63,14 @@ pub struct Tracer {
     hosts: Vec<Option<usize>>,
     /// The addresses of each flow.
     flows: Vec<FlowAddresses>,
-    /// The multicast addresses of bundle groups.
+    /// The multicast address of each group.
     groups: BTreeMap<u32, [u8; 4]>,
     buffer: Vec<u8>,
     error: Option<TraceError>,
 }
 
-/// Sender, destination, and the address and TTL of its group.
-type FlowAddresses = (u32, Destination, Option<([u8; 4], u8)>);
+/// Sender, destination, and the TTL of packets to a group.
+type FlowAddresses = (u32, Destination, u8);
 
 struct Capture {
     name: String,
@@ -78,30 +80,14 @@ struct Capture {
     shared: Option<Option<u32>>,
 }
 
-/// The link-layer framing of packets in a capture.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Framing {
-    Ethernet,
-    Atm(Encapsulation),
-    /// No framing: raw IP.
-    Raw,
-}
+/// The link layer of packets in a capture; packets over PPP are raw IP.
+type Framing = (LinkMedium, Encapsulation);
 
-impl Framing {
-    fn for_link(medium: LinkMedium, encapsulation: Encapsulation) -> Self {
-        match medium {
-            LinkMedium::Ethernet => Framing::Ethernet,
-            LinkMedium::Atm => Framing::Atm(encapsulation),
-            LinkMedium::Ppp => Framing::Raw,
-        }
-    }
-
-    fn link_type(self) -> DataLink {
-        match self {
-            Framing::Ethernet => DataLink::ETHERNET,
-            Framing::Atm(_) => DataLink::SUNATM,
-            Framing::Raw => DataLink::RAW,
-        }
+fn link_type((medium, _): Framing) -> DataLink {
+    match medium {
+        LinkMedium::Ethernet => DataLink::ETHERNET,
+        LinkMedium::Atm => DataLink::SUNATM,
+        LinkMedium::Ppp => DataLink::RAW,
     }
 }
 
@@ -127,7 +113,7 @@ impl Tracer {
         };
         for name in names {
             let links = || topology.network.links.iter();
-            let framing = |l: &trunkline_experiment::plan::Link| Framing::for_link(l.medium, l.encapsulation);
+            let framing = |l: &Link| (l.medium, l.encapsulation);
             let number = tracer.captures.len();
             let interfaces = if let Some(s) = network.hosts.iter().position(|h| h.name == *name) {
                 tracer.hosts[s] = Some(number);
@@ -135,7 +121,7 @@ impl Tracer {
                 ports.map(|hop| framing(&topology.network.links[hop.link])).collect()
             } else if let Some(m) = network.media.iter().position(|m| m.name == *name) {
                 tracer.media[m] = Some(number);
-                vec![links().find(|l| l.name == *name).map_or(Framing::Ethernet, framing)]
+                vec![links().find(|l| l.name == *name).map_or(ETHERNET, framing)]
             } else {
                 continue;
             };
@@ -148,13 +134,13 @@ impl Tracer {
     }
 
     /// Adds the addresses of the next flow.
-    pub fn add_flow(&mut self, from: u32, to: Destination, group: Option<([u8; 4], u8)>) {
-        self.flows.push((from, to, group));
+    pub fn add_flow(&mut self, from: u32, to: Destination, group_ttl: u8) {
+        self.flows.push((from, to, group_ttl));
     }
 
     /// Captures a frame that has crossed a medium.
     #[inline]
-    pub fn capture_medium(&mut self, now: Instant, medium: u32, _: Port, frame: &Frame) {
+    pub fn capture_medium(&mut self, now: Instant, medium: u32, frame: &Frame) {
         if let Some(capture) = self.media[medium as usize] {
             self.write(capture, 0, now, frame);
         }
@@ -178,24 +164,22 @@ impl Tracer {
         {
             return;
         }
-        let framing = capture.interfaces.get(usize::from(interface)).copied().unwrap_or(Framing::Raw);
+        let framing = capture.interfaces[usize::from(interface)];
         self.buffer.clear();
-        if let Content::Pdu { from, to, bytes } = &packet.content {
-            let length = encode_pdu(&mut self.buffer, (*from, *to), bytes, packet.length);
-            if let Err(e) = capture.write_packet(interface, now, &self.buffer, length) {
-                self.error.get_or_insert_with(|| TraceError::Write(capture.name.clone(), e));
+        let length = match &packet.content {
+            Content::Pdu { from, to, bytes } => {
+                Some(encode_pdu(&mut self.buffer, (*from, *to), bytes, packet.length))
             }
-            return;
-        }
-        let addresses = match (&packet.content, packet.to) {
-            (Content::Bundle { datagram, .. }, to @ Destination::Group(group)) => {
-                Some((datagram.from_host, to, self.groups.get(&group).map(|address| (*address, 1))))
+            Content::Bundle { datagram, .. } => {
+                let addresses = (datagram.from_host, packet.to, 1);
+                encode_packet(&mut self.buffer, framing, addresses, &self.groups, packet)
             }
-            (Content::Bundle { datagram, .. }, to) => Some((datagram.from_host, to, None)),
-            _ => packet.flow.and_then(|flow| self.flows.get(flow as usize).copied()),
+            _ => packet.flow.and_then(|flow| {
+                let addresses = *self.flows.get(flow as usize)?;
+                encode_packet(&mut self.buffer, framing, addresses, &self.groups, packet)
+            }),
         };
-        let Some(flow) = addresses else { return };
-        if let Some(length) = encode_packet(&mut self.buffer, framing, flow, packet)
+        if let Some(length) = length
             && let Err(e) = capture.write_packet(interface, now, &self.buffer, length)
         {
             self.error.get_or_insert_with(|| TraceError::Write(capture.name.clone(), e));
@@ -223,7 +207,7 @@ impl Capture {
         }
         let mut file = PcapNgWriter::new(BufWriter::new(File::create(path)?)).map_err(io::Error::other)?;
         for (n, framing) in interfaces.iter().enumerate() {
-            let mut block = InterfaceDescriptionBlock::new(framing.link_type(), SNAPLEN);
+            let mut block = InterfaceDescriptionBlock::new(link_type(*framing), SNAPLEN);
             let label = if interfaces.len() == 1 { name.to_string() } else { format!("{name}.{n}") };
             block.options = vec![
                 InterfaceDescriptionOption::IfName(Cow::Owned(label)),
@@ -250,7 +234,8 @@ impl Capture {
 fn encode_packet(
     out: &mut Vec<u8>,
     framing: Framing,
-    (sender, receiver, group): FlowAddresses,
+    (sender, receiver, group_ttl): FlowAddresses,
+    groups: &BTreeMap<u32, [u8; 4]>,
     packet: &Packet,
 ) -> Option<u32> {
     let (protocol, ports) = match packet.content {
@@ -274,9 +259,13 @@ fn encode_packet(
             other => other,
         },
     );
-    let (destination, hops) = group.filter(|_| !packet.is_reverse).unwrap_or((headers::ip(to), 64));
+    let group = match to {
+        Destination::Group(group) => groups.get(&group),
+        _ => None,
+    };
+    let (destination, hops) = group.map_or((headers::ip(to), 64), |address| (*address, group_ttl));
     match framing {
-        Framing::Ethernet => {
+        (LinkMedium::Ethernet, _) => {
             headers::ethernet(from, to, out);
             if let (Destination::Group(_), [_, b, c, d]) = (to, destination) {
                 // RFC 1112 section 6.4: the lower 23 bits of the group address.
@@ -284,7 +273,7 @@ fn encode_packet(
                 out[start..start + 6].copy_from_slice(&[0x01, 0x00, 0x5e, b & 0x7f, c, d]);
             }
         }
-        Framing::Atm(encapsulation) => {
+        (LinkMedium::Atm, encapsulation) => {
             // Traffic type LLC or none, VPI 0, VCI from 32 up (lower values are reserved).
             let kind = if encapsulation == Encapsulation::Llc { 2 } else { 0 };
             out.extend_from_slice(&[kind, 0]);
@@ -293,7 +282,7 @@ fn encode_packet(
                 headers::llc_snap(out);
             }
         }
-        Framing::Raw => {}
+        (LinkMedium::Ppp, _) => {}
     }
     let before = out.len() as u32;
     let length = packet.length;
@@ -303,9 +292,15 @@ fn encode_packet(
         Ipv4Header::new(payload.min(u16::MAX - IP_HEADER as u16), hops, protocol, source, destination)
             .ok()?;
     let mut offset = 0;
-    if let Some(FragmentInfo { datagram_id, index, count, octets }) = FragmentInfo::from_packet(packet)
-        && count > 1
-    {
+    // The number of the datagram, the index and the number of its fragments, and its octets.
+    let (datagram_id, index, count, octets) = match &packet.content {
+        Content::Datagram(d) => (d.sequence as u16, d.fragment, d.fragments, d.length),
+        Content::Bundle { datagram, fragment, fragments } => {
+            (datagram.number as u16, *fragment, *fragments, datagram.bytes.len() as u32)
+        }
+        _ => (0, 0, 1, 0),
+    };
+    if count > 1 {
         ip.dont_fragment = false;
         ip.identification = datagram_id;
         ip.more_fragments = index + 1 < count;
@@ -319,42 +314,29 @@ fn encode_packet(
     }
     ip.header_checksum = ip.calc_header_checksum();
     out.extend_from_slice(&ip.to_bytes());
+    let (source_port, destination_port) = ports;
+    let udp = |octets: u32| {
+        // No checksum (allowed by RFC 768): the payload is virtual.
+        let length = (octets + UDP_HEADER).min(u32::from(u16::MAX)) as u16;
+        UdpHeader { source_port, destination_port, length, checksum: 0 }.to_bytes()
+    };
     match &packet.content {
         Content::Datagram(d) if d.fragment == 0 => {
-            let udp = (d.length + UDP_IP_HEADERS - IP_HEADER).min(u32::from(u16::MAX)) as u16;
-            let (source_port, destination_port) = ports;
-            // No checksum (allowed by RFC 768): the payload is virtual.
-            let udp = UdpHeader { source_port, destination_port, length: udp, checksum: 0 };
-            out.extend_from_slice(&udp.to_bytes());
-            let header = Header {
-                sequence: d.sequence,
-                sent_at: d.sent_at,
-                length: d.length,
-                response_length: d.response_length,
-                kind: d.kind,
-            };
+            out.extend_from_slice(&udp(d.length));
             let mut bytes = [0; HEADER];
-            header.encode(packet.flow.unwrap_or_default(), &mut bytes);
+            d.header().encode(packet.flow.unwrap_or_default(), &mut bytes);
             out.extend_from_slice(&bytes[..HEADER.min((length - UDP_IP_HEADERS) as usize)]);
         }
         Content::Guaranteed(frame) => {
-            let udp = (length - IP_HEADER).min(u32::from(u16::MAX)) as u16;
-            let (source_port, destination_port) = ports;
-            let udp = UdpHeader { source_port, destination_port, length: udp, checksum: 0 };
-            out.extend_from_slice(&udp.to_bytes());
+            out.extend_from_slice(&udp(length - UDP_IP_HEADERS));
             out.extend_from_slice(&frame.1);
         }
         Content::Bundle { datagram, .. } => {
-            let bytes = &datagram.bytes;
-            let udp = UDP_IP_HEADERS - IP_HEADER;
             if offset == 0 {
-                let (source_port, destination_port) = ports;
-                let length = (bytes.len() as u32 + udp).min(u32::from(u16::MAX)) as u16;
-                let header = UdpHeader { source_port, destination_port, length, checksum: 0 };
-                out.extend_from_slice(&header.to_bytes());
+                out.extend_from_slice(&udp(octets));
             }
-            let (from, until) = (offset.saturating_sub(udp), offset + length - IP_HEADER - udp);
-            out.extend_from_slice(bytes.get(from as usize..until as usize).unwrap_or_default());
+            let (from, until) = (offset.saturating_sub(UDP_HEADER), offset + length - UDP_IP_HEADERS);
+            out.extend_from_slice(datagram.bytes.get(from as usize..until as usize).unwrap_or_default());
         }
         Content::Segment(header) => {
             out.extend_from_slice(&header[..trunkline_tcp::header_length(header).min(header.len())]);
@@ -385,36 +367,6 @@ fn encode_pdu(out: &mut Vec<u8>, (from, to): (u8, u8), frame: &[u8], wire_length
         out.resize(length, 0);
     }
     length as u32
-}
-
-/// The position of a packet in a fragmented datagram.
-struct FragmentInfo {
-    /// IPv4 identification of the datagram.
-    datagram_id: u16,
-    index: u16,
-    count: u16,
-    /// Payload octets of the whole datagram.
-    octets: u32,
-}
-
-impl FragmentInfo {
-    fn from_packet(packet: &Packet) -> Option<FragmentInfo> {
-        match &packet.content {
-            Content::Datagram(d) => Some(FragmentInfo {
-                datagram_id: d.sequence as u16,
-                index: d.fragment,
-                count: d.fragments,
-                octets: d.length,
-            }),
-            Content::Bundle { datagram, fragment, fragments } => Some(FragmentInfo {
-                datagram_id: datagram.number as u16,
-                index: *fragment,
-                count: *fragments,
-                octets: datagram.bytes.len() as u32,
-            }),
-            _ => None,
-        }
-    }
 }
 
 /// Returns the IPv4 addresses of the groups. The group of bundles for hosts precedes those of the wide area.

@@ -3,10 +3,10 @@
 use trunkline_endpoint::Peer;
 use trunkline_units::Instant;
 
-use crate::Content;
-use crate::segment::{ACK, FIN, HEADER, Header, Offer, RST, SYN, Seq};
-use crate::tcp::{Problem, Reply, State, Tcp, pending_event};
+use crate::segment::{ACK, FIN, HEADER, Header, Offer, Problem, RST, SYN, Seq};
+use crate::tcp::{Reply, State, Tcp, pending_event};
 use crate::time::OFF;
+use crate::{Arithmetic, Content};
 
 /// Duplicate acknowledgements that indicate a loss.
 const DUPLICATE_ACK_THRESHOLD: u32 = 3;
@@ -24,10 +24,10 @@ impl<C: Content> Tcp<C> {
         self.counts.segments_received += 1;
         let (header, start) = match Header::parse(bytes) {
             Ok(parsed) => parsed,
-            Err(malformed) => return self.bad(malformed.into()),
+            Err(problem) => return self.bad(problem),
         };
         let stranger = header.source != self.remote && self.remote != 0;
-        if header.destination != self.local || stranger {
+        if header.destination != self.options.local || stranger {
             return self.bad(Problem::Ports);
         }
         if self.state >= State::SynReceived {
@@ -128,7 +128,7 @@ impl<C: Content> Tcp<C> {
         self.rcv_adv = self.rcv_nxt;
         self.last_ack_sent = self.rcv_nxt;
         let mss = offer.mss.unwrap_or(DEFAULT_MSS).max(SMALLEST_MSS).min(self.options.mss);
-        self.maxseg = u32::from(mss).min(self.send_buffer);
+        self.maxseg = u32::from(mss).min(self.options.send_buffer);
         self.snd_cwnd = self.maxseg;
         self.scaled = self.options.scaling && offer.scale.is_some();
         if self.scaled {
@@ -315,7 +315,7 @@ impl<C: Content> Tcp<C> {
 
     /// Processes an acknowledgement of new data.
     fn process_new_ack(&mut self, now: Instant, ack: Seq) {
-        let enough = if self.net2 { DUPLICATE_ACK_THRESHOLD + 1 } else { DUPLICATE_ACK_THRESHOLD };
+        let enough = DUPLICATE_ACK_THRESHOLD + u32::from(self.is_net2());
         if self.dupacks >= enough && self.snd_cwnd > self.snd_ssthresh {
             self.snd_cwnd = self.snd_ssthresh;
         }
@@ -344,7 +344,7 @@ impl<C: Content> Tcp<C> {
         if self.snd_nxt.before(ack) {
             self.snd_nxt = ack;
         }
-        if self.refused > 0 && self.send_buffer - self.queued >= self.refused {
+        if self.refused > 0 && self.options.send_buffer - self.queued >= self.refused {
             self.refused = 0;
             self.pending_events |= pending_event::WRITABLE;
         }
@@ -353,13 +353,18 @@ impl<C: Content> Tcp<C> {
         }
     }
 
+    #[inline]
+    fn is_net2(&self) -> bool {
+        self.options.arithmetic == Arithmetic::Net2
+    }
+
     /// Opens the congestion window: slow start or congestion avoidance.
     #[inline]
     fn open_window(&mut self) {
         let (window, mss) = (self.snd_cwnd, self.maxseg);
         let step = if window > self.snd_ssthresh {
-            let eighth = if self.net2 { mss / 8 } else { 0 };
-            (mss * mss / window).max(u32::from(!self.net2)) + eighth
+            let step = mss * mss / window;
+            if self.is_net2() { step + mss / 8 } else { step.max(1) }
         } else {
             mss
         };
@@ -451,7 +456,7 @@ impl<C: Content> Tcp<C> {
     /// Acknowledges in-order data: at once, after two segments, or at the fast timer.
     #[inline]
     fn acknowledge(&mut self, now: Instant) {
-        if !self.delayed_ack || self.rcv_nxt.since(self.last_ack_sent) >= 2 * self.maxseg {
+        if !self.options.delayed_ack || self.rcv_nxt.since(self.last_ack_sent) >= 2 * self.maxseg {
             self.request_ack();
         } else if self.deadlines.acknowledge == OFF {
             self.deadlines.acknowledge = self.time.acknowledge_at(now);

@@ -54,6 +54,6 @@ mod time;
 
 pub use content::{Bytes, Content, Virtual};
 pub use options::{Arithmetic, Options, Timers};
-pub use segment::header_length;
+pub use segment::{Problem, header_length};
 pub use statistics::{Gauges, Statistics};
-pub use tcp::{Command, Event, Problem, Refusal, State, Tcp};
+pub use tcp::{Command, Event, Refusal, State, Tcp};

@@ -17,12 +17,19 @@ impl<C: Content> Tcp<C> {
         self.request_output();
     }
 
+    /// Returns a header that acknowledges what has arrived.
+    #[inline]
+    fn header(&self, seq: Seq, flags: u8, window: u32) -> Header {
+        let (source, destination) = (self.options.local, self.remote);
+        Header { source, destination, seq, ack: self.rcv_nxt, flags, window: window as u16 }
+    }
+
     /// Writes the pending reset, if any, and returns its length and destination.
     #[inline]
     pub(crate) fn write_reset(&mut self, buffer: &mut [u8]) -> Option<(usize, Peer)> {
         let reply = self.reply.take()?;
         let header = Header {
-            source: self.local,
+            source: self.options.local,
             destination: reply.port,
             seq: reply.seq,
             ack: reply.ack,
@@ -69,14 +76,7 @@ impl<C: Content> Tcp<C> {
         let scaling = self.options.scaling && (!answers || self.scaled);
         let offer = Offer { mss: Some(self.options.mss), scale: scaling.then_some(self.rcv_scale) };
         let window = self.receive_window().min(0xffff);
-        let header = Header {
-            source: self.local,
-            destination: self.remote,
-            seq: self.snd_una,
-            ack: self.rcv_nxt,
-            flags: if answers { SYN | ACK } else { SYN },
-            window: window as u16,
-        };
+        let header = self.header(self.snd_una, if answers { SYN | ACK } else { SYN }, window);
         self.snd_nxt = self.snd_una + 1;
         if self.snd_max == self.snd_una {
             self.snd_max = self.snd_nxt;
@@ -115,14 +115,7 @@ impl<C: Content> Tcp<C> {
             return None;
         }
         let window = self.window() >> self.rcv_scale;
-        let header = Header {
-            source: self.local,
-            destination: self.remote,
-            seq: self.snd_max,
-            ack: self.rcv_nxt,
-            flags: ACK,
-            window: window as u16,
-        };
+        let header = self.header(self.snd_max, ACK, window);
         self.counts.segments_sent += 1;
         self.counts.acks_sent += 1;
         self.record_advertised_window(window);
@@ -160,7 +153,7 @@ impl<C: Content> Tcp<C> {
         let old = self.snd_nxt.before(self.snd_max);
         let push = length > 0
             && (length == self.maxseg
-                || (idle || !self.nagle) && last
+                || (idle || !self.options.nagle) && last
                 || force
                 || length >= self.max_sndwnd / 2
                 || old);
@@ -188,17 +181,18 @@ impl<C: Content> Tcp<C> {
     pub(crate) fn window_opened(&self) -> bool {
         let space = self.receive_window().min(0xffff << self.rcv_scale);
         let opened = space.saturating_sub(self.rcv_adv.since(self.rcv_nxt));
-        opened > 0 && (opened >= 2 * self.maxseg || 2 * u64::from(opened) >= u64::from(self.receive_buffer))
+        opened > 0
+            && (opened >= 2 * self.maxseg || 2 * u64::from(opened) >= u64::from(self.options.receive_buffer))
     }
 
     /// Returns the window to advertise: it never shrinks, and a silly window is advertised as zero.
     #[inline]
     fn window(&self) -> u32 {
-        let record_advertised_window = self.rcv_adv.since(self.rcv_nxt);
+        let advertised = self.rcv_adv.since(self.rcv_nxt);
         let space = self.receive_window();
-        let silly = space < self.receive_buffer / 4 && space < self.maxseg;
+        let silly = space < self.options.receive_buffer / 4 && space < self.maxseg;
         let window = if silly { 0 } else { space.min(0xffff << self.rcv_scale) };
-        window.max(record_advertised_window)
+        window.max(advertised)
     }
 
     /// Writes the segment at `snd_nxt` and records its transmission.
@@ -212,15 +206,9 @@ impl<C: Content> Tcp<C> {
         let numbered = length > 0 || fin || persisting;
         let push = length > 0 && offset + length == self.queued;
         let window = self.window() >> self.rcv_scale;
-        let header = Header {
-            source: self.local,
-            destination: self.remote,
-            seq: if numbered { self.snd_nxt } else { self.snd_max },
-            ack: self.rcv_nxt,
-            flags: ACK | if fin { FIN } else { 0 } | if push { PSH } else { 0 },
-            window: window as u16,
-        };
-        let start = header.write(None, buffer);
+        let seq = if numbered { self.snd_nxt } else { self.snd_max };
+        let flags = ACK | if fin { FIN } else { 0 } | if push { PSH } else { 0 };
+        let start = self.header(seq, flags, window).write(None, buffer);
         let total = start + length as usize;
         if length > 0 {
             self.content.copy(offset, &mut buffer[start..total]);

@@ -23,7 +23,7 @@ impl Ranges {
     }
 
     /// Adds `start..end` and merges adjacent ranges. Returns false if the limit is reached.
-    pub(crate) fn insert(&mut self, mut start: Seq, mut end: Seq) -> bool {
+    pub(crate) fn insert(&mut self, start: Seq, end: Seq) -> bool {
         // The common case is a range behind all others.
         let (mut first, mut last) = (self.0.len(), self.0.len());
         if self.0.back().is_some_and(|(_, e)| !e.before(start)) {
@@ -32,11 +32,7 @@ impl Ranges {
         }
         if first < last {
             let (s, e) = (self.0[first].0, self.0[last - 1].1);
-            start = if s.before(start) { s } else { start };
-            end = if e.after(end) { e } else { end };
-        }
-        if first < last {
-            self.0[first] = (start, end);
+            self.0[first] = (if s.before(start) { s } else { start }, if e.after(end) { e } else { end });
             self.0.drain(first + 1..last);
         } else if self.0.len() < MAX_RANGES {
             self.0.insert(first, (start, end));

@@ -86,26 +86,32 @@ pub struct Offer {
     pub scale: Option<u8>,
 }
 
-/// Why bytes are not a segment.
+/// Why a segment is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Malformed {
+pub enum Problem {
     /// Shorter than a header.
     Short,
-    /// The data offset is shorter than a header or longer than the segment.
+    /// Its data offset is shorter than a header or longer than the segment.
     Offset,
+    /// Its ports are not those of this connection.
+    Ports,
+    /// It belongs to no connection and cannot open one.
+    Stray,
+    /// It acknowledges data that was never sent.
+    Unsent,
 }
 
 impl Header {
     /// Decodes the header of `segment`; returns it with its length including options.
     ///
     /// # Errors
-    /// If the bytes are not a segment.
+    /// [`Problem::Short`] or [`Problem::Offset`] if the bytes are not a segment.
     #[inline]
-    pub fn parse(segment: &[u8]) -> Result<(Header, usize), Malformed> {
-        let b: &[u8; HEADER] = segment.first_chunk().ok_or(Malformed::Short)?;
+    pub fn parse(segment: &[u8]) -> Result<(Header, usize), Problem> {
+        let b: &[u8; HEADER] = segment.first_chunk().ok_or(Problem::Short)?;
         let length = usize::from(b[12] >> 4) * 4;
         if length < HEADER || length > segment.len() {
-            return Err(Malformed::Offset);
+            return Err(Problem::Offset);
         }
         let header = Header {
             source: u16::from_be_bytes([b[0], b[1]]),
@@ -240,7 +246,7 @@ mod tests {
 
     #[test]
     fn no_segment_no_header() {
-        assert_eq!(Header::parse(&[0; 19]), Err(Malformed::Short));
+        assert_eq!(Header::parse(&[0; 19]), Err(Problem::Short));
         let mut bytes = [0; 24];
         for (offset, ok) in [(0, false), (4, false), (5, true), (6, true), (7, false), (15, false)] {
             bytes[12] = offset << 4;

@@ -17,13 +17,13 @@
 use trunkline_endpoint::{Endpoint, Idle, Input, Output, Peer, Port, Reason, Segment, Transmit, Writable};
 use trunkline_units::Instant;
 
+use crate::Options;
 use crate::content::Content;
 use crate::ranges::Ranges;
 use crate::rtt::RoundTrip;
-use crate::segment::{ACK, LARGEST_SCALE, Malformed, RST, Seq};
+use crate::segment::{ACK, LARGEST_SCALE, Problem, RST, Seq};
 use crate::statistics::{Gauges, Statistics};
 use crate::time::{OFF, Time};
-use crate::{Arithmetic, Options};
 
 /// The endpoint's only port.
 pub(crate) const PORT: Port = Port(0);
@@ -95,21 +95,6 @@ pub enum Event {
     /// The connection has ended: both directions are closed and acknowledged, or it was dropped for a reason already
     /// reported, or aborted. Nothing follows.
     Closed,
-}
-
-/// Why a segment is invalid.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Problem {
-    /// Shorter than a header.
-    Short,
-    /// Its data offset is shorter than a header or longer than the segment.
-    Offset,
-    /// Its ports are not those of this connection.
-    Ports,
-    /// It belongs to no connection and cannot open one.
-    Stray,
-    /// It acknowledges data that was never sent.
-    Unsent,
 }
 
 /// Why a command was refused.
@@ -212,10 +197,6 @@ pub struct Tcp<C: Content> {
     pub(crate) rcv_scale: u8,
     /// Both ends offered window scaling.
     pub(crate) scaled: bool,
-    pub(crate) delayed_ack: bool,
-    pub(crate) nagle: bool,
-    pub(crate) net2: bool,
-    pub(crate) local: u16,
     pub(crate) remote: u16,
     pub(crate) snd_una: Seq,
     pub(crate) snd_nxt: Seq,
@@ -229,7 +210,6 @@ pub struct Tcp<C: Content> {
     pub(crate) maxseg: u32,
     /// Bytes in the send buffer, sent or not, from `snd_una` on.
     pub(crate) queued: u32,
-    pub(crate) send_buffer: u32,
     /// Size of the refused send; 0: none.
     pub(crate) refused: u32,
     pub(crate) rcv_nxt: Seq,
@@ -237,7 +217,6 @@ pub struct Tcp<C: Content> {
     pub(crate) last_ack_sent: Seq,
     /// In-order unread bytes, up to `rcv_nxt`.
     pub(crate) readable: u32,
-    pub(crate) receive_buffer: u32,
     pub(crate) dupacks: u32,
     pub(crate) timed_seq: Seq,
     /// When the timed segment was sent.
@@ -283,10 +262,6 @@ impl<C: Content> Tcp<C> {
             snd_scale: 0,
             rcv_scale: if o.scaling { scale_for(o.receive_buffer) } else { 0 },
             scaled: false,
-            delayed_ack: o.delayed_ack,
-            nagle: o.nagle,
-            net2: o.arithmetic == Arithmetic::Net2,
-            local: o.local,
             remote: o.remote,
             snd_una: first,
             snd_nxt: first,
@@ -299,13 +274,11 @@ impl<C: Content> Tcp<C> {
             max_sndwnd: 0,
             maxseg,
             queued: 0,
-            send_buffer: o.send_buffer,
             refused: 0,
             rcv_nxt: Seq(0),
             rcv_adv: Seq(0),
             last_ack_sent: Seq(0),
             readable: 0,
-            receive_buffer: o.receive_buffer,
             dupacks: 0,
             timed_seq: first,
             timed_at: Instant::ZERO,
@@ -340,7 +313,7 @@ impl<C: Content> Tcp<C> {
     /// Returns the bytes that [`Command::Send`] accepts now; 0 if the direction is not open.
     #[inline]
     pub fn room(&self) -> u32 {
-        if self.may_send() { self.send_buffer - self.queued } else { 0 }
+        if self.may_send() { self.options.send_buffer - self.queued } else { 0 }
     }
 
     /// Returns the bytes that [`Command::Take`] can return now.
@@ -422,7 +395,7 @@ impl<C: Content> Tcp<C> {
     /// Returns the free space of the receive buffer: the window.
     #[inline]
     pub(crate) fn receive_window(&self) -> u32 {
-        self.receive_buffer - self.readable
+        self.options.receive_buffer - self.readable
     }
 
     /// Ends the connection; received data can still be taken.
@@ -501,10 +474,10 @@ impl<C: Content> Tcp<C> {
         if !self.may_send() {
             return Err(Refusal::NotOpen);
         }
-        if count > self.send_buffer {
+        if count > self.options.send_buffer {
             return Err(Refusal::TooLarge);
         }
-        if count > self.send_buffer - self.queued {
+        if count > self.options.send_buffer - self.queued {
             self.refused = count;
             return Err(Refusal::Full);
         }
@@ -574,21 +547,12 @@ impl<C: Content> Tcp<C> {
         let synchronized = self.state >= State::Established;
         // The FIN occupies a sequence number.
         assert!(!synchronized || sent <= self.queued + u32::from(self.fin_sent), "{self:?}");
-        assert!(self.queued <= self.send_buffer && self.readable <= self.receive_buffer);
+        assert!(self.queued <= self.options.send_buffer && self.readable <= self.options.receive_buffer);
         assert!(self.snd_cwnd >= self.maxseg && self.maxseg >= 1);
         assert!(!synchronized || self.rcv_adv.since(self.rcv_nxt) <= self.receive_window(), "{self:?}");
         assert!(self.deadlines.retransmit == OFF || sent > 0, "{self:?}");
         assert!(self.deadlines.retransmit == OFF || self.deadlines.persist == OFF, "{self:?}");
         assert!(self.state > State::Listen || self.deadlines.next() == OFF, "{self:?}");
-    }
-}
-
-impl From<Malformed> for Problem {
-    fn from(malformed: Malformed) -> Problem {
-        match malformed {
-            Malformed::Short => Problem::Short,
-            Malformed::Offset => Problem::Offset,
-        }
     }
 }
 

@@ -1,6 +1,4 @@
-//! Sizes and rates.
-
-use trunkline_units::Rate;
+//! Sizes of cells and packets.
 
 /// Bytes of a cell (ITU-T I.361).
 pub const CELL: u32 = 53;
@@ -45,24 +43,6 @@ pub const fn cells_of(packet: u32, encapsulation: Encapsulation) -> u32 {
     packet.saturating_add(encapsulation.bytes() + TRAILER).div_ceil(PAYLOAD)
 }
 
-/// Returns the cell rate of a line rate: 149.76 of 155 or 155.52 Mb/s, 599.04 of 622 or 622.08 (SONET overhead),
-/// 40.704 of 45 or 44.736 (DS3 with PLCP); any other rate unchanged (TAXI's 100 Mb/s).
-///
-/// ```
-/// use trunkline_models::atm::payload_rate;
-/// use trunkline_units::Rate;
-/// assert_eq!(payload_rate(Rate::from_bps(155_000_000)), Rate::from_bps(149_760_000));
-/// assert_eq!(payload_rate(Rate::from_bps(100_000_000)), Rate::from_bps(100_000_000));
-/// ```
-pub const fn payload_rate(line: Rate) -> Rate {
-    Rate::from_bps(match line.as_bps() {
-        155_000_000 | 155_520_000 => 149_760_000,
-        622_000_000 | 622_080_000 => 599_040_000,
-        45_000_000 | 44_736_000 => 40_704_000,
-        other => other,
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::Encapsulation::{LlcSnap, VcMux};
@@ -84,7 +64,7 @@ mod tests {
     /// (docs/internals/reproduction.md) says 135.102 for it, which counts the 40 bytes of headers.
     #[test]
     fn tcp_s_ceiling_on_oc_3c() {
-        let rate = payload_rate(Rate::from_bps(155_520_000)).as_bps() as f64;
+        let rate = 149_760_000.0;
         let bits = f64::from(cells_of(9180, LlcSnap) * CELL * 8);
         let mbps = |bytes: u32| f64::from(bytes) * 8.0 / bits * rate / 1e6;
         assert!((mbps(9180 - 40) - 134.51).abs() < 0.005, "{}", mbps(9140));

@@ -12,9 +12,7 @@ use crate::atm::fine::FineTime;
 use crate::atm::pacing::Pacing;
 use crate::atm::queue::{CellQueue, PacketQueue};
 use crate::atm::train::{Run, Train, append};
-
-/// Maximum time that a reordered cell waits for a later cell to overtake it.
-pub const REORDER_TIMEOUT: Span = Span::from_ms(1);
+use crate::impairments::Impairments;
 
 /// Maximum number of trains kept for reuse.
 const MAX_SPARE: usize = 64;
@@ -22,7 +20,7 @@ const MAX_SPARE: usize = 64;
 /// Configuration of a link.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Config {
-    /// Rate of whole cells ([`payload_rate`](crate::atm::payload_rate)); zero counts as 1 b/s.
+    /// Rate of whole cells: the line rate without the overhead of SONET or PLCP; zero counts as 1 b/s.
     pub payload: Rate,
     /// Propagation delay.
     pub delay: Span,
@@ -61,30 +59,6 @@ impl End {
         End::Adapter { pacing: Pacing::None, queue: Bound::NONE, encapsulation: Encapsulation::LlcSnap };
 }
 
-/// Impairments of cells: independent probabilities, 0 to 1. The default is a perfect line.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Impairments {
-    /// Loss ([`LossCause::LineError`]).
-    pub loss: f64,
-    /// Corruption: the CRC of its packet will fail.
-    pub corrupt: f64,
-    /// Duplication.
-    pub duplicate: f64,
-    /// Reordering: the cell arrives just after the next cell, or [`REORDER_TIMEOUT`] late if none follows.
-    pub reorder: f64,
-}
-
-impl Impairments {
-    fn are_none(&self) -> bool {
-        *self == Impairments::default()
-    }
-
-    /// Returns whether cells stay in order, so that trains can carry them.
-    fn keep_order(&self) -> bool {
-        self.duplicate <= 0.0 && self.reorder <= 0.0
-    }
-}
-
 /// How a packet crosses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mode {
@@ -109,9 +83,8 @@ pub enum Mode {
 /// **Computed departures.** Because cells do not overtake, a cell's departure and arrival are known when it is
 /// queued. So a cell costs one event, and a cell to an adapter none unless it is the last or lost.
 ///
-/// **Counting.** [`MediumCounters`] count cells, also at adapters, as soon as their outcome is certain;
-/// [`backlog`](CellLink::backlog) returns how much of that is still to be sent. [`CellLink::reassembly_counters`]
-/// counts reassembled and failed packets.
+/// **Counting.** [`MediumCounters`] count cells, also at adapters, as soon as their outcome is certain.
+/// [`CellLink::reassembly_counters`] counts reassembled and failed packets.
 ///
 /// **Conservation.** Except for cells consumed by an adapter, every packet is output once or reported lost. Cell by
 /// cell that happens when the cell that carries it is lost, or with [`LossCause::Incomplete`]; every other lost cell is
@@ -221,12 +194,6 @@ impl<F: CellFrame> CellLink<F> {
     pub fn reassembly_counters(&self, port: Port) -> aal5::ReassemblyCounters {
         let reassembly = &self.directions[usize::from(port.0 ^ 1)].reassembly;
         reassembly.as_ref().map(|reassembly| reassembly.counters).unwrap_or_default()
-    }
-
-    /// Returns how long the line from `port` still needs for everything counted so far: cells at a switch port, whole
-    /// packets at an adapter.
-    pub fn backlog(&self, now: Instant, port: Port) -> Span {
-        self.directions[usize::from(port.0)].backlog(now)
     }
 
     /// Returns whether the line from `port` has no impairments.
@@ -386,6 +353,8 @@ impl<F: CellFrame> Direction<F> {
             End::SwitchPort { queue } => Sender::SwitchPort(CellQueue::new(config.payload, queue)),
         };
         let impairments = config.impairments[port];
+        // Trains can carry cells that stay in order.
+        let keeps_order = impairments.duplicate <= 0.0 && impairments.reorder <= 0.0;
         let reassembly = matches!(config.ends[port ^ 1], End::Adapter { .. }).then(Reassembly::default);
         let mut direction = Direction {
             sender,
@@ -394,10 +363,10 @@ impl<F: CellFrame> Direction<F> {
             only_flights: true,
             is_simple: true,
             // With an adapter at the far end of a perfect line, single cells are not observable.
-            uses_trains: impairments.keep_order()
-                && (config.mode == Mode::Trains || (reassembly.is_some() && impairments.are_none())),
+            uses_trains: keeps_order
+                && (config.mode == Mode::Trains || (reassembly.is_some() && !impairments.any())),
             reassembly,
-            impairments: (!impairments.are_none()).then_some(impairments),
+            impairments: impairments.any().then_some(impairments),
             stream,
             flights: VecDeque::new(),
             next_output: Instant::MAX,
@@ -523,7 +492,7 @@ impl<F: CellFrame> Direction<F> {
             self.counters.queue_drops += u64::from(cells);
             return Some((frame, LossCause::QueueFull));
         }
-        self.counters.queue_max = queue.longest * u64::from(CELL);
+        self.counters.queue_max = queue.longest;
         self.count(cells, self.cell.times(u64::from(cells)));
         let mut train = train_pool.take();
         train.reset(cells as u16);
@@ -626,14 +595,14 @@ impl<F: CellFrame> Direction<F> {
         let mut has_last = false;
         for run in &train.runs {
             for k in 0..run.count {
-                has_last = !draw(&mut self.stream, impairments.loss);
-                let damaged = draw(&mut self.stream, impairments.corrupt);
-                if !has_last {
+                let outcome = impairments.draw(&mut self.stream);
+                has_last = !outcome.lost;
+                if outcome.lost {
                     self.counters.other_losses += 1;
                     train.lost += 1;
                     continue;
                 }
-                if damaged {
+                if outcome.damaged {
                     frame.damage();
                     self.counters.damaged += 1;
                 }
@@ -656,23 +625,20 @@ impl<F: CellFrame> Direction<F> {
 
     fn carry_impaired(&mut self, at: Instant, mut frame: F, impairments: &Impairments) {
         self.release_waiting(at);
-        let lost = draw(&mut self.stream, impairments.loss);
-        let damaged = draw(&mut self.stream, impairments.corrupt);
-        let duplicated = draw(&mut self.stream, impairments.duplicate);
-        let reordered = draw(&mut self.stream, impairments.reorder);
-        if lost {
+        let outcome = impairments.draw(&mut self.stream);
+        if outcome.lost {
             self.counters.other_losses += 1;
             return self.launch(at, frame, Some(LossCause::LineError));
         }
-        if damaged {
+        if outcome.damaged {
             self.counters.damaged += 1;
             frame.damage();
         }
-        if reordered && self.held.is_none() {
-            self.held = Some((at + REORDER_TIMEOUT, frame));
+        if outcome.reordered && self.held.is_none() {
+            self.held = Some((at + impairments.hold, frame));
             return self.update_next_output();
         }
-        if duplicated {
+        if outcome.duplicated {
             self.counters.duplicated += 1;
             self.arrive_at_end(at, frame.clone());
         }
@@ -714,17 +680,4 @@ impl<F: CellFrame> Direction<F> {
             Sender::SwitchPort(queue) => queue.room_at(now),
         }
     }
-
-    fn backlog(&self, now: Instant) -> Span {
-        match &self.sender {
-            Sender::Adapter(queue) => queue.backlog(now),
-            Sender::SwitchPort(queue) => queue.backlog(now),
-        }
-    }
-}
-
-/// Returns true with this probability; a probability of zero draws nothing.
-#[inline]
-fn draw(stream: &mut Stream, probability: f64) -> bool {
-    probability > 0.0 && stream.chance(probability)
 }

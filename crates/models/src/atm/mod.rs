@@ -1,17 +1,4 @@
 //! ATM as state machines: cells, AAL5, pacing, cell links.
-//!
-//! | module | contents |
-//! | --- | --- |
-//! | [`cell`] | sizes of cells and packets, cell rates |
-//! | [`frame`] | [`CellFrame`]: a frame that can be segmented and reassembled |
-//! | [`aal5`] | reassembly per channel |
-//! | [`pacing`] | [`Pacing`]: when an adapter sends its cells |
-//! | [`train`] | [`Train`]: the cells of a packet, processed in one step |
-//! | `queue` | output queues: cells of a switch, packets of an adapter |
-//! | `fine` | times in fractions of a picosecond, so that sums of cell times do not drift |
-//! | [`link`] | [`CellLink`]: the medium, with adapters or switch ports at its ends |
-//!
-//! Nothing here touches the network, reads a clock, or uses the system's random number generator.
 
 pub mod aal5;
 pub mod cell;
@@ -22,8 +9,9 @@ pub mod pacing;
 mod queue;
 pub mod train;
 
-pub use cell::{Encapsulation, cells_of, payload_rate};
+pub use crate::impairments::Impairments;
+pub use cell::{Encapsulation, cells_of};
 pub use frame::CellFrame;
-pub use link::{CellLink, Config, End, Impairments, Mode};
+pub use link::{CellLink, Config, End, Mode};
 pub use pacing::{Pacing, PacingUnit};
 pub use train::Train;

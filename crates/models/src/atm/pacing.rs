@@ -79,10 +79,6 @@ impl Pacer {
         Pacer { cell, gap: gap.max(cell), next: FineTime::ZERO, slots }
     }
 
-    pub(crate) fn cell(&self) -> FineTime {
-        self.cell
-    }
-
     /// Queues `cells` cells that arrive now, and appends the times at which their last bits leave.
     #[inline]
     pub(crate) fn schedule(&mut self, now: Instant, cells: u32, runs: &mut Vec<Run>) {

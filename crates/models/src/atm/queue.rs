@@ -3,12 +3,13 @@
 use std::collections::VecDeque;
 
 use trunkline_endpoint::{Bound, Capacity};
-use trunkline_units::{Instant, Rate, Span};
+use trunkline_units::{Instant, Rate};
 
 use crate::atm::cell::{CELL, Encapsulation, MAX_CELLS, MAX_PACKET, cells_of};
 use crate::atm::fine::FineTime;
 use crate::atm::pacing::{Pacer, Pacing};
 use crate::atm::train::{Run, append};
+use crate::media::occupancy::Occupancy;
 
 /// Returns the capacity of a queue in cells.
 fn capacity_in_cells(bound: Bound) -> u64 {
@@ -208,11 +209,6 @@ impl CellQueue {
         self.longest.div_ceil(self.cell)
     }
 
-    /// Returns the time until the line is idle.
-    pub(crate) fn backlog(&self, now: Instant) -> Span {
-        self.free_at.minus(FineTime::from_instant(now)).floor()
-    }
-
     /// Returns when there is space for a cell of any channel.
     pub(crate) fn room_at(&mut self, now: Instant) -> Instant {
         let limit = self.channel_queues.as_ref().map_or(self.limit, |queues| queues.limit);
@@ -323,13 +319,11 @@ impl Channel {
 pub(crate) struct PacketQueue {
     encapsulation: Encapsulation,
     pacer: Pacer,
-    bound: Bound,
+    /// A bound in frames counts packets, one in bytes the bytes of their cells.
+    occupancy: Occupancy,
     /// Packets that have not left, in order of departure.
     queued: VecDeque<QueuedPacket>,
-    total: Load,
-    /// Load of each channel, with per-channel bounds.
-    channels: Vec<Load>,
-    /// Length of the longest queue in cells.
+    /// Bytes of the cells in the longest queue.
     pub(crate) longest: u64,
 }
 
@@ -338,27 +332,8 @@ struct QueuedPacket {
     /// Departure of its last bit.
     departs: Instant,
     channel: u16,
-    cells: u16,
-}
-
-/// Packets in a queue and their cells.
-#[derive(Clone, Copy, Debug, Default)]
-struct Load {
-    packets: u64,
-    cells: u64,
-}
-
-impl Load {
-    /// Returns whether a packet of this many cells fits. A bound in frames counts packets, one in bytes the bytes of
-    /// their cells.
-    fn fits(&self, bound: Bound, cells: u32) -> bool {
-        bound.fits(self.packets, self.cells * u64::from(CELL), cells * CELL)
-    }
-
-    fn remove(&mut self, packet: &QueuedPacket) {
-        self.packets -= 1;
-        self.cells -= u64::from(packet.cells);
-    }
+    /// Bytes of its cells.
+    bytes: u32,
 }
 
 impl PacketQueue {
@@ -366,10 +341,8 @@ impl PacketQueue {
         PacketQueue {
             encapsulation,
             pacer: Pacer::new(payload, pacing),
-            bound,
+            occupancy: Occupancy::new(bound),
             queued: VecDeque::new(),
-            total: Load::default(),
-            channels: Vec::new(),
             longest: 0,
         }
     }
@@ -385,75 +358,37 @@ impl PacketQueue {
     /// Queues a packet of this many cells and appends their departures; returns false if the queue is full.
     pub(crate) fn add(&mut self, now: Instant, channel: u16, cells: u32, runs: &mut Vec<Run>) -> bool {
         self.remove_departed(now);
-        let load = if self.bound.per_channel {
-            let channel = usize::from(channel);
-            if channel >= self.channels.len() {
-                self.channels.resize(channel + 1, Load::default());
-            }
-            self.channels[channel]
-        } else {
-            self.total
-        };
-        if !load.fits(self.bound, cells) {
+        let bytes = cells * CELL;
+        if !self.occupancy.try_add(channel, bytes) {
             return false;
         }
         self.pacer.schedule(now, cells, runs);
         let departs = runs.last().map_or(now, Run::last);
-        self.queued.push_back(QueuedPacket { departs, channel, cells: cells as u16 });
-        self.total.packets += 1;
-        self.total.cells += u64::from(cells);
-        self.longest = self.longest.max(self.total.cells);
-        if self.bound.per_channel {
-            let load = &mut self.channels[usize::from(channel)];
-            load.packets += 1;
-            load.cells += u64::from(cells);
-        }
+        self.queued.push_back(QueuedPacket { departs, channel, bytes });
+        self.longest = self.longest.max(self.occupancy.bytes());
         true
     }
 
     /// Removes departed packets.
     fn remove_departed(&mut self, now: Instant) {
-        while let Some(&packet) = self.queued.front().filter(|first| first.departs <= now) {
+        while let Some(packet) = self.queued.front().filter(|first| first.departs <= now) {
+            self.occupancy.remove(packet.channel, packet.bytes);
             self.queued.pop_front();
-            self.total.remove(&packet);
-            if self.bound.per_channel {
-                self.channels[usize::from(packet.channel)].remove(&packet);
-            }
         }
-    }
-
-    /// Returns the transmission time of all queued packets.
-    pub(crate) fn backlog(&self, now: Instant) -> Span {
-        let queued = self.queued.iter().filter(|packet| packet.departs > now);
-        self.pacer.cell().times(queued.map(|packet| u64::from(packet.cells)).sum()).floor()
     }
 
     /// Returns when there is space for a packet of `length` in any channel without further arrivals.
     pub(crate) fn room_at(&mut self, now: Instant, length: u32) -> Instant {
         self.remove_departed(now);
         let Some(cells) = self.cells(length) else { return Instant::MAX };
-        if !self.bound.per_channel {
-            return self.room_for(now, cells, self.total, None);
-        }
-        let unused = self.room_for(now, cells, Load::default(), None);
-        let channels = self.channels.iter().zip(0..=u16::MAX);
-        channels
-            .map(|(&load, channel)| self.room_for(now, cells, load, Some(channel)))
-            .fold(unused, Instant::max)
-    }
-
-    /// Returns when a packet of this many cells fits into a channel, or into all channels together, that has this load.
-    fn room_for(&self, now: Instant, cells: u32, mut load: Load, channel: Option<u16>) -> Instant {
-        if load.fits(self.bound, cells) {
+        if self.occupancy.has_room(cells * CELL) {
             return now;
         }
-        let queued = self.queued.iter().filter(|packet| channel.is_none_or(|c| c == packet.channel));
-        for packet in queued {
-            load.remove(packet);
-            if load.fits(self.bound, cells) {
-                return packet.departs;
-            }
-        }
-        Instant::MAX
+        let mut occupancy = self.occupancy.clone();
+        let makes_room = |packet: &&QueuedPacket| {
+            occupancy.remove(packet.channel, packet.bytes);
+            occupancy.has_room(cells * CELL)
+        };
+        self.queued.iter().find(makes_room).map_or(Instant::MAX, |packet| packet.departs)
     }
 }

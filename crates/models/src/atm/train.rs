@@ -106,16 +106,6 @@ impl Train {
         self.count - self.lost
     }
 
-    /// Returns the number of lost cells.
-    pub fn lost(&self) -> u16 {
-        self.lost
-    }
-
-    /// Returns whether the packet's last cell was lost.
-    pub fn last_lost(&self) -> bool {
-        self.last_lost
-    }
-
     /// Returns the arrival of its first cell.
     pub(crate) fn first(&self) -> Instant {
         self.runs.first().map_or(Instant::MAX, |run| run.at(0))

@@ -61,10 +61,3 @@ impl Costs {
         self.cpu_packet + (self.cpu_byte + self.crc_byte) * u64::from(length)
     }
 }
-
-/// Properties of the medium at a port.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Interface {
-    /// Cells of a packet of this many bytes, on ATM.
-    pub cells: Option<fn(u32) -> u32>,
-}

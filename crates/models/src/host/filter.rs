@@ -17,10 +17,10 @@ pub struct Filter {
     buckets: Vec<u32>,
 }
 
-/// What a card does with a frame to a group.
+/// What a card does with a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FilterResult {
-    /// Accepts it: the host has joined the group.
+    /// Accepts it: it is addressed to the host, or to a group that the host has joined.
     Joined,
     /// Accepts it by mistake: a false positive of the hash filter.
     FalsePositive,

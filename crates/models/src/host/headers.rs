@@ -12,8 +12,6 @@ use trunkline_endpoint::Destination;
 
 /// Octets of an Ethernet II header.
 pub const ETHERNET: usize = 14;
-/// Octets of LLC/SNAP for a routed packet.
-pub const LLC_SNAP: usize = 8;
 
 /// Returns the IPv4 address of a station: 24 bits of its number.
 pub const fn station_ip(station: u32) -> [u8; 4] {

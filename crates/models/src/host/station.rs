@@ -5,10 +5,11 @@ use std::collections::VecDeque;
 use trunkline_endpoint::{Destination, Frame, Port};
 use trunkline_units::{Instant, Span};
 
+use crate::atm::{Encapsulation, cells_of};
+use crate::host::Costs;
 use crate::host::filter::{Filter, FilterResult};
 use crate::host::processors::{Finished, Processors};
 use crate::host::server::Server;
-use crate::host::{Costs, Interface};
 
 /// Maximum number of packets between their arrival and the end of their interrupt. Further packets are lost
 /// ([`HostLossCause::BufferFull`]) without an interrupt.
@@ -154,7 +155,8 @@ pub struct Station<F> {
 /// The servers of an interface.
 #[derive(Clone, Debug)]
 struct Card<F> {
-    interface: Interface,
+    /// Encapsulation of packets in cells, on ATM.
+    encapsulation: Option<Encapsulation>,
     segmentation: Server<Job<F>>,
     reassembly: Server<Job<F>>,
 }
@@ -169,9 +171,10 @@ enum NextServer {
 }
 
 impl<F: Frame> Station<F> {
-    /// Creates an idle station with a port for each interface.
-    pub fn new(address: u32, costs: Costs, interfaces: &[Interface]) -> Self {
-        let card = |&interface| Card { interface, segmentation: Server::new(), reassembly: Server::new() };
+    /// Creates an idle station with a port for each interface; the encapsulation is that of packets in cells, on ATM.
+    pub fn new(address: u32, costs: Costs, interfaces: &[Option<Encapsulation>]) -> Self {
+        let card =
+            |&encapsulation| Card { encapsulation, segmentation: Server::new(), reassembly: Server::new() };
         Station {
             address,
             has_no_costs: costs.are_none(),
@@ -226,22 +229,17 @@ impl<F: Frame> Station<F> {
     /// Counts a frame that a station without costs receives; returns whether the caller is to deliver it.
     #[inline]
     pub fn receive_without_costs(&mut self, frame: &F) -> bool {
-        let is_addressed = match frame.destination() {
-            Destination::Station(station) => station == self.address,
-            Destination::All => true,
-            Destination::Group(group) => match self.filter.filter(group) {
-                FilterResult::Joined => true,
-                FilterResult::Ignored => false,
-                FilterResult::FalsePositive => {
-                    self.counters.received += 1;
-                    self.counters.unwanted += 1;
-                    return false;
-                }
-            },
-        };
-        if !is_addressed {
-            self.counters.foreign += 1;
-            return false;
+        match self.filter(frame.destination()) {
+            FilterResult::Joined => {}
+            FilterResult::FalsePositive => {
+                self.counters.received += 1;
+                self.counters.unwanted += 1;
+                return false;
+            }
+            FilterResult::Ignored => {
+                self.counters.foreign += 1;
+                return false;
+            }
         }
         self.counters.received += 1;
         if frame.is_damaged() {
@@ -250,6 +248,16 @@ impl<F: Frame> Station<F> {
         }
         self.counters.delivered += 1;
         true
+    }
+
+    /// Returns what the card does with a frame to this destination.
+    #[inline(always)]
+    fn filter(&self, to: Destination) -> FilterResult {
+        match to {
+            Destination::Group(group) => self.filter.filter(group),
+            Destination::Station(station) if station != self.address => FilterResult::Ignored,
+            Destination::Station(_) | Destination::All => FilterResult::Joined,
+        }
     }
 
     /// Accepts a packet from a transport for `port`.
@@ -278,15 +286,10 @@ impl<F: Frame> Station<F> {
     /// Accepts a frame from the medium at `port`.
     #[inline]
     pub fn receive(&mut self, now: Instant, port: Port, frame: F) {
-        let is_unwanted = match frame.destination() {
-            Destination::Station(station) if station == self.address => false,
-            Destination::All => false,
-            Destination::Station(_) => return self.lose(frame, HostLossCause::Foreign),
-            Destination::Group(group) => match self.filter.filter(group) {
-                FilterResult::Joined => false,
-                FilterResult::FalsePositive => true,
-                FilterResult::Ignored => return self.lose(frame, HostLossCause::Foreign),
-            },
+        let is_unwanted = match self.filter(frame.destination()) {
+            FilterResult::Joined => false,
+            FilterResult::FalsePositive => true,
+            FilterResult::Ignored => return self.lose(frame, HostLossCause::Foreign),
         };
         self.counters.received += 1;
         let job = Job { frame, port, is_outgoing: false, is_unwanted };
@@ -420,8 +423,8 @@ impl<F: Frame> Station<F> {
     fn sar(&mut self, job: &Job<F>) -> Option<(&mut Card<F>, Span)> {
         let cell_cost = self.costs.sar_cell;
         let card = self.cards.get_mut(usize::from(job.port.0))?;
-        let cells = card.interface.cells.filter(|_| !cell_cost.is_zero())?;
-        Some((card, cell_cost * u64::from(cells(job.frame.length()))))
+        let encapsulation = card.encapsulation.filter(|_| !cell_cost.is_zero())?;
+        Some((card, cell_cost * u64::from(cells_of(job.frame.length(), encapsulation))))
     }
 
     fn reassemble(&mut self, now: Instant, job: Job<F>) {

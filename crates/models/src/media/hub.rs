@@ -22,8 +22,7 @@ use trunkline_endpoint::{Bound, Frame, LossCause, Medium, MediumCounters, Medium
 use trunkline_units::{Instant, Rate, Size, Span, Stream};
 
 use crate::media::Framing;
-use crate::media::line::earlier;
-use crate::media::occupancy::Occupancy;
+use crate::media::sender::{PendingOutputs, SendQueue};
 use crate::media::serializer::bit_times;
 
 /// Interframe gap, in bit times (clause 4.4.2).
@@ -71,13 +70,8 @@ struct Station<F> {
     clear_at: Instant,
     /// Collisions of the first frame.
     attempts: u32,
-    occupancy: Occupancy,
+    sender: SendQueue,
     stream: Stream,
-    /// Whether it waits for room in its queue.
-    room_requested: bool,
-    /// Length of the frame that [`Medium::has_room`] last refused.
-    refused_length: u32,
-    counters: MediumCounters,
 }
 
 impl<F> Station<F> {
@@ -140,10 +134,7 @@ pub struct Hub<F> {
     waiting_for_room: usize,
     /// Time of the last wake: later output may not be polled yet.
     woken_at: Instant,
-    /// Frames that were not queued, to be output as lost.
-    dropped: VecDeque<(Port, F, LossCause)>,
-    /// Stations to notify of room.
-    room_pending: VecDeque<Port>,
+    pending: PendingOutputs<F>,
 }
 
 impl<F: Frame> Hub<F> {
@@ -164,11 +155,8 @@ impl<F: Frame> Hub<F> {
             earliest_start: Instant::ZERO,
             clear_at: Instant::ZERO,
             attempts: 0,
-            occupancy: Occupancy::new(*bound),
+            sender: SendQueue::new(*bound),
             stream,
-            room_requested: false,
-            refused_length: 0,
-            counters: MediumCounters::default(),
         };
         Hub {
             gap: time(GAP),
@@ -180,8 +168,7 @@ impl<F: Frame> Hub<F> {
             scheduled: VecDeque::new(),
             waiting_for_room: 0,
             woken_at: Instant::ZERO,
-            dropped: VecDeque::new(),
-            room_pending: VecDeque::new(),
+            pending: PendingOutputs::new(),
             options,
         }
     }
@@ -198,22 +185,14 @@ impl<F: Frame> Hub<F> {
     fn send(&mut self, now: Instant, port: Port, frame: F) {
         let max_length = self.options.max_length;
         let station = self.station(port);
-        let cause = if frame.length() > max_length {
-            station.counters.other_losses += 1;
-            LossCause::TooLong
-        } else if !station.occupancy.try_add(frame.channel(), frame.length()) {
-            station.counters.queue_drops += 1;
-            LossCause::QueueFull
-        } else {
-            station.counters.queue_max = station.counters.queue_max.max(station.occupancy.bytes());
-            station.queue.push_back(frame);
-            if station.queue.len() == 1 {
-                station.earliest_start = now;
-                self.next_contention = self.find_contention();
-            }
-            return;
-        };
-        self.dropped.push_back((port, frame, cause));
+        if let Err(cause) = station.sender.add(&frame, max_length) {
+            return self.pending.dropped.push_back((port, frame, cause));
+        }
+        station.queue.push_back(frame);
+        if station.queue.len() == 1 {
+            station.earliest_start = now;
+            self.next_contention = self.find_contention();
+        }
     }
 
     /// Resolves every contention that no further station can join at `now`.
@@ -292,7 +271,7 @@ impl<F: Frame> Hub<F> {
             station.clear_at = if start.is_some() { ends.max(others_end) } else { others_end } + self.gap;
             let Some(start) = start else { continue };
             station.attempts += 1;
-            station.counters.collisions += 1;
+            station.sender.counters.collisions += 1;
             if station.attempts < ATTEMPTS {
                 let slots = station.stream.below(1 << station.attempts.min(BACKOFF));
                 station.earliest_start = ends + self.slot * slots;
@@ -316,28 +295,26 @@ impl<F: Frame> Hub<F> {
     fn count_departures(&mut self, now: Instant) {
         for scheduled in self.scheduled.iter_mut().filter(|s| !s.is_counted && s.departs <= now) {
             scheduled.is_counted = true;
-            let station = &mut self.stations[scheduled.from];
-            station.occupancy.remove(scheduled.frame.channel(), scheduled.frame.length());
+            let sender = &mut self.stations[scheduled.from].sender;
+            let length = scheduled.frame.length();
             if scheduled.given_up {
-                station.counters.other_losses += 1;
+                sender.counters.other_losses += 1;
             } else {
-                station.counters.frames += 1;
-                station.counters.bytes += u64::from(scheduled.frame.length());
-                station.counters.busy += scheduled.departs.since(scheduled.begins);
+                sender.count(length, scheduled.departs.since(scheduled.begins));
             }
-            if station.room_requested && station.occupancy.has_room(station.refused_length) {
-                station.room_requested = false;
+            if sender.remove(scheduled.frame.channel(), length) {
                 self.waiting_for_room -= 1;
-                self.room_pending.push_back(Port(scheduled.from as u16));
+                self.pending.room.push_back(Port(scheduled.from as u16));
             }
         }
     }
 
     fn request_room(&mut self, port: Port) {
-        let station = self.station(port);
-        if station.occupancy.has_room(station.refused_length) {
-            self.room_pending.push_back(port);
-        } else if !std::mem::replace(&mut station.room_requested, true) {
+        let sender = &mut self.station(port).sender;
+        let was_waiting = sender.room_requested;
+        if sender.request_room() {
+            self.pending.room.push_back(port);
+        } else if !was_waiting {
             self.waiting_for_room += 1;
         }
     }
@@ -366,12 +343,12 @@ impl<F: Frame> Hub<F> {
             false if self.waiting_for_room > 0 => next.departs,
             false => next.departs + self.options.delay,
         });
-        let mut deadline = earlier(output, resolved);
-        if self.waiting_for_room > 0 {
-            let queued = self.scheduled.iter().filter(|scheduled| !scheduled.is_counted);
-            deadline = earlier(deadline, queued.map(|scheduled| scheduled.departs).min());
+        let deadline = output.into_iter().chain(resolved).min();
+        if self.waiting_for_room == 0 {
+            return deadline;
         }
-        deadline
+        let queued = self.scheduled.iter().filter(|scheduled| !scheduled.is_counted);
+        queued.map(|scheduled| scheduled.departs).chain(deadline).min()
     }
 }
 
@@ -402,29 +379,16 @@ impl<F: Frame> Medium<F> for Hub<F> {
 
     #[inline]
     fn poll(&mut self, _now: Instant) -> MediumOutput<F> {
-        if let Some((port, frame, cause)) = self.dropped.pop_front() {
-            return MediumOutput::Lost { port, frame, cause };
-        }
-        if let Some(port) = self.room_pending.pop_front() {
-            return MediumOutput::Room { port };
-        }
-        match self.deliver_next() {
-            Some(output) => output,
-            None => MediumOutput::Idle { deadline: self.deadline() },
-        }
+        let output = self.pending.take().or_else(|| self.deliver_next());
+        output.unwrap_or_else(|| MediumOutput::Idle { deadline: self.deadline() })
     }
 
     fn has_room(&mut self, now: Instant, port: Port, length: u32) -> bool {
         self.advance(now);
-        let station = self.station(port);
-        let has_room = station.occupancy.has_room(length);
-        if !has_room {
-            station.refused_length = length;
-        }
-        has_room
+        self.station(port).sender.has_room(length)
     }
 
     fn counters(&self, port: Port) -> &MediumCounters {
-        &self.stations[usize::from(port.0)].counters
+        &self.stations[usize::from(port.0)].sender.counters
     }
 }

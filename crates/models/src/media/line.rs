@@ -12,6 +12,7 @@ use std::collections::VecDeque;
 use trunkline_endpoint::{Bound, Frame, LossCause, MediumCounters};
 use trunkline_units::{Instant, Rate, Span, Stream};
 
+use crate::impairments::{FrameOutcome, Impairments};
 use crate::media::Framing;
 use crate::media::occupancy::Occupancy;
 use crate::media::serializer::Serializer;
@@ -47,55 +48,6 @@ impl Default for LineOptions {
             impairments: Impairments::default(),
         }
     }
-}
-
-/// Independent impairments of each frame. Probabilities lie between 0 and 1. For each frame a line draws one number
-/// per nonzero probability, in the order of these fields.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Impairments {
-    /// Loss probability. A lost frame occupies the line and is reported when it would have arrived.
-    pub loss: f64,
-    /// Corruption probability.
-    pub corrupt: f64,
-    /// Duplication probability; both copies arrive at the same time.
-    pub duplicate: f64,
-    /// Reordering probability: the frame is delayed until just after the next arriving frame, which is not delayed
-    /// itself.
-    pub reorder: f64,
-    /// Maximum delay of a reordered frame if no other follows.
-    pub hold: Span,
-}
-
-/// A perfect line; `hold` is 10 ms.
-impl Default for Impairments {
-    fn default() -> Self {
-        Impairments { loss: 0.0, corrupt: 0.0, duplicate: 0.0, reorder: 0.0, hold: Span::from_ms(10) }
-    }
-}
-
-impl Impairments {
-    fn any(&self) -> bool {
-        [self.loss, self.corrupt, self.duplicate, self.reorder].iter().any(|probability| *probability > 0.0)
-    }
-
-    fn draw(&self, stream: &mut Stream) -> FrameOutcome {
-        let mut draw = |probability: f64| probability > 0.0 && stream.chance(probability);
-        FrameOutcome {
-            lost: draw(self.loss),
-            damaged: draw(self.corrupt),
-            duplicated: draw(self.duplicate),
-            reordered: draw(self.reorder),
-        }
-    }
-}
-
-/// The impairments of one frame.
-#[derive(Clone, Copy, Debug, Default)]
-struct FrameOutcome {
-    lost: bool,
-    damaged: bool,
-    duplicated: bool,
-    reordered: bool,
 }
 
 /// A frame that is queued, in transmission, or in flight.
@@ -172,7 +124,15 @@ impl<F: Frame> Line<F> {
     /// If the rate or the pacing rate is zero.
     pub fn new(options: LineOptions, stream: Stream) -> Self {
         let impairments = options.impairments;
-        let impaired = impairments.any().then(|| Box::new(ImpairedState::new(impairments, stream)));
+        let impaired = impairments.any().then(|| {
+            Box::new(ImpairedState {
+                probabilities: impairments,
+                stream,
+                outcomes: VecDeque::new(),
+                held: None,
+                outputs: VecDeque::new(),
+            })
+        });
         Line {
             serializer: Serializer::new(options.rate),
             pacer: options.pacing.map(Serializer::new),
@@ -415,16 +375,6 @@ impl<F: Frame> Line<F> {
 }
 
 impl<F: Frame> ImpairedState<F> {
-    fn new(probabilities: Impairments, stream: Stream) -> Self {
-        ImpairedState {
-            probabilities,
-            stream,
-            outcomes: VecDeque::new(),
-            held: None,
-            outputs: VecDeque::new(),
-        }
-    }
-
     /// Draws the impairments of a new frame.
     #[cold]
     fn draw(&mut self) {
@@ -459,14 +409,5 @@ impl<F: Frame> ImpairedState<F> {
             self.outputs.push_back(LineOutput::Arrived(frame.clone()));
         }
         self.outputs.push_back(LineOutput::Arrived(frame));
-    }
-}
-
-/// Returns the earlier of two optional deadlines.
-#[inline]
-pub(crate) fn earlier(a: Option<Instant>, b: Option<Instant>) -> Option<Instant> {
-    match (a, b) {
-        (Some(a), Some(b)) => Some(a.min(b)),
-        (a, b) => a.or(b),
     }
 }

@@ -5,7 +5,7 @@ use trunkline_units::{Instant, Span, Stream};
 
 use crate::media::line::{Line, LineOptions, LineOutput};
 
-/// A full-duplex point-to-point link: ports 0 and 1, and a [`Line`] in each direction.
+/// A full-duplex point-to-point link: ports 0 and 1, and a line in each direction.
 #[derive(Clone, Debug)]
 pub struct Link<F> {
     /// The line that leaves each port.

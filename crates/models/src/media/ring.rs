@@ -30,8 +30,7 @@ use trunkline_endpoint::{
 use trunkline_units::{Instant, Rate, Size, Span, Stream};
 
 use crate::media::Framing;
-use crate::media::line::earlier;
-use crate::media::occupancy::Occupancy;
+use crate::media::sender::{PendingOutputs, SendQueue};
 use crate::media::serializer::bit_times;
 use crate::media::table::Table;
 
@@ -101,12 +100,7 @@ struct Station<F> {
     queues: [VecDeque<F>; 8],
     /// Bit set of the priorities with queued frames.
     waiting: u8,
-    occupancy: Occupancy,
-    /// Whether it waits for room in its queue.
-    room_requested: bool,
-    /// Length of the frame that [`Medium::has_room`] last refused.
-    refused_length: u32,
-    counters: MediumCounters,
+    sender: SendQueue,
 }
 
 impl<F: Frame> Station<F> {
@@ -196,10 +190,7 @@ pub struct Ring<F> {
     flights: Vec<Flight<F>>,
     /// Time of the last wake: later output may not be polled yet.
     woken_at: Instant,
-    /// Frames that were not queued, to be output as lost.
-    dropped: VecDeque<(Port, F, LossCause)>,
-    /// Stations to notify of room.
-    room_pending: VecDeque<Port>,
+    pending: PendingOutputs<F>,
     tokens_lost: u64,
 }
 
@@ -218,10 +209,7 @@ impl<F: Frame> Ring<F> {
         let station = |bound: &Bound| Station {
             queues: Default::default(),
             waiting: 0,
-            occupancy: Occupancy::new(*bound),
-            room_requested: false,
-            refused_length: 0,
-            counters: MediumCounters::default(),
+            sender: SendQueue::new(*bound),
         };
         let mut ring = Ring {
             latency,
@@ -236,8 +224,7 @@ impl<F: Frame> Ring<F> {
             transmission: None,
             flights: Vec::new(),
             woken_at: Instant::ZERO,
-            dropped: VecDeque::new(),
-            room_pending: VecDeque::new(),
+            pending: PendingOutputs::new(),
             tokens_lost: 0,
             options,
         };
@@ -284,22 +271,14 @@ impl<F: Frame> Ring<F> {
     fn send(&mut self, now: Instant, port: Port, frame: F) {
         let at = usize::from(port.0);
         let station = &mut self.stations[at];
-        let cause = if frame.length() > self.options.max_length {
-            station.counters.other_losses += 1;
-            LossCause::TooLong
-        } else if !station.occupancy.try_add(frame.channel(), frame.length()) {
-            station.counters.queue_drops += 1;
-            LossCause::QueueFull
-        } else {
-            station.counters.queue_max = station.counters.queue_max.max(station.occupancy.bytes());
-            let was_idle = station.waiting == 0;
-            station.push(frame);
-            if was_idle {
-                self.add_waiting_station(now, at);
-            }
-            return;
-        };
-        self.dropped.push_back((port, frame, cause));
+        if let Err(cause) = station.sender.add(&frame, self.options.max_length) {
+            return self.pending.dropped.push_back((port, frame, cause));
+        }
+        let was_idle = station.waiting == 0;
+        station.push(frame);
+        if was_idle {
+            self.add_waiting_station(now, at);
+        }
     }
 
     /// Records that `station` has frames to send from `now` on.
@@ -414,23 +393,16 @@ impl<F: Frame> Ring<F> {
     /// Counts the frames that have left by `now`, and notifies stations that wait for room.
     fn count_departures(&mut self, now: Instant) {
         let Some(sent) = self.transmission.take_if(|transmission| transmission.until <= now) else { return };
-        let station = &mut self.stations[sent.from];
-        station.occupancy.remove(sent.channel, sent.length);
-        station.counters.frames += 1;
-        station.counters.bytes += u64::from(sent.length);
-        station.counters.busy += sent.duration;
-        if station.room_requested && station.occupancy.has_room(station.refused_length) {
-            station.room_requested = false;
-            self.room_pending.push_back(Port(sent.from as u16));
+        let sender = &mut self.stations[sent.from].sender;
+        sender.count(sent.length, sent.duration);
+        if sender.remove(sent.channel, sent.length) {
+            self.pending.room.push_back(Port(sent.from as u16));
         }
     }
 
     fn request_room(&mut self, port: Port) {
-        let station = &mut self.stations[usize::from(port.0)];
-        if station.occupancy.has_room(station.refused_length) {
-            self.room_pending.push_back(port);
-        } else {
-            station.room_requested = true;
+        if self.stations[usize::from(port.0)].sender.request_room() {
+            self.pending.room.push_back(port);
         }
     }
 
@@ -451,7 +423,7 @@ impl<F: Frame> Ring<F> {
         }
         let Flight { from, frame, is_undeliverable, .. } = self.flights.remove(index);
         if is_undeliverable {
-            self.stations[from].counters.other_losses += 1;
+            self.stations[from].sender.counters.other_losses += 1;
             return Some(MediumOutput::Lost { port, frame, cause: LossCause::NoRoute });
         }
         Some(MediumOutput::Transmit { port, frame })
@@ -459,10 +431,9 @@ impl<F: Frame> Ring<F> {
 
     fn deadline(&self) -> Option<Instant> {
         let arrival = self.next_flight().map(|flight| self.flights[flight].at);
-        let awaited =
-            self.transmission.filter(|transmission| self.stations[transmission.from].room_requested);
-        let step = earlier(self.step.map(|(at, _)| at), awaited.map(|transmission| transmission.until));
-        earlier(arrival, step)
+        let awaited = self.transmission.filter(|sent| self.stations[sent.from].sender.room_requested);
+        let step = self.step.map(|(at, _)| at);
+        arrival.into_iter().chain(step).chain(awaited.map(|sent| sent.until)).min()
     }
 }
 
@@ -479,29 +450,16 @@ impl<F: Frame> Medium<F> for Ring<F> {
 
     #[inline]
     fn poll(&mut self, _now: Instant) -> MediumOutput<F> {
-        if let Some((port, frame, cause)) = self.dropped.pop_front() {
-            return MediumOutput::Lost { port, frame, cause };
-        }
-        if let Some(port) = self.room_pending.pop_front() {
-            return MediumOutput::Room { port };
-        }
-        match self.arrive() {
-            Some(output) => output,
-            None => MediumOutput::Idle { deadline: self.deadline() },
-        }
+        let output = self.pending.take().or_else(|| self.arrive());
+        output.unwrap_or_else(|| MediumOutput::Idle { deadline: self.deadline() })
     }
 
     fn has_room(&mut self, now: Instant, port: Port, length: u32) -> bool {
         self.advance(now, false);
-        let station = &mut self.stations[usize::from(port.0)];
-        let has_room = station.occupancy.has_room(length);
-        if !has_room {
-            station.refused_length = length;
-        }
-        has_room
+        self.stations[usize::from(port.0)].sender.has_room(length)
     }
 
     fn counters(&self, port: Port) -> &MediumCounters {
-        &self.stations[usize::from(port.0)].counters
+        &self.stations[usize::from(port.0)].sender.counters
     }
 }

@@ -222,17 +222,6 @@ impl<F: Frame> Switch<F> {
         if self.options.drops_damaged && frame.is_damaged() {
             return self.drop_oldest(from, LossCause::Damaged);
         }
-        if let Destination::Station(station) = to {
-            let Some(port) = self.table.get(station) else {
-                return self.drop_oldest(from, LossCause::NoRoute);
-            };
-            let frame = self.remove_oldest()?;
-            if port == from {
-                self.filtered += 1;
-                return None;
-            }
-            return Some(MediumOutput::Transmit { port, frame });
-        }
         let Some((index, port)) = self.next_target(to, from, self.next_index) else {
             if self.target(to, 0).is_none() {
                 return self.drop_oldest(from, LossCause::NoRoute);

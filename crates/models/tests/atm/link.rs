@@ -4,7 +4,6 @@ use super::common;
 
 use common::{LEFT, Packet, RIGHT, adapter, config, link, mbps, switch_port};
 use trunkline_endpoint::{Bound, Capacity, LossCause, Medium, MediumInput, MediumOutput, Port};
-use trunkline_models::atm::link::REORDER_TIMEOUT;
 use trunkline_models::atm::{CellFrame, CellLink, Config, End, Impairments, Mode, Pacing};
 use trunkline_units::{Instant, Span};
 
@@ -229,7 +228,8 @@ fn oversized_and_foreign_frames_are_reported_lost() {
 
 #[test]
 fn impairments_match_their_probabilities() {
-    let bad = Impairments { loss: 0.05, corrupt: 0.04, duplicate: 0.03, reorder: 0.02 };
+    let bad =
+        Impairments { loss: 0.05, corrupt: 0.04, duplicate: 0.03, reorder: 0.02, ..Impairments::default() };
     let perfect = config(149.76, Span::from_us(1), [switch_port(1_000_000), switch_port(1)]);
     let mut link = link(&Config { impairments: [bad, Impairments::default()], ..perfect });
     let count = 100_000u32;
@@ -275,11 +275,11 @@ fn a_reordered_cell_comes_behind_the_next_or_late() {
     assert_eq!(order, [1, 0, 2], "no later cell overtakes the last one");
     assert_eq!(outputs[0].0, outputs[1].0);
     let cell_time = mbps(149.76).time_for(trunkline_units::Size::from_bytes(53));
-    assert!(outputs[2].0.since(START) >= REORDER_TIMEOUT + cell_time);
+    assert!(outputs[2].0.since(START) >= Impairments::default().hold + cell_time);
     // And one that comes long after finds it gone.
     let later = outputs[2].0 + Span::from_s(1);
     send(&mut link, later, RIGHT, cell(3));
-    send(&mut link, later + REORDER_TIMEOUT * 2, RIGHT, cell(4));
+    send(&mut link, later + Impairments::default().hold * 2, RIGHT, cell(4));
     let order: Vec<Instant> = collect_outputs(&mut link, later).iter().map(|(at, _)| *at).collect();
     assert_eq!(order.len(), 2);
     assert!(order[0] < order[1]);

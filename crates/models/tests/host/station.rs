@@ -2,8 +2,9 @@
 
 use proptest::prelude::*;
 use trunkline_endpoint::{Bound, Destination, Frame, Port};
+use trunkline_models::atm::Encapsulation;
 use trunkline_models::host::station::CARD_CAPACITY;
-use trunkline_models::host::{Costs, HostCounters, HostLossCause, Interface, Output, Station};
+use trunkline_models::host::{Costs, HostCounters, HostLossCause, Output, Station};
 use trunkline_units::{Instant, Seed, Span};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,11 +42,7 @@ fn packet(serial: u32, bytes: u32) -> Packet {
 }
 
 fn station(costs: Costs) -> Station<Packet> {
-    Station::new(
-        ME,
-        costs,
-        &[Interface::default(), Interface { cells: Some(|bytes| (bytes + 16).div_ceil(48)) }],
-    )
+    Station::new(ME, costs, &[None, Some(Encapsulation::LlcSnap)])
 }
 
 fn us(n: u64) -> Span {

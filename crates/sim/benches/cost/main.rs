@@ -176,10 +176,9 @@ fn main() -> ExitCode {
             steps / elapsed_s / 1e6
         );
     }
+    // A test of `frame` keeps these sizes.
     println!(
-        "\nA packet in flight takes {} bytes, plus {} bytes and two timestamps in the queue of its link.",
-        size_of::<trunkline_sim::frame::Packet>(),
-        size_of::<trunkline_sim::frame::Frame>()
+        "\nA packet in flight takes 64 bytes, plus 24 bytes and two timestamps in the queue of its link."
     );
     ExitCode::SUCCESS
 }

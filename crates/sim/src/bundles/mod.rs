@@ -6,11 +6,6 @@
 //!
 //! The wide area has one multicast group for each 32 message addresses. Bundles for hosts go to the group of all hosts of
 //! the central converter, bundles for converters go to their hosts by unicast.
-//!
-//! | module | contents |
-//! | --- | --- |
-//! | [`refuse`] | plans with bundles that the simulator refuses |
-//! | [`worker`] | one state machine at its host |
 
 pub mod refuse;
 pub mod worker;
@@ -19,18 +14,16 @@ use std::collections::BTreeMap;
 
 use trunkline_bundle::Host;
 use trunkline_bundle::central::Central;
-use trunkline_bundle::host::CommandError;
 use trunkline_bundle::level1::Level1;
 use trunkline_bundle::wire::format2::packet_address;
 use trunkline_endpoint::{Destination, Port};
 use trunkline_experiment::converters::{Sides, number};
 use trunkline_experiment::plan::{Network as Described, Node, NodeKind, Plan};
-use trunkline_run::bundle::{self, ConverterConfig, MessageOptions};
+use trunkline_run::bundle::{self, ConverterConfig};
 use trunkline_run::message::Header;
 use trunkline_units::{Instant, Span};
 
-use crate::flow::fragment::Fragmenter;
-use crate::frame::{Packet, PacketPool};
+use crate::frame::PacketPool;
 use crate::network::Network;
 use crate::network::topology::Topology;
 use worker::{BundleWorker, EgressPath, WorkerRole};
@@ -43,14 +36,13 @@ const SUBSCRIPTION_TIMEOUT: Span = Span::from_s(1);
 pub struct BundleWorkers {
     /// The worker of each host.
     workers: Vec<Option<Box<BundleWorker>>>,
-    /// The hosts that have a worker.
     hosts: Vec<u32>,
     /// The host of the central converter.
     central: u32,
     /// Subscriptions: host number and message address.
     subscriptions: Vec<(u16, u32)>,
-    ready_within: Span,
-    is_ready: bool,
+    /// Maximum time until all subscriptions are known; `None` when they are.
+    pub ready_within: Option<Span>,
 }
 
 /// The output of a bundle worker.
@@ -59,146 +51,77 @@ pub enum BundleOutput {
     /// Outgoing packets may have changed.
     Outgoing,
     /// A message of a flow arrived.
-    Received {
-        /// Number of the flow.
-        flow: u32,
-        /// Header of the message.
-        header: Header,
-    },
+    Received { flow: u32, header: Header },
     /// The host joins or leaves a multicast group.
-    Membership {
-        /// The group.
-        group: u32,
-        /// Whether it joins.
-        joins: bool,
-    },
+    Membership { group: u32, joins: bool },
     /// All converters have the subscriptions.
     Ready,
-    /// Nothing to do now.
-    Idle {
-        /// When to call [`BundleWorkers::handle_deadline`].
-        deadline: Option<Instant>,
-    },
+    /// Nothing to do before the deadline.
+    Idle { deadline: Option<Instant> },
 }
 
 impl BundleWorkers {
-    /// Creates the workers of a plan, or `None` if no connection uses bundles. Each needs a
-    /// [node](BundleWorkers::set_node_id) before it is used.
+    /// Creates the workers of a plan, or `None` if no connection uses bundles. Each needs a node in the event queue
+    /// before it is used.
     pub fn new(plan: &Plan, topology: &Topology<'_>, network: &Network) -> Option<BundleWorkers> {
         let sides = bundle::sides(plan)?;
-        let central = network.host_number(&sides.central.first()?.name)?;
         let network_plan = plan.network.as_ref()?;
         let config = bundle::converter_config(plan)?;
         let builder = WorkerBuilder { plan, network_plan, config, topology, network, sides: &sides };
+        let central = builder.central()?;
         let mut bundles = BundleWorkers {
-            central,
-            ready_within: SUBSCRIPTION_TIMEOUT + network.longest_delay * 4,
+            central: central.host,
+            ready_within: Some(SUBSCRIPTION_TIMEOUT + network.longest_delay * 4),
             ..BundleWorkers::default()
         };
-        bundles.insert(central, builder.central()?);
+        bundles.insert(central);
         for node in &sides.level1 {
-            bundles.insert(network.host_number(&node.name)?, builder.level1(node)?);
+            bundles.insert(builder.level1(node)?);
         }
         for (at, name) in (1u16..).zip(&sides.hosts) {
-            bundles.insert(network.host_number(name)?, builder.host(at, name)?);
-            bundles
-                .subscriptions
-                .extend(bundle::subscriptions(plan, name).into_iter().map(|address| (at, address)));
+            let mut worker = builder.host(at, name)?;
+            for address in bundle::subscriptions(plan, name) {
+                worker.subscribe(address);
+                bundles.subscriptions.push((at, address));
+            }
+            bundles.insert(worker);
         }
         for (at, name) in sides.wide.iter().enumerate() {
-            bundles.insert(network.host_number(name)?, builder.wide_area_host(at, name)?);
-        }
-        for (host, address) in bundles.subscriptions.clone() {
-            let host = network.host_number(sides.hosts[usize::from(host) - 1])?;
-            bundles.worker_mut(host)?.subscribe(address);
+            bundles.insert(builder.wide_area_host(at, name)?);
         }
         Some(bundles)
     }
 
-    fn insert(&mut self, host: u32, worker: BundleWorker) {
-        let workers = &mut self.workers;
-        workers.resize_with(workers.len().max(host as usize + 1), || None);
-        workers[host as usize] = Some(Box::new(worker));
-        self.hosts.push(host);
+    fn insert(&mut self, worker: BundleWorker) {
+        let (host, workers) = (worker.host as usize, &mut self.workers);
+        self.hosts.push(worker.host);
+        workers.resize_with(workers.len().max(host + 1), || None);
+        workers[host] = Some(Box::new(worker));
     }
 
-    fn worker_mut(&mut self, host: u32) -> Option<&mut BundleWorker> {
+    /// Returns the worker of a host.
+    pub fn worker(&self, host: u32) -> Option<&BundleWorker> {
+        self.workers.get(host as usize)?.as_deref()
+    }
+
+    /// Returns the worker of a host.
+    pub fn worker_mut(&mut self, host: u32) -> Option<&mut BundleWorker> {
         self.workers.get_mut(host as usize)?.as_deref_mut()
     }
 
-    /// Returns the hosts that have a worker.
     pub fn hosts(&self) -> &[u32] {
         &self.hosts
-    }
-
-    /// Sets the event queue's node of a worker.
-    pub fn set_node_id(&mut self, host: u32, node_id: u32) {
-        if let Some(worker) = self.worker_mut(host) {
-            worker.node_id = node_id;
-        }
-    }
-
-    /// Returns the event queue's node of a worker.
-    pub fn node_id(&self, host: u32) -> Option<u32> {
-        Some(self.workers.get(host as usize)?.as_ref()?.node_id)
-    }
-
-    /// Returns the maximum time until all subscriptions are known; `None` if they are known already.
-    pub fn ready_within(&self) -> Option<Span> {
-        (!self.is_ready).then_some(self.ready_within)
-    }
-
-    /// Sends a message of a flow.
-    ///
-    /// # Errors
-    /// Returns the reason if the worker refuses the message.
-    pub fn send(
-        &mut self,
-        now: Instant,
-        host: u32,
-        flow: u32,
-        options: &MessageOptions,
-        header: &Header,
-    ) -> Result<(), CommandError> {
-        self.worker_mut(host).map_or(Ok(()), |worker| worker.send(now, flow, options, header))
-    }
-
-    /// Handles a packet that arrived at a host. Returns whether its worker must be polled.
-    pub fn receive(&mut self, now: Instant, host: u32, packet: &Packet) -> bool {
-        let Some(worker) = self.worker_mut(host) else { return false };
-        worker.receive(now, packet);
-        true
-    }
-
-    /// Handles an expired deadline of a worker.
-    pub fn handle_deadline(&mut self, now: Instant, host: u32) {
-        if let Some(worker) = self.worker_mut(host) {
-            worker.handle_deadline(now);
-        }
-    }
-
-    /// Returns the interface, the medium and the medium's port for the next packet of a worker.
-    pub fn next_egress(&self, host: u32) -> Option<(Port, (u32, Port))> {
-        self.workers.get(host as usize)?.as_ref()?.next_egress()
-    }
-
-    /// Removes and returns the next packet of a worker.
-    pub fn take_packet(&mut self, host: u32) -> Option<Packet> {
-        self.worker_mut(host)?.take_packet()
-    }
-
-    /// Returns the switches that lead to a host's interface to the wide area, and their ports towards it.
-    pub fn switches(&self, host: u32) -> &[(u32, Port)] {
-        let worker = self.workers.get(host as usize).and_then(Option::as_deref);
-        worker.map_or(&[], |worker| worker.switches())
     }
 
     /// Polls the worker of a host for output.
     pub fn poll(&mut self, now: Instant, host: u32, pool: &mut PacketPool) -> BundleOutput {
         let Some(worker) = self.worker_mut(host) else { return BundleOutput::Idle { deadline: None } };
         let output = worker.poll(now, pool);
-        if !self.is_ready && matches!(output, BundleOutput::Idle { .. }) && self.has_all_subscriptions() {
-            self.is_ready = true;
+        if self.ready_within.is_some()
+            && matches!(output, BundleOutput::Idle { .. })
+            && self.has_all_subscriptions()
+        {
+            self.ready_within = None;
             return BundleOutput::Ready;
         }
         output
@@ -207,8 +130,7 @@ impl BundleWorkers {
     /// Whether the central converter has all subscriptions and level 1 has joined their groups.
     fn has_all_subscriptions(&self) -> bool {
         let workers = || self.workers.iter().flatten();
-        let Some(BundleWorker { role: WorkerRole::Central { machine, .. }, .. }) =
-            self.workers.get(self.central as usize).and_then(Option::as_deref)
+        let Some(BundleWorker { role: WorkerRole::Central { machine, .. }, .. }) = self.worker(self.central)
         else {
             return true;
         };
@@ -221,12 +143,6 @@ impl BundleWorkers {
         self.subscriptions
             .iter()
             .all(|subscription| is_subscribed(subscription) && has_joined(packet_address(subscription.1)))
-    }
-
-    /// Returns the counters of a worker by name.
-    pub fn counts(&self, now: Instant, host: u32) -> BTreeMap<String, u64> {
-        let worker = self.workers.get(host as usize).and_then(Option::as_deref);
-        worker.map_or_else(BTreeMap::new, |worker| worker.counts(now))
     }
 }
 
@@ -245,26 +161,35 @@ struct WorkerBuilder<'b> {
 const INCARNATION: u32 = 1;
 
 impl WorkerBuilder<'_> {
+    /// Returns the host of the central converter.
+    fn central_name(&self) -> Option<&str> {
+        Some(&self.sides.central.first()?.name)
+    }
+
+    fn station(&self, name: &str) -> Option<Destination> {
+        Some(Destination::Station(self.network.host_number(name)?))
+    }
+
+    fn worker(&self, name: &str, role: WorkerRole) -> Option<BundleWorker> {
+        Some(BundleWorker::new(self.network.host_number(name)?, role))
+    }
+
     fn central(&self) -> Option<BundleWorker> {
-        let node = self.sides.central.first()?;
+        let name = self.central_name()?;
         let central_config = bundle::CentralConfig::from_plan(self.network_plan, self.sides)?;
         let mut level1 = BTreeMap::new();
         for (number, other) in central_config.level1.iter().zip(&self.sides.level1) {
-            let egress = self.egress(&node.name, &[other.name.as_str()])?;
-            level1.insert(*number, (Destination::Station(self.network.host_number(&other.name)?), egress));
+            level1.insert(*number, (self.station(&other.name)?, self.egress(name, &[&other.name])?));
         }
         // Format 1 sends once per interface with hosts; format 2 sends to each host.
         let mut hosts: BTreeMap<u16, Vec<&str>> = BTreeMap::new();
         let mut host_paths = BTreeMap::new();
-        for name in &self.sides.hosts {
-            let egress = self.egress(&node.name, &[*name])?;
-            hosts.entry(egress.port.0).or_default().push(*name);
-            host_paths.insert(self.network.host_number(name)?, egress);
+        for host in &self.sides.hosts {
+            let egress = self.egress(name, &[*host])?;
+            hosts.entry(egress.port.0).or_default().push(*host);
+            host_paths.insert(self.network.host_number(host)?, egress);
         }
-        let egresses = hosts
-            .values()
-            .map(|names| self.egress(&node.name, names))
-            .collect::<Option<Vec<EgressPath>>>()?;
+        let egresses = hosts.values().map(|hosts| self.egress(name, hosts)).collect::<Option<_>>()?;
         let level1_hosts = self.sides.level1.iter().filter_map(|node| self.network.host_number(&node.name));
         let role = WorkerRole::Central {
             machine: Box::new(Central::with_incarnation(
@@ -276,18 +201,16 @@ impl WorkerBuilder<'_> {
             hosts: (Destination::Group(self.network.all_hosts_group), egresses),
             host_paths,
         };
-        Some(BundleWorker::new(self.network.host_number(&node.name)?, role))
+        self.worker(name, role)
     }
 
     fn level1(&self, node: &Node) -> Option<BundleWorker> {
-        let central = self.sides.central.first()?;
-        let host = self.network.host_number(&node.name)?;
-        let central_egress = self.egress(&node.name, &[central.name.as_str()])?;
+        let central = self.central_name()?;
+        let central_egress = self.egress(&node.name, &[central])?;
         let at = self.topology.node(&node.name)?;
-        let ports = 0..self.topology.ports[at].len() as u16;
+        let mut ports = 0..self.topology.ports[at].len() as u16;
         let wide_area_port =
-            ports.clone().find(|port| *port != central_egress.port.0).unwrap_or(central_egress.port.0);
-        let wide_area = self.wide_area_egress(at, wide_area_port)?;
+            ports.find(|port| *port != central_egress.port.0).unwrap_or(central_egress.port.0);
         let role = WorkerRole::Level1 {
             machine: Box::new(Level1::with_incarnation(
                 number(node) as u16,
@@ -296,30 +219,25 @@ impl WorkerBuilder<'_> {
             )),
             groups: self.groups(),
             joined: Default::default(),
-            central: (Destination::Station(self.network.host_number(&central.name)?), central_egress),
+            central: (self.station(central)?, central_egress),
             switches: self.switches(at, wide_area_port),
-            wide_area,
+            wide_area: self.wide_area_egress(at, wide_area_port)?,
         };
-        Some(BundleWorker::new(host, role))
+        self.worker(&node.name, role)
     }
 
     fn host(&self, number: u16, name: &str) -> Option<BundleWorker> {
-        let central = self.sides.central.first()?;
-        let to = Destination::Station(self.network.host_number(&central.name)?);
-        let egress = self.egress(name, &[central.name.as_str()])?;
+        let central = self.central_name()?;
+        let (to, egress) = (self.station(central)?, self.egress(name, &[central])?);
         let machine = Box::new(Host::with_incarnation(number, INCARNATION, self.config.settings()));
-        Some(BundleWorker::new(self.network.host_number(name)?, WorkerRole::Host { machine, to, egress }))
+        self.worker(name, WorkerRole::Host { machine, to, egress })
     }
 
     fn wide_area_host(&self, index: usize, name: &str) -> Option<BundleWorker> {
-        let at = self.topology.node(name)?;
-        let reached = self.sides.level1.iter().find_map(|other| self.egress(name, &[other.name.as_str()]))?;
-        let egress = self.wide_area_egress(at, reached.port.0)?;
+        let reached = self.sides.level1.iter().find_map(|other| self.egress(name, &[&other.name]))?;
+        let egress = self.wide_area_egress(self.topology.node(name)?, reached.port.0)?;
         let sender = self.config.wide_area_sender(index).map(Box::new);
-        Some(BundleWorker::new(
-            self.network.host_number(name)?,
-            WorkerRole::WideAreaHost { sender, groups: self.groups(), egress },
-        ))
+        self.worker(name, WorkerRole::WideAreaHost { sender, groups: self.groups(), egress })
     }
 
     /// Returns the multicast group of each packet address in the plan.
@@ -337,23 +255,16 @@ impl WorkerBuilder<'_> {
         let paths = paths.collect::<Option<Vec<_>>>()?;
         let port = paths.first()?.first()?.1;
         let mtu = paths.iter().filter_map(|path| self.topology.mtu(path)).min()?;
-        Some(self.egress_at(node, port, mtu))
+        Some(EgressPath::new(port, mtu))
     }
 
     /// Returns the egress of a node to the wide area, with the smallest MTU of the paths to all nodes there.
     fn wide_area_egress(&self, node: usize, port: u16) -> Option<EgressPath> {
         let nodes = self.topology.nodes_behind(node, usize::from(port));
-        let destinations =
-            nodes.into_iter().filter(|other| *other != node && !self.topology.forwards(*other));
+        let destinations = nodes.into_iter().filter(|other| *other != node && self.topology.is_host(*other));
         let paths = destinations.filter_map(|other| self.topology.mtu(&self.topology.path(node, other)?));
         let own = self.topology.mtu(&[(node, port)])?;
-        Some(self.egress_at(node, port, paths.fold(own, u32::min)))
-    }
-
-    fn egress_at(&self, node: usize, port: u16, mtu: u32) -> EgressPath {
-        let host = self.network.hosts.iter().find(|host| host.plan_node == node);
-        let medium_port = host.map_or((0, Port(0)), |host| host.medium_ports[usize::from(port)]);
-        EgressPath { port: Port(port), medium_port, fragmenter: Fragmenter::new(mtu) }
+        Some(EgressPath::new(port, paths.fold(own, u32::min)))
     }
 
     /// Returns the switches in the segment behind a port of a node, and their ports towards the node.

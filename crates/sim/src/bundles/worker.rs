@@ -12,13 +12,13 @@ use trunkline_bundle::wire::classic::ClassicMessage;
 use trunkline_bundle::wire::format2::packet_address;
 use trunkline_endpoint::{Destination, Endpoint as _, Input, Output, Peer, Port, Transmit, Writable};
 use trunkline_run::bundle::{self, Counts, MessageOptions, PORTS};
-use trunkline_run::message::{HEADER, Header, MessageKind};
+use trunkline_run::message::{HEADER, Header};
 use trunkline_units::Instant;
 
 use super::BundleOutput;
 use crate::flow::fragment::{Fragmenter, Reassembler};
 use crate::flow::{IP_HEADER, UDP_IP_HEADERS};
-use crate::frame::{BundleDatagram, Content, Datagram, Packet, PacketPool};
+use crate::frame::{BundleDatagram, Content, Packet, PacketPool};
 
 /// Maximum number of queued packets of a host in the wide area; further messages are refused.
 pub const MAX_QUEUED_PACKETS: usize = level1::MAX_WAITING_MESSAGES;
@@ -26,12 +26,15 @@ pub const MAX_QUEUED_PACKETS: usize = level1::MAX_WAITING_MESSAGES;
 /// An interface with its path to the next hop of bundles.
 #[derive(Clone, Copy, Debug)]
 pub struct EgressPath {
-    /// The interface.
     pub port: Port,
-    /// The medium at the interface, and its port there.
-    pub medium_port: (u32, Port),
     /// Fragments datagrams to the MTU of the path.
-    pub fragmenter: Fragmenter,
+    fragmenter: Fragmenter,
+}
+
+impl EgressPath {
+    pub fn new(port: u16, mtu: u32) -> Self {
+        EgressPath { port: Port(port), fragmenter: Fragmenter::new(mtu) }
+    }
 }
 
 /// The role of a host.
@@ -39,7 +42,6 @@ pub struct EgressPath {
 pub enum WorkerRole {
     /// A converter of level 1.
     Level1 {
-        /// The state machine.
         machine: Box<Level1>,
         /// The multicast group of each packet address.
         groups: BTreeMap<u16, u32>,
@@ -54,7 +56,6 @@ pub enum WorkerRole {
     },
     /// The central converter.
     Central {
-        /// The state machine.
         machine: Box<Central>,
         /// The hosts of the level 1 converters.
         level1_hosts: BTreeSet<u32>,
@@ -67,7 +68,6 @@ pub enum WorkerRole {
     },
     /// The interface of a host.
     Host {
-        /// The state machine.
         machine: Box<Host>,
         /// The central converter.
         to: Destination,
@@ -88,11 +88,9 @@ pub enum WorkerRole {
 /// A state machine with its outgoing packets and incomplete datagrams.
 #[derive(Debug)]
 pub struct BundleWorker {
-    /// Its node in the event queue.
     pub node_id: u32,
-    /// Its role and state machine.
     pub role: WorkerRole,
-    host: u32,
+    pub host: u32,
     /// Number of the next datagram.
     next_datagram_number: u32,
     /// Packets of the current datagram. A host in the wide area queues up to [`MAX_QUEUED_PACKETS`] and those of one message.
@@ -107,7 +105,6 @@ pub struct BundleWorker {
 }
 
 impl BundleWorker {
-    /// Creates the worker of a host.
     pub fn new(host: u32, role: WorkerRole) -> BundleWorker {
         BundleWorker {
             node_id: 0,
@@ -180,20 +177,12 @@ impl BundleWorker {
         }
     }
 
-    /// Handles a packet.
     pub fn receive(&mut self, now: Instant, packet: &Packet) {
         let Content::Bundle { datagram, fragment, fragments } = &packet.content else { return };
         let (from, bytes) = (datagram.from_host, &datagram.bytes[..]);
-        let received = Datagram {
-            sequence: u64::from(datagram.number),
-            sent_at: now,
-            length: bytes.len() as u32,
-            response_length: 0,
-            fragment: *fragment,
-            fragments: *fragments,
-            kind: MessageKind::Pattern,
-        };
-        if *fragments > 1 && !self.reassemblers.entry(from).or_default().accept(&received) {
+        let number = u64::from(datagram.number);
+        if *fragments > 1 && !self.reassemblers.entry(from).or_default().accept(number, *fragment, *fragments)
+        {
             return;
         }
         let is_from_wide_area = matches!(packet.to, Destination::Group(_));
@@ -222,7 +211,6 @@ impl BundleWorker {
         }
     }
 
-    /// Handles an expired deadline.
     pub fn handle_deadline(&mut self, now: Instant) {
         match &mut self.role {
             WorkerRole::Level1 { machine, .. } => {
@@ -236,9 +224,9 @@ impl BundleWorker {
         }
     }
 
-    /// Returns the interface, the medium and the medium's port for the next packet.
-    pub fn next_egress(&self) -> Option<(Port, (u32, Port))> {
-        self.outgoing.front().map(|(egress, _)| (egress.port, egress.medium_port))
+    /// Returns the interface for the next packet.
+    pub fn next_egress(&self) -> Option<Port> {
+        self.outgoing.front().map(|(egress, _)| egress.port)
     }
 
     /// Removes and returns the next packet.
@@ -280,22 +268,15 @@ impl BundleWorker {
         let ports = if self.outgoing.is_empty() { Writable::ALL } else { Writable::NONE };
         let buffer = &mut pool.scratch;
         loop {
-            return match &mut self.role {
+            let (egress, to, length) = match &mut self.role {
                 WorkerRole::Level1 { machine, groups, joined, central, wide_area, .. } => {
                     match machine.poll(now, ports, buffer) {
                         Output::Transmit(Transmit { port: Level1::CENTRAL, length, .. }) => {
-                            let (to, egress) = *central;
-                            self.send_datagram(&egress, (to, PORTS.from_level1), &pool.scratch[..length])
+                            (central.1, (central.0, PORTS.from_level1), length)
                         }
                         Output::Transmit(Transmit { peer, length, .. }) => {
-                            let at = number_from_peer(&peer);
-                            let (group, egress) = (groups.get(&at).copied(), *wide_area);
-                            let Some(group) = group else { continue };
-                            self.send_datagram(
-                                &egress,
-                                (Destination::Group(group), PORTS.wide_area),
-                                &pool.scratch[..length],
-                            )
+                            let Some(group) = groups.get(&number_from_peer(&peer)) else { continue };
+                            (*wide_area, (Destination::Group(*group), PORTS.wide_area), length)
                         }
                         Output::Event(event) => {
                             let (at, joins) = match event {
@@ -309,72 +290,54 @@ impl BundleWorker {
                             };
                             self.joins += u64::from(joins);
                             let Some(group) = groups.get(&at).copied() else { continue };
-                            BundleOutput::Membership { group, joins }
+                            return BundleOutput::Membership { group, joins };
                         }
-                        Output::Idle(idle) => BundleOutput::Idle { deadline: idle.deadline },
+                        Output::Idle(idle) => return BundleOutput::Idle { deadline: idle.deadline },
                     }
                 }
                 WorkerRole::Central { machine, level1, hosts, host_paths, .. } => {
                     match machine.poll(now, ports, buffer) {
-                        Output::Transmit(Transmit { port: Central::LEVEL1, peer, length, .. }) => {
+                        Output::Transmit(Transmit { port, peer, length, .. }) => {
                             // The peer is a host number in bundle format 2, otherwise a converter number.
-                            let is_host_of_peer = |(to, _): &&(Destination, EgressPath)| {
-                                host_from_peer(&peer).is_some_and(|at| *to == Destination::Station(at))
-                            };
-                            let found = level1
-                                .values()
-                                .find(is_host_of_peer)
-                                .or_else(|| level1.get(&number_from_peer(&peer)));
-                            let Some((to, egress)) = found.copied() else { continue };
-                            self.send_datagram(&egress, (to, PORTS.to_level1), &pool.scratch[..length])
-                        }
-                        Output::Transmit(Transmit { peer, length, .. })
-                            if host_from_peer(&peer).is_some() =>
-                        {
-                            let found =
-                                host_from_peer(&peer).and_then(|at| Some((at, *host_paths.get(&at)?)));
-                            let Some((at, egress)) = found else { continue };
-                            self.send_datagram(
-                                &egress,
-                                (Destination::Station(at), PORTS.to_hosts),
-                                &pool.scratch[..length],
-                            )
-                        }
-                        Output::Transmit(Transmit { length, .. }) => {
-                            let (to, egresses) = hosts.clone();
-                            let bytes = &pool.scratch[..length];
-                            egresses
-                                .iter()
-                                .for_each(|egress| self.queue_datagram(egress, (to, PORTS.to_hosts), bytes));
-                            BundleOutput::Outgoing
+                            let host = host_from_peer(&peer);
+                            if port == Central::LEVEL1 {
+                                let is_host = |(to, _): &&(Destination, EgressPath)| {
+                                    host.is_some_and(|at| *to == Destination::Station(at))
+                                };
+                                let by_host = level1.values().find(is_host);
+                                let found = by_host.or_else(|| level1.get(&number_from_peer(&peer)));
+                                let Some((to, egress)) = found.copied() else { continue };
+                                (egress, (to, PORTS.to_level1), length)
+                            } else if let Some(at) = host {
+                                let Some(egress) = host_paths.get(&at) else { continue };
+                                (*egress, (Destination::Station(at), PORTS.to_hosts), length)
+                            } else {
+                                let (to, egresses) = hosts.clone();
+                                for egress in egresses {
+                                    self.queue_datagram(&egress, (to, PORTS.to_hosts), &buffer[..length]);
+                                }
+                                return BundleOutput::Outgoing;
+                            }
                         }
                         Output::Event(never) => match never {},
-                        Output::Idle(idle) => BundleOutput::Idle { deadline: idle.deadline },
+                        Output::Idle(idle) => return BundleOutput::Idle { deadline: idle.deadline },
                     }
                 }
                 WorkerRole::Host { machine, to, egress } => match machine.poll(now, ports, buffer) {
-                    Output::Transmit(Transmit { length, .. }) => {
-                        let (to, egress) = (*to, *egress);
-                        self.send_datagram(&egress, (to, PORTS.from_hosts), &pool.scratch[..length])
-                    }
+                    Output::Transmit(transmit) => (*egress, (*to, PORTS.from_hosts), transmit.length),
                     Output::Event(host::HostEvent::Readable) => {
                         self.receive_messages(now);
-                        match self.received.pop_front() {
-                            Some((flow, header)) => BundleOutput::Received { flow, header },
-                            None => continue,
-                        }
+                        let Some((flow, header)) = self.received.pop_front() else { continue };
+                        return BundleOutput::Received { flow, header };
                     }
                     Output::Event(host::HostEvent::Level(_)) => continue,
-                    Output::Idle(idle) => BundleOutput::Idle { deadline: idle.deadline },
+                    Output::Idle(idle) => return BundleOutput::Idle { deadline: idle.deadline },
                 },
-                WorkerRole::WideAreaHost { .. } => BundleOutput::Idle { deadline: None },
+                WorkerRole::WideAreaHost { .. } => return BundleOutput::Idle { deadline: None },
             };
+            self.queue_datagram(&egress, to, &buffer[..length]);
+            return BundleOutput::Outgoing;
         }
-    }
-
-    fn send_datagram(&mut self, egress: &EgressPath, to: (Destination, u16), bytes: &[u8]) -> BundleOutput {
-        self.queue_datagram(egress, to, bytes);
-        BundleOutput::Outgoing
     }
 
     /// Reads all messages that a host has received.

@@ -1,29 +1,27 @@
 //! Flows over UDP datagrams.
 
+use std::collections::VecDeque;
+
 use trunkline_endpoint::Destination;
-use trunkline_models::host::Disk;
-use trunkline_run::message::Header;
+use trunkline_run::message::{HEADER, Header};
 use trunkline_run::reports::{ReceiverReport, SenderReport};
 use trunkline_run::timeouts::{LINGER, RESPONSE_TIMEOUT};
-use trunkline_run::{ReceiverMeter, Sender, SenderStep};
-use trunkline_traffic::Source;
+use trunkline_traffic::source::Bounds;
 use trunkline_units::{Instant, Span};
 
 use super::fragment::{Fragmenter, Reassembler};
-use super::{FlowConfig, FlowOutput, UDP_IP_HEADERS};
+use super::{FlowConfig, FlowError, FlowOutput, IP_HEADER, Messages, Next, UDP_IP_HEADERS};
 use crate::frame::{Content, Datagram, Packet, PacketPool};
 
 /// The ends of a connection over datagrams.
 #[derive(Debug)]
 pub struct DatagramFlow {
-    sender: Sender,
+    pub messages: Messages,
     fragmenter: Fragmenter,
     outgoing: Option<OutgoingDatagram>,
     response_reassembler: Reassembler,
-    disk: Option<Disk>,
     /// The sender neither waits for responses nor reads from a disk.
     is_open_loop: bool,
-    read_until: Instant,
     receivers: Vec<Receiver>,
     linger: Span,
     /// Packets that were sent, received and lost; the difference is in flight.
@@ -37,9 +35,7 @@ pub struct DatagramFlow {
     silent_since: Instant,
     /// When the source stops, even if it waits for room.
     send_deadline: Option<Instant>,
-    /// When the source ended.
     source_ended: Option<Instant>,
-    finished: bool,
     flow: u32,
     channel: u16,
     reverse_channel: u16,
@@ -63,7 +59,7 @@ fn unfragmented(fragmenter: &Fragmenter, header: &Header) -> Datagram {
         length: header.length,
         response_length: header.response_length,
         fragment: 0,
-        fragments: fragmenter.count(header.length + UDP_IP_HEADERS - super::IP_HEADER),
+        fragments: fragmenter.count(header.length + UDP_IP_HEADERS - IP_HEADER),
         kind: header.kind,
     }
 }
@@ -73,32 +69,21 @@ impl OutgoingDatagram {
     #[inline]
     fn packet(&mut self, fragmenter: &Fragmenter) -> (Datagram, u32, bool) {
         let d = Datagram { fragment: self.next, ..self.message };
-        let length = fragmenter.length(d.length + UDP_IP_HEADERS - super::IP_HEADER, d.fragment, d.fragments);
+        let length = fragmenter.length(d.length + UDP_IP_HEADERS - IP_HEADER, d.fragment, d.fragments);
         self.next += 1;
         (d, length, self.next == d.fragments)
     }
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Receiver {
-    meter: ReceiverMeter,
     reassembler: Reassembler,
     /// Responses to send; more than one only if requests were duplicated.
-    responses: std::collections::VecDeque<OutgoingDatagram>,
+    responses: VecDeque<OutgoingDatagram>,
 }
 
-/// Returns the header of the message in a datagram.
-#[inline]
-fn header(d: &Datagram) -> Header {
-    Header {
-        sequence: d.sequence,
-        sent_at: d.sent_at,
-        length: d.length,
-        response_length: d.response_length,
-        kind: d.kind,
-    }
-}
-
+/// The lengths of messages with their header that fit into a datagram.
+const BOUNDS: Bounds = Bounds { smallest: HEADER as u32, largest: 65_507 };
 /// How long a late source may send after its time limit; the same as in [`Source`].
 const GRACE: Span = Span::from_ms(10);
 /// Maximum number of extensions of the silence: lost packets must not prevent the end of a run.
@@ -107,24 +92,16 @@ const MAX_SILENCE_EXTENSIONS: u32 = 100_000;
 const MAX_PENDING_RESPONSES: usize = 16;
 
 impl DatagramFlow {
-    pub(super) fn new(config: &FlowConfig<'_>, start: Instant, source: Source) -> Self {
-        let receiver = || Receiver {
-            meter: ReceiverMeter::new(start),
-            reassembler: Reassembler::default(),
-            responses: Default::default(),
-        };
+    pub(super) fn new(config: &FlowConfig<'_>, start: Instant) -> Result<Self, FlowError> {
         let requester = config.requester(Some(RESPONSE_TIMEOUT + config.longest_delay * 2));
-        let mut sender = Sender::new(start, requester);
-        sender.start(source, start);
-        DatagramFlow {
-            sender,
+        let mut messages = Messages::new(config, start, BOUNDS, requester)?;
+        messages.open(start);
+        Ok(DatagramFlow {
             fragmenter: Fragmenter::new(config.mtu),
             outgoing: None,
             response_reassembler: Reassembler::default(),
-            disk: config.file_bytes.and(config.disks[0]).map(Disk::new),
-            is_open_loop: !config.is_request_test() && config.file_bytes.and(config.disks[0]).is_none(),
-            read_until: start,
-            receivers: config.plan.to.iter().map(|_| receiver()).collect(),
+            is_open_loop: !messages.sender.is_requester() && messages.disk.is_none(),
+            receivers: config.plan.to.iter().map(|_| Receiver::default()).collect(),
             linger: LINGER + config.longest_delay * 2,
             packets_sent: 0,
             packets_received: 0,
@@ -132,15 +109,15 @@ impl DatagramFlow {
             is_unicast: config.plan.to.len() == 1,
             silence_extensions: 0,
             silent_since: start,
-            send_deadline: config.limit().ok().and_then(|limit| limit.time).map(|time| start + time + GRACE),
+            send_deadline: messages.limit.time.map(|time| start + time + GRACE),
             source_ended: None,
-            finished: false,
             flow: config.flow,
             channel: config.channel(0),
             reverse_channel: config.channel(1),
             to: config.to,
             reverse_to: config.reverse_to,
-        }
+            messages,
+        })
     }
 
     /// Handles a packet. Returns whether the end must be polled.
@@ -155,11 +132,11 @@ impl DatagramFlow {
             Some(receiver) => {
                 let Some(r) = self.receivers.get_mut(receiver) else { return false };
                 self.packets_received += 1;
-                if !r.reassembler.accept(d) {
+                if !r.reassembler.accept(d.sequence, d.fragment, d.fragments) {
                     return false;
                 }
-                let header = header(d);
-                r.meter.record(&header, now);
+                let header = d.header();
+                self.messages.receiver_meters[receiver].record(&header, now);
                 if d.response_length > 0 && r.responses.len() < MAX_PENDING_RESPONSES {
                     let message = unfragmented(&self.fragmenter, &header.response(now));
                     r.responses.push_back(OutgoingDatagram { message, next: 0 });
@@ -167,14 +144,16 @@ impl DatagramFlow {
                 if self.source_ended.is_some() {
                     self.update_finished(now);
                 }
-                d.response_length > 0 || self.finished
+                d.response_length > 0 || self.messages.finished
             }
         }
     }
 
     fn record_response(&mut self, now: Instant, d: &Datagram) {
-        if self.sender.is_requester() && self.response_reassembler.accept(d) {
-            self.sender.record_response(&header(d), now);
+        if self.messages.sender.is_requester()
+            && self.response_reassembler.accept(d.sequence, d.fragment, d.fragments)
+        {
+            self.messages.sender.record_response(&d.header(), now);
         }
     }
 
@@ -186,11 +165,12 @@ impl DatagramFlow {
     /// Ends the run if all messages have arrived, or after a silence with nothing in flight.
     fn update_finished(&mut self, now: Instant) {
         let Some(done) = self.source_ended else { return };
-        if self.receivers.iter().all(|r| r.meter.arrivals().is_complete(self.sender.sent())) {
-            self.finished = true;
+        let meters = &self.messages.receiver_meters;
+        if meters.iter().all(|meter| meter.arrivals().is_complete(self.messages.sender.sent())) {
+            self.messages.finished = true;
             return;
         }
-        let last = self.receivers.iter().filter_map(|r| r.meter.arrivals().last).max();
+        let last = meters.iter().filter_map(|meter| meter.arrivals().last).max();
         self.silent_since = self.silent_since.max(done).max(last.unwrap_or(done));
         if now.since(self.silent_since) >= self.linger {
             let is_in_flight =
@@ -198,12 +178,11 @@ impl DatagramFlow {
             if is_in_flight && self.silence_extensions < MAX_SILENCE_EXTENSIONS {
                 (self.silent_since, self.silence_extensions) = (now, self.silence_extensions + 1);
             } else {
-                self.finished = true;
+                self.messages.finished = true;
             }
         }
     }
 
-    /// Polls an end for output.
     #[inline(always)]
     pub fn poll(&mut self, now: Instant, side: usize, room: bool, pool: &mut PacketPool) -> FlowOutput {
         match side.checked_sub(1) {
@@ -229,7 +208,6 @@ impl DatagramFlow {
         FlowOutput::Send { frame: pool.new_frame(packet), next_send: self.next_send(now) }
     }
 
-    /// Sends the next fragment.
     #[inline(never)]
     fn send_fragment(&mut self, now: Instant, room: bool, pool: &mut PacketPool) -> FlowOutput {
         let Some(outgoing) = self.outgoing.as_mut().filter(|_| room) else {
@@ -248,10 +226,7 @@ impl DatagramFlow {
     /// Returns the time of the next message, if it depends on the source only.
     #[inline(always)]
     fn next_send(&self, now: Instant) -> Option<Instant> {
-        match !self.sender.is_requester() && self.disk.is_none() {
-            true => self.sender.due_after(now),
-            false => None,
-        }
+        if self.is_open_loop { self.messages.sender.due_after(now) } else { None }
     }
 
     /// Draws the next message, if it is due and its first packet has room. Otherwise returns the output of the poll.
@@ -259,7 +234,7 @@ impl DatagramFlow {
     fn next_datagram(&mut self, now: Instant, room: bool) -> Result<Datagram, FlowOutput> {
         if room
             && self.is_open_loop
-            && let Some(header) = self.sender.send_on_time(now)
+            && let Some(header) = self.messages.sender.send_on_time(now)
         {
             return Ok(self.make_datagram(&header));
         }
@@ -273,15 +248,18 @@ impl DatagramFlow {
         if self.source_ended.is_some() {
             return Err(self.linger(now));
         }
-        if self.sender.awaits_response(now) {
-            return Err(FlowOutput::Idle { deadline: self.sender.response_deadline(), blocked: false });
+        if self.messages.sender.awaits_response(now) {
+            return Err(FlowOutput::Idle {
+                deadline: self.messages.sender.response_deadline(),
+                blocked: false,
+            });
         }
-        if now < self.read_until {
-            return wait(self.read_until);
+        if now < self.messages.read_until {
+            return wait(self.messages.read_until);
         }
         if !room {
             // The time of the next message is known without drawing it.
-            if let Some(until) = self.sender.due_after(now) {
+            if let Some(until) = self.messages.sender.due_after(now) {
                 return wait(until);
             }
             // A source at full speed always has a message: draw it when there is room.
@@ -290,19 +268,13 @@ impl DatagramFlow {
                 return Err(FlowOutput::Idle { deadline, blocked: true });
             }
         }
-        match self.sender.next(now) {
-            SenderStep::Wait(deadline) => Err(FlowOutput::Idle { deadline, blocked: false }),
-            SenderStep::Done => {
+        match self.messages.next(now) {
+            Next::Wait(deadline) => Err(FlowOutput::Idle { deadline, blocked: false }),
+            Next::Done => {
                 self.source_ended = Some(now);
                 Err(self.linger(now))
             }
-            SenderStep::Send(message) => {
-                if let Some(disk) = &mut self.disk {
-                    self.read_until = disk.take(now, message.size.into());
-                }
-                let header = self.sender.send(&message, now);
-                Ok(self.make_datagram(&header))
-            }
+            Next::Send(header) => Ok(self.make_datagram(&header)),
         }
     }
 
@@ -318,7 +290,7 @@ impl DatagramFlow {
     #[cold]
     fn linger(&mut self, now: Instant) -> FlowOutput {
         self.update_finished(now);
-        let deadline = (!self.finished).then_some(self.silent_since + self.linger);
+        let deadline = (!self.messages.finished).then_some(self.silent_since + self.linger);
         FlowOutput::Idle { deadline, blocked: false }
     }
 
@@ -340,20 +312,13 @@ impl DatagramFlow {
         FlowOutput::Send { frame: pool.new_frame(packet), next_send: None }
     }
 
-    /// Whether the run is over.
-    #[inline]
-    pub fn is_finished(&self) -> bool {
-        self.finished
-    }
-
-    pub(super) fn into_reports(self) -> (SenderReport, Vec<ReceiverReport>, Option<String>) {
-        let report = |receiver: &Receiver| {
-            let mut report = ReceiverReport::from_meter(&receiver.meter);
+    pub(super) fn into_reports(self) -> (SenderReport, Vec<ReceiverReport>) {
+        let (sender, mut receivers) = self.messages.into_reports();
+        for (report, receiver) in receivers.iter_mut().zip(&self.receivers) {
             if receiver.reassembler.abandoned > 0 {
                 report.counters.insert("reassembly_given_up".into(), receiver.reassembler.abandoned as f64);
             }
-            report
-        };
-        (self.sender.report(), self.receivers.iter().map(report).collect(), None)
+        }
+        (sender, receivers)
     }
 }

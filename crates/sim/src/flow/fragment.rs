@@ -3,7 +3,6 @@
 use std::collections::VecDeque;
 
 use super::IP_HEADER;
-use crate::frame::Datagram;
 
 /// Maximum number of incomplete datagrams; the oldest is dropped.
 const MAX_PARTIAL: usize = 64;
@@ -56,27 +55,28 @@ struct PartialDatagram {
 }
 
 impl Reassembler {
-    /// Accepts a fragment. Returns whether its datagram is complete.
+    /// Accepts fragment `fragment` of `count` of the datagram with this sequence number. Returns whether the datagram is
+    /// complete.
     #[inline]
-    pub fn accept(&mut self, d: &Datagram) -> bool {
-        d.fragments <= 1 || self.accept_fragment(d)
+    pub fn accept(&mut self, sequence: u64, fragment: u16, count: u16) -> bool {
+        count <= 1 || self.accept_fragment(sequence, fragment, count)
     }
 
     #[inline(never)]
-    fn accept_fragment(&mut self, d: &Datagram) -> bool {
+    fn accept_fragment(&mut self, sequence: u64, fragment: u16, count: u16) -> bool {
         // Search from the newest: it nearly always matches.
-        let found = self.partial.iter().rposition(|p| p.sequence == d.sequence);
+        let found = self.partial.iter().rposition(|p| p.sequence == sequence);
         let at = found.unwrap_or_else(|| {
             if self.partial.len() == MAX_PARTIAL {
                 self.partial.pop_front();
                 self.abandoned += 1;
             }
-            let received = vec![0; usize::from(d.fragments).div_ceil(64)];
-            self.partial.push_back(PartialDatagram { sequence: d.sequence, missing: d.fragments, received });
+            let received = vec![0; usize::from(count).div_ceil(64)];
+            self.partial.push_back(PartialDatagram { sequence, missing: count, received });
             self.partial.len() - 1
         });
         let partial = &mut self.partial[at];
-        let (word, bit) = (usize::from(d.fragment / 64), 1u64 << (d.fragment % 64));
+        let (word, bit) = (usize::from(fragment / 64), 1u64 << (fragment % 64));
         let is_new = partial.received[word] & bit == 0;
         partial.received[word] |= bit;
         partial.missing -= u16::from(is_new);
@@ -91,8 +91,6 @@ impl Reassembler {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use trunkline_run::message::MessageKind;
-    use trunkline_units::Instant;
 
     use super::*;
 
@@ -111,14 +109,11 @@ mod tests {
         #[test]
         fn a_datagram_is_complete_once(order in Just((0u16..30).collect::<Vec<_>>()).prop_shuffle(), twice in 0u16..30) {
             let mut reassembler = Reassembler::default();
-            let datagram = |fragment| Datagram {
-                sequence: 7, sent_at: Instant::ZERO, length: 1, response_length: 0, fragment, fragments: 30, kind: MessageKind::Pattern,
-            };
             let mut complete = 0;
             for f in order {
-                complete += u32::from(reassembler.accept(&datagram(f)));
+                complete += u32::from(reassembler.accept(7, f, 30));
                 if f == twice && complete == 0 {
-                    complete += u32::from(reassembler.accept(&datagram(f)));
+                    complete += u32::from(reassembler.accept(7, f, 30));
                 }
             }
             prop_assert_eq!(complete, 1);
@@ -130,17 +125,7 @@ mod tests {
     fn incomplete_datagrams_are_bounded() {
         let mut reassembler = Reassembler::default();
         for sequence in 0..1000 {
-            let kind = MessageKind::Pattern;
-            let d = Datagram {
-                sequence,
-                sent_at: Instant::ZERO,
-                length: 1,
-                response_length: 0,
-                fragment: 0,
-                fragments: 2,
-                kind,
-            };
-            assert!(!reassembler.accept(&d));
+            assert!(!reassembler.accept(sequence, 0, 2));
         }
         assert_eq!(
             (reassembler.partial.len(), reassembler.abandoned),

@@ -9,15 +9,12 @@ use trunkline_endpoint::{
     Destination, Endpoint as _, Idle, Input, MAX_BATCH, Output, Peer, Port, Segment, Writable,
 };
 use trunkline_experiment::plan::Protocol;
-use trunkline_models::host::Disk;
 use trunkline_run::guaranteed;
-use trunkline_run::message::{HEADER, Header, MAX_MESSAGE};
+use trunkline_run::message::{HEADER, Header};
 use trunkline_run::reports::{ReceiverReport, SenderReport};
-use trunkline_run::{ReceiverMeter, Sender, SenderStep};
-use trunkline_traffic::source::{Bounds, Limit};
 use trunkline_units::Instant;
 
-use super::{FlowConfig, FlowOutput, SourceConfig, UDP_IP_HEADERS};
+use super::{FlowConfig, FlowError, FlowOutput, Messages, Next, STREAM_BOUNDS, UDP_IP_HEADERS};
 use crate::frame::{Content, Packet, PacketPool};
 use crate::stages::{self, FrameTimes, StageTimes};
 
@@ -31,21 +28,14 @@ const TOKEN: u32 = 0;
 /// The ends of a connection over the guaranteed transport.
 #[derive(Debug)]
 pub struct GuaranteedFlow {
+    pub messages: Messages,
     protocol: Protocol,
-    source_config: SourceConfig,
     ends: [GuaranteedEnd; 2],
-    sender: Sender,
-    receiver_meter: ReceiverMeter,
     stage_times: StageTimes,
     /// Times of the last frame that arrived at the receiver.
     last_frame_times: FrameTimes,
-    disk: Option<Disk>,
-    read_until: Instant,
-    error: Option<String>,
-    finished: bool,
     flow: u32,
     channels: [u16; 2],
-    start: Instant,
 }
 
 /// One end.
@@ -122,7 +112,7 @@ fn encode_message(header: &Header) -> Buffer {
 }
 
 impl GuaranteedFlow {
-    pub(super) fn new(config: &FlowConfig<'_>, start: Instant, limit: Limit) -> Self {
+    pub(super) fn new(config: &FlowConfig<'_>, start: Instant) -> Result<Self, FlowError> {
         let protocol = &config.plan.protocol;
         let longest = config.mtu.saturating_sub(UDP_IP_HEADERS) as usize;
         let buffer = |side: usize| match side {
@@ -155,30 +145,17 @@ impl GuaranteedFlow {
             let opened = ends[0].node.handle(config.now, Input::Command(open));
             debug_assert!(opened.is_ok(), "the first connection of a node");
         }
-        GuaranteedFlow {
+        Ok(GuaranteedFlow {
+            messages: Messages::new(config, start, STREAM_BOUNDS, config.requester(None))?,
             protocol: protocol.clone(),
-            source_config: config.source_config(limit, start),
             ends,
-            sender: Sender::new(start, config.requester(None)),
-            receiver_meter: ReceiverMeter::new(start),
             stage_times: StageTimes::default(),
             last_frame_times: FrameTimes::new(start, start),
-            disk: config.file_bytes.and(config.disks[0]).map(Disk::new),
-            read_until: start,
-            error: None,
-            finished: false,
             flow: config.flow,
             channels: [config.channel(0), config.channel(1)],
-            start,
-        }
+        })
     }
 
-    /// Returns the earliest time of the first message, which is not before the connection opened.
-    pub fn start(&self) -> Instant {
-        self.start
-    }
-
-    /// Handles a frame.
     pub fn receive(&mut self, now: Instant, side: usize, packet: &Packet) {
         let Content::Guaranteed(frame) = &packet.content else { return };
         let (times, bytes) = &**frame;
@@ -190,12 +167,10 @@ impl GuaranteedFlow {
         let _ = self.ends[side].node.handle(now, Input::Frame { port: Port(0), peer, bytes, segment: None });
     }
 
-    /// Handles an expired deadline.
     pub fn handle_deadline(&mut self, now: Instant, side: usize) {
         let _ = self.ends[side].node.handle(now, Input::Wake);
     }
 
-    /// Polls an end for output.
     pub fn poll(&mut self, now: Instant, side: usize, room: bool, pool: &mut PacketPool) -> FlowOutput {
         loop {
             let next_run = self.run_application(now, side);
@@ -233,7 +208,7 @@ impl GuaranteedFlow {
             EventKind::Opened { .. } => {
                 end.id = Some(id);
                 if side == 0 {
-                    self.start_source(now);
+                    self.messages.open(now);
                 }
             }
             EventKind::Readable { .. } => end.readable = true,
@@ -242,25 +217,9 @@ impl GuaranteedFlow {
             EventKind::Closed { reason } => {
                 end.close_reason = Some(reason);
                 if reason != CloseReason::Completed {
-                    self.error.get_or_insert_with(|| reason.to_string());
-                    self.finished = true;
+                    self.messages.fail(reason.to_string());
                 }
-                self.finished |= self.ends.iter().all(|end| end.close_reason.is_some());
-            }
-        }
-    }
-
-    fn start_source(&mut self, now: Instant) {
-        let bounds = Bounds { smallest: HEADER as u32, largest: MAX_MESSAGE };
-        match self.source_config.open(now, bounds) {
-            Ok((source, start)) => {
-                (self.start, self.read_until) = (start, start);
-                self.sender.start(source, start);
-                self.receiver_meter = ReceiverMeter::new(start);
-            }
-            Err(e) => {
-                self.error.get_or_insert_with(|| e.to_string());
-                self.finished = true;
+                self.messages.finished |= self.ends.iter().all(|end| end.close_reason.is_some());
             }
         }
     }
@@ -274,7 +233,7 @@ impl GuaranteedFlow {
             if side == 1 {
                 self.record_message(now, &header);
             } else {
-                self.sender.record_response(&header, now);
+                self.messages.sender.record_response(&header, now);
             }
         }
         if !self.ends[side].send_pending(now) || side == 1 {
@@ -284,7 +243,7 @@ impl GuaranteedFlow {
     }
 
     fn record_message(&mut self, now: Instant, header: &Header) {
-        self.receiver_meter.record(header, now);
+        self.messages.receiver_meters[0].record(header, now);
         self.stage_times.record(&self.last_frame_times, header.sent_at, now);
         if header.response_length > 0 {
             self.ends[1].pending_message = Some(encode_message(&header.response(now)));
@@ -298,45 +257,33 @@ impl GuaranteedFlow {
             if self.ends[0].closing {
                 return None;
             }
-            if now < self.read_until {
-                return Some(self.read_until);
+            if now < self.messages.read_until {
+                return Some(self.messages.read_until);
             }
-            let message = match self.sender.next(now) {
-                SenderStep::Wait(until) => return until,
-                SenderStep::Done => {
+            match self.messages.next(now) {
+                Next::Wait(until) => return until,
+                Next::Done => {
                     self.ends[0].close(now);
                     return None;
                 }
-                SenderStep::Send(message) => message,
-            };
-            let header = self.sender.send(&message, now);
-            if let Some(disk) = &mut self.disk {
-                self.read_until = disk.take(now, message.size.into());
+                Next::Send(header) => self.ends[0].pending_message = Some(encode_message(&header)),
             }
-            self.ends[0].pending_message = Some(encode_message(&header));
             if !self.ends[0].send_pending(now) {
                 return None;
             }
         }
     }
 
-    /// Whether the run is finished.
-    #[inline]
-    pub fn is_finished(&self) -> bool {
-        self.finished
-    }
-
-    pub(super) fn into_reports(self) -> (SenderReport, Vec<ReceiverReport>, Option<String>) {
-        let mut sender = self.sender.report();
+    pub(super) fn into_reports(self) -> (SenderReport, Vec<ReceiverReport>) {
+        let (mut sender, mut receivers) = self.messages.into_reports();
         sender.notes.insert("stages".into(), stages::NOTE.into());
-        let mut receiver = ReceiverReport::from_meter(&self.receiver_meter);
-        receiver.stages = self.stage_times.stages();
+        receivers[0].stages = self.stage_times.stages();
         let counters = |end: &GuaranteedEnd, side| {
             let connection = end.id.map(|id| end.node.statistics(id).unwrap_or_default());
             guaranteed::counters(&self.protocol, connection, end.node.fault_counts(), side)
         };
         sender.counters.extend(counters(&self.ends[0], "sender"));
-        receiver.counters.extend(counters(&self.ends[1], "receiver"));
-        (sender, vec![receiver], self.error)
+        receivers[0].counters.extend(counters(&self.ends[1], "receiver"));
+        (sender, receivers)
     }
 }

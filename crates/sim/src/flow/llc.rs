@@ -5,17 +5,15 @@ use std::collections::VecDeque;
 
 use trunkline_experiment::plan::Protocol;
 use trunkline_llc::Outcome;
-use trunkline_models::host::Disk;
 use trunkline_record::Histogram;
 use trunkline_run::llc::{self, SendOutcomes};
 use trunkline_run::message::Header;
 use trunkline_run::reports::{ReceiverReport, SenderReport};
 use trunkline_run::timeouts::{LINGER, RESPONSE_TIMEOUT};
-use trunkline_run::{ReceiverMeter, Sender, SenderStep};
-use trunkline_traffic::source::{Bounds, Limit};
+use trunkline_traffic::source::Bounds;
 use trunkline_units::{Instant, Span};
 
-use super::{FlowConfig, FlowOutput, SourceConfig};
+use super::{FlowConfig, FlowError, FlowOutput, Messages, Next};
 
 /// A run ends if its station reports nothing about pending messages for so long: the token never returns early enough for
 /// their priority.
@@ -32,14 +30,12 @@ pub struct LlcMessage {
     pub priority: u8,
     /// Host of the destination station.
     pub to: u32,
-    /// Header of the message.
     pub header: Header,
 }
 
 /// The outcome of sending a message.
 #[derive(Clone, Copy, Debug)]
 pub struct LlcSendReport {
-    /// The outcome.
     pub outcome: Outcome,
     /// Number of transmissions.
     pub attempts: u16,
@@ -50,13 +46,10 @@ pub struct LlcSendReport {
 /// The ends of a connection over LLC.
 #[derive(Debug)]
 pub struct LlcFlow {
-    source_config: SourceConfig,
-    bounds: Bounds,
-    /// Starts when its station may send.
-    sender: Sender,
+    /// Their source starts when its station may send.
+    pub messages: Messages,
     /// When the flow stops waiting for a token ring to form.
     ring_deadline: Instant,
-    receiver_meter: ReceiverMeter,
     sap: u8,
     priority: u8,
     acknowledged: bool,
@@ -69,20 +62,15 @@ pub struct LlcFlow {
     /// Time until an acknowledgement.
     rtt: Histogram,
     responses: VecDeque<Header>,
-    disk: Option<Disk>,
-    read_until: Instant,
     linger: Span,
     stall_timeout: Span,
     /// When the source ended, and when the last message arrived or its outcome was reported.
     source_ended: Option<Instant>,
     last_activity: Instant,
-    error: Option<String>,
-    finished: bool,
-    start: Instant,
 }
 
 impl LlcFlow {
-    pub(super) fn new(config: &FlowConfig<'_>, start: Instant, limit: Limit) -> Self {
+    pub(super) fn new(config: &FlowConfig<'_>, start: Instant) -> Result<Self, FlowError> {
         let (sap, priority, acknowledged, timeout_margin) = match config.plan.protocol {
             Protocol::Llc { sap, priority, r#type, timeout, tries, .. } => {
                 (sap, priority, r#type == 3, timeout * (u64::from(tries) + 1) * 2)
@@ -90,12 +78,11 @@ impl LlcFlow {
             _ => (0, 0, false, Span::ZERO),
         };
         let linger = LINGER + config.longest_delay * 2;
-        LlcFlow {
-            source_config: config.source_config(limit, start),
-            bounds: Bounds { smallest: 1, largest: llc::max_message(&config.plan.protocol, config.mtu) },
-            sender: Sender::new(start, config.requester(Some(RESPONSE_TIMEOUT + linger))),
+        let bounds = Bounds { smallest: 1, largest: llc::max_message(&config.plan.protocol, config.mtu) };
+        let requester = config.requester(Some(RESPONSE_TIMEOUT + linger));
+        Ok(LlcFlow {
+            messages: Messages::new(config, start, bounds, requester)?,
             ring_deadline: Instant::MAX,
-            receiver_meter: ReceiverMeter::new(start),
             sap,
             priority,
             acknowledged,
@@ -105,16 +92,11 @@ impl LlcFlow {
             outcomes: SendOutcomes::default(),
             rtt: Histogram::default(),
             responses: VecDeque::new(),
-            disk: config.file_bytes.and(config.disks[0]).map(Disk::new),
-            read_until: start,
             linger,
             stall_timeout: STALL_TIMEOUT + timeout_margin,
             source_ended: None,
             last_activity: start,
-            error: None,
-            finished: false,
-            start,
-        }
+        })
     }
 
     /// Waits for the stations to form a token ring, at most until `until`.
@@ -124,36 +106,20 @@ impl LlcFlow {
 
     /// Starts the source: its station may send from now on.
     pub fn start_source(&mut self, now: Instant) {
-        match self.source_config.open(now, self.bounds) {
-            Ok((source, start)) => {
-                (self.start, self.last_activity, self.read_until) = (start, start, start);
-                self.sender.start(source, start);
-                self.receiver_meter = ReceiverMeter::new(start);
-            }
-            Err(e) => self.fail(e.to_string()),
-        }
-    }
-
-    fn fail(&mut self, reason: String) {
-        self.error.get_or_insert(reason);
-        self.finished = true;
-    }
-
-    /// Returns the earliest time of the first message.
-    pub fn start(&self) -> Instant {
-        self.start
+        self.messages.open(now);
+        self.last_activity = self.messages.start;
     }
 
     /// Handles a message that arrived for the user at `side`.
     pub fn receive(&mut self, now: Instant, side: usize, header: &Header) {
         self.last_activity = now;
         if side == 1 {
-            self.receiver_meter.record(header, now);
+            self.messages.receiver_meters[0].record(header, now);
             if header.response_length > 0 && self.responses.len() < MAX_PENDING_RESPONSES {
                 self.responses.push_back(header.response(now));
             }
         } else {
-            self.sender.record_response(header, now);
+            self.messages.sender.record_response(header, now);
         }
     }
 
@@ -165,7 +131,7 @@ impl LlcFlow {
         }
         self.pending -= 1;
         self.outcomes.record(report.outcome, report.attempts);
-        if self.acknowledged && !self.sender.is_requester() && report.outcome == Outcome::Done {
+        if self.acknowledged && !self.messages.sender.is_requester() && report.outcome == Outcome::Done {
             self.rtt.record(report.elapsed);
         }
     }
@@ -191,73 +157,68 @@ impl LlcFlow {
 
     /// Returns the next message, if it is due and the station may queue it. Otherwise returns when to try again.
     fn next_message(&mut self, now: Instant) -> Result<Header, Option<Instant>> {
-        if self.finished {
+        if self.messages.finished {
             return Err(None);
         }
-        if !self.sender.has_started() {
+        if !self.messages.sender.has_started() {
             if now >= self.ring_deadline {
-                self.fail("the stations formed no token ring".into());
+                self.messages.fail("the stations formed no token ring".into());
             }
-            return Err((!self.finished).then_some(self.ring_deadline));
+            return Err((!self.messages.finished).then_some(self.ring_deadline));
         }
         if self.source_ended.is_some() {
             return Err(self.linger(now));
         }
         if self.pending >= self.max_pending {
             self.update_finished(now);
-            return Err((!self.finished).then_some(self.last_activity + self.stall_timeout));
+            return Err((!self.messages.finished).then_some(self.last_activity + self.stall_timeout));
         }
-        if now < self.read_until {
-            return Err(Some(self.read_until));
+        if now < self.messages.read_until {
+            return Err(Some(self.messages.read_until));
         }
-        let message = match self.sender.next(now) {
-            SenderStep::Wait(until) => return Err(until),
-            SenderStep::Done => {
+        match self.messages.next(now) {
+            Next::Wait(until) => Err(until),
+            Next::Done => {
                 self.source_ended = Some(now);
-                return Err(self.linger(now));
+                Err(self.linger(now))
             }
-            SenderStep::Send(message) => message,
-        };
-        self.pending += 1;
-        self.last_activity = now;
-        if let Some(disk) = &mut self.disk {
-            self.read_until = disk.take(now, message.size.into());
+            Next::Send(header) => {
+                self.pending += 1;
+                self.last_activity = now;
+                Ok(header)
+            }
         }
-        Ok(self.sender.send(&message, now))
     }
 
     /// Waits for outstanding messages after the end of the source. Returns when to check again.
     fn linger(&mut self, now: Instant) -> Option<Instant> {
         self.update_finished(now);
         let timeout = if self.pending > 0 { self.stall_timeout } else { self.linger };
-        (!self.finished).then_some(self.last_activity.max(self.source_ended.unwrap_or(now)) + timeout)
+        (!self.messages.finished)
+            .then_some(self.last_activity.max(self.source_ended.unwrap_or(now)) + timeout)
     }
 
     /// Ends the run when all outcomes are known and all messages have arrived, or after a silence.
     fn update_finished(&mut self, now: Instant) {
         let silence = now.since(self.last_activity.max(self.source_ended.unwrap_or(self.last_activity)));
-        self.finished = match self.pending {
+        self.messages.finished = match self.pending {
             0 if self.source_ended.is_some() => {
-                let all = self.receiver_meter.arrivals().is_complete(self.sender.sent());
-                all && !self.sender.is_pending() || silence >= self.linger
+                let all =
+                    self.messages.receiver_meters[0].arrivals().is_complete(self.messages.sender.sent());
+                all && !self.messages.sender.is_pending() || silence >= self.linger
             }
             _ => silence >= self.stall_timeout,
         };
     }
 
-    /// Whether the run is finished.
-    #[inline]
-    pub fn is_finished(&self) -> bool {
-        self.finished
-    }
-
-    pub(super) fn into_reports(self) -> (SenderReport, Vec<ReceiverReport>, Option<String>) {
-        let mut sender = self.sender.report();
-        if !self.sender.is_requester() {
+    pub(super) fn into_reports(self) -> (SenderReport, Vec<ReceiverReport>) {
+        let is_requester = self.messages.sender.is_requester();
+        let (mut sender, receivers) = self.messages.into_reports();
+        if !is_requester {
             sender.rtt = self.rtt.counts();
         }
         sender.counters.extend(self.outcomes.counters());
         sender.counters.insert("llc_priority".into(), f64::from(self.priority));
-        (sender, vec![ReceiverReport::from_meter(&self.receiver_meter)], self.error)
+        (sender, receivers)
     }
 }

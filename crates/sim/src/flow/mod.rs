@@ -1,14 +1,5 @@
 //! Flows: the ends of one run of a connection, and their measurements.
 //!
-//! | module | contents |
-//! | --- | --- |
-//! | [`bundle`] | messages over bundles |
-//! | [`datagram`] | messages in datagrams: `udp` and `multicast`, and requests over them |
-//! | [`fragment`] | fragmentation and reassembly of IPv4 |
-//! | [`guaranteed`] | messages over the guaranteed transport, and requests over it |
-//! | [`llc`] | messages over LLC, and requests over it |
-//! | [`tcp`] | messages in a TCP stream, and requests over it |
-//!
 //! One value holds all ends of a flow, so the message boundaries of a stream need not be bytes: TCP delivers every
 //! byte once and in order, and both ends know to which message a byte belongs.
 
@@ -21,10 +12,12 @@ pub mod tcp;
 
 use trunkline_endpoint::{Destination, Port};
 use trunkline_experiment::plan::{self, Protocol};
-use trunkline_run::Requester;
+use trunkline_models::host::{Disk, Phases};
 use trunkline_run::assemble::RepetitionOutcome;
 use trunkline_run::bundle::MessageOptions;
 use trunkline_run::message::{HEADER, Header, MAX_MESSAGE};
+use trunkline_run::reports::{ReceiverReport, SenderReport};
+use trunkline_run::{ReceiverMeter, Requester, Sender, SenderStep};
 use trunkline_traffic::source::{Bounds, Limit};
 use trunkline_traffic::{Law, Pattern, Source, SourceError, Variable, VariableError};
 use trunkline_units::{Instant, Seed, Span};
@@ -40,14 +33,13 @@ use tcp::TcpFlow;
 pub const UDP_IP_HEADERS: u32 = 28;
 /// Bytes of the IPv4 header.
 pub const IP_HEADER: u32 = 20;
-/// Bytes of the longest message in a datagram.
-const MAX_DATAGRAM_MESSAGE: u32 = 65_507;
+/// The lengths of messages with their header over a stream.
+const STREAM_BOUNDS: Bounds = Bounds { smallest: HEADER as u32, largest: MAX_MESSAGE };
 
 /// One end of a flow: its location and its timer. Its index in the flow is its *side*: 0 is the sender, the others are
 /// receivers.
 #[derive(Clone, Copy, Debug)]
 pub struct FlowEnd {
-    /// Number of its host.
     pub host: u32,
     /// The host's interface towards the other end.
     pub port: Port,
@@ -64,7 +56,6 @@ pub struct Flow {
     pub connection: usize,
     /// Its ends: the sender, then the receivers.
     pub ends: Vec<FlowEnd>,
-    start: Instant,
     transport: Transport,
     /// The hosts of the receivers, in the order of the ends.
     receiver_hosts: Vec<String>,
@@ -83,47 +74,29 @@ enum Transport {
 /// The output of an end.
 #[derive(Debug)]
 pub enum FlowOutput {
-    /// Send this frame.
-    Send {
-        /// The frame.
-        frame: Frame,
-        /// The time of the next frame, if it is known and no event can change it.
-        next_send: Option<Instant>,
-    },
+    /// Send this frame. `next_send` is the time of the next, if it is known and no event can change it.
+    Send { frame: Frame, next_send: Option<Instant> },
     /// Give this message to the LLC station.
     Llc(LlcMessage),
     /// Give this message to the bundle worker.
-    Bundle {
-        /// The address and options of the connection's messages.
-        options: MessageOptions,
-        /// The header of the message.
-        header: Header,
-    },
-    /// Nothing to do now.
-    Idle {
-        /// When to call [`Flow::handle_deadline`].
-        deadline: Option<Instant>,
-        /// Whether it needs room to send.
-        blocked: bool,
-    },
+    Bundle { options: MessageOptions, header: Header },
+    /// Nothing to do before the deadline. `blocked`: it needs room to send.
+    Idle { deadline: Option<Instant>, blocked: bool },
 }
 
 /// The configuration of a flow.
 #[derive(Debug)]
 pub struct FlowConfig<'a> {
-    /// The connection of the plan.
     pub plan: &'a plan::Connection,
     /// Its index in the plan.
     pub connection: usize,
     /// Number of the flow; its frames carry it.
     pub flow: u32,
-    /// The current time.
     pub now: Instant,
     /// Prefix of the names of its random streams.
     pub stream_name: String,
     /// Start time according to the schedule.
     pub origin: Instant,
-    /// Seed of the run.
     pub seed: Seed,
     /// Its ends: the sender, then the receivers.
     pub ends: Vec<FlowEnd>,
@@ -137,8 +110,8 @@ pub struct FlowConfig<'a> {
     pub longest_delay: Span,
     /// Disk rates at both ends, for files.
     pub disks: [Option<trunkline_units::Rate>; 2],
-    /// Timer phases of the two hosts: fast, slow.
-    pub timer_phases: [(Span, Span); 2],
+    /// Timer phases of the two hosts.
+    pub timer_phases: [Phases; 2],
     /// Bytes of the file, if the test sends one.
     pub file_bytes: Option<u64>,
     /// Options of messages over bundles, and octets of the longest message.
@@ -148,48 +121,109 @@ pub struct FlowConfig<'a> {
 /// Error of a connection that cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum FlowError {
-    /// A random variable of the plan is invalid.
     #[error(transparent)]
     Variable(#[from] VariableError),
-    /// The pattern cannot be sent.
     #[error(transparent)]
     Source(#[from] SourceError),
-    /// The connection uses bundles, and the plan has no converter.
     #[error("the plan has no bundle converter")]
     NoConverter,
 }
 
-/// The configuration of a source that starts when the connection is open.
+/// The messages of a flow: their source, which starts when the connection is open, and the measurements of both ends.
 #[derive(Debug)]
-struct SourceConfig {
+pub struct Messages {
     test: Pattern,
     limit: Limit,
+    bounds: Bounds,
     seed: Seed,
     stream_name: String,
-    earliest_start: Instant,
+    pub sender: Sender,
+    pub receiver_meters: Vec<ReceiverMeter>,
+    disk: Option<Disk>,
+    /// When the disk has read the last message.
+    read_until: Instant,
+    /// The earliest time of the first message, which is not before the connection is open.
+    pub start: Instant,
+    error: Option<String>,
+    pub finished: bool,
 }
 
-impl SourceConfig {
-    /// Creates the source of a connection that is open at `now`. Returns it, and when it starts.
-    fn open(&self, now: Instant, bounds: Bounds) -> Result<(Source, Instant), SourceError> {
-        let start = self.earliest_start.max(now);
-        let source = Source::new(&self.test, self.limit, bounds, start, self.seed, &self.stream_name)?;
-        Ok((source, start))
+/// What a sender does next.
+enum Next {
+    Send(Header),
+    Wait(Option<Instant>),
+    Done,
+}
+
+impl Messages {
+    /// Creates the messages of a flow that starts at `start` or later.
+    fn new(
+        config: &FlowConfig<'_>,
+        start: Instant,
+        bounds: Bounds,
+        requester: Option<Requester>,
+    ) -> Result<Self, FlowError> {
+        let messages = Messages {
+            test: config.plan.test.clone(),
+            limit: config.limit()?,
+            bounds,
+            seed: config.seed,
+            stream_name: config.stream_name.clone(),
+            sender: Sender::new(start, requester),
+            receiver_meters: config.plan.to.iter().map(|_| ReceiverMeter::new(start)).collect(),
+            disk: config.disk(0),
+            read_until: start,
+            start,
+            error: None,
+            finished: false,
+        };
+        messages.source(start)?;
+        Ok(messages)
+    }
+
+    fn source(&self, start: Instant) -> Result<Source, SourceError> {
+        Source::new(&self.test, self.limit, self.bounds, start, self.seed, &self.stream_name)
+    }
+
+    /// Starts the source: the connection is open.
+    fn open(&mut self, now: Instant) {
+        let start = self.start.max(now);
+        match self.source(start) {
+            Ok(source) => {
+                (self.start, self.read_until) = (start, start);
+                self.sender.start(source, start);
+                self.receiver_meters.fill_with(|| ReceiverMeter::new(start));
+            }
+            Err(e) => self.fail(e.to_string()),
+        }
+    }
+
+    fn fail(&mut self, reason: String) {
+        self.error.get_or_insert(reason);
+        self.finished = true;
+    }
+
+    /// Draws the next message, if it is due, and hands it over.
+    #[inline]
+    fn next(&mut self, now: Instant) -> Next {
+        match self.sender.next(now) {
+            SenderStep::Wait(until) => Next::Wait(until),
+            SenderStep::Done => Next::Done,
+            SenderStep::Send(message) => {
+                if let Some(disk) = &mut self.disk {
+                    self.read_until = disk.take(now, message.size.into());
+                }
+                Next::Send(self.sender.send(&message, now))
+            }
+        }
+    }
+
+    fn into_reports(self) -> (SenderReport, Vec<ReceiverReport>) {
+        (self.sender.report(), self.receiver_meters.iter().map(ReceiverReport::from_meter).collect())
     }
 }
 
 impl FlowConfig<'_> {
-    /// Returns the configuration of a source that starts at `earliest_start` or later.
-    fn source_config(&self, limit: Limit, earliest_start: Instant) -> SourceConfig {
-        SourceConfig {
-            test: self.plan.test.clone(),
-            limit,
-            seed: self.seed,
-            stream_name: self.stream_name.clone(),
-            earliest_start,
-        }
-    }
-
     /// Draws a number of the plan, once per run.
     fn draw(&self, variable: &Variable, name: &str) -> Result<f64, VariableError> {
         let mut stream = self.seed.stream(&format!("{} / {name}", self.stream_name));
@@ -197,23 +231,18 @@ impl FlowConfig<'_> {
     }
 
     fn limit(&self) -> Result<Limit, VariableError> {
-        Ok(match &self.plan.stop {
-            plan::Stop::DurationS(v) => {
-                Limit { time: Some(Span::from_seconds(self.draw(v, "duration")?)), ..Limit::default() }
-            }
-            plan::Stop::Bytes(v) => {
-                Limit { bytes: Some(self.draw(v, "bytes")?.round() as u64), ..Limit::default() }
-            }
-            plan::Stop::Messages(v) => {
-                Limit { messages: Some(self.draw(v, "messages")?.round() as u64), ..Limit::default() }
-            }
-            plan::Stop::FileEnd => Limit::default(),
-        })
-        .map(|limit: Limit| match self.file_in_messages() {
-            // The end of the file also limits tests with other limits.
-            Some(file) => Limit { bytes: Some(limit.bytes.map_or(file, |bytes| bytes.min(file))), ..limit },
-            None => limit,
-        })
+        let mut limit = Limit::default();
+        match &self.plan.stop {
+            plan::Stop::DurationS(v) => limit.time = Some(Span::from_seconds(self.draw(v, "duration")?)),
+            plan::Stop::Bytes(v) => limit.bytes = Some(self.draw(v, "bytes")?.round() as u64),
+            plan::Stop::Messages(v) => limit.messages = Some(self.draw(v, "messages")?.round() as u64),
+            plan::Stop::FileEnd => {}
+        }
+        // The end of the file also limits tests with other limits.
+        if let Some(file) = self.file_in_messages() {
+            limit.bytes = Some(limit.bytes.map_or(file, |bytes| bytes.min(file)));
+        }
+        Ok(limit)
     }
 
     /// Returns the bytes of the messages that carry the file, including their headers.
@@ -229,10 +258,9 @@ impl FlowConfig<'_> {
         Some(file + messages * header)
     }
 
-    fn source(&self, start: Instant, largest: u32) -> Result<Source, FlowError> {
-        let bounds = Bounds { smallest: HEADER as u32, largest };
-        let (source, _) = self.source_config(self.limit()?, start).open(start, bounds)?;
-        Ok(source)
+    /// Returns the disk of an end, if the test sends a file.
+    fn disk(&self, side: usize) -> Option<Disk> {
+        self.file_bytes.and(self.disks[side]).map(Disk::new)
     }
 
     /// Returns the virtual channel of frames from the sender (0) or to it (1). Each flow has two.
@@ -240,13 +268,9 @@ impl FlowConfig<'_> {
         (self.flow as u16) << 1 | side
     }
 
-    fn is_request_test(&self) -> bool {
-        matches!(self.plan.test, Pattern::Request { .. })
-    }
-
     /// Returns the requester of a request test.
     fn requester(&self, timeout: Option<Span>) -> Option<Requester> {
-        self.is_request_test().then(|| Requester::new(timeout))
+        matches!(self.plan.test, Pattern::Request { .. }).then(|| Requester::new(timeout))
     }
 }
 
@@ -258,34 +282,17 @@ impl Flow {
     pub fn new(config: FlowConfig<'_>) -> Result<Flow, FlowError> {
         let start = config.origin + Span::from_seconds(config.draw(&config.plan.delay_s, "delay")?);
         let transport = match config.plan.protocol {
-            Protocol::Tcp { .. } => {
-                // The source starts when the connection is open. Check its configuration now.
-                config.source(start, MAX_MESSAGE)?;
-                Transport::Tcp(Box::new(TcpFlow::new(&config, start, config.limit()?)))
-            }
+            Protocol::Tcp { .. } => Transport::Tcp(Box::new(TcpFlow::new(&config, start)?)),
             Protocol::Guaranteed { .. } => {
-                config.source(start, MAX_MESSAGE)?;
-                Transport::Guaranteed(Box::new(GuaranteedFlow::new(&config, start, config.limit()?)))
+                Transport::Guaranteed(Box::new(GuaranteedFlow::new(&config, start)?))
             }
-            Protocol::Llc { .. } => {
-                config.source(start, MAX_MESSAGE)?;
-                Transport::Llc(Box::new(LlcFlow::new(&config, start, config.limit()?)))
-            }
-            Protocol::Bundle { .. } => {
-                config.source(start, MAX_DATAGRAM_MESSAGE)?;
-                let options = config.bundle_options.ok_or(FlowError::NoConverter)?;
-                Transport::Bundle(Box::new(BundleFlow::new(&config, start, config.limit()?, options)))
-            }
-            _ => Transport::Datagram(Box::new(DatagramFlow::new(
-                &config,
-                start,
-                config.source(start, MAX_DATAGRAM_MESSAGE)?,
-            ))),
+            Protocol::Llc { .. } => Transport::Llc(Box::new(LlcFlow::new(&config, start)?)),
+            Protocol::Bundle { .. } => Transport::Bundle(Box::new(BundleFlow::new(&config, start)?)),
+            _ => Transport::Datagram(Box::new(DatagramFlow::new(&config, start)?)),
         };
         Ok(Flow {
             connection: config.connection,
             ends: config.ends,
-            start,
             transport,
             receiver_hosts: config.plan.to.iter().map(|s| s.host.clone()).collect(),
             file_bytes: config.file_bytes,
@@ -338,7 +345,6 @@ impl Flow {
         }
     }
 
-    /// Records the loss of a packet.
     pub fn record_loss(&mut self, packet: &Packet) {
         match &mut self.transport {
             Transport::Datagram(datagram) => datagram.record_loss(packet),
@@ -358,28 +364,27 @@ impl Flow {
         }
     }
 
+    fn messages(&self) -> &Messages {
+        match &self.transport {
+            Transport::Datagram(datagram) => &datagram.messages,
+            Transport::Tcp(tcp) => &tcp.messages,
+            Transport::Guaranteed(guaranteed) => &guaranteed.messages,
+            Transport::Llc(llc) => &llc.messages,
+            Transport::Bundle(bundle) => &bundle.messages,
+        }
+    }
+
     /// Whether all messages have arrived or are lost.
     #[inline]
     pub fn is_finished(&self) -> bool {
-        match &self.transport {
-            Transport::Datagram(datagram) => datagram.is_finished(),
-            Transport::Tcp(tcp) => tcp.is_finished(),
-            Transport::Guaranteed(guaranteed) => guaranteed.is_finished(),
-            Transport::Llc(llc) => llc.is_finished(),
-            Transport::Bundle(bundle) => bundle.is_finished(),
-        }
+        self.messages().finished
     }
 
     /// Returns the measurements of the ends. `abort_reason` says why the flow ended early.
     pub fn into_outcome(self, abort_reason: Option<String>) -> RepetitionOutcome {
-        let start = match &self.transport {
-            Transport::Datagram(_) => self.start,
-            Transport::Tcp(tcp) => tcp.start(),
-            Transport::Guaranteed(guaranteed) => guaranteed.start(),
-            Transport::Llc(llc) => llc.start(),
-            Transport::Bundle(bundle) => bundle.start(),
-        };
-        let (mut sender, receivers, error) = match self.transport {
+        let start = self.messages().start;
+        let error = abort_reason.or_else(|| self.messages().error.clone());
+        let (mut sender, receivers) = match self.transport {
             Transport::Datagram(datagram) => datagram.into_reports(),
             Transport::Tcp(tcp) => tcp.into_reports(),
             Transport::Guaranteed(guaranteed) => guaranteed.into_reports(),
@@ -395,6 +400,6 @@ impl Flow {
             sender.sending_time = last.map_or(Span::ZERO, |last| last.since(start));
         }
         let receivers = self.receiver_hosts.into_iter().zip(receivers.into_iter().map(Some)).collect();
-        RepetitionOutcome { start, sender: Some(sender), receivers, error: abort_reason.or(error) }
+        RepetitionOutcome { start, sender: Some(sender), receivers, error }
     }
 }

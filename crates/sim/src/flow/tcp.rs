@@ -4,16 +4,14 @@ use std::collections::VecDeque;
 
 use trunkline_endpoint::{Destination, Endpoint as _, Input, Output, Peer, Port, Reason, Writable};
 use trunkline_experiment::plan::{Protocol, TcpTimers};
-use trunkline_models::host::Disk;
+use trunkline_models::host::{Disk, Phases};
 use trunkline_record::Histogram;
-use trunkline_run::message::{HEADER, Header, MAX_MESSAGE};
+use trunkline_run::message::Header;
 use trunkline_run::reports::{Metrics, ReceiverReport, SenderReport};
-use trunkline_run::{ReceiverMeter, Sender, SenderStep};
 use trunkline_tcp::{Command, Event, Options, Statistics, Tcp, Timers, Virtual, header_length};
-use trunkline_traffic::source::{Bounds, Limit};
 use trunkline_units::{Instant, Size, Span};
 
-use super::{FlowConfig, FlowOutput, IP_HEADER, SourceConfig};
+use super::{FlowConfig, FlowError, FlowOutput, IP_HEADER, Messages, Next, STREAM_BOUNDS};
 use crate::frame::{Content, Packet, PacketPool, TCP_HEADER};
 
 /// Default size of both socket buffers: the limit of Linux autotuning.
@@ -29,16 +27,11 @@ const MAX_SAMPLES: usize = 2048;
 /// The ends of a connection over TCP.
 #[derive(Debug)]
 pub struct TcpFlow {
-    source_config: SourceConfig,
+    pub messages: Messages,
     ends: [TcpEnd; 2],
-    sender: Sender,
-    receiver_meter: ReceiverMeter,
     disks: [Option<Disk>; 2],
     samples: TcpSamples,
-    error: Option<String>,
-    finished: bool,
     flow: u32,
-    start: Instant,
 }
 
 /// One end.
@@ -53,7 +46,6 @@ struct TcpEnd {
     boundaries: VecDeque<(u64, Header)>,
     /// Bytes read from the stream.
     read: u64,
-    /// When the disk becomes idle.
     disk_until: Instant,
     /// The segment whose round trip is being measured: the sequence number after it, and its send time.
     rtt_probe: Option<(u32, Instant)>,
@@ -79,7 +71,8 @@ struct TcpSamples {
 }
 
 impl TcpFlow {
-    pub(super) fn new(config: &FlowConfig<'_>, start: Instant, limit: Limit) -> Self {
+    pub(super) fn new(config: &FlowConfig<'_>, start: Instant) -> Result<Self, FlowError> {
+        let mut messages = Messages::new(config, start, STREAM_BOUNDS, config.requester(None))?;
         let sender = options(config, 0);
         let receiver = options(config, 1);
         let end = |options: Options, to: Destination| TcpEnd {
@@ -102,13 +95,11 @@ impl TcpFlow {
         let is_open = ends[1].tcp.handle(now, Input::Command(Command::Listen)).is_ok()
             && ends[0].tcp.handle(now, Input::Command(Command::Connect)).is_ok();
         debug_assert!(is_open, "new ends may open");
-        let disk = |side: usize| config.file_bytes.and(config.disks[side]).map(Disk::new);
-        TcpFlow {
-            source_config: config.source_config(limit, start),
+        Ok(TcpFlow {
+            // TCP reads a block at a time, not a message.
+            disks: [messages.disk.take(), config.disk(1)],
+            messages,
             ends,
-            sender: Sender::new(start, config.requester(None)),
-            receiver_meter: ReceiverMeter::new(start),
-            disks: [disk(0), disk(1)],
             samples: TcpSamples {
                 points: Vec::new(),
                 interval: SAMPLE_INTERVAL,
@@ -116,19 +107,10 @@ impl TcpFlow {
                 rtt: Histogram::default(),
                 latest: Span::ZERO,
             },
-            error: None,
-            finished: false,
             flow: config.flow,
-            start,
-        }
+        })
     }
 
-    /// Returns the earliest time of the first message, which is not before the connection opened.
-    pub fn start(&self) -> Instant {
-        self.start
-    }
-
-    /// Handles a segment.
     #[inline]
     pub fn receive(&mut self, now: Instant, side: usize, packet: &Packet, scratch: &mut [u8]) {
         let Content::Segment(header) = &packet.content else { return };
@@ -147,14 +129,12 @@ impl TcpFlow {
         }
     }
 
-    /// Handles an expired deadline.
     #[inline]
     pub fn handle_deadline(&mut self, now: Instant, side: usize) {
         self.ends[side].has_changed = true;
         let _ = self.ends[side].tcp.handle(now, Input::Wake);
     }
 
-    /// Polls an end for output.
     #[inline(never)]
     pub fn poll(&mut self, now: Instant, side: usize, room: bool, pool: &mut PacketPool) -> FlowOutput {
         let writable = if room { Writable::ALL } else { Writable::NONE };
@@ -205,35 +185,22 @@ impl TcpFlow {
                 self.ends[side].finished = true;
                 self.ends[1].closing |= side == 1;
             }
-            Event::Reset => self.fail("the peer reset the connection"),
-            Event::TimedOut => self.fail("the peer did not respond; TCP timed out"),
+            Event::Reset => self.messages.fail("the peer reset the connection".into()),
+            Event::TimedOut => self.messages.fail("the peer did not respond; TCP timed out".into()),
             _ => {}
         }
         self.update_finished();
     }
 
-    fn fail(&mut self, reason: &str) {
-        self.error.get_or_insert_with(|| reason.into());
-        self.finished = true;
-    }
-
     /// Ends the run when all data has been sent and read.
     fn update_finished(&mut self) {
         let is_done = |end: &TcpEnd| end.finished && end.tcp.readable() == 0 || end.tcp.is_closed();
-        self.finished |= self.ends.iter().all(is_done);
+        self.messages.finished |= self.ends.iter().all(is_done);
     }
 
     fn start_source(&mut self, now: Instant) {
-        let bounds = Bounds { smallest: HEADER as u32, largest: MAX_MESSAGE };
-        match self.source_config.open(now, bounds) {
-            Ok((source, start)) => {
-                self.start = start;
-                self.sender.start(source, start);
-                self.receiver_meter = ReceiverMeter::new(start);
-                self.ends.iter_mut().for_each(|end| end.disk_until = start);
-            }
-            Err(e) => self.fail(&e.to_string()),
-        }
+        self.messages.open(now);
+        self.ends.iter_mut().for_each(|end| end.disk_until = self.messages.start);
     }
 
     /// Draws messages and writes them while there is room. Returns when to continue.
@@ -249,11 +216,10 @@ impl TcpFlow {
             if self.ends[0].tcp.room() == 0 || self.ends[0].closing {
                 return self.write(now, 0);
             }
-            match self.sender.next(now) {
-                SenderStep::Wait(until) => return until,
-                SenderStep::Done => self.ends[0].closing = true,
-                SenderStep::Send(message) => {
-                    let header = self.sender.send(&message, now);
+            match self.messages.next(now) {
+                Next::Wait(until) => return until,
+                Next::Done => self.ends[0].closing = true,
+                Next::Send(header) => {
                     self.ends[0].queue_message(header);
                     self.sample(now);
                 }
@@ -323,12 +289,12 @@ impl TcpFlow {
 
     fn record_message(&mut self, now: Instant, side: usize, header: &Header) {
         if side == 1 {
-            self.receiver_meter.record(header, now);
+            self.messages.receiver_meters[0].record(header, now);
             if header.response_length > 0 {
                 self.ends[1].queue_message(header.response(now));
             }
         } else {
-            self.sender.record_response(header, now);
+            self.messages.sender.record_response(header, now);
         }
     }
 
@@ -344,32 +310,26 @@ impl TcpFlow {
             ("retransmissions", self.ends[0].tcp.statistics().retransmitted_segments as f64),
         ];
         let metrics = metrics.map(|(k, v)| (k.to_string(), v)).into();
-        self.samples.record(now.since(self.start), now, metrics);
+        self.samples.record(now.since(self.messages.start), now, metrics);
     }
 
-    /// Whether the run is finished.
-    #[inline]
-    pub fn is_finished(&self) -> bool {
-        self.finished
-    }
-
-    pub(super) fn into_reports(self) -> (SenderReport, Vec<ReceiverReport>, Option<String>) {
-        let mut sender = self.sender.report();
+    pub(super) fn into_reports(self) -> (SenderReport, Vec<ReceiverReport>) {
+        let is_requester = self.messages.sender.is_requester();
+        let (mut sender, mut receivers) = self.messages.into_reports();
         let [from, to] = &self.ends;
         sender.counters.extend(counters(from.tcp.statistics()));
         sender.counters.insert("tcp_mss_bytes".into(), f64::from(from.tcp.gauges().mss));
         sender.counters.insert("sender_buffer_bytes".into(), f64::from(from.tcp.options().send_buffer));
         sender.samples = self.samples.points;
-        if !self.sender.is_requester() {
+        if !is_requester {
             sender.rtt = self.samples.rtt.counts();
         }
         sender.notes.insert("congestion".into(), "reno (4.3BSD)".into());
-        let mut receiver = ReceiverReport::from_meter(&self.receiver_meter);
         let window = f64::from(to.tcp.options().receive_buffer);
-        receiver.counters.insert("receiver_buffer_bytes".into(), window);
-        receiver.counters.insert("acks_sent".into(), to.tcp.statistics().acks_sent as f64);
-        receiver.counters.insert("out_of_order".into(), to.tcp.statistics().out_of_order as f64);
-        (sender, vec![receiver], self.error)
+        receivers[0].counters.insert("receiver_buffer_bytes".into(), window);
+        receivers[0].counters.insert("acks_sent".into(), to.tcp.statistics().acks_sent as f64);
+        receivers[0].counters.insert("out_of_order".into(), to.tcp.statistics().out_of_order as f64);
+        (sender, receivers)
     }
 }
 
@@ -459,7 +419,7 @@ fn options(config: &FlowConfig<'_>, side: usize) -> Options {
     // `buffer` applies to one end, `window` to both.
     let own_buffer = station.buffer.or(*window).unwrap_or(DEFAULT_BUFFER).as_bytes().min(1 << 30) as u32;
     let peer_buffer = window.unwrap_or(DEFAULT_BUFFER).as_bytes().min(1 << 30) as u32;
-    let (fast_phase, slow_phase) = config.timer_phases[side];
+    let Phases { fast, slow } = config.timer_phases[side];
     Options {
         // The ports only make captures readable: both ends know their peer.
         local: if side == 0 { 49_152 } else { 5_001 },
@@ -469,7 +429,7 @@ fn options(config: &FlowConfig<'_>, side: usize) -> Options {
         send_buffer: if side == 0 { own_buffer } else { peer_buffer },
         receive_buffer: if side == 0 { peer_buffer } else { own_buffer },
         timers: match timers {
-            TcpTimers::Bsd => Timers::Bsd { fast_phase, slow_phase },
+            TcpTimers::Bsd => Timers::Bsd { fast_phase: fast, slow_phase: slow },
             TcpTimers::Fine => Timers::Fine { floor: Span::ZERO },
         },
         delayed_ack: *delayed_ack,

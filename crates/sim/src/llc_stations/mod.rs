@@ -6,11 +6,6 @@
 //!
 //! Payload is virtual: a station carries the 32 octets of a message's header, and the packet carries the length. Messages
 //! may be shorter than their header, and longer than an Ethernet frame where the ring allows it.
-//!
-//! | module | contents |
-//! | --- | --- |
-//! | [`mod@line`] | the shared line of the stations, and the admission of traffic contracts on it |
-//! | [`refuse`] | plans with LLC that the simulator refuses, and traffic contracts that cannot be kept |
 
 pub mod line;
 pub mod refuse;
@@ -46,9 +41,8 @@ pub struct LlcStations {
     stations: Vec<Option<Box<LlcStation>>>,
     /// The hosts of the stations; the first has station number 1.
     hosts: Vec<u32>,
-    /// Maximum time until all stations are in one ring, and whether they are.
-    forms_within: Option<Span>,
-    is_formed: bool,
+    /// Maximum time until the ring forms; `None` if no flow has to wait.
+    pub forms_within: Option<Span>,
     /// The delay bound of each connection that has one.
     bounds: BTreeMap<usize, Span>,
 }
@@ -58,8 +52,6 @@ pub struct LlcStations {
 pub struct LlcInterface {
     /// The interface of its host.
     pub port: Port,
-    /// The medium at the interface, and its port there.
-    pub medium_port: (u32, Port),
     /// Its node in the event queue.
     pub node_id: u32,
     /// Whether the medium is Ethernet: frames have a VLAN tag and are padded.
@@ -127,30 +119,13 @@ pub enum LlcOutput {
     /// Send this packet.
     Send(Packet),
     /// A message of a flow arrived.
-    Received {
-        /// Number of the flow.
-        flow: u32,
-        /// Header of the message.
-        header: Header,
-    },
-    /// The outcome of a message of a flow is known.
-    Sent {
-        /// Number of the flow.
-        flow: u32,
-        /// Side of the end that sent it.
-        side: u32,
-        /// The outcome.
-        report: LlcSendReport,
-    },
+    Received { flow: u32, header: Header },
+    /// The outcome of a message of a flow from the end at `side` is known.
+    Sent { flow: u32, side: u32, report: LlcSendReport },
     /// All stations are in one ring.
     RingFormed,
-    /// Nothing to do now.
-    Idle {
-        /// When to call [`LlcStations::handle_deadline`].
-        deadline: Option<Instant>,
-        /// Whether it needs room to send.
-        blocked: bool,
-    },
+    /// Nothing to do before the deadline. `blocked`: it needs room to send.
+    Idle { deadline: Option<Instant>, blocked: bool },
 }
 
 impl LlcStations {
@@ -210,14 +185,13 @@ impl LlcStations {
         &self.hosts
     }
 
-    /// Returns the maximum time until the ring forms; `None` if no flow has to wait.
-    pub fn forms_within(&self) -> Option<Span> {
-        self.forms_within.filter(|_| !self.is_formed)
-    }
-
     /// Returns the interface of a host's station.
     pub fn interface(&self, host: u32) -> Option<LlcInterface> {
-        self.stations.get(host as usize)?.as_ref().map(|station| station.interface)
+        self.station(host).map(|station| station.interface)
+    }
+
+    fn station(&self, host: u32) -> Option<&LlcStation> {
+        self.stations.get(host as usize)?.as_deref()
     }
 
     fn station_mut(&mut self, host: u32) -> Option<&mut LlcStation> {
@@ -267,7 +241,7 @@ impl LlcStations {
     pub fn poll(&mut self, now: Instant, host: u32, room: bool, pool: &mut PacketPool) -> LlcOutput {
         let count = self.hosts.len();
         loop {
-            let Some(station) = self.stations.get_mut(host as usize).and_then(Option::as_deref_mut) else {
+            let Some(station) = self.station_mut(host) else {
                 return LlcOutput::Idle { deadline: None, blocked: false };
             };
             if let Some((flow, header)) = station.take_message(now) {
@@ -283,17 +257,14 @@ impl LlcStations {
                 }
                 Output::Event(token::Event::Inner(Event::Sent { ticket, outcome, tries, took, .. })) => {
                     let Some((flow, side)) = station.senders.remove(&ticket) else { continue };
-                    return LlcOutput::Sent {
-                        flow,
-                        side,
-                        report: LlcSendReport { outcome, attempts: tries, elapsed: took },
-                    };
+                    let report = LlcSendReport { outcome, attempts: tries, elapsed: took };
+                    return LlcOutput::Sent { flow, side, report };
                 }
                 Output::Event(token::Event::Inner(Event::Readable { sap })) => station.readable.push(sap),
                 Output::Event(token::Event::Joined { stations })
-                    if usize::from(stations) == count && !self.is_formed =>
+                    if usize::from(stations) == count && self.forms_within.is_some() =>
                 {
-                    self.is_formed = true;
+                    self.forms_within = None;
                     return LlcOutput::RingFormed;
                 }
                 Output::Event(_) => {}
@@ -319,9 +290,7 @@ impl LlcStations {
     /// one, both in us.
     pub fn token_metrics(&self, connection: usize, host: u32) -> Metrics {
         let mut metrics = Metrics::new();
-        if let Some(LlcStation { endpoint: LlcEndpoint::Ring(ring), .. }) =
-            self.stations.get(host as usize).and_then(Option::as_deref)
-        {
+        if let Some(LlcStation { endpoint: LlcEndpoint::Ring(ring), .. }) = self.station(host) {
             let statistics = ring.statistics();
             let mean = statistics.rotation_sum.as_s() * 1e6 / statistics.rotations.max(1) as f64;
             metrics.insert("token_rotation_mean_us".into(), mean);
@@ -336,9 +305,7 @@ impl LlcStations {
     /// Returns the counters of a station by name.
     pub fn counts(&self, host: u32) -> BTreeMap<String, u64> {
         let mut counts = BTreeMap::new();
-        let Some(station) = self.stations.get(host as usize).and_then(Option::as_deref) else {
-            return counts;
-        };
+        let Some(station) = self.station(host) else { return counts };
         let statistics = station.endpoint.station().statistics();
         counts.extend(statistics.named().map(|(name, count)| (format!("llc.{name}"), count)));
         for (priority, level) in statistics.levels.iter().enumerate() {

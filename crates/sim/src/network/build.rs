@@ -7,8 +7,8 @@ use trunkline_experiment::plan::{
     Amount, CellMode, Encapsulation, HostCosts, Link, Medium as LinkMedium, NodeKind, PacingCounts, Plan,
     Protocol,
 };
-use trunkline_models::atm::{CellLink, Config, End, Mode, Pacing, PacingUnit};
-use trunkline_models::host::{Costs, Interface, Phases, Station};
+use trunkline_models::atm::{self, CellLink, Config, End, Mode, Pacing, PacingUnit};
+use trunkline_models::host::{Costs, Phases, Station};
 use trunkline_models::media::{
     Framing, Hub, HubOptions, Impairments, LineOptions, Ring, RingOptions, Switch, SwitchOptions,
 };
@@ -21,50 +21,54 @@ use crate::frame::VLAN_TAG;
 use crate::medium::Medium;
 
 /// Bytes of an ATM cell.
-const CELL_BYTES: u64 = 53;
+const CELL_BYTES: u64 = atm::cell::CELL as u64;
+/// Maximum time that a reordered cell waits for a later cell to overtake it.
+const CELL_HOLD: Span = Span::from_ms(1);
 /// Rate from which a ring is an FDDI ring, b/s.
 const FDDI_MIN_BPS: u64 = 100_000_000;
 
-/// Builds the network of a plan.
-pub(super) fn network(plan: &Plan, topology: &Topology<'_>, seed: Seed) -> Network {
-    let trains = can_use_trains(plan, topology);
-    let numbers = NodeNumbers::new(topology);
-    let mut network = Network {
-        media: Vec::new(),
-        hosts: Vec::new(),
-        all_hosts_group: 0,
-        groups: groups(plan),
-        group_members: BTreeMap::new(),
-        longest_delay: Span::ZERO,
-        trains,
-    };
-    network.all_hosts_group = network.groups.len() as u32 + 1;
-    let llc_stations = llc::stations(plan).into_iter().collect();
-    let members = members(plan, &network);
-    let builder = Builder { topology, seed, numbers: &numbers, members: &members, llc_stations, trains };
-    for (index, node) in topology.network.nodes.iter().enumerate() {
-        match &node.kind {
-            NodeKind::Host(costs) | NodeKind::Converter { costs, .. } => {
-                network.hosts.push(builder.host(index, costs));
+impl Network {
+    /// Builds the network of a valid plan.
+    pub fn build(plan: &Plan, topology: &Topology<'_>, seed: Seed) -> Network {
+        let trains = can_use_trains(plan, topology);
+        let numbers = NodeNumbers::new(topology);
+        let mut network = Network {
+            media: Vec::new(),
+            hosts: Vec::new(),
+            all_hosts_group: 0,
+            groups: groups(plan),
+            group_members: BTreeMap::new(),
+            longest_delay: Span::ZERO,
+            trains,
+        };
+        network.all_hosts_group = network.groups.len() as u32 + 1;
+        let llc_stations = llc::stations(plan).into_iter().collect();
+        let members = members(plan, &network);
+        let builder = Builder { topology, seed, numbers: &numbers, members: &members, llc_stations, trains };
+        for (index, node) in topology.network.nodes.iter().enumerate() {
+            match &node.kind {
+                NodeKind::Host(costs) | NodeKind::Converter { costs, .. } => {
+                    network.hosts.push(builder.host(index, costs));
+                }
+                _ => network.media.push(builder.medium_at(index)),
             }
-            _ => network.media.push(builder.medium_at(index)),
+            if let NodeKind::Switch { latency, .. } = node.kind {
+                let counts = builder.members_behind_ports(index);
+                let switch = numbers.nodes[index];
+                network
+                    .group_members
+                    .extend(counts.into_iter().map(|(group, ports)| ((switch, group), ports)));
+                network.longest_delay += latency;
+            }
         }
-        if let NodeKind::Switch { .. } = node.kind {
-            let counts = builder.members_behind_ports(index);
-            let switch = numbers.nodes[index];
-            network.group_members.extend(counts.into_iter().map(|(group, ports)| ((switch, group), ports)));
+        for (index, link) in topology.network.links.iter().enumerate() {
+            network.longest_delay += link.delay;
+            if numbers.links[index].is_some() {
+                network.media.push(builder.link(index, link));
+            }
         }
-        if let NodeKind::Switch { latency, .. } = node.kind {
-            network.longest_delay += latency;
-        }
+        network
     }
-    for (index, link) in topology.network.links.iter().enumerate() {
-        network.longest_delay += link.delay;
-        if numbers.links[index].is_some() {
-            network.media.push(builder.link(index, link));
-        }
-    }
-    network
 }
 
 /// Whether cells are computed in trains: the text does not demand single cells, and cells of two packets never interleave.
@@ -132,12 +136,7 @@ impl NodeNumbers {
             *number += 1;
             *number - 1
         };
-        let nodes = topology.network.nodes.iter();
-        let nodes = nodes.map(|n| match n.kind {
-            NodeKind::Host(_) | NodeKind::Converter { .. } => count(true),
-            _ => count(false),
-        });
-        let nodes: Vec<u32> = nodes.collect();
+        let nodes = (0..topology.network.nodes.len()).map(|node| count(topology.is_host(node))).collect();
         let is_port = |l: &Link| {
             [&l.a, &l.b].into_iter().filter_map(|n| topology.node(n)).any(|n| topology.is_shared(n))
         };
@@ -164,9 +163,10 @@ impl Builder<'_> {
     /// Returns `port` of `node` as the attachment of the medium there.
     fn attachment(&self, node: usize, port: u16) -> Attachment {
         let number = self.numbers.nodes[node];
-        match self.kind(node) {
-            NodeKind::Host(_) | NodeKind::Converter { .. } => Attachment::Host(number, Port(port)),
-            _ => Attachment::Medium(number, Port(port)),
+        if self.topology.is_host(node) {
+            Attachment::Host(number, Port(port))
+        } else {
+            Attachment::Medium(number, Port(port))
         }
     }
 
@@ -185,12 +185,9 @@ impl Builder<'_> {
         let name = self.topology.network.nodes[node].name.clone();
         let address = self.numbers.nodes[node];
         let ports = &self.topology.ports[node];
-        let interfaces: Vec<Interface> = ports
-            .iter()
-            .map(|hop| {
-                let link = &self.topology.network.links[hop.link];
-                Interface { cells: (link.medium == LinkMedium::Atm).then(|| cells_of(link.encapsulation)) }
-            })
+        let links = ports.iter().map(|hop| &self.topology.network.links[hop.link]);
+        let interfaces: Vec<_> = links
+            .map(|link| (link.medium == LinkMedium::Atm).then(|| encapsulation(link.encapsulation)))
             .collect();
         let mut model = Station::new(
             address,
@@ -215,7 +212,6 @@ impl Builder<'_> {
             medium_ports: (0..ports.len() as u16).map(|port| self.medium_port(node, port)).collect(),
             model,
             disk: costs.disk,
-            cpus: costs.cpus,
             name,
             plan_node: node,
         }
@@ -229,12 +225,9 @@ impl Builder<'_> {
             |port| self.seed.stream(&format!("{name} / backoff {}", self.neighbor_name(node, port)));
         match self.kind(node) {
             NodeKind::Switch { latency, .. } => {
-                let attachments = numbers.map(|port| {
-                    let (medium, port) = self.medium_port(node, port);
-                    Attachment::Medium(medium, port)
-                });
+                let ports = numbers.map(|port| self.medium_port(node, port));
                 MediumNode {
-                    attachments: attachments.collect(),
+                    attachments: ports.map(|(medium, port)| Attachment::Medium(medium, port)).collect(),
                     medium: Medium::Switch(self.switch(node, *latency)),
                     rate: Default::default(),
                     name,
@@ -268,14 +261,19 @@ impl Builder<'_> {
         let options = RingOptions { rate, max_length, token_loss, ..options };
         let stream = self.seed.stream(&format!("{name} / token"));
         let mut ring = Ring::new(options, &pad_to_two(self.bounds_of(node), Bound::NONE), stream);
-        for port in 0..self.topology.ports[node].len() {
-            for host in self.topology.nodes_behind(node, port) {
-                if self.is_host(host) {
-                    ring.add_station(self.numbers.nodes[host], Port(port as u16));
-                }
-            }
+        for (station, port) in self.stations_behind_ports(node) {
+            ring.add_station(station, port);
         }
         ring
+    }
+
+    /// Returns the hosts behind each port of a node.
+    fn stations_behind_ports(&self, node: usize) -> impl Iterator<Item = (u32, Port)> {
+        (0..self.topology.ports[node].len()).flat_map(move |port| {
+            let nodes = self.topology.nodes_behind(node, port).into_iter();
+            let hosts = nodes.filter(|node| self.topology.is_host(*node));
+            hosts.map(move |host| (self.numbers.nodes[host], Port(port as u16)))
+        })
     }
 
     /// Returns the largest packet of any station on a shared medium, bytes.
@@ -335,10 +333,8 @@ impl Builder<'_> {
             ..SwitchOptions::default()
         };
         let mut switch = Switch::new(ports as u16, options);
-        for port in 0..ports {
-            let nodes = self.topology.nodes_behind(node, port);
-            let stations: BTreeSet<usize> = nodes.into_iter().filter(|n| self.is_host(*n)).collect();
-            stations.iter().for_each(|s| switch.add_station(self.numbers.nodes[*s], Port(port as u16)));
+        for (station, port) in self.stations_behind_ports(node) {
+            switch.add_station(station, port);
         }
         for (group, counts) in self.members_behind_ports(node) {
             switch.set_group(group, &counts.into_keys().map(Port).collect::<Vec<Port>>());
@@ -350,12 +346,8 @@ impl Builder<'_> {
     fn members_behind_ports(&self, node: usize) -> BTreeMap<u32, BTreeMap<u16, u32>> {
         let mut counts: BTreeMap<u32, BTreeMap<u16, u32>> = BTreeMap::new();
         for port in 0..self.topology.ports[node].len() {
-            for name in self
-                .topology
-                .nodes_behind(node, port)
-                .into_iter()
-                .map(|n| &self.topology.network.nodes[n].name)
-            {
+            for behind in self.topology.nodes_behind(node, port) {
+                let name = &self.topology.network.nodes[behind].name;
                 for (group, _) in self.members.iter().filter(|(_, hosts)| hosts.contains(name.as_str())) {
                     *counts.entry(*group).or_default().entry(port as u16).or_default() += 1;
                 }
@@ -379,17 +371,13 @@ impl Builder<'_> {
                     framing,
                     delay: link.delay,
                     bound: self.queue_bound_at(node, false, 1),
-                    pacing: link.pacing.filter(|_| self.is_host(node)),
-                    impairments: impairments(link),
+                    pacing: link.pacing.filter(|_| self.topology.is_host(node)),
+                    impairments: impairments(link, Impairments::default().hold),
                 };
                 Medium::Link(trunkline_models::media::Link::new(ends.map(line), streams))
             }
         };
         MediumNode { name: link.name.clone(), medium, attachments, rate: link.payload }
-    }
-
-    fn is_host(&self, node: usize) -> bool {
-        matches!(self.kind(node), NodeKind::Host(_) | NodeKind::Converter { .. })
     }
 
     fn cell_link(
@@ -398,11 +386,8 @@ impl Builder<'_> {
         ends: [usize; 2],
         streams: [trunkline_units::Stream; 2],
     ) -> CellLink<crate::frame::Frame> {
-        let encapsulation = match link.encapsulation {
-            Encapsulation::Llc => trunkline_models::atm::Encapsulation::LlcSnap,
-            Encapsulation::Null => trunkline_models::atm::Encapsulation::VcMux,
-        };
-        let cells = u64::from(cells_of(link.encapsulation)(link.mtu.as_bytes() as u32));
+        let encapsulation = encapsulation(link.encapsulation);
+        let cells = u64::from(atm::cells_of(link.mtu.as_bytes() as u32, encapsulation));
         let end = |node: usize| {
             if self.topology.is_cell_switch(node) {
                 return End::SwitchPort { queue: self.queue_bound_at(node, true, cells) };
@@ -412,39 +397,28 @@ impl Builder<'_> {
                 PacingCounts::Payload => PacingUnit::Payload,
             };
             let pacing = match (link.pacing, link.pacing_slots) {
-                (Some(rate), _) if self.is_host(node) => Pacing::Rate { rate, unit },
-                (None, Some((send, of))) if self.is_host(node) => {
+                (Some(rate), _) if self.topology.is_host(node) => Pacing::Rate { rate, unit },
+                (None, Some((send, of))) if self.topology.is_host(node) => {
                     Pacing::Slots { send: send.into(), of: of.into() }
                 }
                 _ => Pacing::None,
             };
             End::Adapter { pacing, queue: self.queue_bound_at(node, false, cells), encapsulation }
         };
-        let impairments = trunkline_models::atm::Impairments {
-            loss: link.loss,
-            corrupt: link.corrupt,
-            duplicate: link.duplicate,
-            reorder: link.reorder,
-        };
         let config = Config {
             payload: link.payload,
             delay: link.delay,
             ends: ends.map(end),
-            impairments: [impairments; 2],
+            impairments: [impairments(link, CELL_HOLD); 2],
             mode: if self.trains { Mode::Trains } else { Mode::Cells },
         };
         CellLink::new(&config, streams)
     }
 }
 
-fn impairments(link: &Link) -> Impairments {
-    Impairments {
-        loss: link.loss,
-        corrupt: link.corrupt,
-        duplicate: link.duplicate,
-        reorder: link.reorder,
-        ..Impairments::default()
-    }
+fn impairments(link: &Link, hold: Span) -> Impairments {
+    let Link { loss, corrupt, duplicate, reorder, .. } = *link;
+    Impairments { loss, corrupt, duplicate, reorder, hold }
 }
 
 /// Pads a list to two entries: a hub or ring with fewer stations gets silent ones.
@@ -454,15 +428,10 @@ fn pad_to_two<T: Clone>(mut list: Vec<T>, with: T) -> Vec<T> {
     list
 }
 
-/// Returns the function from packet bytes to cells.
-fn cells_of(encapsulation: Encapsulation) -> fn(u32) -> u32 {
+fn encapsulation(encapsulation: Encapsulation) -> atm::Encapsulation {
     match encapsulation {
-        Encapsulation::Llc => {
-            |bytes| trunkline_models::atm::cells_of(bytes, trunkline_models::atm::Encapsulation::LlcSnap)
-        }
-        Encapsulation::Null => {
-            |bytes| trunkline_models::atm::cells_of(bytes, trunkline_models::atm::Encapsulation::VcMux)
-        }
+        Encapsulation::Llc => atm::Encapsulation::LlcSnap,
+        Encapsulation::Null => atm::Encapsulation::VcMux,
     }
 }
 

@@ -1,9 +1,4 @@
 //! The simulated network: media, hosts, their connections and forwarding tables.
-//!
-//! | module | contents |
-//! | --- | --- |
-//! | `build` | creates the medium or host of each node and link of a plan |
-//! | [`topology`] | the plan's network as a graph |
 
 mod build;
 pub mod topology;
@@ -11,9 +6,8 @@ pub mod topology;
 use std::collections::BTreeMap;
 
 use trunkline_endpoint::Port;
-use trunkline_experiment::plan::Plan;
 use trunkline_models::host::{Phases, Station};
-use trunkline_units::{Rate, Seed, Span};
+use trunkline_units::{Rate, Span};
 
 use crate::frame::Frame;
 use crate::medium::Medium;
@@ -46,7 +40,6 @@ pub struct Network {
 pub struct MediumNode {
     /// Name of the node or of the link (`A-B`).
     pub name: String,
-    /// The medium.
     pub medium: Medium,
     /// What is connected to each of its ports.
     pub attachments: Vec<Attachment>,
@@ -68,18 +61,13 @@ pub enum Attachment {
 /// A host or converter with its name and connections.
 #[derive(Debug)]
 pub struct Host {
-    /// Name of the node.
     pub name: String,
-    /// The model of the host.
     pub model: Station<Frame>,
     /// The medium and its port at each interface.
     pub medium_ports: Vec<(u32, Port)>,
     /// Rate of its disk, if limited.
     pub disk: Option<Rate>,
-    /// Phases of its timer ticks.
     pub timer_phases: Phases,
-    /// Number of processors.
-    pub cpus: u32,
     /// Index of its node in the plan.
     pub plan_node: usize,
 }
@@ -96,11 +84,6 @@ pub struct Path {
 }
 
 impl Network {
-    /// Builds the network of a valid plan.
-    pub fn build(plan: &Plan, topology: &Topology<'_>, seed: Seed) -> Network {
-        build::network(plan, topology, seed)
-    }
-
     /// Adds the latency of switches to the links that lead to them. Frames leave at the same times, with one event fewer
     /// per switch. Only captures could show the difference.
     pub fn fold_switch_latency(&mut self) {

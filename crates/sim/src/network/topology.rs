@@ -56,9 +56,9 @@ impl<'p> Topology<'p> {
         self.ports[node].iter().position(|hop| hop.link == link).unwrap_or(0) as u16
     }
 
-    /// Whether a node forwards packets for other nodes.
-    pub fn forwards(&self, node: usize) -> bool {
-        !matches!(self.network.nodes[node].kind, NodeKind::Host(_) | NodeKind::Converter { .. })
+    /// Whether a node is a host or a converter, which forwards no packets.
+    pub fn is_host(&self, node: usize) -> bool {
+        matches!(self.network.nodes[node].kind, NodeKind::Host(_) | NodeKind::Converter { .. })
     }
 
     /// Returns all nodes that packets can reach through a port.
@@ -67,7 +67,7 @@ impl<'p> Topology<'p> {
             (Vec::new(), vec![(self.ports[node][port].neighbor, self.ports[node][port].link)]);
         while let Some((at, from_link)) = stack.pop() {
             found.push(at);
-            if !self.forwards(at) {
+            if self.is_host(at) {
                 continue;
             }
             stack.extend(
@@ -84,17 +84,12 @@ impl<'p> Topology<'p> {
         let mut stack = vec![from];
         while let Some(at) = stack.pop() {
             if at == to {
-                let mut path = Vec::new();
-                let mut at = at;
-                while at != from {
-                    let (node, port) = previous[&at];
-                    path.push((node, port));
-                    at = node;
-                }
+                let hops = std::iter::successors(previous.get(&to), |(node, _)| previous.get(node));
+                let mut path: Vec<_> = hops.copied().collect();
                 path.reverse();
                 return Some(path);
             }
-            if at != from && !self.forwards(at) {
+            if at != from && self.is_host(at) {
                 continue;
             }
             for (port, hop) in self.ports[at].iter().enumerate() {
