@@ -1,9 +1,10 @@
 //! Kernel statistics of a TCP connection.
 
 use std::net::TcpStream;
-use std::os::fd::AsRawFd;
 
 use trunkline_units::Span;
+
+use crate::socket::option_words;
 
 /// `TCP_INFO` of a connection. Counters run since the connection began; fields that an older kernel lacks are 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -32,31 +33,19 @@ pub struct TcpInfo {
     pub segments_received: u64,
 }
 
-/// Length of the part of `struct tcp_info` (linux/tcp.h) that is read; the kernel truncates a longer one.
-const LENGTH: usize = 152;
+/// Words of `struct tcp_info` (linux/tcp.h) that are read; the kernel truncates a longer one.
+const WORDS: usize = 38;
 
 impl TcpInfo {
     /// Queries the kernel; `None` if it does not support `TCP_INFO`.
     pub fn of(stream: &TcpStream) -> Option<TcpInfo> {
-        let mut info = [0u8; LENGTH];
-        let mut length = LENGTH as libc::socklen_t;
-        // SAFETY: `info` is valid for `length` bytes; the kernel writes at most that many.
-        let done = unsafe {
-            libc::getsockopt(
-                stream.as_raw_fd(),
-                libc::IPPROTO_TCP,
-                libc::TCP_INFO,
-                info.as_mut_ptr().cast(),
-                &raw mut length,
-            )
-        };
-        (done == 0).then(|| Self::read(&info))
+        let (info, _) = option_words(stream, libc::IPPROTO_TCP, libc::TCP_INFO).ok()?;
+        Some(Self::read(&info))
     }
 
-    /// Decodes the kernel's struct by field offsets, which are stable.
-    fn read(info: &[u8; LENGTH]) -> TcpInfo {
-        let word =
-            |at: usize| u64::from(u32::from_ne_bytes(info[at..at + 4].try_into().expect("four bytes")));
+    /// Decodes the kernel's struct by the offsets of its fields in bytes, which are stable.
+    fn read(info: &[u32; WORDS]) -> TcpInfo {
+        let word = |at: usize| u64::from(info[at / 4]);
         let us = |at: usize| Span::from_us(word(at));
         let mss = word(16); // tcpi_snd_mss
         let ssthresh = word(76);
