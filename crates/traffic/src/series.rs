@@ -5,12 +5,10 @@ use serde::Serialize;
 use trunkline_units::Span;
 
 use crate::autocorrelation::autocorrelation;
+use crate::hurst::NORMAL_95;
 
 /// Maximum number of values of a series: 256 MiB.
 pub const LONGEST: usize = 1 << 24;
-
-/// Half width of the central 95 % of a normal distribution, in standard deviations.
-const NORMAL_95: f64 = 1.959_963_984_540_054;
 
 /// Amounts (bytes, cells, messages) in consecutive intervals of equal length. An interval without a measurement is a gap,
 /// not a zero.
