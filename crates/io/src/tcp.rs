@@ -15,14 +15,8 @@ pub struct TcpInfo {
     pub lost: u64,
     /// Congestion window in bytes.
     pub cwnd_bytes: u64,
-    /// Slow start threshold, bytes; 0 while unset.
-    pub ssthresh_bytes: u64,
     /// Smoothed round-trip time.
     pub rtt: Span,
-    /// Mean deviation of the round-trip time.
-    pub rtt_deviation: Span,
-    /// Minimum round-trip time.
-    pub rtt_min: Span,
     /// Retransmission timeout.
     pub rto: Span,
     /// Maximum segment size towards the peer, bytes.
@@ -34,7 +28,7 @@ pub struct TcpInfo {
 }
 
 /// Words of `struct tcp_info` (linux/tcp.h) that are read; the kernel truncates a longer one.
-const WORDS: usize = 38;
+const WORDS: usize = 36;
 
 impl TcpInfo {
     /// Queries the kernel; `None` if it does not support `TCP_INFO`.
@@ -48,20 +42,15 @@ impl TcpInfo {
         let word = |at: usize| u64::from(info[at / 4]);
         let us = |at: usize| Span::from_us(word(at));
         let mss = word(16); // tcpi_snd_mss
-        let ssthresh = word(76);
         TcpInfo {
             rto: us(8),
             mss_bytes: mss,
             lost: word(32),
             rtt: us(68),
-            rtt_deviation: us(72),
-            // The kernel's "infinite" threshold.
-            ssthresh_bytes: if ssthresh >= 0x7fff_ffff { 0 } else { ssthresh * mss },
             cwnd_bytes: word(80) * mss,
             retransmissions: word(100),
             segments_sent: word(136),
             segments_received: word(140),
-            rtt_min: us(148),
         }
     }
 }
@@ -77,6 +66,6 @@ mod tests {
         let info = TcpInfo::of(&stream).unwrap();
         assert!(info.mss_bytes > 500 && info.cwnd_bytes >= info.mss_bytes);
         assert!(info.segments_sent >= 2, "a SYN and the acknowledgement of the other: {info:?}");
-        assert!(info.rtt > Span::ZERO && info.rtt < Span::from_s(10) && info.rto >= info.rtt_min);
+        assert!(info.rtt > Span::ZERO && info.rtt < Span::from_s(10) && info.rto >= info.rtt);
     }
 }
