@@ -632,7 +632,7 @@ impl<E: HasUrgency> Endpoint for Ring<E> {
         let free = writable.has(PORT);
         loop {
             if let Some(event) = self.events.pop_front() {
-                return Output::Event(outer(event));
+                return Output::Event(event.map(|never| match never {}));
             }
             if free && let Some(transmit) = self.write_control(now, buffer) {
                 return Output::Transmit(transmit);
@@ -656,18 +656,5 @@ impl<E: HasUrgency> Endpoint for Ring<E> {
         let deadline = self.deadline().into_iter().chain(self.inner_deadline).min();
         let reason = if !free && self.needs_port() { Reason::Port(PORT) } else { Reason::Input };
         Output::Idle(Idle { deadline, reason })
-    }
-}
-
-/// Converts a ring event to an event with any inner endpoint.
-fn outer<V>(event: RingEvent) -> Event<V> {
-    match event {
-        Event::Inner(never) => match never {},
-        Event::Joined { stations } => Event::Joined { stations },
-        Event::Left => Event::Left,
-        Event::Dropped => Event::Dropped,
-        Event::Died { station } => Event::Died { station },
-        Event::Repaired { how, took } => Event::Repaired { how, took },
-        Event::Doubled => Event::Doubled,
     }
 }
