@@ -175,7 +175,7 @@ pub struct PacketCounters {
     pub dropped: u64,
 }
 
-/// A packet socket on one interface. Calls block unless they are named `try`.
+/// A packet socket on one interface.
 #[derive(Debug)]
 pub struct PacketSocket {
     socket: Socket,
@@ -280,15 +280,16 @@ impl PacketSocket {
     /// other system errors.
     #[inline]
     pub fn send(&self, frame: &[u8]) -> io::Result<bool> {
-        self.send_with_flags(frame, 0)
-    }
-
-    /// As [`PacketSocket::send`], but also returns false without sending if the socket's buffer is full.
-    ///
-    /// # Errors
-    /// As [`PacketSocket::send`].
-    pub fn try_send(&self, frame: &[u8]) -> io::Result<bool> {
-        self.send_with_flags(frame, libc::MSG_DONTWAIT)
+        let (fd, nobody) = (self.socket.as_raw_fd(), std::ptr::null::<c_void>());
+        // SAFETY: the frame outlives the call, and its true size is passed; no address is given. A direct call: see
+        // `receive_tagged`.
+        let sent =
+            unsafe { libc::syscall(libc::SYS_sendto, fd, frame.as_ptr(), frame.len(), 0, nobody, 0usize) };
+        match Errno::result(sent) {
+            Ok(_) => Ok(true),
+            Err(Errno::EAGAIN | Errno::ENOBUFS) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// Sends concatenated Ethernet frames, each ending at one of `ends`, in one system call. Blocks while the
@@ -392,21 +393,6 @@ impl PacketSocket {
             });
         }
         Ok((got, tag))
-    }
-
-    #[inline]
-    fn send_with_flags(&self, frame: &[u8], flags: c_int) -> io::Result<bool> {
-        let (fd, nobody) = (self.socket.as_raw_fd(), std::ptr::null::<c_void>());
-        // SAFETY: the frame outlives the call, and its true size is passed; no address is given. A direct call: see
-        // `receive_tagged`.
-        let sent = unsafe {
-            libc::syscall(libc::SYS_sendto, fd, frame.as_ptr(), frame.len(), flags, nobody, 0usize)
-        };
-        match Errno::result(sent) {
-            Ok(_) => Ok(true),
-            Err(Errno::EAGAIN | Errno::ENOBUFS) => Ok(false),
-            Err(error) => Err(error.into()),
-        }
     }
 
     fn receive_with_flags<'b>(&self, buffer: &'b mut [u8], flags: c_int) -> io::Result<Frame<'b>> {
