@@ -267,18 +267,16 @@ impl Station {
 // Commands.
 impl Station {
     fn open(&mut self, sap: u8, options: &Options) -> Result<(), Refusal> {
-        match self.sap(sap) {
-            Err(Refusal::Closed) => {}
-            Ok(_) => return Err(Refusal::Duplicate),
-            Err(refusal) => return Err(refusal),
+        let at = index(sap)?;
+        if self.saps[at].is_some() {
+            return Err(Refusal::Duplicate);
         }
         check(options)?;
         if self.open.len() >= self.config.saps {
             return Err(Refusal::TooMany);
         }
-        self.saps[usize::from(sap >> 1)] = Some(Box::new(Sap::new(sap, options)));
-        let at = self.open.partition_point(|other| *other < sap);
-        self.open.insert(at, sap);
+        self.saps[at] = Some(Box::new(Sap::new(sap, options)));
+        self.open.insert(self.open.partition_point(|other| *other < sap), sap);
         Ok(())
     }
 
