@@ -214,10 +214,7 @@ impl Client {
 
     fn frame(&mut self, now: Instant, peer: Peer, frame: &[u8]) {
         let header = Header::read(frame).filter(|h| h.kind == Kind::Answer && peer == self.config.peer);
-        let Some(header) = header else {
-            self.malformed += 1;
-            return;
-        };
+        let Some(header) = header else { return self.malformed += 1 };
         // While a retransmission waits for the port, the answer to an earlier try is still accepted.
         let sent = match self.phase {
             Phase::Waiting { sent } => Some(sent),
@@ -225,8 +222,7 @@ impl Client {
             _ => return self.stray += 1,
         };
         if header.number != self.number || header.attempt > self.tries {
-            self.stray += 1;
-            return;
+            return self.stray += 1;
         }
         let round_trip = sent.filter(|_| header.attempt == self.tries).map(|sent| now.since(sent));
         self.outcome = Some(Event::Answered { number: self.number, tries: self.tries, round_trip });
@@ -271,14 +267,8 @@ impl Client {
         if std::mem::take(&mut self.finished) {
             return Some(Event::Finished);
         }
-        match (std::mem::take(&mut self.malformed), std::mem::take(&mut self.stray)) {
-            (0, 0) => None,
-            (0, frames) => Some(Event::Stray { frames }),
-            (frames, stray) => {
-                self.stray = stray;
-                Some(Event::Malformed { frames })
-            }
-        }
+        let malformed = take_count(&mut self.malformed).map(|frames| Event::Malformed { frames });
+        malformed.or_else(|| take_count(&mut self.stray).map(|frames| Event::Stray { frames }))
     }
 
     fn send(&mut self, now: Instant, buffer: &mut [u8]) -> Transmit {
@@ -313,14 +303,11 @@ impl Endpoint for Client {
         match input {
             Input::Frame { peer, bytes, segment, .. } => {
                 Segment::frames(segment, bytes).for_each(|frame| self.frame(now, peer, frame));
-                Ok(())
             }
-            Input::Command(command) => self.command(now, command),
-            Input::Wake => {
-                self.wake(now);
-                Ok(())
-            }
+            Input::Command(command) => self.command(now, command)?,
+            Input::Wake => self.wake(now),
         }
+        Ok(())
     }
 
     fn poll(&mut self, now: Instant, writable: Writable<'_>, buffer: &mut [u8]) -> Output<Event> {
@@ -332,6 +319,11 @@ impl Endpoint for Client {
         }
         Output::Idle(self.idle())
     }
+}
+
+/// Resets a counter; returns its value unless that is 0.
+fn take_count(counter: &mut u64) -> Option<u64> {
+    Some(std::mem::take(counter)).filter(|count| *count > 0)
 }
 
 /// An event of a [`Server`].
@@ -379,13 +371,10 @@ impl Server {
     }
 
     fn frame(&mut self, port: Port, peer: Peer, frame: &[u8]) {
-        let Some(header) = Header::read(frame).filter(|h| h.kind == Kind::Request) else {
-            self.malformed += 1;
-            return;
-        };
+        let header = Header::read(frame).filter(|h| h.kind == Kind::Request);
+        let Some(header) = header else { return self.malformed += 1 };
         if self.waiting.len() == QUEUE {
-            self.overrun += 1;
-            return;
+            return self.overrun += 1;
         }
         let mut bytes = self.spare.pop().unwrap_or_default();
         bytes.clear();
@@ -395,14 +384,8 @@ impl Server {
     }
 
     fn event(&mut self) -> Option<ServerEvent> {
-        match (std::mem::take(&mut self.malformed), std::mem::take(&mut self.overrun)) {
-            (0, 0) => None,
-            (0, frames) => Some(ServerEvent::Overrun { frames }),
-            (frames, overrun) => {
-                self.overrun = overrun;
-                Some(ServerEvent::Malformed { frames })
-            }
-        }
+        let malformed = take_count(&mut self.malformed).map(|frames| ServerEvent::Malformed { frames });
+        malformed.or_else(|| take_count(&mut self.overrun).map(|frames| ServerEvent::Overrun { frames }))
     }
 
     /// Moves the answer at `at` from the queue to the buffer, together with those directly behind it that fit the batch.

@@ -133,20 +133,16 @@ impl<E: Endpoint> Endpoint for Checked<E> {
 
     fn handle(&mut self, now: Instant, input: Input<'_, E::Command<'_>>) -> Result<(), E::Refusal> {
         self.pass_time(now);
-        let mut may_refuse = false;
+        let is_command = matches!(input, Input::Command(_));
         match &input {
             Input::Wake => self.wake(),
-            Input::Command(_) => {
-                may_refuse = true;
-                (self.idle, self.woken) = (None, Woken::No);
-            }
-            Input::Frame { bytes, segment, .. } => {
-                assert!(Segment::fits(*segment, bytes.len()), "the driver passed a batch beyond the limits");
-                (self.idle, self.woken) = (None, Woken::No);
-            }
+            _ => (self.idle, self.woken) = (None, Woken::No),
+        }
+        if let Input::Frame { bytes, segment, .. } = &input {
+            assert!(Segment::fits(*segment, bytes.len()), "the driver passed a batch beyond the limits");
         }
         let result = self.inner.handle(now, input);
-        if let (Err(refusal), false) = (&result, may_refuse) {
+        if let (Err(refusal), false) = (&result, is_command) {
             panic!("law: only commands are refused ({refusal:?})");
         }
         result

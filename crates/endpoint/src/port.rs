@@ -125,13 +125,6 @@ impl Writable<'_> {
 pub struct PortSet(Vec<u64>);
 
 impl PortSet {
-    /// Returns the set of ports 0 to `ports` - 1.
-    pub fn first(ports: u16) -> PortSet {
-        let mut set = PortSet::default();
-        (0..ports).for_each(|port| set.insert(Port(port)));
-        set
-    }
-
     /// Adds a port. Allocates only for a port number higher than all before.
     pub fn insert(&mut self, port: Port) {
         let word = usize::from(port.0 / 64);
@@ -183,8 +176,8 @@ mod tests {
 
     #[test]
     fn ports_are_inserted_and_removed() {
-        let mut set = PortSet::first(2);
-        set.insert(Port(200));
+        let mut set = PortSet::default();
+        [0, 1, 200].into_iter().for_each(|port| set.insert(Port(port)));
         set.remove(Port(1));
         set.remove(Port(9999));
         let has: Vec<u16> = (0..300).filter(|p| set.writable().has(Port(*p))).collect();

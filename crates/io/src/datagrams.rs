@@ -13,13 +13,12 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use nix::errno::Errno;
-use nix::poll::{PollFd, PollFlags, ppoll};
+use nix::poll::{PollFd, PollFlags};
 use nix::sys::socket::sockopt::{ReceiveTimestampns, UdpGroSegment, UdpGsoSegment};
 use nix::sys::socket::{
     ControlMessage, ControlMessageOwned, GetSockOpt, MsgFlags, SetSockOpt, SockaddrIn, SockaddrIn6,
     SockaddrLike, SockaddrStorage, recv, recvmsg, sendmsg,
 };
-use nix::sys::time::TimeSpec;
 use trunkline_endpoint::{MAX_SEGMENTS, Segment};
 use trunkline_units::{Seed, Span, Stream};
 
@@ -95,8 +94,8 @@ impl Datagrams {
             0 => socket::udp_to_connect(local, options)?,
             _ => socket::udp(local, options)?,
         };
-        let failed = |cause| SocketError { step: socket::Step::Open, address: local, cause };
-        let local = socket.local_addr().map_err(failed)?;
+        let failed = socket::at(socket::Step::Open, local);
+        let local = socket.local_addr().map_err(&failed)?;
         let wake_address = match local {
             SocketAddr::V4(at) if at.ip().is_unspecified() => (Ipv4Addr::LOCALHOST, at.port()).into(),
             SocketAddr::V6(at) if at.ip().is_unspecified() => (Ipv6Addr::LOCALHOST, at.port()).into(),
@@ -132,12 +131,6 @@ impl Datagrams {
     /// Returns the socket.
     pub fn socket(&self) -> &UdpSocket {
         &self.socket
-    }
-
-    /// Returns whether batches are sent and received in one call.
-    pub fn offloads(&self) -> bool {
-        self.long_datagrams.load(Ordering::Relaxed) == COALESCING
-            && self.max_segments.load(Ordering::Relaxed) > 1
     }
 
     /// Enables coalescing for good once long datagrams arrive in a flow. Coalescing costs short round trips 5 %.
@@ -432,10 +425,7 @@ impl Waker {
     pub fn wait(&self, sockets: &[BorrowedFd<'_>], limit: Option<Span>) -> io::Result<()> {
         let fds = std::iter::once(self.reader.as_fd()).chain(sockets.iter().copied());
         let mut fds: Vec<PollFd<'_>> = fds.map(|fd| PollFd::new(fd, PollFlags::POLLIN)).collect();
-        match ppoll(&mut fds, limit.map(|limit| TimeSpec::from_duration(limit.into())), None) {
-            Ok(_) | Err(Errno::EINTR) => {}
-            Err(error) => return Err(error.into()),
-        }
+        socket::poll(&mut fds, limit)?;
         if fds[0].any() == Some(true) {
             let _ = (&self.reader).read(&mut [0; 64])?;
         }
@@ -531,10 +521,8 @@ mod tests {
             }
             assert!(got.ends_with(&bytes));
         }
-        assert!(
-            !from.offloads()
-                && (to.offloads() || to.long_datagrams.load(Ordering::Relaxed) == FLOW_DATAGRAMS)
-        );
+        assert_eq!(from.long_datagrams.load(Ordering::Relaxed), 0);
+        assert!([COALESCING, FLOW_DATAGRAMS].contains(&to.long_datagrams.load(Ordering::Relaxed)));
     }
 
     #[test]

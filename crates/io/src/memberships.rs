@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 
 use socket2::{Domain, InterfaceIndexOrAddress, Protocol, Socket, Type};
 
-use crate::socket::{self, SocketError, Step};
+use crate::socket::{self, SocketError, Step, at};
 
 /// Default limit of groups per socket (`igmp_max_memberships`).
 const MAX_PER_SOCKET: usize = 20;
@@ -37,8 +37,8 @@ impl Memberships {
     pub fn new(interface: Ipv4Addr) -> Result<Memberships, SocketError> {
         let index = socket::interface_index(IpAddr::V4(interface));
         if index == 0 {
-            let (step, address) = (Step::Bind, SocketAddr::from((interface, 0)));
-            return Err(SocketError { step, address, cause: io::ErrorKind::AddrNotAvailable.into() });
+            let fail = at(Step::Bind, (interface, 0).into());
+            return Err(fail(io::ErrorKind::AddrNotAvailable.into()));
         }
         Ok(Memberships { index, sockets: Vec::new(), groups: BTreeMap::new() })
     }
@@ -117,13 +117,13 @@ impl Memberships {
 /// # Errors
 /// If the port is in use without sharing, or other system errors.
 pub fn shared_port(port: u16, options: &socket::Options) -> Result<UdpSocket, SocketError> {
-    let address = SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, port);
-    let failed = |step| move |cause| SocketError { step, address: address.into(), cause };
-    let socket = socket::open(address.into(), Type::DGRAM, Protocol::UDP, options)?;
-    socket.set_reuse_address(true).map_err(failed(Step::Open))?;
-    socket.set_reuse_port(true).map_err(failed(Step::Open))?;
-    socket.set_multicast_all_v4(true).map_err(failed(Step::Open))?;
-    socket.bind(&address.into()).map_err(failed(Step::Bind))?;
+    let address = SocketAddr::from((Ipv4Addr::UNSPECIFIED, port));
+    let socket = socket::open(address, Type::DGRAM, Protocol::UDP, options)?;
+    let fail = at(Step::Open, address);
+    socket.set_reuse_address(true).map_err(&fail)?;
+    socket.set_reuse_port(true).map_err(&fail)?;
+    socket.set_multicast_all_v4(true).map_err(&fail)?;
+    socket.bind(&address.into()).map_err(at(Step::Bind, address))?;
     Ok(socket.into())
 }
 

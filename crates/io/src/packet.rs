@@ -15,12 +15,13 @@ use std::mem::MaybeUninit;
 use std::ops::ControlFlow;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 
-use libc::{c_int, c_void, sockaddr_ll, socklen_t};
+use libc::{SOL_PACKET, c_int, c_void, sockaddr_ll, socklen_t};
 use nix::errno::Errno;
-use nix::poll::{PollFd, PollFlags, ppoll};
-use nix::sys::time::TimeSpec;
+use nix::sys::socket::{setsockopt, sockopt::ReceiveTimestampns};
 use socket2::{Domain, Socket, Type};
 use trunkline_units::Span;
+
+use crate::socket::{self, option_words, set_option};
 
 pub use ring::Ring;
 /// An instruction of a classic BPF filter (`struct sock_filter`).
@@ -174,13 +175,11 @@ pub struct PacketCounters {
     pub dropped: u64,
 }
 
-/// A packet socket on one interface. Calls block unless they are named `try`.
+/// A packet socket on one interface.
 #[derive(Debug)]
 pub struct PacketSocket {
     socket: Socket,
-    index: c_int,
     hardware: u16,
-    address: [u8; 6],
 }
 
 impl PacketSocket {
@@ -204,10 +203,10 @@ impl PacketSocket {
         if !options.filter.is_empty() {
             socket.attach_filter(&options.filter)?;
         }
-        set(&socket, libc::PACKET_IGNORE_OUTGOING, &c_int::from(!options.outgoing))?;
-        set(&socket, libc::PACKET_AUXDATA, &1)?;
+        set_option(&socket, SOL_PACKET, libc::PACKET_IGNORE_OUTGOING, &c_int::from(!options.outgoing))?;
+        set_option(&socket, SOL_PACKET, libc::PACKET_AUXDATA, &1)?;
         if options.timestamps {
-            socket.set_timestamps()?;
+            setsockopt(&socket, ReceiveTimestampns, &true)?;
         }
         if options.receive_buffer > 0 {
             socket.set_recv_buffer_size(options.receive_buffer)?;
@@ -224,7 +223,7 @@ impl PacketSocket {
                 mr_address: [0; 8],
             };
             member.mr_address[..address.len()].copy_from_slice(address);
-            set(&socket, libc::PACKET_ADD_MEMBERSHIP, &member)
+            set_option(&socket, SOL_PACKET, libc::PACKET_ADD_MEMBERSHIP, &member)
         };
         if options.promiscuous {
             member(libc::PACKET_MR_PROMISC, &[])?;
@@ -246,23 +245,12 @@ impl PacketSocket {
             }
         };
         Errno::result(done)?;
-        let [a, b, c, d, e, f, ..] = address.sll_addr;
-        Ok(PacketSocket { socket, index, hardware: address.sll_hatype, address: [a, b, c, d, e, f] })
+        Ok(PacketSocket { socket, hardware: address.sll_hatype })
     }
 
     /// Returns the hardware type (`ARPHRD_…`): [`ETHERNET`], [`LOOPBACK`], or one with other frames.
     pub fn hardware(&self) -> u16 {
         self.hardware
-    }
-
-    /// Returns the interface's Ethernet address.
-    pub fn address(&self) -> [u8; 6] {
-        self.address
-    }
-
-    /// Returns the interface index.
-    pub fn index(&self) -> u32 {
-        self.index as u32
     }
 
     /// Receives a frame into `buffer`; blocks until one arrives.
@@ -292,15 +280,16 @@ impl PacketSocket {
     /// other system errors.
     #[inline]
     pub fn send(&self, frame: &[u8]) -> io::Result<bool> {
-        self.send_with_flags(frame, 0)
-    }
-
-    /// As [`PacketSocket::send`], but also returns false without sending if the socket's buffer is full.
-    ///
-    /// # Errors
-    /// As [`PacketSocket::send`].
-    pub fn try_send(&self, frame: &[u8]) -> io::Result<bool> {
-        self.send_with_flags(frame, libc::MSG_DONTWAIT)
+        let (fd, nobody) = (self.socket.as_raw_fd(), std::ptr::null::<c_void>());
+        // SAFETY: the frame outlives the call, and its true size is passed; no address is given. A direct call: see
+        // `receive_tagged`.
+        let sent =
+            unsafe { libc::syscall(libc::SYS_sendto, fd, frame.as_ptr(), frame.len(), 0, nobody, 0usize) };
+        match Errno::result(sent) {
+            Ok(_) => Ok(true),
+            Err(Errno::EAGAIN | Errno::ENOBUFS) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// Sends concatenated Ethernet frames, each ending at one of `ends`, in one system call. Blocks while the
@@ -353,19 +342,10 @@ impl PacketSocket {
     /// # Errors
     /// As [`PacketSocket::receive`].
     pub fn wait(&self, limit: Span) -> io::Result<bool> {
-        let ns = limit.as_ps().div_ceil(1_000);
-        let limit = TimeSpec::new((ns / 1_000_000_000) as i64, (ns % 1_000_000_000) as i64);
-        let mut descriptors = [PollFd::new(self.socket.as_fd(), PollFlags::POLLIN)];
-        match ppoll(&mut descriptors, Some(limit), None) {
-            Ok(_) => {}
-            // Return, so that the caller can handle the signal.
-            Err(Errno::EINTR) => return Ok(false),
-            Err(e) => return Err(e.into()),
+        if !socket::readable(&self.socket, limit)? {
+            return Ok(false);
         }
-        if let Some(error) = self.socket.take_error()? {
-            return Err(error);
-        }
-        Ok(descriptors[0].any().unwrap_or(false))
+        self.socket.take_error()?.map_or(Ok(true), Err)
     }
 
     /// Returns the counters since the last call and resets them.
@@ -373,21 +353,9 @@ impl PacketSocket {
     /// # Errors
     /// System errors.
     pub fn take_counters(&self) -> io::Result<PacketCounters> {
-        // The kernel returns one more number for a ring's socket.
-        let mut counted = libc::tpacket_stats_v3 { tp_packets: 0, tp_drops: 0, tp_freeze_q_cnt: 0 };
-        let mut length = size_of_val(&counted) as socklen_t;
-        // SAFETY: the buffer has the size of the larger struct, which is passed.
-        let done = unsafe {
-            libc::getsockopt(
-                self.socket.as_raw_fd(),
-                libc::SOL_PACKET,
-                libc::PACKET_STATISTICS,
-                (&raw mut counted).cast(),
-                &raw mut length,
-            )
-        };
-        Errno::result(done)?;
-        Ok(PacketCounters { frames: counted.tp_packets.into(), dropped: counted.tp_drops.into() })
+        // The third number is of a ring's socket.
+        let ([frames, dropped, _], _) = option_words(&self.socket, SOL_PACKET, libc::PACKET_STATISTICS)?;
+        Ok(PacketCounters { frames: frames.into(), dropped: dropped.into() })
     }
 
     /// Receives a frame into `buffer` and returns its length and tag. Blocks if `may_wait` is set. As
@@ -406,9 +374,12 @@ impl PacketSocket {
         message.msg_control = control.as_mut_ptr().cast();
         message.msg_controllen = size_of_val(&control);
         let flags = if may_wait { 0 } else { libc::MSG_DONTWAIT };
+        // The C library's wrapper is a thread cancellation point, which costs two atomic operations per call in a
+        // multi-threaded program; no thread here is ever cancelled.
         // SAFETY: the header points at a buffer and room for control messages that live through the call, each with its
         // true size.
-        let got = unsafe { raw_syscall::recvmsg(self.socket.as_raw_fd(), &raw mut message, flags) };
+        let got =
+            unsafe { libc::syscall(libc::SYS_recvmsg, self.socket.as_raw_fd(), &raw mut message, flags) };
         let got = Errno::result(got)? as usize;
         let mut tag = None;
         // SAFETY: the kernel filled the header and the room that it points at.
@@ -422,18 +393,6 @@ impl PacketSocket {
             });
         }
         Ok((got, tag))
-    }
-
-    #[inline]
-    fn send_with_flags(&self, frame: &[u8], flags: c_int) -> io::Result<bool> {
-        // SAFETY: the frame outlives the call, and its true size is passed.
-        let sent =
-            unsafe { raw_syscall::send(self.socket.as_raw_fd(), frame.as_ptr().cast(), frame.len(), flags) };
-        match Errno::result(sent) {
-            Ok(_) => Ok(true),
-            Err(Errno::EAGAIN | Errno::ENOBUFS) => Ok(false),
-            Err(error) => Err(error.into()),
-        }
     }
 
     fn receive_with_flags<'b>(&self, buffer: &'b mut [u8], flags: c_int) -> io::Result<Frame<'b>> {
@@ -509,7 +468,7 @@ unsafe fn for_each_ancillary(message: &libc::msghdr, mut tell: impl FnMut(Ancill
         while let Some(header) = one.as_ref() {
             let data: *const c_void = libc::CMSG_DATA(one).cast();
             let what = match (header.cmsg_level, header.cmsg_type) {
-                (libc::SOL_PACKET, libc::PACKET_AUXDATA) => {
+                (SOL_PACKET, libc::PACKET_AUXDATA) => {
                     Some(AncillaryData::Frame(data.cast::<libc::tpacket_auxdata>().read_unaligned()))
                 }
                 (libc::SOL_SOCKET, libc::SCM_TIMESTAMPNS) => {
@@ -523,58 +482,6 @@ unsafe fn for_each_ancillary(message: &libc::msghdr, mut tell: impl FnMut(Ancill
             one = libc::CMSG_NXTHDR(message, one);
         }
     }
-}
-
-/// Direct system calls. The C library's wrappers are thread cancellation points, which costs two atomic operations
-/// per call in a multi-threaded program; no thread here is ever cancelled.
-mod raw_syscall {
-    use libc::{c_int, c_long, c_void, msghdr};
-
-    /// `send(2)`.
-    ///
-    /// # Safety
-    /// As for the C library's function.
-    #[inline]
-    pub unsafe fn send(socket: c_int, from: *const c_void, octets: usize, flags: c_int) -> c_long {
-        let nobody = std::ptr::null::<c_void>();
-        // SAFETY: the caller's; no address is given.
-        unsafe { libc::syscall(libc::SYS_sendto, socket, from, octets, flags, nobody, 0usize) }
-    }
-
-    /// `recvmsg(2)`.
-    ///
-    /// # Safety
-    /// As for the C library's function.
-    #[inline]
-    pub unsafe fn recvmsg(socket: c_int, message: *mut msghdr, flags: c_int) -> c_long {
-        // SAFETY: the caller's.
-        unsafe { libc::syscall(libc::SYS_recvmsg, socket, message, flags) }
-    }
-}
-
-/// A socket option that socket2 lacks.
-trait Timestamps {
-    /// Enables nanosecond receive timestamps.
-    fn set_timestamps(&self) -> io::Result<()>;
-}
-
-impl Timestamps for Socket {
-    fn set_timestamps(&self) -> io::Result<()> {
-        nix::sys::socket::setsockopt(self, nix::sys::socket::sockopt::ReceiveTimestampns, &true)?;
-        Ok(())
-    }
-}
-
-/// Sets a packet socket option.
-fn set<T: Copy>(socket: &Socket, option: c_int, value: &T) -> io::Result<()> {
-    let value: *const T = value;
-    // SAFETY: the value is plain numbers that outlive the call, and its true size is passed.
-    let done = unsafe {
-        let length = size_of::<T>() as socklen_t;
-        libc::setsockopt(socket.as_raw_fd(), libc::SOL_PACKET, option, value.cast(), length)
-    };
-    Errno::result(done)?;
-    Ok(())
 }
 
 /// Returns an all-zero address.

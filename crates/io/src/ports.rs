@@ -5,6 +5,7 @@ use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use nix::sys::socket::sockopt::{IpRecvTos, Ipv4RecvErr, RcvBuf, RcvBufForce, ReceiveTimestampns};
 use nix::sys::socket::{MsgFlags, SetSockOpt, SockaddrIn, recvmsg};
@@ -317,10 +318,8 @@ impl AsFd for Ports {
 
 /// Waits until a socket is writable, for a limited time.
 fn writable(socket: BorrowedFd<'_>) -> bool {
-    use nix::poll::{PollFd, PollFlags, ppoll};
-    let mut fds = [PollFd::new(socket, PollFlags::POLLOUT)];
-    let limit = nix::sys::time::TimeSpec::from_duration(SEND_TIMEOUT.into());
-    ppoll(&mut fds, Some(limit), None).is_ok_and(|count| count > 0)
+    let mut descriptors = [PollFd::new(socket, PollFlags::POLLOUT)];
+    socket::poll(&mut descriptors, Some(SEND_TIMEOUT)).is_ok_and(|is_writable| is_writable)
 }
 
 #[cfg(test)]

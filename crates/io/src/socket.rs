@@ -3,9 +3,13 @@
 use std::fmt;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4, TcpListener, TcpStream, UdpSocket};
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsFd, AsRawFd};
 use std::time::Duration;
 
+use libc::{c_int, socklen_t};
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, ppoll};
+use nix::sys::time::TimeSpec;
 use socket2::{Domain, InterfaceIndexOrAddress, Protocol, SockRef, Socket, Type};
 use trunkline_units::{Size, Span};
 
@@ -63,7 +67,7 @@ impl fmt::Display for SocketError {
     }
 }
 
-fn at(step: Step, address: SocketAddr) -> impl Fn(io::Error) -> SocketError {
+pub(crate) fn at(step: Step, address: SocketAddr) -> impl Fn(io::Error) -> SocketError {
     move |cause| SocketError { step, address, cause }
 }
 
@@ -143,7 +147,7 @@ pub(crate) fn is_bound_to_device(socket: &UdpSocket) -> bool {
 /// Disconnects a UDP socket.
 pub(crate) fn disconnect(socket: &UdpSocket) -> io::Result<()> {
     let nobody = libc::sockaddr { sa_family: libc::AF_UNSPEC as libc::sa_family_t, sa_data: [0; 14] };
-    let length = size_of_val(&nobody) as libc::socklen_t;
+    let length = size_of_val(&nobody) as socklen_t;
     // SAFETY: the descriptor is open, and the address is as long as is said.
     match unsafe { libc::connect(socket.as_raw_fd(), &raw const nobody, length) } {
         0 => Ok(()),
@@ -292,20 +296,24 @@ pub fn tcp_accept(listener: &TcpListener, limit: Span, options: &Options) -> io:
 }
 
 /// Waits at most `limit` until the socket is readable or has an error; false on timeout.
-pub fn readable(socket: &impl std::os::fd::AsFd, limit: Span) -> io::Result<bool> {
-    use nix::poll::{PollFd, PollFlags, ppoll};
-    let mut fds = [PollFd::new(socket.as_fd(), PollFlags::POLLIN)];
-    let timeout = nix::sys::time::TimeSpec::from_duration(Duration::from(limit));
-    match ppoll(&mut fds, Some(timeout), None) {
-        Ok(n) => Ok(n > 0),
-        Err(nix::errno::Errno::EINTR) => Ok(false),
-        Err(e) => Err(e.into()),
+pub fn readable(socket: &impl AsFd, limit: Span) -> io::Result<bool> {
+    poll(&mut [PollFd::new(socket.as_fd(), PollFlags::POLLIN)], Some(limit))
+}
+
+/// Waits at most `limit`, without one possibly forever, for an event of a descriptor; false on timeout or a signal.
+pub(crate) fn poll(descriptors: &mut [PollFd<'_>], limit: Option<Span>) -> io::Result<bool> {
+    // Rounded up, to avoid an early wakeup.
+    let limit = limit.map(|limit| Duration::from_nanos(limit.as_ps().div_ceil(1_000)));
+    match ppoll(descriptors, limit.map(TimeSpec::from_duration), None) {
+        Ok(count) => Ok(count > 0),
+        Err(Errno::EINTR) => Ok(false),
+        Err(error) => Err(error.into()),
     }
 }
 
 /// Returns the granted buffer sizes `(send, receive)` as the kernel counts them: with overhead, twice the requested
 /// sizes.
-pub fn granted_buffers(socket: &impl std::os::fd::AsFd) -> (Size, Size) {
+pub fn granted_buffers(socket: &impl AsFd) -> (Size, Size) {
     let socket = SockRef::from(socket);
     let size = |bytes: io::Result<usize>| Size::from_bytes(bytes.unwrap_or(0) as u64);
     (size(socket.send_buffer_size()), size(socket.recv_buffer_size()))
@@ -316,19 +324,8 @@ pub fn granted_buffers(socket: &impl std::os::fd::AsFd) -> (Size, Size) {
 pub fn dropped(socket: &UdpSocket) -> Option<u64> {
     // linux/sock_diag.h: SK_MEMINFO_DROPS is the ninth of these.
     const DROPS: usize = 8;
-    let mut info = [0u32; DROPS + 1];
-    let mut length = size_of_val(&info) as libc::socklen_t;
-    // SAFETY: `info` is valid for `length` bytes; the kernel writes at most that many.
-    let done = unsafe {
-        libc::getsockopt(
-            std::os::fd::AsRawFd::as_raw_fd(socket),
-            libc::SOL_SOCKET,
-            libc::SO_MEMINFO,
-            info.as_mut_ptr().cast(),
-            &raw mut length,
-        )
-    };
-    (done == 0 && length as usize == size_of_val(&info)).then_some(u64::from(info[DROPS]))
+    let (info, length) = option_words::<{ DROPS + 1 }>(socket, libc::SOL_SOCKET, libc::SO_MEMINFO).ok()?;
+    (length == size_of_val(&info)).then_some(u64::from(info[DROPS]))
 }
 
 /// Allows fragmentation of datagrams to `peer`. Returns the longest datagram that needs no fragmentation; `None` if
@@ -342,12 +339,9 @@ pub fn allow_fragments(socket: &UdpSocket, peer: SocketAddr) -> io::Result<Optio
             (IPPROTO_IPV6, &[(IPV6_MTU_DISCOVER, IPV6_PMTUDISC_WANT), (IPV6_DONTFRAG, 0)][..], IPV6_MTU, 48)
         }
     };
-    set(socket, level, options)?;
-    let (fd, mut length) = (socket.as_raw_fd(), size_of::<libc::c_int>() as libc::socklen_t);
-    let mut bytes: libc::c_int = 0;
-    // SAFETY: the option is one integer; the kernel writes at most `length` bytes.
-    let told = unsafe { libc::getsockopt(fd, level, mtu, (&raw mut bytes).cast(), &raw mut length) } == 0;
-    Ok(told.then(|| (bytes as usize).saturating_sub(headers)))
+    set_options(socket, level, options)?;
+    let mtu = option_words::<1>(socket, level, mtu).ok();
+    Ok(mtu.map(|([mtu], _)| (mtu as usize).saturating_sub(headers)))
 }
 
 /// Makes the socket, bound to `local`, refuse datagrams longer than the interface MTU and ignore the path MTU cache,
@@ -356,29 +350,49 @@ pub fn forbid_fragments(socket: &UdpSocket, local: SocketAddr) -> io::Result<()>
     use libc::{IP_MTU_DISCOVER, IP_PMTUDISC_PROBE, IPPROTO_IP};
     use libc::{IPPROTO_IPV6, IPV6_DONTFRAG, IPV6_MTU_DISCOVER, IPV6_PMTUDISC_PROBE};
     match local {
-        SocketAddr::V4(_) => set(socket, IPPROTO_IP, &[(IP_MTU_DISCOVER, IP_PMTUDISC_PROBE)]),
+        SocketAddr::V4(_) => set_options(socket, IPPROTO_IP, &[(IP_MTU_DISCOVER, IP_PMTUDISC_PROBE)]),
         SocketAddr::V6(_) => {
-            set(socket, IPPROTO_IPV6, &[(IPV6_MTU_DISCOVER, IPV6_PMTUDISC_PROBE), (IPV6_DONTFRAG, 1)])
+            set_options(socket, IPPROTO_IPV6, &[(IPV6_MTU_DISCOVER, IPV6_PMTUDISC_PROBE), (IPV6_DONTFRAG, 1)])
         }
     }
 }
 
 /// Sets integer socket options.
-fn set(socket: &UdpSocket, level: libc::c_int, options: &[(libc::c_int, libc::c_int)]) -> io::Result<()> {
-    let length = size_of::<libc::c_int>() as libc::socklen_t;
-    for (name, value) in options {
-        // SAFETY: the option is one integer, which lives through the call.
-        let done =
-            unsafe { libc::setsockopt(socket.as_raw_fd(), level, *name, (&raw const *value).cast(), length) };
-        if done != 0 {
-            return Err(io::Error::last_os_error());
-        }
-    }
+fn set_options(socket: &UdpSocket, level: c_int, options: &[(c_int, c_int)]) -> io::Result<()> {
+    options.iter().try_for_each(|(name, value)| set_option(socket, level, *name, value))
+}
+
+/// Sets a socket option of plain numbers.
+pub(crate) fn set_option<T: Copy>(
+    socket: &impl AsRawFd,
+    level: c_int,
+    name: c_int,
+    value: &T,
+) -> io::Result<()> {
+    let (value, length): (*const T, _) = (value, size_of::<T>() as socklen_t);
+    // SAFETY: the value is plain numbers that outlive the call, and its true size is passed.
+    let done = unsafe { libc::setsockopt(socket.as_raw_fd(), level, name, value.cast(), length) };
+    Errno::result(done)?;
     Ok(())
 }
 
+/// Reads the first `N` words of a socket option; returns them, and how many bytes the system has written.
+pub(crate) fn option_words<const N: usize>(
+    socket: &impl AsRawFd,
+    level: c_int,
+    name: c_int,
+) -> io::Result<([u32; N], usize)> {
+    let mut words = [0; N];
+    let mut length = size_of_val(&words) as socklen_t;
+    let room = words.as_mut_ptr().cast();
+    // SAFETY: the words are valid for `length` bytes; the kernel writes at most that many.
+    let done = unsafe { libc::getsockopt(socket.as_raw_fd(), level, name, room, &raw mut length) };
+    Errno::result(done)?;
+    Ok((words, length as usize))
+}
+
 /// Limits blocking calls on `socket` to `limit`, so that a stop is noticed.
-pub fn limit_blocking(socket: &impl std::os::fd::AsFd, limit: Span) -> io::Result<()> {
+pub fn limit_blocking(socket: &impl AsFd, limit: Span) -> io::Result<()> {
     let socket = SockRef::from(socket);
     socket.set_read_timeout(Some(limit.into()))?;
     socket.set_write_timeout(Some(limit.into()))
@@ -391,8 +405,8 @@ pub fn is_timeout(error: &io::Error) -> bool {
 
 /// Returns whether a receive error concerns an earlier datagram, not the socket.
 pub(crate) fn is_icmp_error(error: &io::Error) -> bool {
-    use nix::errno::Errno::{
-        self, EACCES, ECONNREFUSED, EHOSTDOWN, EHOSTUNREACH, EMSGSIZE, ENETUNREACH, ENONET, ENOPROTOOPT,
+    use Errno::{
+        EACCES, ECONNREFUSED, EHOSTDOWN, EHOSTUNREACH, EMSGSIZE, ENETUNREACH, ENONET, ENOPROTOOPT,
         EOPNOTSUPP, EPROTO,
     };
     // The errors that the kernel derives from ICMP messages, which anyone can send.

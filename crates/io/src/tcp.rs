@@ -1,9 +1,10 @@
 //! Kernel statistics of a TCP connection.
 
 use std::net::TcpStream;
-use std::os::fd::AsRawFd;
 
 use trunkline_units::Span;
+
+use crate::socket::option_words;
 
 /// `TCP_INFO` of a connection. Counters run since the connection began; fields that an older kernel lacks are 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -14,14 +15,8 @@ pub struct TcpInfo {
     pub lost: u64,
     /// Congestion window in bytes.
     pub cwnd_bytes: u64,
-    /// Slow start threshold, bytes; 0 while unset.
-    pub ssthresh_bytes: u64,
     /// Smoothed round-trip time.
     pub rtt: Span,
-    /// Mean deviation of the round-trip time.
-    pub rtt_deviation: Span,
-    /// Minimum round-trip time.
-    pub rtt_min: Span,
     /// Retransmission timeout.
     pub rto: Span,
     /// Maximum segment size towards the peer, bytes.
@@ -32,47 +27,30 @@ pub struct TcpInfo {
     pub segments_received: u64,
 }
 
-/// Length of the part of `struct tcp_info` (linux/tcp.h) that is read; the kernel truncates a longer one.
-const LENGTH: usize = 152;
+/// Words of `struct tcp_info` (linux/tcp.h) that are read; the kernel truncates a longer one.
+const WORDS: usize = 36;
 
 impl TcpInfo {
     /// Queries the kernel; `None` if it does not support `TCP_INFO`.
     pub fn of(stream: &TcpStream) -> Option<TcpInfo> {
-        let mut info = [0u8; LENGTH];
-        let mut length = LENGTH as libc::socklen_t;
-        // SAFETY: `info` is valid for `length` bytes; the kernel writes at most that many.
-        let done = unsafe {
-            libc::getsockopt(
-                stream.as_raw_fd(),
-                libc::IPPROTO_TCP,
-                libc::TCP_INFO,
-                info.as_mut_ptr().cast(),
-                &raw mut length,
-            )
-        };
-        (done == 0).then(|| Self::read(&info))
+        let (info, _) = option_words(stream, libc::IPPROTO_TCP, libc::TCP_INFO).ok()?;
+        Some(Self::read(&info))
     }
 
-    /// Decodes the kernel's struct by field offsets, which are stable.
-    fn read(info: &[u8; LENGTH]) -> TcpInfo {
-        let word =
-            |at: usize| u64::from(u32::from_ne_bytes(info[at..at + 4].try_into().expect("four bytes")));
+    /// Decodes the kernel's struct by the offsets of its fields in bytes, which are stable.
+    fn read(info: &[u32; WORDS]) -> TcpInfo {
+        let word = |at: usize| u64::from(info[at / 4]);
         let us = |at: usize| Span::from_us(word(at));
         let mss = word(16); // tcpi_snd_mss
-        let ssthresh = word(76);
         TcpInfo {
             rto: us(8),
             mss_bytes: mss,
             lost: word(32),
             rtt: us(68),
-            rtt_deviation: us(72),
-            // The kernel's "infinite" threshold.
-            ssthresh_bytes: if ssthresh >= 0x7fff_ffff { 0 } else { ssthresh * mss },
             cwnd_bytes: word(80) * mss,
             retransmissions: word(100),
             segments_sent: word(136),
             segments_received: word(140),
-            rtt_min: us(148),
         }
     }
 }
@@ -88,6 +66,6 @@ mod tests {
         let info = TcpInfo::of(&stream).unwrap();
         assert!(info.mss_bytes > 500 && info.cwnd_bytes >= info.mss_bytes);
         assert!(info.segments_sent >= 2, "a SYN and the acknowledgement of the other: {info:?}");
-        assert!(info.rtt > Span::ZERO && info.rtt < Span::from_s(10) && info.rto >= info.rtt_min);
+        assert!(info.rtt > Span::ZERO && info.rtt < Span::from_s(10) && info.rto >= info.rtt);
     }
 }

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::time::Duration;
 
 use nix::errno::Errno;
 use nix::sys::time::TimeSpec;
@@ -39,8 +40,8 @@ impl Timer {
         }
         // Rounded up, so that the clock shows `at` when the timer fires.
         let ns = self.clock.epoch_ns() + at.as_ps().div_ceil(1_000);
-        let time = TimeSpec::new((ns / 1_000_000_000) as i64, (ns % 1_000_000_000) as i64);
-        self.fd.set(Expiration::OneShot(time), TimerSetTimeFlags::TFD_TIMER_ABSTIME)?;
+        let time = Expiration::OneShot(TimeSpec::from_duration(Duration::from_nanos(ns)));
+        self.fd.set(time, TimerSetTimeFlags::TFD_TIMER_ABSTIME)?;
         self.armed_for = Some(at);
         Ok(())
     }

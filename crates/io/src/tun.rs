@@ -7,12 +7,12 @@ use std::os::fd::{AsFd, AsRawFd};
 
 use libc::ifreq;
 use nix::fcntl::{OFlag, open};
-use nix::poll::{PollFd, PollFlags, ppoll};
+use nix::poll::{PollFd, PollFlags};
 use nix::sys::stat::Mode;
-use nix::sys::time::TimeSpec;
-use trunkline_units::Instant;
+use trunkline_units::{Instant, Span};
 
 use crate::Clock;
+use crate::socket::poll;
 
 /// System calls.
 mod call {
@@ -119,16 +119,11 @@ impl Tun {
     pub fn wait(&self, clock: Clock, until: Option<Instant>) -> io::Result<bool> {
         loop {
             let left = until.map(|at| at.since(clock.now()));
-            // Rounded up, to avoid an early wakeup.
-            let timeout = left.map(|left| {
-                let ns = left.as_ps().div_ceil(1_000);
-                TimeSpec::new((ns / 1_000_000_000) as i64, (ns % 1_000_000_000) as i64)
-            });
-            let mut descriptors = [PollFd::new(self.file.as_fd(), PollFlags::POLLIN)];
-            match ppoll(&mut descriptors, timeout, None) {
-                Ok(ready) => return Ok(ready > 0),
-                Err(nix::errno::Errno::EINTR) => {}
-                Err(error) => return Err(error.into()),
+            if poll(&mut [PollFd::new(self.file.as_fd(), PollFlags::POLLIN)], left)? {
+                return Ok(true);
+            }
+            if left.is_some_and(Span::is_zero) {
+                return Ok(false);
             }
         }
     }

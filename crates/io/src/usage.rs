@@ -71,9 +71,7 @@ pub fn interface_of(address: IpAddr) -> Option<String> {
 /// Returns how long an interface defers its receive interrupts: `gro_flush_timeout` if `napi_defer_hard_irqs` is set.
 /// `None` if the system does not report it.
 pub fn interrupt_delay(interface: &str) -> Option<Span> {
-    let read = |file: &str| -> Option<u64> {
-        fs::read_to_string(format!("/sys/class/net/{interface}/{file}")).ok()?.trim().parse().ok()
-    };
+    let read = |file: &str| read_number(interface, file);
     // /sys may show another network namespace's interfaces.
     let number = nix::net::if_::if_nametoindex(interface).ok()?;
     if read("ifindex")? != u64::from(number) {
@@ -96,11 +94,13 @@ pub fn interface_counters(interface: &str) -> BTreeMap<&'static str, u64> {
         "tx_errors",
         "tx_dropped",
     ];
-    let read = |name: &str| {
-        let text = std::fs::read_to_string(format!("/sys/class/net/{interface}/statistics/{name}")).ok()?;
-        text.trim().parse().ok()
-    };
-    NAMES.iter().filter_map(|&name| Some((name, read(name)?))).collect()
+    let read = |name: &'static str| Some((name, read_number(interface, &format!("statistics/{name}"))?));
+    NAMES.into_iter().filter_map(read).collect()
+}
+
+/// Reads a number that the system reports about an interface.
+fn read_number(interface: &str, file: &str) -> Option<u64> {
+    fs::read_to_string(format!("/sys/class/net/{interface}/{file}")).ok()?.trim().parse().ok()
 }
 
 #[cfg(test)]

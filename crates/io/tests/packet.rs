@@ -159,7 +159,10 @@ fn ring_and_socket_receive_the_same() {
             assert_eq!(ring, want, "frame {n}");
         }
         assert_eq!(got.len(), 100);
-        assert_eq!(ring.counted().unwrap(), packet::PacketCounters { frames: 100, dropped: 0 });
+        assert_eq!(
+            ring.socket().take_counters().unwrap(),
+            packet::PacketCounters { frames: 100, dropped: 0 }
+        );
     });
 }
 
@@ -178,7 +181,7 @@ fn full_ring_counts_drops() {
         while ring.socket().wait(Span::from_ms(200)).unwrap() {
             ring.take(|f| got.push(u32::from_be_bytes(f.bytes[14..18].try_into().unwrap())));
         }
-        let counted = ring.counted().unwrap();
+        let counted = ring.socket().take_counters().unwrap();
         assert_eq!((counted.frames, counted.frames - counted.dropped), (sent.into(), got.len() as u64));
         assert!(counted.dropped > 1_000, "two blocks of 256 KiB hold less than 500 such frames: {counted:?}");
         assert!(got.is_sorted() && got[0] == 0, "in order, from the first");

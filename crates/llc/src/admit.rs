@@ -196,8 +196,7 @@ pub fn admit(network: &Network, contracts: &[TrafficContract]) -> Result<Vec<Spa
 /// Contracts that are invalid or have no bound.
 pub fn delays(network: &Network, contracts: &[TrafficContract]) -> Result<Vec<Span>, Refusal> {
     let ring = Ring::new(network, contracts)?;
-    let delay = |contract| ring.delay(contract);
-    (0..contracts.len()).map(delay).collect()
+    (0..contracts.len()).map(|contract| ring.delay(contract)).collect()
 }
 
 /// Returns the longest rotation without losses, including a window and the idle hold.
@@ -267,9 +266,9 @@ impl<'a> Ring<'a> {
 
     /// Checks that no timer expires in a healthy ring.
     fn timers(&self) -> Result<(), Refusal> {
-        let Network { line, options, .. } = self.network;
-        let slot = line.token() + line.hop + line.relay(self.longest);
-        let patience = self.longest + self.overhead() * 2 + self.rest();
+        let options = &self.network.options;
+        let slot = self.overhead();
+        let patience = self.longest + slot * 2 + self.rest();
         if options.slot < slot {
             return Err(Refusal::Slot { least: slot });
         }
@@ -351,10 +350,8 @@ impl<'a> Ring<'a> {
             .contracts
             .iter()
             .enumerate()
-            .filter(|(other, contract)| {
-                *other != at && contract.station == station && contract.priority >= priority
-            })
-            .map(|(_, contract)| contract.period)
+            .filter(|(n, other)| *n != at && other.station == station && other.priority >= priority)
+            .map(|(_, other)| other.period)
             .collect();
         let (mut longest, mut visits) = (Span::ZERO, 0);
         for earlier in 0u64.. {

@@ -11,7 +11,7 @@ use trunkline_record::schema::{Connection, Distribution, Interval};
 use crate::compare::{Comparison, compare};
 use crate::format::Unit;
 use crate::stages::stages;
-use crate::summary::{connection, names, summary};
+use crate::summary::{connection, distinct, names, summary};
 use crate::terminal::{outcome_unit, problems, rate_line};
 use crate::{labels, network_note, short_hash};
 use plots::{PlotData, View};
@@ -89,7 +89,7 @@ pub(crate) fn document(title: &str, body: &Markup, plots: &[PlotData]) -> Markup
 
 /// Formats a number with its unit, with typographic spaces.
 pub(crate) fn format_value(unit: Unit, value: f64) -> String {
-    unit.format(value).replace(" us", " µs").replace(' ', "\u{202f}")
+    typeset(&unit.format(value), true)
 }
 
 /// Returns a line such as `live, 2026-01-02T03:04:05Z, 10 s, seed 1996`.
@@ -428,12 +428,7 @@ fn details(views: &[View<'_>]) -> Markup {
         fields.into_iter().map(|(name, v)| (name.to_owned(), v)).chain(counters).collect()
     }
     let columns: Vec<_> = views.iter().map(|v| counts(v.connection)).collect();
-    let mut names: Vec<&String> = Vec::new();
-    columns.iter().flatten().for_each(|(name, _)| {
-        if !names.contains(&name) {
-            names.push(name);
-        }
-    });
+    let names = distinct(columns.iter().flatten().map(|(name, _)| name.as_str()));
     let cell = |column: &Vec<(String, f64)>, name: &str| {
         let value = column.iter().find(|(n, _)| n == name).map(|&(_, v)| v);
         value.map_or("–".into(), |v| format_value(Unit::of(name), v))

@@ -65,10 +65,15 @@ fn p99(d: &Option<Distribution>) -> Option<f64> {
 
 /// Returns the names of all connections of all records, in order of first occurrence.
 pub(crate) fn names(records: &[Record]) -> Vec<&str> {
+    distinct(records.iter().flat_map(|r| &r.connections).map(|c| c.name.as_str()))
+}
+
+/// Returns each name once, in order of first occurrence.
+pub(crate) fn distinct<'a>(all: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
     let mut names = Vec::new();
-    for c in records.iter().flat_map(|r| &r.connections) {
-        if !names.contains(&c.name.as_str()) {
-            names.push(c.name.as_str());
+    for name in all {
+        if !names.contains(&name) {
+            names.push(name);
         }
     }
     names

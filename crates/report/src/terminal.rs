@@ -113,32 +113,31 @@ fn network(record: &Record) -> Vec<String> {
         format!("{}: utilization {utilization}, {}, longest queue {queue}", sanitize(&l.name), losses(l))
     });
     let switches = record.switches.iter().filter_map(|s| {
-        let facts: Vec<String> = [
+        let facts = counts([
             (s.dropped_full, "dropped: too many frames inside"),
             (s.dropped_damaged, "dropped as corrupt"),
             (s.dropped_no_route, "dropped without a route"),
-        ]
-        .into_iter()
-        .filter(|(count, _)| *count > 0)
-        .map(|(count, cause)| format!("{} {cause}", Unit::Number.format(count as f64)))
-        .collect();
+        ]);
         (!facts.is_empty()).then(|| format!("{}: {}", sanitize(&s.name), facts.join(", ")))
     });
     let hosts = record.hosts.iter().filter_map(|h| {
-        let mut facts = Vec::new();
-        if h.cpu_percent > 0.0 {
-            facts.push(format!("processor {}", Unit::Percent.format(h.cpu_percent)));
-        }
-        for (name, cause) in
-            [("dropped_full", "dropped at a full buffer"), ("dropped_damaged", "dropped as corrupt")]
-        {
-            if let Some(count) = h.interfaces.get(name).filter(|count| **count > 0) {
-                facts.push(format!("{} {cause}", Unit::Number.format(*count as f64)));
-            }
-        }
+        let count = |name| h.interfaces.get(name).copied().unwrap_or(0);
+        let processor =
+            (h.cpu_percent > 0.0).then(|| format!("processor {}", Unit::Percent.format(h.cpu_percent)));
+        let dropped = counts([
+            (count("dropped_full"), "dropped at a full buffer"),
+            (count("dropped_damaged"), "dropped as corrupt"),
+        ]);
+        let facts: Vec<String> = processor.into_iter().chain(dropped).collect();
         (!facts.is_empty()).then(|| format!("{}: {}", sanitize(&h.name), facts.join(", ")))
     });
     if record.links.is_empty() { Vec::new() } else { links.chain(switches).chain(hosts).collect() }
+}
+
+/// Formats the counts that are not 0, each with what it counts.
+fn counts<const N: usize>(all: [(u64, &str); N]) -> Vec<String> {
+    let known = all.into_iter().filter(|(count, _)| *count > 0);
+    known.map(|(count, what)| format!("{} {what}", Unit::Number.format(count as f64))).collect()
 }
 
 /// Returns the losses of a link: `12 dropped`; with losses on the line `12 dropped (7 at a full queue, 5 on the line)`.
@@ -151,12 +150,9 @@ fn losses(link: &Link) -> String {
     {
         text += &format!(" ({} at a full queue, {} on the line)", number(queue), number(line));
     }
-    for (count, kind) in [(link.damaged, "damaged"), (link.aal5_failed, "packets not reassembled")] {
-        if let Some(count) = count.filter(|count| *count > 0) {
-            text += &format!(", {} {kind}", number(count));
-        }
-    }
-    text
+    let (damaged, failed) = (link.damaged.unwrap_or(0), link.aal5_failed.unwrap_or(0));
+    let others = counts([(damaged, "damaged"), (failed, "packets not reassembled")]);
+    others.into_iter().fold(text, |text, other| text + ", " + &other)
 }
 
 /// Returns a comparison as text: every metric, then what differs between the runs.

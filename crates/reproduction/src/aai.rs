@@ -2,96 +2,82 @@
 
 use crate::table::{Cell, Study, Unit, mbps};
 
-const TENTH: Option<f64> = Some(0.1);
+const fn study(table: &'static str, text: &'static str, seeds: u64, cells: &'static [Cell]) -> Study {
+    Study { seeds, ..Study::new("aai", table, text, cells) }
+}
 
 /// The experiments of the report, in its order.
 pub const STUDIES: &[Study] = &[
-    Study {
-        paper: "aai",
-        table: "figure-1",
-        text: include_str!("../../../experiments/figure-1.ns"),
-        seeds: 20,
-        load: None,
-        cells: &[
-            mbps("KU to GSFC, paced", "KU-GSFC", 33.77, TENTH, "pacing"),
-            mbps("GSFC to KU", "GSFC-KU", 27.29, TENTH, "loss, fitted"),
+    study(
+        "figure-1",
+        include_str!("../../../experiments/figure-1.ns"),
+        20,
+        &[
+            mbps("KU to GSFC, paced", "KU-GSFC", 33.77, "pacing"),
+            mbps("GSFC to KU", "GSFC-KU", 27.29, "loss, fitted"),
         ],
-    },
-    Study {
-        paper: "aai",
-        table: "figure-2",
-        text: include_str!("../../../experiments/figure-2.ns"),
-        seeds: 1,
-        load: None,
-        cells: &[
-            mbps("KU to ARL-UT, paced", "KU-ARL", 33.34, TENTH, "pacing"),
-            mbps("ARL-UT to KU", "ARL-KU", 33.80, TENTH, "link"),
+    ),
+    study(
+        "figure-2",
+        include_str!("../../../experiments/figure-2.ns"),
+        1,
+        &[
+            mbps("KU to ARL-UT, paced", "KU-ARL", 33.34, "pacing"),
+            mbps("ARL-UT to KU", "ARL-KU", 33.80, "link"),
         ],
-    },
-    Study {
-        paper: "aai",
-        table: "12",
-        text: include_str!("../../../experiments/table-12.ns"),
-        seeds: 3,
-        load: None,
-        cells: &[
-            mbps("B-A, 31,290 B", "B-A-31290", 3.9, TENTH, "window; acknowledgements fitted"),
-            mbps("B-A, 262,144 B", "B-A-262144", 34.6, TENTH, "window"),
-            mbps("B-D, 31,290 B", "B-D-31290", 4.2, TENTH, "window; acknowledgements fitted"),
-            mbps("B-D, 409,600 B", "B-D-409600", 23.8, TENTH, "pacing, fitted"),
-            mbps("A-D, 31,290 B", "A-D-31290", 5.9, TENTH, "window; segment size fitted"),
-            mbps("A-D, 352,144 B", "A-D-352144", 15.7, TENTH, "pacing, fitted"),
-            mbps("D-C, 314,570 B", "D-C-314570", 30.84, TENTH, "pacing, fitted"),
-            mbps("B-C, 524,288 B", "B-C-524288", 29.10, TENTH, "pacing, fitted"),
-            mbps("A-C, 262,144 B", "A-C-262144", 27.01, TENTH, "window"),
+    ),
+    study(
+        "12",
+        include_str!("../../../experiments/table-12.ns"),
+        3,
+        &[
+            mbps("B-A, 31,290 B", "B-A-31290", 3.9, "window; acknowledgements fitted"),
+            mbps("B-A, 262,144 B", "B-A-262144", 34.6, "window"),
+            mbps("B-D, 31,290 B", "B-D-31290", 4.2, "window; acknowledgements fitted"),
+            mbps("B-D, 409,600 B", "B-D-409600", 23.8, "pacing, fitted"),
+            mbps("A-D, 31,290 B", "A-D-31290", 5.9, "window; segment size fitted"),
+            mbps("A-D, 352,144 B", "A-D-352144", 15.7, "pacing, fitted"),
+            mbps("D-C, 314,570 B", "D-C-314570", 30.84, "pacing, fitted"),
+            mbps("B-C, 524,288 B", "B-C-524288", 29.10, "pacing, fitted"),
+            mbps("A-C, 262,144 B", "A-C-262144", 27.01, "window"),
         ],
-    },
-    Study {
-        paper: "aai",
-        table: "ftp-cells",
-        text: include_str!("../../../experiments/ftp-cells.ns"),
-        seeds: 1,
-        load: None,
-        cells: &[Cell {
-            row: "14 million bytes",
-            subject: "b",
-            figure: "interfaces.if0.tx_frames",
-            unit: Unit::Cells,
-            paper: 297_375.0,
-            within: Some(0.0),
-            limit: "segment size and six packets fitted",
-        }],
-    },
-    Study {
-        paper: "aai",
-        table: "17",
-        text: include_str!("../../../experiments/table-17-no-pacing.ns"),
-        seeds: 100,
-        load: None,
-        cells: &[mbps("no pacing", "a-b", 1.20, Some(0.2), "timeouts; delay and TAXI rate fitted")],
-    },
-    Study {
-        paper: "aai",
-        table: "17",
-        text: include_str!("../../../experiments/table-17-no-timers.ns"),
-        seeds: 5,
-        load: None,
-        cells: &[mbps("no pacing, no BSD timers", "a-b", 24.0, None, "another TCP (NetSim's, a Tahoe)")],
-    },
-    Study {
-        paper: "aai",
-        table: "17",
-        text: include_str!("../../../experiments/table-17-pacing.ns"),
-        seeds: 5,
-        load: None,
-        cells: &[mbps("pacing 70 Mb/s", "a-b", 68.20, Some(0.05), "pacing")],
-    },
-    Study {
-        paper: "aai",
-        table: "18",
-        text: include_str!("../../../experiments/table-18.ns"),
-        seeds: 5,
-        load: None,
-        cells: &[mbps("pacing 40 Mb/s", "dec-sgi", 34.2, Some(0.02), "pacing; length fitted")],
-    },
+    ),
+    study(
+        "ftp-cells",
+        include_str!("../../../experiments/ftp-cells.ns"),
+        1,
+        &[Cell::new(
+            "14 million bytes",
+            "b",
+            "interfaces.if0.tx_frames",
+            Unit::Cells,
+            297_375.0,
+            0.0,
+            "segment size and six packets fitted",
+        )],
+    ),
+    study(
+        "17",
+        include_str!("../../../experiments/table-17-no-pacing.ns"),
+        100,
+        &[mbps("no pacing", "a-b", 1.20, "timeouts; delay and TAXI rate fitted").within(0.2)],
+    ),
+    study(
+        "17",
+        include_str!("../../../experiments/table-17-no-timers.ns"),
+        5,
+        &[mbps("no pacing, no BSD timers", "a-b", 24.0, "another TCP (NetSim's, a Tahoe)").not_promised()],
+    ),
+    study(
+        "17",
+        include_str!("../../../experiments/table-17-pacing.ns"),
+        5,
+        &[mbps("pacing 70 Mb/s", "a-b", 68.20, "pacing").within(0.05)],
+    ),
+    study(
+        "18",
+        include_str!("../../../experiments/table-18.ns"),
+        5,
+        &[mbps("pacing 40 Mb/s", "dec-sgi", 34.2, "pacing; length fitted").within(0.02)],
+    ),
 ];

@@ -4,12 +4,6 @@
 
 use crate::table::{Cell, Load, Study, Unit};
 
-/// What a packet costs, us, in the experiments.
-#[cfg(test)]
-const PACKET_US: f64 = 147.4;
-/// What each of its bytes costs, headers of IP and UDP among them, ns.
-#[cfg(test)]
-const BYTE_NS: f64 = 90.9;
 const HUB: &str = include_str!("../../../experiments/converter-baseline-hub.ns");
 const SWITCH: &str = include_str!("../../../experiments/converter-baseline-switch.ns");
 const TEN: &str = include_str!("../../../experiments/converter-10.ns");
@@ -17,13 +11,12 @@ const MIXED: &str = include_str!("../../../experiments/converter-100-10.ns");
 const FAST: &str = include_str!("../../../experiments/converter-100-100.ns");
 const MANY: &str = include_str!("../../../experiments/converter-level1.ns");
 
-/// Shares of processors and links.
-const NEAR: Option<f64> = Some(0.15);
-/// Delays: by this and 1 as a factor, up or down.
-const FACTOR: Option<f64> = Some(0.5);
-
+/// Tolerance of the shares of processors and links.
+const NEAR: f64 = 0.15;
+/// Tolerance of delays: a factor of 1.5, up or down.
+const FACTOR: f64 = 0.5;
 /// At least so much.
-const MORE: Option<f64> = Some(f64::INFINITY);
+const MORE: f64 = f64::INFINITY;
 
 // What limits a row, or why nothing is promised of it: docs/internals/reproduction.md says more.
 const COST: &str = "table 4-2";
@@ -57,443 +50,239 @@ const LOADS: [Load; 7] = [
     load("450/7k", 450, 7_000),
 ];
 
-const fn study(table: &'static str, text: &'static str, load: Load, cells: &'static [Cell]) -> Study {
-    Study { paper: "bundle", table, text, seeds: 1, load: Some(load), cells }
-}
-
-const fn link(
-    row: &'static str,
-    subject: &'static str,
-    paper: f64,
-    within: Option<f64>,
-    limit: &'static str,
-) -> Cell {
-    Cell { row, subject, figure: "utilization", unit: Unit::Share, paper, within, limit }
-}
-
-const fn cpu(
-    row: &'static str,
-    subject: &'static str,
-    paper: f64,
-    within: Option<f64>,
-    limit: &'static str,
-) -> Cell {
-    Cell { row, subject, figure: "cpu_percent", unit: Unit::Processor, paper, within, limit }
-}
-
-/// Host to host, the mean.
-const fn delay(paper: f64, within: Option<f64>, limit: &'static str) -> Cell {
-    let figure = "receivers.0.delay_us.mean";
-    Cell { row: "delay", subject: "local*", figure, unit: Unit::Delay, paper, within, limit }
-}
-
-const fn line(paper: f64, within: Option<f64>, limit: &'static str) -> Cell {
-    link("host link", "lan", paper, within, limit)
-}
-
-const fn uplink(paper: f64, within: Option<f64>, limit: &'static str) -> Cell {
-    link("host link", "uplink", paper, within, limit)
-}
-
-const fn host(paper: f64, within: Option<f64>, limit: &'static str) -> Cell {
-    cpu("host", "h*", paper, within, limit)
-}
-
-const fn wan(paper: f64, within: Option<f64>, limit: &'static str) -> Cell {
-    link("C1-router", "wan", paper, within, limit)
-}
-
-const fn trunk(paper: f64, within: Option<f64>, limit: &'static str) -> Cell {
-    link("C1-C2", "trunk", paper, within, limit)
-}
-
-const fn lan(paper: f64) -> Cell {
-    link("C2-host", "lan", paper, None, SHOWN)
-}
-
-const fn c1(paper: f64, within: Option<f64>, limit: &'static str) -> Cell {
-    cpu("C1", "c1*", paper, within, limit)
-}
-
-const fn c2(paper: f64, within: Option<f64>, limit: &'static str) -> Cell {
-    cpu("C2", "c2", paper, within, limit)
-}
-
 /// A load with another capacity of the central converter.
 const fn cut_by(load: Load, name: &'static str, capacity: &'static str) -> Load {
     Load { name, capacity: Some(capacity), ..load }
 }
 
-/// A load with only so many converters of level 1.
-const fn left(load: Load, name: &'static str, level1: u32) -> Load {
-    Load { name, level1, ..load }
+const fn study(table: &'static str, text: &'static str, load: Load, cells: &'static [Cell]) -> Study {
+    Study { load: Some(load), ..Study::new("bundle", table, text, cells) }
+}
+
+const fn hub(load: Load, cells: &'static [Cell]) -> Study {
+    study("14-15", HUB, load, cells)
+}
+
+const fn switch(load: Load, cells: &'static [Cell]) -> Study {
+    study("16-17", SWITCH, load, cells)
+}
+
+const fn mixed(load: Load, cells: &'static [Cell]) -> Study {
+    study("18-19", MIXED, load, cells)
+}
+
+const fn fast(load: Load, cells: &'static [Cell]) -> Study {
+    study("20-21", FAST, load, cells)
+}
+
+/// The largest load, shared by so many converters of level 1.
+const fn shared(name: &'static str, level1: u32, cells: &'static [Cell]) -> Study {
+    study("level-1", MANY, Load { name, level1, ..LOADS[6] }, cells)
+}
+
+const fn link(row: &'static str, subject: &'static str, paper: f64) -> Cell {
+    Cell::new(row, subject, "utilization", Unit::Share, paper, NEAR, FRAMES)
+}
+
+const fn cpu(row: &'static str, subject: &'static str, paper: f64) -> Cell {
+    Cell::new(row, subject, "cpu_percent", Unit::Processor, paper, NEAR, COST)
+}
+
+/// Host to host, the mean.
+const fn delay(paper: f64) -> Cell {
+    Cell::new("delay", "local*", "receivers.0.delay_us.mean", Unit::Delay, paper, FACTOR, TICKS)
+}
+
+const fn line(paper: f64) -> Cell {
+    link("host link", "lan", paper)
+}
+
+const fn uplink(paper: f64) -> Cell {
+    link("host link", "uplink", paper)
+}
+
+const fn host(paper: f64) -> Cell {
+    cpu("host", "h*", paper)
+}
+
+const fn wan(paper: f64) -> Cell {
+    link("C1-router", "wan", paper)
+}
+
+const fn trunk(paper: f64) -> Cell {
+    link("C1-C2", "trunk", paper)
+}
+
+const fn lan(paper: f64) -> Cell {
+    link("C2-host", "lan", paper).left_out(SHOWN)
+}
+
+const fn c1(paper: f64) -> Cell {
+    cpu("C1", "c1*", paper)
+}
+
+const fn c2(paper: f64) -> Cell {
+    cpu("C2", "c2", paper)
 }
 
 /// What each converter of level 1 adds to the central one.
 const fn bundles(row: &'static str, figure: &'static str) -> Cell {
-    Cell { row, subject: "c1*", figure, unit: Unit::PerSecond, paper: 200.0, within: NEAR, limit: TICKS }
+    Cell::new(row, "c1*", figure, Unit::PerSecond, 200.0, NEAR, TICKS)
 }
+
+const TO_C2: Cell = bundles("bundles to C2", "interfaces.bundle.bundles_sent");
+const FROM_C2: Cell = bundles("bundles from C2", "interfaces.bundle.bundles_received");
 
 /// Messages that reach a host.
 const fn messages(paper: f64) -> Cell {
     let (row, figure) = ("messages to a host", "interfaces.bundle.received");
-    Cell { row, subject: "h*", figure, unit: Unit::PerSecond, paper, within: MORE, limit: "the load" }
+    Cell::new(row, "h*", figure, Unit::PerSecond, paper, MORE, "the load")
 }
 
 /// In the order of chapter 4.
 pub const STUDIES: &[Study] = &[
-    study(
-        "14-15",
-        HUB,
-        LOADS[0],
-        &[line(53.9, None, COPIES), host(33.7, NEAR, COST), delay(1.5, None, COMNET)],
-    ),
-    study(
-        "14-15",
-        HUB,
-        LOADS[1],
-        &[line(69.5, None, COPIES), host(49.2, NEAR, COST), delay(95.0, None, COMNET)],
-    ),
-    study(
-        "14-15",
-        HUB,
-        LOADS[2],
-        &[line(71.5, NEAR, FRAMES), host(54.1, None, COMNET), delay(220.0, None, COMNET)],
-    ),
-    study(
-        "14-15",
-        HUB,
-        LOADS[3],
-        &[line(71.9, None, COMNET), host(58.4, None, COMNET), delay(360.0, None, COMNET)],
-    ),
-    study(
-        "14-15",
-        HUB,
-        LOADS[4],
-        &[line(82.3, NEAR, FRAMES), host(64.7, NEAR, COST), delay(515.0, None, COMNET)],
-    ),
-    study(
-        "14-15",
-        HUB,
-        LOADS[5],
-        &[line(93.2, NEAR, FRAMES), host(91.4, None, COMNET), delay(1345.0, None, COMNET)],
-    ),
-    study(
-        "14-15",
-        HUB,
-        LOADS[6],
-        &[line(89.3, NEAR, FRAMES), host(82.3, NEAR, COST), delay(3000.0, None, COMNET)],
-    ),
-    study(
-        "16-17",
-        SWITCH,
-        LOADS[0],
-        &[uplink(5.4, None, COPIES), host(33.8, NEAR, COST), delay(0.6, FACTOR, COST)],
-    ),
-    study(
-        "16-17",
-        SWITCH,
-        LOADS[1],
-        &[uplink(7.1, None, COPIES), host(49.3, NEAR, COST), delay(0.5, FACTOR, COST)],
-    ),
-    study(
-        "16-17",
-        SWITCH,
-        LOADS[2],
-        &[uplink(8.6, None, COPIES), host(65.1, NEAR, COST), delay(0.7, FACTOR, COST)],
-    ),
-    study(
-        "16-17",
-        SWITCH,
-        LOADS[3],
-        &[uplink(11.2, NEAR, FRAMES), host(84.7, NEAR, COST), delay(1.2, None, FIRST)],
-    ),
-    study(
-        "16-17",
-        SWITCH,
-        LOADS[4],
-        &[uplink(12.7, NEAR, FRAMES), host(99.5, NEAR, COST), delay(6.5, None, FULL)],
-    ),
-    study(
-        "16-17",
-        SWITCH,
-        LOADS[5],
-        &[uplink(13.6, None, FULL), host(100.0, NEAR, COST), delay(195.0, None, FULL)],
-    ),
-    study(
-        "16-17",
-        SWITCH,
-        LOADS[6],
-        &[uplink(14.9, None, FULL), host(100.0, NEAR, COST), delay(565.0, None, FULL)],
-    ),
-    study("4.4.3", TEN, load("1k", 250, 1_000), &[delay(200.0, MORE, "10 Mb/s")]),
-    study(
-        "18-19",
-        MIXED,
-        LOADS[0],
-        &[
-            wan(4.4, NEAR, FRAMES),
-            trunk(9.1, NEAR, FRAMES),
-            lan(52.4),
-            c1(32.6, NEAR, COST),
-            c2(39.2, NEAR, COST),
-            host(9.9, NEAR, COST),
-            delay(12.2, FACTOR, TICKS),
-        ],
-    ),
-    study(
-        "18-19",
-        MIXED,
+    hub(LOADS[0], &[line(53.9).left_out(COPIES), host(33.7), delay(1.5).left_out(COMNET)]),
+    hub(LOADS[1], &[line(69.5).left_out(COPIES), host(49.2), delay(95.0).left_out(COMNET)]),
+    hub(LOADS[2], &[line(71.5), host(54.1).left_out(COMNET), delay(220.0).left_out(COMNET)]),
+    hub(LOADS[3], &[line(71.9).left_out(COMNET), host(58.4).left_out(COMNET), delay(360.0).left_out(COMNET)]),
+    hub(LOADS[4], &[line(82.3), host(64.7), delay(515.0).left_out(COMNET)]),
+    hub(LOADS[5], &[line(93.2), host(91.4).left_out(COMNET), delay(1345.0).left_out(COMNET)]),
+    hub(LOADS[6], &[line(89.3), host(82.3), delay(3000.0).left_out(COMNET)]),
+    switch(LOADS[0], &[uplink(5.4).left_out(COPIES), host(33.8), delay(0.6).limited_by(COST)]),
+    switch(LOADS[1], &[uplink(7.1).left_out(COPIES), host(49.3), delay(0.5).limited_by(COST)]),
+    switch(LOADS[2], &[uplink(8.6).left_out(COPIES), host(65.1), delay(0.7).limited_by(COST)]),
+    switch(LOADS[3], &[uplink(11.2), host(84.7), delay(1.2).left_out(FIRST)]),
+    switch(LOADS[4], &[uplink(12.7), host(99.5), delay(6.5).left_out(FULL)]),
+    switch(LOADS[5], &[uplink(13.6).left_out(FULL), host(100.0), delay(195.0).left_out(FULL)]),
+    switch(LOADS[6], &[uplink(14.9).left_out(FULL), host(100.0), delay(565.0).left_out(FULL)]),
+    study("4.4.3", TEN, load("1k", 250, 1_000), &[delay(200.0).within(MORE).limited_by("10 Mb/s")]),
+    mixed(LOADS[0], &[wan(4.4), trunk(9.1), lan(52.4), c1(32.6), c2(39.2), host(9.9), delay(12.2)]),
+    mixed(
         LOADS[1],
         &[
-            wan(6.2, NEAR, FRAMES),
-            trunk(10.2, NEAR, FRAMES),
+            wan(6.2),
+            trunk(10.2),
             lan(51.8),
-            c1(40.9, NEAR, COST),
-            c2(39.3, NEAR, COST),
-            host(9.9, None, LEVELS),
-            delay(18.5, None, CUT),
+            c1(40.9),
+            c2(39.3),
+            host(9.9).left_out(LEVELS),
+            delay(18.5).left_out(CUT),
         ],
     ),
-    study(
-        "18-19",
-        MIXED,
+    mixed(
         LOADS[2],
         &[
-            wan(7.9, NEAR, FRAMES),
-            trunk(11.4, NEAR, FRAMES),
+            wan(7.9),
+            trunk(11.4),
             lan(51.7),
-            c1(49.1, NEAR, COST),
-            c2(40.9, NEAR, COST),
-            host(9.8, None, LEVELS),
-            delay(23.1, None, CUT),
+            c1(49.1),
+            c2(40.9),
+            host(9.8).left_out(LEVELS),
+            delay(23.1).left_out(CUT),
         ],
     ),
-    study(
-        "18-19",
-        MIXED,
+    mixed(
         LOADS[3],
         &[
-            wan(10.2, NEAR, FRAMES),
-            trunk(9.2, None, ODD),
+            wan(10.2),
+            trunk(9.2).left_out(ODD),
             lan(61.4),
-            c1(62.5, NEAR, COST),
-            c2(41.7, NEAR, COST),
-            host(11.3, NEAR, COST),
-            delay(45.0, None, CUT),
+            c1(62.5),
+            c2(41.7),
+            host(11.3),
+            delay(45.0).left_out(CUT),
         ],
     ),
-    study(
-        "18-19",
-        MIXED,
+    mixed(
         LOADS[4],
-        &[
-            wan(12.5, NEAR, FRAMES),
-            trunk(11.3, NEAR, FRAMES),
-            lan(75.2),
-            c1(75.1, NEAR, COST),
-            c2(48.8, NEAR, COST),
-            host(12.4, NEAR, COST),
-            delay(65.0, None, CUT),
-        ],
+        &[wan(12.5), trunk(11.3), lan(75.2), c1(75.1), c2(48.8), host(12.4), delay(65.0).left_out(CUT)],
     ),
-    study(
-        "18-19",
-        MIXED,
+    mixed(
         LOADS[5],
-        &[
-            wan(13.7, NEAR, FRAMES),
-            trunk(12.4, NEAR, FRAMES),
-            lan(66.7),
-            c1(81.8, NEAR, COST),
-            c2(47.4, NEAR, COST),
-            host(11.5, NEAR, COST),
-            delay(111.0, None, CUT),
-        ],
+        &[wan(13.7), trunk(12.4), lan(66.7), c1(81.8), c2(47.4), host(11.5), delay(111.0).left_out(CUT)],
     ),
-    study(
-        "18-19",
-        MIXED,
+    mixed(
         LOADS[6],
-        &[
-            wan(15.3, NEAR, FRAMES),
-            trunk(13.8, NEAR, FRAMES),
-            lan(67.3),
-            c1(91.5, NEAR, COST),
-            c2(49.7, NEAR, COST),
-            host(11.6, NEAR, COST),
-            delay(198.0, None, CUT),
-        ],
+        &[wan(15.3), trunk(13.8), lan(67.3), c1(91.5), c2(49.7), host(11.6), delay(198.0).left_out(CUT)],
     ),
-    study("18-19", MIXED, cut_by(LOADS[0], "250/1k uncut", "none"), &[lan(52.4), delay(12.2, FACTOR, TICKS)]),
-    study("18-19", MIXED, cut_by(LOADS[1], "250/2k uncut", "none"), &[lan(51.8), delay(18.5, FACTOR, TICKS)]),
-    study("18-19", MIXED, cut_by(LOADS[2], "250/3k uncut", "none"), &[lan(51.7), delay(23.1, None, LONG)]),
-    study("18-19", MIXED, cut_by(LOADS[3], "450/4k uncut", "none"), &[lan(61.4), delay(45.0, None, FULL)]),
-    study("18-19", MIXED, cut_by(LOADS[4], "450/5k uncut", "none"), &[lan(75.2), delay(65.0, None, FULL)]),
-    study("18-19", MIXED, cut_by(LOADS[5], "450/6k uncut", "none"), &[lan(66.7), delay(111.0, None, FULL)]),
-    study("18-19", MIXED, cut_by(LOADS[6], "450/7k uncut", "none"), &[lan(67.3), delay(198.0, None, FULL)]),
-    study(
-        "20-21",
-        FAST,
+    mixed(cut_by(LOADS[0], "250/1k uncut", "none"), &[lan(52.4), delay(12.2)]),
+    mixed(cut_by(LOADS[1], "250/2k uncut", "none"), &[lan(51.8), delay(18.5)]),
+    mixed(cut_by(LOADS[2], "250/3k uncut", "none"), &[lan(51.7), delay(23.1).left_out(LONG)]),
+    mixed(cut_by(LOADS[3], "450/4k uncut", "none"), &[lan(61.4), delay(45.0).left_out(FULL)]),
+    mixed(cut_by(LOADS[4], "450/5k uncut", "none"), &[lan(75.2), delay(65.0).left_out(FULL)]),
+    mixed(cut_by(LOADS[5], "450/6k uncut", "none"), &[lan(66.7), delay(111.0).left_out(FULL)]),
+    mixed(cut_by(LOADS[6], "450/7k uncut", "none"), &[lan(67.3), delay(198.0).left_out(FULL)]),
+    fast(
         LOADS[0],
-        &[
-            wan(4.2, NEAR, FRAMES),
-            trunk(9.1, NEAR, FRAMES),
-            lan(5.2),
-            c1(38.6, None, ODD),
-            c2(38.9, NEAR, COST),
-            host(9.9, NEAR, COST),
-            delay(12.1, FACTOR, TICKS),
-        ],
+        &[wan(4.2), trunk(9.1), lan(5.2), c1(38.6).left_out(ODD), c2(38.9), host(9.9), delay(12.1)],
     ),
-    study(
-        "20-21",
-        FAST,
+    fast(
         LOADS[1],
-        &[
-            wan(6.4, NEAR, FRAMES),
-            trunk(10.3, NEAR, FRAMES),
-            lan(5.3),
-            c1(40.5, NEAR, COST),
-            c2(39.4, NEAR, COST),
-            host(10.0, None, LEVELS),
-            delay(12.2, FACTOR, TICKS),
-        ],
+        &[wan(6.4), trunk(10.3), lan(5.3), c1(40.5), c2(39.4), host(10.0).left_out(LEVELS), delay(12.2)],
     ),
-    study(
-        "20-21",
-        FAST,
+    fast(
         LOADS[2],
-        &[
-            wan(7.9, NEAR, FRAMES),
-            trunk(11.5, NEAR, FRAMES),
-            lan(5.3),
-            c1(48.5, NEAR, COST),
-            c2(40.9, NEAR, COST),
-            host(10.1, None, LEVELS),
-            delay(12.5, FACTOR, TICKS),
-        ],
+        &[wan(7.9), trunk(11.5), lan(5.3), c1(48.5), c2(40.9), host(10.1).left_out(LEVELS), delay(12.5)],
     ),
-    study(
-        "20-21",
-        FAST,
+    fast(
         LOADS[3],
-        &[
-            wan(8.5, None, ODD),
-            trunk(13.5, NEAR, FRAMES),
-            lan(6.5),
-            c1(55.5, NEAR, COST),
-            c2(45.5, NEAR, COST),
-            host(11.5, NEAR, COST),
-            delay(13.1, FACTOR, TICKS),
-        ],
+        &[wan(8.5).left_out(ODD), trunk(13.5), lan(6.5), c1(55.5), c2(45.5), host(11.5), delay(13.1)],
     ),
-    study(
-        "20-21",
-        FAST,
+    fast(
         LOADS[4],
         &[
-            wan(12.7, NEAR, FRAMES),
-            trunk(18.4, None, LEVELS),
+            wan(12.7),
+            trunk(18.4).left_out(LEVELS),
             lan(7.9),
-            c1(75.5, NEAR, COST),
-            c2(49.6, NEAR, COST),
-            host(12.5, NEAR, COST),
-            delay(14.3, None, TIGHT),
+            c1(75.5),
+            c2(49.6),
+            host(12.5),
+            delay(14.3).left_out(TIGHT),
         ],
     ),
-    study(
-        "20-21",
-        FAST,
+    fast(
         LOADS[5],
         &[
-            wan(14.2, NEAR, FRAMES),
-            trunk(19.2, None, LEVELS),
+            wan(14.2),
+            trunk(19.2).left_out(LEVELS),
             lan(7.9),
-            c1(83.7, NEAR, COST),
-            c2(50.9, NEAR, COST),
-            host(12.5, NEAR, COST),
-            delay(18.4, None, TIGHT),
+            c1(83.7),
+            c2(50.9),
+            host(12.5),
+            delay(18.4).left_out(TIGHT),
         ],
     ),
-    study(
-        "20-21",
-        FAST,
+    fast(
         LOADS[6],
         &[
-            wan(16.1, NEAR, FRAMES),
-            trunk(20.9, None, LEVELS),
+            wan(16.1),
+            trunk(20.9).left_out(LEVELS),
             lan(8.1),
-            c1(94.5, NEAR, COST),
-            c2(53.1, NEAR, COST),
-            host(12.7, NEAR, COST),
-            delay(22.5, None, TIGHT),
+            c1(94.5),
+            c2(53.1),
+            host(12.7),
+            delay(22.5).left_out(TIGHT),
         ],
     ),
-    study("level-1", MANY, left(LOADS[6], "1 of level 1", 1), &[c1(100.0, NEAR, PACKETS)]),
-    study(
-        "level-1",
-        MANY,
-        left(LOADS[6], "2 of level 1", 2),
-        &[
-            c1(97.0, NEAR, PACKETS),
-            bundles("bundles to C2", "interfaces.bundle.bundles_sent"),
-            bundles("bundles from C2", "interfaces.bundle.bundles_received"),
-        ],
-    ),
-    study(
-        "level-1",
-        MANY,
-        left(LOADS[6], "3 of level 1", 3),
-        &[
-            c1(64.7, NEAR, PACKETS),
-            bundles("bundles to C2", "interfaces.bundle.bundles_sent"),
-            bundles("bundles from C2", "interfaces.bundle.bundles_received"),
-        ],
-    ),
-    study(
-        "level-1",
-        MANY,
-        left(LOADS[6], "4 of level 1", 4),
-        &[
-            c1(48.5, NEAR, PACKETS),
-            bundles("bundles to C2", "interfaces.bundle.bundles_sent"),
-            bundles("bundles from C2", "interfaces.bundle.bundles_received"),
-        ],
-    ),
-    study(
-        "level-1",
-        MANY,
-        left(LOADS[6], "5 of level 1", 5),
-        &[
-            c1(38.8, NEAR, PACKETS),
-            bundles("bundles to C2", "interfaces.bundle.bundles_sent"),
-            bundles("bundles from C2", "interfaces.bundle.bundles_received"),
-        ],
-    ),
-    study(
-        "level-1",
-        MANY,
-        left(LOADS[6], "6 of level 1", 6),
-        &[
-            c1(32.3, NEAR, PACKETS),
-            bundles("bundles to C2", "interfaces.bundle.bundles_sent"),
-            bundles("bundles from C2", "interfaces.bundle.bundles_received"),
-        ],
-    ),
-    study("claim", SWITCH, LOADS[3], &[cpu("host, a message a packet", "h*", 80.0, NEAR, COST)]),
-    study("claim", FAST, LOADS[3], &[cpu("host, bundles", "h*", 13.0, NEAR, COST)]),
+    shared("1 of level 1", 1, &[c1(100.0).limited_by(PACKETS)]),
+    shared("2 of level 1", 2, &[c1(97.0).limited_by(PACKETS), TO_C2, FROM_C2]),
+    shared("3 of level 1", 3, &[c1(64.7).limited_by(PACKETS), TO_C2, FROM_C2]),
+    shared("4 of level 1", 4, &[c1(48.5).limited_by(PACKETS), TO_C2, FROM_C2]),
+    shared("5 of level 1", 5, &[c1(38.8).limited_by(PACKETS), TO_C2, FROM_C2]),
+    shared("6 of level 1", 6, &[c1(32.3).limited_by(PACKETS), TO_C2, FROM_C2]),
+    study("claim", SWITCH, LOADS[3], &[cpu("host, a message a packet", "h*", 80.0)]),
+    study("claim", FAST, LOADS[3], &[cpu("host, bundles", "h*", 13.0)]),
     study(
         "claim",
         FAST,
         cut_by(LOADS[3], "450/4k uncut", "96 Mb/s"),
-        &[cpu("host, bundles", "h*", 13.0, None, WHOLE)],
+        &[cpu("host, bundles", "h*", 13.0).left_out(WHOLE)],
     ),
     study(
         "claim",
         FAST,
         cut_by(LOADS[6], "450/7k uncut", "96 Mb/s"),
-        &[messages(5_000.0), cpu("host, bundles", "h*", 13.0, None, WHOLE)],
+        &[messages(5_000.0), cpu("host, bundles", "h*", 13.0).left_out(WHOLE)],
     ),
 ];
 
@@ -501,6 +290,11 @@ pub const STUDIES: &[Study] = &[
 mod tests {
     use super::*;
     use crate::table::INDIGO2_IDLE_PERCENT;
+
+    /// What a packet costs, us, in the experiments.
+    const PACKET_US: f64 = 147.4;
+    /// What each of its bytes costs, headers of IP and UDP among them, ns.
+    const BYTE_NS: f64 = 90.9;
 
     /// Table 4-2: a rate, and the shares in percent of packets of 96, 128, 160, 256, 512, 1,024 and 2,048 bytes; 0: collapse.
     const TABLE_4_2: [(f64, [f64; 7]); 7] = [

@@ -8,15 +8,15 @@
 //! | module | contents |
 //! | --- | --- |
 //! | [`table`] | studies, cells, tolerances; comparisons as text and JSON |
-//! | [`aai`] | NetSpec over ATM networks (1996) |
-//! | [`airnet`] | AirNET, the LLC network for aircraft (1990) |
-//! | [`bundle_1997`] | the bundle converter (1997) |
-//! | [`guaranteed_1998`] | Guaranteed ATM (1998) |
+//! | `aai` | NetSpec over ATM networks (1996) |
+//! | `airnet` | AirNET, the LLC network for aircraft (1990) |
+//! | `bundle_1997` | the bundle converter (1997) |
+//! | `guaranteed_1998` | Guaranteed ATM (1998) |
 
-pub mod aai;
-pub mod airnet;
-pub mod bundle_1997;
-pub mod guaranteed_1998;
+mod aai;
+mod airnet;
+mod bundle_1997;
+mod guaranteed_1998;
 pub mod table;
 
 use table::Study;

@@ -88,26 +88,9 @@ pub enum Unit {
     Delay,
 }
 
-/// Returns a cell of a median one-way delay in ms.
-pub const fn delay(
-    row: &'static str,
-    subject: &'static str,
-    paper: f64,
-    within: Option<f64>,
-    limit: &'static str,
-) -> Cell {
-    Cell { row, subject, figure: "delay_us.p50", unit: Unit::Ms, paper, within, limit }
-}
-
-/// Returns a cell of a goodput in Mb/s.
-pub const fn mbps(
-    row: &'static str,
-    subject: &'static str,
-    paper: f64,
-    within: Option<f64>,
-    limit: &'static str,
-) -> Cell {
-    Cell { row, subject, figure: "received_bps", unit: Unit::Mbps, paper, within, limit }
+/// Returns a cell of a goodput in Mb/s, to be met within a tenth.
+pub(crate) const fn mbps(row: &'static str, subject: &'static str, paper: f64, limit: &'static str) -> Cell {
+    Cell::new(row, subject, "received_bps", Unit::Mbps, paper, 0.1, limit)
 }
 
 /// A cell of a table and its result.
@@ -124,7 +107,51 @@ pub struct Comparison {
     pub ours: Spread,
 }
 
+impl Study {
+    /// Returns a study of one run of the experiment as it is.
+    pub(crate) const fn new(
+        paper: &'static str,
+        table: &'static str,
+        text: &'static str,
+        cells: &'static [Cell],
+    ) -> Study {
+        Study { paper, table, text, seeds: 1, load: None, cells }
+    }
+}
+
 impl Cell {
+    pub(crate) const fn new(
+        row: &'static str,
+        subject: &'static str,
+        figure: &'static str,
+        unit: Unit,
+        paper: f64,
+        within: f64,
+        limit: &'static str,
+    ) -> Cell {
+        Cell { row, subject, figure, unit, paper, within: Some(within), limit }
+    }
+
+    /// Changes the tolerance.
+    pub(crate) const fn within(self, within: f64) -> Cell {
+        Cell { within: Some(within), ..self }
+    }
+
+    /// Changes what limits it.
+    pub(crate) const fn limited_by(self, limit: &'static str) -> Cell {
+        Cell { limit, ..self }
+    }
+
+    /// Promises nothing.
+    pub(crate) const fn not_promised(self) -> Cell {
+        Cell { within: None, ..self }
+    }
+
+    /// Promises nothing, and says why.
+    pub(crate) const fn left_out(self, why: &'static str) -> Cell {
+        self.limited_by(why).not_promised()
+    }
+
     /// Returns the figure in a record, in the paper's unit.
     pub fn of(&self, record: &Record) -> Option<f64> {
         let Some(front) = self.subject.strip_suffix('*') else {

@@ -62,7 +62,7 @@ pub fn distribution(values: impl Iterator<Item = f64>) -> Option<Distribution> {
 }
 
 /// Returns the `p`-quantile of sorted values.
-fn quantile(sorted: &[f64], p: f64) -> f64 {
+pub(crate) fn quantile(sorted: &[f64], p: f64) -> f64 {
     let rank = libm::ceil(p * sorted.len() as f64) as usize;
     sorted[rank.clamp(1, sorted.len()) - 1]
 }
@@ -262,11 +262,6 @@ pub fn bursts(series: &Series, threshold: f64) -> Inventory {
     }
 }
 
-/// Returns the spectral density of white noise with this variance.
-pub fn white_density(variance: f64, grain_s: f64) -> f64 {
-    2.0 * variance * grain_s
-}
-
 /// Returns the spectrum of fractional Gaussian noise, up to a factor, at a frequency of at most ½ cycle per interval; for a
 /// plot (Paxson 1997, with his correction of the tail of the sum).
 pub fn noise_shape(hurst: f64, frequency: f64) -> f64 {
@@ -321,9 +316,9 @@ mod tests {
         let line = &found.lines[0];
         assert!((line.period_s - 300.0).abs() < 0.1 && (line.share - 1.0 / 3.0).abs() < 0.05, "{line:?}");
         assert!(line.chance < 1e-6);
-        // Away from the line it is flat, as that of white noise.
+        // Away from the line it is flat: 2 · variance · grain, as that of white noise.
         let (_, power) = found.density.iter().copied().find(|(f, _)| *f > 0.02).unwrap();
-        assert!((power / white_density(1.0, grain_s) - 1.0).abs() < 0.3, "{power}");
+        assert!((power / (2.0 * grain_s) - 1.0).abs() < 0.3, "{power}");
         let power: f64 = periodogram(&values).iter().sum::<f64>() * 2.0 / n as f64;
         let variance = distribution(values.into_iter()).unwrap().sd.powi(2);
         assert!((power / variance - 1.0).abs() < 1e-3);

@@ -15,8 +15,7 @@ const RESERVOIR: usize = 65_536;
 /// Half of the maximum number of points of a curve.
 const HALF_CURVE: usize = 100;
 
-/// Values in bounded memory: all of up to 65,536 values, or a uniform random selection of 65,536. Count, mean, minimum and
-/// maximum cover all values.
+/// Values in bounded memory: all of up to 65,536 values, or a uniform random selection of 65,536. The mean is that of all values.
 #[derive(Clone, Debug)]
 pub struct Sample {
     reservoir: Vec<f64>,
@@ -106,24 +105,9 @@ impl Sample {
         }
     }
 
-    /// Returns the number of added values.
-    pub fn count(&self) -> u64 {
-        self.count
-    }
-
     /// Returns the mean of all values; `None` if there are none.
     pub fn mean(&self) -> Option<f64> {
         (self.count > 0).then(|| self.sum / self.count as f64)
-    }
-
-    /// Returns the smallest of all values; `None` if there are none.
-    pub fn min(&self) -> Option<f64> {
-        (self.count > 0).then_some(self.min)
-    }
-
-    /// Returns the largest of all values; `None` if there are none.
-    pub fn max(&self) -> Option<f64> {
-        (self.count > 0).then_some(self.max)
     }
 
     /// Compares the retained values with a law.
@@ -454,7 +438,7 @@ mod tests {
     fn an_empty_sample_has_no_fit() {
         let law = law(Variable::Exponential { mean: 1.0 }, 0.0);
         let sample = Sample::new(Seed(1).stream("reservoir"));
-        assert_eq!((sample.count(), sample.mean(), sample.min(), sample.max()), (0, None, None, None));
+        assert_eq!((sample.count, sample.mean()), (0, None));
         let fit = sample.goodness_of_fit(&law, Rounding::None);
         assert_eq!(fit, GoodnessOfFit { distance: 0.0, p_value: None, samples: 0, curve: vec![] });
     }
@@ -467,7 +451,7 @@ mod tests {
         (1..=n).for_each(|v| sample.push(v as f64));
         assert_eq!(sample.reservoir.len(), RESERVOIR);
         assert_eq!(sample.reservoir.capacity(), RESERVOIR);
-        assert_eq!((sample.count(), sample.min(), sample.max()), (n, Some(1.0), Some(n as f64)));
+        assert_eq!((sample.count, sample.min, sample.max), (n, 1.0, n as f64));
         assert_eq!(sample.mean(), Some((n + 1) as f64 / 2.0));
         let uniform = law(Variable::Uniform { a: 0.0, b: n as f64 }, 0.0);
         let fit = sample.goodness_of_fit(&uniform, Rounding::None);

@@ -31,15 +31,10 @@ use serde::Serialize;
 pub const SHORTEST: usize = 256;
 
 /// Half width of the central 95 % of a normal distribution, in standard deviations.
-const NORMAL_95: f64 = 1.959_963_984_540_054;
+pub(crate) const NORMAL_95: f64 = 1.959_963_984_540_054;
 
 /// Maximum bias of the spectral estimators for exact noise of 2^16 values; it does not vanish for longer series.
 const BIAS: f64 = 0.0025;
-
-/// Returns half the width of the 95 % confidence interval of an estimator with this standard deviation and [`BIAS`].
-fn half_interval(sd: f64) -> f64 {
-    NORMAL_95 * libm::hypot(sd, BIAS)
-}
 
 /// An estimator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -99,6 +94,15 @@ pub struct Estimate {
     pub fitted: (f64, f64),
     /// Probability of a deviation of the octaves from a line at least this large, if they follow one. Only for wavelets.
     pub line_chance: Option<f64>,
+}
+
+impl Estimate {
+    /// Returns the estimate of a spectral estimator with this standard deviation, and a bias of at most [`BIAS`].
+    fn spectral(method: Method, h: f64, sd: f64, points: Vec<(f64, f64)>, fitted: (f64, f64)) -> Estimate {
+        let half_width = NORMAL_95 * libm::hypot(sd, BIAS);
+        let (low, high) = (h - half_width, h + half_width);
+        Estimate { method, h, low, high, raw: None, points, fitted, line_chance: None }
+    }
 }
 
 /// Why there is no estimate.

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use trunkline_units::Stream;
 
+use crate::analysis::quantile;
 use crate::{Variable, VariableError};
 
 /// Minimum probability of a value at or above the floor. Below it, the truncated variable would have little in common with
@@ -105,11 +106,7 @@ impl Law {
             Shape::Weibull { scale, shape, hazard } => {
                 scale * libm::pow(hazard - libm::log1p(-p), 1.0 / shape)
             }
-            Shape::Empirical { values, first } => {
-                let values = &values[*first..];
-                let rank = libm::ceil(p * values.len() as f64) as usize;
-                values[rank.clamp(1, values.len()) - 1]
-            }
+            Shape::Empirical { values, first } => quantile(&values[*first..], p),
         }
     }
 

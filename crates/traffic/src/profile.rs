@@ -13,7 +13,7 @@ pub mod tes;
 use serde::Serialize;
 use trunkline_units::{Span, Stream};
 
-use crate::analysis::distribution;
+use crate::analysis::{distribution, quantile};
 use crate::hurst::{HurstError, Method, estimate};
 use crate::noise::{self, Noise};
 use crate::series::Series;
@@ -166,12 +166,6 @@ fn sorted_values(series: &Series) -> Vec<f64> {
         all = (0..MAX_VALUES).map(|i| all[i * last / (MAX_VALUES - 1)]).collect();
     }
     all
-}
-
-/// Returns the `p`-quantile of sorted values.
-fn quantile(sorted: &[f64], p: f64) -> f64 {
-    let rank = libm::ceil(p * sorted.len() as f64) as usize;
-    sorted[rank.clamp(1, sorted.len()) - 1]
 }
 
 /// Returns a pattern that sends these amounts: `stairs` with a step for each interval, in messages of one size.

@@ -5,12 +5,10 @@ use serde::Serialize;
 use trunkline_units::Span;
 
 use crate::autocorrelation::autocorrelation;
+use crate::hurst::NORMAL_95;
 
 /// Maximum number of values of a series: 256 MiB.
 pub const LONGEST: usize = 1 << 24;
-
-/// Half width of the central 95 % of a normal distribution, in standard deviations.
-const NORMAL_95: f64 = 1.959_963_984_540_054;
 
 /// Amounts (bytes, cells, messages) in consecutive intervals of equal length. An interval without a measurement is a gap,
 /// not a zero.
@@ -83,10 +81,7 @@ impl Series {
     /// [`SeriesError::Grain`], [`Length`](SeriesError::Length), [`Value`](SeriesError::Value),
     /// [`Time`](SeriesError::Time).
     pub fn new(start_ns: i64, grain: Span, values: Vec<Option<f64>>) -> Result<Series, SeriesError> {
-        let ns = grain.as_ns();
-        if ns == 0 || Span::from_ns(ns) != grain {
-            return Err(SeriesError::Grain);
-        }
+        let ns = whole_ns(grain)?;
         if values.is_empty() || values.len() > LONGEST {
             return Err(SeriesError::Length);
         }
@@ -159,10 +154,7 @@ impl Series {
     /// # Errors
     /// [`SeriesError::Grain`], and [`SeriesError::Length`] if there would be no complete interval, or too many.
     pub fn resample(&self, grain: Span) -> Result<Resampled, SeriesError> {
-        let new = i64::try_from(grain.as_ns()).map_err(|_| SeriesError::Grain)?;
-        if new == 0 || Span::from_ns(new as u64) != grain {
-            return Err(SeriesError::Grain);
-        }
+        let new = whole_ns(grain)? as i64;
         // In i128: the length of an interval may exceed the range of times.
         let first = -(-i128::from(self.start_ns)).div_euclid(i128::from(new));
         let last = i128::from(self.end_ns()).div_euclid(i128::from(new));
@@ -207,6 +199,12 @@ impl Series {
         let (low, high) = (libm::tanh(z - half_width).min(r), libm::tanh(z + half_width).max(r));
         Ok(Correlation { grain_s: grain.as_s(), pairs: x.len(), effective, r, low, high })
     }
+}
+
+/// Returns the length of an interval in nanoseconds, if it is a whole number.
+fn whole_ns(grain: Span) -> Result<u64, SeriesError> {
+    let ns = grain.as_ns();
+    (ns > 0 && Span::from_ns(ns) == grain).then_some(ns).ok_or(SeriesError::Grain)
 }
 
 /// Returns Pearson's coefficient; `None` if either series is constant.

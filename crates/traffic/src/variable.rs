@@ -122,20 +122,6 @@ impl Variable {
         }
     }
 
-    /// Returns the mean of the variable without truncation; `None` if it is infinite (Pareto with a shape of 1 or less).
-    pub fn mean(&self) -> Option<f64> {
-        match self {
-            Variable::Constant(value) => Some(*value),
-            Variable::Uniform { a, b } => Some((a + b) / 2.0),
-            Variable::Exponential { mean }
-            | Variable::Normal { mean, .. }
-            | Variable::Lognormal { mean, .. } => Some(*mean),
-            Variable::Pareto { shape, min } => (*shape > 1.0).then(|| shape * min / (shape - 1.0)),
-            Variable::Weibull { scale, shape } => Some(scale * libm::tgamma(1.0 + 1.0 / shape)),
-            Variable::Empirical { values, .. } => Some(values.iter().sum::<f64>() / values.len() as f64),
-        }
-    }
-
     /// Formats the variable as in the language: `exponential(1 ms)`, or only the value of a constant. `show` formats a value
     /// with its unit; shapes are plain numbers.
     pub fn describe(&self, show: impl Fn(f64) -> String) -> String {
@@ -215,15 +201,5 @@ mod tests {
             refused(Variable::Exponential { mean: 0.0 }).to_string(),
             "`mean` must be from 1e-30 to 1e30"
         );
-    }
-
-    #[test]
-    fn means_match_the_parameters() {
-        assert_eq!(Variable::Uniform { a: 1.0, b: 3.0 }.mean(), Some(2.0));
-        assert_eq!(Variable::Lognormal { mean: 5.0, sd: 9.0 }.mean(), Some(5.0));
-        assert_eq!(Variable::Pareto { shape: 3.0, min: 2.0 }.mean(), Some(3.0));
-        assert_eq!(Variable::Pareto { shape: 1.0, min: 2.0 }.mean(), None);
-        assert!((Variable::Weibull { scale: 2.0, shape: 0.5 }.mean().unwrap() - 4.0).abs() < 1e-12);
-        assert_eq!(empirical(&[1.0, 2.0, 6.0]).mean(), Some(3.0));
     }
 }

@@ -74,23 +74,21 @@ pub(crate) const LATE: u32 = 0x08;
 pub(crate) fn of_status(status: u32, direction: Option<Direction>) -> &'static CStr {
     const STARTED: u32 = BUSY | IO;
     const TIMED_OUT: u32 = FAIL | LATE;
-    use Direction::{Receive, Transmit};
-    match (status, direction) {
-        (0, Some(Transmit)) => c"no transmit pending",
-        (0, Some(Receive)) => c"no receive pending",
-        (0, None) => c"no operation pending",
-        (BUSY, Some(Transmit)) => c"transmit pending",
-        (BUSY, Some(Receive)) => c"receive pending",
-        (BUSY, None) => c"operation pending",
-        (STARTED, Some(Transmit)) => c"transmit pending, I/O in progress",
-        (STARTED, Some(Receive)) => c"receive pending, I/O in progress",
-        (STARTED, None) => c"operation pending, I/O in progress",
-        (FAIL, Some(Transmit)) => c"transmit failed",
-        (FAIL, Some(Receive)) => c"receive failed",
-        (FAIL, None) => c"operation failed",
-        (TIMED_OUT, Some(Transmit)) => c"transmit timed out",
-        (TIMED_OUT, Some(Receive)) => c"receive timed out",
-        (TIMED_OUT, None) => c"operation timed out",
-        _ => c"unknown status",
+    let [transmit, receive, either] = match status {
+        0 => [c"no transmit pending", c"no receive pending", c"no operation pending"],
+        BUSY => [c"transmit pending", c"receive pending", c"operation pending"],
+        STARTED => [
+            c"transmit pending, I/O in progress",
+            c"receive pending, I/O in progress",
+            c"operation pending, I/O in progress",
+        ],
+        FAIL => [c"transmit failed", c"receive failed", c"operation failed"],
+        TIMED_OUT => [c"transmit timed out", c"receive timed out", c"operation timed out"],
+        _ => return c"unknown status",
+    };
+    match direction {
+        Some(Direction::Transmit) => transmit,
+        Some(Direction::Receive) => receive,
+        None => either,
     }
 }

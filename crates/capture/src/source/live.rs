@@ -81,7 +81,7 @@ impl Live {
     /// # Errors
     /// What the system says.
     pub fn counted(&mut self) -> io::Result<(u64, u64)> {
-        let counted = self.ring.counted()?;
+        let counted = self.ring.socket().take_counters()?;
         self.seen += counted.frames;
         self.dropped += counted.dropped;
         Ok((self.seen, self.dropped))

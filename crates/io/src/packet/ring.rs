@@ -6,10 +6,11 @@ use std::os::fd::AsRawFd;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use libc::{c_int, c_uint, sockaddr_ll, tpacket_block_desc, tpacket3_hdr};
+use libc::{SOL_PACKET, c_int, c_uint, sockaddr_ll, tpacket_block_desc, tpacket3_hdr};
 use trunkline_units::Span;
 
-use super::{Frame, Options, PacketCounters, PacketSocket, Tag, set};
+use super::{Frame, Options, PacketSocket, Tag};
+use crate::socket::set_option;
 
 /// Size of a block in bytes: several of the longest frames that segmentation offload produces.
 const BLOCK: usize = 1 << 18;
@@ -39,7 +40,12 @@ impl Ring {
         let blocks = octets.div_ceil(BLOCK).clamp(2, 1 << 13);
         let mut memory = None;
         let socket = PacketSocket::prepared(interface, options, |socket| {
-            set(socket, libc::PACKET_VERSION, &(libc::tpacket_versions::TPACKET_V3 as c_int))?;
+            set_option(
+                socket,
+                SOL_PACKET,
+                libc::PACKET_VERSION,
+                &(libc::tpacket_versions::TPACKET_V3 as c_int),
+            )?;
             let request = libc::tpacket_req3 {
                 tp_block_size: BLOCK as c_uint,
                 tp_block_nr: blocks as c_uint,
@@ -49,7 +55,7 @@ impl Ring {
                 tp_sizeof_priv: 0,
                 tp_feature_req_word: 0,
             };
-            set(socket, libc::PACKET_RX_RING, &request)?;
+            set_option(socket, SOL_PACKET, libc::PACKET_RX_RING, &request)?;
             memory = Some(Memory::map(socket.as_raw_fd(), BLOCK * blocks)?);
             Ok(())
         })?;
@@ -57,17 +63,9 @@ impl Ring {
         Ok(Ring { socket, memory, blocks, next: 0 })
     }
 
-    /// Returns the socket, for the interface, waiting and sending; frames are received through the ring.
+    /// Returns the socket, for the interface, counters, waiting and sending; frames are received through the ring.
     pub fn socket(&self) -> &PacketSocket {
         &self.socket
-    }
-
-    /// Returns the counters since the last call and resets them.
-    ///
-    /// # Errors
-    /// System errors.
-    pub fn counted(&self) -> io::Result<PacketCounters> {
-        self.socket.take_counters()
     }
 
     /// Passes the frames of the next block to `each`, in order, returns the block to the kernel, and returns the

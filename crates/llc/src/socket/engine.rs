@@ -157,23 +157,10 @@ impl Engine {
             }
             Engine::Ring(ring) => match ring.poll(now, Writable::ALL, buffer) {
                 Output::Event(token::Event::Inner(event)) => EngineOutput::Event(event),
-                Output::Event(event) => EngineOutput::Ring(of_ring(event)),
+                Output::Event(event) => EngineOutput::Ring(event.map(drop)),
                 Output::Transmit(transmit) => EngineOutput::Transmit(transmit),
                 Output::Idle(idle) => EngineOutput::Idle(idle.deadline),
             },
         }
-    }
-}
-
-/// Converts an event of the ring itself.
-fn of_ring(event: token::Event<Event>) -> token::Event<()> {
-    match event {
-        token::Event::Inner(_) => token::Event::Inner(()),
-        token::Event::Joined { stations } => token::Event::Joined { stations },
-        token::Event::Left => token::Event::Left,
-        token::Event::Dropped => token::Event::Dropped,
-        token::Event::Died { station } => token::Event::Died { station },
-        token::Event::Repaired { how, took } => token::Event::Repaired { how, took },
-        token::Event::Doubled => token::Event::Doubled,
     }
 }

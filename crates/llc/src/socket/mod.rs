@@ -130,15 +130,3 @@ impl From<Refusal> for Error {
         }
     }
 }
-
-impl From<Error> for io::Error {
-    fn from(error: Error) -> io::Error {
-        let kind = match &error {
-            Error::Full | Error::NotYet => io::ErrorKind::WouldBlock,
-            Error::TimedOut => io::ErrorKind::TimedOut,
-            Error::Refused(_) | Error::Station => io::ErrorKind::InvalidInput,
-            Error::System(system) => system.kind(),
-        };
-        io::Error::new(kind, error)
-    }
-}

@@ -147,6 +147,12 @@ impl StationService {
         (self.may_have_output, self.has_changed) = (true, true);
     }
 
+    /// Executes a command.
+    pub fn command(&mut self, now: Instant, command: Command<'_>) -> Result<(), Error> {
+        self.mark_changed();
+        Ok(self.engine.command(now, command)?)
+    }
+
     /// Marks that the station may have output.
     #[inline]
     pub fn mark_output(&mut self) {

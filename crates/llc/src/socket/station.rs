@@ -60,10 +60,8 @@ impl StationSocket {
     /// # Errors
     /// [`Error::Refused`]: invalid number, already open, too many open SAPs, or invalid options.
     pub fn open(&self, sap: u8, options: &Options) -> Result<Sap, Error> {
-        let shared = self.shared();
-        shared.run(|state, _, now| {
-            state.mark_changed();
-            state.engine.command(now, Command::Open { sap, options })?;
+        self.shared().run(|state, _, now| {
+            state.command(now, Command::Open { sap, options })?;
             state.saps[usize::from(sap >> 1)] = Some(Box::default());
             Ok(())
         })?;
@@ -159,9 +157,8 @@ struct Access {
 impl Drop for Access {
     fn drop(&mut self) {
         let _ = self.station.shared().run(|state, _, now| {
-            state.mark_changed();
             state.saps[usize::from(self.number >> 1)] = None;
-            Ok(state.engine.command(now, Command::Close { sap: self.number })?)
+            state.command(now, Command::Close { sap: self.number })
         });
     }
 }
@@ -379,10 +376,7 @@ impl Sap {
     /// # Errors
     /// The station's refusal.
     pub fn command(&self, command: Command<'_>) -> Result<(), Error> {
-        self.shared().run(|state, _, now| {
-            state.mark_changed();
-            Ok(state.engine.command(now, command)?)
-        })
+        self.shared().run(|state, _, now| state.command(now, command))
     }
 
     /// Changes the options of the SAP.
@@ -480,9 +474,8 @@ impl Sap {
 
     fn ask(&self, command: Command<'_>) -> Result<Instant, Error> {
         self.shared().run(|state, _, now| {
-            state.mark_changed();
             self.sap_events(state)?.answers.clear();
-            state.engine.command(now, command)?;
+            state.command(now, command)?;
             Ok(now)
         })
     }

@@ -14,7 +14,7 @@ use std::collections::VecDeque;
 use trunkline_units::{Instant, Span};
 
 use super::answers::Acknowledgement;
-use super::effect::{Coming, Effect, checked};
+use super::effect::{Coming, Effect, checked, ignored};
 use super::queue::KeyedSlots;
 use super::{Message, MessageState, Station};
 use crate::api::{Outcome, Received};
@@ -195,20 +195,17 @@ impl Station {
         pdu: &Pdu<'_>,
     ) -> Effect {
         let Some(status) = pdu.information.first().and_then(|octet| Status::read(*octet)) else {
-            self.statistics.malformed += 1;
-            return Effect::Nothing;
+            return ignored(&mut self.statistics.malformed);
         };
         let from = Address { sap: pdu.ssap, station };
         let Some(at) = self.sequences.links.find(key(pdu.dsap, from, level)) else {
-            self.statistics.unexpected_responses += 1;
-            return Effect::Nothing;
+            return ignored(&mut self.statistics.unexpected_responses);
         };
         let link = &mut self.sequences.links[at];
         let slot = link.current;
         let answers = slot != NONE && number != link.number && pdu.poll != link.agreed;
         if !answers || self.messages[slot].tried == 0 {
-            self.statistics.unexpected_responses += 1;
-            return Effect::Nothing;
+            return ignored(&mut self.statistics.unexpected_responses);
         }
         let message = &mut self.messages[slot];
         match status.command {

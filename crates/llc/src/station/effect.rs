@@ -34,6 +34,13 @@ pub(super) enum Effect {
     Answers(Acknowledgement, Coming),
 }
 
+/// Counts a frame that has no other effect.
+#[inline(always)]
+pub(super) fn ignored(counter: &mut u64) -> Effect {
+    *counter += 1;
+    Effect::Nothing
+}
+
 /// What a SAP has received.
 #[derive(Clone, Copy)]
 pub(super) enum Coming {

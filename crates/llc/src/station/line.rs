@@ -4,7 +4,7 @@ use trunkline_endpoint::{MAX_BATCH, Peer, Port, Segment, Transmit};
 use trunkline_units::Instant;
 
 use super::acknowledged::Sequences;
-use super::effect::{Coming, Effect, checked};
+use super::effect::{Coming, Effect, checked, ignored};
 use super::queue::highest;
 use super::{Message, MessageState, Station};
 use crate::api::{Event, Outcome, Received, Refusal};
@@ -169,19 +169,10 @@ impl Station {
     ) -> Effect {
         let (level, pdu) = match *frame {
             [level @ 0..=MAX_PRIORITY, ref pdu @ ..] => (level, pdu),
-            [] => {
-                self.statistics.malformed += 1;
-                return Effect::Nothing;
-            }
-            _ => {
-                self.statistics.foreign += 1;
-                return Effect::Nothing;
-            }
+            [] => return ignored(&mut self.statistics.malformed),
+            _ => return ignored(&mut self.statistics.foreign),
         };
-        let Ok(pdu) = Pdu::read(pdu) else {
-            self.statistics.malformed += 1;
-            return Effect::Nothing;
-        };
+        let Ok(pdu) = Pdu::read(pdu) else { return ignored(&mut self.statistics.malformed) };
         // The null SAP sends no messages, and an acknowledged message has one receiver.
         let (from_nobody, to_many) = (pdu.ssap == NULL_SAP, pdu.dsap & 1 == 1);
         let bad = match pdu.kind {
@@ -190,8 +181,7 @@ impl Station {
             Kind::Xid | Kind::Test => to_many && pdu.response,
         };
         if bad {
-            self.statistics.malformed += 1;
-            return Effect::Nothing;
+            return ignored(&mut self.statistics.malformed);
         }
         self.statistics.levels[usize::from(level)].received += 1;
         let received = &mut self.statistics.received;
@@ -234,10 +224,7 @@ impl Station {
         if pdu.dsap & 1 == 0 {
             return match self.offer(pdu.dsap, received, pdu.information, wanted) {
                 Ok(coming) => Effect::Comes(pdu.dsap, coming),
-                Err(_) => {
-                    self.statistics.no_receiver += 1;
-                    Effect::Nothing
-                }
+                Err(_) => ignored(&mut self.statistics.no_receiver),
             };
         }
         let mut members = 0;

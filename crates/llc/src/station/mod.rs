@@ -7,7 +7,8 @@
 //! | `acknowledged` | type 3: sequences, tries, acknowledgements |
 //! | `answers` | XID, TEST, and what waits to be answered |
 //! | `line` | which frame is next, and what comes of one that arrives |
-//! | `short` | the short way out of a message that nothing waits before |
+//! | `effect` | what comes of a frame, and the checksum of messages |
+//! | `fast_path` | the short way out of a message that nothing waits before |
 
 mod acknowledged;
 mod answers;
@@ -34,7 +35,7 @@ use answers::Answer;
 use effect::crc_of;
 #[cfg(feature = "sockets")]
 pub(crate) use fast_path::{FastPathOutput, FastPathResult, SendResult};
-use queue::{Pool, PriorityQueues, Timed, TimerQueue};
+use queue::{Pool, PriorityQueues, TimerQueue};
 use sap::{Arrival, Sap};
 
 /// Configuration of a station.
@@ -136,13 +137,6 @@ impl Default for Message {
             link: 0,
             bytes: Vec::new(),
         }
-    }
-}
-
-impl Timed for Message {
-    #[inline]
-    fn noted(&self) -> Instant {
-        self.noted
     }
 }
 
@@ -261,36 +255,28 @@ impl Station {
 
     #[inline]
     fn sap(&self, number: u8) -> Result<&Sap, Refusal> {
-        if number & 1 == 1 || number == NULL_SAP {
-            return Err(Refusal::Invalid);
-        }
-        self.saps[usize::from(number >> 1)].as_deref().ok_or(Refusal::Closed)
+        self.saps[index(number)?].as_deref().ok_or(Refusal::Closed)
     }
 
     #[inline]
     fn sap_mut(&mut self, number: u8) -> Result<&mut Sap, Refusal> {
-        if number & 1 == 1 || number == NULL_SAP {
-            return Err(Refusal::Invalid);
-        }
-        self.saps[usize::from(number >> 1)].as_deref_mut().ok_or(Refusal::Closed)
+        self.saps[index(number)?].as_deref_mut().ok_or(Refusal::Closed)
     }
 }
 
 // Commands.
 impl Station {
     fn open(&mut self, sap: u8, options: &Options) -> Result<(), Refusal> {
-        match self.sap(sap) {
-            Err(Refusal::Closed) => {}
-            Ok(_) => return Err(Refusal::Duplicate),
-            Err(refusal) => return Err(refusal),
+        let at = index(sap)?;
+        if self.saps[at].is_some() {
+            return Err(Refusal::Duplicate);
         }
         check(options)?;
         if self.open.len() >= self.config.saps {
             return Err(Refusal::TooMany);
         }
-        self.saps[usize::from(sap >> 1)] = Some(Box::new(Sap::new(sap, options)));
-        let at = self.open.partition_point(|other| *other < sap);
-        self.open.insert(at, sap);
+        self.saps[at] = Some(Box::new(Sap::new(sap, options)));
+        self.open.insert(self.open.partition_point(|other| *other < sap), sap);
         Ok(())
     }
 
@@ -652,14 +638,11 @@ impl Station {
     }
 
     fn wake(&mut self, now: Instant) {
-        loop {
-            match self.moments.first(&self.messages) {
-                Some((at, slot)) if at <= now => {
-                    self.messages[slot].noted = Instant::MAX;
-                    self.expire(now, slot);
-                }
-                _ => return,
-            }
+        while let Some((at, slot)) = self.moments.first(&self.messages)
+            && at <= now
+        {
+            self.messages[slot].noted = Instant::MAX;
+            self.expire(now, slot);
         }
     }
 }
@@ -672,41 +655,28 @@ impl Endpoint for Station {
     #[inline]
     fn handle(&mut self, now: Instant, input: Input<'_, Command<'_>>) -> Result<(), Refusal> {
         match input {
-            Input::Frame { port, peer, bytes, segment: None } => {
-                self.take_frame(now, port, peer, bytes);
-                Ok(())
-            }
+            Input::Frame { port, peer, bytes, segment: None } => self.take_frame(now, port, peer, bytes),
             Input::Frame { port, peer, bytes, segment } => {
                 for frame in Segment::frames(segment, bytes) {
                     self.take_frame(now, port, peer, frame);
                 }
-                Ok(())
             }
-            Input::Wake => {
-                self.wake(now);
-                Ok(())
-            }
+            Input::Wake => self.wake(now),
             Input::Command(command) => match command {
                 Command::Send { sap, to, bytes, priority, ticket } => {
                     *ticket = self.send(now, sap, to, bytes, priority)?;
-                    Ok(())
                 }
-                Command::Take { sap, into, taken } => {
-                    *taken = self.take(sap, into)?;
-                    Ok(())
-                }
-                Command::Open { sap, options } => self.open(sap, options),
-                Command::Configure { sap, options } => self.configure(sap, options),
-                Command::Close { sap } => self.close(sap),
-                Command::Test { sap, to, bytes } => self.ask(now, sap, to, Some(bytes)),
-                Command::Identify { sap, to } => self.ask(now, sap, to, None),
-                Command::Reset { sap, sending } => self.reset(now, sap, sending),
-                Command::Unsent { frames } => {
-                    self.unsent(frames);
-                    Ok(())
-                }
+                Command::Take { sap, into, taken } => *taken = self.take(sap, into)?,
+                Command::Open { sap, options } => self.open(sap, options)?,
+                Command::Configure { sap, options } => self.configure(sap, options)?,
+                Command::Close { sap } => self.close(sap)?,
+                Command::Test { sap, to, bytes } => self.ask(now, sap, to, Some(bytes))?,
+                Command::Identify { sap, to } => self.ask(now, sap, to, None)?,
+                Command::Reset { sap, sending } => self.reset(now, sap, sending)?,
+                Command::Unsent { frames } => self.unsent(frames),
             },
         }
+        Ok(())
     }
 
     #[inline]
@@ -726,11 +696,15 @@ impl Endpoint for Station {
     }
 }
 
+/// Returns the index of a SAP, half its number.
+#[inline]
+fn index(number: u8) -> Result<usize, Refusal> {
+    (number & 1 == 0 && number != NULL_SAP).then_some(usize::from(number >> 1)).ok_or(Refusal::Invalid)
+}
+
 /// Validates options.
 fn check(options: &Options) -> Result<(), Refusal> {
     let groups = options.groups.iter().all(|group| group & 1 == 1 && *group != GLOBAL_SAP);
-    match options.priority <= MAX_PRIORITY && options.tries > 0 && options.queue > 0 && groups {
-        true => Ok(()),
-        false => Err(Refusal::Options),
-    }
+    let fits = options.priority <= MAX_PRIORITY && options.tries > 0 && options.queue > 0 && groups;
+    fits.then_some(()).ok_or(Refusal::Options)
 }

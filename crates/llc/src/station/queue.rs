@@ -5,6 +5,8 @@ use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 
 use trunkline_units::Instant;
 
+use super::Message;
+
 /// Stale deadlines that may accumulate, besides two per slot.
 const MAX_STALE: usize = 64;
 
@@ -136,12 +138,7 @@ impl<T> std::ops::IndexMut<u32> for Pool<T> {
     }
 }
 
-/// A deadline; [`Instant::MAX`]: none.
-pub(super) trait Timed: Default {
-    fn noted(&self) -> Instant;
-}
-
-/// Deadlines of slots. A stale entry remains until it expires; it counts only if the slot still has that deadline.
+/// Deadlines of messages. A stale entry remains until it expires; it counts only if the message still has that deadline.
 #[derive(Debug, Default)]
 pub(super) struct TimerQueue {
     /// The first entry, stored apart because it is usually the only one.
@@ -151,19 +148,19 @@ pub(super) struct TimerQueue {
 
 impl TimerQueue {
     #[inline]
-    pub fn push(&mut self, at: Instant, slot: u32, slots: &Pool<impl Timed>) {
+    pub fn push(&mut self, at: Instant, slot: u32, slots: &Pool<Message>) {
         match self.next {
             None => self.next = Some((at, slot)),
             Some(next) => self.push_beside(next, (at, slot), slots),
         }
     }
 
-    fn push_beside(&mut self, next: (Instant, u32), new: (Instant, u32), slots: &Pool<impl Timed>) {
+    fn push_beside(&mut self, next: (Instant, u32), new: (Instant, u32), slots: &Pool<Message>) {
         self.next = Some(next.min(new));
         self.others.push(Reverse(next.max(new)));
         if self.others.len() > MAX_STALE + 2 * slots.len() {
             let mut left = std::mem::take(&mut self.others).into_vec();
-            left.retain(|Reverse((at, slot))| slots[*slot].noted() == *at);
+            left.retain(|Reverse((at, slot))| slots[*slot].noted == *at);
             left.sort_unstable();
             left.dedup();
             self.others = left.into();
@@ -172,9 +169,9 @@ impl TimerQueue {
 
     /// Returns the first valid deadline.
     #[inline]
-    pub fn first(&mut self, slots: &Pool<impl Timed>) -> Option<(Instant, u32)> {
+    pub fn first(&mut self, slots: &Pool<Message>) -> Option<(Instant, u32)> {
         while let Some((at, slot)) = self.next
-            && slots[slot].noted() != at
+            && slots[slot].noted != at
         {
             self.next = if self.others.is_empty() { None } else { self.pop() };
         }
@@ -275,38 +272,23 @@ mod tests {
 
     #[test]
     fn moments_that_were_overtaken_do_not_pile_up() {
-        let (mut moments, mut slots) = (TimerQueue::default(), Pool::<Slot>::default());
+        let (mut moments, mut slots) = (TimerQueue::default(), Pool::<Message>::default());
         slots.take();
         for ps in 0..10_000 {
-            slots[0] = Slot(Instant::from_ps(ps));
-            moments.push(slots[0].0, 0, &slots);
+            slots[0].noted = Instant::from_ps(ps);
+            moments.push(slots[0].noted, 0, &slots);
         }
         assert!(moments.others.len() <= MAX_STALE + 3);
         assert_eq!(moments.first(&slots), Some((Instant::from_ps(9_999), 0)));
-        slots[0] = Slot::default();
+        slots[0].noted = Instant::MAX;
         assert_eq!(moments.first(&slots), None);
         // Nor does repeated rescheduling.
-        slots[0] = Slot(Instant::from_ps(1 << 40));
+        slots[0].noted = Instant::from_ps(1 << 40);
         for ps in 0..10_000 {
             moments.push(Instant::from_ps(if ps % 2 == 0 { 1 << 40 } else { ps }), 0, &slots);
         }
         assert!(moments.others.len() <= MAX_STALE + 3);
-        assert_eq!(moments.first(&slots), Some((slots[0].0, 0)));
-    }
-
-    /// An item with a deadline.
-    struct Slot(Instant);
-
-    impl Default for Slot {
-        fn default() -> Self {
-            Slot(Instant::MAX)
-        }
-    }
-
-    impl Timed for Slot {
-        fn noted(&self) -> Instant {
-            self.0
-        }
+        assert_eq!(moments.first(&slots), Some((slots[0].noted, 0)));
     }
 
     #[test]

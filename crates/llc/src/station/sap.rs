@@ -27,7 +27,7 @@ impl Default for Arrival {
     }
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Sap {
     pub number: u8,
     pub options: Options,
@@ -57,22 +57,7 @@ pub(super) struct Sap {
 
 impl Sap {
     pub fn new(number: u8, options: &Options) -> Sap {
-        Sap {
-            number,
-            options: options.clone(),
-            outbox: PriorityQueues::default(),
-            inbox: PriorityQueues::default(),
-            places: 0,
-            held: 0,
-            turned_away: false,
-            readable: false,
-            news: VecDeque::new(),
-            heard: 0,
-            listed: false,
-            tests: None,
-            test: Vec::new(),
-            identifies: None,
-        }
+        Sap { number, options: options.clone(), ..Sap::default() }
     }
 
     /// Returns whether the send queue has space; if not, requests an event.

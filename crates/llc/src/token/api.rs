@@ -53,6 +53,21 @@ pub enum Event<V> {
     Doubled,
 }
 
+impl<V> Event<V> {
+    /// Converts an event of the inner endpoint.
+    pub(crate) fn map<W>(self, inner: impl FnOnce(V) -> W) -> Event<W> {
+        match self {
+            Event::Inner(event) => Event::Inner(inner(event)),
+            Event::Joined { stations } => Event::Joined { stations },
+            Event::Left => Event::Left,
+            Event::Dropped => Event::Dropped,
+            Event::Died { station } => Event::Died { station },
+            Event::Repaired { how, took } => Event::Repaired { how, took },
+            Event::Doubled => Event::Doubled,
+        }
+    }
+}
+
 /// How a token was restored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Repair {

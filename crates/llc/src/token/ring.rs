@@ -100,19 +100,13 @@ impl<E: HasUrgency> Ring<E> {
     /// If the number is invalid, or an option that must not be zero is zero.
     pub fn new(inner: E, me: u8, options: Options) -> Ring<E> {
         assert!(me != 0 && me != ALL, "a station has a number from 1 to 254");
-        let Options {
-            highest_station: highest,
-            pass_timeout: patience,
-            tries,
-            invited_per_window: invited,
-            slot,
-            ..
-        } = &options;
         assert!(
-            (1..ALL).contains(highest) && *tries > 0 && *invited > 0,
+            (1..ALL).contains(&options.highest_station)
+                && options.tries > 0
+                && options.invited_per_window > 0,
             "at least one station is invited, and at least one try is made"
         );
-        assert!(!patience.is_zero() && !slot.is_zero(), "a token takes time");
+        assert!(!options.pass_timeout.is_zero() && !options.slot.is_zero(), "a token takes time");
         Ring {
             inner,
             me,
@@ -396,19 +390,17 @@ impl<E: HasUrgency> Ring<E> {
     // --- Timers
 
     fn wake(&mut self, now: Instant) {
-        let late = now + self.options.slot;
         // A timer this late follows a pause: process frames received meanwhile first.
         let paused = |until: Instant| now.since(until) > self.options.pass_timeout;
         let alone = self.has_token() && self.is_alone();
         match &mut self.state {
-            State::Out { until, .. } if now >= *until => {
-                if paused(*until) {
-                    *until = late;
-                } else {
-                    self.start_ring(now);
-                }
+            State::Out { until, .. } | State::Idle { until } | State::Passed { until: Some(until), .. }
+                if paused(*until) =>
+            {
+                *until = now + self.options.slot;
             }
-            State::Out { reply: reply @ Reply::At(..), .. } => {
+            State::Out { until, .. } if now >= *until => self.start_ring(now),
+            State::Out { reply, .. } => {
                 if let Reply::At(at, to) = *reply
                     && now >= at
                 {
@@ -416,20 +408,8 @@ impl<E: HasUrgency> Ring<E> {
                     *reply = if in_time { Reply::Now(to) } else { Reply::No };
                 }
             }
-            State::Idle { until } if now >= *until => {
-                if paused(*until) {
-                    *until = late;
-                } else {
-                    self.claim_token(now);
-                }
-            }
-            State::Passed { until: Some(until), .. } if now >= *until => {
-                if paused(*until) {
-                    *until = late;
-                } else {
-                    self.handle_lost_pass(now);
-                }
-            }
+            State::Idle { until } if now >= *until => self.claim_token(now),
+            State::Passed { until: Some(until), .. } if now >= *until => self.handle_lost_pass(now),
             State::Held { phase, .. } => match *phase {
                 Phase::Window(until) if now >= until => self.close(),
                 Phase::Rest(until) if now >= until => *phase = Phase::Pass,
@@ -632,7 +612,7 @@ impl<E: HasUrgency> Endpoint for Ring<E> {
         let free = writable.has(PORT);
         loop {
             if let Some(event) = self.events.pop_front() {
-                return Output::Event(outer(event));
+                return Output::Event(event.map(|never| match never {}));
             }
             if free && let Some(transmit) = self.write_control(now, buffer) {
                 return Output::Transmit(transmit);
@@ -656,18 +636,5 @@ impl<E: HasUrgency> Endpoint for Ring<E> {
         let deadline = self.deadline().into_iter().chain(self.inner_deadline).min();
         let reason = if !free && self.needs_port() { Reason::Port(PORT) } else { Reason::Input };
         Output::Idle(Idle { deadline, reason })
-    }
-}
-
-/// Converts a ring event to an event with any inner endpoint.
-fn outer<V>(event: RingEvent) -> Event<V> {
-    match event {
-        Event::Inner(never) => match never {},
-        Event::Joined { stations } => Event::Joined { stations },
-        Event::Left => Event::Left,
-        Event::Dropped => Event::Dropped,
-        Event::Died { station } => Event::Died { station },
-        Event::Repaired { how, took } => Event::Repaired { how, took },
-        Event::Doubled => Event::Doubled,
     }
 }

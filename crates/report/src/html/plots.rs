@@ -9,6 +9,7 @@ use trunkline_record::schema::{Connection, Distribution, Fit};
 
 use super::format_value;
 use crate::format::Unit;
+use crate::summary::distinct;
 
 /// One plot.
 #[derive(Debug, Serialize)]
@@ -66,9 +67,8 @@ pub(crate) struct Band {
 
 impl Line {
     /// Retains the points that a logarithmic axis can show: those with a positive coordinate.
-    fn retain_positive(mut self, is_positive: impl Fn(&(f64, f64)) -> bool) -> Line {
-        (self.x, self.y) = self.x.into_iter().zip(self.y).filter(is_positive).unzip();
-        self
+    fn retain_positive(&mut self, is_positive: impl Fn(&(f64, f64)) -> bool) {
+        (self.x, self.y) = self.x.drain(..).zip(self.y.drain(..)).filter(is_positive).unzip();
     }
 }
 
@@ -127,10 +127,9 @@ pub(super) fn overview(records: &[Record], labels: &[String]) -> Option<PlotData
     let rates =
         || records.iter().flat_map(|r| &r.connections).map(|c| c.received_bps).filter(|&bps| bps > 0.0);
     let log = rates().fold(0.0, f64::max) > 30.0 * rates().fold(f64::INFINITY, f64::min);
-    let lines = lines
-        .into_iter()
-        .map(|line| if log { line.retain_positive(|&(_, y)| y > 0.0) } else { line })
-        .collect();
+    if log {
+        lines.iter_mut().for_each(|line| line.retain_positive(|&(_, y)| y > 0.0));
+    }
     let y = Axis::new("received", "bps", log);
     plot("All connections", TIME, y, lines, vec!["Received goodput of every connection over time".into()])
 }
@@ -201,10 +200,9 @@ fn gaps(views: &[View<'_>]) -> Option<PlotData> {
         }
     }
     let log = is_skewed(&distributions);
-    let lines = lines
-        .into_iter()
-        .map(|line| if log { line.retain_positive(|&(x, _)| x > 0.0) } else { line })
-        .collect();
+    if log {
+        lines.iter_mut().for_each(|line| line.retain_positive(|&(x, _)| x > 0.0));
+    }
     let x = Axis::new("gap", "us", log);
     plot("Gaps", x, Axis::new("share at or below", "share", false), lines, texts)
 }
@@ -224,14 +222,9 @@ fn percentiles(d: &Distribution) -> String {
 /// Returns a plot for each random variable of the traffic: requested and actual distribution.
 fn fits(views: &[View<'_>]) -> Vec<PlotData> {
     let fits = || views.iter().flat_map(|v| v.connection.requested.variables.iter().map(move |fit| (v, fit)));
-    let mut names: Vec<&str> = Vec::new();
-    fits().for_each(|(_, fit)| {
-        if !names.contains(&fit.name.as_str()) {
-            names.push(&fit.name);
-        }
-    });
-    let plot = |name: &&str| fit(name, &fits().filter(|(_, fit)| fit.name == *name).collect::<Vec<_>>());
-    names.iter().filter_map(plot).collect()
+    let names = distinct(fits().map(|(_, fit)| fit.name.as_str()));
+    let plot = |name| fit(name, &fits().filter(|(_, fit)| fit.name == name).collect::<Vec<_>>());
+    names.into_iter().filter_map(plot).collect()
 }
 
 /// Returns the plot of one random variable.
@@ -257,14 +250,7 @@ fn fit(name: &str, fits: &[(&View<'_>, &Fit)]) -> Option<PlotData> {
             fit.samples
         ))
     });
-    let unit = match first.unit.as_str() {
-        "us" => "us",
-        "bps" => "bps",
-        "bytes" => "bytes",
-        "s" => "s",
-        _ => "",
-    };
-    let x = Axis::new("value", unit, false);
+    let x = Axis::new("value", known_unit(&first.unit), false);
     let title = format!("Requested vs. actual: {name} {}", first.law);
     plot(&title, x, Axis::new("share at or below", "share", false), lines, texts.collect())
 }
@@ -303,6 +289,11 @@ fn title_and_label(key: &str) -> (Option<&'static str>, Option<&'static str>) {
         _ => return (None, None),
     };
     (Some(title), Some(label))
+}
+
+/// Returns a unit of the record or of the language if `plots.js` has it, else that of plain numbers.
+pub(crate) fn known_unit(unit: &str) -> &'static str {
+    ["us", "bps", "bytes", "s"].into_iter().find(|known| *known == unit).unwrap_or("")
 }
 
 /// Returns the unit of an axis by its name in `plots.js`.

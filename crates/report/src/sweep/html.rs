@@ -6,7 +6,7 @@ use maud::{Markup, html as page};
 
 use super::{Parameter, Spread, Sweep, columns, titles};
 use crate::format::Unit;
-use crate::html::plots::{Axis, Band, Line, PlotData, axis_unit, round};
+use crate::html::plots::{Axis, Band, Line, PlotData, axis_unit, known_unit, round};
 use crate::html::{MADE_BY, PLOTS_HELP, document, plot_element, scroll, typeset};
 use crate::short_hash;
 
@@ -119,16 +119,11 @@ fn curves(sweep: &Sweep, index: usize) -> Option<PlotData> {
         x: Axis {
             label: Cow::Owned(axis.key.clone()),
             categories: if has_categories { axis.values.clone() } else { Vec::new() },
-            ..Axis::new("", x_unit(&axis.unit), axis.log && !has_categories)
+            ..Axis::new("", known_unit(&axis.unit), axis.log && !has_categories)
         },
         y: Axis { label: Cow::Owned(name), ..Axis::new("", axis_unit(unit), log) },
         lines,
     })
-}
-
-/// Returns the unit of an axis if `plots.js` has it.
-fn x_unit(unit: &str) -> &'static str {
-    ["bytes", "s", "bps"].into_iter().find(|known| *known == unit).unwrap_or("")
 }
 
 /// Returns the line through these points `(x, spread)`, with its confidence band.

@@ -1,6 +1,6 @@
 //! Local Whittle (Robinson 1995): the maximum-likelihood exponent of the low frequencies.
 
-use super::{Estimate, Method, half_interval, low_frequencies, thinned};
+use super::{Estimate, Method, low_frequencies, thinned};
 
 /// Range of the exponent.
 const MIN: f64 = -0.5;
@@ -34,11 +34,9 @@ pub(super) fn estimate(values: &[f64]) -> Option<Estimate> {
         if slope(middle) < 0.0 { low = middle } else { high = middle }
     }
     let h = (low + high) / 2.0;
-    let half_width = half_interval(0.5 / libm::sqrt(information));
     let x: Vec<f64> = logs.iter().map(|l| l / std::f64::consts::LN_2).collect();
     let points = thinned(&x, &power, 60).into_iter().map(|(x, p)| (x, libm::log2(p))).collect();
     let fitted = (*x.first()?, *x.last()?);
-    let method = Method::LocalWhittle;
-    let (low, high) = (h - half_width, h + half_width);
-    Some(Estimate { method, h, low, high, raw: None, points, fitted, line_chance: None })
+    let sd = 0.5 / libm::sqrt(information);
+    Some(Estimate::spectral(Method::LocalWhittle, h, sd, points, fitted))
 }

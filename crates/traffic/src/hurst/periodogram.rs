@@ -2,7 +2,7 @@
 
 use std::f64::consts::{LN_2, PI};
 
-use super::{Estimate, Method, half_interval, line, low_frequencies, thinned};
+use super::{Estimate, Method, line, low_frequencies, thinned};
 
 /// The logarithm of a periodogram has the variance of that of an exponential variable, π²/6, at every frequency.
 pub(super) fn estimate(values: &[f64]) -> Option<Estimate> {
@@ -11,11 +11,9 @@ pub(super) fn estimate(values: &[f64]) -> Option<Estimate> {
         logs.iter().zip(&power).filter(|(_, p)| **p > 0.0).map(|(l, p)| (*l, libm::log(*p))).collect();
     let line = line::plain(&positive)?;
     let h = (1.0 - line.slope) / 2.0;
-    let half_width = half_interval(PI / libm::sqrt(6.0) * line.sd / 2.0);
+    let sd = PI / libm::sqrt(6.0) * line.sd / 2.0;
     let (x, y): (Vec<f64>, Vec<f64>) = positive.iter().map(|(x, y)| (x / LN_2, y / LN_2)).unzip();
     let fitted = (*x.first()?, *x.last()?);
     let points = thinned(&x, &y, 60);
-    let method = Method::Periodogram;
-    let (low, high) = (h - half_width, h + half_width);
-    Some(Estimate { method, h, low, high, raw: None, points, fitted, line_chance: None })
+    Some(Estimate::spectral(Method::Periodogram, h, sd, points, fitted))
 }

@@ -5,7 +5,7 @@
 
 use std::f64::consts::{LN_2, PI};
 
-use super::{Estimate, Method, half_interval, line};
+use super::{Estimate, Method, line};
 
 /// The low-pass filter (Daubechies 1992, table 6.1, N = 3).
 const LOW: [f64; 6] = [
@@ -39,20 +39,13 @@ pub(super) fn estimate(values: &[f64]) -> Option<Estimate> {
     let weights: Vec<f64> = fitted.iter().map(|o| 1.0 / o.variance()).collect();
     let line = line::weighted(&points, &weights)?;
     let h = (line.slope + 1.0) / 2.0;
-    let half_width = half_interval(line.sd / 2.0);
     let squared_residual = |((x, y), w): (&(f64, f64), &f64)| w * (y - line.at(*x)) * (y - line.at(*x));
     let chi_square: f64 = points.iter().zip(&weights).map(squared_residual).sum();
     let degrees = points.len().saturating_sub(2);
-    Some(Estimate {
-        method: Method::Wavelet,
-        h,
-        low: h - half_width,
-        high: h + half_width,
-        raw: None,
-        fitted: (points.first()?.0, points.last()?.0),
-        points: octaves.iter().filter(|o| o.energy > 1e-24).map(Octave::point).collect(),
-        line_chance: (degrees > 0).then(|| chi_square_p_value(degrees, chi_square)),
-    })
+    let fitted = (points.first()?.0, points.last()?.0);
+    let points = octaves.iter().filter(|o| o.energy > 1e-24).map(Octave::point).collect();
+    let line_chance = (degrees > 0).then(|| chi_square_p_value(degrees, chi_square));
+    Some(Estimate { line_chance, ..Estimate::spectral(Method::Wavelet, h, line.sd / 2.0, points, fitted) })
 }
 
 /// The wavelet coefficients of an octave.
@@ -86,15 +79,11 @@ fn octaves(values: &[f64]) -> Vec<Octave> {
         if smooth.len() < LOW.len() || count < MIN_COEFFICIENTS {
             break;
         }
-        let energy = smooth.windows(LOW.len()).step_by(2).map(|w| square(detail(w))).sum::<f64>();
+        let energy = smooth.windows(LOW.len()).step_by(2).map(detail).map(|d| d * d).sum::<f64>();
         found.push(Octave { number, count, energy: energy / count as f64 });
         smooth = smooth.windows(LOW.len()).step_by(2).map(|w| dot(w, &LOW)).collect();
     }
     found
-}
-
-fn square(x: f64) -> f64 {
-    x * x
 }
 
 fn dot(window: &[f64], filter: &[f64]) -> f64 {
@@ -148,7 +137,6 @@ fn chi_square_p_value(degrees: usize, chi_square: f64) -> f64 {
 
 #[cfg(test)]
 mod tests {
-
     use super::*;
 
     #[test]

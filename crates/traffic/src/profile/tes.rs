@@ -11,7 +11,7 @@ use std::f64::consts::PI;
 use serde::Serialize;
 use trunkline_units::Stream;
 
-use super::quantile;
+use crate::analysis::quantile;
 use crate::autocorrelation::autocorrelation;
 use crate::fft::{Complex, forward};
 
