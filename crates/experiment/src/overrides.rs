@@ -7,8 +7,8 @@ use trunkline_traffic::{Pattern, Variable};
 use crate::FileError;
 use crate::diagnostic::{Diagnostics, Severity, nearest};
 use crate::parse::{self, shorten};
-use crate::plan::{Connection, Network, Plan, SourceRange, Stop};
-use crate::resolve::options::{Given, assign, optional, size};
+use crate::plan::{Connection, Link, Network, Node, Plan, Protocol, SourceRange, Stop};
+use crate::resolve::options::{Given, Visit, assign, names, optional, size};
 use crate::resolve::quantity::{Dimension, variable};
 use crate::resolve::{Context, bundles, connection, network, pattern, protocol, stations, topology};
 use crate::token;
@@ -146,9 +146,13 @@ impl Subject {
 
     fn options(self, plan: &Plan) -> Vec<&'static str> {
         match (self, &plan.network) {
-            (Subject::Connection(at), _) => options(&plan.connections[at]).collect(),
-            (Subject::Node(at), Some(network)) => network::options(&network.nodes[at].kind).to_vec(),
-            _ => network::LINK.to_vec(),
+            (Subject::Node(at), Some(network)) => node_options(&network.nodes[at]),
+            (Subject::Link(at), Some(network)) => link_options(&network.links[at]),
+            (Subject::Connection(at), _) => {
+                let Connection { protocol, test, .. } = &plan.connections[at];
+                [COMMON, &protocol_options(protocol), &test_options(test)].concat()
+            }
+            (_, None) => Vec::new(),
         }
     }
 }
@@ -176,10 +180,10 @@ fn apply_one(plan: &mut Plan, given: &mut Overridden, key: &str, value: &str) ->
                 set(cx, &mut plan.connections[at], option, value);
             }
             (Subject::Node(at), Some(network)) => {
-                network::set_node(cx, &mut network.nodes[at].kind, option, value);
+                network::present_node(&mut network.nodes[at].kind, &mut Visit::Set(cx, option, value));
             }
             (Subject::Link(at), Some(network)) => {
-                network::set_link(cx, &mut network.links[at], option, value);
+                network::present_link(&mut network.links[at], &mut Visit::Set(cx, option, value));
                 given.entry(at).or_default().insert(option, SourceRange::default());
             }
             (_, None) => {}
@@ -232,8 +236,8 @@ fn find(plan: &Plan, key: &str) -> Result<Option<(Subject, &'static str)>, Overr
 /// Whose option it is, where a link or a node of this plan has it.
 fn owner(plan: &Plan, option: &str) -> Option<String> {
     let network = plan.network.as_ref()?;
-    let node = network.nodes.iter().find(|n| network::options(&n.kind).contains(&option)).map(|n| &n.name);
-    let link = network.links.first().filter(|_| network::LINK.contains(&option)).map(|l| &l.name);
+    let node = network.nodes.iter().find(|n| node_options(n).contains(&option)).map(|n| &n.name);
+    let link = network.links.first().filter(|l| link_options(l).contains(&option)).map(|l| &l.name);
     node.or(link).map(|name| format!("say whose, such as `{}.{option}`", shorten(name)))
 }
 
@@ -303,17 +307,27 @@ fn known_options() -> Vec<&'static str> {
     let protocols = protocol::PROTOCOLS.iter().filter_map(|name| protocol::default(name));
     let tests = pattern::TESTS.iter().filter_map(|name| pattern::default(name, None));
     let mut known = COMMON.to_vec();
-    known.extend(protocols.flat_map(|p| protocol::options(&p).iter().copied()));
-    known.extend(tests.flat_map(|t| pattern::options(&t).iter().copied()));
+    known.extend(protocols.flat_map(|p| protocol_options(&p)));
+    known.extend(tests.flat_map(|t| test_options(&t)));
     known.sort_unstable();
     known.dedup();
     known
 }
 
-/// Every option of one connection.
-fn options(connection: &Connection) -> impl Iterator<Item = &'static str> {
-    let own = protocol::options(&connection.protocol).iter().chain(pattern::options(&connection.test));
-    COMMON.iter().chain(own).copied()
+fn protocol_options(protocol: &Protocol) -> Vec<&'static str> {
+    names(|v| protocol::present(&mut protocol.clone(), v))
+}
+
+fn test_options(test: &Pattern) -> Vec<&'static str> {
+    names(|v| pattern::present(&mut test.clone(), v))
+}
+
+fn node_options(node: &Node) -> Vec<&'static str> {
+    names(|v| network::present_node(&mut node.kind.clone(), v))
+}
+
+fn link_options(link: &Link) -> Vec<&'static str> {
+    names(|v| network::present_link(&mut link.clone(), v))
 }
 
 /// Sets the option in one connection; false if it has none of this name.
@@ -322,16 +336,13 @@ fn set(cx: &mut Context<'_>, connection: &mut Connection, option: &str, value: &
         set_common(cx, connection, option, value);
         return true;
     }
-    let in_test = pattern::options(&connection.test).contains(&option);
+    let in_test = test_options(&connection.test).contains(&option);
     if in_test {
-        pattern::set(cx, &mut connection.test, option, value);
+        pattern::present(&mut connection.test, &mut Visit::Set(cx, option, value));
         stairs_last(connection, option);
     }
-    let in_protocol = protocol::options(&connection.protocol).contains(&option);
-    if in_protocol {
-        protocol::set(cx, &mut connection.protocol, option, value);
-    }
-    in_test || in_protocol
+    protocol::present(&mut connection.protocol, &mut Visit::Set(cx, option, value));
+    in_test || protocol_options(&connection.protocol).contains(&option)
 }
 
 /// Other steps take another time, unless a duration of their own was random.
