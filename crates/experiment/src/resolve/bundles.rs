@@ -182,7 +182,7 @@ fn check_hosts(
     let node = |name: &str| network.nodes.iter().find(|node| node.name == name);
     let said = |name: &str| {
         let bundled = connections.iter().filter(|c| matches!(c.protocol, Protocol::Bundle { .. }));
-        bundled.flat_map(|c| [&c.from].into_iter().chain(&c.to)).find(|end| end.host == name)
+        bundled.flat_map(Connection::ends).find(|end| end.host == name)
     };
     if let Some(seventeenth) = sides.hosts.get(HOSTS)
         && sides.central.iter().all(|central| format(central) == BundleFormat::Classic)

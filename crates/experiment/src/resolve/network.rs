@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use trunkline_units::{Rate, Size, Span};
 
-use super::options::{Given, Options, Visit, integer, names, one, optional, rate, share, size, text, time};
+use super::options::{Given, Visit, integer, optional, rate, read, share, size, text, time};
 use super::protocol::MOST;
 use super::quantity::{Dimension, number, single};
 use super::{Context, topology, write};
@@ -108,17 +108,12 @@ fn claim(cx: &mut Context<'_>, names: &mut BTreeMap<String, SourceRange>, name: 
 
 fn node_kind(cx: &mut Context<'_>, declaration: &Declaration) -> NodeKind {
     let mut kind = default_node(&declaration.keyword.text);
-    let names = names(|v| present_node(&mut kind, v));
-    let given = apply(cx, declaration, &names, |visit| present_node(&mut kind, visit));
-    let location = declaration.keyword.location;
-    match kind {
-        NodeKind::Hub { rate, delay } => {
-            check_hub(cx, rate, delay, given.get("delay").copied().unwrap_or(location))
-        }
-        NodeKind::Converter { .. } => {
-            Options::of("a converter", &names).require(cx, location, &given, &["role"])
-        }
-        _ => {}
+    let Declaration { keyword, arguments, .. } = declaration;
+    let owner = format!("a {}", keyword.text);
+    let required: &[&str] = if keyword.text == "converter" { &["role"] } else { &[] };
+    let given = read(cx, &owner, keyword.location, arguments, required, |v| present_node(&mut kind, v));
+    if let NodeKind::Hub { rate, delay } = kind {
+        check_hub(cx, rate, delay, given.get("delay").copied().unwrap_or(keyword.location));
     }
     kind
 }
@@ -212,20 +207,6 @@ fn filter_bits(cx: &mut Context<'_>, value: &Value) -> Option<u32> {
 
 fn command(cx: &mut Context<'_>, value: &Value) -> Option<String> {
     text(cx, value, "a command, such as `\"iperf3 -s\"`").map(str::to_owned)
-}
-
-fn apply(
-    cx: &mut Context<'_>,
-    declaration: &Declaration,
-    names: &[&'static str],
-    mut present: impl FnMut(&mut Visit<'_, '_>),
-) -> Given {
-    let owner = format!("a {}", declaration.keyword.text);
-    Options::of(&owner, names).apply(cx, &declaration.arguments, |cx, name, setting| {
-        if let Some(value) = one(cx, setting) {
-            present(&mut Visit::Set(cx, name, value));
-        }
-    })
 }
 
 /// The deadline of a converter; there is no word for the default.
@@ -333,8 +314,8 @@ fn link(
         credits: None,
         location,
     };
-    let names = names(|v| present_link(&mut link, v));
-    let given = apply(cx, declaration, &names, |visit| present_link(&mut link, visit));
+    let arguments = &declaration.arguments;
+    let given = read(cx, "a link", location, arguments, &[], |v| present_link(&mut link, v));
     let ends = [a, b].map(|end| known_node(cx, network, nodes, end));
     let [Some(first), Some(second)] = ends else { return None };
     if a.text == b.text {

@@ -202,6 +202,24 @@ pub(crate) fn keyword<T: PartialEq>(table: &[(&'static str, T)], value: &T) -> &
         .expect("every value has a keyword")
 }
 
+/// Reads the options that `present` presents from `settings`; reports missing ones among `required`. Returns those given.
+pub(crate) fn read(
+    cx: &mut Context<'_>,
+    owner: &str,
+    location: SourceRange,
+    settings: &[Setting],
+    required: &[&str],
+    mut present: impl FnMut(&mut Visit<'_, '_>),
+) -> Given {
+    let names = names(&mut present);
+    let options = Options::of(owner, &names);
+    let given = options.apply(cx, settings, |cx, name, setting| {
+        present(&mut Visit::Set(cx, name, &setting.values[0]));
+    });
+    options.require(cx, location, &given, required);
+    given
+}
+
 /// Stores the value if it was read. Otherwise the error has been reported and the default stays.
 pub(crate) fn assign<T>(target: &mut T, value: Option<T>) {
     if let Some(value) = value {

@@ -2,7 +2,7 @@
 
 use trunkline_traffic::{Application, Burst, Pattern, Variable};
 
-use super::options::{Given, Options, Visit, keyword, names, text};
+use super::options::{Given, Visit, keyword, read, text};
 use super::quantity::{Dimension, single, variable, variable_part};
 use super::{Context, write};
 use crate::diagnostic::Diagnostic;
@@ -114,12 +114,8 @@ pub(crate) fn pattern(cx: &mut Context<'_>, value: &Value, protocol: Option<&Pro
         return Some(pattern);
     }
     let owner = format!("`{}`", part.text);
-    let names = names(|v| present(&mut pattern, v));
-    let options = Options::of(&owner, &names);
-    let given = options.apply(cx, arguments, |cx, name, setting| {
-        present(&mut pattern, &mut Visit::Set(cx, name, &setting.values[0]));
-    });
-    options.require(cx, part.location, &given, required(&pattern));
+    let required = required(&pattern);
+    let given = read(cx, &owner, part.location, arguments, required, |v| present(&mut pattern, v));
     check(cx, &pattern, protocol, &given, part.location);
     Some(pattern)
 }

@@ -7,7 +7,7 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use trunkline_units::{Size, Span};
 
-use super::options::{Options, Visit, integer, names, positive_time, size, text};
+use super::options::{Visit, integer, positive_time, read, size, text};
 use super::quantity::single;
 use super::{Context, write};
 use crate::diagnostic::Diagnostic;
@@ -123,13 +123,9 @@ pub(crate) fn protocol(cx: &mut Context<'_>, value: &Value) -> Option<Protocol> 
         return cx.refuse(error.label("expected a protocol").suggest(&part.text, PROTOCOLS.iter().copied()));
     };
     let owner = format!("`{}`", part.text);
-    let names = names(|v| present(&mut protocol, v));
-    let options = Options::of(&owner, &names);
     let arguments = part.arguments.as_deref().unwrap_or_default();
-    let given = options.apply(cx, arguments, |cx, name, setting| {
-        present(&mut protocol, &mut Visit::Set(cx, name, &setting.values[0]));
-    });
-    options.require(cx, part.location, &given, required(&protocol));
+    let required = required(&protocol);
+    let given = read(cx, &owner, part.location, arguments, required, |v| present(&mut protocol, v));
     if let Some((option, message, label)) = conflict(&protocol) {
         let location = given.get(option).or(given.get("window")).copied().unwrap_or(part.location);
         cx.report(Diagnostic::error(location, message).label(label));
