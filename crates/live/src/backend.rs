@@ -5,15 +5,13 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
 
-use trunkline_experiment::Plan;
 use trunkline_experiment::plan::{Connection, Protocol, SourceRange};
+use trunkline_experiment::{Plan, test_name};
 use trunkline_io::{Clock, usage};
 use trunkline_record::Record;
 use trunkline_record::schema::Host;
 use trunkline_run::backend::{self, expected_duration, finish_record};
-use trunkline_run::{
-    Backend, ProgressObserver, Refusal, RunOptions, assemble, bundle, describe, expect, llc,
-};
+use trunkline_run::{Backend, ProgressObserver, Refusal, RunOptions, assemble, bundle, expect, llc};
 use trunkline_traffic::{Pattern, Variable};
 use trunkline_units::Instant;
 
@@ -223,7 +221,7 @@ fn refuse_connection(c: &Connection, max_message: u32) -> Vec<Refusal> {
     let mut refuse = |location: SourceRange, text: String| {
         refusals.push(Refusal { location, text: format!("{}: {text}", c.name) });
     };
-    let test = describe::test_name(&c.test);
+    let test = test_name(&c.test);
     match (&c.protocol, &c.test) {
         (_, Pattern::Application { .. }) => {
             refuse(c.test_location, format!("`live` does not support the application model `{test}` yet"));

@@ -67,6 +67,12 @@ pub enum HeaderError {
 }
 
 impl Header {
+    /// Returns the header of a message with the pattern as payload that requests no response.
+    #[inline(always)]
+    pub fn pattern(sequence: u64, sent_at: Instant, length: u32) -> Header {
+        Header { sequence, sent_at, length, response_length: 0, kind: MessageKind::Pattern }
+    }
+
     /// Returns the header of the response to this request, sent at `now`.
     pub fn response(&self, now: Instant) -> Header {
         Header {

@@ -157,23 +157,24 @@ pub(crate) fn conflict(pattern: &Pattern, protocol: &Protocol) -> Option<(&'stat
         Protocol::Guaranteed { .. } => (LARGEST_GUARANTEED, "is longer than guaranteed delivery takes"),
         _ => return None,
     };
-    let (option, largest) = sizes(pattern).into_iter().find(|(_, size)| *size > max_bytes)?;
+    let sizes = message_sizes(pattern).into_iter().map(|(option, size)| (option, largest(size)));
+    let (option, largest) = sizes.into_iter().find(|(_, size)| *size > max_bytes)?;
     let message = format!("a message of {largest} bytes {problem}");
     Some((option, message, format!("expected at most {max_bytes} bytes over `{}`", protocol.name())))
 }
 
-/// The largest message each option can ask for, where that is known.
-fn sizes(pattern: &Pattern) -> Vec<(&'static str, f64)> {
+/// Returns the sizes of the messages of a test, each with the option that sets it; none of an application model.
+pub fn message_sizes(pattern: &Pattern) -> Vec<(&'static str, &Variable)> {
     match pattern {
         Pattern::Full { size_bytes }
         | Pattern::Poisson { size_bytes, .. }
         | Pattern::Stairs { size_bytes, .. }
-        | Pattern::File { size_bytes, .. } => vec![("messagesize", largest(size_bytes))],
+        | Pattern::File { size_bytes, .. } => vec![("messagesize", size_bytes)],
         Pattern::Cbr { burst, .. } | Pattern::Burst { burst, .. } | Pattern::Random { burst, .. } => {
-            vec![("messagesize", largest(&burst.size_bytes))]
+            vec![("messagesize", &burst.size_bytes)]
         }
         Pattern::Request { request_bytes, response_bytes } => {
-            vec![("request", largest(request_bytes)), ("response", largest(response_bytes))]
+            vec![("request", request_bytes), ("response", response_bytes)]
         }
         Pattern::Application { .. } => Vec::new(),
     }
