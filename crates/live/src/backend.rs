@@ -107,11 +107,19 @@ impl Backend for Live {
     }
 
     fn planned_record(&self, plan: &Plan, options: &RunOptions) -> Record {
-        live_record(plan, options)
+        let mut environment = environment::describe();
+        if plan.network.is_some() {
+            let mut network = "described in the experiment, not applied: live uses the real one".to_owned();
+            if bundle::sides(plan).is_some() {
+                network += "; its converters run on the loopback, at no cost but their own";
+            }
+            environment.insert("network".into(), network);
+        }
+        backend::new_record(self.name(), plan, options, environment)
     }
 
     fn run(&mut self, plan: &Plan, options: &RunOptions, observer: &mut dyn ProgressObserver) -> Record {
-        let mut record = live_record(plan, options);
+        let mut record = self.planned_record(plan, options);
         let clock = Clock::start();
         let addresses = match self.assign_addresses(plan) {
             Ok(addresses) => addresses,
@@ -152,19 +160,6 @@ impl Backend for Live {
         finish_record(&mut record, plan);
         record
     }
-}
-
-/// Returns an empty record.
-fn live_record(plan: &Plan, options: &RunOptions) -> Record {
-    let mut environment = environment::describe();
-    if plan.network.is_some() {
-        let mut network = "described in the experiment, not applied: live uses the real one".to_owned();
-        if bundle::sides(plan).is_some() {
-            network += "; its converters run on the loopback, at no cost but their own";
-        }
-        environment.insert("network".into(), network);
-    }
-    backend::new_record("live", plan, options, environment)
 }
 
 /// Returns the record of a run that could not start.

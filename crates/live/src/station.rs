@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, SyncSender};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -20,6 +20,8 @@ use trunkline_run::llc;
 use trunkline_run::message::HEADER;
 use trunkline_run::reports::Metrics;
 use trunkline_units::{Instant, Span};
+
+use crate::locked;
 
 /// Maximum length of a PDU in bytes.
 pub(crate) const MAX_PDU: u32 = (MAX_INFORMATION + PDU_HEADER) as u32;
@@ -105,7 +107,7 @@ impl Drop for StationInner {
 
 impl StationDispatcher {
     fn routes(&self) -> MutexGuard<'_, Routes> {
-        self.routes.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.routes)
     }
 
     /// Dispatches events of the station until it is closed.

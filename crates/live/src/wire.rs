@@ -15,8 +15,8 @@ use trunkline_traffic::Pattern;
 use trunkline_traffic::source::Limit;
 use trunkline_units::{Instant, Seed, Size};
 
-use crate::bundles;
 use crate::station::StationConfig;
+use crate::{bundles, locked};
 
 /// Maximum length of a line.
 const MAX_LINE_BYTES: u64 = 64 << 20;
@@ -79,6 +79,18 @@ pub enum Report {
     Sender(Box<SenderReport>),
     /// A receiving end.
     Receiver(Box<ReceiverReport>),
+}
+
+impl From<SenderReport> for Report {
+    fn from(report: SenderReport) -> Self {
+        Report::Sender(Box::new(report))
+    }
+}
+
+impl From<ReceiverReport> for Report {
+    fn from(report: ReceiverReport) -> Self {
+        Report::Receiver(Box::new(report))
+    }
 }
 
 /// Configuration of one end of one repetition of a connection.
@@ -145,9 +157,7 @@ impl AgentWriter {
 
     /// Sends a message. A failed write is ignored: it means that the controller has ended.
     pub fn send(&self, message: &AgentMessage) {
-        if let Ok(mut stream) = self.0.lock() {
-            let _ = write(&mut *stream, message);
-        }
+        let _ = write(&mut *locked(&self.0), message);
     }
 }
 

@@ -94,14 +94,13 @@ pub(crate) fn send(mut context: EndContext, limit: Limit) -> Result<Report, EndF
         }),
     };
     await_outbox(&context, &counters, accepted);
-    let mut report = sender.report();
-    report.cpu = context.cpu();
+    let mut report = context.sender_report(&sender);
     if group_socket.is_some() {
         send_stats.add_to(&mut report);
     }
     let [congested, full] = [&counters.congested, &counters.full].map(|count| count.load(Ordering::Relaxed));
     add_refusals(&mut report, congested, full + refused);
-    EndFailure::after(result, Report::Sender(Box::new(report)))
+    EndFailure::after(result, report)
 }
 
 /// Waits until the interface has taken all accepted messages from the outbox.
@@ -151,7 +150,7 @@ fn receive_from_converter(mut context: EndContext, worker: &BundleWorker) -> Res
     }
     let mut report = registration.with_meter(ReceiverReport::from_meter).unwrap_or_default();
     report.cpu = context.cpu();
-    Ok(Report::Receiver(Box::new(report)))
+    Ok(report.into())
 }
 
 /// Receives from the group directly.
@@ -188,11 +187,9 @@ fn receive_from_group(
             break;
         }
     }
-    let mut report = ReceiverReport::from_meter(&meter);
-    report.cpu = context.cpu();
+    let mut report = context.receiver_report(&meter);
     if let Some(dropped) = socket::dropped(&socket) {
         report.counters.insert("receiver_socket_drops".into(), dropped as f64);
     }
-    let report = Report::Receiver(Box::new(report));
     EndFailure::after(error.map_or(Ok(()), Err), report)
 }

@@ -32,13 +32,11 @@ pub(crate) fn send(
     let mut source_file = File::open(path).map_err(file_error("opening", path))?;
     let (mut transport, address) = match context.spec.protocol {
         Protocol::Tcp { .. } => {
-            let stream = stream::connect(&context, peer)?;
-            let address = stream.local_addr().map_err(super::io_error("reading the local address"))?;
+            let (stream, address) = stream::connect(&context, peer)?;
             (FileTransport::Stream(Box::new(StreamWriter::new(stream, peer))), address)
         }
         _ => {
-            let socket = datagram::open_sender(&context, peer, true)?;
-            let address = socket.local_addr().map_err(super::io_error("reading the local address"))?;
+            let (socket, address) = datagram::open_sender(&context, peer, true)?;
             let flow_control = FlowControl::new(&context);
             (FileTransport::Datagrams(socket, SendStats::default(), flow_control), address)
         }
@@ -46,8 +44,7 @@ pub(crate) fn send(
     let start = context.ready(address)?;
     let mut sender = context.sender(start, limit, None)?;
     let result = send_file(&mut context, (&mut source_file, path), &mut transport, &mut sender);
-    let mut report = sender.report();
-    report.cpu = context.cpu();
+    let mut report = context.sender_report(&sender);
     let file_bytes = report.bytes - report.messages * HEADER as u64;
     report.counters.insert("file_bytes".into(), file_bytes as f64);
     match &mut transport {
@@ -60,7 +57,7 @@ pub(crate) fn send(
             report.counters.extend([buffer_counter(socket, true)]);
         }
     }
-    EndFailure::after(result, Report::Sender(Box::new(report)))
+    EndFailure::after(result, report)
 }
 
 fn send_file(

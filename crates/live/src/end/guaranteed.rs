@@ -225,7 +225,7 @@ pub(crate) fn send(
         let file_bytes = report.bytes - report.messages * HEADER as u64;
         report.counters.insert("file_bytes".into(), file_bytes as f64);
     }
-    EndFailure::after(result, Report::Sender(Box::new(report)))
+    EndFailure::after(result, report)
 }
 
 fn send_messages(
@@ -319,7 +319,6 @@ pub(crate) fn receive(mut context: EndContext, path: Option<&Path>) -> Result<Re
     report.counters.extend(connection.counters(&context, false));
     (report.stages, report.frame_arrivals) = connection.stage_timer.report();
     report.notes.extend([context.payload_note()]);
-    let report = Report::Receiver(Box::new(report));
     EndFailure::after(result.and_then(|()| sink.map_or(Ok(()), Sink::finish)), report)
 }
 
