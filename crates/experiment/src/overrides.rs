@@ -118,9 +118,7 @@ pub fn apply_overrides<'c>(
         check_network(new, old, &given, &changed.connections)?;
     }
     if let Some(network) = &changed.network {
-        let mut cx = context(Diagnostics::default());
-        bundles::check(&mut cx, network, &changed.connections);
-        first_error(cx).map_or(Ok(()), |message| Err(OverrideError::Together(message)))?;
+        fits(|cx| bundles::check(cx, network, &changed.connections)).map_err(OverrideError::Together)?;
     }
     *plan = changed;
     Ok(())
@@ -243,23 +241,22 @@ fn owner(plan: &Plan, option: &str) -> Option<String> {
 
 /// Reads a value and hands it on; what is wrong with it becomes the error.
 fn reading(key: &str, value: &str, set: impl FnOnce(&mut Context<'_>, &Value)) -> Result<(), OverrideError> {
-    let mut diagnostics = Diagnostics::default();
-    let tokens = token::tokens(value, &mut diagnostics);
-    let read = parse::value(value, &tokens, &mut diagnostics);
-    let mut cx = context(diagnostics);
-    if let Some(read) = &read {
-        set(&mut cx, read);
-    }
+    let read_and_set = |cx: &mut Context<'_>| {
+        let tokens = token::tokens(value, &mut cx.diagnostics);
+        if let Some(read) = parse::value(value, &tokens, &mut cx.diagnostics) {
+            set(cx, &read);
+        }
+    };
     let refuse = |message| OverrideError::Value { option: shorten(key), value: shorten(value), message };
-    first_error(cx).map_or(Ok(()), |message| Err(refuse(message)))
+    fits(read_and_set).map_err(refuse)
 }
 
-fn context(diagnostics: Diagnostics) -> Context<'static> {
-    Context { diagnostics, files: &|_| Err(FileError::CommandLine) }
-}
-
-fn first_error(cx: Context<'_>) -> Option<String> {
-    cx.diagnostics.into_vec().into_iter().find(|d| d.severity == Severity::Error).map(|d| d.line())
+/// Makes a check without files; returns the first error that it reports, in one line.
+fn fits(check: impl FnOnce(&mut Context<'_>)) -> Result<(), String> {
+    let mut cx = Context { diagnostics: Diagnostics::default(), files: &|_| Err(FileError::CommandLine) };
+    check(&mut cx);
+    let error = cx.diagnostics.into_vec().into_iter().find(|d| d.severity == Severity::Error);
+    error.map_or(Ok(()), |error| Err(error.line()))
 }
 
 // --- the whole plan again
@@ -272,9 +269,7 @@ fn check_connections(plan: &Plan) -> Result<(), OverrideError> {
             return Err(OverrideError::Together(format!("connection `{name}`: {message}; {label}")));
         }
     }
-    let mut cx = context(Diagnostics::default());
-    stations::check(&mut cx, &plan.connections);
-    first_error(cx).map_or(Ok(()), |message| Err(OverrideError::Together(message)))
+    fits(|cx| stations::check(cx, &plan.connections)).map_err(OverrideError::Together)
 }
 
 /// As if the text had said so: what follows from the overridden options follows again, and every check is made.
@@ -286,18 +281,17 @@ fn check_network(
 ) -> Result<(), OverrideError> {
     let nodes: BTreeMap<_, _> = new.nodes.iter().map(|n| (n.name.as_str(), n)).collect();
     for (at, link) in new.links.iter_mut().enumerate() {
-        let mut cx = context(Diagnostics::default());
         let nothing = Given::new();
         let follows = network::payload_follows(&old.links[at]);
-        network::settle(&mut cx, &nodes, link, given.get(&at).unwrap_or(&nothing), follows);
-        if let Some(message) = first_error(cx) {
-            return Err(OverrideError::Together(format!("link `{}`: {message}", shorten(&link.name))));
-        }
+        fits(|cx| network::settle(cx, &nodes, link, given.get(&at).unwrap_or(&nothing), follows)).map_err(
+            |message| OverrideError::Together(format!("link `{}`: {message}", shorten(&link.name))),
+        )?;
     }
-    let mut cx = context(Diagnostics::default());
-    topology::check(&mut cx, new);
-    topology::check_connections(&mut cx, new, connections);
-    first_error(cx).map_or(Ok(()), |message| Err(OverrideError::Together(message)))
+    let check = |cx: &mut Context<'_>| {
+        topology::check(cx, new);
+        topology::check_connections(cx, new, connections);
+    };
+    fits(check).map_err(OverrideError::Together)
 }
 
 // --- connections

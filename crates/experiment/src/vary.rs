@@ -161,17 +161,12 @@ impl Range {
         let inner = |n: usize, at: &dyn Fn(usize) -> f64| {
             at_most(n)?;
             let last = n - 1;
-            Ok((0..n)
-                .map(|i| {
-                    if i == 0 {
-                        from
-                    } else if i == last {
-                        to
-                    } else {
-                        at(i)
-                    }
-                })
-                .collect())
+            let value = |i| match i {
+                0 => from,
+                _ if i == last => to,
+                _ => at(i),
+            };
+            Ok((0..n).map(value).collect())
         };
         match spacing {
             Spacing::Linear(0 | 1) | Spacing::Log(0 | 1) => {

@@ -80,11 +80,9 @@ pub(crate) fn plan(cx: &mut Context<'_>, script: &Script, stem: &str) -> Plan {
     resolver.partners = netspec3::pair(cx, &resolver.tests);
     let schedule = resolver.blocks(cx, &script.statements, Block::Parallel);
     let names = names(cx, &resolver.connections);
-    let mut connections = Vec::new();
-    for ((_, mut connection), name) in std::mem::take(&mut resolver.connections).into_iter().zip(names) {
-        connection.name = name;
-        connections.push(connection);
-    }
+    let connections = std::mem::take(&mut resolver.connections).into_iter().zip(names);
+    let connections: Vec<Connection> =
+        connections.map(|((_, connection), name)| Connection { name, ..connection }).collect();
     stations::check(cx, &connections);
     let network = the_network(cx, &resolver.networks);
     if let Some(network) = &network {

@@ -11,7 +11,7 @@ use trunkline_experiment::plan::BundleFormat;
 use trunkline_io::socket;
 use trunkline_run::ReceiverMeter;
 use trunkline_run::bundle::MessageOptions;
-use trunkline_run::reports::{ReceiverReport, SenderReport};
+use trunkline_run::reports::ReceiverReport;
 use trunkline_traffic::source::Limit;
 use trunkline_units::Span;
 
@@ -46,12 +46,6 @@ fn message_options(context: &EndContext, worker: &BundleWorker) -> Result<Messag
 /// Returns the local address; bundles use no port.
 fn local_address(context: &EndContext) -> SocketAddr {
     SocketAddr::new(context.spec.address, 0)
-}
-
-/// Adds the counters of messages that were not sent.
-fn add_refusals(report: &mut SenderReport, congested: u64, full: u64) {
-    let counts = [("bundle_congested", congested), ("bundle_full", full)];
-    report.counters.extend(counts.map(|(name, count)| (name.to_owned(), count as f64)));
 }
 
 /// Sends paced messages.
@@ -99,7 +93,8 @@ pub(crate) fn send(mut context: EndContext, limit: Limit) -> Result<Report, EndF
         send_stats.add_to(&mut report);
     }
     let [congested, full] = [&counters.congested, &counters.full].map(|count| count.load(Ordering::Relaxed));
-    add_refusals(&mut report, congested, full + refused);
+    report.counters.insert("bundle_congested".into(), congested as f64);
+    report.counters.insert("bundle_full".into(), (full + refused) as f64);
     EndFailure::after(result, report)
 }
 

@@ -11,7 +11,7 @@ use trunkline_run::{Sender, SenderStep};
 use trunkline_traffic::source::Limit;
 
 use super::datagram::{self, FlowControl, PACKET_COST, SendStats};
-use super::sink::read_full;
+use super::sink::read_message;
 use super::stream::{self, StreamWriter};
 use super::{EndContext, EndError, EndFailure, buffer_counter, file_error};
 use crate::wire::Report;
@@ -79,17 +79,11 @@ fn send_file(
             }
             SenderStep::Done => break,
         };
-        buffer.resize(message.size as usize, 0);
-        let length = read_full(source_file, &mut buffer[HEADER..]).map_err(file_error("reading", path))?;
-        if length == 0 {
-            break;
-        }
-        buffer.truncate(HEADER + length);
-        message.size = buffer.len() as u32;
-        let (header_bytes, body) = buffer.split_first_chunk_mut::<HEADER>().expect("a message has a header");
+        let Some(size) = read_message(source_file, path, message.size, &mut buffer)? else { break };
+        message.size = size;
         let now = context.clock.now();
         let header = Header { kind: MessageKind::Checked, ..sender.header(&message, now) };
-        header.encode_checked(context.spec.token, body, header_bytes);
+        header.encode_checked(context.spec.token, &mut buffer);
         let was_sent = match transport {
             FileTransport::Stream(writer) => writer.write(context, &buffer)?,
             FileTransport::Datagrams(socket, send_stats, flow_control) => {

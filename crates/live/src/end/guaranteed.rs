@@ -16,7 +16,7 @@ use trunkline_traffic::source::{Limit, Message};
 use trunkline_units::{Instant, Size, Span};
 
 use super::request::encode_message;
-use super::sink::{Sink, read_full};
+use super::sink::{Sink, read_message};
 use super::stage_timer::StageTimer;
 use super::{
     EndContext, EndError, EndFailure, PEER_TIMEOUT, STOP_CHECK_INTERVAL, buffer_counter, file_error,
@@ -272,17 +272,12 @@ fn encode_next(
         encode_message(context, buffer, &header);
         return Ok(Some(header.length));
     };
-    buffer.resize(header.length as usize, 0);
-    let length = read_full(source_file, &mut buffer[HEADER..]).map_err(file_error("reading", path))?;
-    if length == 0 {
-        return Ok(None);
+    let length = read_message(source_file, path, header.length, buffer)?;
+    if let Some(length) = length {
+        let header = Header { length, response_length: 0, kind: MessageKind::Checked, ..header };
+        header.encode_checked(context.spec.token, buffer);
     }
-    buffer.truncate(HEADER + length);
-    let length = buffer.len() as u32;
-    let header = Header { length, response_length: 0, kind: MessageKind::Checked, ..header };
-    let (header_bytes, body) = buffer.split_first_chunk_mut::<HEADER>().expect("a message has a header");
-    header.encode_checked(context.spec.token, body, header_bytes);
-    Ok(Some(length))
+    Ok(length)
 }
 
 /// Waits for the response to the pending request; returns false if a stop was requested or the peer has finished.
