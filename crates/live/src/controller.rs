@@ -51,7 +51,6 @@ pub enum RunError {
     /// No agent serves the address that was assigned to a host.
     #[error("host {0} does not answer: {1} is not an address of this machine, and no agent serves it")]
     NotLocal(String, IpAddr),
-    /// The agent of a host did not start.
     #[error("host {0}: its agent cannot be started: {1}")]
     Start(String, io::Error),
     /// The converters did not receive all subscriptions in time: addresses and groups that they have, and all.
@@ -60,13 +59,11 @@ pub enum RunError {
         .0[0], .1[0], .0[1], .1[1]
     )]
     Subscriptions([u64; 2], [u64; 2]),
-    /// The process of an agent has ended.
     #[error("host {}: its agent {}", .0, ExitDescription(*.1))]
     Ended(String, ExitStatus),
     /// The agent of a host is lost, but its process has not ended.
     #[error("host {0} {1}")]
     Lost(String, LossCause),
-    /// An end of this host failed.
     #[error("host {0}: {1}")]
     End(String, String),
     /// An end of this host did not open or report in time.
@@ -75,13 +72,11 @@ pub enum RunError {
     /// A random variable of the connection is invalid.
     #[error(transparent)]
     Variable(#[from] VariableError),
-    /// The connection has no receiver.
     #[error("the connection has no receiver")]
     NoReceiver,
     /// An end was over before it was open.
     #[error("stopped before the start")]
     NotStarted,
-    /// A stop was requested.
     #[error("stopped on request")]
     Stopped,
 }
@@ -89,10 +84,8 @@ pub enum RunError {
 /// Cause of the loss of an agent.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LossCause {
-    /// It closed the stream.
     #[error("has disconnected")]
     Disconnected,
-    /// It sent no message for 5 s.
     #[error("does not answer: silent for {} s", AGENT_TIMEOUT.as_secs())]
     Silent,
     /// Its converter failed; without it the agent is of no use.
@@ -103,7 +96,6 @@ pub enum LossCause {
 /// An event for a repetition of a connection.
 enum AgentEvent {
     Message(AgentMessage),
-    /// The agent of this host was lost.
     Lost(String, LossCause),
 }
 
@@ -111,7 +103,6 @@ type EventRoutes = Mutex<BTreeMap<EndId, EventRoute>>;
 
 /// Where to send the events of an end.
 struct EventRoute {
-    /// Index of the end's agent.
     agent: usize,
     /// Whether the connection needs the converters.
     needs_converters: bool,
@@ -146,7 +137,6 @@ struct Agent {
     child: Mutex<Option<Child>>,
     failure: Arc<Mutex<Option<LossCause>>>,
     status: Arc<AgentStatus>,
-    /// Its bundle node, if it has one.
     bundles: Option<bundles::BundleNode>,
     is_shutting_down: Arc<AtomicBool>,
 }
@@ -397,7 +387,6 @@ impl Agent {
         Ok(agent)
     }
 
-    /// Returns whether it runs a converter.
     fn is_converter(&self) -> bool {
         self.bundles.as_ref().is_some_and(bundles::BundleNode::is_converter)
     }

@@ -36,9 +36,7 @@ const STOP_CHECK_INTERVAL: Duration = Duration::from_millis(50);
 /// Configuration of a host's station.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct StationConfig {
-    /// Station number.
     pub number: u8,
-    /// Number of stations.
     pub stations: u8,
     /// The network, in the syntax of [`Network`].
     pub network: String,
@@ -52,10 +50,8 @@ pub(crate) enum AttachError {
     /// The network is not in the syntax of [`Network`].
     #[error(transparent)]
     Network(#[from] ParseNetworkError),
-    /// The station of this number cannot open its socket.
     #[error("station {0} at {1}: {2}")]
     Socket(u8, Network, Error),
-    /// The thread of the station did not start.
     #[error(transparent)]
     Thread(#[from] io::Error),
 }

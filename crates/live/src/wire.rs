@@ -28,14 +28,7 @@ pub type EndId = u32;
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum ControllerMessage {
     /// The first message: the value of the monotonic clock when the run began.
-    Hello {
-        /// Nanoseconds.
-        epoch_ns: u64,
-        /// The LLC station of the host, if it has one.
-        station: Option<StationConfig>,
-        /// The bundle role of the host, if it has one.
-        bundles: Option<Box<bundles::BundleNode>>,
-    },
+    Hello { epoch_ns: u64, station: Option<StationConfig>, bundles: Option<Box<bundles::BundleNode>> },
     /// Opens an end. The agent answers with `Ready` or `Failed`.
     Prepare(Box<EndSpec>),
     /// Starts an end at this instant.
@@ -75,9 +68,7 @@ pub enum AgentMessage {
 /// What an end measured.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Report {
-    /// A sending end.
     Sender(Box<SenderReport>),
-    /// A receiving end.
     Receiver(Box<ReceiverReport>),
 }
 
@@ -103,35 +94,27 @@ pub struct EndSpec {
     pub repetition_name: String,
     /// Identifies the messages of this repetition of this connection.
     pub token: u32,
-    /// Seed of the random streams.
     pub seed: Seed,
-    /// Local address.
     pub address: IpAddr,
     /// Local port, if it is fixed.
     pub port: Option<u16>,
     /// Requested socket buffer.
     pub buffer: Option<Size>,
-    /// Transport of the messages.
     pub protocol: Protocol,
-    /// Traffic pattern.
     pub pattern: Pattern,
-    /// Side of the connection.
     pub role: Role,
 }
 
 /// A side of a connection.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Role {
-    /// The sender.
     Sender {
         /// Destination address.
         peer: SocketAddr,
-        /// When to stop.
         limit: Limit,
         /// The file to send (`file`).
         file: Option<PathBuf>,
     },
-    /// A receiver.
     Receiver {
         /// Path for the received file (`file`).
         file: Option<PathBuf>,
@@ -150,7 +133,6 @@ pub fn write(to: &mut impl Write, message: &impl Serialize) -> io::Result<()> {
 pub struct AgentWriter(Arc<Mutex<UnixStream>>);
 
 impl AgentWriter {
-    /// Wraps the stream to the controller.
     pub fn new(stream: UnixStream) -> Self {
         AgentWriter(Arc::new(Mutex::new(stream)))
     }
@@ -166,7 +148,6 @@ impl AgentWriter {
 pub struct LineReader<R>(BufReader<R>);
 
 impl<R: Read> LineReader<R> {
-    /// Reads from a stream.
     pub fn new(stream: R) -> Self {
         LineReader(BufReader::new(stream))
     }

@@ -51,9 +51,9 @@ pub(crate) fn number(value: f64, base: &str) -> String {
 /// Seconds in the largest unit that makes them whole and is read back as the same number.
 fn seconds(value: f64) -> String {
     const UNITS: [(&str, f64); 5] = [("s", 1.0), ("ms", 1e3), ("us", 1e6), ("ns", 1e9), ("ps", 1e12)];
-    let whole =
+    let exact =
         UNITS.iter().find(|(_, over)| (value * over).round() / over == value && (value * over).abs() < 1e15);
-    match whole {
+    match exact {
         Some((unit, over)) => format!("{} {unit}", (value * over).round()),
         None => format!("{value} s"),
     }

@@ -85,7 +85,6 @@ pub(crate) struct SendCounters {
 
 /// Result of checking a received message.
 pub(crate) enum MessageCheck {
-    /// It belongs to another connection.
     OtherConnection,
     /// It belongs to this connection and is corrupt.
     Corrupt,
@@ -109,7 +108,6 @@ impl MessageCheck {
         }
     }
 
-    /// Records the message in a meter.
     pub fn record_in(&self, meter: &mut ReceiverMeter, at: Instant) {
         match self {
             MessageCheck::OtherConnection => {}
@@ -125,7 +123,6 @@ struct MessageReceiver {
     payload: Payload,
     /// `None` before the start.
     meter: Option<ReceiverMeter>,
-    /// Messages received before the start.
     early_messages: Vec<(Instant, Header)>,
 }
 
@@ -255,7 +252,6 @@ impl BundleWorker {
         self.0.close()
     }
 
-    /// Returns the node that the worker serves.
     pub fn node(&self) -> &BundleNode {
         &self.0.node
     }
@@ -340,7 +336,6 @@ struct WorkerThread {
     shared: Arc<Shared>,
     clock: Clock,
     writer: AgentWriter,
-    /// The number of known subscriptions last reported.
     last_reported: Option<u64>,
 }
 

@@ -92,7 +92,6 @@ impl EndControl {
         self.expected.store(messages + 1, Ordering::Release);
     }
 
-    /// Stops the end.
     pub fn stop(&self) {
         self.stop.store(true, Ordering::Relaxed);
         self.started.notify_all();
@@ -154,60 +153,30 @@ impl EndControl {
 /// Error of an end. The text is one line that a user can act on.
 #[derive(Debug, thiserror::Error)]
 pub enum EndError {
-    /// A socket cannot be opened.
     #[error(transparent)]
     Socket(#[from] SocketError),
-    /// A socket operation failed.
     #[error("{doing}: {cause}")]
-    Io {
-        /// The operation.
-        doing: &'static str,
-        /// Error of the operating system.
-        cause: std::io::Error,
-    },
-    /// A file operation failed.
+    Io { doing: &'static str, cause: std::io::Error },
     #[error("{doing} {}: {cause}", path.display())]
-    File {
-        /// The operation.
-        doing: &'static str,
-        /// Path of the file.
-        path: std::path::PathBuf,
-        /// Error of the operating system.
-        cause: std::io::Error,
-    },
-    /// The traffic pattern is invalid.
+    File { doing: &'static str, path: std::path::PathBuf, cause: std::io::Error },
     #[error(transparent)]
     Source(#[from] SourceError),
-    /// Part of a file is missing.
     #[error("the file is incomplete: {missing} of {sent} messages did not arrive")]
-    FileIncomplete {
-        /// Messages that did not arrive.
-        missing: u64,
-        /// Messages that were sent.
-        sent: u64,
-    },
-    /// No peer connected.
+    FileIncomplete { missing: u64, sent: u64 },
     #[error("no peer connected to {0} within {PEER_TIMEOUT}")]
     NoPeer(SocketAddr),
-    /// The message boundaries in the stream are lost.
     #[error("lost message boundaries in the stream from {0}: corrupt header")]
     LostSync(SocketAddr),
-    /// The peer closed before it had sent everything.
     #[error("{0} closed the connection early")]
     ClosedEarly(SocketAddr),
-    /// The peer accepts no data.
     #[error("{0} has accepted no data for {1}")]
     PeerStalled(SocketAddr, Span),
-    /// The guaranteed transport closed the connection.
     #[error("{0}: {1}")]
     ConnectionEnded(SocketAddr, trunkline_arq::CloseReason),
-    /// The LLC station of the host failed.
     #[error("LLC station: {0}")]
     Station(String),
-    /// The host has no bundle interface.
     #[error("this host has no bundle interface")]
     NoBundleNode,
-    /// A stop was requested before the start.
     #[error("stopped before the start")]
     Stopped,
 }
