@@ -28,20 +28,18 @@ impl<'n> Segments<'n> {
             .map(|node| node.name.as_str())
             .collect();
         // Links that meet in a node which forwards are one segment, named by the first of them.
-        let mut segment: Vec<Segment> = (0..network.links.len()).collect();
+        let mut segments = Groups::new(network.links.len());
         let mut first: BTreeMap<&str, usize> = BTreeMap::new();
         for (at, link) in network.links.iter().enumerate() {
             for end in [link.a.as_str(), link.b.as_str()] {
                 if forwards.contains(end) {
-                    let first = *first.entry(end).or_insert(at);
-                    let (one, other) = (root(&mut segment, first), root(&mut segment, at));
-                    segment[one.max(other)] = one.min(other);
+                    segments.join(*first.entry(end).or_insert(at), at);
                 }
             }
         }
         let mut of: BTreeMap<&str, Vec<Segment>> = BTreeMap::new();
         for (at, link) in network.links.iter().enumerate() {
-            let segment = root(&mut segment, at);
+            let segment = segments.first(at);
             of.entry(&link.a).or_default().push(segment);
             of.entry(&link.b).or_default().push(segment);
         }
@@ -59,12 +57,30 @@ impl<'n> Segments<'n> {
     }
 }
 
-fn root(segments: &mut [Segment], mut at: Segment) -> Segment {
-    while segments[at] != at {
-        segments[at] = segments[segments[at]];
-        at = segments[at];
+/// Things that are joined into groups: union-find with path halving.
+pub(crate) struct Groups(Vec<usize>);
+
+impl Groups {
+    /// So many things, each alone.
+    pub(crate) fn new(count: usize) -> Groups {
+        Groups((0..count).collect())
     }
-    at
+
+    /// The first thing in the group of this one.
+    pub(crate) fn first(&mut self, mut at: usize) -> usize {
+        while self.0[at] != at {
+            self.0[at] = self.0[self.0[at]];
+            at = self.0[at];
+        }
+        at
+    }
+
+    /// Joins the groups of two things; false if they were joined already.
+    pub(crate) fn join(&mut self, a: usize, b: usize) -> bool {
+        let (a, b) = (self.first(a), self.first(b));
+        self.0[a.max(b)] = a.min(b);
+        a != b
+    }
 }
 
 /// Who takes part in bundling.
@@ -88,8 +104,7 @@ impl<'n> Sides<'n> {
         connections: &[Connection],
     ) -> Option<Sides<'n>> {
         let bundled = connections.iter().filter(|c| matches!(c.protocol, Protocol::Bundle { .. }));
-        let ends: BTreeSet<&str> =
-            bundled.flat_map(|c| [&c.from].into_iter().chain(&c.to)).map(|end| end.host.as_str()).collect();
+        let ends: BTreeSet<&str> = bundled.flat_map(Connection::ends).map(|end| end.host.as_str()).collect();
         if ends.is_empty() {
             return None;
         }

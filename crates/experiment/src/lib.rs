@@ -52,6 +52,7 @@ pub use overrides::{OverrideError, apply_override, apply_overrides};
 pub use plan::Plan;
 pub use print::plan_text;
 pub use resolve::expect::figures;
+pub use resolve::pattern::{message_sizes, test_name};
 pub use show::render;
 pub use vary::Variation;
 

@@ -7,8 +7,8 @@ use trunkline_traffic::{Pattern, Variable};
 use crate::FileError;
 use crate::diagnostic::{Diagnostics, Severity, nearest};
 use crate::parse::{self, shorten};
-use crate::plan::{Connection, Network, Plan, SourceRange, Stop};
-use crate::resolve::options::{Given, assign, optional, size};
+use crate::plan::{Connection, Link, Network, Node, Plan, Protocol, SourceRange, Stop};
+use crate::resolve::options::{Given, Visit, assign, names, optional, size};
 use crate::resolve::quantity::{Dimension, variable};
 use crate::resolve::{Context, bundles, connection, network, pattern, protocol, stations, topology};
 use crate::token;
@@ -118,9 +118,7 @@ pub fn apply_overrides<'c>(
         check_network(new, old, &given, &changed.connections)?;
     }
     if let Some(network) = &changed.network {
-        let mut cx = context(Diagnostics::default());
-        bundles::check(&mut cx, network, &changed.connections);
-        first_error(cx).map_or(Ok(()), |message| Err(OverrideError::Together(message)))?;
+        fits(|cx| bundles::check(cx, network, &changed.connections)).map_err(OverrideError::Together)?;
     }
     *plan = changed;
     Ok(())
@@ -146,9 +144,13 @@ impl Subject {
 
     fn options(self, plan: &Plan) -> Vec<&'static str> {
         match (self, &plan.network) {
-            (Subject::Connection(at), _) => options(&plan.connections[at]).collect(),
-            (Subject::Node(at), Some(network)) => network::options(&network.nodes[at].kind).to_vec(),
-            _ => network::LINK.to_vec(),
+            (Subject::Node(at), Some(network)) => node_options(&network.nodes[at]),
+            (Subject::Link(at), Some(network)) => link_options(&network.links[at]),
+            (Subject::Connection(at), _) => {
+                let Connection { protocol, test, .. } = &plan.connections[at];
+                [COMMON, &protocol_options(protocol), &test_options(test)].concat()
+            }
+            (_, None) => Vec::new(),
         }
     }
 }
@@ -176,10 +178,10 @@ fn apply_one(plan: &mut Plan, given: &mut Overridden, key: &str, value: &str) ->
                 set(cx, &mut plan.connections[at], option, value);
             }
             (Subject::Node(at), Some(network)) => {
-                network::set_node(cx, &mut network.nodes[at].kind, option, value);
+                network::present_node(&mut network.nodes[at].kind, &mut Visit::Set(cx, option, value));
             }
             (Subject::Link(at), Some(network)) => {
-                network::set_link(cx, &mut network.links[at], option, value);
+                network::present_link(&mut network.links[at], &mut Visit::Set(cx, option, value));
                 given.entry(at).or_default().insert(option, SourceRange::default());
             }
             (_, None) => {}
@@ -232,30 +234,29 @@ fn find(plan: &Plan, key: &str) -> Result<Option<(Subject, &'static str)>, Overr
 /// Whose option it is, where a link or a node of this plan has it.
 fn owner(plan: &Plan, option: &str) -> Option<String> {
     let network = plan.network.as_ref()?;
-    let node = network.nodes.iter().find(|n| network::options(&n.kind).contains(&option)).map(|n| &n.name);
-    let link = network.links.first().filter(|_| network::LINK.contains(&option)).map(|l| &l.name);
+    let node = network.nodes.iter().find(|n| node_options(n).contains(&option)).map(|n| &n.name);
+    let link = network.links.first().filter(|l| link_options(l).contains(&option)).map(|l| &l.name);
     node.or(link).map(|name| format!("say whose, such as `{}.{option}`", shorten(name)))
 }
 
 /// Reads a value and hands it on; what is wrong with it becomes the error.
 fn reading(key: &str, value: &str, set: impl FnOnce(&mut Context<'_>, &Value)) -> Result<(), OverrideError> {
-    let mut diagnostics = Diagnostics::default();
-    let tokens = token::tokens(value, &mut diagnostics);
-    let read = parse::value(value, &tokens, &mut diagnostics);
-    let mut cx = context(diagnostics);
-    if let Some(read) = &read {
-        set(&mut cx, read);
-    }
+    let read_and_set = |cx: &mut Context<'_>| {
+        let tokens = token::tokens(value, &mut cx.diagnostics);
+        if let Some(read) = parse::value(value, &tokens, &mut cx.diagnostics) {
+            set(cx, &read);
+        }
+    };
     let refuse = |message| OverrideError::Value { option: shorten(key), value: shorten(value), message };
-    first_error(cx).map_or(Ok(()), |message| Err(refuse(message)))
+    fits(read_and_set).map_err(refuse)
 }
 
-fn context(diagnostics: Diagnostics) -> Context<'static> {
-    Context { diagnostics, files: &|_| Err(FileError::CommandLine) }
-}
-
-fn first_error(cx: Context<'_>) -> Option<String> {
-    cx.diagnostics.into_vec().into_iter().find(|d| d.severity == Severity::Error).map(|d| d.line())
+/// Makes a check without files; returns the first error that it reports, in one line.
+fn fits(check: impl FnOnce(&mut Context<'_>)) -> Result<(), String> {
+    let mut cx = Context { diagnostics: Diagnostics::default(), files: &|_| Err(FileError::CommandLine) };
+    check(&mut cx);
+    let error = cx.diagnostics.into_vec().into_iter().find(|d| d.severity == Severity::Error);
+    error.map_or(Ok(()), |error| Err(error.line()))
 }
 
 // --- the whole plan again
@@ -268,9 +269,7 @@ fn check_connections(plan: &Plan) -> Result<(), OverrideError> {
             return Err(OverrideError::Together(format!("connection `{name}`: {message}; {label}")));
         }
     }
-    let mut cx = context(Diagnostics::default());
-    stations::check(&mut cx, &plan.connections);
-    first_error(cx).map_or(Ok(()), |message| Err(OverrideError::Together(message)))
+    fits(|cx| stations::check(cx, &plan.connections)).map_err(OverrideError::Together)
 }
 
 /// As if the text had said so: what follows from the overridden options follows again, and every check is made.
@@ -282,18 +281,17 @@ fn check_network(
 ) -> Result<(), OverrideError> {
     let nodes: BTreeMap<_, _> = new.nodes.iter().map(|n| (n.name.as_str(), n)).collect();
     for (at, link) in new.links.iter_mut().enumerate() {
-        let mut cx = context(Diagnostics::default());
         let nothing = Given::new();
         let follows = network::payload_follows(&old.links[at]);
-        network::settle(&mut cx, &nodes, link, given.get(&at).unwrap_or(&nothing), follows);
-        if let Some(message) = first_error(cx) {
-            return Err(OverrideError::Together(format!("link `{}`: {message}", shorten(&link.name))));
-        }
+        fits(|cx| network::settle(cx, &nodes, link, given.get(&at).unwrap_or(&nothing), follows)).map_err(
+            |message| OverrideError::Together(format!("link `{}`: {message}", shorten(&link.name))),
+        )?;
     }
-    let mut cx = context(Diagnostics::default());
-    topology::check(&mut cx, new);
-    topology::check_connections(&mut cx, new, connections);
-    first_error(cx).map_or(Ok(()), |message| Err(OverrideError::Together(message)))
+    let check = |cx: &mut Context<'_>| {
+        topology::check(cx, new);
+        topology::check_connections(cx, new, connections);
+    };
+    fits(check).map_err(OverrideError::Together)
 }
 
 // --- connections
@@ -303,17 +301,27 @@ fn known_options() -> Vec<&'static str> {
     let protocols = protocol::PROTOCOLS.iter().filter_map(|name| protocol::default(name));
     let tests = pattern::TESTS.iter().filter_map(|name| pattern::default(name, None));
     let mut known = COMMON.to_vec();
-    known.extend(protocols.flat_map(|p| protocol::options(&p).iter().copied()));
-    known.extend(tests.flat_map(|t| pattern::options(&t).iter().copied()));
+    known.extend(protocols.flat_map(|p| protocol_options(&p)));
+    known.extend(tests.flat_map(|t| test_options(&t)));
     known.sort_unstable();
     known.dedup();
     known
 }
 
-/// Every option of one connection.
-fn options(connection: &Connection) -> impl Iterator<Item = &'static str> {
-    let own = protocol::options(&connection.protocol).iter().chain(pattern::options(&connection.test));
-    COMMON.iter().chain(own).copied()
+fn protocol_options(protocol: &Protocol) -> Vec<&'static str> {
+    names(|v| protocol::present(&mut protocol.clone(), v))
+}
+
+fn test_options(test: &Pattern) -> Vec<&'static str> {
+    names(|v| pattern::present(&mut test.clone(), v))
+}
+
+fn node_options(node: &Node) -> Vec<&'static str> {
+    names(|v| network::present_node(&mut node.kind.clone(), v))
+}
+
+fn link_options(link: &Link) -> Vec<&'static str> {
+    names(|v| network::present_link(&mut link.clone(), v))
 }
 
 /// Sets the option in one connection; false if it has none of this name.
@@ -322,16 +330,13 @@ fn set(cx: &mut Context<'_>, connection: &mut Connection, option: &str, value: &
         set_common(cx, connection, option, value);
         return true;
     }
-    let in_test = pattern::options(&connection.test).contains(&option);
+    let in_test = test_options(&connection.test).contains(&option);
     if in_test {
-        pattern::set(cx, &mut connection.test, option, value);
+        pattern::present(&mut connection.test, &mut Visit::Set(cx, option, value));
         stairs_last(connection, option);
     }
-    let in_protocol = protocol::options(&connection.protocol).contains(&option);
-    if in_protocol {
-        protocol::set(cx, &mut connection.protocol, option, value);
-    }
-    in_test || in_protocol
+    protocol::present(&mut connection.protocol, &mut Visit::Set(cx, option, value));
+    in_test || protocol_options(&connection.protocol).contains(&option)
 }
 
 /// Other steps take another time, unless a duration of their own was random.

@@ -107,6 +107,13 @@ pub struct Connection {
     pub test_location: SourceRange,
 }
 
+impl Connection {
+    /// Returns the sending end, then the receiving ends.
+    pub fn ends(&self) -> impl Iterator<Item = &ConnectionEnd> {
+        [&self.from].into_iter().chain(&self.to)
+    }
+}
+
 /// One end of a connection.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ConnectionEnd {

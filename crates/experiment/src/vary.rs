@@ -3,8 +3,8 @@
 use crate::overrides::{OverrideError, apply_override};
 use crate::parse::shorten;
 use crate::plan::Plan;
-use crate::print;
 use crate::resolve::quantity::base_number;
+use crate::resolve::write;
 
 /// Of one option no more values than this are tried.
 pub const MOST_VALUES: usize = 10_000;
@@ -161,17 +161,12 @@ impl Range {
         let inner = |n: usize, at: &dyn Fn(usize) -> f64| {
             at_most(n)?;
             let last = n - 1;
-            Ok((0..n)
-                .map(|i| {
-                    if i == 0 {
-                        from
-                    } else if i == last {
-                        to
-                    } else {
-                        at(i)
-                    }
-                })
-                .collect())
+            let value = |i| match i {
+                0 => from,
+                _ if i == last => to,
+                _ => at(i),
+            };
+            Ok((0..n).map(value).collect())
         };
         match spacing {
             Spacing::Linear(0 | 1) | Spacing::Log(0 | 1) => {
@@ -200,7 +195,7 @@ impl Range {
 
     /// The number, or where the option only takes whole ones, the nearest of these.
     fn fitting(&self, plan: &Plan, key: &str, number: f64) -> Result<Step, VaryError> {
-        let step = |number: f64| Step { text: print::in_base(number, self.base), number: Some(number) };
+        let step = |number: f64| Step { text: write::number(number, self.base), number: Some(number) };
         let exact = step(number);
         match tried(plan, key, &exact.text) {
             Ok(()) => Ok(exact),

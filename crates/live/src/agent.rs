@@ -12,6 +12,7 @@ use trunkline_io::usage::CpuTime;
 
 use crate::bundles::BundleWorker;
 use crate::end::{self, EndControl};
+use crate::locked;
 use crate::station::Station;
 use crate::wire::{AgentMessage, AgentWriter, ControllerMessage, EndId, LineReader};
 
@@ -29,8 +30,7 @@ pub fn serve(stream: UnixStream) {
         std::thread::spawn(move || {
             while let Some(ends) = ends.upgrade() {
                 writer.send(&AgentMessage::Alive);
-                let controls: Vec<Arc<EndControl>> =
-                    ends.lock().map(|e| e.values().cloned().collect()).unwrap_or_default();
+                let controls: Vec<Arc<EndControl>> = locked(&ends).values().cloned().collect();
                 drop(ends);
                 controls.iter().for_each(|control| control.send_snapshot(&writer));
                 if shutdown.recv_timeout(HEARTBEAT) != Err(RecvTimeoutError::Timeout) {
@@ -41,9 +41,7 @@ pub fn serve(stream: UnixStream) {
     };
     let bundle_worker = execute(stream, &writer, &ends);
     // The controller has disconnected or requested a shutdown: stop all ends.
-    if let Ok(ends) = ends.lock() {
-        ends.values().for_each(|control| control.stop());
-    }
+    locked(&ends).values().for_each(|control| control.stop());
     drop(ends);
     if let Some(counters) = bundle_worker.and_then(|bundle_worker| bundle_worker.close()) {
         writer.send(&AgentMessage::Counters(counters));
@@ -62,7 +60,7 @@ fn execute(stream: UnixStream, writer: &AgentWriter, ends: &EndControls) -> Opti
     let mut clock = Clock::start();
     let mut station = Err("the host has none".to_owned());
     let mut bundle_worker = None;
-    let find = |id: EndId| ends.lock().ok().and_then(|e| e.get(&id).cloned());
+    let find = |id: EndId| locked(ends).get(&id).cloned();
     while let Ok(Some(message)) = input.read::<ControllerMessage>() {
         match message {
             ControllerMessage::Hello { epoch_ns, station: config, bundles } => {
@@ -73,20 +71,18 @@ fn execute(stream: UnixStream, writer: &AgentWriter, ends: &EndControls) -> Opti
                 if let Some(config) = bundles {
                     match BundleWorker::open(*config, clock, writer) {
                         Ok(open) => bundle_worker = Some(open),
-                        Err(cause) => writer.send(&AgentMessage::ConverterFailed(cause)),
+                        Err(cause) => writer.send(&AgentMessage::ConverterFailed(cause.to_string())),
                     }
                 }
             }
             ControllerMessage::Prepare(spec) => {
                 let id = spec.id;
-                let (control, threads) =
+                let control =
                     end::prepare(*spec, clock, writer.clone(), (station.clone(), bundle_worker.clone()));
-                if let Ok(mut ends) = ends.lock() {
-                    // Remove ends that have reported: a long `repeat` opens many.
-                    ends.retain(|_, c| !c.is_over());
-                    ends.insert(id, control);
-                }
-                drop(threads); // detached: an end reports by itself
+                let mut ends = locked(ends);
+                // Remove ends that have reported: a long `repeat` opens many.
+                ends.retain(|_, c| !c.is_over());
+                ends.insert(id, control);
             }
             ControllerMessage::Start(id, at) => find(id).into_iter().for_each(|c| c.start(at)),
             ControllerMessage::Finish(id, messages) => {

@@ -5,15 +5,13 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
 
-use trunkline_experiment::Plan;
 use trunkline_experiment::plan::{Connection, Protocol, SourceRange};
+use trunkline_experiment::{Plan, test_name};
 use trunkline_io::{Clock, usage};
 use trunkline_record::Record;
 use trunkline_record::schema::Host;
 use trunkline_run::backend::{self, expected_duration, finish_record};
-use trunkline_run::{
-    Backend, ProgressObserver, Refusal, RunOptions, assemble, bundle, describe, expect, llc,
-};
+use trunkline_run::{Backend, ProgressObserver, Refusal, RunOptions, assemble, bundle, expect, llc};
 use trunkline_traffic::{Pattern, Variable};
 use trunkline_units::Instant;
 
@@ -109,11 +107,19 @@ impl Backend for Live {
     }
 
     fn planned_record(&self, plan: &Plan, options: &RunOptions) -> Record {
-        live_record(plan, options)
+        let mut environment = environment::describe();
+        if plan.network.is_some() {
+            let mut network = "described in the experiment, not applied: live uses the real one".to_owned();
+            if bundle::sides(plan).is_some() {
+                network += "; its converters run on the loopback, at no cost but their own";
+            }
+            environment.insert("network".into(), network);
+        }
+        backend::new_record(self.name(), plan, options, environment)
     }
 
     fn run(&mut self, plan: &Plan, options: &RunOptions, observer: &mut dyn ProgressObserver) -> Record {
-        let mut record = live_record(plan, options);
+        let mut record = self.planned_record(plan, options);
         let clock = Clock::start();
         let addresses = match self.assign_addresses(plan) {
             Ok(addresses) => addresses,
@@ -154,19 +160,6 @@ impl Backend for Live {
         finish_record(&mut record, plan);
         record
     }
-}
-
-/// Returns an empty record.
-fn live_record(plan: &Plan, options: &RunOptions) -> Record {
-    let mut environment = environment::describe();
-    if plan.network.is_some() {
-        let mut network = "described in the experiment, not applied: live uses the real one".to_owned();
-        if bundle::sides(plan).is_some() {
-            network += "; its converters run on the loopback, at no cost but their own";
-        }
-        environment.insert("network".into(), network);
-    }
-    backend::new_record("live", plan, options, environment)
 }
 
 /// Returns the record of a run that could not start.
@@ -223,7 +216,7 @@ fn refuse_connection(c: &Connection, max_message: u32) -> Vec<Refusal> {
     let mut refuse = |location: SourceRange, text: String| {
         refusals.push(Refusal { location, text: format!("{}: {text}", c.name) });
     };
-    let test = describe::test_name(&c.test);
+    let test = test_name(&c.test);
     match (&c.protocol, &c.test) {
         (_, Pattern::Application { .. }) => {
             refuse(c.test_location, format!("`live` does not support the application model `{test}` yet"));

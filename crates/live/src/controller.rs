@@ -8,7 +8,7 @@ use std::os::unix::net::UnixStream;
 use std::process::{Child, ExitStatus};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use trunkline_experiment::Plan;
@@ -24,8 +24,9 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use crate::bundles::{self, NodeRole, SubscriptionTotals};
 use crate::launch::{ExitDescription, Launch};
+use crate::locked;
 use crate::station::StationConfig;
-use crate::wire::{self, AgentMessage, EndId, EndSpec, LineReader, Report, Role};
+use crate::wire::{self, AgentMessage, ControllerMessage, EndId, EndSpec, LineReader, Report, Role};
 
 /// An agent that sends no message for this long is lost.
 const AGENT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -50,7 +51,6 @@ pub enum RunError {
     /// No agent serves the address that was assigned to a host.
     #[error("host {0} does not answer: {1} is not an address of this machine, and no agent serves it")]
     NotLocal(String, IpAddr),
-    /// The agent of a host did not start.
     #[error("host {0}: its agent cannot be started: {1}")]
     Start(String, io::Error),
     /// The converters did not receive all subscriptions in time: addresses and groups that they have, and all.
@@ -59,13 +59,11 @@ pub enum RunError {
         .0[0], .1[0], .0[1], .1[1]
     )]
     Subscriptions([u64; 2], [u64; 2]),
-    /// The process of an agent has ended.
     #[error("host {}: its agent {}", .0, ExitDescription(*.1))]
     Ended(String, ExitStatus),
     /// The agent of a host is lost, but its process has not ended.
     #[error("host {0} {1}")]
     Lost(String, LossCause),
-    /// An end of this host failed.
     #[error("host {0}: {1}")]
     End(String, String),
     /// An end of this host did not open or report in time.
@@ -74,13 +72,11 @@ pub enum RunError {
     /// A random variable of the connection is invalid.
     #[error(transparent)]
     Variable(#[from] VariableError),
-    /// The connection has no receiver.
     #[error("the connection has no receiver")]
     NoReceiver,
     /// An end was over before it was open.
     #[error("stopped before the start")]
     NotStarted,
-    /// A stop was requested.
     #[error("stopped on request")]
     Stopped,
 }
@@ -88,10 +84,8 @@ pub enum RunError {
 /// Cause of the loss of an agent.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LossCause {
-    /// It closed the stream.
     #[error("has disconnected")]
     Disconnected,
-    /// It sent no message for 5 s.
     #[error("does not answer: silent for {} s", AGENT_TIMEOUT.as_secs())]
     Silent,
     /// Its converter failed; without it the agent is of no use.
@@ -102,7 +96,6 @@ pub enum LossCause {
 /// An event for a repetition of a connection.
 enum AgentEvent {
     Message(AgentMessage),
-    /// The agent of this host was lost.
     Lost(String, LossCause),
 }
 
@@ -110,7 +103,6 @@ type EventRoutes = Mutex<BTreeMap<EndId, EventRoute>>;
 
 /// Where to send the events of an end.
 struct EventRoute {
-    /// Index of the end's agent.
     agent: usize,
     /// Whether the connection needs the converters.
     needs_converters: bool,
@@ -145,7 +137,6 @@ struct Agent {
     child: Mutex<Option<Child>>,
     failure: Arc<Mutex<Option<LossCause>>>,
     status: Arc<AgentStatus>,
-    /// Its bundle node, if it has one.
     bundles: Option<bundles::BundleNode>,
     is_shutting_down: Arc<AtomicBool>,
 }
@@ -155,11 +146,6 @@ impl Drop for Agent {
     fn drop(&mut self) {
         self.terminate();
     }
-}
-
-/// Locks a mutex and ignores a panic of another thread: the contents are plain data.
-fn locked<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl<'a> Controller<'a> {
@@ -346,7 +332,7 @@ impl<'a> Controller<'a> {
     pub fn shut_down(&self) -> BTreeMap<String, f64> {
         for agent in &self.agents {
             agent.is_shutting_down.store(true, Ordering::Relaxed);
-            agent.send(&wire::ControllerMessage::Shutdown);
+            agent.send(&ControllerMessage::Shutdown);
         }
         let deadline = self.clock.now() + STOP_TIMEOUT;
         let waiting = |a: &Agent| locked(&a.status.cpu_time).is_none() && locked(&a.failure).is_none();
@@ -370,7 +356,7 @@ impl Agent {
         let launched = launch.launch(host)?;
         let mut output = launched.stream.try_clone()?;
         let (epoch_ns, node) = (clock.epoch_ns(), bundles.clone().map(Box::new));
-        wire::write(&mut output, &wire::ControllerMessage::Hello { epoch_ns, station, bundles: node })?;
+        wire::write(&mut output, &ControllerMessage::Hello { epoch_ns, station, bundles: node })?;
         launched.stream.set_read_timeout(Some(AGENT_TIMEOUT))?;
         output.set_write_timeout(Some(AGENT_TIMEOUT))?;
         let agent = Agent {
@@ -401,13 +387,12 @@ impl Agent {
         Ok(agent)
     }
 
-    /// Returns whether it runs a converter.
     fn is_converter(&self) -> bool {
         self.bundles.as_ref().is_some_and(bundles::BundleNode::is_converter)
     }
 
     /// Sends a message. If the agent is lost, its listener thread reports that.
-    fn send(&self, message: &wire::ControllerMessage) {
+    fn send(&self, message: &ControllerMessage) {
         let mut stream = locked(&self.output);
         let _ = wire::write(&mut *stream, message).and_then(|()| stream.flush());
     }
@@ -452,29 +437,21 @@ fn listen(stream: UnixStream, routes: &EventRoutes, status: &AgentStatus) -> Los
             }
             Err(_) => return LossCause::Disconnected,
         };
-        let id = match &message {
-            AgentMessage::Alive => continue,
-            AgentMessage::CpuTime(user, system) => {
-                *locked(&status.cpu_time) = Some((*user, *system));
-                continue;
-            }
-            AgentMessage::KnownSubscriptions(known) => {
-                *locked(&status.known_subscriptions) = Some(*known);
-                continue;
-            }
-            AgentMessage::Counters(counts) => {
-                *locked(&status.counters) = counts.clone();
-                continue;
-            }
-            AgentMessage::ConverterFailed(cause) => return LossCause::Converter(cause.clone()),
+        match message {
+            AgentMessage::Alive => {}
+            AgentMessage::CpuTime(user, system) => *locked(&status.cpu_time) = Some((user, system)),
+            AgentMessage::KnownSubscriptions(known) => *locked(&status.known_subscriptions) = Some(known),
+            AgentMessage::Counters(counts) => *locked(&status.counters) = counts,
+            AgentMessage::ConverterFailed(cause) => return LossCause::Converter(cause),
             AgentMessage::Ready(id, _)
             | AgentMessage::Progress(id, _)
             | AgentMessage::Done(id, _)
-            | AgentMessage::Failed(id, _, _) => *id,
-        };
-        let sender = locked(routes).get(&id).map(|route| route.sender.clone());
-        if let Some(sender) = sender {
-            let _ = sender.send(AgentEvent::Message(message));
+            | AgentMessage::Failed(id, ..) => {
+                let sender = locked(routes).get(&id).map(|route| route.sender.clone());
+                if let Some(sender) = sender {
+                    let _ = sender.send(AgentEvent::Message(message));
+                }
+            }
         }
     }
 }
@@ -615,7 +592,7 @@ impl<'a, 'c> Repetition<'a, 'c> {
             }
         }
         self.ends.insert(id, TrackedEnd { host: end.host.clone(), receiver, state: EndState::Opening });
-        agent.send(&wire::ControllerMessage::Prepare(Box::new(EndSpec {
+        agent.send(&ControllerMessage::Prepare(Box::new(EndSpec {
             id,
             repetition_name: self.name.clone(),
             token: xxh3_64_with_seed(self.name.as_bytes(), controller.clock.epoch_ns()) as u32,
@@ -645,13 +622,13 @@ impl<'a, 'c> Repetition<'a, 'c> {
     fn run_ends(&mut self, sender: EndId) -> Result<(), RunError> {
         let receivers: Vec<EndId> = self.ends.keys().copied().filter(|id| *id != sender).collect();
         for id in receivers.iter().chain([&sender]) {
-            self.send(*id, wire::ControllerMessage::Start(*id, self.start));
+            self.send(*id, ControllerMessage::Start(*id, self.start));
         }
         while self.ends[&sender].state != EndState::Over {
             self.receive(Instant::MAX)?;
         }
         let sent = self.outcome.sender.as_ref().map_or(0, |s| s.messages);
-        receivers.iter().for_each(|id| self.send(*id, wire::ControllerMessage::Finish(*id, sent)));
+        receivers.iter().for_each(|id| self.send(*id, ControllerMessage::Finish(*id, sent)));
         let deadline = self.controller.clock.now() + FINISH_TIMEOUT;
         while self.ends.values().any(|e| e.state != EndState::Over) {
             self.receive(deadline)?;
@@ -659,7 +636,7 @@ impl<'a, 'c> Repetition<'a, 'c> {
         Ok(())
     }
 
-    fn send(&self, id: EndId, message: wire::ControllerMessage) {
+    fn send(&self, id: EndId, message: ControllerMessage) {
         self.controller.agent(&self.ends[&id].host).send(&message);
     }
 
@@ -727,13 +704,13 @@ impl<'a, 'c> Repetition<'a, 'c> {
     fn stop_all(&mut self) -> Option<RunError> {
         let now = self.controller.clock.now();
         let is_sender = |end: &TrackedEnd| end.receiver.is_none();
-        self.send_each(is_sender, wire::ControllerMessage::Stop);
+        self.send_each(is_sender, ControllerMessage::Stop);
         let mut failure = self.await_ends(is_sender, now + STOP_TIMEOUT);
         if let Some(sent) = self.outcome.sender.as_ref().map(|s| s.messages) {
-            self.send_each(|_| true, |id| wire::ControllerMessage::Finish(id, sent));
+            self.send_each(|_| true, |id| ControllerMessage::Finish(id, sent));
             failure = failure.or(self.await_ends(|_| true, self.controller.clock.now() + DRAIN_TIMEOUT));
         }
-        self.send_each(|_| true, wire::ControllerMessage::Stop);
+        self.send_each(|_| true, ControllerMessage::Stop);
         failure.or(self.await_ends(|_| true, self.controller.clock.now() + STOP_TIMEOUT))
     }
 
@@ -741,7 +718,7 @@ impl<'a, 'c> Repetition<'a, 'c> {
     fn send_each(
         &self,
         is_selected: impl Fn(&TrackedEnd) -> bool,
-        message: impl Fn(EndId) -> wire::ControllerMessage,
+        message: impl Fn(EndId) -> ControllerMessage,
     ) {
         let ends = self.ends.iter().filter(|(_, e)| e.state != EndState::Over && is_selected(e));
         ends.for_each(|(id, _)| self.send(*id, message(*id)));

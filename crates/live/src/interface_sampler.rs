@@ -31,7 +31,7 @@ pub struct InterfaceSampler {
 #[derive(Debug)]
 struct SampledInterface {
     name: String,
-    first: Counts,
+    /// Never empty.
     counts: Vec<(Instant, Counts)>,
 }
 
@@ -39,12 +39,9 @@ impl InterfaceSampler {
     /// Finds the interfaces that have these addresses and takes the first sample.
     pub fn new<'a>(addresses: impl Iterator<Item = &'a IpAddr>, now: Instant) -> InterfaceSampler {
         let names: BTreeSet<String> = addresses.filter_map(|address| usage::interface_of(*address)).collect();
-        let sampled =
-            |name: String| Some(SampledInterface { first: counts(&name)?, name, counts: Vec::new() });
+        let sampled = |name: String| Some(SampledInterface { counts: vec![(now, counts(&name)?)], name });
         let interfaces = names.into_iter().filter_map(sampled).collect();
-        let mut interface_sampler = InterfaceSampler { interfaces, interval: INITIAL_INTERVAL, next: now };
-        interface_sampler.sample(now);
-        interface_sampler
+        InterfaceSampler { interfaces, interval: INITIAL_INTERVAL, next: now + INITIAL_INTERVAL }
     }
 
     /// Returns the time until the next sample is due.
@@ -75,7 +72,7 @@ impl InterfaceSampler {
 impl SampledInterface {
     fn sample(&mut self, now: Instant) {
         // An interface that has disappeared keeps its last values.
-        let last = self.counts.last().map_or(self.first, |(_, counts)| *counts);
+        let (_, last) = self.counts[self.counts.len() - 1];
         self.counts.push((now, counts(&self.name).unwrap_or(last)));
     }
 
@@ -85,7 +82,8 @@ impl SampledInterface {
     }
 
     fn into_interface(self) -> Interface {
-        let SampledInterface { name, first, counts } = self;
+        let SampledInterface { name, counts } = self;
+        let (_, first) = counts[0];
         let into_interface = |(at, counts): (Instant, Counts)| {
             let growth: Counts = std::array::from_fn(|index| counts[index].wrapping_sub(first[index]));
             (at.since(Instant::ZERO).as_s(), growth)

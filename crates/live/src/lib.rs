@@ -38,31 +38,38 @@
 //!
 //! | module | contents |
 //! | --- | --- |
-//! | [`backend`] | [`Live`]: assigns addresses, refuses unsupported plans, assembles the record |
-//! | [`controller`] | executes the schedule: prepare, start, finish and report for each connection |
+//! | `backend` | [`Live`]: assigns addresses, refuses unsupported plans, assembles the record |
+//! | `controller` | executes the schedule: prepare, start, finish and report for each connection |
 //! | [`agent`] | serves one host: opens ends and reports what they measure |
-//! | [`launch`] | starts agents as processes or threads |
-//! | [`wire`] | messages between controller and agents |
-//! | [`end`] | the ends of connections: datagrams, streams, requests, files, LLC, bundles |
-//! | [`station`] | the LLC station of a host, shared by its ends |
-//! | [`bundles`] | bundle converters, and the bundle interfaces of hosts |
-//! | [`interface_sampler`] | counters of network interfaces over time |
+//! | `launch` | starts agents as processes or threads |
+//! | `wire` | messages between controller and agents |
+//! | `end` | the ends of connections: datagrams, streams, requests, files, LLC, bundles |
+//! | `station` | the LLC station of a host, shared by its ends |
+//! | `bundles` | bundle converters, and the bundle interfaces of hosts |
+//! | `interface_sampler` | counters of network interfaces over time |
 //! | [`environment`] | facts about the machine |
 //! | [`study`] | processing costs of this machine, independent of any run |
 
 #![allow(clippy::disallowed_methods, reason = "this crate runs in real time")]
 
 pub mod agent;
-pub mod backend;
-pub mod bundles;
-pub mod controller;
-pub mod end;
+mod backend;
+mod bundles;
+mod controller;
+mod end;
 pub mod environment;
-pub mod interface_sampler;
-pub mod launch;
-pub mod station;
+mod interface_sampler;
+mod launch;
+mod station;
 pub mod study;
-pub mod wire;
+mod wire;
 
 pub use backend::Live;
-pub use launch::{Launch, Processes, Threads};
+pub use launch::{Launch, LaunchedAgent, Processes, Threads};
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Locks a mutex and ignores a panic of another thread: the contents are plain data.
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, SyncSender};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -21,6 +21,8 @@ use trunkline_run::message::HEADER;
 use trunkline_run::reports::Metrics;
 use trunkline_units::{Instant, Span};
 
+use crate::locked;
+
 /// Maximum length of a PDU in bytes.
 pub(crate) const MAX_PDU: u32 = (MAX_INFORMATION + PDU_HEADER) as u32;
 /// Connections that can fill their share of a SAP's queue; further connections share the space.
@@ -34,9 +36,7 @@ const STOP_CHECK_INTERVAL: Duration = Duration::from_millis(50);
 /// Configuration of a host's station.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct StationConfig {
-    /// Station number.
     pub number: u8,
-    /// Number of stations.
     pub stations: u8,
     /// The network, in the syntax of [`Network`].
     pub network: String,
@@ -50,10 +50,8 @@ pub(crate) enum AttachError {
     /// The network is not in the syntax of [`Network`].
     #[error(transparent)]
     Network(#[from] ParseNetworkError),
-    /// The station of this number cannot open its socket.
     #[error("station {0} at {1}: {2}")]
     Socket(u8, Network, Error),
-    /// The thread of the station did not start.
     #[error(transparent)]
     Thread(#[from] io::Error),
 }
@@ -105,7 +103,7 @@ impl Drop for StationInner {
 
 impl StationDispatcher {
     fn routes(&self) -> MutexGuard<'_, Routes> {
-        self.routes.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.routes)
     }
 
     /// Dispatches events of the station until it is closed.

@@ -25,6 +25,8 @@ pub mod multicast;
 pub mod rates;
 mod traffic;
 
+use traffic::RECEIVE_BUFFER;
+
 /// Message sizes in bytes: small ones determine the cost of a packet, large ones that of a byte. Each is one packet
 /// on the loopback, whose MTU is 65,536.
 pub const SIZES: [usize; 7] = [64, 512, 1400, 4096, 8192, 16_384, 32_768];
@@ -210,6 +212,20 @@ impl Cost {
     }
 }
 
+fn message_error(size: usize) -> impl Fn(io::Error) -> StudyError {
+    move |cause| StudyError::Message { size, cause }
+}
+
+/// Opens a sending socket, connected to a receiving one.
+fn sockets() -> Result<(UdpSocket, UdpSocket), StudyError> {
+    let local = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+    let large_buffer =
+        Options { receive_buffer: Some(Size::from_bytes(RECEIVE_BUFFER as u64)), ..Options::default() };
+    let (from, to) = (socket::udp(local, &Options::default())?, socket::udp(local, &large_buffer)?);
+    from.connect(to.local_addr().map_err(message_error(0))?).map_err(message_error(0))?;
+    Ok((from, to))
+}
+
 /// Two connected sockets of one thread.
 struct Pair {
     from: UdpSocket,
@@ -222,13 +238,9 @@ struct Pair {
 
 impl Pair {
     fn open() -> Result<Pair, StudyError> {
-        let local = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-        let large_buffer = Options { receive_buffer: Some(Size::from_bytes(1 << 20)), ..Options::default() };
-        let (from, to) = (socket::udp(local, &Options::default())?, socket::udp(local, &large_buffer)?);
-        let refused = |cause| StudyError::Message { size: 0, cause };
-        from.connect(to.local_addr().map_err(refused)?).map_err(refused)?;
-        to.connect(from.local_addr().map_err(refused)?).map_err(refused)?;
-        to.set_read_timeout(Some(RECEIVE_TIMEOUT)).map_err(refused)?;
+        let (from, to) = sockets()?;
+        to.connect(from.local_addr().map_err(message_error(0))?).map_err(message_error(0))?;
+        to.set_read_timeout(Some(RECEIVE_TIMEOUT)).map_err(message_error(0))?;
         let buffer_bytes = socket::granted_buffers(&to).1.as_bytes() as usize / 2;
         let clock_cost = (0..101).map(|_| {
             let before = thread_cpu_time();
@@ -273,7 +285,7 @@ impl Pair {
         for _ in 0..bursts {
             let start = thread_cpu_time();
             for _ in 0..burst_length {
-                self.from.send(&buffer).map_err(|cause| StudyError::Message { size, cause })?;
+                self.from.send(&buffer).map_err(message_error(size))?;
             }
             let after_sending = thread_cpu_time();
             for _ in 0..burst_length {
@@ -300,9 +312,7 @@ impl Pair {
         match received {
             Ok(length) if length == size => Ok(()),
             Ok(_) => Err(StudyError::Lost { size }),
-            Err(e) if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {
-                Err(StudyError::Lost { size })
-            }
+            Err(e) if socket::is_timeout(&e) => Err(StudyError::Lost { size }),
             Err(cause) => Err(StudyError::Message { size, cause }),
         }
     }

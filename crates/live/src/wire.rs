@@ -15,8 +15,8 @@ use trunkline_traffic::Pattern;
 use trunkline_traffic::source::Limit;
 use trunkline_units::{Instant, Seed, Size};
 
-use crate::bundles;
 use crate::station::StationConfig;
+use crate::{bundles, locked};
 
 /// Maximum length of a line.
 const MAX_LINE_BYTES: u64 = 64 << 20;
@@ -28,14 +28,7 @@ pub type EndId = u32;
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum ControllerMessage {
     /// The first message: the value of the monotonic clock when the run began.
-    Hello {
-        /// Nanoseconds.
-        epoch_ns: u64,
-        /// The LLC station of the host, if it has one.
-        station: Option<StationConfig>,
-        /// The bundle role of the host, if it has one.
-        bundles: Option<Box<bundles::BundleNode>>,
-    },
+    Hello { epoch_ns: u64, station: Option<StationConfig>, bundles: Option<Box<bundles::BundleNode>> },
     /// Opens an end. The agent answers with `Ready` or `Failed`.
     Prepare(Box<EndSpec>),
     /// Starts an end at this instant.
@@ -75,10 +68,20 @@ pub enum AgentMessage {
 /// What an end measured.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Report {
-    /// A sending end.
     Sender(Box<SenderReport>),
-    /// A receiving end.
     Receiver(Box<ReceiverReport>),
+}
+
+impl From<SenderReport> for Report {
+    fn from(report: SenderReport) -> Self {
+        Report::Sender(Box::new(report))
+    }
+}
+
+impl From<ReceiverReport> for Report {
+    fn from(report: ReceiverReport) -> Self {
+        Report::Receiver(Box::new(report))
+    }
 }
 
 /// Configuration of one end of one repetition of a connection.
@@ -91,35 +94,27 @@ pub struct EndSpec {
     pub repetition_name: String,
     /// Identifies the messages of this repetition of this connection.
     pub token: u32,
-    /// Seed of the random streams.
     pub seed: Seed,
-    /// Local address.
     pub address: IpAddr,
     /// Local port, if it is fixed.
     pub port: Option<u16>,
     /// Requested socket buffer.
     pub buffer: Option<Size>,
-    /// Transport of the messages.
     pub protocol: Protocol,
-    /// Traffic pattern.
     pub pattern: Pattern,
-    /// Side of the connection.
     pub role: Role,
 }
 
 /// A side of a connection.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Role {
-    /// The sender.
     Sender {
         /// Destination address.
         peer: SocketAddr,
-        /// When to stop.
         limit: Limit,
         /// The file to send (`file`).
         file: Option<PathBuf>,
     },
-    /// A receiver.
     Receiver {
         /// Path for the received file (`file`).
         file: Option<PathBuf>,
@@ -138,16 +133,13 @@ pub fn write(to: &mut impl Write, message: &impl Serialize) -> io::Result<()> {
 pub struct AgentWriter(Arc<Mutex<UnixStream>>);
 
 impl AgentWriter {
-    /// Wraps the stream to the controller.
     pub fn new(stream: UnixStream) -> Self {
         AgentWriter(Arc::new(Mutex::new(stream)))
     }
 
     /// Sends a message. A failed write is ignored: it means that the controller has ended.
     pub fn send(&self, message: &AgentMessage) {
-        if let Ok(mut stream) = self.0.lock() {
-            let _ = write(&mut *stream, message);
-        }
+        let _ = write(&mut *locked(&self.0), message);
     }
 }
 
@@ -156,7 +148,6 @@ impl AgentWriter {
 pub struct LineReader<R>(BufReader<R>);
 
 impl<R: Read> LineReader<R> {
-    /// Reads from a stream.
     pub fn new(stream: R) -> Self {
         LineReader(BufReader::new(stream))
     }

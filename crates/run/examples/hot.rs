@@ -4,7 +4,7 @@ use std::hint::black_box;
 use std::time::Instant as Wall;
 
 use trunkline_run::ReceiverMeter;
-use trunkline_run::message::{HEADER, Header, MessageKind, Payload};
+use trunkline_run::message::{HEADER, Header, Payload};
 use trunkline_units::{Instant, Seed};
 
 fn time(name: &str, mut f: impl FnMut(u64)) {
@@ -18,13 +18,7 @@ fn main() {
     let payload = Payload::new(Seed(1), "a-b");
     let mut bytes = vec![0; 1400];
     bytes[HEADER..].copy_from_slice(payload.piece(0, 1400 - HEADER));
-    let header = |sequence| Header {
-        sequence,
-        sent_at: Instant::from_ns(sequence / 46 * 9000),
-        length: 1400,
-        response_length: 0,
-        kind: MessageKind::Pattern,
-    };
+    let header = |sequence| Header::pattern(sequence, Instant::from_ns(sequence / 46 * 9000), 1400);
     time("encode", |i| header(i).encode(7, black_box(&mut bytes).first_chunk_mut().unwrap()));
     time("decode", |_| assert!(Header::decode(7, black_box(&bytes)).is_ok()));
     time("payload", |_| {

@@ -104,7 +104,7 @@ pub fn connection(plan: &plan::Connection, outcomes: &[RepetitionOutcome]) -> Co
     let error = outcomes.iter().find_map(|o| o.error.clone());
     Connection {
         name: plan.name.clone(),
-        transport: describe::transport(&plan.protocol).into(),
+        transport: plan.protocol.name().into(),
         test: describe::test(&plan.test),
         from: plan.from.host.clone(),
         to: plan.to.iter().map(|s| s.host.clone()).collect(),
@@ -322,7 +322,7 @@ mod tests {
     use trunkline_traffic::{Pattern, Variable};
 
     use super::*;
-    use crate::message::{Header, MessageKind};
+    use crate::message::Header;
     use crate::receiver_meter::ReceiverMeter;
 
     fn connection_end(host: &str) -> ConnectionEnd {
@@ -355,14 +355,7 @@ mod tests {
             let sent = start + Span::from_ms(sequence);
             series.add(sent.since(start), 1000);
             if sequence % one_in == 0 {
-                let header = Header {
-                    sequence,
-                    sent_at: sent,
-                    length: 1000,
-                    response_length: 0,
-                    kind: MessageKind::Pattern,
-                };
-                meter.record(&header, sent + Span::from_ms(2));
+                meter.record(&Header::pattern(sequence, sent, 1000), sent + Span::from_ms(2));
             }
         }
         let sender = SenderReport {

@@ -5,11 +5,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use trunkline_experiment::Plan;
 use trunkline_experiment::plan::{self, Block, SourceRange};
+use trunkline_experiment::{Plan, message_sizes};
 use trunkline_record::Record;
 use trunkline_record::schema;
-use trunkline_traffic::{Burst, Pattern, Variable};
+use trunkline_traffic::Variable;
 use trunkline_units::{Seed, Span};
 
 use crate::expect;
@@ -96,18 +96,7 @@ pub fn finish_record(record: &mut Record, plan: &Plan) {
 
 /// Refuses messages that are smaller than their header, which no backend can measure.
 pub fn refuse_small_messages(c: &plan::Connection) -> impl Iterator<Item = Refusal> + '_ {
-    let sizes = match &c.test {
-        Pattern::Full { size_bytes }
-        | Pattern::Poisson { size_bytes, .. }
-        | Pattern::Stairs { size_bytes, .. }
-        | Pattern::File { size_bytes, .. } => vec![size_bytes],
-        Pattern::Cbr { burst: Burst { size_bytes, .. }, .. }
-        | Pattern::Burst { burst: Burst { size_bytes, .. }, .. }
-        | Pattern::Random { burst: Burst { size_bytes, .. }, .. } => vec![size_bytes],
-        Pattern::Request { request_bytes, response_bytes } => vec![request_bytes, response_bytes],
-        Pattern::Application { .. } => vec![],
-    };
-    sizes.into_iter().filter_map(|size| match size {
+    message_sizes(&c.test).into_iter().filter_map(|(_, size)| match size {
         Variable::Constant(size) if *size < HEADER as f64 => {
             let contents = "sequence number, send time and check";
             let text = format!("{}: a message of {size} B is too small: {HEADER} B carry {contents}", c.name);

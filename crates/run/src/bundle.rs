@@ -18,7 +18,8 @@ use trunkline_experiment::plan::{
     BundleDeadlines, BundleFormat, BundlePriority, BundleTimers, Connection, Network, Node, NodeKind, Plan,
     Protocol,
 };
-use trunkline_traffic::{Burst, Pattern, Variable};
+use trunkline_experiment::{message_sizes, test_name};
+use trunkline_traffic::{Pattern, Variable};
 use trunkline_units::{Instant, Rate, Span};
 
 /// The multicast address of the first 32 message addresses in the wide area. Each further block of 32 message addresses
@@ -86,11 +87,6 @@ pub fn subscriptions(plan: &Plan, host: &str) -> BTreeSet<u32> {
     received_by_host.filter_map(|c| address(&c.protocol)).collect()
 }
 
-/// Returns the site of the host with this index in the wide area.
-pub fn wide_area_site(index: usize) -> u16 {
-    LOCAL_SITE.saturating_add(1).saturating_add(u16::try_from(index).unwrap_or(u16::MAX))
-}
-
 /// The configuration of a converter or of a host's interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ConverterConfig {
@@ -150,7 +146,8 @@ impl ConverterConfig {
     /// Returns the sender for the host with this index in the wide area; `None` in format 1, which sends messages unchanged.
     pub fn wide_area_sender(&self, index: usize) -> Option<WideAreaSender> {
         let is_format2 = self.format == BundleFormat::Wide;
-        is_format2.then(|| WideAreaSender::new(wide_area_site(index), 1, self.path_mtu))
+        let site = u16::try_from(index).unwrap_or(u16::MAX).saturating_add(LOCAL_SITE + 1);
+        is_format2.then(|| WideAreaSender::new(site, 1, self.path_mtu))
     }
 }
 
@@ -250,23 +247,15 @@ impl CentralConfig {
 /// Returns why a test is refused over bundles on `backend`. A sender must be paced, because a host's interface accepts any
 /// number of messages at once and drops the excess. `max_message` is in octets.
 pub fn refuse_test(backend: &str, c: &Connection, max_message: u32) -> Option<String> {
-    let unsupported = |name: &str| Some(format!("`{backend}` has no test `{name}` over bundle"));
-    let sizes = match &c.test {
-        Pattern::Full { .. } => return unsupported("full"),
-        Pattern::Request { .. } => return unsupported("request"),
-        Pattern::File { .. } => return unsupported("file"),
-        Pattern::Application { .. } => return None,
-        Pattern::Poisson { size_bytes, .. } | Pattern::Stairs { size_bytes, .. } => size_bytes,
-        Pattern::Cbr { burst: Burst { size_bytes, .. }, .. }
-        | Pattern::Burst { burst: Burst { size_bytes, .. }, .. }
-        | Pattern::Random { burst: Burst { size_bytes, .. }, .. } => size_bytes,
-    };
-    match sizes {
-        Variable::Constant(size) if *size > f64::from(max_message) => {
-            Some(format!("a message of {size} B does not fit into a bundle: the maximum is {max_message} B"))
-        }
-        _ => None,
+    if let Pattern::Full { .. } | Pattern::Request { .. } | Pattern::File { .. } = c.test {
+        return Some(format!("`{backend}` has no test `{}` over bundle", test_name(&c.test)));
     }
+    let mut sizes = message_sizes(&c.test).into_iter().filter_map(|(_, size)| match size {
+        Variable::Constant(size) if *size > f64::from(max_message) => Some(size),
+        _ => None,
+    });
+    let size = sizes.next()?;
+    Some(format!("a message of {size} B does not fit into a bundle: the maximum is {max_message} B"))
 }
 
 /// Counters of a state machine by their names in the record.

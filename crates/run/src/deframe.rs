@@ -143,15 +143,14 @@ mod tests {
         for (i, &length) in sizes.iter().enumerate() {
             let kind = if foreign { MessageKind::Checked } else { MessageKind::Pattern };
             let h = Header { sequence: i as u64, sent_at: Instant::ZERO, length, response_length: 0, kind };
-            let body: Vec<u8> = (0..length as usize - HEADER).map(|k| payload.piece(k, 1)[0]).collect();
-            let mut start = [0; HEADER];
+            let mut message = vec![0; HEADER];
+            message.extend((0..length as usize - HEADER).map(|k| payload.piece(k, 1)[0]));
             if foreign {
-                h.encode_checked(5, &body, &mut start)
+                h.encode_checked(5, &mut message);
             } else {
-                h.encode(5, &mut start)
+                h.encode(5, message.first_chunk_mut().unwrap());
             }
-            bytes.extend(start);
-            bytes.extend(body);
+            bytes.extend(message);
         }
         bytes
     }

@@ -1,35 +1,8 @@
-//! Text descriptions of protocols and tests, for records and refusals.
+//! Text descriptions of tests, for records.
 
-use trunkline_experiment::plan::Protocol;
+use trunkline_experiment::test_name;
 use trunkline_traffic::{Burst, Pattern, Variable};
 use trunkline_units::{Rate, Span};
-
-/// Returns the name of a protocol in the language.
-pub fn transport(protocol: &Protocol) -> &'static str {
-    match protocol {
-        Protocol::Tcp { .. } => "tcp",
-        Protocol::Udp { .. } => "udp",
-        Protocol::Multicast { .. } => "multicast",
-        Protocol::Llc { .. } => "llc",
-        Protocol::Guaranteed { .. } => "guaranteed",
-        Protocol::Bundle { .. } => "bundle",
-    }
-}
-
-/// Returns the name of a test in the language.
-pub fn test_name(pattern: &Pattern) -> String {
-    match pattern {
-        Pattern::Full { .. } => "full".into(),
-        Pattern::Cbr { .. } => "cbr".into(),
-        Pattern::Burst { .. } => "burst".into(),
-        Pattern::Random { .. } => "random".into(),
-        Pattern::Poisson { .. } => "poisson".into(),
-        Pattern::Stairs { .. } => "stairs".into(),
-        Pattern::Request { .. } => "request".into(),
-        Pattern::File { .. } => "file".into(),
-        Pattern::Application { model, .. } => format!("{model:?}").to_lowercase(),
-    }
-}
 
 /// Describes a test, for example `cbr 18432 B x 5 every 20 ms`.
 pub fn test(pattern: &Pattern) -> String {
@@ -54,7 +27,7 @@ pub fn test(pattern: &Pattern) -> String {
             format!("{name} {} for {}", bytes(request_bytes), bytes(response_bytes))
         }
         Pattern::File { path, .. } => format!("{name} {path}"),
-        Pattern::Application { .. } => name,
+        Pattern::Application { .. } => name.to_owned(),
     }
 }
 

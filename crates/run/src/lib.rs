@@ -2,13 +2,12 @@
 //!
 //! ```
 //! use trunkline_run::ReceiverMeter;
-//! use trunkline_run::message::{Header, MessageKind};
+//! use trunkline_run::message::Header;
 //! use trunkline_units::Instant;
 //!
 //! let mut meter = ReceiverMeter::new(Instant::ZERO);
 //! for sequence in [0, 1, 3] {
-//!     let header =
-//!         Header { sequence, sent_at: Instant::ZERO, length: 100, response_length: 0, kind: MessageKind::Pattern };
+//!     let header = Header::pattern(sequence, Instant::ZERO, 100);
 //!     meter.record(&header, Instant::from_ns(1_000 * (sequence + 1)));
 //! }
 //! let arrivals = meter.arrivals();
@@ -21,7 +20,7 @@
 //! | [`backend`] | [`Backend`], the trait; [`RunOptions`], [`StopFlag`], [`ProgressObserver`]; creation and completion of a record |
 //! | [`bundle`] | bundles: subscriptions, configuration of converters, counters |
 //! | [`deframe`] | extracts messages from a byte stream |
-//! | [`describe`] | text descriptions of protocols and tests |
+//! | [`describe`] | text descriptions of tests |
 //! | [`expect`] | evaluates expectations on a record |
 //! | [`guaranteed`] | the guaranteed transport: options, fault injection, counters |
 //! | [`llc`] | LLC: stations, service access points, traffic contracts, outcomes of messages |

@@ -9,6 +9,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use trunkline_experiment::message_sizes;
 use trunkline_experiment::plan::{Connection, Plan, Protocol};
 use trunkline_llc::admit::{self, TrafficContract};
 use trunkline_llc::wire::{CRC, HEADER, MAX_INFORMATION};
@@ -37,8 +38,7 @@ pub fn max_pending(test: &Pattern) -> u16 {
 /// Returns the hosts that are stations; the first has number 1.
 pub fn stations(plan: &Plan) -> Vec<&str> {
     let over_llc = plan.connections.iter().filter(|c| matches!(c.protocol, Protocol::Llc { .. }));
-    let ends: BTreeSet<&str> =
-        over_llc.flat_map(|c| [&c.from].into_iter().chain(&c.to)).map(|end| end.host.as_str()).collect();
+    let ends: BTreeSet<&str> = over_llc.flat_map(Connection::ends).map(|end| end.host.as_str()).collect();
     plan.hosts.iter().map(String::as_str).filter(|host| ends.contains(host)).collect()
 }
 
@@ -83,7 +83,7 @@ pub fn saps(plan: &Plan, host: &str) -> BTreeMap<u8, Options> {
 /// Returns the maximum length of the information field of a connection, including the checksum, octets.
 pub fn max_information(c: &Connection) -> u32 {
     let checksum = if matches!(c.protocol, Protocol::Llc { crc: true, .. }) { CRC as u32 } else { 0 };
-    message_sizes(&c.test).into_iter().map(max_size).max().unwrap_or(0) + checksum
+    message_sizes(&c.test).into_iter().map(|(_, size)| max_size(size)).max().unwrap_or(0) + checksum
 }
 
 /// Returns the longest message of a connection for a maximum PDU length in octets.
@@ -94,24 +94,8 @@ pub fn max_message(protocol: &Protocol, pdu: u32) -> u32 {
 
 /// Returns the longest message of a connection, if its sizes are constant.
 pub fn max_constant_message(c: &Connection) -> Option<u32> {
-    let constant =
-        |size: &Variable| if let Variable::Constant(size) = size { Some(*size as u32) } else { None };
+    let constant = |(_, size)| if let &Variable::Constant(size) = size { Some(size as u32) } else { None };
     message_sizes(&c.test).into_iter().filter_map(constant).max()
-}
-
-/// Returns the message sizes of a test.
-fn message_sizes(test: &Pattern) -> Vec<&Variable> {
-    match test {
-        Pattern::Full { size_bytes }
-        | Pattern::Poisson { size_bytes, .. }
-        | Pattern::Stairs { size_bytes, .. }
-        | Pattern::File { size_bytes, .. } => vec![size_bytes],
-        Pattern::Cbr { burst: Burst { size_bytes, .. }, .. }
-        | Pattern::Burst { burst: Burst { size_bytes, .. }, .. }
-        | Pattern::Random { burst: Burst { size_bytes, .. }, .. } => vec![size_bytes],
-        Pattern::Request { request_bytes, response_bytes } => vec![request_bytes, response_bytes],
-        Pattern::Application { .. } => Vec::new(),
-    }
 }
 
 /// Returns the maximum of a size. Random sizes are limited to the length of a frame.

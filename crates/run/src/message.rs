@@ -67,6 +67,12 @@ pub enum HeaderError {
 }
 
 impl Header {
+    /// Returns the header of a message with the pattern as payload that requests no response.
+    #[inline(always)]
+    pub fn pattern(sequence: u64, sent_at: Instant, length: u32) -> Header {
+        Header { sequence, sent_at, length, response_length: 0, kind: MessageKind::Pattern }
+    }
+
     /// Returns the header of the response to this request, sent at `now`.
     pub fn response(&self, now: Instant) -> Header {
         Header {
@@ -86,8 +92,9 @@ impl Header {
         out[12..16].copy_from_slice(&check.to_be_bytes());
     }
 
-    /// Encodes the header of a message with a foreign `payload`; `kind` should be [`MessageKind::Checked`].
-    pub fn encode_checked(&self, token: u32, payload: &[u8], out: &mut [u8; HEADER]) {
+    /// Encodes the header into the space before the foreign payload of `message`; `kind` should be [`MessageKind::Checked`].
+    pub fn encode_checked(&self, token: u32, message: &mut [u8]) {
+        let (out, payload) = message.split_first_chunk_mut().expect("a message has a header");
         self.write(token, out);
         let check = checksum(out, payload);
         out[12..16].copy_from_slice(&check.to_be_bytes());
@@ -251,13 +258,15 @@ mod tests {
 
     #[test]
     fn a_checked_message_detects_corruption() {
-        let payload = vec![9; 500];
-        let mut bytes = [0; HEADER];
-        header(MessageKind::Checked).encode_checked(7, &payload, &mut bytes);
-        assert!(Header::decode(7, &bytes).is_ok() && Header::is_checksum_valid(&bytes, &payload));
-        let mut corrupt = payload.clone();
-        corrupt[499] ^= 1;
-        assert!(!Header::is_checksum_valid(&bytes, &corrupt));
+        let mut message = [9; HEADER + 500];
+        header(MessageKind::Checked).encode_checked(7, &mut message);
+        let is_valid = |message: &[u8]| {
+            let (bytes, payload) = message.split_first_chunk().expect("a header");
+            Header::decode(7, bytes).is_ok() && Header::is_checksum_valid(bytes, payload)
+        };
+        assert!(is_valid(&message));
+        message[HEADER + 499] ^= 1;
+        assert!(!is_valid(&message));
     }
 
     proptest! {

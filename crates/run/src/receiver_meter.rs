@@ -56,10 +56,13 @@ pub struct ReceiverMeter {
     arrivals: Arrivals,
     /// A bit for each sequence number of the window, at its remainder modulo the window's size: whether it was received.
     received_bits: Box<[u64]>,
-    delay: Histogram,
-    gap: Histogram,
-    series: Series,
-    trend: Trend,
+    /// One-way delays.
+    pub(crate) delay: Histogram,
+    /// Gaps between arrivals.
+    pub(crate) gap: Histogram,
+    /// Bytes over time.
+    pub(crate) series: Series,
+    pub(crate) trend: Trend,
 }
 
 /// Messages and the sum of their delays over time, from which mean delay and mean gap follow.
@@ -160,31 +163,6 @@ impl ReceiverMeter {
         &self.arrivals
     }
 
-    /// Returns the one-way delays.
-    pub fn delay(&self) -> &Histogram {
-        &self.delay
-    }
-
-    /// Returns the gaps between arrivals.
-    pub fn gap(&self) -> &Histogram {
-        &self.gap
-    }
-
-    /// Returns messages and delays over time.
-    pub fn trend(&self) -> &Trend {
-        &self.trend
-    }
-
-    /// Returns the bytes over time.
-    pub fn series(&self) -> &Series {
-        &self.series
-    }
-
-    /// Returns the start of the connection.
-    pub fn start(&self) -> Instant {
-        self.start
-    }
-
     /// Returns the time since the last arrival, or since the start.
     pub fn idle_time(&self, now: Instant) -> Span {
         now.since(self.arrivals.last.unwrap_or(self.start))
@@ -198,16 +176,9 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::message::MessageKind;
 
     fn header(sequence: u64) -> Header {
-        Header {
-            sequence,
-            sent_at: Instant::ZERO,
-            length: 100,
-            response_length: 0,
-            kind: MessageKind::Pattern,
-        }
+        Header::pattern(sequence, Instant::ZERO, 100)
     }
 
     fn arrivals(sequences: impl IntoIterator<Item = u64>) -> Arrivals {

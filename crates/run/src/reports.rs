@@ -89,11 +89,11 @@ impl SenderReport {
         SenderReport {
             start: meter.start(),
             sending_time: meter.last_departure().since(meter.start()),
-            messages: meter.messages(),
-            bytes: meter.bytes(),
-            gap: meter.gap().counts(),
-            lateness: meter.lateness().counts(),
-            series: meter.series().clone(),
+            messages: meter.messages,
+            bytes: meter.bytes,
+            gap: meter.gap.counts(),
+            lateness: meter.lateness.counts(),
+            series: meter.series.clone(),
             ..SenderReport::default()
         }
     }
@@ -118,10 +118,10 @@ impl ReceiverReport {
     pub fn from_meter(meter: &ReceiverMeter) -> Self {
         ReceiverReport {
             arrivals: *meter.arrivals(),
-            delay: meter.delay().counts(),
-            gap: meter.gap().counts(),
-            series: meter.series().clone(),
-            trend: meter.trend().clone(),
+            delay: meter.delay.counts(),
+            gap: meter.gap.counts(),
+            series: meter.series.clone(),
+            trend: meter.trend.clone(),
             ..ReceiverReport::default()
         }
     }

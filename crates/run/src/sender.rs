@@ -83,13 +83,8 @@ impl Sender {
     /// Returns the header of the next message.
     #[inline(always)]
     pub fn header(&self, message: &Message, now: Instant) -> Header {
-        Header {
-            sequence: self.sequence,
-            sent_at: now,
-            length: message.size,
-            response_length: message.response,
-            kind: MessageKind::Pattern,
-        }
+        let header = Header::pattern(self.sequence, now, message.size);
+        Header { response_length: message.response, ..header }
     }
 
     /// Records that the message was handed to the transport at `now`.

@@ -13,12 +13,15 @@ use crate::series::Series;
 #[derive(Clone, Debug)]
 pub struct SenderMeter {
     start: Instant,
-    messages: u64,
-    bytes: u64,
+    pub(crate) messages: u64,
+    pub(crate) bytes: u64,
     last_departure: Option<Instant>,
-    gap: Histogram,
-    lateness: Histogram,
-    series: Series,
+    /// Gaps between departures.
+    pub(crate) gap: Histogram,
+    /// Delays of departures after their due time.
+    pub(crate) lateness: Histogram,
+    /// Bytes over time.
+    pub(crate) series: Series,
 }
 
 impl SenderMeter {
@@ -57,38 +60,13 @@ impl SenderMeter {
         self.series.add(now.since(self.start), bytes);
     }
 
-    /// Returns the number of messages handed over.
-    pub fn messages(&self) -> u64 {
-        self.messages
-    }
-
-    /// Returns the bytes of messages handed over.
-    pub fn bytes(&self) -> u64 {
-        self.bytes
-    }
-
     /// Returns the time of the last departure, or the start.
-    pub fn last_departure(&self) -> Instant {
+    pub(crate) fn last_departure(&self) -> Instant {
         self.last_departure.unwrap_or(self.start)
     }
 
     /// Returns the start of the connection.
     pub fn start(&self) -> Instant {
         self.start
-    }
-
-    /// Returns the gaps between departures.
-    pub fn gap(&self) -> &Histogram {
-        &self.gap
-    }
-
-    /// Returns the delays of departures after their due time.
-    pub fn lateness(&self) -> &Histogram {
-        &self.lateness
-    }
-
-    /// Returns the bytes over time.
-    pub fn series(&self) -> &Series {
-        &self.series
     }
 }

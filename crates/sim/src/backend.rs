@@ -6,12 +6,13 @@ use std::{fs, io};
 
 use trunkline_endpoint::{Destination, Port};
 use trunkline_experiment::plan::{self, Connection, NodeKind, Plan, Protocol, SourceRange};
+use trunkline_experiment::test_name;
 use trunkline_record::Record;
 use trunkline_record::schema;
 use trunkline_run::assemble::{self, RepetitionOutcome};
 use trunkline_run::backend::{expected_duration, finish_record, new_record, refuse_small_messages};
 use trunkline_run::bundle::MessageOptions;
-use trunkline_run::{Backend, ProgressObserver, Refusal, RunOptions, bundle, describe, llc};
+use trunkline_run::{Backend, ProgressObserver, Refusal, RunOptions, bundle, llc};
 use trunkline_traffic::Pattern;
 use trunkline_units::{Instant, Span};
 
@@ -147,7 +148,7 @@ fn missing_network(plan: &Plan) -> String {
 }
 
 fn refuse_connection(c: &Connection) -> Option<Refusal> {
-    let test = describe::test_name(&c.test);
+    let test = test_name(&c.test);
     let (location, text) = match (&c.protocol, &c.test) {
         (_, Pattern::Application { .. }) => {
             (c.test_location, format!("`sim` does not support the application model `{test}` yet"))

@@ -47,8 +47,7 @@ fn check_central<'n>(
         let first = connections.iter().find(|c| matches!(c.protocol, Protocol::Bundle { .. }));
         let location = first.map_or_else(SourceRange::default, |c| c.protocol_location);
         let error = Diagnostic::error(location, "bundles need a central converter, and the network has none");
-        cx.report(error.label("expected `converter … (role = central)` in the network"));
-        return None;
+        return cx.refuse(error.label("expected `converter … (role = central)` in the network"));
     };
     if let Some(second) = others.first() {
         let error = Diagnostic::error(second.location, "a second central converter");
@@ -183,7 +182,7 @@ fn check_hosts(
     let node = |name: &str| network.nodes.iter().find(|node| node.name == name);
     let said = |name: &str| {
         let bundled = connections.iter().filter(|c| matches!(c.protocol, Protocol::Bundle { .. }));
-        bundled.flat_map(|c| [&c.from].into_iter().chain(&c.to)).find(|end| end.host == name)
+        bundled.flat_map(Connection::ends).find(|end| end.host == name)
     };
     if let Some(seventeenth) = sides.hosts.get(HOSTS)
         && sides.central.iter().all(|central| format(central) == BundleFormat::Classic)

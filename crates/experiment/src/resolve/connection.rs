@@ -111,8 +111,7 @@ pub(crate) fn default_stop(cx: &mut Context<'_>, test: &Pattern, location: Sourc
         Pattern::Stairs { .. } => {
             let error =
                 Diagnostic::error(location, "stairs with a random hold do not say how long they last");
-            cx.report(error.label("expected `duration = …` in this connection"));
-            None
+            cx.refuse(error.label("expected `duration = …` in this connection"))
         }
         _ => Some(Stop::DurationS(Variable::Constant(DEFAULT_DURATION_S))),
     }

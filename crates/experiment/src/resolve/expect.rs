@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::Context;
+use super::options::keyword;
 use super::quantity::single;
 use super::quantity::{Dimension, quantity};
 use crate::FileError;
@@ -85,6 +86,17 @@ const HOST: &[(&str, Figure)] = &[("cpu_percent", Figure::Number), ("interfaces"
 /// Maximum length of a path. Each dot is tried as the end of the subject, so a path of many dots must not be long.
 const LONGEST_PATH: usize = 1024;
 
+/// The operators of relations. `==` is another spelling of `=`.
+const RELATIONS: [(&str, Relation); 7] = [
+    ("<", Relation::Below),
+    ("<=", Relation::AtMost),
+    (">", Relation::Above),
+    (">=", Relation::AtLeast),
+    ("=", Relation::Equal),
+    ("==", Relation::Equal),
+    ("!=", Relation::NotEqual),
+];
+
 type Figures = &'static [(&'static str, Figure)];
 
 /// Names of all possible subjects, with their figures. A connection and a link may share a name.
@@ -153,13 +165,20 @@ pub(crate) fn expectation(
         return None;
     };
     check_figure(cx, path, figure, figures)?;
-    let relation = relation_of(&relation.text);
+    let relation = RELATIONS.iter().find(|(sign, _)| *sign == relation.text);
+    // Another sign was reported when it was read.
+    let relation = relation.map_or(Relation::Equal, |(_, relation)| *relation);
     let (dimension, factor) = dimension_of(figure);
     let part = single(cx, value, "a number")?;
     let number = quantity(cx, part, dimension)? * factor;
     let number = if factor == 1.0 { number } else { round(number) };
     let unit = part.unit.as_ref().map_or(String::new(), |unit| format!(" {}", unit.text));
-    let text = format!("{} {} {}{unit}", token::written(&path.text), sign(relation), spaced(&part.text));
+    let text = format!(
+        "{} {} {}{unit}",
+        token::written(&path.text),
+        keyword(&RELATIONS, &relation),
+        spaced(&part.text)
+    );
     let (subject, figure) = (subject.to_owned(), figure.to_owned());
     Some(Expectation { subject, figure, relation, value: number + 0.0, text, location })
 }
@@ -248,8 +267,7 @@ fn check_figure(cx: &mut Context<'_>, path: &Word, figure: &str, figures: &[Figu
         let error =
             Diagnostic::error(location, format!("the record has no figure `{}` here", shorten(first)));
         let names = figures.iter().flat_map(|f| f.iter()).map(|(name, _)| *name);
-        cx.report(error.label("unknown figure").suggest(first, names));
-        return None;
+        return cx.refuse(error.label("unknown figure").suggest(first, names));
     };
     let error = match (shape, rest) {
         (Figure::Number, None) | (Figure::Open, Some(_)) => return Some(()),
@@ -269,8 +287,7 @@ fn check_figure(cx: &mut Context<'_>, path: &Word, figure: &str, figures: &[Figu
         (Figure::Open, None) => Diagnostic::error(location, format!("`{name}` is several numbers"))
             .label(format!("expected `{name}.NAME`")),
     };
-    cx.report(error);
-    None
+    cx.refuse(error)
 }
 
 /// Returns the dimension of a figure, from the unit at the end of its name, and the factor from a value read in that
@@ -293,29 +310,6 @@ fn dimension_of(figure: &str) -> (Dimension, f64) {
         }
     }
     (Dimension::Plain, 1.0)
-}
-
-fn relation_of(sign: &str) -> Relation {
-    match sign {
-        "<" => Relation::Below,
-        "<=" => Relation::AtMost,
-        ">" => Relation::Above,
-        ">=" => Relation::AtLeast,
-        "!=" => Relation::NotEqual,
-        _ => Relation::Equal,
-    }
-}
-
-/// Returns the operator of a relation.
-pub(crate) fn sign(relation: Relation) -> &'static str {
-    match relation {
-        Relation::Below => "<",
-        Relation::AtMost => "<=",
-        Relation::Above => ">",
-        Relation::AtLeast => ">=",
-        Relation::Equal => "=",
-        Relation::NotEqual => "!=",
-    }
 }
 
 #[cfg(test)]

@@ -3,7 +3,8 @@
 //!
 //! | module | contents |
 //! | --- | --- |
-//! | [`options`] | lists of options, and readers of values by type |
+//! | [`options`] | options of all kinds, and readers of values by type |
+//! | [`write`] | values as text |
 //! | [`quantity`] | numbers with units, random variables |
 //! | [`protocol`] | protocols and their options |
 //! | [`pattern`] | tests and their options |
@@ -26,6 +27,7 @@ pub(crate) mod protocol;
 pub(crate) mod quantity;
 pub(crate) mod stations;
 pub(crate) mod topology;
+pub(crate) mod write;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -54,6 +56,12 @@ impl Context<'_> {
         self.diagnostics.push(diagnostic);
     }
 
+    /// Reports why a value cannot be read, and returns none in its place.
+    pub(crate) fn refuse<T>(&mut self, diagnostic: Diagnostic) -> Option<T> {
+        self.report(diagnostic);
+        None
+    }
+
     /// Calls [`Diagnostic::suggest`] with the names of the text, unless no further diagnostic is shown: there may be many.
     pub(crate) fn suggest<'n>(
         &self,
@@ -72,11 +80,9 @@ pub(crate) fn plan(cx: &mut Context<'_>, script: &Script, stem: &str) -> Plan {
     resolver.partners = netspec3::pair(cx, &resolver.tests);
     let schedule = resolver.blocks(cx, &script.statements, Block::Parallel);
     let names = names(cx, &resolver.connections);
-    let mut connections = Vec::new();
-    for ((_, mut connection), name) in std::mem::take(&mut resolver.connections).into_iter().zip(names) {
-        connection.name = name;
-        connections.push(connection);
-    }
+    let connections = std::mem::take(&mut resolver.connections).into_iter().zip(names);
+    let connections: Vec<Connection> =
+        connections.map(|((_, connection), name)| Connection { name, ..connection }).collect();
     stations::check(cx, &connections);
     let network = the_network(cx, &resolver.networks);
     if let Some(network) = &network {
@@ -201,12 +207,12 @@ impl<'s> Resolver<'s> {
 }
 
 fn repeat(cx: &mut Context<'_>, count: &Value, every: Option<&Value>, body: Block) -> Option<Block> {
-    let count = options::integer(cx, count, 1, 1_000_000);
+    let count = options::integer(cx, count, 1..=1_000_000);
     let every = every.map_or(Some(0.0), |value| quantity::number(cx, value, Dimension::Duration));
     if body == Block::default() {
         return None;
     }
-    Some(Block::Repeat { count: count? as u32, every: Span::from_seconds(every?), body: Box::new(body) })
+    Some(Block::Repeat { count: count?, every: Span::from_seconds(every?), body: Box::new(body) })
 }
 
 /// Returns the name of each connection: that of the text, otherwise `FROM-TO`, then `FROM-TO.2`.

@@ -7,7 +7,7 @@ use trunkline_units::Size;
 
 use super::Context;
 use super::connection::{default_stop, host_and_port, one_stop, read_stop};
-use super::options::{Options, assign, one, optional, size};
+use super::options::{Options, Visit, assign, one, optional, size};
 use super::quantity::single;
 use super::{pattern, protocol};
 use crate::diagnostic::{Diagnostic, nearest};
@@ -108,8 +108,7 @@ fn test_type(
     };
     if !TYPES.contains(&name) || part.unit.is_some() {
         let error = Diagnostic::error(part.location, format!("unknown type `{}`", shorten(name)));
-        cx.report(error.label("expected a type of test").suggest(name, TYPES.iter().copied()));
-        return None;
+        return cx.refuse(error.label("expected a type of test").suggest(name, TYPES.iter().copied()));
     }
     let mut traffic = pattern::default(base, protocol)?;
     let mut buffer = None;
@@ -126,7 +125,7 @@ fn test_type(
         let value = &setting.values[0];
         match name {
             "blocksize" => block_size(cx, &mut traffic, value),
-            "period" => pattern::set(cx, &mut traffic, "period", value),
+            "period" => pattern::present(&mut traffic, &mut Visit::Set(cx, "period", value)),
             "buffer" => assign(&mut buffer, optional(cx, value, "auto", size)),
             "repeats" => stop = read_stop(cx, "messages", value),
             _ => stop = read_stop(cx, "duration", value),
@@ -149,7 +148,7 @@ fn test_type(
 /// A block is one message; `SIZE:COUNT` is of the other dialect.
 fn block_size(cx: &mut Context<'_>, traffic: &mut Pattern, value: &Value) {
     if single(cx, value, "a size").is_some() {
-        pattern::set(cx, traffic, "messagesize", value);
+        pattern::present(traffic, &mut Visit::Set(cx, "messagesize", value));
     }
 }
 

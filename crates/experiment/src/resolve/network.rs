@@ -4,61 +4,40 @@ use std::collections::BTreeMap;
 
 use trunkline_units::{Rate, Size, Span};
 
-use super::options::{
-    Given, Options, assign, choice, integer, on_off, one, optional, rate, share, size, text, time,
-};
-use super::quantity::Dimension;
-use super::quantity::{number, single};
-use super::{Context, topology};
+use super::options::{Given, Visit, integer, optional, rate, read, share, size, text, time};
+use super::protocol::MOST;
+use super::quantity::{Dimension, number, single};
+use super::{Context, topology, write};
 use crate::diagnostic::Diagnostic;
 use crate::parse::shorten;
 use crate::plan::{
     Amount, BundleDeadlines, BundleFormat, BundleTimers, CellMode, ConverterRole, Encapsulation, HostCosts,
     Link, Medium, Network, Node, NodeKind, PacingCounts, SourceRange,
 };
+use crate::token::quoted;
 use crate::tree::{Declaration, Part, Value, Word};
 
-/// The options a link takes.
-pub(crate) const LINK: &[&str] = &[
-    "medium",
-    "rate",
-    "payload",
-    "delay",
-    "mtu",
-    "cells",
-    "encapsulation",
-    "pacing",
-    "pacing_counts",
-    "loss",
-    "corrupt",
-    "duplicate",
-    "reorder",
-    "credits",
-];
-
 /// Words for what a converter is and does.
-pub(crate) const ROLES: &[(&str, ConverterRole)] =
+const ROLES: &[(&str, ConverterRole)] =
     &[("level1", ConverterRole::Level1), ("central", ConverterRole::Central)];
-pub(crate) const FORMATS: &[(&str, BundleFormat)] =
-    &[("classic", BundleFormat::Classic), ("wide", BundleFormat::Wide)];
-pub(crate) const TIMERS: &[(&str, BundleTimers)] = &[
+const FORMATS: &[(&str, BundleFormat)] = &[("classic", BundleFormat::Classic), ("wide", BundleFormat::Wide)];
+const TIMERS: &[(&str, BundleTimers)] = &[
     ("classic", BundleTimers::Classic),
     ("adaptive", BundleTimers::Adaptive),
     ("processor", BundleTimers::Processor),
 ];
 /// Words for the framing of a link.
-pub(crate) const MEDIA: &[(&str, Medium)] =
+const MEDIA: &[(&str, Medium)] =
     &[("atm", Medium::Atm), ("ethernet", Medium::Ethernet), ("ppp", Medium::Ppp)];
 /// Words for who has a buffer to itself; true for each virtual channel.
-pub(crate) const BUFFER_PER: &[(&str, bool)] = &[("port", false), ("channel", true)];
+const BUFFER_PER: &[(&str, bool)] = &[("port", false), ("channel", true)];
 /// Words for how cells are computed.
-pub(crate) const CELL_MODES: &[(&str, CellMode)] = &[("trains", CellMode::Trains), ("each", CellMode::Each)];
+const CELL_MODES: &[(&str, CellMode)] = &[("trains", CellMode::Trains), ("each", CellMode::Each)];
 /// Words for what stands between a packet and its AAL5 frame.
-pub(crate) const ENCAPSULATIONS: &[(&str, Encapsulation)] =
+const ENCAPSULATIONS: &[(&str, Encapsulation)] =
     &[("llc", Encapsulation::Llc), ("null", Encapsulation::Null)];
 /// Words for what a pacing rate counts.
-pub(crate) const COUNTS: &[(&str, PacingCounts)] =
-    &[("cells", PacingCounts::Cells), ("payload", PacingCounts::Payload)];
+const COUNTS: &[(&str, PacingCounts)] = &[("cells", PacingCounts::Cells), ("payload", PacingCounts::Payload)];
 
 /// A shared medium before anybody says otherwise.
 const SHARED_RATE: Rate = Rate::from_bps(10_000_000);
@@ -129,17 +108,12 @@ fn claim(cx: &mut Context<'_>, names: &mut BTreeMap<String, SourceRange>, name: 
 
 fn node_kind(cx: &mut Context<'_>, declaration: &Declaration) -> NodeKind {
     let mut kind = default_node(&declaration.keyword.text);
-    let names = options(&kind);
-    let given = apply(cx, declaration, names, |cx, name, value| set_node(cx, &mut kind, name, value));
-    let location = declaration.keyword.location;
-    match kind {
-        NodeKind::Hub { rate, delay } => {
-            check_hub(cx, rate, delay, given.get("delay").copied().unwrap_or(location))
-        }
-        NodeKind::Converter { .. } => {
-            Options::of("a converter", names).require(cx, location, &given, &["role"])
-        }
-        _ => {}
+    let Declaration { keyword, arguments, .. } = declaration;
+    let owner = format!("a {}", keyword.text);
+    let required: &[&str] = if keyword.text == "converter" { &["role"] } else { &[] };
+    let given = read(cx, &owner, keyword.location, arguments, required, |v| present_node(&mut kind, v));
+    if let NodeKind::Hub { rate, delay } = kind {
+        check_hub(cx, rate, delay, given.get("delay").copied().unwrap_or(keyword.location));
     }
     kind
 }
@@ -176,118 +150,72 @@ pub(crate) fn keyword(kind: &NodeKind) -> &'static str {
     }
 }
 
-/// The options a node takes.
-pub(crate) fn options(kind: &NodeKind) -> &'static [&'static str] {
+/// Presents the options of a node.
+pub(crate) fn present_node(kind: &mut NodeKind, v: &mut Visit<'_, '_>) {
     match kind {
-        NodeKind::Host(_) => &[
-            "cpu_packet",
-            "cpu_byte",
-            "interrupt",
-            "dma_byte",
-            "crc_byte",
-            "sar_cell",
-            "cpus",
-            "rx_buffer",
-            "send_queue",
-            "disk",
-            "mcast_filter",
-            "program",
-            "wide_area",
-        ],
-        NodeKind::Switch { .. } => &["buffer", "buffer_per", "latency"],
-        NodeKind::Hub { .. } => &["rate", "delay"],
-        NodeKind::Ring { .. } => &["rate", "frame", "token_loss"],
-        NodeKind::Converter { .. } => &[
-            "role",
-            "number",
-            "format",
-            "timers",
-            "capacity",
-            "deadline",
-            "priority_deadline",
-            "cpu_packet",
-            "cpu_byte",
-            "interrupt",
-            "dma_byte",
-            "crc_byte",
-            "sar_cell",
-            "cpus",
-            "rx_buffer",
-            "send_queue",
-            "mcast_filter",
-        ],
+        NodeKind::Host(host) => {
+            present_costs(host, v);
+            v.optional("disk", &mut host.disk, "none", rate, write::rate);
+            v.optional("mcast_filter", &mut host.mcast_filter, "none", filter_bits, u32::to_string);
+            v.optional("program", &mut host.program, "none", command, |program| quoted(program));
+            v.on_off("wide_area", &mut host.wide_area);
+        }
+        NodeKind::Switch { buffer, each_channel, latency } => {
+            v.option("buffer", buffer, amount, write::amount);
+            v.keyword("buffer_per", each_channel, BUFFER_PER);
+            v.time("latency", latency);
+        }
+        NodeKind::Hub { rate, delay } => {
+            v.rate("rate", rate);
+            v.time("delay", delay);
+        }
+        NodeKind::Ring { rate, frame, token_loss } => {
+            v.rate("rate", rate);
+            v.option("frame", frame, size, write::size);
+            v.option("token_loss", token_loss, rarely, f64::to_string);
+        }
+        NodeKind::Converter { role, number, format, timers, capacity, deadlines, costs } => {
+            v.keyword("role", role, ROLES);
+            v.integer("number", number, 1..=MOST);
+            v.keyword("format", format, FORMATS);
+            v.keyword("timers", timers, TIMERS);
+            v.optional("capacity", capacity, "none", rate, write::rate);
+            v.option("deadline", &mut deadlines.ordinary, deadline, deadline_text);
+            v.option("priority_deadline", &mut deadlines.priority, deadline, deadline_text);
+            present_costs(costs, v);
+            v.optional("mcast_filter", &mut costs.mcast_filter, "none", filter_bits, u32::to_string);
+        }
     }
 }
 
-/// Sets one option that [`options`] names; what cannot be read is reported and leaves the node as it was.
-pub(crate) fn set_node(cx: &mut Context<'_>, kind: &mut NodeKind, name: &str, value: &Value) {
-    match kind {
-        NodeKind::Host(host) => set_host(cx, host, name, value),
-        NodeKind::Switch { buffer, each_channel, latency } => match name {
-            "buffer" => assign(buffer, amount(cx, value)),
-            "buffer_per" => assign(each_channel, choice(cx, value, BUFFER_PER)),
-            _ => assign(latency, time(cx, value)),
-        },
-        NodeKind::Hub { rate: bit_rate, delay } => match name {
-            "rate" => assign(bit_rate, rate(cx, value)),
-            _ => assign(delay, time(cx, value)),
-        },
-        NodeKind::Ring { rate: bit_rate, frame, token_loss } => match name {
-            "rate" => assign(bit_rate, rate(cx, value)),
-            "frame" => assign(frame, size(cx, value)),
-            _ => assign(token_loss, rarely(cx, value)),
-        },
-        NodeKind::Converter { role, number, format, timers, capacity, deadlines, costs } => match name {
-            "role" => assign(role, choice(cx, value, ROLES)),
-            "number" => assign(number, integer(cx, value, 1, u64::from(u32::MAX)).map(|n| n as u32)),
-            "format" => assign(format, choice(cx, value, FORMATS)),
-            "timers" => assign(timers, choice(cx, value, TIMERS)),
-            "capacity" => assign(capacity, optional(cx, value, "none", rate)),
-            "deadline" => assign(&mut deadlines.ordinary, short(cx, value).map(Some)),
-            "priority_deadline" => assign(&mut deadlines.priority, short(cx, value).map(Some)),
-            cost => set_host(cx, costs, cost, value),
-        },
-    }
+/// Presents what a host and a converter have in common.
+fn present_costs(costs: &mut HostCosts, v: &mut Visit<'_, '_>) {
+    v.time("cpu_packet", &mut costs.cpu_packet);
+    v.time("cpu_byte", &mut costs.cpu_byte);
+    v.time("interrupt", &mut costs.interrupt);
+    v.time("dma_byte", &mut costs.dma_byte);
+    v.time("crc_byte", &mut costs.crc_byte);
+    v.time("sar_cell", &mut costs.sar_cell);
+    v.integer("cpus", &mut costs.cpus, 1..=4096);
+    v.optional("rx_buffer", &mut costs.rx_buffer, "none", amount, write::amount);
+    v.option("send_queue", &mut costs.send_queue, packets, |n| format!("{n} packets"));
 }
 
-fn apply(
-    cx: &mut Context<'_>,
-    declaration: &Declaration,
-    names: &[&'static str],
-    mut set: impl FnMut(&mut Context<'_>, &'static str, &Value),
-) -> Given {
-    let owner = format!("a {}", declaration.keyword.text);
-    Options::of(&owner, names).apply(cx, &declaration.arguments, |cx, name, setting| {
-        if let Some(value) = one(cx, setting) {
-            set(cx, name, value);
-        }
-    })
+fn filter_bits(cx: &mut Context<'_>, value: &Value) -> Option<u32> {
+    integer(cx, value, 1..=65_536)
 }
 
-fn set_host(cx: &mut Context<'_>, host: &mut HostCosts, name: &str, value: &Value) {
-    match name {
-        "cpu_packet" => assign(&mut host.cpu_packet, time(cx, value)),
-        "cpu_byte" => assign(&mut host.cpu_byte, time(cx, value)),
-        "interrupt" => assign(&mut host.interrupt, time(cx, value)),
-        "dma_byte" => assign(&mut host.dma_byte, time(cx, value)),
-        "crc_byte" => assign(&mut host.crc_byte, time(cx, value)),
-        "sar_cell" => assign(&mut host.sar_cell, time(cx, value)),
-        "cpus" => assign(&mut host.cpus, integer(cx, value, 1, 4096).map(|n| n as u32)),
-        "rx_buffer" => assign(&mut host.rx_buffer, optional(cx, value, "none", amount)),
-        "send_queue" => assign(&mut host.send_queue, packets(cx, value)),
-        "disk" => assign(&mut host.disk, optional(cx, value, "none", rate)),
-        "mcast_filter" => {
-            let bits = |cx: &mut Context<'_>, value: &Value| integer(cx, value, 1, 65_536).map(|n| n as u32);
-            assign(&mut host.mcast_filter, optional(cx, value, "none", bits));
-        }
-        "wide_area" => assign(&mut host.wide_area, on_off(cx, value)),
-        _ => {
-            let program = |cx: &mut Context<'_>, value: &Value| {
-                text(cx, value, "a command, such as `\"iperf3 -s\"`").map(str::to_owned)
-            };
-            assign(&mut host.program, optional(cx, value, "none", program));
-        }
-    }
+fn command(cx: &mut Context<'_>, value: &Value) -> Option<String> {
+    text(cx, value, "a command, such as `\"iperf3 -s\"`").map(str::to_owned)
+}
+
+/// The deadline of a converter; there is no word for the default.
+fn deadline(cx: &mut Context<'_>, value: &Value) -> Option<Option<Span>> {
+    short(cx, value).map(Some)
+}
+
+fn deadline_text(deadline: &Option<Span>) -> String {
+    deadline.as_ref().map_or("none".to_owned(), write::span)
 }
 
 /// A time for which a message may wait.
@@ -295,8 +223,7 @@ pub(crate) fn short(cx: &mut Context<'_>, value: &Value) -> Option<Span> {
     let time = time(cx, value)?;
     if time > LONGEST_WAIT {
         let error = Diagnostic::error(value.location, format!("no message may wait as long as {time}"));
-        cx.report(error.label(format!("expected up to {LONGEST_WAIT}")));
-        return None;
+        return cx.refuse(error.label(format!("expected up to {LONGEST_WAIT}")));
     }
     Some(time)
 }
@@ -306,8 +233,7 @@ fn rarely(cx: &mut Context<'_>, value: &Value) -> Option<f64> {
     let share = share(cx, value)?;
     if share >= 1.0 {
         let error = Diagnostic::error(value.location, "a token that is lost on every pass never comes round");
-        cx.report(error.label("expected a share below 1"));
-        return None;
+        return cx.refuse(error.label("expected a share below 1"));
     }
     Some(share)
 }
@@ -334,8 +260,7 @@ fn amount(cx: &mut Context<'_>, value: &Value) -> Option<Amount> {
             let location = part.unit.as_ref().map_or(part.location, |unit| unit.location);
             let error =
                 Diagnostic::error(location, format!("`{}` is no unit of room in a buffer", shorten(unit)));
-            cx.report(error.label("expected `cells`, `packets` or a unit of size such as `kB`"));
-            return None;
+            return cx.refuse(error.label("expected `cells`, `packets` or a unit of size such as `kB`"));
         }
         _ => return size(cx, value).map(|size| Amount::Bytes(size.as_bytes())),
     };
@@ -352,8 +277,7 @@ fn packets(cx: &mut Context<'_>, value: &Value) -> Option<u64> {
         Amount::Packets(count) => Some(count),
         _ => {
             let error = Diagnostic::error(value.location, "this queue counts packets");
-            cx.report(error.label("expected a number of them, such as `50 packets`"));
-            None
+            cx.refuse(error.label("expected a number of them, such as `50 packets`"))
         }
     }
 }
@@ -390,21 +314,21 @@ fn link(
         credits: None,
         location,
     };
-    let given = apply(cx, declaration, LINK, |cx, name, value| set_link(cx, &mut link, name, value));
+    let arguments = &declaration.arguments;
+    let given = read(cx, "a link", location, arguments, &[], |v| present_link(&mut link, v));
     let ends = [a, b].map(|end| known_node(cx, network, nodes, end));
     let [Some(first), Some(second)] = ends else { return None };
     if a.text == b.text {
-        cx.report(
+        return cx.refuse(
             Diagnostic::error(location, format!("`{}` is linked to itself", shorten(&a.text)))
                 .label("expected two nodes"),
         );
-        return None;
     }
     if let (Some(_), Some(_)) = (shared_rate(first), shared_rate(second)) {
         let error = Diagnostic::error(location, "no link joins two hubs or rings");
         let error = error.label("expected a switch between them");
-        cx.report(error.help("hubs that are linked are one collision domain: declare them as one hub"));
-        return None;
+        return cx
+            .refuse(error.help("hubs that are linked are one collision domain: declare them as one hub"));
     }
     inherit(cx, &mut link, [first, second], &given);
     // A payload that could not be read was reported.
@@ -416,32 +340,41 @@ fn link(
     Some(link)
 }
 
-/// Sets one option that [`LINK`] names; what cannot be read is reported and leaves the link as it was.
-pub(crate) fn set_link(cx: &mut Context<'_>, link: &mut Link, name: &str, value: &Value) {
-    match name {
-        "medium" => assign(&mut link.medium, choice(cx, value, MEDIA)),
-        "rate" => assign(&mut link.rate, rate(cx, value)),
-        "payload" => assign(&mut link.payload, rate(cx, value)),
-        "delay" => assign(&mut link.delay, time(cx, value)),
-        "mtu" => assign(&mut link.mtu, mtu(cx, value)),
-        "cells" => assign(&mut link.cells, choice(cx, value, CELL_MODES)),
-        "encapsulation" => assign(&mut link.encapsulation, choice(cx, value, ENCAPSULATIONS)),
-        "pacing" if value.parts.len() > 1 => {
-            (link.pacing, link.pacing_slots) = (None, cell_slots(cx, value));
-        }
-        "pacing" => {
-            link.pacing_slots = None;
-            assign(&mut link.pacing, optional(cx, value, "none", rate));
-        }
-        "pacing_counts" => assign(&mut link.pacing_counts, choice(cx, value, COUNTS)),
-        "loss" => assign(&mut link.loss, share(cx, value)),
-        "corrupt" => assign(&mut link.corrupt, share(cx, value)),
-        "duplicate" => assign(&mut link.duplicate, share(cx, value)),
-        "reorder" => assign(&mut link.reorder, share(cx, value)),
-        _ => assign(
-            &mut link.credits,
-            optional(cx, value, "none", |cx, v| integer(cx, v, 1, u64::from(u32::MAX))),
-        ),
+/// Presents the options of a link.
+pub(crate) fn present_link(link: &mut Link, v: &mut Visit<'_, '_>) {
+    v.keyword("medium", &mut link.medium, MEDIA);
+    v.rate("rate", &mut link.rate);
+    v.rate("payload", &mut link.payload);
+    v.time("delay", &mut link.delay);
+    v.option("mtu", &mut link.mtu, mtu, write::size);
+    v.keyword("cells", &mut link.cells, CELL_MODES);
+    v.keyword("encapsulation", &mut link.encapsulation, ENCAPSULATIONS);
+    let mut pacing = (link.pacing, link.pacing_slots);
+    v.option("pacing", &mut pacing, read_pacing, pacing_text);
+    (link.pacing, link.pacing_slots) = pacing;
+    v.keyword("pacing_counts", &mut link.pacing_counts, COUNTS);
+    v.share("loss", &mut link.loss);
+    v.share("corrupt", &mut link.corrupt);
+    v.share("duplicate", &mut link.duplicate);
+    v.share("reorder", &mut link.reorder);
+    v.optional("credits", &mut link.credits, "none", |cx, v| integer(cx, v, 1..=MOST), u64::to_string);
+}
+
+/// A rate or cell slots; never both.
+type Pacing = (Option<Rate>, Option<(u16, u16)>);
+
+fn read_pacing(cx: &mut Context<'_>, value: &Value) -> Option<Pacing> {
+    if value.parts.len() > 1 {
+        return cell_slots(cx, value).map(|slots| (None, Some(slots)));
+    }
+    optional(cx, value, "none", rate).map(|rate| (rate, None))
+}
+
+fn pacing_text((rate, slots): &Pacing) -> String {
+    match (rate, slots) {
+        (_, Some((used, of))) => format!("{used}:{of}"),
+        (Some(rate), None) => write::rate(rate),
+        (None, None) => "none".to_owned(),
     }
 }
 
@@ -449,13 +382,11 @@ fn mtu(cx: &mut Context<'_>, value: &Value) -> Option<Size> {
     let mtu = size(cx, value)?;
     if mtu.as_bytes() < SMALLEST_MTU {
         let error = Diagnostic::error(value.location, format!("an MTU of {mtu} carries no IP packet"));
-        cx.report(error.label(format!("expected at least {SMALLEST_MTU} B")));
-        return None;
+        return cx.refuse(error.label(format!("expected at least {SMALLEST_MTU} B")));
     }
     if mtu.as_bytes() > LARGEST_MTU {
         let error = Diagnostic::error(value.location, format!("no IP packet is as long as {mtu}"));
-        cx.report(error.label(format!("expected at most {LARGEST_MTU} B")));
-        return None;
+        return cx.refuse(error.label(format!("expected at most {LARGEST_MTU} B")));
     }
     Some(mtu)
 }
@@ -464,12 +395,11 @@ fn mtu(cx: &mut Context<'_>, value: &Value) -> Option<Size> {
 fn cell_slots(cx: &mut Context<'_>, value: &Value) -> Option<(u16, u16)> {
     let [used, of] = &value.parts[..] else {
         let error = Diagnostic::error(value.location, "expected a rate, or cell slots such as `3:8`");
-        cx.report(error.label("expected two numbers: so many slots of so many"));
-        return None;
+        return cx.refuse(error.label("expected two numbers: so many slots of so many"));
     };
     let mut slots = |part: &Part, most: u16| {
         let value = Value { parts: vec![part.clone()], location: part.location };
-        integer(cx, &value, 1, u64::from(most)).map(|n| n as u16)
+        integer(cx, &value, 1..=u64::from(most))
     };
     let of = slots(of, u16::MAX)?;
     Some((slots(used, of)?, of))
@@ -677,8 +607,7 @@ fn check_room(cx: &mut Context<'_>, link: &Link, node: &Node, mtu: SourceRange) 
         NodeKind::Ring { frame, .. } if *frame < link.mtu => {
             let error =
                 Diagnostic::error(mtu, format!("an MTU of {} exceeds the ring's frame of {frame}", link.mtu));
-            cx.report(error.label("expected at most the frame of the ring").with(node.location, "the ring"));
-            None
+            cx.refuse(error.label("expected at most the frame of the ring").with(node.location, "the ring"))
         }
         _ => None,
     };

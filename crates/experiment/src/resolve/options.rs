@@ -1,11 +1,13 @@
-//! Lists of options, and the readers of values by type.
+//! Options of all kinds, and the readers of values by type.
 
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 
+use trunkline_traffic::Variable;
 use trunkline_units::{Rate, Size, Span};
 
-use super::Context;
-use super::quantity::{Dimension, number, quantity, single};
+use super::quantity::{Dimension, number, quantity, single, variable};
+use super::{Context, write};
 use crate::diagnostic::{Diagnostic, list, nearest};
 use crate::parse::shorten;
 use crate::plan::SourceRange;
@@ -66,29 +68,16 @@ impl<'a> Options<'a> {
         let Some(key) = &setting.key else {
             let error = Diagnostic::error(setting.location(), "this value has no name")
                 .label("expected `OPTION = VALUE`");
-            cx.report(self.list_into(error));
-            return None;
+            return cx.refuse(error.help(format!("expected one of {}", list(self.names))));
         };
         let alias = self.aliases.iter().find(|(alias, _)| *alias == key.text).map(|(_, name)| *name);
         let name = alias.or_else(|| self.names.iter().find(|name| **name == key.text).copied());
         if name.is_none() {
             let message = format!("{} has no option `{}`", self.owner, shorten(&key.text));
             let error = Diagnostic::error(key.location, message).label("unknown option");
-            cx.report(if self.names.is_empty() {
-                error.help(format!("{} takes no options", self.owner))
-            } else {
-                error.suggest(&key.text, self.names.iter().copied())
-            });
+            cx.report(error.suggest(&key.text, self.names.iter().copied()));
         }
         name
-    }
-
-    fn list_into(&self, error: Diagnostic) -> Diagnostic {
-        if self.names.is_empty() {
-            error
-        } else {
-            error.help(format!("expected one of {}", list(self.names)))
-        }
     }
 
     /// Reports each of the `required` options that was not given.
@@ -106,6 +95,131 @@ impl<'a> Options<'a> {
     }
 }
 
+/// What is done with the options of a protocol, test, node or link. One function for each of these presents all options
+/// in their order.
+pub(crate) enum Visit<'v, 'c> {
+    /// Lists the names.
+    Names(Vec<&'static str>),
+    /// Sets the option of this name. A value that cannot be read is reported and leaves it as it was.
+    Set(&'v mut Context<'c>, &'v str, &'v Value),
+    /// Writes all values.
+    Write(Vec<(&'static str, String)>),
+}
+
+/// Returns the names of the options that `present` presents.
+pub(crate) fn names(present: impl FnOnce(&mut Visit<'_, '_>)) -> Vec<&'static str> {
+    let mut visit = Visit::Names(Vec::new());
+    present(&mut visit);
+    let Visit::Names(names) = visit else { unreachable!("a visit stays what it is") };
+    names
+}
+
+/// Returns the options that `present` presents, with their values as text.
+pub(crate) fn values(present: impl FnOnce(&mut Visit<'_, '_>)) -> Vec<(&'static str, String)> {
+    let mut visit = Visit::Write(Vec::new());
+    present(&mut visit);
+    let Visit::Write(options) = visit else { unreachable!("a visit stays what it is") };
+    options
+}
+
+impl Visit<'_, '_> {
+    /// Presents an option, whose values `read` reads and `write` writes.
+    pub(crate) fn option<T>(
+        &mut self,
+        name: &'static str,
+        target: &mut T,
+        read: impl FnOnce(&mut Context<'_>, &Value) -> Option<T>,
+        write: impl FnOnce(&T) -> String,
+    ) {
+        match self {
+            Visit::Names(names) => names.push(name),
+            Visit::Set(cx, wanted, value) if *wanted == name => assign(target, read(cx, value)),
+            Visit::Set(..) => {}
+            Visit::Write(options) => options.push((name, write(target))),
+        }
+    }
+
+    /// One that may be the keyword `none`.
+    pub(crate) fn optional<T>(
+        &mut self,
+        name: &'static str,
+        target: &mut Option<T>,
+        none: &str,
+        read: impl FnOnce(&mut Context<'_>, &Value) -> Option<T>,
+        write: impl FnOnce(&T) -> String,
+    ) {
+        let write = |value: &Option<T>| value.as_ref().map_or_else(|| none.to_owned(), write);
+        self.option(name, target, |cx, value| optional(cx, value, none, read), write);
+    }
+
+    pub(crate) fn keyword<T: Copy + PartialEq>(
+        &mut self,
+        name: &'static str,
+        target: &mut T,
+        keywords: &[(&'static str, T)],
+    ) {
+        let write = |value: &T| keyword(keywords, value).to_owned();
+        self.option(name, target, |cx, value| choice(cx, value, keywords), write);
+    }
+
+    pub(crate) fn on_off(&mut self, name: &'static str, target: &mut bool) {
+        self.keyword(name, target, &[("on", true), ("off", false)]);
+    }
+
+    pub(crate) fn integer<T: TryFrom<u64> + ToString>(
+        &mut self,
+        name: &'static str,
+        target: &mut T,
+        range: RangeInclusive<u64>,
+    ) {
+        self.option(name, target, |cx, value| integer(cx, value, range), T::to_string);
+    }
+
+    pub(crate) fn variable(&mut self, name: &'static str, target: &mut Variable, dimension: Dimension) {
+        let read = |cx: &mut Context<'_>, value: &Value| variable(cx, value, dimension);
+        self.option(name, target, read, |value| write::variable(value, dimension));
+    }
+
+    pub(crate) fn time(&mut self, name: &'static str, target: &mut Span) {
+        self.option(name, target, time, write::span);
+    }
+
+    pub(crate) fn rate(&mut self, name: &'static str, target: &mut Rate) {
+        self.option(name, target, rate, write::rate);
+    }
+
+    pub(crate) fn share(&mut self, name: &'static str, target: &mut f64) {
+        self.option(name, target, share, f64::to_string);
+    }
+}
+
+/// Returns the keyword of `value` in a table.
+pub(crate) fn keyword<T: PartialEq>(table: &[(&'static str, T)], value: &T) -> &'static str {
+    table
+        .iter()
+        .find(|(_, known)| known == value)
+        .map(|(keyword, _)| *keyword)
+        .expect("every value has a keyword")
+}
+
+/// Reads the options that `present` presents from `settings`; reports missing ones among `required`. Returns those given.
+pub(crate) fn read(
+    cx: &mut Context<'_>,
+    owner: &str,
+    location: SourceRange,
+    settings: &[Setting],
+    required: &[&str],
+    mut present: impl FnMut(&mut Visit<'_, '_>),
+) -> Given {
+    let names = names(&mut present);
+    let options = Options::of(owner, &names);
+    let given = options.apply(cx, settings, |cx, name, setting| {
+        present(&mut Visit::Set(cx, name, &setting.values[0]));
+    });
+    options.require(cx, location, &given, required);
+    given
+}
+
 /// Stores the value if it was read. Otherwise the error has been reported and the default stays.
 pub(crate) fn assign<T>(target: &mut T, value: Option<T>) {
     if let Some(value) = value {
@@ -119,8 +233,7 @@ pub(crate) fn one<'s>(cx: &mut Context<'_>, setting: &'s Setting) -> Option<&'s 
         return Some(value);
     }
     let error = Diagnostic::error(setting.values[1].location, "several values where one is wanted");
-    cx.report(error.label("only `rcv` takes a list"));
-    None
+    cx.refuse(error.label("only `rcv` takes a list"))
 }
 
 /// Reads a word, string or address without unit or options; `expected` describes it in messages.
@@ -133,19 +246,17 @@ pub(crate) fn text<'v>(cx: &mut Context<'_>, value: &'v Value, expected: &str) -
 pub(crate) fn plain<'v>(cx: &mut Context<'_>, part: &'v Part, expected: &str) -> Option<&'v str> {
     if let Some(arguments) = &part.arguments {
         let location = arguments.first().map_or(part.location, Setting::location);
-        cx.report(
+        return cx.refuse(
             Diagnostic::error(location, "no options are known here")
                 .label(format!("expected {expected} alone")),
         );
-        return None;
     }
     let is_name = part.unit.is_none() && (part.kind != PartKind::Word || !part.text.contains('/'));
     if !is_name || part.text.is_empty() {
-        cx.report(
+        return cx.refuse(
             Diagnostic::error(part.location, format!("expected {expected}"))
                 .label(format!("expected {expected}")),
         );
-        return None;
     }
     Some(&part.text)
 }
@@ -170,11 +281,6 @@ pub(crate) fn choice<T: Copy>(cx: &mut Context<'_>, value: &Value, choices: &[(&
     found.map(|(_, value)| *value)
 }
 
-/// Reads `on` or `off`.
-pub(crate) fn on_off(cx: &mut Context<'_>, value: &Value) -> Option<bool> {
-    choice(cx, value, &[("on", true), ("off", false)])
-}
-
 /// Returns `Some(None)` if the value is the keyword `none`, otherwise the result of `read`.
 pub(crate) fn optional<T>(
     cx: &mut Context<'_>,
@@ -194,8 +300,9 @@ pub(crate) fn size(cx: &mut Context<'_>, value: &Value) -> Option<Size> {
 pub(crate) fn rate(cx: &mut Context<'_>, value: &Value) -> Option<Rate> {
     let bps = number(cx, value, Dimension::Rate)?;
     if bps < 1.0 {
-        cx.report(Diagnostic::error(value.location, "this rate is too low").label("expected at least 1 b/s"));
-        return None;
+        return cx.refuse(
+            Diagnostic::error(value.location, "this rate is too low").label("expected at least 1 b/s"),
+        );
     }
     Some(Rate::from_bps(bps.round() as u64))
 }
@@ -209,16 +316,20 @@ pub(crate) fn time(cx: &mut Context<'_>, value: &Value) -> Option<Span> {
 pub(crate) fn positive_time(cx: &mut Context<'_>, value: &Value) -> Option<Span> {
     let span = time(cx, value)?;
     if span.is_zero() {
-        cx.report(Diagnostic::error(value.location, "this time is zero").label("expected a time above 0"));
-        return None;
+        return cx
+            .refuse(Diagnostic::error(value.location, "this time is zero").label("expected a time above 0"));
     }
     Some(span)
 }
 
-/// Reads a whole number from `min` to `max`.
-pub(crate) fn integer(cx: &mut Context<'_>, value: &Value, min: u64, max: u64) -> Option<u64> {
+/// Reads a whole number in `range`.
+pub(crate) fn integer<T: TryFrom<u64>>(
+    cx: &mut Context<'_>,
+    value: &Value,
+    range: RangeInclusive<u64>,
+) -> Option<T> {
+    let (min, max) = range.into_inner();
     let expected = match (min, max) {
-        (0, u64::MAX) => "a whole number".to_owned(),
         (min, max) if max >= u64::from(u32::MAX) => format!("a whole number of at least {min}"),
         _ => format!("a whole number from {min} to {max}"),
     };
@@ -226,10 +337,9 @@ pub(crate) fn integer(cx: &mut Context<'_>, value: &Value, min: u64, max: u64) -
     let n = quantity(cx, part, Dimension::Plain)?;
     if n.fract() != 0.0 || n < min as f64 || n > max as f64 {
         let error = Diagnostic::error(value.location, format!("{n} is out of range"));
-        cx.report(error.label(format!("expected {expected}")));
-        return None;
+        return cx.refuse(error.label(format!("expected {expected}")));
     }
-    Some(n as u64)
+    T::try_from(n as u64).ok()
 }
 
 /// Reads a share from 0 to 1.
@@ -239,12 +349,11 @@ pub(crate) fn share(cx: &mut Context<'_>, value: &Value) -> Option<f64> {
     if !(0.0..=1.0).contains(&n) {
         let error = Diagnostic::error(value.location, format!("{n} is no share"))
             .label("expected a share from 0 to 1");
-        cx.report(if (1.0..=100.0).contains(&n) {
+        return cx.refuse(if (1.0..=100.0).contains(&n) {
             error.help(format!("{n} percent is `{}`", n / 100.0))
         } else {
             error
         });
-        return None;
     }
     // Turns minus zero into zero, which prints without a sign.
     Some(n + 0.0)

@@ -2,12 +2,13 @@
 
 use trunkline_traffic::{Application, Burst, Pattern, Variable};
 
-use super::Context;
-use super::options::{Given, Options, assign, text};
+use super::options::{Given, Visit, keyword, read, text};
 use super::quantity::{Dimension, single, variable, variable_part};
+use super::{Context, write};
 use crate::diagnostic::Diagnostic;
 use crate::parse::shorten;
 use crate::plan::{Protocol, SourceRange};
+use crate::token::quoted;
 use crate::tree::{Setting, Value};
 
 /// Every test by name.
@@ -29,7 +30,7 @@ pub(crate) const TESTS: &[&str] = &[
 ];
 
 /// The application models by name.
-pub(crate) const MODELS: &[(&str, Application)] = &[
+const MODELS: &[(&str, Application)] = &[
     ("ftp", Application::Ftp),
     ("telnet", Application::Telnet),
     ("voice", Application::Voice),
@@ -74,17 +75,18 @@ pub(crate) fn default(name: &str, protocol: Option<&Protocol>) -> Option<Pattern
     })
 }
 
-/// The options a test takes. An application model takes what it is given; its own room knows the names.
-pub(crate) fn options(pattern: &Pattern) -> &'static [&'static str] {
+/// Returns the name of a test in the language.
+pub fn test_name(pattern: &Pattern) -> &'static str {
     match pattern {
-        Pattern::Full { .. } => &["messagesize"],
-        Pattern::Cbr { .. } | Pattern::Burst { .. } => &["messagesize", "period"],
-        Pattern::Random { .. } => &["messagesize", "minPeriod", "maxPeriod"],
-        Pattern::Poisson { .. } => &["messagesize", "rate"],
-        Pattern::Stairs { .. } => &["messagesize", "rates", "hold"],
-        Pattern::Request { .. } => &["request", "response"],
-        Pattern::File { .. } => &["path", "messagesize"],
-        Pattern::Application { .. } => &[],
+        Pattern::Full { .. } => "full",
+        Pattern::Cbr { .. } => "cbr",
+        Pattern::Burst { .. } => "burst",
+        Pattern::Random { .. } => "random",
+        Pattern::Poisson { .. } => "poisson",
+        Pattern::Stairs { .. } => "stairs",
+        Pattern::Request { .. } => "request",
+        Pattern::File { .. } => "file",
+        Pattern::Application { model, .. } => keyword(MODELS, model),
     }
 }
 
@@ -104,8 +106,7 @@ pub(crate) fn pattern(cx: &mut Context<'_>, value: &Value, protocol: Option<&Pro
     let part = single(cx, value, "a test")?;
     let Some(mut pattern) = default(&part.text, protocol).filter(|_| part.unit.is_none()) else {
         let error = Diagnostic::error(part.location, format!("unknown test `{}`", shorten(&part.text)));
-        cx.report(error.label("expected a test").suggest(&part.text, TESTS.iter().copied()));
-        return None;
+        return cx.refuse(error.label("expected a test").suggest(&part.text, TESTS.iter().copied()));
     };
     let arguments = part.arguments.as_deref().unwrap_or_default();
     if let Pattern::Application { parameters, .. } = &mut pattern {
@@ -113,10 +114,8 @@ pub(crate) fn pattern(cx: &mut Context<'_>, value: &Value, protocol: Option<&Pro
         return Some(pattern);
     }
     let owner = format!("`{}`", part.text);
-    let options = Options::of(&owner, options(&pattern));
-    let given =
-        options.apply(cx, arguments, |cx, name, setting| set(cx, &mut pattern, name, &setting.values[0]));
-    options.require(cx, part.location, &given, required(&pattern));
+    let required = required(&pattern);
+    let given = read(cx, &owner, part.location, arguments, required, |v| present(&mut pattern, v));
     check(cx, &pattern, protocol, &given, part.location);
     Some(pattern)
 }
@@ -158,23 +157,24 @@ pub(crate) fn conflict(pattern: &Pattern, protocol: &Protocol) -> Option<(&'stat
         Protocol::Guaranteed { .. } => (LARGEST_GUARANTEED, "is longer than guaranteed delivery takes"),
         _ => return None,
     };
-    let (option, largest) = sizes(pattern).into_iter().find(|(_, size)| *size > max_bytes)?;
+    let sizes = message_sizes(pattern).into_iter().map(|(option, size)| (option, largest(size)));
+    let (option, largest) = sizes.into_iter().find(|(_, size)| *size > max_bytes)?;
     let message = format!("a message of {largest} bytes {problem}");
     Some((option, message, format!("expected at most {max_bytes} bytes over `{}`", protocol.name())))
 }
 
-/// The largest message each option can ask for, where that is known.
-fn sizes(pattern: &Pattern) -> Vec<(&'static str, f64)> {
+/// Returns the sizes of the messages of a test, each with the option that sets it; none of an application model.
+pub fn message_sizes(pattern: &Pattern) -> Vec<(&'static str, &Variable)> {
     match pattern {
         Pattern::Full { size_bytes }
         | Pattern::Poisson { size_bytes, .. }
         | Pattern::Stairs { size_bytes, .. }
-        | Pattern::File { size_bytes, .. } => vec![("messagesize", largest(size_bytes))],
+        | Pattern::File { size_bytes, .. } => vec![("messagesize", size_bytes)],
         Pattern::Cbr { burst, .. } | Pattern::Burst { burst, .. } | Pattern::Random { burst, .. } => {
-            vec![("messagesize", largest(&burst.size_bytes))]
+            vec![("messagesize", &burst.size_bytes)]
         }
         Pattern::Request { request_bytes, response_bytes } => {
-            vec![("request", largest(request_bytes)), ("response", largest(response_bytes))]
+            vec![("request", request_bytes), ("response", response_bytes)]
         }
         Pattern::Application { .. } => Vec::new(),
     }
@@ -194,45 +194,43 @@ fn largest(size: &Variable) -> f64 {
     }
 }
 
-/// Sets one option that [`options`] names; what cannot be read is reported and leaves the test as it was.
-pub(crate) fn set(cx: &mut Context<'_>, pattern: &mut Pattern, name: &str, value: &Value) {
+/// Presents the options of a test. An application model takes what it is given; its own room knows the names.
+pub(crate) fn present(pattern: &mut Pattern, v: &mut Visit<'_, '_>) {
+    use Dimension::{Duration, PerSecond, Period, Size};
     match pattern {
-        Pattern::Full { size_bytes } => assign(size_bytes, variable(cx, value, Dimension::Size)),
-        Pattern::Cbr { burst, period_s } | Pattern::Burst { burst, period_s } => match name {
-            "messagesize" => assign(burst, burst_of(cx, value)),
-            _ => assign(period_s, variable(cx, value, Dimension::Period)),
-        },
-        Pattern::Random { burst, min_period_s, max_period_s } => match name {
-            "messagesize" => assign(burst, burst_of(cx, value)),
-            "minPeriod" => assign(min_period_s, variable(cx, value, Dimension::Period)),
-            _ => assign(max_period_s, variable(cx, value, Dimension::Period)),
-        },
-        Pattern::Poisson { size_bytes, rate_per_s } => match name {
-            "messagesize" => assign(size_bytes, variable(cx, value, Dimension::Size)),
-            _ => assign(rate_per_s, variable(cx, value, Dimension::PerSecond)),
-        },
-        Pattern::Stairs { size_bytes, rates_bps, hold_s } => match name {
-            "messagesize" => assign(size_bytes, variable(cx, value, Dimension::Size)),
-            "rates" => assign(rates_bps, steps(cx, value)),
-            _ => assign(hold_s, variable(cx, value, Dimension::Duration)),
-        },
-        Pattern::Request { request_bytes, response_bytes } => match name {
-            "request" => assign(request_bytes, variable(cx, value, Dimension::Size)),
-            _ => assign(response_bytes, variable(cx, value, Dimension::Size)),
-        },
-        Pattern::File { path, size_bytes } => match name {
-            "path" => assign(path, text(cx, value, "a file name, such as `\"data.bin\"`").map(str::to_owned)),
-            _ => assign(size_bytes, variable(cx, value, Dimension::Size)),
-        },
-        Pattern::Application { parameters, .. } => {
-            if let Some(read) = variable(cx, value, Dimension::Any) {
-                match parameters.iter_mut().find(|(known, _)| known == name) {
-                    Some((_, old)) => *old = read,
-                    None => parameters.push((name.to_owned(), read)),
-                }
-            }
+        Pattern::Full { size_bytes } => v.variable("messagesize", size_bytes, Size),
+        Pattern::Cbr { burst, period_s } | Pattern::Burst { burst, period_s } => {
+            v.option("messagesize", burst, burst_of, write::burst);
+            v.variable("period", period_s, Period);
         }
+        Pattern::Random { burst, min_period_s, max_period_s } => {
+            v.option("messagesize", burst, burst_of, write::burst);
+            v.variable("minPeriod", min_period_s, Period);
+            v.variable("maxPeriod", max_period_s, Period);
+        }
+        Pattern::Poisson { size_bytes, rate_per_s } => {
+            v.variable("messagesize", size_bytes, Size);
+            v.variable("rate", rate_per_s, PerSecond);
+        }
+        Pattern::Stairs { size_bytes, rates_bps, hold_s } => {
+            v.variable("messagesize", size_bytes, Size);
+            v.option("rates", rates_bps, steps, |rates| write::steps(rates));
+            v.variable("hold", hold_s, Duration);
+        }
+        Pattern::Request { request_bytes, response_bytes } => {
+            v.variable("request", request_bytes, Size);
+            v.variable("response", response_bytes, Size);
+        }
+        Pattern::File { path, size_bytes } => {
+            v.option("path", path, file_name, |path| quoted(path));
+            v.variable("messagesize", size_bytes, Size);
+        }
+        Pattern::Application { .. } => {}
     }
+}
+
+fn file_name(cx: &mut Context<'_>, value: &Value) -> Option<String> {
+    text(cx, value, "a file name, such as `\"data.bin\"`").map(str::to_owned)
 }
 
 /// `RATE : RATE : …`, each read, so that each wrong one is reported.
@@ -249,8 +247,7 @@ fn burst_of(cx: &mut Context<'_>, value: &Value) -> Option<Burst> {
         [count] => variable_part(cx, count, Dimension::Count),
         [_, more, ..] => {
             let error = Diagnostic::error(more.location, "a burst has a size and a count");
-            cx.report(error.label("expected `SIZE:COUNT` alone"));
-            None
+            cx.refuse(error.label("expected `SIZE:COUNT` alone"))
         }
     };
     Some(Burst { size_bytes: size?, count: count? })

@@ -7,12 +7,13 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use trunkline_units::{Size, Span};
 
-use super::Context;
-use super::options::{Options, assign, choice, integer, on_off, optional, positive_time, share, size, text};
+use super::options::{Visit, integer, positive_time, read, size, text};
 use super::quantity::single;
+use super::{Context, write};
 use crate::diagnostic::Diagnostic;
 use crate::parse::shorten;
 use crate::plan::{ArqCongestion, ArqFec, ArqMode, BundlePriority, Checksum, Protocol, TcpTimers};
+use crate::token;
 use crate::tree::Value;
 
 /// Names of the protocols.
@@ -22,10 +23,10 @@ pub(crate) const PROTOCOLS: &[&str] = &["tcp", "udp", "multicast", "llc", "guara
 const TOKEN_SAP: u8 = 0x54;
 
 /// Keywords of `timers`, the timers of a simulated `tcp`.
-pub(crate) const TCP_TIMERS: &[(&str, TcpTimers)] = &[("bsd", TcpTimers::Bsd), ("fine", TcpTimers::Fine)];
+const TCP_TIMERS: &[(&str, TcpTimers)] = &[("bsd", TcpTimers::Bsd), ("fine", TcpTimers::Fine)];
 
 /// Keywords of `checksum`, the integrity checks of `guaranteed`.
-pub(crate) const CHECKSUMS: &[(&str, Checksum)] = &[
+const CHECKSUMS: &[(&str, Checksum)] = &[
     ("crc32c", Checksum::Crc32c),
     ("crc64", Checksum::Crc64),
     ("folded", Checksum::Folded),
@@ -33,15 +34,22 @@ pub(crate) const CHECKSUMS: &[(&str, Checksum)] = &[
 ];
 
 /// Keywords of `mode`, the retransmission modes of `guaranteed`.
-pub(crate) const MODES: &[(&str, ArqMode)] = &[
+const MODES: &[(&str, ArqMode)] = &[
     ("gobackn", ArqMode::Gobackn),
     ("selective", ArqMode::Selective),
     ("stopandwait", ArqMode::Stopandwait),
 ];
 
 /// Keywords of `congestion`, the congestion policies of `guaranteed`.
-pub(crate) const CONGESTION_POLICIES: &[(&str, ArqCongestion)] =
+const CONGESTION_POLICIES: &[(&str, ArqCongestion)] =
     &[("fixed", ArqCongestion::Fixed), ("reno", ArqCongestion::Reno), ("paced", ArqCongestion::Paced)];
+
+/// Keywords of `priority` of `bundle`.
+const PRIORITIES: &[(&str, Option<BundlePriority>)] =
+    &[("high", Some(BundlePriority::High)), ("low", Some(BundlePriority::Low)), ("none", None)];
+
+/// The largest whole number of an option.
+pub(crate) const MOST: u64 = u32::MAX as u64;
 
 impl Protocol {
     /// Returns its name in the language and in the record: `tcp`, `udp`, `multicast`, `llc`, `guaranteed`, `bundle`.
@@ -54,31 +62,6 @@ impl Protocol {
             Protocol::Guaranteed { .. } => "guaranteed",
             Protocol::Bundle { .. } => "bundle",
         }
-    }
-}
-
-/// Returns the names of a protocol's options.
-pub(crate) fn options(protocol: &Protocol) -> &'static [&'static str] {
-    match protocol {
-        Protocol::Tcp { .. } => &["window", "congestion", "nodelay", "timers", "delayed_ack"],
-        Protocol::Udp { .. } => &["flow"],
-        Protocol::Multicast { .. } => &["group", "ttl"],
-        Protocol::Llc { .. } => &["type", "sap", "priority", "tries", "timeout", "crc", "token", "limit"],
-        Protocol::Guaranteed { .. } => &[
-            "mode",
-            "window",
-            "frame",
-            "ack_every",
-            "timeout",
-            "adaptive",
-            "ack_delay",
-            "congestion",
-            "checksum",
-            "drop",
-            "alter",
-            "fec",
-        ],
-        Protocol::Bundle { .. } => &["address", "priority", "within"],
     }
 }
 
@@ -137,15 +120,12 @@ pub(crate) fn protocol(cx: &mut Context<'_>, value: &Value) -> Option<Protocol> 
     let part = single(cx, value, "a protocol")?;
     let Some(mut protocol) = default(&part.text).filter(|_| part.unit.is_none()) else {
         let error = Diagnostic::error(part.location, format!("unknown protocol `{}`", shorten(&part.text)));
-        cx.report(error.label("expected a protocol").suggest(&part.text, PROTOCOLS.iter().copied()));
-        return None;
+        return cx.refuse(error.label("expected a protocol").suggest(&part.text, PROTOCOLS.iter().copied()));
     };
     let owner = format!("`{}`", part.text);
-    let options = Options::of(&owner, options(&protocol));
     let arguments = part.arguments.as_deref().unwrap_or_default();
-    let given =
-        options.apply(cx, arguments, |cx, name, setting| set(cx, &mut protocol, name, &setting.values[0]));
-    options.require(cx, part.location, &given, required(&protocol));
+    let required = required(&protocol);
+    let given = read(cx, &owner, part.location, arguments, required, |v| present(&mut protocol, v));
     if let Some((option, message, label)) = conflict(&protocol) {
         let location = given.get(option).or(given.get("window")).copied().unwrap_or(part.location);
         cx.report(Diagnostic::error(location, message).label(label));
@@ -175,31 +155,31 @@ pub(crate) fn conflict(protocol: &Protocol) -> Option<(&'static str, String, Str
     }
 }
 
-/// Sets one of the [`options`]. An invalid value is reported and leaves the protocol unchanged.
-pub(crate) fn set(cx: &mut Context<'_>, protocol: &mut Protocol, name: &str, value: &Value) {
+/// Presents the options of a protocol.
+pub(crate) fn present(protocol: &mut Protocol, v: &mut Visit<'_, '_>) {
     match protocol {
-        Protocol::Tcp { window, congestion, nodelay, timers, delayed_ack } => match name {
-            "window" => assign(window, optional(cx, value, "auto", size)),
-            "congestion" => assign(congestion, optional(cx, value, "auto", congestion_control)),
-            "nodelay" => assign(nodelay, on_off(cx, value)),
-            "timers" => assign(timers, choice(cx, value, TCP_TIMERS)),
-            _ => assign(delayed_ack, on_off(cx, value)),
-        },
-        Protocol::Udp { flow_control } => assign(flow_control, on_off(cx, value)),
-        Protocol::Multicast { group, ttl } => match name {
-            "group" => assign(group, multicast_group(cx, value)),
-            _ => assign(ttl, byte(cx, value, 0, 255)),
-        },
-        Protocol::Llc { r#type, sap, priority, tries, timeout, crc, token, limit } => match name {
-            "type" => assign(r#type, choice(cx, value, &[("1", 1), ("3", 3)])),
-            "sap" => assign(sap, service_access_point(cx, value)),
-            "priority" => assign(priority, byte(cx, value, 0, 7)),
-            "tries" => assign(tries, positive_u32(cx, value)),
-            "timeout" => assign(timeout, positive_time(cx, value)),
-            "crc" => assign(crc, on_off(cx, value)),
-            "token" => assign(token, on_off(cx, value)),
-            _ => assign(limit, optional(cx, value, "none", positive_time)),
-        },
+        Protocol::Tcp { window, congestion, nodelay, timers, delayed_ack } => {
+            v.optional("window", window, "auto", size, write::size);
+            v.optional("congestion", congestion, "auto", congestion_control, |name| token::written(name));
+            v.on_off("nodelay", nodelay);
+            v.keyword("timers", timers, TCP_TIMERS);
+            v.on_off("delayed_ack", delayed_ack);
+        }
+        Protocol::Udp { flow_control } => v.on_off("flow", flow_control),
+        Protocol::Multicast { group, ttl } => {
+            v.option("group", group, multicast_group, |group| token::written(&group.to_string()));
+            v.integer("ttl", ttl, 0..=255);
+        }
+        Protocol::Llc { r#type, sap, priority, tries, timeout, crc, token, limit } => {
+            v.keyword("type", r#type, &[("1", 1), ("3", 3)]);
+            v.option("sap", sap, service_access_point, u8::to_string);
+            v.integer("priority", priority, 0..=7);
+            v.integer("tries", tries, 1..=MOST);
+            v.option("timeout", timeout, positive_time, write::span);
+            v.on_off("crc", crc);
+            v.on_off("token", token);
+            v.optional("limit", limit, "none", positive_time, write::span);
+        }
         Protocol::Guaranteed {
             mode,
             window,
@@ -213,31 +193,26 @@ pub(crate) fn set(cx: &mut Context<'_>, protocol: &mut Protocol, name: &str, val
             drop,
             alter,
             fec,
-        } => match name {
-            "mode" => assign(mode, choice(cx, value, MODES)),
-            "window" => assign(window, integer(cx, value, 1, 8192).map(|n| n as u32)),
-            "frame" => assign(frame, arq_frame(cx, value)),
-            "ack_every" => assign(ack_every, positive_u32(cx, value)),
-            "timeout" => assign(timeout, positive_time(cx, value)),
-            "adaptive" => assign(adaptive, on_off(cx, value)),
-            "ack_delay" => assign(ack_delay, positive_time(cx, value)),
-            "congestion" => assign(congestion, choice(cx, value, CONGESTION_POLICIES)),
-            "checksum" => assign(checksum, choice(cx, value, CHECKSUMS)),
-            "drop" => assign(drop, share(cx, value)),
-            "alter" => assign(alter, share(cx, value)),
-            _ => assign(fec, optional(cx, value, "off", arq_fec)),
-        },
-        Protocol::Bundle { address, priority, within } => match name {
-            "address" => assign(address, integer(cx, value, 0, u64::from(u32::MAX)).map(|n| n as u32)),
-            "within" => assign(within, optional(cx, value, "none", super::network::short)),
-            _ => assign(priority, bundle_priority(cx, value)),
-        },
+        } => {
+            v.keyword("mode", mode, MODES);
+            v.integer("window", window, 1..=8192);
+            v.option("frame", frame, arq_frame, write::size);
+            v.integer("ack_every", ack_every, 1..=MOST);
+            v.option("timeout", timeout, positive_time, write::span);
+            v.on_off("adaptive", adaptive);
+            v.option("ack_delay", ack_delay, positive_time, write::span);
+            v.keyword("congestion", congestion, CONGESTION_POLICIES);
+            v.keyword("checksum", checksum, CHECKSUMS);
+            v.share("drop", drop);
+            v.share("alter", alter);
+            v.optional("fec", fec, "off", arq_fec, |fec| format!("{}+{}", fec.frames, fec.repairs));
+        }
+        Protocol::Bundle { address, priority, within } => {
+            v.integer("address", address, 0..=MOST);
+            v.keyword("priority", priority, PRIORITIES);
+            v.optional("within", within, "none", super::network::short, write::span);
+        }
     }
-}
-
-/// Reads a whole number from `min` to `max`, which is at most 255.
-fn byte(cx: &mut Context<'_>, value: &Value, min: u64, max: u64) -> Option<u8> {
-    integer(cx, value, min, max).and_then(|n| u8::try_from(n).ok())
 }
 
 /// Reads a frame length, up to the longest datagram (`MIN_FRAME` to `MAX_FRAME` of `arq`).
@@ -247,8 +222,7 @@ fn arq_frame(cx: &mut Context<'_>, value: &Value) -> Option<Size> {
         return Some(frame);
     }
     let error = Diagnostic::error(value.location, format!("a frame of {} bytes", frame.as_bytes()));
-    cx.report(error.label("expected 128 B to 65507 B"));
-    None
+    cx.refuse(error.label("expected 128 B to 65507 B"))
 }
 
 /// Reads `K` or `K+R`; `K` means `K+1`.
@@ -264,31 +238,19 @@ fn arq_fec(cx: &mut Context<'_>, value: &Value) -> Option<ArqFec> {
     }
     let error = Diagnostic::error(value.location, "these are no blocks with repair frames");
     let error = error.label("expected `off`, `K` or `K+R`: for 1 to 64 frames 1 to 8 repair frames");
-    cx.report(error.help("there are no more repair frames than frames"));
-    None
-}
-
-/// Reads a whole number of at least 1.
-fn positive_u32(cx: &mut Context<'_>, value: &Value) -> Option<u32> {
-    integer(cx, value, 1, u64::from(u32::MAX)).and_then(|n| u32::try_from(n).ok())
+    cx.refuse(error.help("there are no more repair frames than frames"))
 }
 
 fn congestion_control(cx: &mut Context<'_>, value: &Value) -> Option<String> {
     text(cx, value, "the kernel's name of a congestion control, such as `reno`").map(str::to_owned)
 }
 
-fn bundle_priority(cx: &mut Context<'_>, value: &Value) -> Option<Option<BundlePriority>> {
-    let choices = [("high", Some(BundlePriority::High)), ("low", Some(BundlePriority::Low)), ("none", None)];
-    choice(cx, value, &choices)
-}
-
 /// Reads an individual SAP, which is even. 0 is the null SAP and 255 the global one (IEEE 802.2 section 3.3.1.2).
 fn service_access_point(cx: &mut Context<'_>, value: &Value) -> Option<u8> {
-    let sap = byte(cx, value, 2, 254)?;
+    let sap = integer::<u8>(cx, value, 2..=254)?;
     if sap % 2 == 1 {
         let error = Diagnostic::error(value.location, format!("SAP {sap} is odd, which means a group"));
-        cx.report(error.label("expected an even number from 2 to 254"));
-        return None;
+        return cx.refuse(error.label("expected an even number from 2 to 254"));
     }
     Some(sap)
 }
@@ -300,6 +262,5 @@ fn multicast_group(cx: &mut Context<'_>, value: &Value) -> Option<IpAddr> {
         Ok(_) => Diagnostic::error(value.location, format!("{written} is not a multicast address")),
         Err(_) => Diagnostic::error(value.location, format!("`{}` is not an address", shorten(written))),
     };
-    cx.report(error.label("expected 224.0.0.0 to 239.255.255.255, or `[ff00::]` and above"));
-    None
+    cx.refuse(error.label("expected 224.0.0.0 to 239.255.255.255, or `[ff00::]` and above"))
 }

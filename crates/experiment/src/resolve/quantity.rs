@@ -80,6 +80,17 @@ impl Dimension {
         }
     }
 
+    /// The unit that numbers are folded to; empty where they have none.
+    pub(crate) fn base(self) -> &'static str {
+        match self {
+            Dimension::Size => "B",
+            Dimension::Rate => "b/s",
+            Dimension::PerSecond => "/s",
+            Dimension::Period | Dimension::Duration | Dimension::Delay | Dimension::Time => "s",
+            Dimension::Count | Dimension::Plain | Dimension::Any => "",
+        }
+    }
+
     fn unit(self, name: &str) -> Option<Unit> {
         let found = |units: &[Unit]| {
             let of_size = std::ptr::eq(units, SIZES);
@@ -170,11 +181,10 @@ pub(crate) fn single<'v>(cx: &mut Context<'_>, value: &'v Value, expected: &str)
     if let [part] = &value.parts[..] {
         return Some(part);
     }
-    cx.report(
+    cx.refuse(
         Diagnostic::error(value.location, format!("expected {expected}"))
             .label(format!("expected {expected}, without `:`")),
-    );
-    None
+    )
 }
 
 /// Reads NUMBER or NUMBER UNIT and folds the unit in. Checks the unit, not the range.
@@ -185,15 +195,13 @@ pub(crate) fn quantity(cx: &mut Context<'_>, part: &Part, dimension: Dimension) 
         let written = shorten(&part.text);
         let error =
             Diagnostic::error(part.location, format!("expected {}, found `{written}`", dimension.wanted()));
-        cx.report(error.label(format!("expected {}", dimension.wanted())));
-        return None;
+        return cx.refuse(error.label(format!("expected {}", dimension.wanted())));
     };
     if !value.is_finite() {
-        cx.report(
+        return cx.refuse(
             Diagnostic::error(part.location, "this number is too large")
                 .label(format!("expected {}", dimension.wanted())),
         );
-        return None;
     }
     let unit = match (&part.unit, rest) {
         (Some(unit), _) => Some((unit.text.as_str(), unit.location)),
@@ -230,18 +238,16 @@ fn unknown_unit(
         None => format!("unknown unit `{}`", shorten(name)),
     };
     let error = Diagnostic::error(location, message).label(format!("expected {}", dimension.wanted()));
-    cx.report(match family {
+    cx.refuse(match family {
         _ if units.is_empty() => error.help("this number has no unit"),
         None => error.suggest(name, units),
         Some(_) => error.help(format!("expected one of {}", list(&units))),
-    });
-    None
+    })
 }
 
 fn missing_unit(cx: &mut Context<'_>, part: &Part) -> Option<Unit> {
     let error = Diagnostic::error(part.location, "this time needs its unit");
-    cx.report(error.label(format!("expected `{0} us`, `{0} ms`, `{0} s`, …", shorten(&part.text))));
-    None
+    cx.refuse(error.label(format!("expected `{0} us`, `{0} ms`, `{0} s`, …", shorten(&part.text))))
 }
 
 /// One fixed number in the range of its dimension.
@@ -249,8 +255,7 @@ pub(crate) fn number(cx: &mut Context<'_>, value: &Value, dimension: Dimension) 
     let part = single(cx, value, dimension.wanted())?;
     if part.arguments.is_some() && LAWS.iter().any(|(law, _)| *law == part.text) {
         let error = Diagnostic::error(part.location, "no random variable can stand here");
-        cx.report(error.label(format!("expected {}", dimension.wanted())));
-        return None;
+        return cx.refuse(error.label(format!("expected {}", dimension.wanted())));
     }
     constant(cx, part, dimension)
 }
@@ -262,8 +267,7 @@ fn constant(cx: &mut Context<'_>, part: &Part, dimension: Dimension) -> Option<f
     let whole = n.round();
     let n = if dimension.is_whole() && (n - whole).abs() <= n.abs() * 1e-12 { whole } else { n };
     if let Some((message, label)) = out_of_range(n, dimension) {
-        cx.report(Diagnostic::error(part.location, message).label(label));
-        return None;
+        return cx.refuse(Diagnostic::error(part.location, message).label(label));
     }
     // Minus zero is zero, and prints so.
     Some(n + 0.0)
@@ -279,15 +283,8 @@ pub(crate) fn base_number(written: &str) -> Option<(f64, &'static str)> {
         "packets" | "packet" => (1.0, 1.0, "packets"),
         unit => {
             let (_, times, over) = Dimension::Any.unit(unit)?;
-            let knows = |dimension: &Dimension| dimension.has_unit(unit);
             let dimensions = [Dimension::Size, Dimension::Time, Dimension::Rate, Dimension::PerSecond];
-            let base = match dimensions.iter().find(|d| knows(d))? {
-                Dimension::Size => "B",
-                Dimension::Time => "s",
-                Dimension::Rate => "b/s",
-                _ => "/s",
-            };
-            (times, over, base)
+            (times, over, dimensions.iter().find(|dimension| dimension.has_unit(unit))?.base())
         }
     };
     Some(value * times / over).filter(|number| number.is_finite()).map(|number| (number, base))
@@ -342,8 +339,7 @@ pub(crate) fn variable_part(cx: &mut Context<'_>, part: &Part, dimension: Dimens
         let error =
             Diagnostic::error(part.location, format!("`{}` is no random variable", shorten(&part.text)));
         let error = error.label(format!("expected {}, or a random variable", dimension.wanted()));
-        cx.report(error.suggest(&part.text, LAWS.iter().map(|(law, _)| *law)));
-        return None;
+        return cx.refuse(error.suggest(&part.text, LAWS.iter().map(|(law, _)| *law)));
     };
     let parameters = parameters(cx, part.location, law, names, arguments)?;
     if *law == "empirical" {
@@ -389,8 +385,7 @@ fn parameters<'p>(
             Some(slot @ None) => *slot = argument.values.first(),
             _ => {
                 let error = Diagnostic::error(argument.location(), format!("`{law}` has no such parameter"));
-                cx.report(error.label(format!("expected `{law}({})`", names.join(", "))));
-                return None;
+                return cx.refuse(error.label(format!("expected `{law}({})`", names.join(", "))));
             }
         }
     }
@@ -452,8 +447,7 @@ fn check_law(
         return Some(());
     };
     let error = Diagnostic::error(values[at].location, format!("`{}` cannot be this", names[at]));
-    cx.report(error.label(format!("expected {wanted}")));
-    None
+    cx.refuse(error.label(format!("expected {wanted}")))
 }
 
 /// The numbers of a file, one a line, or the first column of a CSV; a first line without a number is its heading.
@@ -461,16 +455,14 @@ fn empirical(cx: &mut Context<'_>, value: &Value, dimension: Dimension) -> Optio
     let part = single(cx, value, "a file name")?;
     if part.kind != PartKind::Text {
         let error = Diagnostic::error(part.location, "expected a file name in quotes");
-        cx.report(error.label("expected `\"FILE\"`"));
-        return None;
+        return cx.refuse(error.label("expected `\"FILE\"`"));
     }
     match (cx.files)(&part.text).and_then(|text| sample(&text, dimension)) {
         Ok(values) => Some(Variable::Empirical { file: part.text.clone(), values }),
         Err(cause) => {
             let message = format!("cannot use `{}`: {cause}", shorten(&part.text));
             let error = Diagnostic::error(part.location, message);
-            cx.report(error.label("expected a file with one number a line"));
-            None
+            cx.refuse(error.label("expected a file with one number a line"))
         }
     }
 }

@@ -37,7 +37,7 @@ pub(crate) fn check(cx: &mut Context<'_>, connections: &[Connection]) {
             cx.report(error.with(before.protocol_location, "the first is here"));
             return;
         }
-        for host in [&c.from].into_iter().chain(&c.to).map(|end| end.host.as_str()) {
+        for host in c.ends().map(|end| end.host.as_str()) {
             if !hosts.contains(&host) {
                 hosts.push(host);
             }

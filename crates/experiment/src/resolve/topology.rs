@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::Context;
+use crate::converters::Groups;
 use crate::diagnostic::Diagnostic;
 use crate::parse::shorten;
 use crate::plan::{Connection, Link, Medium, Network, Node, NodeKind, Protocol, SourceRange};
@@ -56,7 +57,7 @@ type Neighbours<'n> = [Vec<(usize, &'n Link)>];
 
 /// Between any two nodes there is one way at most: a link between two that are joined already closes a loop.
 fn check_loops(cx: &mut Context<'_>, network: &Network, index: &BTreeMap<&str, usize>) {
-    let mut parent: Vec<usize> = (0..network.nodes.len()).collect();
+    let mut groups = Groups::new(network.nodes.len());
     let mut neighbours = vec![Vec::new(); network.nodes.len()];
     for link in &network.links {
         let (a, b) = (index[link.a.as_str()], index[link.b.as_str()]);
@@ -64,15 +65,13 @@ fn check_loops(cx: &mut Context<'_>, network: &Network, index: &BTreeMap<&str, u
             // No way leads through it, so none leads round.
             continue;
         }
-        let (first, second) = (root(&mut parent, a), root(&mut parent, b));
-        if first == second {
+        if groups.join(a, b) {
+            neighbours[a].push((b, link));
+            neighbours[b].push((a, link));
+        } else {
             // The search is slow in a large network; skip it once no further diagnostic is shown.
             let way = if cx.diagnostics.flooded() { Vec::new() } else { path(&neighbours, b, a) };
             cx.report(closes_a_loop(link, &way));
-        } else {
-            parent[first.max(second)] = first.min(second);
-            neighbours[a].push((b, link));
-            neighbours[b].push((a, link));
         }
     }
 }
@@ -222,10 +221,9 @@ impl<'n> Reach<'n> {
         };
         let ends: Vec<(usize, usize)> =
             network.links.iter().map(|l| (index[l.a.as_str()], index[l.b.as_str()])).collect();
-        let mut parent: Vec<usize> = (0..network.nodes.len()).collect();
+        let mut groups = Groups::new(network.nodes.len());
         for (a, b) in ends.iter().filter(|(a, b)| !is_host(*a) && !is_host(*b)) {
-            let (a, b) = (root(&mut parent, *a), root(&mut parent, *b));
-            parent[a.max(b)] = a.min(b);
+            groups.join(*a, *b);
         }
         let mut reach = Reach { touches: BTreeMap::new(), next: BTreeSet::new() };
         for (a, b) in ends {
@@ -234,7 +232,7 @@ impl<'n> Reach<'n> {
                 if is_host(other) {
                     reach.next.insert((name, network.nodes[other].name.as_str()));
                 } else {
-                    reach.touches.entry(name).or_default().insert(root(&mut parent, other));
+                    reach.touches.entry(name).or_default().insert(groups.first(other));
                 }
             }
         }
@@ -248,24 +246,15 @@ impl<'n> Reach<'n> {
     }
 }
 
-/// For each linked node the first node of its island (union-find with path halving).
+/// For each linked node the first node of its island.
 fn islands(network: &Network) -> BTreeMap<&str, usize> {
     let index = index(network);
-    let mut parent: Vec<usize> = (0..network.nodes.len()).collect();
+    let mut groups = Groups::new(network.nodes.len());
     let mut linked = BTreeSet::new();
     for link in &network.links {
         let (a, b) = (index[link.a.as_str()], index[link.b.as_str()]);
         linked.extend([a, b]);
-        let (a, b) = (root(&mut parent, a), root(&mut parent, b));
-        parent[a.max(b)] = a.min(b);
+        groups.join(a, b);
     }
-    linked.into_iter().map(|node| (network.nodes[node].name.as_str(), root(&mut parent, node))).collect()
-}
-
-fn root(parent: &mut [usize], mut node: usize) -> usize {
-    while parent[node] != node {
-        parent[node] = parent[parent[node]];
-        node = parent[node];
-    }
-    node
+    linked.into_iter().map(|node| (network.nodes[node].name.as_str(), groups.first(node))).collect()
 }

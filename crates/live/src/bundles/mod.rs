@@ -88,45 +88,33 @@ fn offset(address: Ipv4Addr, count: u32) -> Ipv4Addr {
 /// A host or converter in the network of bundles.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct BundleNode {
-    /// Addresses of the run.
     pub addresses: BundleAddresses,
-    /// Role of this node.
     pub role: NodeRole,
 }
 
 /// A role in the network of bundles.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum NodeRole {
-    /// The central converter.
     Central {
-        /// Configuration.
         central: bundle::CentralConfig,
         /// Numbers of hosts and the addresses that each subscribes to.
         subscriptions: Vec<(u16, u32)>,
     },
-    /// A level-1 converter.
     Level1 {
-        /// Index among the level-1 converters.
         index: u8,
-        /// Number of the converter.
         number: u16,
-        /// Configuration.
         config: ConverterConfig,
     },
     /// The interface of a host.
     Host {
         /// Number of the host, from 1.
         number: u16,
-        /// Configuration.
         config: ConverterConfig,
-        /// Addresses that the host subscribes to.
         subscriptions: Vec<u32>,
     },
     /// A host in the wide area: its ends have their own sockets.
     WideArea {
-        /// Configuration of the converters.
         config: ConverterConfig,
-        /// Index among the hosts in the wide area.
         index: usize,
     },
 }
@@ -146,17 +134,14 @@ impl BundleNode {
         }
     }
 
-    /// Returns the wire format.
     pub(crate) fn format(&self) -> BundleFormat {
         self.config().format
     }
 
-    /// Returns the maximum length of a message in bytes.
     pub(crate) fn max_message(&self) -> u32 {
         self.config().max_message()
     }
 
-    /// Returns the address of the node.
     pub(crate) fn address(&self) -> IpAddr {
         match self.role {
             NodeRole::Central { .. } => self.addresses.site.into(),

@@ -1,11 +1,12 @@
 //! The bundle worker of a host: a thread that runs a converter, or the interface that all ends of a host share.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::error::Error;
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
 use trunkline_bundle::host::CommandError;
@@ -21,7 +22,8 @@ use trunkline_run::bundle::{self, Counts, MessageOptions};
 use trunkline_run::message::{HEADER, Header, HeaderError, MessageKind, Payload};
 use trunkline_units::{Instant, Span};
 
-use super::{BundleAddresses, BundleNode, NodeRole};
+use super::{BundleNode, NodeRole};
+use crate::locked;
 use crate::wire::{AgentMessage, AgentWriter};
 
 /// How often the thread checks whether to stop.
@@ -83,7 +85,6 @@ pub(crate) struct SendCounters {
 
 /// Result of checking a received message.
 pub(crate) enum MessageCheck {
-    /// It belongs to another connection.
     OtherConnection,
     /// It belongs to this connection and is corrupt.
     Corrupt,
@@ -107,7 +108,6 @@ impl MessageCheck {
         }
     }
 
-    /// Records the message in a meter.
     pub fn record_in(&self, meter: &mut ReceiverMeter, at: Instant) {
         match self {
             MessageCheck::OtherConnection => {}
@@ -123,12 +123,7 @@ struct MessageReceiver {
     payload: Payload,
     /// `None` before the start.
     meter: Option<ReceiverMeter>,
-    /// Messages received before the start.
     early_messages: Vec<(Instant, Header)>,
-}
-
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Shared {
@@ -173,14 +168,15 @@ impl BundleWorker {
     /// Opens the sockets of a node and starts its thread.
     ///
     /// # Errors
-    /// Returns the cause in one line.
-    pub fn open(node: BundleNode, clock: Clock, writer: &AgentWriter) -> Result<BundleWorker, String> {
-        let describe = |e: &dyn std::fmt::Display| e.to_string();
-        let (wake_receiver, waker) = UnixStream::pair().map_err(|e| describe(&e))?;
-        [&wake_receiver, &waker]
-            .into_iter()
-            .try_for_each(|socket| socket.set_nonblocking(true))
-            .map_err(|e| describe(&e))?;
+    /// Returns why a socket cannot be opened; its text is one line.
+    pub fn open(
+        node: BundleNode,
+        clock: Clock,
+        writer: &AgentWriter,
+    ) -> Result<BundleWorker, Box<dyn Error>> {
+        let (wake_receiver, waker) = UnixStream::pair()?;
+        wake_receiver.set_nonblocking(true)?;
+        waker.set_nonblocking(true)?;
         let shared = Arc::new(Shared {
             is_stopping: AtomicBool::new(false),
             waker,
@@ -189,7 +185,6 @@ impl BundleWorker {
         });
         let mut worker_thread =
             WorkerThread { shared: shared.clone(), clock, writer: writer.clone(), last_reported: None };
-        let BundleAddresses { base, port, .. } = node.addresses;
         let addresses = node.addresses;
         let is_format2 = node.format() == BundleFormat::Wide;
         // In format 2, hosts and level-1 converters are identified by the source address of their bundles.
@@ -216,8 +211,7 @@ impl BundleWorker {
                         addresses.central_for_hosts(),
                     )
                 };
-                let socket = CentralSocket::open(&CentralOptions { config, ..options }, clock)
-                    .map_err(|e| describe(&e))?;
+                let socket = CentralSocket::open(&CentralOptions { config, ..options }, clock)?;
                 Some(Box::new(move || worker_thread.central(socket, &subscriptions)))
             }
             NodeRole::Level1 { index, number, config } => {
@@ -227,11 +221,11 @@ impl BundleWorker {
                     central: addresses.central_for_level1(),
                     listen: if is_format2 { own } else { addresses.level1(index) },
                     interface: Ipv4Addr::LOCALHOST,
-                    base,
-                    port,
+                    base: addresses.base,
+                    port: addresses.port,
                     ttl: TTL,
                 };
-                let socket = Level1Socket::open(&options, clock).map_err(|e| describe(&e))?;
+                let socket = Level1Socket::open(&options, clock)?;
                 Some(Box::new(move || worker_thread.level1(socket)))
             }
             NodeRole::Host { number, config, subscriptions } => {
@@ -240,28 +234,17 @@ impl BundleWorker {
                     listen: if is_format2 { own } else { addresses.hosts() },
                     ..HostOptions::on_loopback(settings, number, central)
                 };
-                let mut socket = HostSocket::open(&options, clock).map_err(|e| describe(&e))?;
-                let index = socket.watch(&wake_receiver).map_err(|e| describe(&e))?;
+                let mut socket = HostSocket::open(&options, clock)?;
+                let index = socket.watch(&wake_receiver)?;
                 Some(Box::new(move || worker_thread.host(socket, (&wake_receiver, index), &subscriptions)))
             }
         };
-        let wide_area_sender = Mutex::new(wide_area_sender);
-        let Some(thread) = thread else {
-            return Ok(BundleWorker(Arc::new(WorkerInner {
-                node,
-                shared,
-                wide_area_sender,
-                thread: Mutex::new(None),
-            })));
+        let thread = match thread {
+            Some(run) => Some(std::thread::Builder::new().name("bundles".into()).spawn(run)?),
+            None => None,
         };
-        let builder = std::thread::Builder::new().name("bundles".into());
-        let thread = builder.spawn(thread).map_err(|e| describe(&e))?;
-        Ok(BundleWorker(Arc::new(WorkerInner {
-            node,
-            shared,
-            wide_area_sender,
-            thread: Mutex::new(Some(thread)),
-        })))
+        let (wide_area_sender, thread) = (Mutex::new(wide_area_sender), Mutex::new(thread));
+        Ok(BundleWorker(Arc::new(WorkerInner { node, shared, wide_area_sender, thread })))
     }
 
     /// Stops the thread; returns its counters if a thread was running.
@@ -269,7 +252,6 @@ impl BundleWorker {
         self.0.close()
     }
 
-    /// Returns the node that the worker serves.
     pub fn node(&self) -> &BundleNode {
         &self.0.node
     }
@@ -354,7 +336,6 @@ struct WorkerThread {
     shared: Arc<Shared>,
     clock: Clock,
     writer: AgentWriter,
-    /// The number of known subscriptions last reported.
     last_reported: Option<u64>,
 }
 
@@ -451,6 +432,7 @@ fn with_sockets(mut counts: Counts, socket: &impl SocketDriver) -> Counts {
 
 #[cfg(test)]
 mod tests {
+    use super::super::BundleAddresses;
     use super::*;
     use trunkline_experiment::plan::BundleTimers;
     use trunkline_run::bundle::ConverterConfig;
@@ -504,13 +486,7 @@ mod tests {
         let (worker, _wake_receiver) = idle_worker();
         let payload = Payload::new(Seed(1), "a");
         let message = |token: u32, sequence: u64| {
-            let header = Header {
-                sequence,
-                sent_at: Instant::ZERO,
-                length: 40,
-                response_length: 0,
-                kind: MessageKind::Pattern,
-            };
+            let header = Header::pattern(sequence, Instant::ZERO, 40);
             let mut bytes = [&[0; HEADER][..], payload.piece(0, 8)].concat();
             header.encode(token, bytes.first_chunk_mut().unwrap());
             bytes

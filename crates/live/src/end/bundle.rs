@@ -11,7 +11,7 @@ use trunkline_experiment::plan::BundleFormat;
 use trunkline_io::socket;
 use trunkline_run::ReceiverMeter;
 use trunkline_run::bundle::MessageOptions;
-use trunkline_run::reports::{ReceiverReport, SenderReport};
+use trunkline_run::reports::ReceiverReport;
 use trunkline_traffic::source::Limit;
 use trunkline_units::Span;
 
@@ -46,12 +46,6 @@ fn message_options(context: &EndContext, worker: &BundleWorker) -> Result<Messag
 /// Returns the local address; bundles use no port.
 fn local_address(context: &EndContext) -> SocketAddr {
     SocketAddr::new(context.spec.address, 0)
-}
-
-/// Adds the counters of messages that were not sent.
-fn add_refusals(report: &mut SenderReport, congested: u64, full: u64) {
-    let counts = [("bundle_congested", congested), ("bundle_full", full)];
-    report.counters.extend(counts.map(|(name, count)| (name.to_owned(), count as f64)));
 }
 
 /// Sends paced messages.
@@ -94,14 +88,14 @@ pub(crate) fn send(mut context: EndContext, limit: Limit) -> Result<Report, EndF
         }),
     };
     await_outbox(&context, &counters, accepted);
-    let mut report = sender.report();
-    report.cpu = context.cpu();
+    let mut report = context.sender_report(&sender);
     if group_socket.is_some() {
         send_stats.add_to(&mut report);
     }
     let [congested, full] = [&counters.congested, &counters.full].map(|count| count.load(Ordering::Relaxed));
-    add_refusals(&mut report, congested, full + refused);
-    EndFailure::after(result, Report::Sender(Box::new(report)))
+    report.counters.insert("bundle_congested".into(), congested as f64);
+    report.counters.insert("bundle_full".into(), (full + refused) as f64);
+    EndFailure::after(result, report)
 }
 
 /// Waits until the interface has taken all accepted messages from the outbox.
@@ -151,7 +145,7 @@ fn receive_from_converter(mut context: EndContext, worker: &BundleWorker) -> Res
     }
     let mut report = registration.with_meter(ReceiverReport::from_meter).unwrap_or_default();
     report.cpu = context.cpu();
-    Ok(Report::Receiver(Box::new(report)))
+    Ok(report.into())
 }
 
 /// Receives from the group directly.
@@ -188,11 +182,9 @@ fn receive_from_group(
             break;
         }
     }
-    let mut report = ReceiverReport::from_meter(&meter);
-    report.cpu = context.cpu();
+    let mut report = context.receiver_report(&meter);
     if let Some(dropped) = socket::dropped(&socket) {
         report.counters.insert("receiver_socket_drops".into(), dropped as f64);
     }
-    let report = Report::Receiver(Box::new(report));
     EndFailure::after(error.map_or(Ok(()), Err), report)
 }

@@ -21,7 +21,7 @@ use trunkline_traffic::{Pattern, Variable};
 use trunkline_units::{Instant, Size, Span};
 
 use super::sink::Sink;
-use super::{EndContext, EndError, EndFailure, STOP_CHECK_INTERVAL, buffer_counter, io_error};
+use super::{EndContext, EndError, EndFailure, STOP_CHECK_INTERVAL, buffer_counter, io_error, local_address};
 use crate::wire::Report;
 
 /// Buffer size for any datagram.
@@ -36,12 +36,12 @@ const REPORT_TIMEOUT: Span = Span::from_ms(20);
 /// Approximate cost of a packet in a receive buffer beyond its bytes.
 pub(crate) const PACKET_COST: u64 = 1024;
 
-/// Opens the sending socket, connected to `peer`, or bound to the interface of its group.
+/// Opens the sending socket, connected to `peer`, or bound to the interface of its group; returns it with its address.
 pub(crate) fn open_sender(
     context: &EndContext,
     peer: SocketAddr,
     is_full_speed: bool,
-) -> Result<UdpSocket, EndError> {
+) -> Result<(UdpSocket, SocketAddr), EndError> {
     let mut options = context.options();
     if is_full_speed {
         options.send_buffer.get_or_insert(FULL_SPEED_BUFFER);
@@ -53,7 +53,8 @@ pub(crate) fn open_sender(
     let connect_error = |cause| SocketError { step: socket::Step::Connect, address: peer, cause };
     socket.connect(peer).map_err(connect_error)?;
     socket::limit_blocking(&socket, STOP_CHECK_INTERVAL).map_err(io_error("setting a time limit"))?;
-    Ok(socket)
+    let address = local_address(socket.local_addr())?;
+    Ok((socket, address))
 }
 
 /// Opens the receiving socket; returns it with its address.
@@ -73,12 +74,8 @@ pub(crate) fn open_receiver(
         _ => socket::udp(SocketAddr::new(context.spec.address, port), &options)?,
     };
     socket::limit_blocking(&socket, STOP_CHECK_INTERVAL).map_err(io_error("setting a time limit"))?;
-    let address = socket.local_addr().map_err(io_error("reading the local address"))?;
+    let address = local_address(socket.local_addr())?;
     Ok((socket, address))
-}
-
-fn local_address(socket: &UdpSocket) -> Result<SocketAddr, EndError> {
-    socket.local_addr().map_err(io_error("reading the local address"))
 }
 
 /// Returns a datagram of this length with its payload, and without its header.
@@ -139,22 +136,20 @@ pub(crate) fn send_paced(
     peer: SocketAddr,
     limit: Limit,
 ) -> Result<Report, EndFailure> {
-    let socket = open_sender(&context, peer, false)?;
-    let start = context.ready(local_address(&socket)?)?;
+    let (socket, address) = open_sender(&context, peer, false)?;
+    let start = context.ready(address)?;
     let (mut sender, mut send_stats) = (context.sender(start, limit, None)?, SendStats::default());
     let send = |context: &EndContext, datagram: &[u8]| {
         send_with_retry(context, &mut send_stats, || socket.send(datagram))
     };
     let result = pace(&mut context, &mut sender, &[], send);
-    let mut report = sender.report();
-    report.cpu = context.cpu();
+    let mut report = context.sender_report(&sender);
     report.counters.extend([buffer_counter(&socket, true)]);
     report.notes.insert("pacing".into(), "sleep, then spin; one message a system call, no offload".into());
-    match result {
-        Ok(()) => send_stats.add_to(&mut report),
-        Err(error) => return Err(EndFailure { error, report: Some(Report::Sender(Box::new(report))) }),
+    if result.is_ok() {
+        send_stats.add_to(&mut report);
     }
-    Ok(Report::Sender(Box::new(report)))
+    EndFailure::after(result, report)
 }
 
 /// Sends all messages, each when it is due and after `prefix`, until there are no more, a stop is requested, or
@@ -294,29 +289,25 @@ pub(crate) fn send_full(
     peer: SocketAddr,
     limit: Limit,
 ) -> Result<Report, EndFailure> {
-    let socket = open_sender(&context, peer, true)?;
-    let start = context.ready(local_address(&socket)?)?;
+    let (socket, address) = open_sender(&context, peer, true)?;
+    let start = context.ready(address)?;
     let mut sender = context.sender(start, limit, None)?;
     let granted = buffer_counter(&socket, true);
     let batch_sender = BatchSender::new(socket, peer).map_err(io_error("enabling segmentation offload"))?;
     let mut pacer = Pacer::new(context.clock);
     pacer.wait(start, context.control.clone().stop_flag());
     let result = send_batches(&mut context, &batch_sender, &mut sender);
-    let mut report = sender.report();
-    report.cpu = context.cpu();
+    let mut report = context.sender_report(&sender);
     report.counters.extend([granted]);
-    match result {
-        Ok((send_stats, max_count)) => {
-            send_stats.add_to(&mut report);
-            let offload = match max_count {
-                0 | 1 => "none: one message a system call".into(),
-                n => format!("segmentation: up to {n} messages a system call"),
-            };
-            report.notes.insert("sender_offload".into(), offload);
-        }
-        Err(error) => return Err(EndFailure { error, report: Some(Report::Sender(Box::new(report))) }),
-    }
-    Ok(Report::Sender(Box::new(report)))
+    let result = result.map(|(send_stats, max_count)| {
+        send_stats.add_to(&mut report);
+        let offload = match max_count {
+            0 | 1 => "none: one message a system call".into(),
+            n => format!("segmentation: up to {n} messages a system call"),
+        };
+        report.notes.insert("sender_offload".into(), offload);
+    });
+    EndFailure::after(result, report)
 }
 
 /// Sends all messages; returns the counters and the size of the largest batch.
@@ -357,13 +348,7 @@ fn send_batches(
         let datagrams = &mut datagrams[..length * count as usize];
         for (i, datagram) in datagrams.chunks_exact_mut(length).enumerate() {
             let sequence = flow_control.sent + i as u64;
-            let header = Header {
-                sequence,
-                sent_at: now,
-                length: size,
-                response_length: 0,
-                kind: MessageKind::Pattern,
-            };
+            let header = Header::pattern(sequence, now, size);
             header.encode(token, datagram.first_chunk_mut().expect("a message has a header"));
         }
         if max_count > 1 && batch_sender.capacity(length) == 1 {
@@ -465,16 +450,15 @@ fn receiver_report(
     calls: u64,
     socket: &UdpSocket,
     offload: String,
-) -> Report {
-    let mut report = ReceiverReport::from_meter(meter);
+) -> ReceiverReport {
+    let mut report = context.receiver_report(meter);
     if let Some(dropped) = socket::dropped(socket) {
         report.counters.insert("receiver_socket_drops".into(), dropped as f64);
     }
-    report.cpu = context.cpu();
     report.counters.insert("receiver_system_calls".into(), calls as f64);
     report.counters.extend([buffer_counter(socket, false)]);
     report.notes.insert("receiver_offload".into(), offload);
-    Report::Receiver(Box::new(report))
+    report
 }
 
 /// Receives at full speed and reports progress to the sender.

@@ -11,7 +11,7 @@ use trunkline_run::{Sender, SenderStep};
 use trunkline_traffic::source::Limit;
 
 use super::datagram::{self, FlowControl, PACKET_COST, SendStats};
-use super::sink::read_full;
+use super::sink::read_message;
 use super::stream::{self, StreamWriter};
 use super::{EndContext, EndError, EndFailure, buffer_counter, file_error};
 use crate::wire::Report;
@@ -32,13 +32,11 @@ pub(crate) fn send(
     let mut source_file = File::open(path).map_err(file_error("opening", path))?;
     let (mut transport, address) = match context.spec.protocol {
         Protocol::Tcp { .. } => {
-            let stream = stream::connect(&context, peer)?;
-            let address = stream.local_addr().map_err(super::io_error("reading the local address"))?;
+            let (stream, address) = stream::connect(&context, peer)?;
             (FileTransport::Stream(Box::new(StreamWriter::new(stream, peer))), address)
         }
         _ => {
-            let socket = datagram::open_sender(&context, peer, true)?;
-            let address = socket.local_addr().map_err(super::io_error("reading the local address"))?;
+            let (socket, address) = datagram::open_sender(&context, peer, true)?;
             let flow_control = FlowControl::new(&context);
             (FileTransport::Datagrams(socket, SendStats::default(), flow_control), address)
         }
@@ -46,8 +44,7 @@ pub(crate) fn send(
     let start = context.ready(address)?;
     let mut sender = context.sender(start, limit, None)?;
     let result = send_file(&mut context, (&mut source_file, path), &mut transport, &mut sender);
-    let mut report = sender.report();
-    report.cpu = context.cpu();
+    let mut report = context.sender_report(&sender);
     let file_bytes = report.bytes - report.messages * HEADER as u64;
     report.counters.insert("file_bytes".into(), file_bytes as f64);
     match &mut transport {
@@ -60,7 +57,7 @@ pub(crate) fn send(
             report.counters.extend([buffer_counter(socket, true)]);
         }
     }
-    EndFailure::after(result, Report::Sender(Box::new(report)))
+    EndFailure::after(result, report)
 }
 
 fn send_file(
@@ -82,17 +79,11 @@ fn send_file(
             }
             SenderStep::Done => break,
         };
-        buffer.resize(message.size as usize, 0);
-        let length = read_full(source_file, &mut buffer[HEADER..]).map_err(file_error("reading", path))?;
-        if length == 0 {
-            break;
-        }
-        buffer.truncate(HEADER + length);
-        message.size = buffer.len() as u32;
-        let (header_bytes, body) = buffer.split_first_chunk_mut::<HEADER>().expect("a message has a header");
+        let Some(size) = read_message(source_file, path, message.size, &mut buffer)? else { break };
+        message.size = size;
         let now = context.clock.now();
         let header = Header { kind: MessageKind::Checked, ..sender.header(&message, now) };
-        header.encode_checked(context.spec.token, body, header_bytes);
+        header.encode_checked(context.spec.token, &mut buffer);
         let was_sent = match transport {
             FileTransport::Stream(writer) => writer.write(context, &buffer)?,
             FileTransport::Datagrams(socket, send_stats, flow_control) => {

@@ -16,7 +16,7 @@ use trunkline_traffic::source::{Limit, Message};
 use trunkline_units::{Instant, Size, Span};
 
 use super::request::encode_message;
-use super::sink::{Sink, read_full};
+use super::sink::{Sink, read_message};
 use super::stage_timer::StageTimer;
 use super::{
     EndContext, EndError, EndFailure, PEER_TIMEOUT, STOP_CHECK_INTERVAL, buffer_counter, file_error,
@@ -225,7 +225,7 @@ pub(crate) fn send(
         let file_bytes = report.bytes - report.messages * HEADER as u64;
         report.counters.insert("file_bytes".into(), file_bytes as f64);
     }
-    EndFailure::after(result, Report::Sender(Box::new(report)))
+    EndFailure::after(result, report)
 }
 
 fn send_messages(
@@ -272,17 +272,12 @@ fn encode_next(
         encode_message(context, buffer, &header);
         return Ok(Some(header.length));
     };
-    buffer.resize(header.length as usize, 0);
-    let length = read_full(source_file, &mut buffer[HEADER..]).map_err(file_error("reading", path))?;
-    if length == 0 {
-        return Ok(None);
+    let length = read_message(source_file, path, header.length, buffer)?;
+    if let Some(length) = length {
+        let header = Header { length, response_length: 0, kind: MessageKind::Checked, ..header };
+        header.encode_checked(context.spec.token, buffer);
     }
-    buffer.truncate(HEADER + length);
-    let length = buffer.len() as u32;
-    let header = Header { length, response_length: 0, kind: MessageKind::Checked, ..header };
-    let (header_bytes, body) = buffer.split_first_chunk_mut::<HEADER>().expect("a message has a header");
-    header.encode_checked(context.spec.token, body, header_bytes);
-    Ok(Some(length))
+    Ok(length)
 }
 
 /// Waits for the response to the pending request; returns false if a stop was requested or the peer has finished.
@@ -319,7 +314,6 @@ pub(crate) fn receive(mut context: EndContext, path: Option<&Path>) -> Result<Re
     report.counters.extend(connection.counters(&context, false));
     (report.stages, report.frame_arrivals) = connection.stage_timer.report();
     report.notes.extend([context.payload_note()]);
-    let report = Report::Receiver(Box::new(report));
     EndFailure::after(result.and_then(|()| sink.map_or(Ok(()), Sink::finish)), report)
 }
 

@@ -7,7 +7,6 @@ use trunkline_io::Pacer;
 use trunkline_record::Histogram;
 use trunkline_run::llc::{self, SendOutcomes};
 use trunkline_run::message::{HEADER, Header};
-use trunkline_run::reports::ReceiverReport;
 use trunkline_run::timeouts::RESPONSE_TIMEOUT;
 use trunkline_run::{ReceiverMeter, Requester, Sender, SenderStep};
 use trunkline_traffic::source::Limit;
@@ -80,7 +79,7 @@ pub(crate) fn send(mut context: EndContext, peer: SocketAddr, limit: Limit) -> R
     report.counters.insert("llc_priority".into(), end.handle.priority.into());
     report.counters.extend(end.handle.station.token_metrics());
     report.cpu = context.cpu();
-    EndFailure::after(result, Report::Sender(Box::new(report)))
+    EndFailure::after(result, report)
 }
 
 /// Returns when the first message may be sent: with a token, once all stations are in the ring.
@@ -231,9 +230,7 @@ pub(crate) fn receive(mut context: EndContext) -> Result<Report, EndFailure> {
             break;
         }
     }
-    let mut report = ReceiverReport::from_meter(&meter);
-    report.cpu = context.cpu();
-    Ok(Report::Receiver(Box::new(report)))
+    Ok(context.receiver_report(&meter).into())
 }
 
 fn is_intact(context: &EndContext, header: &Header, bytes: &[u8]) -> bool {

@@ -2,35 +2,34 @@
 //!
 //! | module | contents |
 //! | --- | --- |
-//! | [`datagram`] | `udp` and `multicast`: paced, and at full speed with offload |
-//! | [`stream`] | `tcp` |
-//! | [`guaranteed`] | `guaranteed`: all tests |
+//! | `datagram` | `udp` and `multicast`: paced, and at full speed with offload |
+//! | `stream` | `tcp` |
+//! | `guaranteed` | `guaranteed`: all tests |
 //! | `stage_timer` | time of the processing stages of `guaranteed` |
-//! | [`llc`] | `llc`: all tests except `file` |
-//! | [`bundle`] | `bundle`: paced tests |
-//! | [`request`] | requests and responses over UDP or TCP |
+//! | `llc` | `llc`: all tests except `file` |
+//! | `bundle` | `bundle`: paced tests |
+//! | `request` | requests and responses over UDP or TCP |
 //! | `sink` | the destination of a received file |
-//! | [`mod@file`] | a file from disk to disk over UDP or TCP |
+//! | `file` | a file from disk to disk over UDP or TCP |
 //!
 //! An end opens its sockets, reports that it is ready, waits for its start, sends or receives until its source is done or a
 //! stop is requested, and reports. Twice a second it stores a snapshot of its measurements, which the agent sends to the
 //! controller. So the controller has measurements even if the agent is killed.
 
-pub mod bundle;
-pub mod datagram;
-pub mod file;
-pub mod guaranteed;
-pub mod llc;
-pub mod request;
+mod bundle;
+mod datagram;
+mod file;
+mod guaranteed;
+mod llc;
+mod request;
 mod sink;
 mod stage_timer;
-pub mod stream;
+mod stream;
 
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
-use std::thread::JoinHandle;
 
 use trunkline_experiment::plan::{Checksum, Protocol};
 use trunkline_io::socket::Options;
@@ -45,6 +44,7 @@ use trunkline_traffic::{Pattern, Source, SourceError};
 use trunkline_units::{Instant, Size, Span};
 
 use crate::bundles::BundleWorker;
+use crate::locked;
 use crate::station::Station;
 use crate::wire::{AgentMessage, AgentWriter, EndSpec, Report, Role};
 
@@ -56,7 +56,7 @@ pub(crate) const STOP_CHECK_INTERVAL: Span = Span::from_ms(50);
 pub(crate) const PEER_TIMEOUT: Span = Span::from_s(5);
 
 /// Controls an end from the agent's thread.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct EndControl {
     id: u32,
     start: Mutex<Option<Instant>>,
@@ -68,21 +68,12 @@ pub struct EndControl {
     /// When that number became known, in picoseconds.
     finished_at_ps: AtomicU64,
     snapshot: Mutex<Option<Snapshot>>,
-    on_stop: Mutex<Option<OnStop>>,
-}
-
-/// What a stop calls, in addition to setting the flag.
-struct OnStop(Box<dyn Fn() + Send>);
-
-impl std::fmt::Debug for OnStop {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("OnStop")
-    }
+    /// What a stop calls, in addition to setting the flag.
+    on_stop: Mutex<Option<Box<dyn Fn() + Send>>>,
 }
 
 /// Measurements of an end. The thread that sends them turns them into a report, so that the end's thread does not
 /// have to.
-#[derive(Debug)]
 enum Snapshot {
     Sender(Box<SenderMeter>),
     Receiver(Box<ReceiverMeter>),
@@ -91,9 +82,7 @@ enum Snapshot {
 impl EndControl {
     /// Sets the start of the end.
     pub fn start(&self, at: Instant) {
-        if let Ok(mut start) = self.start.lock() {
-            *start = Some(at);
-        }
+        *locked(&self.start) = Some(at);
         self.started.notify_all();
     }
 
@@ -103,27 +92,17 @@ impl EndControl {
         self.expected.store(messages + 1, Ordering::Release);
     }
 
-    /// Stops the end.
     pub fn stop(&self) {
         self.stop.store(true, Ordering::Relaxed);
         self.started.notify_all();
-        if let Some(OnStop(call)) = self.on_stop.lock().ok().as_deref().and_then(Option::as_ref) {
+        if let Some(call) = &*locked(&self.on_stop) {
             call();
         }
     }
 
     /// Sets what a stop calls, such as the interruption of a waiting call. The flag is set before.
     pub(crate) fn on_stop(&self, call: impl Fn() + Send + 'static) {
-        if let Ok(mut on_stop) = self.on_stop.lock() {
-            *on_stop = Some(OnStop(Box::new(call)));
-        }
-    }
-
-    /// Forgets what a stop calls, which may own a connection.
-    fn clear_on_stop(&self) {
-        if let Ok(mut on_stop) = self.on_stop.lock() {
-            *on_stop = None;
-        }
+        *locked(&self.on_stop) = Some(Box::new(call));
     }
 
     /// Returns whether the end has reported.
@@ -133,12 +112,10 @@ impl EndControl {
 
     /// Sends the latest snapshot if there is a new one.
     pub fn send_snapshot(&self, writer: &AgentWriter) {
-        let snapshot = self.snapshot.lock().ok().and_then(|mut snapshot| snapshot.take());
+        let snapshot = locked(&self.snapshot).take();
         let report = match snapshot {
-            Some(Snapshot::Sender(sender_meter)) => {
-                Report::Sender(Box::new(SenderReport::partial(&sender_meter)))
-            }
-            Some(Snapshot::Receiver(meter)) => Report::Receiver(Box::new(ReceiverReport::from_meter(&meter))),
+            Some(Snapshot::Sender(meter)) => SenderReport::partial(&meter).into(),
+            Some(Snapshot::Receiver(meter)) => ReceiverReport::from_meter(&meter).into(),
             None => return,
         };
         if !self.is_over() {
@@ -160,7 +137,7 @@ impl EndControl {
     }
 
     fn await_start(&self) -> Option<Instant> {
-        let mut start = self.start.lock().ok()?;
+        let mut start = locked(&self.start);
         loop {
             if self.is_stopped() {
                 return None;
@@ -176,60 +153,30 @@ impl EndControl {
 /// Error of an end. The text is one line that a user can act on.
 #[derive(Debug, thiserror::Error)]
 pub enum EndError {
-    /// A socket cannot be opened.
     #[error(transparent)]
     Socket(#[from] SocketError),
-    /// A socket operation failed.
     #[error("{doing}: {cause}")]
-    Io {
-        /// The operation.
-        doing: &'static str,
-        /// Error of the operating system.
-        cause: std::io::Error,
-    },
-    /// A file operation failed.
+    Io { doing: &'static str, cause: std::io::Error },
     #[error("{doing} {}: {cause}", path.display())]
-    File {
-        /// The operation.
-        doing: &'static str,
-        /// Path of the file.
-        path: std::path::PathBuf,
-        /// Error of the operating system.
-        cause: std::io::Error,
-    },
-    /// The traffic pattern is invalid.
+    File { doing: &'static str, path: std::path::PathBuf, cause: std::io::Error },
     #[error(transparent)]
     Source(#[from] SourceError),
-    /// Part of a file is missing.
     #[error("the file is incomplete: {missing} of {sent} messages did not arrive")]
-    FileIncomplete {
-        /// Messages that did not arrive.
-        missing: u64,
-        /// Messages that were sent.
-        sent: u64,
-    },
-    /// No peer connected.
+    FileIncomplete { missing: u64, sent: u64 },
     #[error("no peer connected to {0} within {PEER_TIMEOUT}")]
     NoPeer(SocketAddr),
-    /// The message boundaries in the stream are lost.
     #[error("lost message boundaries in the stream from {0}: corrupt header")]
     LostSync(SocketAddr),
-    /// The peer closed before it had sent everything.
     #[error("{0} closed the connection early")]
     ClosedEarly(SocketAddr),
-    /// The peer accepts no data.
     #[error("{0} has accepted no data for {1}")]
     PeerStalled(SocketAddr, Span),
-    /// The guaranteed transport closed the connection.
     #[error("{0}: {1}")]
     ConnectionEnded(SocketAddr, trunkline_arq::CloseReason),
-    /// The LLC station of the host failed.
     #[error("LLC station: {0}")]
     Station(String),
-    /// The host has no bundle interface.
     #[error("this host has no bundle interface")]
     NoBundleNode,
-    /// A stop was requested before the start.
     #[error("stopped before the start")]
     Stopped,
 }
@@ -369,6 +316,20 @@ impl EndContext {
         }
     }
 
+    /// Returns the report of a sender, with the processor time.
+    pub fn sender_report(&self, sender: &Sender) -> SenderReport {
+        let mut report = sender.report();
+        report.cpu = self.cpu();
+        report
+    }
+
+    /// Returns the report of a receiver, with the processor time.
+    pub fn receiver_report(&self, meter: &ReceiverMeter) -> ReceiverReport {
+        let mut report = ReceiverReport::from_meter(meter);
+        report.cpu = self.cpu();
+        report
+    }
+
     /// Returns the processor time since the start, user and system.
     pub fn cpu(&self) -> (Span, Span) {
         let used = CpuTime::of_this_thread().since(self.cpu);
@@ -392,10 +353,10 @@ pub(crate) struct EndFailure {
 
 impl EndFailure {
     /// Returns the report, or the error with the report of what had been measured before.
-    fn after(result: Result<(), EndError>, report: Report) -> Result<Report, EndFailure> {
+    fn after(result: Result<(), EndError>, report: impl Into<Report>) -> Result<Report, EndFailure> {
         match result {
-            Ok(()) => Ok(report),
-            Err(error) => Err(EndFailure { error, report: Some(report) }),
+            Ok(()) => Ok(report.into()),
+            Err(error) => Err(EndFailure { error, report: Some(report.into()) }),
         }
     }
 }
@@ -412,7 +373,7 @@ pub(crate) fn prepare(
     clock: Clock,
     writer: AgentWriter,
     (station, bundle_worker): (Result<Station, String>, Option<BundleWorker>),
-) -> (Arc<EndControl>, Option<JoinHandle<()>>) {
+) -> Arc<EndControl> {
     let control = Arc::new(EndControl { id: spec.id, ..EndControl::default() });
     let shared = control.clone();
     let (id, spawn_writer) = (spec.id, writer.clone());
@@ -436,57 +397,51 @@ pub(crate) fn prepare(
             Err(failure) => AgentMessage::Failed(id, failure.error.to_string(), failure.report),
         };
         shared.over.store(true, Ordering::Relaxed);
-        shared.clear_on_stop();
+        // What a stop calls may own a connection.
+        *locked(&shared.on_stop) = None;
         reporter.send(&message);
     };
-    let name = format!("end {id}");
-    match std::thread::Builder::new().name(name).spawn(run_end) {
-        Ok(handle) => (control, Some(handle)),
-        Err(e) => {
-            spawn_writer.send(&AgentMessage::Failed(id, format!("cannot start a thread: {e}"), None));
-            (control, None)
-        }
+    // Detached: an end reports by itself.
+    if let Err(e) = std::thread::Builder::new().name(format!("end {id}")).spawn(run_end) {
+        spawn_writer.send(&AgentMessage::Failed(id, format!("cannot start a thread: {e}"), None));
     }
+    control
 }
 
 fn run(context: EndContext) -> Result<Report, EndFailure> {
-    let is_tcp = matches!(context.spec.protocol, Protocol::Tcp { .. });
-    let role = context.spec.role.clone();
-    if matches!(context.spec.protocol, Protocol::Guaranteed { .. }) {
-        return match role {
-            Role::Sender { peer, limit, file } => guaranteed::send(context, peer, limit, file.as_deref()),
-            Role::Receiver { file } => guaranteed::receive(context, file.as_deref()),
-        };
-    }
-    if matches!(context.spec.protocol, Protocol::Llc { .. }) {
-        return match role {
-            Role::Sender { peer, limit, .. } => llc::send(context, peer, limit),
-            Role::Receiver { .. } => llc::receive(context),
-        };
-    }
-    if let Protocol::Bundle { .. } = context.spec.protocol {
-        return match role {
-            Role::Sender { limit, .. } => bundle::send(context, limit),
-            Role::Receiver { .. } => bundle::receive(context),
-        };
-    }
-    match (&context.spec.pattern, role) {
-        (Pattern::Request { .. }, Role::Sender { peer, limit, .. }) => {
+    let EndSpec { protocol, pattern, role, .. } = &context.spec;
+    match (protocol, pattern, role.clone()) {
+        (Protocol::Guaranteed { .. }, _, Role::Sender { peer, limit, file }) => {
+            guaranteed::send(context, peer, limit, file.as_deref())
+        }
+        (Protocol::Guaranteed { .. }, _, Role::Receiver { file }) => {
+            guaranteed::receive(context, file.as_deref())
+        }
+        (Protocol::Llc { .. }, _, Role::Sender { peer, limit, .. }) => llc::send(context, peer, limit),
+        (Protocol::Llc { .. }, _, Role::Receiver { .. }) => llc::receive(context),
+        (Protocol::Bundle { .. }, _, Role::Sender { limit, .. }) => bundle::send(context, limit),
+        (Protocol::Bundle { .. }, _, Role::Receiver { .. }) => bundle::receive(context),
+        (_, Pattern::Request { .. }, Role::Sender { peer, limit, .. }) => {
             request::send_requests(context, peer, limit)
         }
-        (Pattern::Request { .. }, Role::Receiver { .. }) => request::send_responses(context),
-        (Pattern::File { .. }, Role::Sender { peer, limit, file: Some(path) }) => {
+        (_, Pattern::Request { .. }, Role::Receiver { .. }) => request::send_responses(context),
+        (_, Pattern::File { .. }, Role::Sender { peer, limit, file: Some(path) }) => {
             file::send(context, peer, limit, &path)
         }
-        (Pattern::Full { .. }, Role::Sender { peer, limit, .. }) if !is_tcp => {
+        (Protocol::Tcp { .. }, _, Role::Sender { peer, limit, .. }) => stream::send(context, peer, limit),
+        (Protocol::Tcp { .. }, _, Role::Receiver { file }) => stream::receive(context, file.as_deref()),
+        (_, Pattern::Full { .. }, Role::Sender { peer, limit, .. }) => {
             datagram::send_full(context, peer, limit)
         }
-        (Pattern::Full { .. }, Role::Receiver { .. }) if !is_tcp => datagram::receive_full(context),
-        (_, Role::Sender { peer, limit, .. }) if is_tcp => stream::send(context, peer, limit),
-        (_, Role::Sender { peer, limit, .. }) => datagram::send_paced(context, peer, limit),
-        (_, Role::Receiver { file }) if is_tcp => stream::receive(context, file.as_deref()),
-        (_, Role::Receiver { file }) => datagram::receive(context, file.as_deref()),
+        (_, Pattern::Full { .. }, Role::Receiver { .. }) => datagram::receive_full(context),
+        (_, _, Role::Sender { peer, limit, .. }) => datagram::send_paced(context, peer, limit),
+        (_, _, Role::Receiver { file }) => datagram::receive(context, file.as_deref()),
     }
+}
+
+/// Returns the address of a socket of any type.
+pub(crate) fn local_address(address: std::io::Result<SocketAddr>) -> Result<SocketAddr, EndError> {
+    address.map_err(io_error("reading the local address"))
 }
 
 /// Returns the counter of the granted size of a socket's send buffer, or of its receive buffer.

@@ -7,7 +7,6 @@ use std::net::{SocketAddr, TcpStream, UdpSocket};
 use trunkline_experiment::plan::Protocol;
 use trunkline_io::socket;
 use trunkline_run::message::{HEADER, Header};
-use trunkline_run::reports::ReceiverReport;
 use trunkline_run::timeouts::RESPONSE_TIMEOUT;
 use trunkline_run::{ReceiverMeter, Requester, Sender, SenderStep};
 use trunkline_traffic::source::Limit;
@@ -146,14 +145,12 @@ pub(crate) fn send_requests(
 ) -> Result<Report, EndFailure> {
     let (mut transport, address) = match context.spec.protocol {
         Protocol::Tcp { .. } => {
-            let stream = stream::connect(&context, peer)?;
-            let address = stream.local_addr().map_err(io_error("reading the local address"))?;
+            let (stream, address) = stream::connect(&context, peer)?;
             let reader = stream.try_clone().map_err(io_error("duplicating the socket"))?;
             (RequestTransport::Stream(Box::new(StreamWriter::new(stream, peer)), reader), address)
         }
         _ => {
-            let socket = datagram::open_sender(&context, peer, false)?;
-            let address = socket.local_addr().map_err(io_error("reading the local address"))?;
+            let (socket, address) = datagram::open_sender(&context, peer, false)?;
             (RequestTransport::Datagrams(socket), address)
         }
     };
@@ -165,8 +162,7 @@ pub(crate) fn send_requests(
     let mut sender = context.sender(start, limit, Some(Requester::new(timeout)))?;
     let mut stats = RequestStats::default();
     let result = exchange(&mut context, &mut transport, &mut sender, &mut stats);
-    let mut report = sender.report();
-    report.cpu = context.cpu();
+    let mut report = context.sender_report(&sender);
     match &mut transport {
         RequestTransport::Stream(writer, _) => {
             writer.close();
@@ -179,7 +175,7 @@ pub(crate) fn send_requests(
     }
     report.counters.insert("answers_corrupted".into(), stats.corrupted as f64);
     *report.counters.entry("sender_system_calls".into()).or_default() += stats.calls as f64;
-    EndFailure::after(result, Report::Sender(Box::new(report)))
+    EndFailure::after(result, report)
 }
 
 fn exchange(
@@ -255,17 +251,14 @@ fn await_response(
             ReadOutcome::Nothing if context.control.is_stopped() => return Ok(false),
             ReadOutcome::Nothing => match transport {
                 RequestTransport::Datagrams(_) if !sender.awaits_response(now) => return Ok(true),
-                RequestTransport::Stream(_, stream) if now.since(sent_at) >= STALL_TIMEOUT => {
-                    let peer = stream.peer_addr().map_err(io_error("reading the peer address"))?;
-                    return Err(EndError::PeerStalled(peer, STALL_TIMEOUT));
+                RequestTransport::Stream(writer, _) if now.since(sent_at) >= STALL_TIMEOUT => {
+                    return Err(EndError::PeerStalled(writer.peer, STALL_TIMEOUT));
                 }
                 _ => {}
             },
             ReadOutcome::Closed => {
-                let RequestTransport::Stream(_, stream) = transport else { return Ok(false) };
-                return Err(EndError::ClosedEarly(
-                    stream.peer_addr().map_err(io_error("reading the peer address"))?,
-                ));
+                let RequestTransport::Stream(writer, _) = transport else { return Ok(false) };
+                return Err(EndError::ClosedEarly(writer.peer));
             }
         }
     }
@@ -349,10 +342,8 @@ fn receiver_report(
     error: Option<EndError>,
 ) -> Result<Report, EndFailure> {
     (0..reader.corrupted).for_each(|_| meter.record_corrupted());
-    let mut report = ReceiverReport::from_meter(&meter);
-    report.cpu = context.cpu();
+    let mut report = context.receiver_report(&meter);
     report.counters.insert("receiver_system_calls".into(), reader.calls as f64);
     report.counters.extend([granted]);
-    let report = Report::Receiver(Box::new(report));
     EndFailure::after(error.map_or(Ok(()), Err), report)
 }

@@ -5,6 +5,8 @@ use std::io::Read;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
+use trunkline_run::message::HEADER;
+
 use super::{EndError, file_error};
 
 /// The destination of a received file.
@@ -43,14 +45,22 @@ impl Sink {
     }
 }
 
-/// Reads until the buffer is full or the file ends; returns the number of bytes.
-pub(crate) fn read_full(file: &mut File, buffer: &mut [u8]) -> std::io::Result<usize> {
-    let mut length = 0;
+/// Reads the payload of a file's next message, of at most `size` bytes with its header, behind space for the header.
+/// Returns the length of the message, or `None` at the end of the file.
+pub(crate) fn read_message(
+    file: &mut File,
+    path: &Path,
+    size: u32,
+    buffer: &mut Vec<u8>,
+) -> Result<Option<u32>, EndError> {
+    buffer.resize(size as usize, 0);
+    let mut length = HEADER;
     while length < buffer.len() {
-        match file.read(&mut buffer[length..])? {
+        match file.read(&mut buffer[length..]).map_err(file_error("reading", path))? {
             0 => break,
             n => length += n,
         }
     }
-    Ok(length)
+    buffer.truncate(length);
+    Ok((length > HEADER).then_some(length as u32))
 }

@@ -17,6 +17,8 @@ use trunkline_run::stages::{FrameTimestamps, Stages};
 use trunkline_traffic::Pattern;
 use trunkline_units::{Instant, Span};
 
+use crate::locked;
+
 /// Sampling intervals at full speed and for paced traffic. Powers of two, so that both ends sample the same frames.
 const FULL_SPEED_INTERVAL: u32 = 128;
 const PACED_INTERVAL: u32 = 16;
@@ -75,7 +77,7 @@ impl StageTimer {
 
     /// Returns the samples for the report.
     pub fn report(&self) -> (Stages, FrameTimestamps) {
-        let Ok(samples) = self.samples.lock() else { return Default::default() };
+        let samples = locked(&self.samples);
         let stages = samples.stages.iter().map(|(name, times)| ((*name).to_owned(), times.counts()));
         (stages.collect(), samples.timestamps.clone())
     }
@@ -87,15 +89,11 @@ impl StageTimer {
 
     fn record_stage(&self, stage: &'static str, time: Span) {
         // Never blocks: all clones belong to one thread.
-        if let Ok(mut samples) = self.samples.lock() {
-            samples.stages.entry(stage).or_default().record(time);
-        }
+        locked(&self.samples).stages.entry(stage).or_default().record(time);
     }
 
     fn record_timestamp(&self, at: Instant) {
-        if let Ok(mut samples) = self.samples.lock() {
-            samples.timestamps.record(self.sampled_frame, at);
-        }
+        locked(&self.samples).timestamps.record(self.sampled_frame, at);
     }
 }
 
@@ -124,7 +122,7 @@ impl Probe for StageTimer {
         if direction != self.direction {
             return false;
         }
-        let Ok(samples) = self.samples.lock() else { return false };
+        let samples = locked(&self.samples);
         let mut numbers =
             Segment::frames(segment, frames).filter_map(|frame| Some(FrameHeader::read(frame)?.0.number));
         let sampled_frame = numbers.find(|number| samples.timestamps.is_sampled(*number));

@@ -8,14 +8,17 @@ use trunkline_io::tcp::TcpInfo;
 use trunkline_io::{Pacer, socket};
 use trunkline_record::Histogram;
 use trunkline_run::deframe::{DeframeEvent, Deframer};
-use trunkline_run::message::{HEADER, Header, MessageKind};
-use trunkline_run::reports::{Metrics, ReceiverReport, SenderReport};
+use trunkline_run::message::{HEADER, Header};
+use trunkline_run::reports::{Metrics, SenderReport};
 use trunkline_run::{ReceiverMeter, Sender, SenderStep};
 use trunkline_traffic::source::Limit;
 use trunkline_units::{Instant, Span};
 
 use super::sink::Sink;
-use super::{EndContext, EndError, EndFailure, PEER_TIMEOUT, STOP_CHECK_INTERVAL, buffer_counter, io_error};
+use super::{
+    EndContext, EndError, EndFailure, PEER_TIMEOUT, STOP_CHECK_INTERVAL, buffer_counter, io_error,
+    local_address,
+};
 use crate::wire::Report;
 
 /// Maximum bytes of a write call for small messages; also the part of a long message that is held in memory.
@@ -28,19 +31,20 @@ const MAX_SAMPLES: usize = 2048;
 /// A peer that accepts no data for this long fails the sender.
 pub(crate) const STALL_TIMEOUT: Span = Span::from_s(30);
 
-/// Connects to `peer`.
-pub(crate) fn connect(context: &EndContext, peer: SocketAddr) -> Result<TcpStream, EndError> {
+/// Connects to `peer`; returns the stream with its local address.
+pub(crate) fn connect(context: &EndContext, peer: SocketAddr) -> Result<(TcpStream, SocketAddr), EndError> {
     let local = SocketAddr::new(context.spec.address, 0);
     let stream = socket::tcp_connect(local, peer, PEER_TIMEOUT, &context.options())?;
     socket::limit_blocking(&stream, STOP_CHECK_INTERVAL).map_err(io_error("setting a time limit"))?;
-    Ok(stream)
+    let address = local_address(stream.local_addr())?;
+    Ok((stream, address))
 }
 
 /// Listens for the peer.
 pub(crate) fn listen(context: &EndContext) -> Result<(TcpListener, SocketAddr), EndError> {
     let local = SocketAddr::new(context.spec.address, context.spec.port.unwrap_or(0));
     let listener = socket::tcp_listen(local, &context.options())?;
-    let address = listener.local_addr().map_err(io_error("reading the local address"))?;
+    let address = local_address(listener.local_addr())?;
     Ok((listener, address))
 }
 
@@ -62,7 +66,7 @@ pub(crate) fn accept(
 #[derive(Debug)]
 pub(crate) struct StreamWriter {
     stream: TcpStream,
-    peer: SocketAddr,
+    pub peer: SocketAddr,
     calls: u64,
     blocked_calls: u64,
     /// Samples of `TCP_INFO`, with the time since the start.
@@ -189,17 +193,15 @@ fn is_closed(e: &std::io::Error) -> bool {
 
 /// Sends messages, paced or at full speed.
 pub(crate) fn send(mut context: EndContext, peer: SocketAddr, limit: Limit) -> Result<Report, EndFailure> {
-    let stream = connect(&context, peer)?;
-    let address = stream.local_addr().map_err(io_error("reading the local address"))?;
+    let (stream, address) = connect(&context, peer)?;
     let mut writer = StreamWriter::new(stream, peer);
     let start = context.ready(address)?;
     let mut sender = context.sender(start, limit, None)?;
     let result = send_messages(&mut context, &mut writer, &mut sender);
     writer.close();
-    let mut report = sender.report();
-    report.cpu = context.cpu();
+    let mut report = context.sender_report(&sender);
     writer.add_to(&mut report);
-    EndFailure::after(result, Report::Sender(Box::new(report)))
+    EndFailure::after(result, report)
 }
 
 fn send_messages(
@@ -287,14 +289,7 @@ impl EncodedMessages {
         let length = (self.size as usize).min(MAX_CALL);
         let messages = self.bytes[..length * self.count as usize].chunks_exact_mut(length);
         for (i, message) in messages.enumerate() {
-            let sequence = sequence + i as u64;
-            let header = Header {
-                sequence,
-                sent_at: now,
-                length: self.size,
-                response_length: 0,
-                kind: MessageKind::Pattern,
-            };
+            let header = Header::pattern(sequence + i as u64, now, self.size);
             header.encode(token, message.first_chunk_mut().expect("a message has a header"));
         }
     }
@@ -327,12 +322,10 @@ pub(crate) fn receive(mut context: EndContext, file: Option<&Path>) -> Result<Re
     let mut meter = ReceiverMeter::new(start);
     let mut calls = 0;
     let result = receive_messages(&mut context, &mut stream, &mut meter, &mut sink, &mut calls);
-    let mut report = ReceiverReport::from_meter(&meter);
-    report.cpu = context.cpu();
+    let mut report = context.receiver_report(&meter);
     report.counters.insert("receiver_system_calls".into(), calls as f64);
     report.counters.extend([buffer_counter(&stream, false)]);
     report.notes.extend([context.payload_note()]);
-    let report = Report::Receiver(Box::new(report));
     EndFailure::after(result.and_then(|()| sink.map_or(Ok(()), Sink::finish)), report)
 }
 

@@ -14,8 +14,8 @@ use trunkline_io::Clock;
 use trunkline_io::usage::thread_cpu_time;
 use trunkline_units::{Instant, Span};
 
-use super::StudyError;
 use super::traffic::{IdleLoops, Load, RECEIVE_BUFFER, run};
+use super::{StudyError, message_error};
 
 /// Numbers of groups.
 pub const GROUPS: [usize; 6] = [10, 50, 200, 500, 1_000, 2_000];
@@ -83,19 +83,19 @@ pub fn multicast(runs: usize, budget: Span, mut progress: impl FnMut(f64)) -> Re
             study.cells.push(Cell { groups, share_percent, receiver_percent, taken_percent });
         }
     }
-    let message_error = |cause| StudyError::Message { size: SIZE, cause };
+    let message_error = message_error(SIZE);
     for run in 0..runs {
-        study.join.push(measure_join().map_err(message_error)?);
+        study.join.push(measure_join().map_err(&message_error)?);
         for step in 0..study.cells.len() {
             let index = if run % 2 == 0 { step } else { study.cells.len() - 1 - step };
             let cell = &mut study.cells[index];
             let members =
-                Members::join(cell.groups * cell.share_percent as usize / 100).map_err(message_error)?;
+                Members::join(cell.groups * cell.share_percent as usize / 100).map_err(&message_error)?;
             cell.receiver_percent
-                .push(Some(members.measure_receiver(cell.groups, time).map_err(message_error)?));
-            let idle_loops = IdleLoops::start(time).map_err(message_error)?;
+                .push(Some(members.measure_receiver(cell.groups, time).map_err(&message_error)?));
+            let idle_loops = IdleLoops::start(time).map_err(&message_error)?;
             let snapshot = idle_loops.snapshot();
-            members.measure_receiver(cell.groups, time).map_err(message_error)?;
+            members.measure_receiver(cell.groups, time).map_err(&message_error)?;
             cell.taken_percent.push(idle_loops.taken_percent(snapshot));
             progress((run * GROUPS.len() * SHARES.len() + step + 1) as f64 / steps as f64);
         }

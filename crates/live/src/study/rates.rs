@@ -6,17 +6,13 @@
 //! processor lost: that includes both ends and the kernel between them. Sizes and rates alternate, ascending in one
 //! run and descending in the next, so that a temporary slowdown affects all alike.
 
-use std::io;
-use std::net::UdpSocket;
-
 use serde::Serialize;
 use trunkline_bundle::bundler::{Bundler, Timing};
 use trunkline_bundle::wire::classic::{ClassicBundle, host_bit};
-use trunkline_io::socket::{self, Options};
-use trunkline_units::{Instant, Size, Span};
+use trunkline_units::{Instant, Span};
 
-use super::StudyError;
-use super::traffic::{IdleLoops, Load, LoadResult, RECEIVE_BUFFER, run};
+use super::traffic::{IdleLoops, Load, LoadResult, run};
+use super::{StudyError, message_error, sockets};
 
 /// Bytes of a packet: those of tables 4-2 to 4-13.
 pub const SIZES: [usize; 7] = [96, 128, 160, 256, 512, 1024, 2048];
@@ -187,23 +183,9 @@ fn is_reached(result: &LoadResult, rate: f64) -> bool {
     result.received_rate() >= rate * REACHED_SHARE && result.lost() <= 1.0 - REACHED_SHARE
 }
 
-fn message_error(size: usize) -> impl Fn(io::Error) -> StudyError {
-    move |cause| StudyError::Message { size, cause }
-}
-
-/// Opens a sending socket, connected to a receiving one.
-fn pair() -> Result<(UdpSocket, UdpSocket), StudyError> {
-    let local = std::net::SocketAddr::from((std::net::Ipv4Addr::LOCALHOST, 0));
-    let large_buffer =
-        Options { receive_buffer: Some(Size::from_bytes(RECEIVE_BUFFER as u64)), ..Options::default() };
-    let (from, to) = (socket::udp(local, &Options::default())?, socket::udp(local, &large_buffer)?);
-    from.connect(to.local_addr().map_err(message_error(0))?).map_err(message_error(0))?;
-    Ok((from, to))
-}
-
 /// Sends packets of one size, one in each call.
 fn plain(rate: f64, size: usize, time: Span) -> Result<LoadResult, StudyError> {
-    let (from, to) = pair()?;
+    let (from, to) = sockets()?;
     let packet = vec![0x55; size];
     let send = |_, number: Option<u64>| match number {
         Some(_) => from.send(&packet).map(|_| ()),
@@ -214,7 +196,7 @@ fn plain(rate: f64, size: usize, time: Span) -> Result<LoadResult, StudyError> {
 
 /// Sends messages in bundles; the receiver iterates over the messages.
 fn bundled(rate: f64, time: Span) -> Result<LoadResult, StudyError> {
-    let (from, to) = pair()?;
+    let (from, to) = sockets()?;
     let timing = Timing::Adaptive { ordinary: BUNDLE_DELAY, priority: Span::ZERO, gap: None };
     let mut bundler = Bundler::new(None, BUNDLE, timing);
     let (message, mut buffer) = ([0x55; MESSAGE], vec![0; BUNDLE]);

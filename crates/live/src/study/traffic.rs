@@ -29,16 +29,13 @@ const MAX_BURST: u64 = 32;
 pub(super) struct Load {
     /// Messages a second; infinite: full speed.
     pub rate: f64,
-    /// Duration.
     pub time: Span,
 }
 
 /// Result of a measurement.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct LoadResult {
-    /// Messages sent.
     pub sent: u64,
-    /// Messages received.
     pub received: u64,
     /// Elapsed time from the first to the last message.
     pub wall: Span,
