@@ -300,18 +300,24 @@ impl DisGateway {
     }
 
     pub fn collect_metrics(&self, into: &mut Metrics) {
-        const PDUS: &str = "trunkline_converter_pdus_total";
-        let (help, counts) = ("PDUs of plain DIS, by direction.", &self.counts);
-        into.add_counter(PDUS, help, &[("way", DIRECTIONS[0])], counts.received);
-        into.add_counter(PDUS, help, &[("way", DIRECTIONS[1])], counts.sent);
+        let counts = &self.counts;
+        let metric = ("trunkline_converter_pdus_total", "PDUs of plain DIS, by direction.");
+        into.add_counter(metric, &[("way", DIRECTIONS[0])], counts.received);
+        into.add_counter(metric, &[("way", DIRECTIONS[1])], counts.sent);
         for (direction, malformed) in DIRECTIONS.iter().zip(&counts.malformed) {
             for (reason, count) in MALFORMED_REASONS.iter().zip(malformed) {
-                let help = "PDUs that are truncated, have a wrong length or are too long.";
+                let metric = (
+                    "trunkline_converter_pdus_malformed_total",
+                    "PDUs that are truncated, have a wrong length or are too long.",
+                );
                 let labels = [("way", *direction), ("why", *reason)];
-                into.add_counter("trunkline_converter_pdus_malformed_total", help, &labels, *count);
+                into.add_counter(metric, &labels, *count);
             }
         }
-        let help = "PDUs dropped: by a rule, without a known program, or by the operating system.";
+        let metric = (
+            "trunkline_converter_pdus_dropped_total",
+            "PDUs dropped: by a rule, without a known program, or by the operating system.",
+        );
         // A dropped PDU has no address, and so no priority.
         let dropped = [
             ("rule", [counts.dropped_by_rule, 0]),
@@ -321,11 +327,11 @@ impl DisGateway {
         for (reason, [ordinary, priority]) in dropped {
             for (class, count) in [("ordinary", ordinary), ("priority", priority)] {
                 let labels = [("why", reason), ("priority", class)];
-                into.add_counter("trunkline_converter_pdus_dropped_total", help, &labels, count);
+                into.add_counter(metric, &labels, count);
             }
         }
-        let help = "Own datagrams received back.";
-        into.add_counter("trunkline_converter_pdus_own_total", help, &[], counts.looped_back);
+        let metric = ("trunkline_converter_pdus_own_total", "Own datagrams received back.");
+        into.add_counter(metric, &[], counts.looped_back);
     }
 }
 

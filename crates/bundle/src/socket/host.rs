@@ -12,6 +12,10 @@ use trunkline_units::{Instant, Span};
 
 use super::dis::{DisGateway, DisOptions};
 use super::interest::interest_command;
+use super::metrics::{
+    BUNDLES, JOINED_ADDRESSES, LEVEL, LOST, MALFORMED, MESSAGES, RETRANSMISSIONS, SESSIONS, TIMEOUTS,
+    UNKNOWN_PEERS, add_coalescing, add_overflows, add_send_errors, add_sequence_counts,
+};
 pub use super::receiver::is_shared;
 use super::receiver::{bind_exclusive, open_receiver, shared_interface};
 use super::warnings::{
@@ -536,83 +540,32 @@ impl SocketDriver for HostSocket {
     fn collect_metrics(&self, into: &mut Metrics) {
         let machine = &self.event_loop.endpoint;
         let statistics = machine.statistics();
-        into.add_counter(
-            super::BUNDLES_TOTAL,
-            super::BUNDLES_HELP,
-            &[("way", "from_central")],
-            statistics.bundles_received,
-        );
-        into.add_counter(
-            super::BUNDLES_TOTAL,
-            super::BUNDLES_HELP,
-            &[("way", "to_central")],
-            statistics.bundles_sent,
-        );
-        into.add_counter(
-            super::MESSAGES_TOTAL,
-            super::MESSAGES_HELP,
-            &[("way", "received")],
-            statistics.received,
-        );
-        into.add_counter(super::MESSAGES_TOTAL, super::MESSAGES_HELP, &[("way", "sent")], statistics.sent);
-        into.add_counter(
-            super::MESSAGES_TOTAL,
-            super::MESSAGES_HELP,
-            &[("way", "for_others")],
-            statistics.for_others,
-        );
-        into.add_counter(
-            super::MALFORMED_TOTAL,
-            super::MALFORMED_HELP,
-            &[("way", "from_central")],
-            statistics.malformed,
-        );
-        into.add_counter(
-            super::UNKNOWN_PEERS_TOTAL,
-            super::UNKNOWN_PEERS_HELP,
-            &[],
-            self.filter.unknown_peers,
-        );
+        into.add_counter(BUNDLES, &[("way", "from_central")], statistics.bundles_received);
+        into.add_counter(BUNDLES, &[("way", "to_central")], statistics.bundles_sent);
+        into.add_counter(MESSAGES, &[("way", "received")], statistics.received);
+        into.add_counter(MESSAGES, &[("way", "sent")], statistics.sent);
+        into.add_counter(MESSAGES, &[("way", "for_others")], statistics.for_others);
+        into.add_counter(MALFORMED, &[("way", "from_central")], statistics.malformed);
+        into.add_counter(UNKNOWN_PEERS, &[], self.filter.unknown_peers);
         into.add_drops("host", &statistics.drops);
-        let help = "Joins and drops sent again as a refresh.";
-        into.add_counter("trunkline_converter_retold_total", help, &[], statistics.refreshed);
-        super::add_send_errors(into, self.refused, self.unsent);
-        super::add_overflows(into, &self.event_loop.ports, &["central"]);
-        into.add_gauge(
-            super::LEVEL_GAUGE,
-            super::LEVEL_HELP,
-            &[("side", "told")],
-            machine.level(self.event_loop.clock.now()).into(),
-        );
-        let help = "Message addresses that hosts have joined.";
+        let metric = ("trunkline_converter_retold_total", "Joins and drops sent again as a refresh.");
+        into.add_counter(metric, &[], statistics.refreshed);
+        add_send_errors(into, self.refused, self.unsent);
+        add_overflows(into, &self.event_loop.ports, &["central"]);
+        into.add_gauge(LEVEL, &[("side", "told")], machine.level(self.event_loop.clock.now()).into());
         let host = self.options.number.to_string();
-        into.add_gauge("trunkline_converter_wanted", help, &[("host", &host)], machine.joined() as u64);
+        into.add_gauge(JOINED_ADDRESSES, &[("host", &host)], machine.joined() as u64);
         if self.is_format2() {
-            into.add_counter(
-                super::SESSIONS_TOTAL,
-                super::SESSIONS_HELP,
-                &[("of", "central")],
-                statistics.sessions,
-            );
-            into.add_counter(
-                super::TIMEOUTS_TOTAL,
-                super::TIMEOUTS_HELP,
-                &[("of", "central")],
-                statistics.central_timeouts,
-            );
-            into.add_counter(super::LOST_TOTAL, super::LOST_HELP, &[("from", "central")], statistics.lost);
-            into.add_counter(
-                super::RETRANSMISSIONS_TOTAL,
-                super::RETRANSMISSIONS_HELP,
-                &[],
-                statistics.retransmissions,
-            );
-            super::add_sequence_counts(into, &statistics.sequence, statistics.stale);
+            into.add_counter(SESSIONS, &[("of", "central")], statistics.sessions);
+            into.add_counter(TIMEOUTS, &[("of", "central")], statistics.central_timeouts);
+            into.add_counter(LOST, &[("from", "central")], statistics.lost);
+            into.add_counter(RETRANSMISSIONS, &[], statistics.retransmissions);
+            add_sequence_counts(into, &statistics.sequence, statistics.stale);
         }
         if let Some(dis) = &self.dis {
             dis.collect_metrics(into);
         }
-        super::add_coalescing(into, &self.event_loop.ports, &["central"], self.options.interface);
+        add_coalescing(into, &self.event_loop.ports, &["central"], self.options.interface);
     }
 }
 

@@ -10,6 +10,10 @@ use trunkline_io::{Clock, EventLoop, Memberships, memberships, socket};
 use trunkline_units::{Instant, Span};
 
 use super::group_retry::GroupRetry;
+use super::metrics::{
+    BUNDLES, LEVEL, LOOPED_BACK, MALFORMED, MESSAGES, STALE, TIMEOUTS, UNKNOWN_PEERS, add_coalescing,
+    add_overflows, add_send_errors,
+};
 use super::receiver::{bind_exclusive, socket_options};
 use super::warnings::{
     ANSWER_TIMEOUT, PeerCheck, WarningKind, Warnings, central_lost, central_unreachable, is_central,
@@ -315,68 +319,39 @@ impl SocketDriver for Level1Socket {
     fn collect_metrics(&self, into: &mut Metrics) {
         let machine = &self.event_loop.endpoint;
         let statistics = machine.statistics();
-        into.add_counter(
-            super::BUNDLES_TOTAL,
-            super::BUNDLES_HELP,
-            &[("way", "from_central")],
-            statistics.bundles_received,
-        );
-        into.add_counter(
-            super::BUNDLES_TOTAL,
-            super::BUNDLES_HELP,
-            &[("way", "to_central")],
-            statistics.bundles_sent,
-        );
-        into.add_counter(
-            super::MESSAGES_TOTAL,
-            super::MESSAGES_HELP,
-            &[("way", "from_wide")],
-            statistics.received,
-        );
-        into.add_counter(super::MESSAGES_TOTAL, super::MESSAGES_HELP, &[("way", "to_wide")], statistics.sent);
-        into.add_counter(
-            super::MALFORMED_TOTAL,
-            super::MALFORMED_HELP,
-            &[("way", "from_central")],
-            statistics.malformed,
-        );
-        into.add_counter(
-            super::UNKNOWN_PEERS_TOTAL,
-            super::UNKNOWN_PEERS_HELP,
-            &[],
-            self.counts.unknown_peers,
-        );
+        into.add_counter(BUNDLES, &[("way", "from_central")], statistics.bundles_received);
+        into.add_counter(BUNDLES, &[("way", "to_central")], statistics.bundles_sent);
+        into.add_counter(MESSAGES, &[("way", "from_wide")], statistics.received);
+        into.add_counter(MESSAGES, &[("way", "to_wide")], statistics.sent);
+        into.add_counter(MALFORMED, &[("way", "from_central")], statistics.malformed);
+        into.add_counter(UNKNOWN_PEERS, &[], self.counts.unknown_peers);
         into.add_drops("from_wide", &statistics.drops);
         into.add_drops("to_wide", &statistics.drops_outgoing);
-        let ignored = "Ignored datagrams on the port of the groups.";
+        let metric = ("trunkline_converter_ignored_total", "Ignored datagrams on the port of the groups.");
         for (reason, count) in [
             ("own", self.counts.looped_back),
             ("other_group", self.counts.other_groups),
             ("other_address", self.counts.misplaced),
         ] {
-            into.add_counter("trunkline_converter_ignored_total", ignored, &[("why", reason)], count);
+            into.add_counter(metric, &[("why", reason)], count);
         }
         if self.options.settings.format2().is_some() {
-            into.add_counter(super::LOOPED_BACK_TOTAL, super::LOOPED_BACK_HELP, &[], statistics.looped_back);
-            into.add_counter(
-                super::TIMEOUTS_TOTAL,
-                super::TIMEOUTS_HELP,
-                &[("of", "central")],
-                statistics.central_timeouts,
-            );
-            into.add_counter(super::STALE_TOTAL, super::STALE_HELP, &[], statistics.stale);
+            into.add_counter(LOOPED_BACK, &[], statistics.looped_back);
+            into.add_counter(TIMEOUTS, &[("of", "central")], statistics.central_timeouts);
+            into.add_counter(STALE, &[], statistics.stale);
         }
-        super::add_send_errors(into, self.counts.refused, self.counts.unsent);
-        super::add_overflows(into, &self.event_loop.ports, &["wide", "central"]);
+        add_send_errors(into, self.counts.refused, self.counts.unsent);
+        add_overflows(into, &self.event_loop.ports, &["wide", "central"]);
         let level = u64::from(machine.level(self.event_loop.clock.now()));
-        into.add_gauge(super::LEVEL_GAUGE, super::LEVEL_HELP, &[("side", "told")], level);
-        let groups = "Multicast groups joined.";
-        into.add_gauge("trunkline_converter_groups", groups, &[], self.memberships.len() as u64);
-        let failed = "Failed joins of multicast groups.";
-        into.add_counter("trunkline_converter_groups_failed_total", failed, &[], self.counts.join_failures);
-        let waiting = "Multicast groups whose join failed and is retried.";
-        into.add_gauge("trunkline_converter_groups_waiting", waiting, &[], self.group_retry.len() as u64);
-        super::add_coalescing(into, &self.event_loop.ports, &["wide", "central"], self.options.interface);
+        into.add_gauge(LEVEL, &[("side", "told")], level);
+        let metric = ("trunkline_converter_groups", "Multicast groups joined.");
+        into.add_gauge(metric, &[], self.memberships.len() as u64);
+        let metric = ("trunkline_converter_groups_failed_total", "Failed joins of multicast groups.");
+        into.add_counter(metric, &[], self.counts.join_failures);
+        let metric =
+            ("trunkline_converter_groups_waiting", "Multicast groups whose join failed and is retried.");
+        into.add_gauge(metric, &[], self.group_retry.len() as u64);
+        add_coalescing(into, &self.event_loop.ports, &["wide", "central"], self.options.interface);
     }
 }
 
