@@ -58,8 +58,7 @@ struct Level1Owner {
 
 /// Returns the control message that joins or leaves a packet address.
 fn membership(packet: u16, joins: bool) -> ClassicControl {
-    let address = packet * ADDRESSES_PER_PACKET;
-    if joins { ClassicControl::Join(address) } else { ClassicControl::Drop(address) }
+    ClassicControl::membership(packet * ADDRESSES_PER_PACKET, joins)
 }
 
 impl Level1Owner {

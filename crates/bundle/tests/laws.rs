@@ -100,12 +100,11 @@ fn hosts_obey_the_endpoint_laws() {
                                 body: &body,
                             })
                         }
-                        2 => host::HostCommand::Join(address as u16),
-                        3 => host::HostCommand::DropRange { first: address / 2, last: address },
-                        4 => host::HostCommand::JoinRange {
-                            first: address,
-                            last: address + draw.below(99) as u32,
-                        },
+                        2 => host::HostCommand::Join { first: address, last: address },
+                        3 => host::HostCommand::Drop { first: address / 2, last: address },
+                        4 => {
+                            host::HostCommand::Join { first: address, last: address + draw.below(99) as u32 }
+                        }
                         5 => host::HostCommand::Saturate(draw.chance(0.5).then_some(50)),
                         6 if draw.chance(0.1) => host::HostCommand::Bye,
                         _ => host::HostCommand::Receive { into: &mut body, from: &mut from },

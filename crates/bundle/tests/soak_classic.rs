@@ -6,7 +6,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::simulation::{Impairments, Node, Simulation};
+use crate::simulation::{Impairments, Node, Simulation, join, leave};
 use trunkline_bundle::bundler::Timing;
 use trunkline_bundle::drops::{DropCounts, DropReason};
 use trunkline_bundle::host::HostCommand;
@@ -65,7 +65,7 @@ impl Day {
         let (host, address) = (self.draw.below(self.hosts as u64) as usize, self.pick_address());
         let pair = self.pair(address);
         let joins = !self.joined[host].contains(&address);
-        let command = if joins { HostCommand::Join(address) } else { HostCommand::Drop(address) };
+        let command = if joins { join(address) } else { leave(address) };
         if self.sim.command(host, command).is_err() {
             return; // without room nothing changes
         }

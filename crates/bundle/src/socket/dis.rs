@@ -9,7 +9,6 @@ use trunkline_endpoint::{Endpoint, Input, MAX_BATCH, MAX_SEGMENTS, Segment};
 use trunkline_io::{Clock, Ports, socket};
 use trunkline_units::Instant;
 
-use super::interest::interest_command;
 use super::receiver::{open_receiver, shared_interface};
 use super::{Error, Metrics};
 use crate::host::{Host, HostCommand, OutgoingMessage};
@@ -267,10 +266,10 @@ impl DisGateway {
         if !self.interest_changed {
             return;
         }
-        let settings = self.settings;
         let mut change = |first, last, joins| {
-            let command = interest_command(&settings, first, last, joins).map(Input::Command);
-            command.and_then(|command| host.handle(now, command)).is_ok()
+            let command =
+                if joins { HostCommand::Join { first, last } } else { HostCommand::Drop { first, last } };
+            host.handle(now, Input::Command(command)).is_ok()
         };
         while self.pending_joins.pop_if(|range| change(*range.start(), *range.end(), true)).is_some() {}
         let wanted = self.tracker.addresses(&self.options.rules);

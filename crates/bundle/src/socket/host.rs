@@ -1,27 +1,23 @@
 //! [`HostSocket`]: the endpoint of a host on its sockets.
 
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
+use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::fd::{AsFd, BorrowedFd};
 
 use trunkline_endpoint::{Endpoint, Input, Port, Segment};
 use trunkline_io::event_loop::LoopOutput;
-use trunkline_io::ports::Ready;
+use trunkline_io::ports::{Ready, Received};
 use trunkline_io::{Clock, EventLoop};
 use trunkline_units::{Instant, Span};
 
 use super::dis::{DisGateway, DisOptions};
-use super::interest::interest_command;
 use super::metrics::{
     BUNDLES, JOINED_ADDRESSES, LEVEL, LOST, MALFORMED, MESSAGES, RETRANSMISSIONS, SESSIONS, TIMEOUTS,
     UNKNOWN_PEERS, add_coalescing, add_overflows, add_send_errors, add_sequence_counts,
 };
 pub use super::receiver::is_shared;
 use super::receiver::{bind_exclusive, open_receiver, shared_interface};
-use super::warnings::{
-    ANSWER_TIMEOUT, PeerCheck, WarningKind, Warnings, central_lost, central_unreachable, is_central,
-    unknown_peer,
-};
+use super::warnings::{ANSWER_TIMEOUT, CentralWatch};
 use super::{Error, Metrics, SocketDriver, incarnation_at};
 use crate::drops::CountUnsent as _;
 use crate::host::{CommandError, Host, HostCommand, MessageInfo, OutgoingMessage};
@@ -104,12 +100,11 @@ pub struct HostSocket {
     /// The socket for broadcast bundles, if separate.
     broadcast_socket: Option<usize>,
     dis: Option<DisGateway>,
-    filter: CentralFilter,
+    central: CentralWatch,
     pub(super) regions: Regions,
     refused: u64,
     unsent: u64,
     reachability: CentralReachability,
-    peer_check: PeerCheck,
 }
 
 /// The time in which a refusal of a bundle arrives: Linux sends one ICMP error per second.
@@ -154,29 +149,6 @@ impl CentralReachability {
     }
 }
 
-/// Accepts bundles from the central converter only.
-#[derive(Debug)]
-struct CentralFilter {
-    settings: Settings,
-    central: SocketAddrV4,
-    /// Bundles from unknown peers.
-    unknown_peers: u64,
-    warnings: Warnings,
-}
-
-impl CentralFilter {
-    /// Returns whether a bundle comes from the central converter.
-    fn accepts(&mut self, from: SocketAddr, bytes: &[u8]) -> bool {
-        self.warnings.check_format(&self.settings, from, bytes, false);
-        let is_right = is_central(&self.settings, self.central, from);
-        if !is_right {
-            self.unknown_peers += 1;
-            self.warnings.once(WarningKind::UnknownPeer, || unknown_peer(self.central, from));
-        }
-        is_right
-    }
-}
-
 impl HostOptions {
     /// Returns options without DIS, on a free port of the loopback interface.
     pub fn on_loopback(settings: Settings, number: u16, central: SocketAddrV4) -> HostOptions {
@@ -205,23 +177,16 @@ impl HostSocket {
         let dis =
             dis.map(|dis| DisGateway::open(dis, settings, *interface, &mut event_loop.ports)).transpose()?;
         let broadcast_socket = needs_broadcast_socket.then_some(receiver);
-        let warnings = Warnings::default();
-        let filter =
-            CentralFilter { settings: *settings, central: options.central, unknown_peers: 0, warnings };
-        let (options, regions, reachability) =
-            (options.clone(), Regions::default(), CentralReachability::default());
-        let peer_check = PeerCheck::default();
         Ok(HostSocket {
             event_loop,
-            options,
+            options: options.clone(),
             broadcast_socket,
             dis,
-            filter,
-            regions,
+            central: CentralWatch::new(*settings, options.central),
+            regions: Regions::default(),
             refused: 0,
             unsent: 0,
-            reachability,
-            peer_check,
+            reachability: CentralReachability::default(),
         })
     }
 
@@ -266,7 +231,7 @@ impl HostSocket {
     /// after a [`flush`](HostSocket::flush). An empty queue has room for 16,575 addresses. [`CommandError::Format`]:
     /// format 1 (classic) lacks some of the addresses, and none is joined. [`CommandError::Range`].
     pub fn join_range(&mut self, first: u32, last: u32) -> Result<(), CommandError> {
-        self.change_interest(first, last, true)
+        self.event_loop.command(HostCommand::Join { first, last })
     }
 
     /// Leaves a range of addresses. In format 1 (classic), which has no acknowledgements, the leave is repeated
@@ -275,30 +240,7 @@ impl HostSocket {
     /// # Errors
     /// As [`HostSocket::join_range`].
     pub fn leave_range(&mut self, first: u32, last: u32) -> Result<(), CommandError> {
-        self.change_interest(first, last, false)
-    }
-
-    fn change_interest(&mut self, first: u32, last: u32, joins: bool) -> Result<(), CommandError> {
-        let settings = self.options.settings;
-        if settings.format2().is_some() {
-            return self.event_loop.command(interest_command(&settings, first, last, joins)?);
-        }
-        // Check the whole range first.
-        interest_command(&settings, last, last, joins)?;
-        let mut changed = false;
-        for one in first..=last {
-            // Skipping unchanged addresses leaves the room to the others, so that repeated calls eventually succeed.
-            if first == last || self.event_loop.endpoint.has_joined(one) != joins {
-                self.event_loop.command(interest_command(&settings, one, one, joins)?)?;
-                changed = true;
-            }
-        }
-        match (u16::try_from(first), u16::try_from(last)) {
-            (Ok(first), Ok(last)) if !joins && !changed => {
-                self.event_loop.command(HostCommand::DropAgain { first, last })
-            }
-            _ => Ok(()),
-        }
+        self.event_loop.command(HostCommand::Drop { first, last })
     }
 
     /// Limits the ordinary messages that the host receives, per second; `None` removes the limit. Format 2 only.
@@ -376,12 +318,12 @@ impl HostSocket {
         let ready = self.wait(until)?;
         for socket in self.ready_sockets(ready) {
             let (machine, clock) = (&mut self.event_loop.endpoint, self.event_loop.clock);
-            let (filter, mut now) = (&mut self.filter, None);
+            let (central, mut now) = (&mut self.central, None);
             self.event_loop.ports.receive(socket, BATCHES_PER_TURN, |datagram, bytes| {
                 let now = *now.get_or_insert_with(|| clock.now());
                 let bundles = Segment::frames(datagram.segment, bytes);
                 bundles
-                    .filter(|bytes| filter.accepts(datagram.from, bytes))
+                    .filter(|bytes| central.accepts(datagram.from, bytes))
                     .for_each(|bytes| machine.receive(now, bytes, &mut deliver));
             })?;
         }
@@ -397,7 +339,7 @@ impl HostSocket {
     /// Waits for input, and handles refusals.
     fn wait(&mut self, until: Option<Instant>) -> io::Result<Ready> {
         const CENTRAL: Port = Host::CENTRAL;
-        let until = until.into_iter().chain(self.peer_check.deadline()).min();
+        let until = until.into_iter().chain(self.central.deadline()).min();
         let ready = self.event_loop.wait(until)?;
         if ready.refused(usize::from(CENTRAL.0)) {
             let refused = self.event_loop.refusals(CENTRAL).count() as u64;
@@ -415,17 +357,10 @@ impl HostSocket {
         Ok(ready)
     }
 
-    /// Warns, after all input was handled, if the central converter has not answered in time or was lost.
     fn check_central(&mut self) {
-        if self.peer_check.is_due(|| self.event_loop.clock.now()) && !self.has_central_answered() {
-            let flags = if self.is_format2() { "--central, --site" } else { "--central" };
-            self.filter
-                .warnings
-                .once(WarningKind::CentralUnreachable, || central_unreachable(self.options.central, flags));
-        }
-        if self.event_loop.endpoint.statistics().central_timeouts > 0 {
-            self.filter.warnings.once(WarningKind::CentralLost, || central_lost(self.options.central));
-        }
+        let flags = if self.is_format2() { "--central, --site" } else { "--central" };
+        let timeouts = self.event_loop.endpoint.statistics().central_timeouts;
+        self.central.check(self.event_loop.clock, self.has_central_answered(), flags, timeouts);
     }
 
     /// Returns the sockets with bundles.
@@ -451,14 +386,14 @@ impl HostSocket {
     /// Sends what is due.
     pub fn flush(&mut self) {
         let grace = if self.is_format2() { ANSWER_TIMEOUT } else { START_GRACE };
-        let HostSocket { event_loop, options, unsent, reachability, peer_check, .. } = self;
+        let HostSocket { event_loop, options, unsent, reachability, central, .. } = self;
         let now = event_loop.clock.now();
         event_loop.drain(|endpoint, ports, output| {
             let LoopOutput::Frame(transmit, bytes) = output else { return };
             let sent = ports.send(usize::from(transmit.port.0), options.central.into(), bytes);
             if sent {
                 reachability.record_sent(now);
-                peer_check.start(now, grace);
+                central.expect_answer(now, grace);
             } else {
                 *unsent += 1;
                 endpoint.count_unsent(transmit.port, bytes);
@@ -483,13 +418,9 @@ impl SocketDriver for HostSocket {
     fn turn(&mut self, until: Option<Instant>) -> io::Result<Ready> {
         let ready = self.wait(until)?;
         for socket in self.ready_sockets(ready) {
-            let filter = &mut self.filter;
-            self.event_loop.receive_from_socket(
-                Host::CENTRAL,
-                socket,
-                BATCHES_PER_TURN,
-                |datagram, bytes| filter.accepts(datagram.from, bytes),
-            )?;
+            let central = &mut self.central;
+            let accept = |datagram: &Received, bytes: &[u8]| central.accepts(datagram.from, bytes);
+            self.event_loop.receive_from_socket(Host::CENTRAL, socket, BATCHES_PER_TURN, accept)?;
         }
         self.receive_from_programs(ready)?;
         if let Some(dis) = &mut self.dis {
@@ -534,7 +465,7 @@ impl SocketDriver for HostSocket {
     }
 
     fn next_warning(&mut self) -> Option<String> {
-        self.filter.warnings.next_line()
+        self.central.warnings.next_line()
     }
 
     fn collect_metrics(&self, into: &mut Metrics) {
@@ -546,7 +477,7 @@ impl SocketDriver for HostSocket {
         into.add_counter(MESSAGES, &[("way", "sent")], statistics.sent);
         into.add_counter(MESSAGES, &[("way", "for_others")], statistics.for_others);
         into.add_counter(MALFORMED, &[("way", "from_central")], statistics.malformed);
-        into.add_counter(UNKNOWN_PEERS, &[], self.filter.unknown_peers);
+        into.add_counter(UNKNOWN_PEERS, &[], self.central.unknown_peers);
         into.add_drops("host", &statistics.drops);
         let metric = ("trunkline_converter_retold_total", "Joins and drops sent again as a refresh.");
         into.add_counter(metric, &[], statistics.refreshed);

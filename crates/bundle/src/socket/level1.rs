@@ -15,10 +15,7 @@ use super::metrics::{
     add_overflows, add_send_errors,
 };
 use super::receiver::{bind_exclusive, socket_options};
-use super::warnings::{
-    ANSWER_TIMEOUT, PeerCheck, WarningKind, Warnings, central_lost, central_unreachable, is_central,
-    unknown_peer,
-};
+use super::warnings::{ANSWER_TIMEOUT, CentralWatch, WarningKind};
 use super::{Error, Metrics, SocketDriver, incarnation_at};
 use crate::drops::CountUnsent as _;
 use crate::level1::{Level1, MembershipEvent};
@@ -71,9 +68,7 @@ pub struct Level1Socket {
     /// The source address of the converter's messages to groups.
     own_address: SocketAddr,
     counts: Level1Counts,
-    warnings: Warnings,
-    /// Off in format 1 (classic), where the central converter sends nothing until a host joins an address.
-    peer_check: PeerCheck,
+    central: CentralWatch,
 }
 
 #[derive(Debug, Default)]
@@ -82,7 +77,6 @@ struct Level1Counts {
     looped_back: u64,
     other_groups: u64,
     misplaced: u64,
-    unknown_peers: u64,
     refused: u64,
     unsent: u64,
     join_failures: u64,
@@ -110,34 +104,14 @@ impl Level1Socket {
         event_loop.ports.add(receiver)?;
         event_loop.ports.add(bind_exclusive(options.listen)?)?;
         event_loop.ports.add(sender)?;
-        let options = options.clone();
-        let (own_address, counts, warnings) = (own_address, Level1Counts::default(), Warnings::default());
-        let group_retry = GroupRetry::default();
-        let peer_check = if options.settings.format2().is_some() { PeerCheck::Idle } else { PeerCheck::Done };
         Ok(Level1Socket {
             event_loop,
-            options,
+            options: options.clone(),
             memberships,
-            group_retry,
+            group_retry: GroupRetry::default(),
             own_address,
-            counts,
-            warnings,
-            peer_check,
-        })
-    }
-
-    /// Receives bundles from the central converter, and ignores others.
-    fn receive_bundles(&mut self) -> io::Result<()> {
-        let Level1Socket { event_loop, options, counts, warnings, .. } = self;
-        let Level1Options { settings, central, .. } = options;
-        event_loop.receive(Level1::CENTRAL, BUNDLE_BATCHES, |datagram, bytes| {
-            warnings.check_format(settings, datagram.from, bytes, false);
-            let is_valid = is_central(settings, *central, datagram.from);
-            if !is_valid {
-                counts.unknown_peers += 1;
-                warnings.once(WarningKind::UnknownPeer, || unknown_peer(*central, datagram.from));
-            }
-            is_valid
+            counts: Level1Counts::default(),
+            central: CentralWatch::new(options.settings, options.central),
         })
     }
 
@@ -179,11 +153,9 @@ impl Level1Socket {
 
     /// Handles the outputs of the endpoint.
     fn flush(&mut self) {
-        let Level1Socket {
-            event_loop, options, memberships, group_retry, counts, warnings, peer_check, ..
-        } = self;
+        let Level1Socket { event_loop, options, memberships, group_retry, counts, central, .. } = self;
         let now = event_loop.clock.now();
-        let mut joiner = GroupJoiner { base: options.base, memberships, counts, warnings };
+        let mut joiner = GroupJoiner { base: options.base, memberships, counts, central };
         group_retry.retry(now, |packet| joiner.join(packet));
         event_loop.drain(|endpoint, ports, output| {
             let (transmit, bytes) = match output {
@@ -201,7 +173,10 @@ impl Level1Socket {
                 LoopOutput::Frame(transmit, bytes) => (transmit, bytes),
             };
             let sent = if transmit.port == Level1::CENTRAL {
-                peer_check.start(now, ANSWER_TIMEOUT);
+                // In format 1 (classic) the central converter sends nothing until a host joins an address.
+                if options.settings.format2().is_some() {
+                    joiner.central.expect_answer(now, ANSWER_TIMEOUT);
+                }
                 ports.send(usize::from(Level1::CENTRAL.0), options.central.into(), bytes)
             } else {
                 let packet = transmit.peer.as_bytes().try_into().map_or(0, u16::from_be_bytes);
@@ -221,7 +196,7 @@ struct GroupJoiner<'a> {
     base: Ipv4Addr,
     memberships: &'a mut Memberships,
     counts: &'a mut Level1Counts,
-    warnings: &'a mut Warnings,
+    central: &'a mut CentralWatch,
 }
 
 impl GroupJoiner<'_> {
@@ -230,8 +205,8 @@ impl GroupJoiner<'_> {
         let group = group_address(self.base, packet);
         let Err(reason) = self.memberships.join(group) else { return true };
         self.counts.join_failures += 1;
-        self.warnings
-            .once(WarningKind::JoinFailed, || format!("cannot join group {group}: {reason}; retrying"));
+        let line = || format!("cannot join group {group}: {reason}; retrying");
+        self.central.warnings.once(WarningKind::JoinFailed, line);
         false
     }
 }
@@ -260,8 +235,7 @@ impl SocketDriver for Level1Socket {
     }
 
     fn turn(&mut self, until: Option<Instant>) -> io::Result<Ready> {
-        let until =
-            until.into_iter().chain(self.group_retry.deadline()).chain(self.peer_check.deadline()).min();
+        let until = until.into_iter().chain(self.group_retry.deadline()).chain(self.central.deadline()).min();
         let ready = self.event_loop.wait(until)?;
         for port in [Level1::WIDE_AREA, Level1::CENTRAL] {
             let number = usize::from(port.0);
@@ -277,22 +251,16 @@ impl SocketDriver for Level1Socket {
             self.event_loop.ports.receive(SEND_SOCKET, MESSAGE_BATCHES, |_, _| {})?;
         }
         if ready.has(usize::from(Level1::CENTRAL.0)) {
-            self.receive_bundles()?;
+            let central = &mut self.central;
+            let accept = |datagram: &Received, bytes: &[u8]| central.accepts(datagram.from, bytes);
+            self.event_loop.receive(Level1::CENTRAL, BUNDLE_BATCHES, accept)?;
         }
         if ready.has(usize::from(Level1::WIDE_AREA.0)) {
             self.receive_messages()?;
         }
-        if self.peer_check.is_due(|| self.event_loop.clock.now())
-            && self.event_loop.endpoint.statistics().bundles_received == 0
-        {
-            let Level1Options { central, .. } = self.options;
-            self.warnings.once(WarningKind::CentralUnreachable, || {
-                central_unreachable(central, "--central, --site, --number")
-            });
-        }
-        if self.event_loop.endpoint.statistics().central_timeouts > 0 {
-            self.warnings.once(WarningKind::CentralLost, || central_lost(self.options.central));
-        }
+        let statistics = self.event_loop.endpoint.statistics();
+        let (has_answered, timeouts) = (statistics.bundles_received > 0, statistics.central_timeouts);
+        self.central.check(self.event_loop.clock, has_answered, "--central, --site, --number", timeouts);
         self.flush();
         Ok(ready)
     }
@@ -313,7 +281,7 @@ impl SocketDriver for Level1Socket {
     }
 
     fn next_warning(&mut self) -> Option<String> {
-        self.warnings.next_line()
+        self.central.warnings.next_line()
     }
 
     fn collect_metrics(&self, into: &mut Metrics) {
@@ -324,7 +292,7 @@ impl SocketDriver for Level1Socket {
         into.add_counter(MESSAGES, &[("way", "from_wide")], statistics.received);
         into.add_counter(MESSAGES, &[("way", "to_wide")], statistics.sent);
         into.add_counter(MALFORMED, &[("way", "from_central")], statistics.malformed);
-        into.add_counter(UNKNOWN_PEERS, &[], self.counts.unknown_peers);
+        into.add_counter(UNKNOWN_PEERS, &[], self.central.unknown_peers);
         into.add_drops("from_wide", &statistics.drops);
         into.add_drops("to_wide", &statistics.drops_outgoing);
         let metric = ("trunkline_converter_ignored_total", "Ignored datagrams on the port of the groups.");

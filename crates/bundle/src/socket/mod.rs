@@ -8,7 +8,6 @@
 //! | [`regions`] | publish and subscribe by named region at a host |
 //! | [`dis`] | plain DIS at a host |
 //! | [`metrics`] | metrics as text and in the format of Prometheus |
-//! | `interest` | the commands that join and leave addresses |
 //! | `receiver` | receiving sockets |
 //! | `warnings` | warnings for the operator |
 //! | `group_retry` | retries of failed multicast joins |
@@ -35,7 +34,6 @@ pub mod central;
 pub mod dis;
 mod group_retry;
 pub mod host;
-mod interest;
 pub mod level1;
 pub mod metrics;
 mod receiver;

@@ -21,6 +21,16 @@ pub const ROOMY: Medium = Medium { capacity: 100_000_000, interval: Span::from_m
 /// The host at the remote site of the wide area.
 pub const REMOTE_HOST: u32 = 9 << 16 | 1;
 
+/// Joins an address.
+pub fn join(address: u16) -> host::HostCommand<'static> {
+    host::HostCommand::Join { first: address.into(), last: address.into() }
+}
+
+/// Leaves an address.
+pub fn leave(address: u16) -> host::HostCommand<'static> {
+    host::HostCommand::Drop { first: address.into(), last: address.into() }
+}
+
 /// A node of the simulation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Node {

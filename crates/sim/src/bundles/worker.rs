@@ -125,11 +125,8 @@ impl BundleWorker {
     /// Subscribes a host to an address before the run. Subscriptions beyond about 16,000 have no effect.
     pub fn subscribe(&mut self, address: u32) {
         if let WorkerRole::Host { machine, .. } = &mut self.role {
-            let join = host::HostCommand::JoinRange { first: address, last: address };
-            if machine.handle(Instant::ZERO, Input::Command(join)) == Err(CommandError::Format) {
-                let join = host::HostCommand::Join(address as u16);
-                let _ = machine.handle(Instant::ZERO, Input::Command(join));
-            }
+            let join = host::HostCommand::Join { first: address, last: address };
+            let _ = machine.handle(Instant::ZERO, Input::Command(join));
         }
     }
 
