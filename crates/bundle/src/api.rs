@@ -133,6 +133,3 @@ pub enum CommandError {
 
 /// The largest number of messages that wait for the wide-area port of a level-1 converter.
 pub const MAX_WAITING_MESSAGES: usize = 4_096;
-
-/// The commands to a level-1 converter: none.
-pub type Level1Command = std::convert::Infallible;

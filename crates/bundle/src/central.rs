@@ -75,29 +75,12 @@ impl Central {
     /// The port to hosts.
     pub const HOSTS: Port = shared::HOSTS;
 
-    /// Creates a converter without subscribers.
+    /// Creates a converter without subscribers. In format 2 its sessions are unpredictable without the `secret`, and
+    /// each start needs a higher `incarnation`, modulo 2³².
     ///
     /// # Panics
     /// Panics if there is no level-1 converter, more than [`MAX_LEVEL1`], a duplicate number or the number 0.
-    pub fn new(config: CentralConfig) -> Central {
-        Central::with_incarnation(0, config)
-    }
-
-    /// Creates a converter with an `incarnation`, for format 2. Each start needs a higher one, modulo 2³². Its
-    /// sessions are predictable.
-    ///
-    /// # Panics
-    /// As [`Central::new`].
-    pub fn with_incarnation(incarnation: u32, config: CentralConfig) -> Central {
-        Central::with_secret(Seed(0), incarnation, config)
-    }
-
-    /// Creates a converter with an `incarnation` and a `secret`, for format 2. Its sessions are unpredictable without
-    /// the secret.
-    ///
-    /// # Panics
-    /// As [`Central::new`].
-    pub fn with_secret(secret: Seed, incarnation: u32, config: CentralConfig) -> Central {
+    pub fn new(secret: Seed, incarnation: u32, config: CentralConfig) -> Central {
         let CentralConfig { settings, level1, .. } = &config;
         assert!(
             (1..=MAX_LEVEL1).contains(&level1.len()),

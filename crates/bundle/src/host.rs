@@ -88,19 +88,12 @@ impl Host {
     /// The only port, to the central converter.
     pub const CENTRAL: Port = Port(0);
 
-    /// Creates host `number`, from 1 on, at most 16 in format 1 (classic).
+    /// Creates host `number`, from 1 on, at most 16 in format 1 (classic). In format 2 each start needs a higher
+    /// `incarnation`, modulo 2³².
     ///
     /// # Panics
     /// Panics if the number is out of range.
-    pub fn new(number: u8, settings: Settings) -> Host {
-        Host::with_incarnation(number.into(), 0, settings)
-    }
-
-    /// Creates a host with an `incarnation`, for format 2. Each start needs a higher one, modulo 2³².
-    ///
-    /// # Panics
-    /// Panics if the number is 0 or above the limit of the format.
-    pub fn with_incarnation(number: u16, incarnation: u32, settings: Settings) -> Host {
+    pub fn new(number: u16, incarnation: u32, settings: Settings) -> Host {
         assert!(number > 0, "host numbers start at 1");
         let format = match settings.format2() {
             None => {
@@ -211,7 +204,7 @@ impl Host {
         }
         let queued = match &mut self.format {
             HostFormat::Classic(classic) => {
-                classic.bundler.push_with_deadline(now, address as u16, body, priority, max_wait)
+                classic.bundler.push(now, address as u16, body, priority, max_wait)
             }
             HostFormat::Format2(format2) => format2.queue(now, message, priority),
         };
@@ -526,10 +519,7 @@ impl Format2Host {
             priority,
             body: body.into(),
         };
-        let pushed = match priority {
-            true => self.outbox.push_reliable(now, queued),
-            false => self.outbox.push(now, queued),
-        };
+        let pushed = self.outbox.push(now, queued, priority);
         *next = next.wrapping_add(u32::from(pushed));
         pushed
     }

@@ -19,7 +19,7 @@ use crate::wire::format2::control::Control;
 use crate::wire::format2::{BundleBuilder, Header, Role};
 
 /// A level-1 converter.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Level1Peer {
     /// Its number.
     pub number: u16,
@@ -119,18 +119,9 @@ impl Level1Peers {
         settings: &Settings,
         format2: Format2,
     ) -> Level1Peers {
-        let absent = |number| Level1Peer {
-            number,
-            session: None,
-            target: PacketSet::NONE,
-            assigned: PacketSet::NONE,
-            version: 0,
-            confirmed_version: 0,
-            possible: PacketSet::NONE,
-            assignment_due: Instant::ZERO,
-        };
+        let absent = |number: &u16| Level1Peer { number: *number, ..Level1Peer::default() };
         Level1Peers {
-            peers: numbers.iter().map(|number| absent(*number)).collect(),
+            peers: numbers.iter().map(absent).collect(),
             max_octets: format2.max_datagram_octets(),
             timing: settings.timing,
             subscribed: PacketSet::NONE,

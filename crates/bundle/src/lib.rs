@@ -20,7 +20,7 @@
 //! use trunkline_endpoint::{Endpoint, Input, MAX_BATCH, Output, Writable};
 //! use trunkline_units::{Instant, Span};
 //!
-//! let mut host = Host::new(3, Settings::default());
+//! let mut host = Host::new(3, 0, Settings::default());
 //! for body in [&b"position"[..], b"velocity"] {
 //!     host.handle(Instant::ZERO, Input::Command(HostCommand::Send { address: 7, body })).unwrap();
 //! }

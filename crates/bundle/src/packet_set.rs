@@ -7,7 +7,7 @@ use crate::wire::classic::PACKET_ADDRESSES;
 const WORDS: usize = PACKET_ADDRESSES / 64;
 
 /// A set of packet addresses, one bit each.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PacketSet([u64; WORDS]);
 
 impl PacketSet {
@@ -93,16 +93,10 @@ pub enum MembershipEvent {
 }
 
 /// The packet addresses of a level-1 converter and the pending membership events.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct JoinedGroups {
     packets: PacketSet,
     events: VecDeque<MembershipEvent>,
-}
-
-impl Default for JoinedGroups {
-    fn default() -> JoinedGroups {
-        JoinedGroups { packets: PacketSet::NONE, events: VecDeque::new() }
-    }
 }
 
 impl JoinedGroups {

@@ -82,7 +82,7 @@ fn hosts_obey_the_endpoint_laws() {
     for seed in 0..32 {
         check_laws(
             Seed(seed),
-            || Host::with_incarnation(1, 1, settings(seed)),
+            || Host::new(1, 1, settings(seed)),
             |host, now, draw| {
                 let address = draw.below(90) as u32;
                 let (mut body, mut from) = (vec![1; draw.below(1_600) as usize], None);
@@ -123,7 +123,7 @@ fn level_1_obeys_the_endpoint_laws() {
     for seed in 0..32 {
         check_laws(
             Seed(seed),
-            || Level1::with_incarnation(1, 1, settings(seed)),
+            || Level1::new(1, 1, settings(seed)),
             |level1, now, draw| {
                 deliver(level1, now, Level1::CENTRAL, &bundle(Role::Central, draw), draw);
                 let address = draw.below(90) as u32;
@@ -168,7 +168,7 @@ fn the_central_converter_obeys_the_endpoint_laws() {
         };
         check_laws(
             Seed(seed),
-            || Central::with_incarnation(1, config.clone()),
+            || Central::new(Seed(0), 1, config.clone()),
             |central, now, draw| {
                 for _ in 0..1 + draw.below(4) {
                     match draw.below(3) {

@@ -116,12 +116,8 @@ impl ClassicCentral {
             self.send_to_hosts(shared, now, message, group, priority);
         }
         let Shared { wide_area, statistics, .. } = shared;
-        let packet = packet_address(message.address);
-        let at = self.level1.route(packet);
-        let queued = queue(wide_area, priority, message.octets(), || {
-            self.level1
-                .push(now, at, packet, |bundler| bundler.push(now, message.address, message.body, priority))
-        });
+        let queued =
+            queue(wide_area, priority, message.octets(), || self.level1.send(now, message, priority));
         count(&mut statistics.to_level1, &mut statistics.drops_to_level1, priority, queued);
     }
 
@@ -138,7 +134,7 @@ impl ClassicCentral {
         let queued = match group {
             0 => Err(DropReason::NoReceiver),
             _ => queue(local, priority, message.octets(), || {
-                self.bundler.push(now, group, message.body, priority)
+                self.bundler.push(now, group, message.body, priority, None)
             }),
         };
         count(&mut statistics.to_hosts, &mut statistics.drops_to_hosts, priority, queued);

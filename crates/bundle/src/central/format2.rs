@@ -230,12 +230,8 @@ impl Format2Central {
             return shared.statistics.malformed += 1;
         }
         let Some(number) = message.reliable else {
-            return self.forward_host_message(
-                shared,
-                now,
-                header.number,
-                &QueuedMessage::from_message(message),
-            );
+            let queued = QueuedMessage::from_message(message);
+            return self.forward_host_message(shared, now, header.number, &queued);
         };
         let member = match self.members.get(header.number) {
             Some(member) if in_session => member,
@@ -274,9 +270,9 @@ impl Format2Central {
         let result = match self.level1_peers.route(packet_address(queued.address)) {
             None => Err(DropReason::Gone),
             Some(_) if is_unfit => Err(DropReason::Unfit),
-            Some(session) => {
-                queue(wide_area, priority, queued.octets(), || session.outbox.push(now, queued.clone()))
-            }
+            Some(session) => queue(wide_area, priority, queued.octets(), || {
+                session.outbox.push(now, queued.clone(), false)
+            }),
         };
         count(&mut statistics.to_level1, &mut statistics.drops_to_level1, priority, result);
     }
@@ -308,7 +304,7 @@ impl Format2Central {
             let result = match is_unfit {
                 true => Err(DropReason::Unfit),
                 false => queue(&mut shared.local, false, queued.octets(), || {
-                    self.broadcast.push(now, queued.clone())
+                    self.broadcast.push(now, queued.clone(), false)
                 }),
             };
             record(shared, result);
@@ -337,9 +333,8 @@ impl Format2Central {
             member.admit(now, queued.octets())?;
         }
         let outbox = &mut member.session.outbox;
-        let result = queue(local, queued.priority, queued.octets(), || match queued.priority {
-            true => outbox.push_reliable(now, queued.clone()),
-            false => outbox.push(now, queued.clone()),
+        let result = queue(local, queued.priority, queued.octets(), || {
+            outbox.push(now, queued.clone(), queued.priority)
         });
         if result != Err(DropReason::Congestion) {
             self.members.reschedule(now, host);

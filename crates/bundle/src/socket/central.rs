@@ -100,7 +100,7 @@ impl CentralSocket {
     /// Returns the first socket error.
     pub fn open(options: &CentralOptions, clock: Clock) -> Result<CentralSocket, Error> {
         let (secret, incarnation) = (trunkline_io::datagrams::seed()?, incarnation_at(clock.unix()));
-        let machine = Central::with_secret(secret, incarnation, options.config.clone());
+        let machine = Central::new(secret, incarnation, options.config.clone());
         let machine = machine.with_refresh(options.refresh).with_rebalancing(options.rebalance);
         let mut event_loop = EventLoop::new(machine, clock)?;
         // The order of the sockets is that of the endpoint's ports.
@@ -114,17 +114,14 @@ impl CentralSocket {
             trunkline_io::socket::set_multicast_interface(&hosts, *options.listen_hosts.ip())?;
         }
         event_loop.ports.add(hosts)?;
-        let host_sources = [None; MAX_HOSTS as usize];
-        let (options, warnings) = (options.clone(), Warnings::default());
-        let previous_sources = host_sources;
         Ok(CentralSocket {
             event_loop,
-            options,
-            host_sources,
-            previous_sources,
+            options: options.clone(),
+            host_sources: [None; MAX_HOSTS as usize],
+            previous_sources: [None; MAX_HOSTS as usize],
             refused: 0,
             unsent: 0,
-            warnings,
+            warnings: Warnings::default(),
         })
     }
 

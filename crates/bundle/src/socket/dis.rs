@@ -147,28 +147,25 @@ impl DisGateway {
         }
         let own_address = is_shared.then(|| ports.socket(send_socket).local_addr()).transpose()?;
         let destination = options.destination.or(is_shared.then_some(at)).map(SocketAddr::V4);
-        let (tracker, joined, message, batch) = Default::default();
-        let (options, counts) = (options.clone(), DisCounts::default());
-        let (settings, interest_changed) = (*settings, true);
         let wanted = options.rules.subscribed.iter().rev().cloned();
         let pending_joins = match settings.format2() {
             Some(_) => wanted.collect(),
             None => wanted.flat_map(|range| range.rev().map(|one| one..=one)).collect(),
         };
         Ok(DisGateway {
-            options,
+            options: options.clone(),
             receive_socket,
             send_socket,
             own_address,
             destination,
-            tracker,
+            tracker: EntityTracker::default(),
             pending_joins,
-            joined,
-            settings,
-            interest_changed,
-            message,
-            batch,
-            counts,
+            joined: BTreeSet::new(),
+            settings: *settings,
+            interest_changed: true,
+            message: Vec::new(),
+            batch: PduBatch::default(),
+            counts: DisCounts::default(),
         })
     }
 

@@ -164,8 +164,8 @@ impl HostSocket {
     /// Returns the first socket error.
     pub fn open(options: &HostOptions, clock: Clock) -> Result<HostSocket, Error> {
         let HostOptions { settings, listen: at, interface, .. } = options;
-        let machine = Host::with_incarnation(options.number, incarnation_at(clock.unix()), *settings)
-            .with_refresh(options.refresh);
+        let machine =
+            Host::new(options.number, incarnation_at(clock.unix()), *settings).with_refresh(options.refresh);
         let mut event_loop = EventLoop::new(machine, clock)?;
         let needs_broadcast_socket =
             settings.format2().is_some() && shared_interface(*at.ip(), *interface).is_some();
@@ -258,11 +258,6 @@ impl HostSocket {
         // This command is never refused and has no effect to handle.
         let _ = self.event_loop.endpoint.handle(self.event_loop.clock.now(), Input::Command(receive));
         from
-    }
-
-    /// Takes the body of the oldest received message; returns whether there was one.
-    pub fn receive_body(&mut self, into: &mut Vec<u8>) -> bool {
-        self.receive(into).is_some()
     }
 
     /// Returns the settings.

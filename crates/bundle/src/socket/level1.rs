@@ -91,9 +91,8 @@ impl Level1Socket {
         if !is_valid_base(options.base) {
             return Err(Error::Base(options.base));
         }
-        let machine =
-            Level1::with_incarnation(options.number, incarnation_at(clock.unix()), options.settings)
-                .with_query_at(clock.now() + QUERY_DELAY);
+        let machine = Level1::new(options.number, incarnation_at(clock.unix()), options.settings)
+            .with_query_at(clock.now() + QUERY_DELAY);
         let mut event_loop = EventLoop::new(machine, clock)?;
         let memberships = Memberships::new(options.interface)?;
         let receiver = memberships::shared_port(options.port, &socket_options())?;

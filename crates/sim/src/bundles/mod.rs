@@ -27,7 +27,7 @@ use trunkline_experiment::converters::{Sides, number};
 use trunkline_experiment::plan::{Network as Described, Node, NodeKind, Plan};
 use trunkline_run::bundle::{self, ConverterConfig, MessageOptions};
 use trunkline_run::message::Header;
-use trunkline_units::{Instant, Span};
+use trunkline_units::{Instant, Seed, Span};
 
 use crate::flow::fragment::Fragmenter;
 use crate::frame::{Packet, PacketPool};
@@ -267,10 +267,7 @@ impl WorkerBuilder<'_> {
             .collect::<Option<Vec<EgressPath>>>()?;
         let level1_hosts = self.sides.level1.iter().filter_map(|node| self.network.host_number(&node.name));
         let role = WorkerRole::Central {
-            machine: Box::new(Central::with_incarnation(
-                INCARNATION,
-                central_config.to_state_machine_config(),
-            )),
+            machine: Box::new(Central::new(Seed(0), INCARNATION, central_config.to_state_machine_config())),
             level1_hosts: level1_hosts.collect(),
             level1,
             hosts: (Destination::Group(self.network.all_hosts_group), egresses),
@@ -289,7 +286,7 @@ impl WorkerBuilder<'_> {
             ports.clone().find(|port| *port != central_egress.port.0).unwrap_or(central_egress.port.0);
         let wide_area = self.wide_area_egress(at, wide_area_port)?;
         let role = WorkerRole::Level1 {
-            machine: Box::new(Level1::with_incarnation(
+            machine: Box::new(Level1::new(
                 number(node) as u16,
                 INCARNATION,
                 ConverterConfig::from_node(self.network_plan, node).settings(),
@@ -307,7 +304,7 @@ impl WorkerBuilder<'_> {
         let central = self.sides.central.first()?;
         let to = Destination::Station(self.network.host_number(&central.name)?);
         let egress = self.egress(name, &[central.name.as_str()])?;
-        let machine = Box::new(Host::with_incarnation(number, INCARNATION, self.config.settings()));
+        let machine = Box::new(Host::new(number, INCARNATION, self.config.settings()));
         Some(BundleWorker::new(self.network.host_number(name)?, WorkerRole::Host { machine, to, egress }))
     }
 

@@ -21,7 +21,7 @@ use trunkline_units::Span;
 
 use super::dis::{self, Pdu};
 use crate::wire::classic::{self, PACKET_ADDRESSES};
-use control::{Control, Items};
+use control::Control;
 
 /// Octets of the index before its first entry.
 pub const HEADER: usize = 32;
@@ -225,7 +225,8 @@ impl<'a> Bundle<'a> {
         let (index, control) = pdu[HEADER..].split_at(index);
         let bundle = Bundle { header, index, control, carried };
         bundle.check_index()?;
-        Items::check(control).then_some(bundle).ok_or(BundleError::Control)
+        let is_valid = control::items(control).all(|item| item.is_some());
+        is_valid.then_some(bundle).ok_or(BundleError::Control)
     }
 
     fn check_index(&self) -> Result<(), BundleError> {
@@ -258,7 +259,7 @@ impl<'a> Bundle<'a> {
 
     /// Returns the control items in order.
     pub fn control(&self) -> impl Iterator<Item = Control<'a>> + use<'a> {
-        Items::new(self.control).filter_map(Result::ok)
+        control::items(self.control).flatten()
     }
 }
 
