@@ -70,7 +70,7 @@ fuzz_target!(|bytes: &[u8]| {
             8 | 9 => {
                 let message =
                     OutgoingMessage { address, priority: kind & 1 == 1, max_wait: None, body: piece };
-                let _ = sim.command(host, HostCommand::SendMessage(message));
+                let _ = sim.command(host, HostCommand::Send(message));
             }
             10 => sim.inject(address, kind & 16 != 0, piece),
             11 => _ = sim.command(host, HostCommand::Saturate((*amount > 8).then_some(u32::from(*amount)))),

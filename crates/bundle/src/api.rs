@@ -40,13 +40,8 @@ pub enum CentralCommand {
 /// A command to a host.
 #[derive(Debug)]
 pub enum HostCommand<'a> {
-    /// Sends a message. Its address decides its priority.
-    Send {
-        /// The message address.
-        address: u16,
-        /// The message without its address.
-        body: &'a [u8],
-    },
+    /// Sends a message.
+    Send(OutgoingMessage<'a>),
     /// Joins a range of addresses. In format 1 (classic) each address needs a control message; addresses of a range
     /// that are already joined are skipped, a single address never. [`CommandError::Full`] means that part of the
     /// range was joined: repeat the command.
@@ -68,8 +63,6 @@ pub enum HostCommand<'a> {
     DropAll,
     /// The central converter refused a bundle: refreshes all joins, since it may have restarted.
     CentralRefused,
-    /// Sends a message with its priority and deadline.
-    SendMessage(OutgoingMessage<'a>),
     /// Limits the ordinary messages that the host receives, per second; `None` removes the limit. Format 2 only.
     Saturate(Option<u32>),
     /// Announces that the host closes. Format 2 only.
@@ -95,6 +88,13 @@ pub struct OutgoingMessage<'a> {
     pub max_wait: Option<Span>,
     /// The message without its address.
     pub body: &'a [u8],
+}
+
+impl<'a> OutgoingMessage<'a> {
+    /// Returns a message without a deadline, whose address decides its priority.
+    pub fn new(settings: &Settings, address: u32, body: &'a [u8]) -> OutgoingMessage<'a> {
+        OutgoingMessage { address, priority: settings.is_priority(address), max_wait: None, body }
+    }
 }
 
 /// An event of a host.

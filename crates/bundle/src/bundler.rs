@@ -91,15 +91,13 @@ pub struct Bundler {
 impl Bundler {
     /// Creates a queue of bundles of at most `max_octets` octets, with the mask of `source` if given.
     pub fn new(source: Option<Source>, max_octets: usize, timing: Timing) -> Bundler {
-        let builder = ClassicBuilder::new(source, max_octets);
-        let (ready, spare) = (VecDeque::new(), Vec::new());
         Bundler {
             timing,
-            builder,
+            builder: ClassicBuilder::new(source, max_octets),
             due: Instant::MAX,
             last_sent: None,
-            ready,
-            spare,
+            ready: VecDeque::new(),
+            spare: Vec::new(),
             urgent_messages: 0,
             urgent_in_last: 0,
         }

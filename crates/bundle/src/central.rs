@@ -14,17 +14,15 @@
 
 mod classic;
 mod format2;
-mod shared;
 
 use trunkline_endpoint::{Endpoint, Idle, Input, Output, Peer, Port, Reason, Segment, Transmit, Writable};
 use trunkline_units::{Instant, Seed, Span};
 
 use self::classic::ClassicCentral;
 pub use self::format2::Format2Central;
-use self::shared::Shared;
 pub use crate::api::{CentralCommand, CentralConfig, MAX_LEVEL1};
 use crate::balance::Balance;
-use crate::drops::{CountUnsent, DropReason};
+use crate::drops::{CountUnsent, DropCounts, DropReason};
 use crate::interest::Interest;
 use crate::refresh::AFTER_REFUSAL;
 use crate::regulator::{Congestion, Regulator};
@@ -69,11 +67,54 @@ enum CentralFormat {
     Format2(Box<Format2Central>),
 }
 
+/// What both formats need: the media and the counters.
+#[derive(Debug)]
+struct Shared {
+    config: CentralConfig,
+    /// The hosts' medium, and the wide area.
+    local: Regulator,
+    wide_area: Regulator,
+    statistics: CentralStatistics,
+}
+
+impl Shared {
+    /// Returns the level and rate that hosts may send at.
+    fn hosts_limit(&self) -> (u8, u32) {
+        (self.local.level(), self.local.rate())
+    }
+
+    /// The same for level 1, which loads both media.
+    fn level1_limit(&self) -> (u8, u32) {
+        (self.local.level().max(self.wide_area.level()), self.local.rate().min(self.wide_area.rate()))
+    }
+}
+
+/// Queues a message if its medium admits it.
+fn queue(
+    medium: &mut Regulator,
+    priority: bool,
+    octets: usize,
+    push: impl FnOnce() -> bool,
+) -> Result<(), DropReason> {
+    if !medium.admits(priority, octets) {
+        return Err(DropReason::Congestion);
+    }
+    push().then_some(()).ok_or(DropReason::Full)
+}
+
+/// Counts a message as sent or dropped.
+fn count(sent: &mut u64, drops: &mut DropCounts, priority: bool, result: Result<(), DropReason>) {
+    match result {
+        Ok(()) => *sent += 1,
+        Err(reason) => drops.count(reason, priority),
+    }
+}
+
 impl Central {
     /// The port to level 1.
-    pub const LEVEL1: Port = shared::LEVEL1;
+    pub const LEVEL1: Port = Port(0);
     /// The port to hosts.
-    pub const HOSTS: Port = shared::HOSTS;
+    pub const HOSTS: Port = Port(1);
 
     /// Creates a converter without subscribers. In format 2 its sessions are unpredictable without the `secret`, and
     /// each start needs a higher `incarnation`, modulo 2³².

@@ -1,6 +1,6 @@
 //! [`Host`]: the endpoint between the central converter and the simulation of one host.
 //!
-//! A message of the simulation passes [`send`](HostCommand::SendMessage): it is checked, admitted by the
+//! A message of the simulation passes [`send`](HostCommand::Send): it is checked, admitted by the
 //! reported limits, queued, and leaves with a bundle in [`poll`](Endpoint::poll). A bundle of the central converter passes
 //! [`receive`](Host::receive), which hands its messages to the inbox or a callback. The formats differ in what surrounds
 //! the messages: the classic one has no sessions, sequence numbers or acknowledgements.
@@ -152,16 +152,6 @@ impl Host {
         }
     }
 
-    /// Returns whether the host has joined an address, or with pairs, its pair.
-    pub fn has_joined(&self, address: u32) -> bool {
-        match &self.format {
-            HostFormat::Classic(classic) => {
-                u16::try_from(address).is_ok_and(|address| classic.joins.contains(address))
-            }
-            HostFormat::Format2(format2) => format2.joins.ranges.contains(address),
-        }
-    }
-
     /// Returns the counters.
     pub fn statistics(&self) -> &HostStatistics {
         &self.statistics
@@ -268,11 +258,7 @@ impl Host {
 
     fn execute(&mut self, now: Instant, command: HostCommand<'_>) -> Result<(), CommandError> {
         match (command, &mut self.format) {
-            (HostCommand::Send { address, body }, _) => {
-                let priority = self.settings.is_priority(address);
-                self.send(now, &OutgoingMessage { address: address.into(), priority, max_wait: None, body })
-            }
-            (HostCommand::SendMessage(message), _) => self.send(now, &message),
+            (HostCommand::Send(message), _) => self.send(now, &message),
             (HostCommand::Join { first, last }, _) => self.set_joined(now, first, last, true),
             (HostCommand::Drop { first, last }, _) => self.set_joined(now, first, last, false),
             (HostCommand::DropAll, HostFormat::Format2(_)) => self.set_joined(now, 0, u32::MAX, false),

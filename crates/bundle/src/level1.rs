@@ -463,14 +463,7 @@ mod tests {
         let mut level1 = Level1::new(3, 9, settings);
         let now = Instant::ZERO + trunkline_units::Span::from_s(1);
         let mut bytes = vec![0; format2.max_datagram_octets()];
-        let header = Header {
-            role: Role::Central,
-            number: 0,
-            receiver: 3,
-            incarnation: 1,
-            session: 8,
-            sent_before: 0,
-        };
+        let header = Header::from_central(1, 3, 8);
         let length = BundleBuilder::new(format2.max_datagram_octets()).finish(&header, &mut bytes);
         let frame =
             Input::Frame { port: Level1::CENTRAL, peer: Peer::NONE, bytes: &bytes[..length], segment: None };

@@ -18,11 +18,7 @@ impl PacketSet {
 
     /// Reads a set from octets of eight packet addresses each, lowest bit first.
     pub fn read(octets: &[u8; PACKET_ADDRESSES / 8]) -> PacketSet {
-        let mut words = [0; WORDS];
-        for (word, octets) in words.iter_mut().zip(octets.as_chunks().0) {
-            *word = u64::from_le_bytes(*octets);
-        }
-        PacketSet(words)
+        PacketSet(std::array::from_fn(|at| u64::from_le_bytes(octets.as_chunks().0[at])))
     }
 
     /// Writes the set as octets.

@@ -59,8 +59,8 @@ fn exchange(seed: u64, timing: Timing, format: Format) {
             if sender == 0 {
                 sim.inject(address.into(), settings.is_priority(address), &body);
             } else {
-                let send = host::HostCommand::Send { address, body: &body };
-                sim.command(usize::from(sender) - 1, send).unwrap();
+                let message = host::OutgoingMessage::new(&settings, address.into(), &body);
+                sim.command(usize::from(sender) - 1, host::HostCommand::Send(message)).unwrap();
                 sent.push((u32::from(address), body.clone()));
             }
             for host in (1..=hosts).filter(|host| *host != sender && interest.contains(&(*host, address))) {
@@ -214,9 +214,9 @@ fn uneven(quiet: u32, loss: f64) -> Uneven {
         injected += 1;
         if n % 10 == 0 {
             // To the moving groups, too.
-            let send =
-                host::HostCommand::Send { address, body: &body(1 + (n / 10 % 2) as u8, address, n, 60) };
-            sim.command(n as usize / 10 % 2, send).unwrap();
+            let body = body(1 + (n / 10 % 2) as u8, address, n, 60);
+            let message = host::OutgoingMessage::new(&sim.settings, address.into(), &body);
+            sim.command(n as usize / 10 % 2, host::HostCommand::Send(message)).unwrap();
         }
         if n % 1_000 < quiet {
             let address = quiet_groups[n as usize % 4] * 32;

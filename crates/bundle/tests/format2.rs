@@ -39,7 +39,7 @@ fn send_message(
     priority: bool,
     body: &[u8],
 ) -> Result<(), CommandError> {
-    sim.command(host, HostCommand::SendMessage(OutgoingMessage { address, priority, max_wait: None, body }))
+    sim.command(host, HostCommand::Send(OutgoingMessage { address, priority, max_wait: None, body }))
 }
 
 /// A host with scripted bundles and its own address.
@@ -442,7 +442,7 @@ fn a_priority_message_may_limit_its_wait() {
     for (max_wait_10us, ms) in [(None, 10), (Some(Span::from_us(700)), 1), (Some(Span::ZERO), 0)] {
         let sent = sim.now;
         let message = OutgoingMessage { address: 7, priority: true, max_wait: max_wait_10us, body: b"soon" };
-        sim.command(0, HostCommand::SendMessage(message)).unwrap();
+        sim.command(0, HostCommand::Send(message)).unwrap();
         while sim.received.is_empty() {
             sim.run(Span::from_us(100));
         }

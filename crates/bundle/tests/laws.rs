@@ -90,10 +90,13 @@ fn hosts_obey_the_endpoint_laws() {
                 let _ = host.handle(
                     now,
                     Input::Command(match draw.below(9) {
-                        0 => host::HostCommand::Send { address: address as u16, body: &body },
+                        0 => {
+                            let message = host::OutgoingMessage::new(&settings(seed), address, &body);
+                            host::HostCommand::Send(message)
+                        }
                         1 => {
                             let priority = draw.chance(0.5);
-                            host::HostCommand::SendMessage(host::OutgoingMessage {
+                            host::HostCommand::Send(host::OutgoingMessage {
                                 address,
                                 priority,
                                 max_wait: max_wait_10us,

@@ -352,7 +352,8 @@ fn a_level_without_refresh_expires() {
             if sent {
                 host.receive(Host::CENTRAL, &bundle(None, &[(0xFFFF, &level)]));
             }
-            let command = host::HostCommand::Send { address: 7, body: b"ordinary" };
+            let command =
+                host::HostCommand::Send(host::OutgoingMessage::new(&Settings::default(), 7, b"ordinary"));
             host.machine.handle(host.now, Input::Command(command)).is_ok()
         };
         assert!(send(10, false) && !send(20, true) && !send(900, true), "{refreshes}");
@@ -377,7 +378,7 @@ fn admitted_messages_are_counted_per_interval_of_the_central_converter() {
         for now in 0..1_000 {
             host.run(at(now));
             level1.run(at(now));
-            let command = host::HostCommand::Send { address: 7, body: b"ordinary" };
+            let command = host::HostCommand::Send(host::OutgoingMessage::new(&settings, 7, b"ordinary"));
             sent += u64::from(host.machine.handle(host.now, Input::Command(command)).is_ok());
             level1.receive(Level1::WIDE_AREA, b"\0\x07ordinary");
         }

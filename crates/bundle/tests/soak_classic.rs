@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use crate::simulation::{Impairments, Node, Simulation, join, leave};
 use trunkline_bundle::bundler::Timing;
 use trunkline_bundle::drops::{DropCounts, DropReason};
-use trunkline_bundle::host::HostCommand;
+use trunkline_bundle::host::{HostCommand, OutgoingMessage};
 use trunkline_bundle::level::Medium;
 use trunkline_bundle::wire::classic::packet_address as classic_packet_address;
 use trunkline_bundle::{Settings, central};
@@ -96,7 +96,10 @@ impl Day {
                 self.sim.inject(address.into(), false, &body);
                 Ok(())
             }
-            Some(host) => self.sim.command(host, HostCommand::Send { address, body: &body }),
+            Some(host) => {
+                let message = OutgoingMessage::new(&self.sim.settings, address.into(), &body);
+                self.sim.command(host, HostCommand::Send(message))
+            }
         };
         // Ignore messages refused for congestion.
         if taken.is_ok() {

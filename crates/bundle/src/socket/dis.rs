@@ -110,13 +110,16 @@ const DIRECTIONS: [&str; 2] = ["from_programs", "to_programs"];
 const MALFORMED_REASONS: [&str; 3] = ["short", "length", "long"];
 
 impl DisCounts {
-    fn count_malformed(&mut self, direction: usize, reason: PduError) {
-        let reason = match reason {
-            PduError::Truncated(_) => 0,
-            PduError::Length { .. } => 1,
-            PduError::TooLong(_) => 2,
+    /// Returns a valid PDU, or counts a malformed one.
+    fn check<'a>(&mut self, direction: usize, pdu: Result<Pdu<'a>, PduError>) -> Option<Pdu<'a>> {
+        let reason = match pdu {
+            Ok(pdu) => return Some(pdu),
+            Err(PduError::Truncated(_)) => 0,
+            Err(PduError::Length { .. }) => 1,
+            Err(PduError::TooLong(_)) => 2,
         };
         self.malformed[direction][reason] += 1;
+        None
     }
 }
 
@@ -147,11 +150,6 @@ impl DisGateway {
         }
         let own_address = is_shared.then(|| ports.socket(send_socket).local_addr()).transpose()?;
         let destination = options.destination.or(is_shared.then_some(at)).map(SocketAddr::V4);
-        let wanted = options.rules.subscribed.iter().rev().cloned();
-        let pending_joins = match settings.format2() {
-            Some(_) => wanted.collect(),
-            None => wanted.flat_map(|range| range.rev().map(|one| one..=one)).collect(),
-        };
         Ok(DisGateway {
             options: options.clone(),
             receive_socket,
@@ -159,7 +157,7 @@ impl DisGateway {
             own_address,
             destination,
             tracker: EntityTracker::default(),
-            pending_joins,
+            pending_joins: options.rules.subscribed.iter().rev().cloned().collect(),
             joined: BTreeSet::new(),
             settings: *settings,
             interest_changed: true,
@@ -190,13 +188,7 @@ impl DisGateway {
             }
             let now = clock.now();
             for pdu in Segment::frames(datagram.segment, bytes).flat_map(Pdu::all) {
-                let pdu = match pdu {
-                    Ok(pdu) => pdu,
-                    Err(reason) => {
-                        counts.count_malformed(0, reason);
-                        continue;
-                    }
-                };
+                let Some(pdu) = counts.check(0, pdu) else { continue };
                 counts.received += 1;
                 if options.destination.is_none() && own_address.is_none() {
                     // A program that sends DIS also receives it.
@@ -209,7 +201,7 @@ impl DisGateway {
                         let priority = priority || settings.is_priority(address);
                         let within = within.filter(|_| priority);
                         let post = OutgoingMessage { address, priority, max_wait: within, body: pdu.bytes() };
-                        let _ = host.handle(now, Input::Command(HostCommand::SendMessage(post)));
+                        let _ = host.handle(now, Input::Command(HostCommand::Send(post)));
                     }
                     None => counts.dropped_by_rule += 1,
                 }
@@ -237,19 +229,15 @@ impl DisGateway {
             let Some(from) = from else { break };
             let class = usize::from(from.priority);
             for pdu in Pdu::all(message) {
-                match (pdu, *destination) {
-                    (Err(reason), _) => counts.count_malformed(1, reason),
-                    (Ok(pdu), destination) => {
-                        *interest_changed |= tracker.observe(&options.rules, pdu);
-                        let Some(destination) = destination else {
-                            counts.no_receiver[class] += 1;
-                            continue;
-                        };
-                        if !batch.push(pdu.bytes(), class) {
-                            batch.flush(ports, *send_socket, destination, counts);
-                            batch.push(pdu.bytes(), class);
-                        }
-                    }
+                let Some(pdu) = counts.check(1, pdu) else { continue };
+                *interest_changed |= tracker.observe(&options.rules, pdu);
+                let Some(destination) = *destination else {
+                    counts.no_receiver[class] += 1;
+                    continue;
+                };
+                if !batch.push(pdu.bytes(), class) {
+                    batch.flush(ports, *send_socket, destination, counts);
+                    batch.push(pdu.bytes(), class);
                 }
             }
         }

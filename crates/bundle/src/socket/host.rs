@@ -195,8 +195,7 @@ impl HostSocket {
     /// # Errors
     /// Returns why the message is refused.
     pub fn send(&mut self, address: u32, body: &[u8]) -> Result<(), CommandError> {
-        let priority = self.options.settings.is_priority(address);
-        self.send_message(OutgoingMessage { address, priority, max_wait: None, body })
+        self.send_message(OutgoingMessage::new(&self.options.settings, address, body))
     }
 
     /// Sends a message with priority and deadline.
@@ -204,7 +203,7 @@ impl HostSocket {
     /// # Errors
     /// Returns why the message is refused.
     pub fn send_message(&mut self, post: OutgoingMessage<'_>) -> Result<(), CommandError> {
-        self.event_loop.command(HostCommand::SendMessage(post))
+        self.event_loop.command(HostCommand::Send(post))
     }
 
     /// Joins an address.
@@ -322,13 +321,7 @@ impl HostSocket {
                     .for_each(|bytes| machine.receive(now, bytes, &mut deliver));
             })?;
         }
-        self.receive_from_programs(ready)?;
-        if let Some(dis) = &mut self.dis {
-            dis.update_interest(&mut self.event_loop.endpoint, self.event_loop.clock.now());
-        }
-        self.check_central();
-        self.flush();
-        Ok(ready)
+        self.finish_turn(ready, false)
     }
 
     /// Waits for input, and handles refusals.
@@ -352,30 +345,35 @@ impl HostSocket {
         Ok(ready)
     }
 
-    fn check_central(&mut self) {
-        let flags = if self.is_format2() { "--central, --site" } else { "--central" };
-        let timeouts = self.event_loop.endpoint.statistics().central_timeouts;
-        self.central.check(self.event_loop.clock, self.has_central_answered(), flags, timeouts);
-    }
-
     /// Returns the sockets with bundles.
     fn ready_sockets(&self, ready: Ready) -> impl Iterator<Item = usize> + use<> {
         let all = [Some(usize::from(Host::CENTRAL.0)), self.broadcast_socket];
         all.into_iter().flatten().filter(move |socket| ready.has(*socket))
     }
 
-    /// Receives PDUs from DIS programs.
-    fn receive_from_programs(&mut self, ready: Ready) -> io::Result<()> {
-        let Some(dis) = &mut self.dis else { return Ok(()) };
-        for port in [dis.receive_socket(), dis.send_socket()] {
-            while ready.refused(port) && self.event_loop.ports.refused(port).is_some() {
-                self.refused += 1;
+    /// Serves the DIS programs, which get received messages if `delivers`; then sends what is due.
+    fn finish_turn(&mut self, ready: Ready, delivers: bool) -> io::Result<Ready> {
+        let EventLoop { endpoint, ports, clock, .. } = &mut self.event_loop;
+        if let Some(dis) = &mut self.dis {
+            for port in [dis.receive_socket(), dis.send_socket()] {
+                while ready.refused(port) && ports.refused(port).is_some() {
+                    self.refused += 1;
+                }
             }
+            if ready.has(dis.receive_socket()) {
+                dis.receive(ports, endpoint, *clock)?;
+            }
+            let now = clock.now();
+            if delivers {
+                dis.deliver(ports, endpoint, now);
+            }
+            dis.update_interest(endpoint, now);
         }
-        if ready.has(dis.receive_socket()) {
-            dis.receive(&mut self.event_loop.ports, &mut self.event_loop.endpoint, self.event_loop.clock)?;
-        }
-        Ok(())
+        let flags = if self.is_format2() { "--central, --site" } else { "--central" };
+        let timeouts = self.event_loop.endpoint.statistics().central_timeouts;
+        self.central.check(self.event_loop.clock, self.has_central_answered(), flags, timeouts);
+        self.flush();
+        Ok(ready)
     }
 
     /// Sends what is due.
@@ -417,15 +415,7 @@ impl SocketDriver for HostSocket {
             let accept = |datagram: &Received, bytes: &[u8]| central.accepts(datagram.from, bytes);
             self.event_loop.receive_from_socket(Host::CENTRAL, socket, BATCHES_PER_TURN, accept)?;
         }
-        self.receive_from_programs(ready)?;
-        if let Some(dis) = &mut self.dis {
-            let now = self.event_loop.clock.now();
-            dis.deliver(&self.event_loop.ports, &mut self.event_loop.endpoint, now);
-            dis.update_interest(&mut self.event_loop.endpoint, now);
-        }
-        self.check_central();
-        self.flush();
-        Ok(ready)
+        self.finish_turn(ready, true)
     }
 
     /// Leaves all addresses, since no timeout removes them in format 1 (classic). In format 2 also announces that the

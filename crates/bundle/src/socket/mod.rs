@@ -90,9 +90,7 @@ pub trait SocketDriver {
 
     /// Returns the next warning for the operator, such as a peer with another format. Each kind of warning occurs
     /// once.
-    fn next_warning(&mut self) -> Option<String> {
-        None
-    }
+    fn next_warning(&mut self) -> Option<String>;
 
     /// Adds the metrics of the endpoint.
     fn collect_metrics(&self, into: &mut Metrics);

@@ -170,14 +170,7 @@ mod tests {
         builder.push(7, b"a classic message");
         let mut classic = vec![0; builder.octets()];
         builder.finish(&mut classic);
-        let header = format2::Header {
-            role: format2::Role::Host,
-            number: 1,
-            receiver: 0,
-            incarnation: 1,
-            session: 0,
-            sent_before: 0,
-        };
+        let header = format2::Header::from_central(1, 0, 0);
         let mut format2 = vec![0; format2::HEADER];
         format2::BundleBuilder::new(1_000).finish(&header, &mut format2);
         for (format, right, wrong, line) in [

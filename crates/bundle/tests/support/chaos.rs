@@ -109,7 +109,7 @@ impl Chaos {
             Some(host) => {
                 let message = OutgoingMessage { address, priority, max_wait: None, body: &body };
                 // The queue is full only while the central converter is down.
-                let _ = self.sim.command(host, HostCommand::SendMessage(message));
+                let _ = self.sim.command(host, HostCommand::Send(message));
             }
         }
         number

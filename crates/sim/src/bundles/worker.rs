@@ -152,7 +152,7 @@ impl BundleWorker {
         self.scratch.resize(before + header.length as usize, 0);
         match &mut self.role {
             WorkerRole::Host { machine, .. } => {
-                let send = host::HostCommand::SendMessage(options.to_outgoing(&self.scratch));
+                let send = host::HostCommand::Send(options.to_outgoing(&self.scratch));
                 machine.handle(now, Input::Command(send))
             }
             WorkerRole::WideAreaHost { sender, groups, egress } => {

@@ -176,6 +176,11 @@ impl Role {
 }
 
 impl Header {
+    /// Returns the header of a bundle from the central converter.
+    pub fn from_central(incarnation: u32, receiver: u16, session: u32) -> Header {
+        Header { role: Role::Central, number: 0, receiver, incarnation, session, sent_before: 0 }
+    }
+
     fn read(bytes: &[u8; HEADER]) -> Result<Header, BundleError> {
         let has_dis_header = bytes[..4] == DIS && bytes[4..8] == [0; 4] && bytes[10..12] == [0; 2];
         if !has_dis_header || bytes[12..14] != MAGIC {
