@@ -11,7 +11,7 @@ use trunkline_bundle::level::Medium;
 use trunkline_bundle::wire::classic::{ClassicBuilder, ClassicBundle, MAX_BUNDLE};
 use trunkline_bundle::{Central, Host, Level1, Settings};
 use trunkline_endpoint::{Endpoint, Input, Output, Peer, Port, Writable};
-use trunkline_units::Instant;
+use trunkline_units::{Instant, Seed};
 
 fuzz_target!(|bytes: &[u8]| {
     if bytes.len() > MAX_BUNDLE {
@@ -30,9 +30,9 @@ fuzz_target!(|bytes: &[u8]| {
     let settings = Settings::default();
     let medium = Medium::default();
     let config = CentralConfig { settings, level1: vec![1, 2], hosts: 16, local: medium, wide_area: medium };
-    deliver(Central::new(config), bytes);
-    deliver(Level1::new(1, settings), bytes);
-    deliver(Host::new(3, settings), bytes);
+    deliver(Central::new(Seed(0), 0, config), bytes);
+    deliver(Level1::new(1, 0, settings), bytes);
+    deliver(Host::new(3, 0, settings), bytes);
 });
 
 fn assert_same(mut builder: ClassicBuilder, bytes: &[u8]) {

@@ -63,24 +63,19 @@ fuzz_target!(|bytes: &[u8]| {
             3 => {
                 sim.impairments = Impairments { loss: f64::from(*amount & 3) / 4.0, ..Impairments::default() }
             }
-            4 => _ = sim.command(host, HostCommand::Join(address as u16)),
-            5 => _ = sim.command(host, HostCommand::Drop(address as u16)),
-            6 => {
-                _ = sim.command(host, HostCommand::JoinRange { first: address, last: address << (kind >> 3) })
-            }
-            7 => {
-                _ = sim.command(host, HostCommand::DropRange { first: address, last: address << (kind >> 3) })
-            }
+            4 => _ = sim.command(host, HostCommand::Join { first: address, last: address }),
+            5 => _ = sim.command(host, HostCommand::Drop { first: address, last: address }),
+            6 => _ = sim.command(host, HostCommand::Join { first: address, last: address << (kind >> 3) }),
+            7 => _ = sim.command(host, HostCommand::Drop { first: address, last: address << (kind >> 3) }),
             8 | 9 => {
                 let message =
                     OutgoingMessage { address, priority: kind & 1 == 1, max_wait: None, body: piece };
-                let _ = sim.command(host, HostCommand::SendMessage(message));
+                let _ = sim.command(host, HostCommand::Send(message));
             }
             10 => sim.inject(address, kind & 16 != 0, piece),
             11 => _ = sim.command(host, HostCommand::Saturate((*amount > 8).then_some(u32::from(*amount)))),
             12 if kind >> 4 == 1 => {
-                _ = sim
-                    .command(host, HostCommand::DropAgain { first: address as u16, last: (*amount).into() })
+                _ = sim.command(host, HostCommand::Drop { first: address, last: (*amount).into() })
             }
             12 => _ = sim.command(host, if *amount > 250 { HostCommand::Bye } else { HostCommand::DropAll }),
             _ => {

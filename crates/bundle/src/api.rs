@@ -40,48 +40,32 @@ pub enum CentralCommand {
 /// A command to a host.
 #[derive(Debug)]
 pub enum HostCommand<'a> {
-    /// Sends a message. Its address decides its priority.
-    Send {
-        /// The message address.
-        address: u16,
-        /// The message without its address.
-        body: &'a [u8],
-    },
-    /// Joins an address.
-    Join(u16),
-    /// Leaves an address.
-    Drop(u16),
-    /// Repeats the leave of these addresses soon, since the first one may have been lost. Joined addresses are
-    /// skipped. Format 1 (classic) only; format 2 confirms each change.
-    DropAgain {
+    /// Sends a message.
+    Send(OutgoingMessage<'a>),
+    /// Joins a range of addresses. In format 1 (classic) each address needs a control message; addresses of a range
+    /// that are already joined are skipped, a single address never. [`CommandError::Full`] means that part of the
+    /// range was joined: repeat the command.
+    Join {
         /// The first address.
-        first: u16,
+        first: u32,
         /// The last address.
-        last: u16,
+        last: u32,
+    },
+    /// Leaves a range of addresses, as [`Join`](HostCommand::Join) joins it. If format 1 (classic) has none of the
+    /// range joined, it repeats the leave of all of it soon, since the first one may have been lost.
+    Drop {
+        /// The first address.
+        first: u32,
+        /// The last address.
+        last: u32,
     },
     /// Leaves all addresses. [`CommandError::Full`] means that some are left to do: call it again.
     DropAll,
     /// The central converter refused a bundle: refreshes all joins, since it may have restarted.
     CentralRefused,
-    /// Sends a message with its priority and deadline.
-    SendMessage(OutgoingMessage<'a>),
-    /// Joins a range of addresses. Format 2 only, as are all commands below except `Receive`.
-    JoinRange {
-        /// The first address.
-        first: u32,
-        /// The last address.
-        last: u32,
-    },
-    /// Leaves a range of addresses.
-    DropRange {
-        /// The first address.
-        first: u32,
-        /// The last address.
-        last: u32,
-    },
-    /// Limits the ordinary messages that the host receives, per second; `None` removes the limit.
+    /// Limits the ordinary messages that the host receives, per second; `None` removes the limit. Format 2 only.
     Saturate(Option<u32>),
-    /// Announces that the host closes.
+    /// Announces that the host closes. Format 2 only.
     Bye,
     /// Takes the oldest received message.
     Receive {
@@ -104,6 +88,13 @@ pub struct OutgoingMessage<'a> {
     pub max_wait: Option<Span>,
     /// The message without its address.
     pub body: &'a [u8],
+}
+
+impl<'a> OutgoingMessage<'a> {
+    /// Returns a message without a deadline, whose address decides its priority.
+    pub fn new(settings: &Settings, address: u32, body: &'a [u8]) -> OutgoingMessage<'a> {
+        OutgoingMessage { address, priority: settings.is_priority(address), max_wait: None, body }
+    }
 }
 
 /// An event of a host.
@@ -142,6 +133,3 @@ pub enum CommandError {
 
 /// The largest number of messages that wait for the wide-area port of a level-1 converter.
 pub const MAX_WAITING_MESSAGES: usize = 4_096;
-
-/// The commands to a level-1 converter: none.
-pub type Level1Command = std::convert::Infallible;

@@ -91,24 +91,16 @@ pub struct Bundler {
 impl Bundler {
     /// Creates a queue of bundles of at most `max_octets` octets, with the mask of `source` if given.
     pub fn new(source: Option<Source>, max_octets: usize, timing: Timing) -> Bundler {
-        let builder = ClassicBuilder::new(source, max_octets);
-        let (ready, spare) = (VecDeque::new(), Vec::new());
         Bundler {
             timing,
-            builder,
+            builder: ClassicBuilder::new(source, max_octets),
             due: Instant::MAX,
             last_sent: None,
-            ready,
-            spare,
+            ready: VecDeque::new(),
+            spare: Vec::new(),
             urgent_messages: 0,
             urgent_in_last: 0,
         }
-    }
-
-    /// Adds a message; returns whether there was room. A bundle that is thereby due leaves with the next
-    /// [`close_if_due`](Bundler::close_if_due), so that simultaneous priority messages share a bundle.
-    pub fn push(&mut self, now: Instant, address: u16, body: &[u8], urgent: bool) -> bool {
-        self.push_with_deadline(now, address, body, urgent, None)
     }
 
     /// Adds a control message to the central converter or to level 1, which leaves on the tick or at once; returns
@@ -128,11 +120,13 @@ impl Bundler {
             Timing::Tick(_) => None,
             Timing::Adaptive { .. } => Some(Span::ZERO),
         };
-        self.push_with_deadline(now, address, body, true, max_wait)
+        self.push(now, address, body, true, max_wait)
     }
 
-    /// Adds a message that may wait no longer than `max_wait`; returns whether there was room.
-    pub fn push_with_deadline(
+    /// Adds a message that may wait no longer than `max_wait`, if given; returns whether there was room. A bundle that
+    /// is thereby due leaves with the next [`close_if_due`](Bundler::close_if_due), so that simultaneous priority
+    /// messages share a bundle.
+    pub fn push(
         &mut self,
         now: Instant,
         address: u16,
@@ -226,7 +220,7 @@ mod tests {
             };
             if Some(now) == next {
                 let (_, urgent) = messages.next().unwrap();
-                assert!(bundler.push(now, 1, b"message", *urgent));
+                assert!(bundler.push(now, 1, b"message", *urgent, None));
             }
             bundler.close_if_due(now);
             while let Some(length) = bundler.write_next(now, &mut buffer) {
@@ -281,7 +275,7 @@ mod tests {
         for timing in [Timing::LEAST_PROCESSOR, Timing::LEAST_DELAY] {
             let mut bundler = Bundler::new(None, MAX_BUNDLE, timing);
             let taken =
-                (0..700).filter(|n| bundler.push(at(u64::from(*n) / 10), *n, b"urgent", true)).count();
+                (0..700).filter(|n| bundler.push(at(u64::from(*n) / 10), *n, b"urgent", true, None)).count();
             bundler.close_if_due(at(70));
             let mut buffer = vec![0; MAX_BUNDLE];
             let sent: Vec<usize> = std::iter::from_fn(|| {
@@ -297,13 +291,13 @@ mod tests {
     #[test]
     fn a_full_queue_refuses_further_messages() {
         let mut bundler = Bundler::new(None, 100, Timing::LEAST_PROCESSOR);
-        let taken = (0..1_000).take_while(|n| bundler.push(at(0), *n, &[0; 40], false)).count();
+        let taken = (0..1_000).take_while(|n| bundler.push(at(0), *n, &[0; 40], false, None)).count();
         // Two messages fit into a bundle.
         assert_eq!(taken, 2 * (MAX_WAITING_BUNDLES + 1));
         assert_eq!(bundler.deadline(), None);
         let mut buffer = vec![0; MAX_BUNDLE];
         let sent = std::iter::from_fn(|| bundler.write_next(at(21_000), &mut buffer)).count();
         assert_eq!(sent, MAX_WAITING_BUNDLES + 1, "a due bundle leaves when there is room");
-        assert!(!bundler.push(at(0), 1, &[0; 101], false), "longer than a bundle");
+        assert!(!bundler.push(at(0), 1, &[0; 101], false, None), "longer than a bundle");
     }
 }

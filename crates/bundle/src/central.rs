@@ -14,17 +14,15 @@
 
 mod classic;
 mod format2;
-mod shared;
 
 use trunkline_endpoint::{Endpoint, Idle, Input, Output, Peer, Port, Reason, Segment, Transmit, Writable};
 use trunkline_units::{Instant, Seed, Span};
 
 use self::classic::ClassicCentral;
 pub use self::format2::Format2Central;
-use self::shared::Shared;
 pub use crate::api::{CentralCommand, CentralConfig, MAX_LEVEL1};
 use crate::balance::Balance;
-use crate::drops::{CountUnsent, DropReason};
+use crate::drops::{CountUnsent, DropCounts, DropReason};
 use crate::interest::Interest;
 use crate::refresh::AFTER_REFUSAL;
 use crate::regulator::{Congestion, Regulator};
@@ -69,35 +67,61 @@ enum CentralFormat {
     Format2(Box<Format2Central>),
 }
 
+/// What both formats need: the media and the counters.
+#[derive(Debug)]
+struct Shared {
+    config: CentralConfig,
+    /// The hosts' medium, and the wide area.
+    local: Regulator,
+    wide_area: Regulator,
+    statistics: CentralStatistics,
+}
+
+impl Shared {
+    /// Returns the level and rate that hosts may send at.
+    fn hosts_limit(&self) -> (u8, u32) {
+        (self.local.level(), self.local.rate())
+    }
+
+    /// The same for level 1, which loads both media.
+    fn level1_limit(&self) -> (u8, u32) {
+        (self.local.level().max(self.wide_area.level()), self.local.rate().min(self.wide_area.rate()))
+    }
+}
+
+/// Queues a message if its medium admits it.
+fn queue(
+    medium: &mut Regulator,
+    priority: bool,
+    octets: usize,
+    push: impl FnOnce() -> bool,
+) -> Result<(), DropReason> {
+    if !medium.admits(priority, octets) {
+        return Err(DropReason::Congestion);
+    }
+    push().then_some(()).ok_or(DropReason::Full)
+}
+
+/// Counts a message as sent or dropped.
+fn count(sent: &mut u64, drops: &mut DropCounts, priority: bool, result: Result<(), DropReason>) {
+    match result {
+        Ok(()) => *sent += 1,
+        Err(reason) => drops.count(reason, priority),
+    }
+}
+
 impl Central {
     /// The port to level 1.
-    pub const LEVEL1: Port = shared::LEVEL1;
+    pub const LEVEL1: Port = Port(0);
     /// The port to hosts.
-    pub const HOSTS: Port = shared::HOSTS;
+    pub const HOSTS: Port = Port(1);
 
-    /// Creates a converter without subscribers.
+    /// Creates a converter without subscribers. In format 2 its sessions are unpredictable without the `secret`, and
+    /// each start needs a higher `incarnation`, modulo 2³².
     ///
     /// # Panics
     /// Panics if there is no level-1 converter, more than [`MAX_LEVEL1`], a duplicate number or the number 0.
-    pub fn new(config: CentralConfig) -> Central {
-        Central::with_incarnation(0, config)
-    }
-
-    /// Creates a converter with an `incarnation`, for format 2. Each start needs a higher one, modulo 2³². Its
-    /// sessions are predictable.
-    ///
-    /// # Panics
-    /// As [`Central::new`].
-    pub fn with_incarnation(incarnation: u32, config: CentralConfig) -> Central {
-        Central::with_secret(Seed(0), incarnation, config)
-    }
-
-    /// Creates a converter with an `incarnation` and a `secret`, for format 2. Its sessions are unpredictable without
-    /// the secret.
-    ///
-    /// # Panics
-    /// As [`Central::new`].
-    pub fn with_secret(secret: Seed, incarnation: u32, config: CentralConfig) -> Central {
+    pub fn new(secret: Seed, incarnation: u32, config: CentralConfig) -> Central {
         let CentralConfig { settings, level1, .. } = &config;
         assert!(
             (1..=MAX_LEVEL1).contains(&level1.len()),

@@ -1,6 +1,6 @@
 //! [`Host`]: the endpoint between the central converter and the simulation of one host.
 //!
-//! A message of the simulation passes [`send`](HostCommand::SendMessage): it is checked, admitted by the
+//! A message of the simulation passes [`send`](HostCommand::Send): it is checked, admitted by the
 //! reported limits, queued, and leaves with a bundle in [`poll`](Endpoint::poll). A bundle of the central converter passes
 //! [`receive`](Host::receive), which hands its messages to the inbox or a callback. The formats differ in what surrounds
 //! the messages: the classic one has no sessions, sequence numbers or acknowledgements.
@@ -88,19 +88,12 @@ impl Host {
     /// The only port, to the central converter.
     pub const CENTRAL: Port = Port(0);
 
-    /// Creates host `number`, from 1 on, at most 16 in format 1 (classic).
+    /// Creates host `number`, from 1 on, at most 16 in format 1 (classic). In format 2 each start needs a higher
+    /// `incarnation`, modulo 2³².
     ///
     /// # Panics
     /// Panics if the number is out of range.
-    pub fn new(number: u8, settings: Settings) -> Host {
-        Host::with_incarnation(number.into(), 0, settings)
-    }
-
-    /// Creates a host with an `incarnation`, for format 2. Each start needs a higher one, modulo 2³².
-    ///
-    /// # Panics
-    /// Panics if the number is 0 or above the limit of the format.
-    pub fn with_incarnation(number: u16, incarnation: u32, settings: Settings) -> Host {
+    pub fn new(number: u16, incarnation: u32, settings: Settings) -> Host {
         assert!(number > 0, "host numbers start at 1");
         let format = match settings.format2() {
             None => {
@@ -159,16 +152,6 @@ impl Host {
         }
     }
 
-    /// Returns whether the host has joined an address, or with pairs, its pair.
-    pub fn has_joined(&self, address: u32) -> bool {
-        match &self.format {
-            HostFormat::Classic(classic) => {
-                u16::try_from(address).is_ok_and(|address| classic.joins.contains(address))
-            }
-            HostFormat::Format2(format2) => format2.joins.ranges.contains(address),
-        }
-    }
-
     /// Returns the counters.
     pub fn statistics(&self) -> &HostStatistics {
         &self.statistics
@@ -211,7 +194,7 @@ impl Host {
         }
         let queued = match &mut self.format {
             HostFormat::Classic(classic) => {
-                classic.bundler.push_with_deadline(now, address as u16, body, priority, max_wait)
+                classic.bundler.push(now, address as u16, body, priority, max_wait)
             }
             HostFormat::Format2(format2) => format2.queue(now, message, priority),
         };
@@ -249,20 +232,13 @@ impl Host {
         }
     }
 
-    /// Joins or leaves a range; in format 1 (classic) of one address.
-    fn set_joined(&mut self, now: Instant, joins: bool, first: u32, last: u32) -> Result<(), CommandError> {
-        let applied = match &mut self.format {
-            HostFormat::Classic(classic) => {
-                let ClassicHost { bundler, joins: joined, .. } = &mut **classic;
-                let address = first as u16;
-                let control =
-                    if joins { ClassicControl::Join(address) } else { ClassicControl::Drop(address) };
-                let sent = bundler.push_control(now, control);
-                if sent {
-                    joined.set(now, address, joins);
-                }
-                sent
-            }
+    /// Joins or leaves a range of addresses.
+    fn set_joined(&mut self, now: Instant, first: u32, last: u32, joins: bool) -> Result<(), CommandError> {
+        match &mut self.format {
+            HostFormat::Classic(classic) => match (u16::try_from(first), u16::try_from(last)) {
+                (Ok(first), Ok(last)) => classic.set_range_joined(now, first, last, joins),
+                _ => Err(CommandError::Format),
+            },
             HostFormat::Format2(format2) => {
                 // With pairs, an odd address carries the priority messages of the even address before it.
                 let (first, last) = if self.settings.pairs { (first & !1, last | 1) } else { (first, last) };
@@ -275,50 +251,33 @@ impl Host {
                 if is_first {
                     outbox.schedule_control(joined.due);
                 }
-                applied
+                applied.then_some(()).ok_or(CommandError::Full)
             }
-        };
-        applied.then_some(()).ok_or(CommandError::Full)
+        }
     }
 
     fn execute(&mut self, now: Instant, command: HostCommand<'_>) -> Result<(), CommandError> {
         match (command, &mut self.format) {
-            (HostCommand::Send { address, body }, _) => {
-                let priority = self.settings.is_priority(address);
-                self.send(now, &OutgoingMessage { address: address.into(), priority, max_wait: None, body })
-            }
-            (HostCommand::SendMessage(message), _) => self.send(now, &message),
-            (HostCommand::Join(address), _) => self.set_joined(now, true, address.into(), address.into()),
-            (HostCommand::Drop(address), _) => self.set_joined(now, false, address.into(), address.into()),
-            (HostCommand::DropAll, HostFormat::Format2(_)) => self.set_joined(now, false, 0, u32::MAX),
-            (HostCommand::DropAll, HostFormat::Classic(_)) => {
-                while let HostFormat::Classic(classic) = &self.format
-                    && let Some(address) = classic.joins.first()
-                {
-                    self.set_joined(now, false, address.into(), address.into())?;
+            (HostCommand::Send(message), _) => self.send(now, &message),
+            (HostCommand::Join { first, last }, _) => self.set_joined(now, first, last, true),
+            (HostCommand::Drop { first, last }, _) => self.set_joined(now, first, last, false),
+            (HostCommand::DropAll, HostFormat::Format2(_)) => self.set_joined(now, 0, u32::MAX, false),
+            (HostCommand::DropAll, HostFormat::Classic(classic)) => {
+                while let Some(address) = classic.joins.first() {
+                    classic.set_joined(now, address, false)?;
                 }
-                Ok(())
-            }
-            (HostCommand::DropAgain { first, last }, HostFormat::Classic(classic)) => {
-                classic.joins.repeat_leave(now, first, last);
                 Ok(())
             }
             (HostCommand::CentralRefused, HostFormat::Classic(classic)) => {
                 classic.joins.refresh.restart_at(now + AFTER_REFUSAL);
                 Ok(())
             }
-            // Hellos replace these: format 2 detects restarts and repeats unconfirmed changes.
-            (HostCommand::DropAgain { .. } | HostCommand::CentralRefused, HostFormat::Format2(_)) => Ok(()),
+            // Hellos replace this: format 2 detects restarts.
+            (HostCommand::CentralRefused, HostFormat::Format2(_)) => Ok(()),
             (HostCommand::Receive { into, from }, _) => {
                 *from = self.inbox.pop(into);
                 self.deliver_waiting(now);
                 Ok(())
-            }
-            (HostCommand::JoinRange { first, last }, HostFormat::Format2(_)) => {
-                self.set_joined(now, true, first, last)
-            }
-            (HostCommand::DropRange { first, last }, HostFormat::Format2(_)) => {
-                self.set_joined(now, false, first, last)
             }
             (HostCommand::Saturate(messages), HostFormat::Format2(format2)) => {
                 format2.saturation.set_rate(messages.unwrap_or(NO_LIMIT));
@@ -332,13 +291,9 @@ impl Host {
                 format2.outbox.schedule_control(now);
                 Ok(())
             }
-            (
-                HostCommand::JoinRange { .. }
-                | HostCommand::DropRange { .. }
-                | HostCommand::Saturate(_)
-                | HostCommand::Bye,
-                HostFormat::Classic(_),
-            ) => Err(CommandError::Format),
+            (HostCommand::Saturate(_) | HostCommand::Bye, HostFormat::Classic(_)) => {
+                Err(CommandError::Format)
+            }
         }
     }
 
@@ -495,6 +450,41 @@ impl Host {
     }
 }
 
+impl ClassicHost {
+    /// Joins or leaves a range of addresses.
+    fn set_range_joined(
+        &mut self,
+        now: Instant,
+        first: u16,
+        last: u16,
+        joins: bool,
+    ) -> Result<(), CommandError> {
+        if first > last {
+            return Err(CommandError::Range);
+        }
+        let mut changed = false;
+        for address in first..=last {
+            // Skipping unchanged addresses leaves the room to the others, so that repeated calls eventually succeed.
+            if first == last || self.joins.contains(address) != joins {
+                self.set_joined(now, address, joins)?;
+                changed = true;
+            }
+        }
+        if !joins && !changed {
+            self.joins.repeat_leave(now, first, last);
+        }
+        Ok(())
+    }
+
+    fn set_joined(&mut self, now: Instant, address: u16, joins: bool) -> Result<(), CommandError> {
+        if !self.bundler.push_control(now, ClassicControl::membership(address, joins)) {
+            return Err(CommandError::Full);
+        }
+        self.joins.set(now, address, joins);
+        Ok(())
+    }
+}
+
 impl Format2Host {
     /// Returns the source field of this host's messages.
     fn source(&self) -> u32 {
@@ -515,10 +505,7 @@ impl Format2Host {
             priority,
             body: body.into(),
         };
-        let pushed = match priority {
-            true => self.outbox.push_reliable(now, queued),
-            false => self.outbox.push(now, queued),
-        };
+        let pushed = self.outbox.push(now, queued, priority);
         *next = next.wrapping_add(u32::from(pushed));
         pushed
     }

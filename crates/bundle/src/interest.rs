@@ -60,12 +60,6 @@ impl Interest {
         self.owners.iter().zip(0u16..).filter(move |(owner, _)| **owner == number).map(|(_, packet)| packet)
     }
 
-    /// Returns the first packet address at or after `packet` that a converter owns.
-    pub fn next_owned_by(&self, number: u16, packet: usize) -> Option<usize> {
-        let rest = self.owners.get(packet..)?;
-        rest.iter().position(|owner| *owner == number).map(|at| packet + at)
-    }
-
     /// Sets the owner of a packet address; 0 is none.
     pub fn set_owner(&mut self, packet: u16, number: u16) {
         self.owners[usize::from(packet)] = number;

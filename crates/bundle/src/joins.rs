@@ -59,10 +59,9 @@ impl SoftJoins {
         self.refresh.schedule(now);
     }
 
-    /// Schedules a second leave of these addresses, unless they are joined.
+    /// Schedules a second leave of these addresses, none of which is joined.
     pub fn repeat_leave(&mut self, now: Instant, first: u16, last: u16) {
-        let addresses = (first..=last).map(|address| self.first_of_pair(address));
-        let left: Vec<u16> = addresses.filter(|address| !self.joined.contains(address)).collect();
+        let left: Vec<u16> = (first..=last).map(|address| self.first_of_pair(address)).collect();
         self.left.extend(left);
         self.refresh.schedule_now(now);
     }
@@ -78,8 +77,7 @@ impl SoftJoins {
         let next = |from| first(joined, from).into_iter().chain(first(left, from)).min().map(usize::from);
         refresh.send_due(now, next, |address| due.push(address as u16));
         for address in due {
-            let joins = joined.contains(&address);
-            if send(if joins { ClassicControl::Join(address) } else { ClassicControl::Drop(address) }) {
+            if send(ClassicControl::membership(address, joined.contains(&address))) {
                 left.remove(&address);
             }
         }

@@ -5,11 +5,12 @@
 //! central converter names the groups to join one by one; in format 2 it sends the complete assignment in a session.
 
 use std::collections::VecDeque;
+use std::convert::Infallible;
 
 use trunkline_endpoint::{Endpoint, Idle, Input, Output, Peer, Port, Reason, Segment, Transmit, Writable};
 use trunkline_units::Instant;
 
-pub use crate::api::{Level1Command, MAX_WAITING_MESSAGES};
+pub use crate::api::MAX_WAITING_MESSAGES;
 use crate::bundler::Bundler;
 use crate::drops::{CountUnsent, DropReason};
 use crate::level::MIN_LEVEL;
@@ -76,13 +77,8 @@ impl Level1 {
     /// The port to the central converter.
     pub const CENTRAL: Port = Port(1);
 
-    /// Creates converter `number`, from 1 on.
-    pub fn new(number: u16, settings: Settings) -> Level1 {
-        Level1::with_incarnation(number, 0, settings)
-    }
-
-    /// Creates a converter with an `incarnation`, for format 2. Each start needs a higher one, modulo 2³².
-    pub fn with_incarnation(number: u16, incarnation: u32, settings: Settings) -> Level1 {
+    /// Creates converter `number`, from 1 on. In format 2 each start needs a higher `incarnation`, modulo 2³².
+    pub fn new(number: u16, incarnation: u32, settings: Settings) -> Level1 {
         let format = match settings.format2() {
             None => {
                 let source = Some(Source::Level1(number));
@@ -172,7 +168,7 @@ impl Level1 {
             Err(DropReason::Control)
         } else if !self.limits.admits(now, priority, octets) {
             Err(DropReason::Congestion)
-        } else if bundler.push(now, message.address, message.body, priority) {
+        } else if bundler.push(now, message.address, message.body, priority, None) {
             Ok(())
         } else if octets + ADDRESS + 3 <= self.settings.max_bundle {
             Err(DropReason::Full)
@@ -201,7 +197,7 @@ impl Level1 {
             // This converter's datagrams are smaller than those of the wide area.
             Err(DropReason::Unfit)
         } else {
-            let pushed = format2.outbox.push(now, QueuedMessage::from_message(&message));
+            let pushed = format2.outbox.push(now, QueuedMessage::from_message(&message), false);
             pushed.then_some(()).ok_or(DropReason::Full)
         };
         (message.priority, queued)
@@ -379,11 +375,11 @@ impl Format2Level1 {
 }
 
 impl Endpoint for Level1 {
-    type Command<'a> = Level1Command;
+    type Command<'a> = Infallible;
     type Event = MembershipEvent;
-    type Refusal = std::convert::Infallible;
+    type Refusal = Infallible;
 
-    fn handle(&mut self, now: Instant, input: Input<'_, Level1Command>) -> Result<(), Self::Refusal> {
+    fn handle(&mut self, now: Instant, input: Input<'_, Infallible>) -> Result<(), Infallible> {
         self.handle_timers(now);
         match input {
             Input::Frame { port: Level1::WIDE_AREA, bytes, segment, .. } => {
@@ -464,17 +460,10 @@ mod tests {
     fn a_closing_converter_sends_bye_in_its_session() {
         let format2 = Format2::default();
         let settings = Settings { format: Format::Format2(format2), ..Settings::default() };
-        let mut level1 = Level1::with_incarnation(3, 9, settings);
+        let mut level1 = Level1::new(3, 9, settings);
         let now = Instant::ZERO + trunkline_units::Span::from_s(1);
         let mut bytes = vec![0; format2.max_datagram_octets()];
-        let header = Header {
-            role: Role::Central,
-            number: 0,
-            receiver: 3,
-            incarnation: 1,
-            session: 8,
-            sent_before: 0,
-        };
+        let header = Header::from_central(1, 3, 8);
         let length = BundleBuilder::new(format2.max_datagram_octets()).finish(&header, &mut bytes);
         let frame =
             Input::Frame { port: Level1::CENTRAL, peer: Peer::NONE, bytes: &bytes[..length], segment: None };

@@ -12,7 +12,9 @@ use crate::balance::{Balance, MAX_MOVES, Move};
 use crate::bundler::{Bundler, Timing};
 use crate::interest::{Interest, InterestChange};
 use crate::refresh::Refresh;
-use crate::wire::classic::{ADDRESSES_PER_PACKET, ClassicControl, PACKET_ADDRESSES};
+use crate::wire::classic::{
+    ADDRESSES_PER_PACKET, ClassicControl, ClassicMessage, PACKET_ADDRESSES, packet_address,
+};
 
 /// Messages still in flight this long after a packet address changed its owner are not strays.
 const STRAY_GRACE: Span = Span::from_ms(100);
@@ -58,8 +60,7 @@ struct Level1Owner {
 
 /// Returns the control message that joins or leaves a packet address.
 fn membership(packet: u16, joins: bool) -> ClassicControl {
-    let address = packet * ADDRESSES_PER_PACKET;
-    if joins { ClassicControl::Join(address) } else { ClassicControl::Drop(address) }
+    ClassicControl::membership(packet * ADDRESSES_PER_PACKET, joins)
 }
 
 impl Level1Owner {
@@ -152,21 +153,13 @@ impl Level1Owners {
         forwards
     }
 
-    /// Returns the converter that sends to a packet address: its owner, or else number 1.
-    pub fn route(&self, packet: u16) -> usize {
+    /// Queues a host's message for the converter that sends to its packet address: the owner, or else number 1.
+    /// Returns whether there was room.
+    pub fn send(&mut self, now: Instant, message: ClassicMessage<'_>, priority: bool) -> bool {
+        let packet = packet_address(message.address);
         let owner = self.interest.owner(packet).and_then(|number| self.position(number));
-        owner.or_else(|| self.position(1)).unwrap_or(0)
-    }
-
-    /// Queues a host's message for a converter; returns whether there was room.
-    pub fn push(
-        &mut self,
-        now: Instant,
-        at: usize,
-        packet: u16,
-        push: impl FnOnce(&mut Bundler) -> bool,
-    ) -> bool {
-        let pushed = push(&mut self.owners[at].bundler);
+        let at = owner.or_else(|| self.position(1)).unwrap_or(0);
+        let pushed = self.owners[at].bundler.push(now, message.address, message.body, priority, None);
         if pushed {
             self.last_sender[usize::from(packet)] = (at as u8 + 1, now);
         }
@@ -264,10 +257,8 @@ impl Level1Owners {
         for Level1Owner { number, bundler, refresh, .. } in &mut self.owners {
             let (interest, joins_due) = (&self.interest, &self.joins_due);
             let next = |from| {
-                let owned = std::iter::successors(interest.next_owned_by(*number, from), |at| {
-                    interest.next_owned_by(*number, at + 1)
-                });
-                owned.into_iter().find(|at| !joins_due.contains_key(&(*at as u16)))
+                let mut owned = interest.owned_by(*number).filter(|packet| !joins_due.contains_key(packet));
+                owned.find(|packet| usize::from(*packet) >= from).map(usize::from)
             };
             refresh.send_due(now, next, |packet| {
                 sent += u64::from(bundler.push_control(now, membership(packet as u16, true)));

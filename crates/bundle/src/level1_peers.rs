@@ -19,7 +19,7 @@ use crate::wire::format2::control::Control;
 use crate::wire::format2::{BundleBuilder, Header, Role};
 
 /// A level-1 converter.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Level1Peer {
     /// Its number.
     pub number: u16,
@@ -80,33 +80,6 @@ impl Level1Peer {
     fn has_unconfirmed_assignment(&self) -> bool {
         self.is_confirmed() && self.version != self.confirmed_version
     }
-
-    /// Writes the next bundle of a central converter with this incarnation and these limits. Returns its destination,
-    /// its length, and the octets already admitted to the medium.
-    pub(crate) fn write_bundle(
-        &mut self,
-        now: Instant,
-        incarnation: u32,
-        limits: (u8, u32),
-        buffer: &mut [u8],
-    ) -> Option<(Peer, usize, usize)> {
-        let (is_unconfirmed, version, assigned) =
-            (self.has_unconfirmed_assignment(), self.version, self.assigned);
-        let assignment_due = &mut self.assignment_due;
-        let session = self.session.as_mut()?;
-        let write_control = |builder: &mut BundleBuilder, limit: Option<Control<'_>>| {
-            limit.iter().for_each(|limit| _ = builder.push_control(limit));
-            if is_unconfirmed && now >= *assignment_due {
-                *assignment_due = now + RETRY_INTERVAL;
-                builder.push_control(&Control::Assign { version, packets: &assigned.write() });
-            }
-        };
-        let sent = session.write_bundle(now, incarnation, limits, write_control, buffer);
-        if is_unconfirmed {
-            session.outbox.schedule_control(self.assignment_due.max(now));
-        }
-        Some(sent)
-    }
 }
 
 impl Level1Peers {
@@ -119,18 +92,9 @@ impl Level1Peers {
         settings: &Settings,
         format2: Format2,
     ) -> Level1Peers {
-        let absent = |number| Level1Peer {
-            number,
-            session: None,
-            target: PacketSet::NONE,
-            assigned: PacketSet::NONE,
-            version: 0,
-            confirmed_version: 0,
-            possible: PacketSet::NONE,
-            assignment_due: Instant::ZERO,
-        };
+        let absent = |number: &u16| Level1Peer { number: *number, ..Level1Peer::default() };
         Level1Peers {
-            peers: numbers.iter().map(|number| absent(*number)).collect(),
+            peers: numbers.iter().map(absent).collect(),
             max_octets: format2.max_datagram_octets(),
             timing: settings.timing,
             subscribed: PacketSet::NONE,
@@ -170,8 +134,8 @@ impl Level1Peers {
         self.peers.iter().any(Level1Peer::is_ready)
     }
 
-    /// Writes the next bundle, serving converters in turn. Returns its destination, its length, and the octets already
-    /// admitted to the medium.
+    /// Writes the next bundle of a central converter with this incarnation and these limits, serving converters in
+    /// turn. Returns its destination, its length, and the octets already admitted to the medium.
     pub(crate) fn write_bundle(
         &mut self,
         now: Instant,
@@ -182,7 +146,23 @@ impl Level1Peers {
         let count = self.peers.len();
         let at = (0..count).map(|n| (self.next_turn + n) % count).find(|at| self.peers[*at].is_ready())?;
         self.next_turn = at + 1;
-        self.peers[at].write_bundle(now, incarnation, limits, buffer)
+        let peer = &mut self.peers[at];
+        let (is_unconfirmed, version, assigned) =
+            (peer.has_unconfirmed_assignment(), peer.version, peer.assigned);
+        let assignment_due = &mut peer.assignment_due;
+        let session = peer.session.as_mut()?;
+        let write_control = |builder: &mut BundleBuilder, limit: Option<Control<'_>>| {
+            limit.iter().for_each(|limit| _ = builder.push_control(limit));
+            if is_unconfirmed && now >= *assignment_due {
+                *assignment_due = now + RETRY_INTERVAL;
+                builder.push_control(&Control::Assign { version, packets: &assigned.write() });
+            }
+        };
+        let sent = session.write_bundle(now, incarnation, limits, write_control, buffer);
+        if is_unconfirmed {
+            session.outbox.schedule_control(peer.assignment_due.max(now));
+        }
+        Some(sent)
     }
 
     /// Returns the last detected duplicate number.
@@ -190,17 +170,10 @@ impl Level1Peers {
         self.duplicate
     }
 
-    /// Handles the header of a bundle. Returns the converter's index and whether the bundle belongs to its session.
-    /// Returns `None` for an unknown number, an earlier incarnation, or a later one that has not confirmed its
-    /// session.
-    pub fn receive(
-        &mut self,
-        now: Instant,
-        header: &Header,
-        peer: Peer,
-        octets: usize,
-    ) -> Option<(usize, bool)> {
-        let at = self.peers.iter().position(|converter| converter.number == header.number)?;
+    /// Handles the header of a bundle and returns whether it belongs to the converter's session. Returns `None` for
+    /// an unknown number, an earlier incarnation, or a later one that has not confirmed its session.
+    pub fn receive(&mut self, now: Instant, header: &Header, peer: Peer, octets: usize) -> Option<bool> {
+        let at = self.position(header.number)?;
         let present = self.peers[at].session.as_mut();
         let status = present.map(|session| session.identify(now, header, peer, octets, &mut self.sessions));
         match status {
@@ -228,7 +201,11 @@ impl Level1Peers {
             (converter.possible, converter.assignment_due) = (PacketSet::ALL, now);
             self.assign(now);
         }
-        Some((at, membership != Membership::Outside))
+        Some(membership != Membership::Outside)
+    }
+
+    fn position(&self, number: u16) -> Option<usize> {
+        self.peers.iter().position(|converter| converter.number == number)
     }
 
     /// Starts a session of a converter.
@@ -247,9 +224,9 @@ impl Level1Peers {
         self.present().for_each(|session| session.outbox.schedule_control(now));
     }
 
-    /// Returns the session of the converter at an index, if it is present.
-    pub(crate) fn session_mut(&mut self, at: usize) -> Option<&mut PeerSession> {
-        self.peers[at].session.as_mut()
+    /// Returns the session of a converter, if it is present.
+    pub(crate) fn session_mut(&mut self, number: u16) -> Option<&mut PeerSession> {
+        self.position(number).and_then(|at| self.peers[at].session.as_mut())
     }
 
     /// Iterates over the sessions of the present converters.
@@ -258,7 +235,8 @@ impl Level1Peers {
     }
 
     /// Ends the session of a converter that closes.
-    pub fn close(&mut self, now: Instant, at: usize) {
+    pub fn close(&mut self, now: Instant, number: u16) {
+        let Some(at) = self.position(number) else { return };
         self.remove(at);
         self.assign(now);
     }
@@ -272,7 +250,8 @@ impl Level1Peers {
     }
 
     /// Handles the confirmation of an assignment.
-    pub fn confirm_assignment(&mut self, now: Instant, at: usize, version: u32) {
+    pub fn confirm_assignment(&mut self, now: Instant, number: u16, version: u32) {
+        let Some(at) = self.position(number) else { return };
         let converter = &mut self.peers[at];
         if version != converter.version || converter.confirmed_version == version {
             return;
@@ -284,12 +263,6 @@ impl Level1Peers {
         self.announce_assignments(now);
     }
 
-    /// Returns the load of a converter and the number of its packet addresses.
-    fn load(&self, at: usize) -> (u64, usize) {
-        let target = &self.peers[at].target;
-        (target.iter().map(|packet| self.balance.loads.messages(packet)).sum(), target.count())
-    }
-
     /// Assigns packet addresses without an owner to the idlest converters, and withdraws those without a subscriber.
     fn assign(&mut self, now: Instant) {
         let mut assigned_somewhere = PacketSet::NONE;
@@ -299,10 +272,11 @@ impl Level1Peers {
             assigned_somewhere = assigned_somewhere.union(&converter.target);
         }
         self.balance.retain_moves(|packet| self.subscribed.contains(packet));
-        let mut loads: Vec<(u64, usize, usize)> = (0..self.peers.len())
-            .filter(|at| self.peers[*at].is_confirmed())
-            .map(|at| (self.load(at).0, self.load(at).1, at))
-            .collect();
+        // The load of each converter, the number of its packet addresses, and its index.
+        let confirmed = self.peers.iter().enumerate().filter(|(_, converter)| converter.is_confirmed());
+        let load = |target: &PacketSet| target.iter().map(|packet| self.balance.loads.messages(packet)).sum();
+        let mut loads: Vec<(u64, usize, usize)> =
+            confirmed.map(|(at, peer)| (load(&peer.target), peer.target.count(), at)).collect();
         for packet in self.subscribed.difference(&assigned_somewhere).iter() {
             let Some(least) = loads.iter_mut().min() else { break };
             *least = (least.0 + self.balance.loads.messages(packet), least.1 + 1, least.2);
@@ -344,13 +318,10 @@ impl Level1Peers {
 
     /// Ends the sessions of silent converters and rebalances.
     pub fn handle_timers(&mut self, now: Instant) {
-        let expired = |converter: &Level1Peer| converter.session().is_some_and(|one| one.has_timed_out(now));
-        if self.peers.iter().any(expired) {
-            (0..self.peers.len())
-                .filter(|at| expired(&self.peers[*at]))
-                .collect::<Vec<_>>()
-                .into_iter()
-                .for_each(|at| self.remove(at));
+        let is_expired = |peer: &Level1Peer| peer.session().is_some_and(|session| session.has_timed_out(now));
+        let expired: Vec<usize> = (0..self.peers.len()).filter(|at| is_expired(&self.peers[*at])).collect();
+        if !expired.is_empty() {
+            expired.into_iter().for_each(|at| self.remove(at));
             self.assign(now);
         }
         self.balance.loads.advance(now);

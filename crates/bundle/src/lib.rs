@@ -16,13 +16,16 @@
 //! sends two messages in one bundle:
 //!
 //! ```
-//! use trunkline_bundle::{Host, Settings, host::HostCommand, wire::classic::ClassicBundle};
+//! use trunkline_bundle::host::{HostCommand, OutgoingMessage};
+//! use trunkline_bundle::{Host, Settings, wire::classic::ClassicBundle};
 //! use trunkline_endpoint::{Endpoint, Input, MAX_BATCH, Output, Writable};
 //! use trunkline_units::{Instant, Span};
 //!
-//! let mut host = Host::new(3, Settings::default());
+//! let settings = Settings::default();
+//! let mut host = Host::new(3, 0, settings);
 //! for body in [&b"position"[..], b"velocity"] {
-//!     host.handle(Instant::ZERO, Input::Command(HostCommand::Send { address: 7, body })).unwrap();
+//!     let send = HostCommand::Send(OutgoingMessage::new(&settings, 7, body));
+//!     host.handle(Instant::ZERO, Input::Command(send)).unwrap();
 //! }
 //! // The default timing sends a bundle on each tick of 5 ms.
 //! let tick = Instant::ZERO + Span::from_ms(5);

@@ -48,18 +48,9 @@ impl QueuedMessage {
 
     /// Returns the message as an entry of a bundle.
     pub fn message(&self, reliable: Option<u16>) -> Message<'_> {
-        let QueuedMessage { address, source, incarnation, sequence, max_wait_10us, priority, body } = self;
-        let (address, source, incarnation) = (*address, *source, *incarnation);
-        Message {
-            address,
-            source,
-            incarnation,
-            sequence: *sequence,
-            max_wait_10us: *max_wait_10us,
-            priority: *priority,
-            reliable,
-            body,
-        }
+        let QueuedMessage { address, source, incarnation, sequence, max_wait_10us, priority, ref body } =
+            *self;
+        Message { address, source, incarnation, sequence, max_wait_10us, priority, reliable, body }
     }
 
     /// Returns the octets that it needs in a bundle.
@@ -162,30 +153,18 @@ impl Outbox {
         }
     }
 
-    /// Returns whether the session is established.
-    pub fn is_open(&self) -> bool {
-        self.is_open
-    }
-
-    /// Queues a message; returns whether there was room.
-    pub fn push(&mut self, now: Instant, queued: QueuedMessage) -> bool {
+    /// Queues a message, to be acknowledged if it is `reliable`; returns whether there was room.
+    pub fn push(&mut self, now: Instant, queued: QueuedMessage, reliable: bool) -> bool {
         if is_too_long(&queued.body, self.max_octets) {
             return false;
         }
         let due = queued.due(self.timing, now, self.last_sent);
-        let queue = if queued.priority { &mut self.priority } else { &mut self.ordinary };
-        let pushed = queue.push(due, queued, MAX_WAITING_BUNDLES * self.max_octets);
-        self.update_ready(now);
-        pushed
-    }
-
-    /// Queues a reliable message; returns whether there was room.
-    pub fn push_reliable(&mut self, now: Instant, queued: QueuedMessage) -> bool {
-        if is_too_long(&queued.body, self.max_octets) {
-            return false;
-        }
-        let due = queued.due(self.timing, now, self.last_sent);
-        let pushed = self.reliable.push(queued, due);
+        let capacity = MAX_WAITING_BUNDLES * self.max_octets;
+        let pushed = match (reliable, queued.priority) {
+            (true, _) => self.reliable.push(queued, due),
+            (false, true) => self.priority.push(due, queued, capacity),
+            (false, false) => self.ordinary.push(due, queued, capacity),
+        };
         self.update_ready(now);
         pushed
     }

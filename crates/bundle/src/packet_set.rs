@@ -7,7 +7,7 @@ use crate::wire::classic::PACKET_ADDRESSES;
 const WORDS: usize = PACKET_ADDRESSES / 64;
 
 /// A set of packet addresses, one bit each.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PacketSet([u64; WORDS]);
 
 impl PacketSet {
@@ -18,11 +18,7 @@ impl PacketSet {
 
     /// Reads a set from octets of eight packet addresses each, lowest bit first.
     pub fn read(octets: &[u8; PACKET_ADDRESSES / 8]) -> PacketSet {
-        let mut words = [0; WORDS];
-        for (word, octets) in words.iter_mut().zip(octets.as_chunks().0) {
-            *word = u64::from_le_bytes(*octets);
-        }
-        PacketSet(words)
+        PacketSet(std::array::from_fn(|at| u64::from_le_bytes(octets.as_chunks().0[at])))
     }
 
     /// Writes the set as octets.
@@ -93,16 +89,10 @@ pub enum MembershipEvent {
 }
 
 /// The packet addresses of a level-1 converter and the pending membership events.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct JoinedGroups {
     packets: PacketSet,
     events: VecDeque<MembershipEvent>,
-}
-
-impl Default for JoinedGroups {
-    fn default() -> JoinedGroups {
-        JoinedGroups { packets: PacketSet::NONE, events: VecDeque::new() }
-    }
 }
 
 impl JoinedGroups {

@@ -10,7 +10,7 @@
 
 use trunkline_units::{Instant, Span};
 
-use crate::level::{Level, MIN_LEVEL, Medium};
+use crate::level::{Level, Medium};
 
 /// The kind of congestion control.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -224,11 +224,6 @@ impl Regulator {
             (false, rate) => rate + (capacity / 128).max(1),
         };
     }
-
-    /// Returns whether nothing is limited.
-    pub fn is_unrestricted(&self) -> bool {
-        self.level() == MIN_LEVEL && self.rate == NO_LIMIT
-    }
 }
 
 #[cfg(test)]
@@ -259,7 +254,7 @@ mod tests {
         assert!((2_600_000..=2_750_000).contains(&ordinary), "{ordinary}");
         assert!(regulator.rate() < NO_LIMIT);
         regulator.advance(at(10_000 + 20_000));
-        assert!(regulator.is_unrestricted() && regulator.deadline().is_none());
+        assert_eq!((regulator.level(), regulator.rate(), regulator.deadline()), (3, NO_LIMIT, None));
     }
 
     #[test]

@@ -147,21 +147,16 @@ impl<T> Default for ReliableReceiver<T> {
 }
 
 impl<T> ReliableReceiver<T> {
-    /// Handles a message and returns whether it is new. [`ReliableReceiver::next`] then returns the messages that are
-    /// in order.
-    pub fn receive(&mut self, number: u16, message: impl FnOnce() -> T) -> bool {
+    /// Handles a message. [`ReliableReceiver::next`] then returns the messages that are in order.
+    pub fn receive(&mut self, number: u16, message: impl FnOnce() -> T) {
         let at = usize::from(number.wrapping_sub(self.next));
         if at >= SEND_WINDOW {
-            return false;
+            return;
         }
         if self.buffered.len() <= at {
             self.buffered.resize_with(at + 1, || None);
         }
-        let is_new = self.buffered[at].is_none();
-        if is_new {
-            self.buffered[at] = Some(message());
-        }
-        is_new
+        self.buffered[at].get_or_insert_with(message);
     }
 
     /// Returns the next message in order without removing it.

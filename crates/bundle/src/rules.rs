@@ -293,9 +293,6 @@ struct LastPosition {
 impl EntityTracker {
     /// Observes a PDU of either direction; returns whether the subscribed cells may have changed.
     pub fn observe(&mut self, rules: &Rules, pdu: Pdu<'_>) -> bool {
-        if rules.around_entities.is_empty() {
-            return false;
-        }
         let Some((entity, reach)) =
             pdu.entity().and_then(|entity| Some((entity, *rules.around_entities.get(&entity)?)))
         else {

@@ -194,9 +194,7 @@ pub struct LinkCounter {
     pub received: u32,
     /// Messages in bundles that were lost or late.
     pub lost: u32,
-    /// Bundles that were late or duplicates.
-    pub late_bundles: u32,
-    /// Messages in those that had been counted as lost.
+    /// Messages that had been counted as lost, in bundles that were late or duplicates.
     recovered: u32,
 }
 
@@ -206,7 +204,6 @@ impl LinkCounter {
     pub fn record_bundle(&mut self, before: u32, count: usize) -> u32 {
         self.received = self.received.wrapping_add(count as u32);
         if is_newer(self.expected, before) {
-            self.late_bundles = self.late_bundles.wrapping_add(1);
             self.recovered = self.recovered.wrapping_add(self.missing().min(count as u32));
             return 0;
         }
@@ -275,7 +272,7 @@ mod tests {
         for (before, count) in [(0, 3), (3, 0), (3, 2), (9, 1), (5, 4), (10, 1)] {
             link.record_bundle(before, count);
         }
-        assert_eq!((link.received, link.lost, link.late_bundles, link.missing()), (11, 4, 1, 0));
+        assert_eq!((link.received, link.lost, link.missing()), (11, 4, 0));
         let mut late_joiner = LinkCounter::default();
         late_joiner.record_bundle(1_000, 2);
         late_joiner.record_bundle(1_003, 2);

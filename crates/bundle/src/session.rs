@@ -362,9 +362,7 @@ impl PeerSession {
         write_control: impl FnOnce(&mut BundleBuilder, Option<Control<'_>>),
         buffer: &mut [u8],
     ) -> (Peer, usize, usize) {
-        let (number, session) = (self.number, self.id);
-        let header =
-            Header { role: Role::Central, number: 0, receiver: number, incarnation, session, sent_before: 0 };
+        let header = Header::from_central(incarnation, self.number, self.id);
         if let Some(mut successor) = self.successor_to_greet() {
             let mut builder = BundleBuilder::new(wire::MIN_DATAGRAM);
             builder.push_control(&Control::Level { level, rate });

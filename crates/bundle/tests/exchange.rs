@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::simulation::{ROOMY, Simulation};
+use crate::simulation::{ROOMY, Simulation, join, leave};
 use trunkline_bundle::bundler::Timing;
 use trunkline_bundle::host;
 use trunkline_bundle::level::Medium;
@@ -39,10 +39,10 @@ fn exchange(seed: u64, timing: Timing, format: Format) {
             let both = if settings.pairs { vec![address & !1, address | 1] } else { vec![address] };
             let at = usize::from(host) - 1;
             if draw.chance(0.7) {
-                sim.command(at, host::HostCommand::Join(address)).unwrap();
+                sim.command(at, join(address)).unwrap();
                 interest.extend(both.into_iter().map(|address| (host, address)));
             } else {
-                sim.command(at, host::HostCommand::Drop(address)).unwrap();
+                sim.command(at, leave(address)).unwrap();
                 both.into_iter().for_each(|address| _ = interest.remove(&(host, address)));
             }
         }
@@ -59,8 +59,8 @@ fn exchange(seed: u64, timing: Timing, format: Format) {
             if sender == 0 {
                 sim.inject(address.into(), settings.is_priority(address), &body);
             } else {
-                let send = host::HostCommand::Send { address, body: &body };
-                sim.command(usize::from(sender) - 1, send).unwrap();
+                let message = host::OutgoingMessage::new(&settings, address.into(), &body);
+                sim.command(usize::from(sender) - 1, host::HostCommand::Send(message)).unwrap();
                 sent.push((u32::from(address), body.clone()));
             }
             for host in (1..=hosts).filter(|host| *host != sender && interest.contains(&(*host, address))) {
@@ -123,8 +123,8 @@ fn congest(format: Format) -> BTreeSet<u8> {
     let mut sim = Simulation::new(2, 3, settings, Medium::default());
     sim.run(Span::from_ms(10));
     for host in 0..3 {
-        sim.command(host, host::HostCommand::Join(64)).unwrap();
-        sim.command(host, host::HostCommand::Join(640)).unwrap();
+        sim.command(host, join(64)).unwrap();
+        sim.command(host, join(640)).unwrap();
     }
     sim.run(Span::from_ms(50));
     let (mut ordinary, mut urgent) = (0u64, 0u64);
@@ -198,7 +198,7 @@ fn uneven(quiet: u32, loss: f64) -> Uneven {
     // The activity of the initial query has expired by then.
     sim.run(Span::from_s(7));
     for host in 0..2 {
-        (0..8).for_each(|packet| sim.command(host, host::HostCommand::Join(packet * 32)).unwrap());
+        (0..8).for_each(|packet| sim.command(host, join(packet * 32)).unwrap());
     }
     sim.run(Span::from_ms(50));
     let groups_of = |sim: &Simulation, at| -> Vec<u16> {
@@ -214,9 +214,9 @@ fn uneven(quiet: u32, loss: f64) -> Uneven {
         injected += 1;
         if n % 10 == 0 {
             // To the moving groups, too.
-            let send =
-                host::HostCommand::Send { address, body: &body(1 + (n / 10 % 2) as u8, address, n, 60) };
-            sim.command(n as usize / 10 % 2, send).unwrap();
+            let body = body(1 + (n / 10 % 2) as u8, address, n, 60);
+            let message = host::OutgoingMessage::new(&sim.settings, address.into(), &body);
+            sim.command(n as usize / 10 % 2, host::HostCommand::Send(message)).unwrap();
         }
         if n % 1_000 < quiet {
             let address = quiet_groups[n as usize % 4] * 32;

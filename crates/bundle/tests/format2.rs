@@ -29,7 +29,7 @@ fn sim(level1: u16, hosts: u16) -> Simulation {
 }
 
 fn join(sim: &mut Simulation, host: usize, first: u32, last: u32) {
-    sim.command(host, HostCommand::JoinRange { first, last }).unwrap();
+    sim.command(host, HostCommand::Join { first, last }).unwrap();
 }
 
 fn send_message(
@@ -39,7 +39,7 @@ fn send_message(
     priority: bool,
     body: &[u8],
 ) -> Result<(), CommandError> {
-    sim.command(host, HostCommand::SendMessage(OutgoingMessage { address, priority, max_wait: None, body }))
+    sim.command(host, HostCommand::Send(OutgoingMessage { address, priority, max_wait: None, body }))
 }
 
 /// A host with scripted bundles and its own address.
@@ -204,7 +204,7 @@ fn a_host_misled_by_a_stale_bundle_recovers_its_interest() {
     sim.run(Span::from_ms(100));
     // A late bundle of a session before the restart arrives; the following leave is lost.
     sim.deliver(Node::Host(0), Host::CENTRAL, &to_host(1, 4711, &[]));
-    sim.command(0, HostCommand::DropRange { first: 0, last: 0 }).unwrap();
+    sim.command(0, HostCommand::Drop { first: 0, last: 0 }).unwrap();
     join(&mut sim, 0, 999, 999);
     sim.run(Span::from_s(3));
     let members = sim.central().format2().unwrap().members();
@@ -442,7 +442,7 @@ fn a_priority_message_may_limit_its_wait() {
     for (max_wait_10us, ms) in [(None, 10), (Some(Span::from_us(700)), 1), (Some(Span::ZERO), 0)] {
         let sent = sim.now;
         let message = OutgoingMessage { address: 7, priority: true, max_wait: max_wait_10us, body: b"soon" };
-        sim.command(0, HostCommand::SendMessage(message)).unwrap();
+        sim.command(0, HostCommand::Send(message)).unwrap();
         while sim.received.is_empty() {
             sim.run(Span::from_us(100));
         }

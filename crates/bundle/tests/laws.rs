@@ -82,7 +82,7 @@ fn hosts_obey_the_endpoint_laws() {
     for seed in 0..32 {
         check_laws(
             Seed(seed),
-            || Host::with_incarnation(1, 1, settings(seed)),
+            || Host::new(1, 1, settings(seed)),
             |host, now, draw| {
                 let address = draw.below(90) as u32;
                 let (mut body, mut from) = (vec![1; draw.below(1_600) as usize], None);
@@ -90,22 +90,24 @@ fn hosts_obey_the_endpoint_laws() {
                 let _ = host.handle(
                     now,
                     Input::Command(match draw.below(9) {
-                        0 => host::HostCommand::Send { address: address as u16, body: &body },
+                        0 => {
+                            let message = host::OutgoingMessage::new(&settings(seed), address, &body);
+                            host::HostCommand::Send(message)
+                        }
                         1 => {
                             let priority = draw.chance(0.5);
-                            host::HostCommand::SendMessage(host::OutgoingMessage {
+                            host::HostCommand::Send(host::OutgoingMessage {
                                 address,
                                 priority,
                                 max_wait: max_wait_10us,
                                 body: &body,
                             })
                         }
-                        2 => host::HostCommand::Join(address as u16),
-                        3 => host::HostCommand::DropRange { first: address / 2, last: address },
-                        4 => host::HostCommand::JoinRange {
-                            first: address,
-                            last: address + draw.below(99) as u32,
-                        },
+                        2 => host::HostCommand::Join { first: address, last: address },
+                        3 => host::HostCommand::Drop { first: address / 2, last: address },
+                        4 => {
+                            host::HostCommand::Join { first: address, last: address + draw.below(99) as u32 }
+                        }
                         5 => host::HostCommand::Saturate(draw.chance(0.5).then_some(50)),
                         6 if draw.chance(0.1) => host::HostCommand::Bye,
                         _ => host::HostCommand::Receive { into: &mut body, from: &mut from },
@@ -124,7 +126,7 @@ fn level_1_obeys_the_endpoint_laws() {
     for seed in 0..32 {
         check_laws(
             Seed(seed),
-            || Level1::with_incarnation(1, 1, settings(seed)),
+            || Level1::new(1, 1, settings(seed)),
             |level1, now, draw| {
                 deliver(level1, now, Level1::CENTRAL, &bundle(Role::Central, draw), draw);
                 let address = draw.below(90) as u32;
@@ -169,7 +171,7 @@ fn the_central_converter_obeys_the_endpoint_laws() {
         };
         check_laws(
             Seed(seed),
-            || Central::with_incarnation(1, config.clone()),
+            || Central::new(Seed(0), 1, config.clone()),
             |central, now, draw| {
                 for _ in 0..1 + draw.below(4) {
                     match draw.below(3) {

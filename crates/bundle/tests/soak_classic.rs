@@ -6,10 +6,10 @@
 
 use std::collections::BTreeSet;
 
-use crate::simulation::{Impairments, Node, Simulation};
+use crate::simulation::{Impairments, Node, Simulation, join, leave};
 use trunkline_bundle::bundler::Timing;
 use trunkline_bundle::drops::{DropCounts, DropReason};
-use trunkline_bundle::host::HostCommand;
+use trunkline_bundle::host::{HostCommand, OutgoingMessage};
 use trunkline_bundle::level::Medium;
 use trunkline_bundle::wire::classic::packet_address as classic_packet_address;
 use trunkline_bundle::{Settings, central};
@@ -65,7 +65,7 @@ impl Day {
         let (host, address) = (self.draw.below(self.hosts as u64) as usize, self.pick_address());
         let pair = self.pair(address);
         let joins = !self.joined[host].contains(&address);
-        let command = if joins { HostCommand::Join(address) } else { HostCommand::Drop(address) };
+        let command = if joins { join(address) } else { leave(address) };
         if self.sim.command(host, command).is_err() {
             return; // without room nothing changes
         }
@@ -96,7 +96,10 @@ impl Day {
                 self.sim.inject(address.into(), false, &body);
                 Ok(())
             }
-            Some(host) => self.sim.command(host, HostCommand::Send { address, body: &body }),
+            Some(host) => {
+                let message = OutgoingMessage::new(&self.sim.settings, address.into(), &body);
+                self.sim.command(host, HostCommand::Send(message))
+            }
         };
         // Ignore messages refused for congestion.
         if taken.is_ok() {

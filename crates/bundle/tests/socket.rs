@@ -69,7 +69,7 @@ fn sent_messages_leave_and_received_ones_can_be_read() {
         let (mut body, mut received) = (Vec::new(), Vec::new());
         while received.len() < 2 {
             host.turn(None).unwrap();
-            while host.receive_body(&mut body) {
+            while host.receive(&mut body).is_some() {
                 received.push(body.clone());
             }
         }

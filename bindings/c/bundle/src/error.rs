@@ -1,8 +1,8 @@
 //! Return codes and the last error of each thread. The codes are those of `bindings/c/bundle.h`.
 
+use std::borrow::Cow;
 use std::cell::UnsafeCell;
 use std::ffi::{CStr, c_char, c_int};
-use std::fmt::{self, Write};
 use std::io;
 
 use trunkline_bundle::host::CommandError;
@@ -58,67 +58,41 @@ pub(crate) fn code_text(code: c_int) -> &'static CStr {
     }
 }
 
-/// A code with its details.
+/// A code with its text.
 #[derive(Debug)]
 pub(crate) struct BundleError {
     code: Code,
-    detail: Detail,
-}
-
-#[derive(Debug)]
-enum Detail {
-    /// Nothing besides the code.
-    Code,
-    Text(&'static str),
-    Setting(&'static str, &'static str),
-    BufferTooSmall(usize),
-    Refused(CommandError),
-    Region(RegionError),
-    Socket(socket::Error),
-    System(io::Error),
+    text: Cow<'static, str>,
 }
 
 impl BundleError {
-    pub fn code(code: Code) -> BundleError {
-        BundleError { code, detail: Detail::Code }
+    fn new(code: Code, text: impl Into<Cow<'static, str>>) -> BundleError {
+        BundleError { code, text: text.into() }
     }
 
-    pub fn argument(detail: &'static str) -> BundleError {
-        BundleError { code: Code::Argument, detail: Detail::Text(detail) }
+    pub fn code(code: Code) -> BundleError {
+        BundleError::new(code, code_text(code as c_int).to_string_lossy())
+    }
+
+    pub fn argument(text: &'static str) -> BundleError {
+        BundleError::new(Code::Argument, text)
     }
 
     /// An invalid setting, and what is valid.
     pub fn setting(setting: &'static str, requirement: &'static str) -> BundleError {
-        BundleError { code: Code::Argument, detail: Detail::Setting(setting, requirement) }
+        BundleError::new(Code::Argument, format!("{setting}: {requirement}"))
     }
 
     /// A message of this length does not fit into the buffer.
     pub fn buffer_too_small(octets: usize) -> BundleError {
-        BundleError { code: Code::Large, detail: Detail::BufferTooSmall(octets) }
+        BundleError::new(Code::Large, format!("the message has {octets} octets, more than its buffer"))
     }
 
     /// Stores the error as the last one of this thread and returns its code.
     pub fn record(self) -> Code {
         // SAFETY: the text belongs to this thread and is not otherwise borrowed while it is written.
-        LAST.with(|last_error| unsafe { (*last_error.get()).set(&self) });
+        LAST.with(|last_error| store(&self.text, unsafe { &mut *last_error.get() }));
         self.code
-    }
-}
-
-impl fmt::Display for BundleError {
-    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.detail {
-            Detail::Code => to.write_str(&code_text(self.code as c_int).to_string_lossy()),
-            Detail::Text(detail) => to.write_str(detail),
-            Detail::Setting(setting, requirement) => write!(to, "{setting}: {requirement}"),
-            Detail::BufferTooSmall(octets) => {
-                write!(to, "the message has {octets} octets, more than its buffer")
-            }
-            Detail::Refused(refusal) => refusal.fmt(to),
-            Detail::Region(error) => error.fmt(to),
-            Detail::Socket(error) => error.fmt(to),
-            Detail::System(error) => error.fmt(to),
-        }
     }
 }
 
@@ -132,7 +106,7 @@ impl From<CommandError> for BundleError {
             CommandError::Range => Code::Argument,
             CommandError::Format => Code::Format,
         };
-        BundleError { code, detail: Detail::Refused(refusal) }
+        BundleError::new(code, refusal.to_string())
     }
 }
 
@@ -140,58 +114,44 @@ impl From<RegionError> for BundleError {
     fn from(error: RegionError) -> BundleError {
         match error {
             RegionError::Refused(refusal) => refusal.into(),
-            RegionError::Region(_) => BundleError { code: Code::Region, detail: Detail::Region(error) },
+            RegionError::Region(_) => BundleError::new(Code::Region, error.to_string()),
         }
     }
 }
 
 impl From<socket::Error> for BundleError {
     fn from(error: socket::Error) -> BundleError {
-        BundleError { code: Code::System, detail: Detail::Socket(error) }
+        BundleError::new(Code::System, error.to_string())
     }
 }
 
 impl From<io::Error> for BundleError {
     fn from(error: io::Error) -> BundleError {
-        BundleError { code: Code::System, detail: Detail::System(error) }
+        BundleError::new(Code::System, error.to_string())
     }
 }
 
 /// A text terminated by NUL, truncated to its buffer.
-struct ErrorText {
-    octets: [u8; 256],
-    length: usize,
-}
+type ErrorText = [u8; 256];
 
 thread_local! {
     /// The last error of this thread. It needs no destructor, and so leaves nothing behind in threads of a C program.
-    static LAST: UnsafeCell<ErrorText> = const { UnsafeCell::new(ErrorText { octets: [0; 256], length: 0 }) };
+    static LAST: UnsafeCell<ErrorText> = const { UnsafeCell::new([0; 256]) };
 }
 
-impl ErrorText {
-    fn set(&mut self, detail: &BundleError) {
-        self.length = 0;
-        // A long text is truncated.
-        let _ = write!(self, "{detail}");
-        self.octets[self.length] = 0;
-    }
-}
-
-impl Write for ErrorText {
-    fn write_str(&mut self, text: &str) -> fmt::Result {
-        let available = self.octets.len() - 1 - self.length;
-        let fits = (0..=available.min(text.len())).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
-        self.octets[self.length..self.length + fits].copy_from_slice(&text.as_bytes()[..fits]);
-        self.length += fits;
-        if fits < text.len() { Err(fmt::Error) } else { Ok(()) }
-    }
+/// Replaces a text and returns its length.
+fn store(text: &str, into: &mut ErrorText) -> usize {
+    let most = text.len().min(into.len() - 1);
+    let length = (0..=most).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
+    into[..length].copy_from_slice(&text.as_bytes()[..length]);
+    into[length] = 0;
+    length
 }
 
 /// Returns the text of the last error of this thread, or "".
 pub(crate) fn last_error() -> *const c_char {
-    // SAFETY: this only creates a pointer. The header documents that the text changes with the next error of this
-    // thread.
-    LAST.with(|last_error| unsafe { (&raw const (*last_error.get()).octets).cast() })
+    // The header documents that the text changes with the next error of this thread.
+    LAST.with(|last_error| last_error.get().cast())
 }
 
 #[cfg(test)]
@@ -200,10 +160,9 @@ mod tests {
 
     #[test]
     fn error_text_is_cut_at_a_character_boundary() {
-        let mut text = ErrorText { octets: [7; 256], length: 0 };
-        assert!(text.write_str(&"ä".repeat(128)).is_err());
-        assert_eq!(text.length, 254);
-        text.set(&BundleError::setting("number", "1 to 16"));
-        assert_eq!(&text.octets[..16], b"number: 1 to 16\0");
+        let mut text = [7; 256];
+        assert_eq!(store(&"ä".repeat(128), &mut text), 254);
+        store(&BundleError::setting("number", "1 to 16").text, &mut text);
+        assert_eq!(&text[..16], b"number: 1 to 16\0");
     }
 }

@@ -19,9 +19,6 @@ use trunkline_units::{Instant, Span};
 
 use crate::error::{BundleError, Code};
 
-/// The socket type of a host.
-pub(crate) type Socket = HostSocket;
-
 pub(crate) struct SharedHost {
     clock: Clock,
     state: Mutex<State>,

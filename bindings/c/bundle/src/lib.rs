@@ -271,50 +271,32 @@ pub unsafe extern "C" fn unsubscribe(host: *const CHost, region: *const c_char) 
     unsafe { with_region(host, region, |socket, region| Ok(socket.unsubscribe(region)?)) }
 }
 
-/// A message to send, with its options.
-struct MessageOptions<'a> {
-    body: &'a [u8],
-    priority: bool,
-    within: Option<Span>,
-}
-
-impl<'a> MessageOptions<'a> {
-    /// # Safety
-    /// `body` must be null or readable for `size` octets during the lifetime of the result.
-    unsafe fn new(
-        body: *const c_void,
-        size: usize,
-        flags: c_uint,
-        within_us: c_long,
-    ) -> Result<MessageOptions<'a>, BundleError> {
-        if flags & !PRIORITY != 0 {
-            return Err(BundleError::argument("unknown flag"));
+/// Sends a message to an address that `address` returns.
+///
+/// # Safety
+/// `body` must be null or readable for `size` octets.
+unsafe fn send_to(
+    host: &SharedHost,
+    address: impl FnOnce(&HostSocket) -> Result<u32, BundleError>,
+    body: *const c_void,
+    size: usize,
+    flags: c_uint,
+    within_us: c_long,
+) -> Result<(), BundleError> {
+    if flags & !PRIORITY != 0 {
+        return Err(BundleError::argument("unknown flag"));
+    }
+    // SAFETY: guaranteed by the caller.
+    let body = unsafe { slice_from(body.cast(), size, "the message is null") }?;
+    let max_wait = u64::try_from(within_us).ok().map(Span::from_us);
+    host.with(|socket| {
+        let address = address(socket)?;
+        let priority = flags & PRIORITY != 0 || socket.settings().is_priority(address);
+        if max_wait.is_some() && !priority {
+            return Err(BundleError::argument("only a priority message may have a deadline"));
         }
-        // SAFETY: guaranteed by the caller.
-        let body = unsafe { slice_from(body.cast(), size, "the message is null") }?;
-        let within = u64::try_from(within_us).ok().map(Span::from_us);
-        Ok(MessageOptions { body, priority: flags & PRIORITY != 0, within })
-    }
-
-    fn send(
-        &self,
-        host: &SharedHost,
-        address: impl FnOnce(&host::Socket) -> Result<u32, BundleError>,
-    ) -> Result<(), BundleError> {
-        host.with(|socket| {
-            let address = address(socket)?;
-            let priority = self.priority || socket.settings().is_priority(address);
-            if self.within.is_some() && !priority {
-                return Err(BundleError::argument("only a priority message may have a deadline"));
-            }
-            Ok(socket.send_message(OutgoingMessage {
-                address,
-                priority,
-                max_wait: self.within,
-                body: self.body,
-            })?)
-        })
-    }
+        Ok(socket.send_message(OutgoingMessage { address, priority, max_wait, body })?)
+    })
 }
 
 /// `bundle_send`: sends a message.
@@ -332,8 +314,7 @@ pub unsafe extern "C" fn send(
 ) -> c_int {
     return_status(|| {
         // SAFETY: guaranteed by the caller.
-        let (host, options) = unsafe { (shared(host)?, MessageOptions::new(body, size, flags, within_us)?) };
-        options.send(host, |_| Ok(address))
+        unsafe { send_to(shared(host)?, |_| Ok(address), body, size, flags, within_us) }
     })
 }
 
@@ -353,9 +334,11 @@ pub unsafe extern "C" fn send_in(
 ) -> c_int {
     return_status(|| {
         // SAFETY: guaranteed by the caller.
-        let (host, region, options) =
-            unsafe { (shared(host)?, name(region)?, MessageOptions::new(body, size, flags, within_us)?) };
-        options.send(host, |socket| Ok(socket.region_address(region, nth).map_err(RegionError::from)?))
+        let (host, region) = unsafe { (shared(host)?, name(region)?) };
+        let address =
+            |socket: &HostSocket| Ok(socket.region_address(region, nth).map_err(RegionError::from)?);
+        // SAFETY: guaranteed by the caller.
+        unsafe { send_to(host, address, body, size, flags, within_us) }
     })
 }
 

@@ -78,7 +78,7 @@ fn send_bundles(socket: &UdpSocket, timing: Timing, rate: u32, time: Span, clock
     let sent = paced(rate, time, clock, |message| {
         let now = message.unwrap_or_else(|| clock.now());
         if message.is_some() {
-            gather.push(now, host_bit(1), &body(now, false), false);
+            gather.push(now, host_bit(1), &body(now, false), false, None);
         }
         flush(&mut gather, now);
     });

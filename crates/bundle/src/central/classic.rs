@@ -3,7 +3,7 @@
 use trunkline_endpoint::Port;
 use trunkline_units::{Instant, Span};
 
-use super::shared::{HOSTS, LEVEL1, Shared, count, queue};
+use super::{Central, Shared, count, queue};
 use crate::api::CentralConfig;
 use crate::bundler::Bundler;
 use crate::drops::DropReason;
@@ -49,14 +49,14 @@ impl ClassicCentral {
     ) -> Option<()> {
         let (source, bundle) = ClassicBundle::read_with_mask(bytes).ok()?;
         match (port, source) {
-            (LEVEL1, Source::Level1(number)) => {
+            (Central::LEVEL1, Source::Level1(number)) => {
                 let at = self.level1.position(number)?;
                 shared.wide_area.carry(now, bytes.len(), 0);
                 shared.statistics.bundles_received += 1;
                 self.level1.record_bundle(now, at, bundle.count());
                 bundle.messages().for_each(|message| self.receive_from_level1(shared, now, at, message));
             }
-            (HOSTS, Source::Host(host)) if host <= shared.config.hosts.min(MAX_HOSTS) => {
+            (Central::HOSTS, Source::Host(host)) if host <= shared.config.hosts.min(MAX_HOSTS) => {
                 shared.local.carry(now, bytes.len(), 0);
                 shared.statistics.bundles_received += 1;
                 bundle.messages().for_each(|message| self.receive_from_host(shared, now, host, message));
@@ -116,12 +116,8 @@ impl ClassicCentral {
             self.send_to_hosts(shared, now, message, group, priority);
         }
         let Shared { wide_area, statistics, .. } = shared;
-        let packet = packet_address(message.address);
-        let at = self.level1.route(packet);
-        let queued = queue(wide_area, priority, message.octets(), || {
-            self.level1
-                .push(now, at, packet, |bundler| bundler.push(now, message.address, message.body, priority))
-        });
+        let queued =
+            queue(wide_area, priority, message.octets(), || self.level1.send(now, message, priority));
         count(&mut statistics.to_level1, &mut statistics.drops_to_level1, priority, queued);
     }
 
@@ -138,7 +134,7 @@ impl ClassicCentral {
         let queued = match group {
             0 => Err(DropReason::NoReceiver),
             _ => queue(local, priority, message.octets(), || {
-                self.bundler.push(now, group, message.body, priority)
+                self.bundler.push(now, group, message.body, priority, None)
             }),
         };
         count(&mut statistics.to_hosts, &mut statistics.drops_to_hosts, priority, queued);

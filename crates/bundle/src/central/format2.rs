@@ -3,7 +3,7 @@
 use trunkline_endpoint::{Peer, Port};
 use trunkline_units::{Instant, Seed};
 
-use super::shared::{HOSTS, LEVEL1, Shared, count, queue};
+use super::{Central, Shared, count, queue};
 use crate::api::CentralConfig;
 use crate::drops::DropReason;
 use crate::level::MIN_LEVEL;
@@ -94,95 +94,68 @@ impl Format2Central {
         bytes: &[u8],
     ) -> Option<()> {
         let bundle = Bundle::read(bytes).ok()?;
-        let header = bundle.header();
-        match (port, header.role) {
-            (LEVEL1, Role::Level1) if header.receiver == 0 => {
-                self.receive_from_level1(shared, now, peer, bytes.len(), &bundle);
+        let (header, octets) = (bundle.header(), bytes.len());
+        let (medium, is_in_session) = match (port, header.role) {
+            (Central::LEVEL1, Role::Level1) if header.receiver == 0 => {
+                (&mut shared.wide_area, self.level1_peers.receive(now, &header, peer, octets))
             }
-            (HOSTS, Role::Host) if header.receiver == 0 => {
-                self.receive_from_host(shared, now, peer, bytes.len(), &bundle);
+            (Central::HOSTS, Role::Host) if header.receiver == 0 => {
+                (&mut shared.local, self.members.receive(now, &header, peer, octets))
             }
             _ => return None,
-        }
-        Some(())
-    }
-
-    fn receive_from_level1(
-        &mut self,
-        shared: &mut Shared,
-        now: Instant,
-        peer: Peer,
-        octets: usize,
-        bundle: &Bundle<'_>,
-    ) {
-        let header = bundle.header();
-        let Some((at, in_session)) = self.level1_peers.receive(now, &header, peer, octets) else {
-            shared.statistics.stale += 1;
-            return;
         };
-        shared.wide_area.carry(now, octets, 0);
+        let Some(in_session) = is_in_session else {
+            shared.statistics.stale += 1;
+            return Some(());
+        };
+        medium.carry(now, octets, 0);
         shared.statistics.bundles_received += 1;
+        let number = header.number;
+        let is_host = header.role == Role::Host;
         if in_session {
-            if let Some(session) = self.level1_peers.session_mut(at) {
-                shared.statistics.lost +=
-                    u64::from(session.link.record_bundle(header.sent_before, bundle.count()));
-            }
+            let session = match is_host {
+                true => self.members.get(number).map(|member| &mut member.session),
+                false => self.level1_peers.session_mut(number),
+            };
+            let lost = session.map(|session| session.link.record_bundle(header.sent_before, bundle.count()));
+            shared.statistics.lost += u64::from(lost.unwrap_or(0));
             for control in bundle.control() {
                 match control {
-                    Control::Assigned(version) => self.level1_peers.confirm_assignment(now, at, version),
-                    Control::Bye => self.level1_peers.close(now, at),
+                    control if is_host => self.receive_host_control(shared, now, number, &control),
+                    Control::Assigned(version) => self.level1_peers.confirm_assignment(now, number, version),
+                    Control::Bye => self.level1_peers.close(now, number),
                     _ => shared.statistics.malformed += 1,
                 }
             }
         }
         for message in bundle.messages() {
-            shared.statistics.from_level1 += 1;
-            if self.options.is_local_source(message.source) {
-                shared.statistics.looped_back += 1;
-                continue;
-            }
-            match self.record_sequence(now, &message) {
-                SequenceStatus::New => {
-                    self.level1_peers.balance.loads.count(packet_address(message.address));
-                    self.send_to_hosts(shared, now, &QueuedMessage::from_message(&message));
-                }
-                SequenceStatus::Duplicate => {}
-                SequenceStatus::Unknown => {
-                    shared.statistics.drops_to_hosts.count(DropReason::Full, message.priority)
-                }
+            match is_host {
+                true => self.receive_host_message(shared, now, &header, in_session, &message),
+                false => self.receive_level1_message(shared, now, &message),
             }
         }
+        if is_host {
+            self.members.reschedule(now, number);
+        }
+        Some(())
     }
 
-    fn receive_from_host(
-        &mut self,
-        shared: &mut Shared,
-        now: Instant,
-        peer: Peer,
-        octets: usize,
-        bundle: &Bundle<'_>,
-    ) {
-        let header = bundle.header();
-        let number = header.number;
-        let Some(in_session) = self.members.receive(now, &header, peer, octets) else {
-            shared.statistics.stale += 1;
+    fn receive_level1_message(&mut self, shared: &mut Shared, now: Instant, message: &Message<'_>) {
+        shared.statistics.from_level1 += 1;
+        if self.options.is_local_source(message.source) {
+            shared.statistics.looped_back += 1;
             return;
-        };
-        shared.local.carry(now, octets, 0);
-        shared.statistics.bundles_received += 1;
-        if in_session {
-            if let Some(member) = self.members.get(number) {
-                shared.statistics.lost +=
-                    u64::from(member.session.link.record_bundle(header.sent_before, bundle.count()));
+        }
+        match self.record_sequence(now, message) {
+            SequenceStatus::New => {
+                self.level1_peers.balance.loads.count(packet_address(message.address));
+                self.send_to_hosts(shared, now, &QueuedMessage::from_message(message));
             }
-            for control in bundle.control() {
-                self.receive_host_control(shared, now, number, &control);
+            SequenceStatus::Duplicate => {}
+            SequenceStatus::Unknown => {
+                shared.statistics.drops_to_hosts.count(DropReason::Full, message.priority)
             }
         }
-        for message in bundle.messages() {
-            self.receive_host_message(shared, now, &header, in_session, &message);
-        }
-        self.members.reschedule(now, number);
     }
 
     fn receive_host_control(
@@ -230,12 +203,8 @@ impl Format2Central {
             return shared.statistics.malformed += 1;
         }
         let Some(number) = message.reliable else {
-            return self.forward_host_message(
-                shared,
-                now,
-                header.number,
-                &QueuedMessage::from_message(message),
-            );
+            let queued = QueuedMessage::from_message(message);
+            return self.forward_host_message(shared, now, header.number, &queued);
         };
         let member = match self.members.get(header.number) {
             Some(member) if in_session => member,
@@ -274,9 +243,9 @@ impl Format2Central {
         let result = match self.level1_peers.route(packet_address(queued.address)) {
             None => Err(DropReason::Gone),
             Some(_) if is_unfit => Err(DropReason::Unfit),
-            Some(session) => {
-                queue(wide_area, priority, queued.octets(), || session.outbox.push(now, queued.clone()))
-            }
+            Some(session) => queue(wide_area, priority, queued.octets(), || {
+                session.outbox.push(now, queued.clone(), false)
+            }),
         };
         count(&mut statistics.to_level1, &mut statistics.drops_to_level1, priority, result);
     }
@@ -308,7 +277,7 @@ impl Format2Central {
             let result = match is_unfit {
                 true => Err(DropReason::Unfit),
                 false => queue(&mut shared.local, false, queued.octets(), || {
-                    self.broadcast.push(now, queued.clone())
+                    self.broadcast.push(now, queued.clone(), false)
                 }),
             };
             record(shared, result);
@@ -337,9 +306,8 @@ impl Format2Central {
             member.admit(now, queued.octets())?;
         }
         let outbox = &mut member.session.outbox;
-        let result = queue(local, queued.priority, queued.octets(), || match queued.priority {
-            true => outbox.push_reliable(now, queued.clone()),
-            false => outbox.push(now, queued.clone()),
+        let result = queue(local, queued.priority, queued.octets(), || {
+            outbox.push(now, queued.clone(), queued.priority)
         });
         if result != Err(DropReason::Congestion) {
             self.members.reschedule(now, host);
@@ -411,14 +379,7 @@ impl Format2Central {
     ) -> Option<(Peer, usize, usize)> {
         let ((level, rate), incarnation) = (shared.hosts_limit(), self.incarnation);
         if self.uses_broadcast() && self.broadcast.is_ready() {
-            let header = Header {
-                role: Role::Central,
-                number: 0,
-                receiver: 0,
-                incarnation,
-                session: 0,
-                sent_before: 0,
-            };
+            let header = Header::from_central(incarnation, 0, 0);
             let limit = self.broadcast.take_limit(now, level, rate);
             let write_control =
                 |builder: &mut BundleBuilder| limit.iter().for_each(|limit| _ = builder.push_control(limit));

@@ -11,6 +11,10 @@ use trunkline_io::ports::Ready;
 use trunkline_io::{Clock, EventLoop};
 use trunkline_units::{Instant, Span};
 
+use super::metrics::{
+    BUNDLES, JOINED_ADDRESSES, LEVEL, LOOPED_BACK, LOST, MALFORMED, MESSAGES, MetricName, RETRANSMISSIONS,
+    SESSIONS, TIMEOUTS, add_coalescing, add_overflows, add_send_errors, add_sequence_counts,
+};
 use super::receiver::bind_exclusive;
 use super::warnings::{WarningKind, Warnings};
 use super::{Error, Metrics, SocketDriver, incarnation_at};
@@ -96,7 +100,7 @@ impl CentralSocket {
     /// Returns the first socket error.
     pub fn open(options: &CentralOptions, clock: Clock) -> Result<CentralSocket, Error> {
         let (secret, incarnation) = (trunkline_io::datagrams::seed()?, incarnation_at(clock.unix()));
-        let machine = Central::with_secret(secret, incarnation, options.config.clone());
+        let machine = Central::new(secret, incarnation, options.config.clone());
         let machine = machine.with_refresh(options.refresh).with_rebalancing(options.rebalance);
         let mut event_loop = EventLoop::new(machine, clock)?;
         // The order of the sockets is that of the endpoint's ports.
@@ -110,17 +114,14 @@ impl CentralSocket {
             trunkline_io::socket::set_multicast_interface(&hosts, *options.listen_hosts.ip())?;
         }
         event_loop.ports.add(hosts)?;
-        let host_sources = [None; MAX_HOSTS as usize];
-        let (options, warnings) = (options.clone(), Warnings::default());
-        let previous_sources = host_sources;
         Ok(CentralSocket {
             event_loop,
-            options,
-            host_sources,
-            previous_sources,
+            options: options.clone(),
+            host_sources: [None; MAX_HOSTS as usize],
+            previous_sources: [None; MAX_HOSTS as usize],
             refused: 0,
             unsent: 0,
-            warnings,
+            warnings: Warnings::default(),
         })
     }
 
@@ -309,87 +310,70 @@ impl SocketDriver for CentralSocket {
     fn collect_metrics(&self, into: &mut Metrics) {
         let machine = &self.event_loop.endpoint;
         let statistics = machine.statistics();
-        into.add_counter(
-            super::BUNDLES_TOTAL,
-            super::BUNDLES_HELP,
-            &[("way", "in")],
-            statistics.bundles_received,
-        );
-        into.add_counter(
-            super::BUNDLES_TOTAL,
-            super::BUNDLES_HELP,
-            &[("way", "out")],
-            statistics.bundles_sent,
-        );
+        into.add_counter(BUNDLES, &[("way", "in")], statistics.bundles_received);
+        into.add_counter(BUNDLES, &[("way", "out")], statistics.bundles_sent);
         for (way, count) in [
             ("from_level1", statistics.from_level1),
             ("from_hosts", statistics.from_hosts),
             ("to_level1", statistics.to_level1),
             ("to_hosts", statistics.to_hosts),
         ] {
-            into.add_counter(super::MESSAGES_TOTAL, super::MESSAGES_HELP, &[("way", way)], count);
+            into.add_counter(MESSAGES, &[("way", way)], count);
         }
-        let help = "Joins and drops of hosts.";
-        into.add_counter("trunkline_converter_control_total", help, &[], statistics.control_messages);
-        into.add_counter(
-            super::MALFORMED_TOTAL,
-            super::MALFORMED_HELP,
-            &[("way", "in")],
-            statistics.malformed,
-        );
+        let metric = ("trunkline_converter_control_total", "Joins and drops of hosts.");
+        into.add_counter(metric, &[], statistics.control_messages);
+        into.add_counter(MALFORMED, &[("way", "in")], statistics.malformed);
         into.add_drops("to_hosts", &statistics.drops_to_hosts);
         into.add_drops("to_level1", &statistics.drops_to_level1);
-        let help = "Hosts whose interest was removed after a refusal.";
-        into.add_counter("trunkline_converter_hosts_removed_total", help, &[], statistics.hosts_removed);
-        let help = "Joins sent again as a refresh.";
-        into.add_counter("trunkline_converter_retold_total", help, &[], statistics.joins_refreshed);
-        let help = "Leaves sent again for groups that level 1 still forwards.";
-        into.add_counter("trunkline_converter_strays_total", help, &[], statistics.stray_groups);
+        let metric =
+            ("trunkline_converter_hosts_removed_total", "Hosts whose interest was removed after a refusal.");
+        into.add_counter(metric, &[], statistics.hosts_removed);
+        let metric = ("trunkline_converter_retold_total", "Joins sent again as a refresh.");
+        into.add_counter(metric, &[], statistics.joins_refreshed);
+        let metric =
+            ("trunkline_converter_strays_total", "Leaves sent again for groups that level 1 still forwards.");
+        into.add_counter(metric, &[], statistics.stray_groups);
         add_group_moves(into, &statistics.level1);
-        super::add_send_errors(into, self.refused, self.unsent);
-        super::add_overflows(into, &self.event_loop.ports, &["level1", "hosts"]);
+        add_send_errors(into, self.refused, self.unsent);
+        add_overflows(into, &self.event_loop.ports, &["level1", "hosts"]);
         let (local, wide_area) = machine.levels();
-        into.add_gauge(super::LEVEL_GAUGE, super::LEVEL_HELP, &[("side", "hosts")], local.into());
-        into.add_gauge(super::LEVEL_GAUGE, super::LEVEL_HELP, &[("side", "wide")], wide_area.into());
+        into.add_gauge(LEVEL, &[("side", "hosts")], local.into());
+        into.add_gauge(LEVEL, &[("side", "wide")], wide_area.into());
         match machine.format2() {
             Some(format2) => add_format2_metrics(into, machine, format2),
             None => self.add_classic_metrics(into),
         }
-        super::add_coalescing(
-            into,
-            &self.event_loop.ports,
-            &["level1", "hosts"],
-            std::net::Ipv4Addr::UNSPECIFIED,
-        );
+        add_coalescing(into, &self.event_loop.ports, &["level1", "hosts"], std::net::Ipv4Addr::UNSPECIFIED);
     }
 }
 
-const JOINED_ADDRESSES: &str = "trunkline_converter_wanted";
-const JOINED_ADDRESSES_HELP: &str = "Message addresses that hosts have joined.";
-const ASSIGNED_GROUPS: &str = "trunkline_converter_held";
-const ASSIGNED_GROUPS_HELP: &str = "Multicast groups assigned to level 1.";
+const ASSIGNED_GROUPS: MetricName = ("trunkline_converter_held", "Multicast groups assigned to level 1.");
 
 impl CentralSocket {
     fn add_classic_metrics(&self, into: &mut Metrics) {
         let Some(interest) = self.event_loop.endpoint.subscriptions() else { return };
         for host in 1..=self.options.config.hosts.min(MAX_HOSTS) {
             let wanted = interest.addresses_of(host).count() as u64;
-            into.add_gauge(JOINED_ADDRESSES, JOINED_ADDRESSES_HELP, &[("host", &host.to_string())], wanted);
+            into.add_gauge(JOINED_ADDRESSES, &[("host", &host.to_string())], wanted);
         }
         for number in &self.options.config.level1 {
             let held = interest.owned_by(*number).count() as u64;
-            into.add_gauge(ASSIGNED_GROUPS, ASSIGNED_GROUPS_HELP, &[("level1", &number.to_string())], held);
+            into.add_gauge(ASSIGNED_GROUPS, &[("level1", &number.to_string())], held);
         }
     }
 }
 
 /// Adds the moves of packet addresses.
 fn add_group_moves(into: &mut Metrics, converters: &Level1PeerCounts) {
-    let help = "Groups with subscribers that moved between level-1 converters.";
-    into.add_counter("trunkline_converter_moved_total", help, &[], converters.moved);
-    let help = "Microseconds in which moving groups had no converter: the sum, and the longest gap.";
+    let metric =
+        ("trunkline_converter_moved_total", "Groups with subscribers that moved between level-1 converters.");
+    into.add_counter(metric, &[], converters.moved);
+    let metric = (
+        "trunkline_converter_gap_microseconds",
+        "Microseconds in which moving groups had no converter: the sum, and the longest gap.",
+    );
     for (of, gap) in [("all", converters.total_gap), ("longest", converters.longest_gap)] {
-        into.add_gauge("trunkline_converter_gap_microseconds", help, &[("of", of)], gap.as_ns() / 1_000);
+        into.add_gauge(metric, &[("of", of)], gap.as_ns() / 1_000);
     }
 }
 
@@ -401,63 +385,51 @@ fn add_format2_metrics(into: &mut Metrics, machine: &Central, format2: &Format2C
         ("hosts", statistics.hosts_joined, statistics.hosts_left),
         ("level1", converters.sessions_started, converters.sessions_ended),
     ] {
-        into.add_counter(super::SESSIONS_TOTAL, super::SESSIONS_HELP, &[("of", of)], started);
-        into.add_counter(super::TIMEOUTS_TOTAL, super::TIMEOUTS_HELP, &[("of", of)], ended);
+        into.add_counter(SESSIONS, &[("of", of)], started);
+        into.add_counter(TIMEOUTS, &[("of", of)], ended);
     }
-    let help =
-        "Joins and drops of hosts that were refused for lack of room, and times that some were deferred.";
+    let metric = (
+        "trunkline_converter_changes_total",
+        "Joins and drops of hosts that were refused for lack of room, and times that some were deferred.",
+    );
     for (reason, count) in [("refused", statistics.changes_refused), ("put_off", statistics.changes_deferred)]
     {
-        into.add_counter("trunkline_converter_changes_total", help, &[("why", reason)], count);
+        into.add_counter(metric, &[("why", reason)], count);
     }
-    let help = "Segments into which hosts' ranges divide the addresses, and host entries in them.";
+    let metric = (
+        "trunkline_converter_interest",
+        "Segments into which hosts' ranges divide the addresses, and host entries in them.",
+    );
     let segments = format2.segments();
     for (of, count) in [("pieces", segments.len()), ("wants", segments.host_entries())] {
-        into.add_gauge("trunkline_converter_interest", help, &[("of", of)], count as u64);
+        into.add_gauge(metric, &[("of", of)], count as u64);
     }
-    into.add_counter(
-        super::RETRANSMISSIONS_TOTAL,
-        super::RETRANSMISSIONS_HELP,
-        &[],
-        statistics.retransmissions,
-    );
-    into.add_counter(super::LOOPED_BACK_TOTAL, super::LOOPED_BACK_HELP, &[], statistics.looped_back);
-    super::add_sequence_counts(into, &statistics.sequence, statistics.stale);
+    into.add_counter(RETRANSMISSIONS, &[], statistics.retransmissions);
+    into.add_counter(LOOPED_BACK, &[], statistics.looped_back);
+    add_sequence_counts(into, &statistics.sequence, statistics.stale);
     let (hosts, level1) = machine.rates();
     for (medium, rate) in
         [("hosts", hosts), ("wide", level1)].into_iter().filter(|(_, rate)| *rate != NO_LIMIT)
     {
-        let help = "Octets per second of ordinary messages that may be sent to the converter; absent without a limit.";
-        into.add_gauge("trunkline_converter_rate_octets", help, &[("side", medium)], rate.into());
+        let metric = (
+            "trunkline_converter_rate_octets",
+            "Octets per second of ordinary messages that may be sent to the converter; absent without a limit.",
+        );
+        into.add_gauge(metric, &[("side", medium)], rate.into());
     }
-    let help = "Present hosts.";
-    into.add_gauge("trunkline_converter_hosts", help, &[], format2.members().len() as u64);
+    let metric = ("trunkline_converter_hosts", "Present hosts.");
+    into.add_gauge(metric, &[], format2.members().len() as u64);
     for member in format2.members().iter() {
         let host = member.session.number.to_string();
         let wanted = member.interest().iter().map(|(first, last)| u64::from(last - first) + 1).sum();
-        into.add_gauge(JOINED_ADDRESSES, JOINED_ADDRESSES_HELP, &[("host", &host)], wanted);
-        into.add_counter(
-            super::LOST_TOTAL,
-            super::LOST_HELP,
-            &[("host", &host)],
-            member.session.link.lost.into(),
-        );
+        into.add_gauge(JOINED_ADDRESSES, &[("host", &host)], wanted);
+        into.add_counter(LOST, &[("host", &host)], member.session.link.lost.into());
     }
     for converter in format2.level1_peers().iter() {
         let Some(session) = converter.session() else { continue };
         let number = converter.number.to_string();
-        into.add_gauge(
-            ASSIGNED_GROUPS,
-            ASSIGNED_GROUPS_HELP,
-            &[("level1", &number)],
-            converter.target().count() as u64,
-        );
-        into.add_counter(
-            super::LOST_TOTAL,
-            super::LOST_HELP,
-            &[("level1", &number)],
-            session.link.lost.into(),
-        );
+        into.add_gauge(ASSIGNED_GROUPS, &[("level1", &number)], converter.target().count() as u64);
+        into.add_counter(LOST, &[("level1", &number)], session.link.lost.into());
     }
 }
 

@@ -9,7 +9,6 @@ use trunkline_endpoint::{Endpoint, Input, MAX_BATCH, MAX_SEGMENTS, Segment};
 use trunkline_io::{Clock, Ports, socket};
 use trunkline_units::Instant;
 
-use super::interest::interest_command;
 use super::receiver::{open_receiver, shared_interface};
 use super::{Error, Metrics};
 use crate::host::{Host, HostCommand, OutgoingMessage};
@@ -111,13 +110,16 @@ const DIRECTIONS: [&str; 2] = ["from_programs", "to_programs"];
 const MALFORMED_REASONS: [&str; 3] = ["short", "length", "long"];
 
 impl DisCounts {
-    fn count_malformed(&mut self, direction: usize, reason: PduError) {
-        let reason = match reason {
-            PduError::Truncated(_) => 0,
-            PduError::Length { .. } => 1,
-            PduError::TooLong(_) => 2,
+    /// Returns a valid PDU, or counts a malformed one.
+    fn check<'a>(&mut self, direction: usize, pdu: Result<Pdu<'a>, PduError>) -> Option<Pdu<'a>> {
+        let reason = match pdu {
+            Ok(pdu) => return Some(pdu),
+            Err(PduError::Truncated(_)) => 0,
+            Err(PduError::Length { .. }) => 1,
+            Err(PduError::TooLong(_)) => 2,
         };
         self.malformed[direction][reason] += 1;
+        None
     }
 }
 
@@ -148,28 +150,20 @@ impl DisGateway {
         }
         let own_address = is_shared.then(|| ports.socket(send_socket).local_addr()).transpose()?;
         let destination = options.destination.or(is_shared.then_some(at)).map(SocketAddr::V4);
-        let (tracker, joined, message, batch) = Default::default();
-        let (options, counts) = (options.clone(), DisCounts::default());
-        let (settings, interest_changed) = (*settings, true);
-        let wanted = options.rules.subscribed.iter().rev().cloned();
-        let pending_joins = match settings.format2() {
-            Some(_) => wanted.collect(),
-            None => wanted.flat_map(|range| range.rev().map(|one| one..=one)).collect(),
-        };
         Ok(DisGateway {
-            options,
+            options: options.clone(),
             receive_socket,
             send_socket,
             own_address,
             destination,
-            tracker,
-            pending_joins,
-            joined,
-            settings,
-            interest_changed,
-            message,
-            batch,
-            counts,
+            tracker: EntityTracker::default(),
+            pending_joins: options.rules.subscribed.iter().rev().cloned().collect(),
+            joined: BTreeSet::new(),
+            settings: *settings,
+            interest_changed: true,
+            message: Vec::new(),
+            batch: PduBatch::default(),
+            counts: DisCounts::default(),
         })
     }
 
@@ -194,13 +188,7 @@ impl DisGateway {
             }
             let now = clock.now();
             for pdu in Segment::frames(datagram.segment, bytes).flat_map(Pdu::all) {
-                let pdu = match pdu {
-                    Ok(pdu) => pdu,
-                    Err(reason) => {
-                        counts.count_malformed(0, reason);
-                        continue;
-                    }
-                };
+                let Some(pdu) = counts.check(0, pdu) else { continue };
                 counts.received += 1;
                 if options.destination.is_none() && own_address.is_none() {
                     // A program that sends DIS also receives it.
@@ -213,7 +201,7 @@ impl DisGateway {
                         let priority = priority || settings.is_priority(address);
                         let within = within.filter(|_| priority);
                         let post = OutgoingMessage { address, priority, max_wait: within, body: pdu.bytes() };
-                        let _ = host.handle(now, Input::Command(HostCommand::SendMessage(post)));
+                        let _ = host.handle(now, Input::Command(HostCommand::Send(post)));
                     }
                     None => counts.dropped_by_rule += 1,
                 }
@@ -241,19 +229,15 @@ impl DisGateway {
             let Some(from) = from else { break };
             let class = usize::from(from.priority);
             for pdu in Pdu::all(message) {
-                match (pdu, *destination) {
-                    (Err(reason), _) => counts.count_malformed(1, reason),
-                    (Ok(pdu), destination) => {
-                        *interest_changed |= tracker.observe(&options.rules, pdu);
-                        let Some(destination) = destination else {
-                            counts.no_receiver[class] += 1;
-                            continue;
-                        };
-                        if !batch.push(pdu.bytes(), class) {
-                            batch.flush(ports, *send_socket, destination, counts);
-                            batch.push(pdu.bytes(), class);
-                        }
-                    }
+                let Some(pdu) = counts.check(1, pdu) else { continue };
+                *interest_changed |= tracker.observe(&options.rules, pdu);
+                let Some(destination) = *destination else {
+                    counts.no_receiver[class] += 1;
+                    continue;
+                };
+                if !batch.push(pdu.bytes(), class) {
+                    batch.flush(ports, *send_socket, destination, counts);
+                    batch.push(pdu.bytes(), class);
                 }
             }
         }
@@ -267,10 +251,10 @@ impl DisGateway {
         if !self.interest_changed {
             return;
         }
-        let settings = self.settings;
         let mut change = |first, last, joins| {
-            let command = interest_command(&settings, first, last, joins).map(Input::Command);
-            command.and_then(|command| host.handle(now, command)).is_ok()
+            let command =
+                if joins { HostCommand::Join { first, last } } else { HostCommand::Drop { first, last } };
+            host.handle(now, Input::Command(command)).is_ok()
         };
         while self.pending_joins.pop_if(|range| change(*range.start(), *range.end(), true)).is_some() {}
         let wanted = self.tracker.addresses(&self.options.rules);
@@ -300,18 +284,24 @@ impl DisGateway {
     }
 
     pub fn collect_metrics(&self, into: &mut Metrics) {
-        const PDUS: &str = "trunkline_converter_pdus_total";
-        let (help, counts) = ("PDUs of plain DIS, by direction.", &self.counts);
-        into.add_counter(PDUS, help, &[("way", DIRECTIONS[0])], counts.received);
-        into.add_counter(PDUS, help, &[("way", DIRECTIONS[1])], counts.sent);
+        let counts = &self.counts;
+        let metric = ("trunkline_converter_pdus_total", "PDUs of plain DIS, by direction.");
+        into.add_counter(metric, &[("way", DIRECTIONS[0])], counts.received);
+        into.add_counter(metric, &[("way", DIRECTIONS[1])], counts.sent);
         for (direction, malformed) in DIRECTIONS.iter().zip(&counts.malformed) {
             for (reason, count) in MALFORMED_REASONS.iter().zip(malformed) {
-                let help = "PDUs that are truncated, have a wrong length or are too long.";
+                let metric = (
+                    "trunkline_converter_pdus_malformed_total",
+                    "PDUs that are truncated, have a wrong length or are too long.",
+                );
                 let labels = [("way", *direction), ("why", *reason)];
-                into.add_counter("trunkline_converter_pdus_malformed_total", help, &labels, *count);
+                into.add_counter(metric, &labels, *count);
             }
         }
-        let help = "PDUs dropped: by a rule, without a known program, or by the operating system.";
+        let metric = (
+            "trunkline_converter_pdus_dropped_total",
+            "PDUs dropped: by a rule, without a known program, or by the operating system.",
+        );
         // A dropped PDU has no address, and so no priority.
         let dropped = [
             ("rule", [counts.dropped_by_rule, 0]),
@@ -321,11 +311,11 @@ impl DisGateway {
         for (reason, [ordinary, priority]) in dropped {
             for (class, count) in [("ordinary", ordinary), ("priority", priority)] {
                 let labels = [("why", reason), ("priority", class)];
-                into.add_counter("trunkline_converter_pdus_dropped_total", help, &labels, count);
+                into.add_counter(metric, &labels, count);
             }
         }
-        let help = "Own datagrams received back.";
-        into.add_counter("trunkline_converter_pdus_own_total", help, &[], counts.looped_back);
+        let metric = ("trunkline_converter_pdus_own_total", "Own datagrams received back.");
+        into.add_counter(metric, &[], counts.looped_back);
     }
 }
 

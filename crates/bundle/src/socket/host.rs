@@ -1,23 +1,23 @@
 //! [`HostSocket`]: the endpoint of a host on its sockets.
 
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
+use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::fd::{AsFd, BorrowedFd};
 
 use trunkline_endpoint::{Endpoint, Input, Port, Segment};
 use trunkline_io::event_loop::LoopOutput;
-use trunkline_io::ports::Ready;
+use trunkline_io::ports::{Ready, Received};
 use trunkline_io::{Clock, EventLoop};
 use trunkline_units::{Instant, Span};
 
 use super::dis::{DisGateway, DisOptions};
-use super::interest::interest_command;
+use super::metrics::{
+    BUNDLES, JOINED_ADDRESSES, LEVEL, LOST, MALFORMED, MESSAGES, RETRANSMISSIONS, SESSIONS, TIMEOUTS,
+    UNKNOWN_PEERS, add_coalescing, add_overflows, add_send_errors, add_sequence_counts,
+};
 pub use super::receiver::is_shared;
 use super::receiver::{bind_exclusive, open_receiver, shared_interface};
-use super::warnings::{
-    ANSWER_TIMEOUT, PeerCheck, WarningKind, Warnings, central_lost, central_unreachable, is_central,
-    unknown_peer,
-};
+use super::warnings::{ANSWER_TIMEOUT, CentralWatch};
 use super::{Error, Metrics, SocketDriver, incarnation_at};
 use crate::drops::CountUnsent as _;
 use crate::host::{CommandError, Host, HostCommand, MessageInfo, OutgoingMessage};
@@ -100,12 +100,11 @@ pub struct HostSocket {
     /// The socket for broadcast bundles, if separate.
     broadcast_socket: Option<usize>,
     dis: Option<DisGateway>,
-    filter: CentralFilter,
+    central: CentralWatch,
     pub(super) regions: Regions,
     refused: u64,
     unsent: u64,
     reachability: CentralReachability,
-    peer_check: PeerCheck,
 }
 
 /// The time in which a refusal of a bundle arrives: Linux sends one ICMP error per second.
@@ -150,29 +149,6 @@ impl CentralReachability {
     }
 }
 
-/// Accepts bundles from the central converter only.
-#[derive(Debug)]
-struct CentralFilter {
-    settings: Settings,
-    central: SocketAddrV4,
-    /// Bundles from unknown peers.
-    unknown_peers: u64,
-    warnings: Warnings,
-}
-
-impl CentralFilter {
-    /// Returns whether a bundle comes from the central converter.
-    fn accepts(&mut self, from: SocketAddr, bytes: &[u8]) -> bool {
-        self.warnings.check_format(&self.settings, from, bytes, false);
-        let is_right = is_central(&self.settings, self.central, from);
-        if !is_right {
-            self.unknown_peers += 1;
-            self.warnings.once(WarningKind::UnknownPeer, || unknown_peer(self.central, from));
-        }
-        is_right
-    }
-}
-
 impl HostOptions {
     /// Returns options without DIS, on a free port of the loopback interface.
     pub fn on_loopback(settings: Settings, number: u16, central: SocketAddrV4) -> HostOptions {
@@ -188,8 +164,8 @@ impl HostSocket {
     /// Returns the first socket error.
     pub fn open(options: &HostOptions, clock: Clock) -> Result<HostSocket, Error> {
         let HostOptions { settings, listen: at, interface, .. } = options;
-        let machine = Host::with_incarnation(options.number, incarnation_at(clock.unix()), *settings)
-            .with_refresh(options.refresh);
+        let machine =
+            Host::new(options.number, incarnation_at(clock.unix()), *settings).with_refresh(options.refresh);
         let mut event_loop = EventLoop::new(machine, clock)?;
         let needs_broadcast_socket =
             settings.format2().is_some() && shared_interface(*at.ip(), *interface).is_some();
@@ -201,23 +177,16 @@ impl HostSocket {
         let dis =
             dis.map(|dis| DisGateway::open(dis, settings, *interface, &mut event_loop.ports)).transpose()?;
         let broadcast_socket = needs_broadcast_socket.then_some(receiver);
-        let warnings = Warnings::default();
-        let filter =
-            CentralFilter { settings: *settings, central: options.central, unknown_peers: 0, warnings };
-        let (options, regions, reachability) =
-            (options.clone(), Regions::default(), CentralReachability::default());
-        let peer_check = PeerCheck::default();
         Ok(HostSocket {
             event_loop,
-            options,
+            options: options.clone(),
             broadcast_socket,
             dis,
-            filter,
-            regions,
+            central: CentralWatch::new(*settings, options.central),
+            regions: Regions::default(),
             refused: 0,
             unsent: 0,
-            reachability,
-            peer_check,
+            reachability: CentralReachability::default(),
         })
     }
 
@@ -226,8 +195,7 @@ impl HostSocket {
     /// # Errors
     /// Returns why the message is refused.
     pub fn send(&mut self, address: u32, body: &[u8]) -> Result<(), CommandError> {
-        let priority = self.options.settings.is_priority(address);
-        self.send_message(OutgoingMessage { address, priority, max_wait: None, body })
+        self.send_message(OutgoingMessage::new(&self.options.settings, address, body))
     }
 
     /// Sends a message with priority and deadline.
@@ -235,7 +203,7 @@ impl HostSocket {
     /// # Errors
     /// Returns why the message is refused.
     pub fn send_message(&mut self, post: OutgoingMessage<'_>) -> Result<(), CommandError> {
-        self.event_loop.command(HostCommand::SendMessage(post))
+        self.event_loop.command(HostCommand::Send(post))
     }
 
     /// Joins an address.
@@ -262,7 +230,7 @@ impl HostSocket {
     /// after a [`flush`](HostSocket::flush). An empty queue has room for 16,575 addresses. [`CommandError::Format`]:
     /// format 1 (classic) lacks some of the addresses, and none is joined. [`CommandError::Range`].
     pub fn join_range(&mut self, first: u32, last: u32) -> Result<(), CommandError> {
-        self.change_interest(first, last, true)
+        self.event_loop.command(HostCommand::Join { first, last })
     }
 
     /// Leaves a range of addresses. In format 1 (classic), which has no acknowledgements, the leave is repeated
@@ -271,30 +239,7 @@ impl HostSocket {
     /// # Errors
     /// As [`HostSocket::join_range`].
     pub fn leave_range(&mut self, first: u32, last: u32) -> Result<(), CommandError> {
-        self.change_interest(first, last, false)
-    }
-
-    fn change_interest(&mut self, first: u32, last: u32, joins: bool) -> Result<(), CommandError> {
-        let settings = self.options.settings;
-        if settings.format2().is_some() {
-            return self.event_loop.command(interest_command(&settings, first, last, joins)?);
-        }
-        // Check the whole range first.
-        interest_command(&settings, last, last, joins)?;
-        let mut changed = false;
-        for one in first..=last {
-            // Skipping unchanged addresses leaves the room to the others, so that repeated calls eventually succeed.
-            if first == last || self.event_loop.endpoint.has_joined(one) != joins {
-                self.event_loop.command(interest_command(&settings, one, one, joins)?)?;
-                changed = true;
-            }
-        }
-        match (u16::try_from(first), u16::try_from(last)) {
-            (Ok(first), Ok(last)) if !joins && !changed => {
-                self.event_loop.command(HostCommand::DropAgain { first, last })
-            }
-            _ => Ok(()),
-        }
+        self.event_loop.command(HostCommand::Drop { first, last })
     }
 
     /// Limits the ordinary messages that the host receives, per second; `None` removes the limit. Format 2 only.
@@ -312,11 +257,6 @@ impl HostSocket {
         // This command is never refused and has no effect to handle.
         let _ = self.event_loop.endpoint.handle(self.event_loop.clock.now(), Input::Command(receive));
         from
-    }
-
-    /// Takes the body of the oldest received message; returns whether there was one.
-    pub fn receive_body(&mut self, into: &mut Vec<u8>) -> bool {
-        self.receive(into).is_some()
     }
 
     /// Returns the settings.
@@ -372,28 +312,22 @@ impl HostSocket {
         let ready = self.wait(until)?;
         for socket in self.ready_sockets(ready) {
             let (machine, clock) = (&mut self.event_loop.endpoint, self.event_loop.clock);
-            let (filter, mut now) = (&mut self.filter, None);
+            let (central, mut now) = (&mut self.central, None);
             self.event_loop.ports.receive(socket, BATCHES_PER_TURN, |datagram, bytes| {
                 let now = *now.get_or_insert_with(|| clock.now());
                 let bundles = Segment::frames(datagram.segment, bytes);
                 bundles
-                    .filter(|bytes| filter.accepts(datagram.from, bytes))
+                    .filter(|bytes| central.accepts(datagram.from, bytes))
                     .for_each(|bytes| machine.receive(now, bytes, &mut deliver));
             })?;
         }
-        self.receive_from_programs(ready)?;
-        if let Some(dis) = &mut self.dis {
-            dis.update_interest(&mut self.event_loop.endpoint, self.event_loop.clock.now());
-        }
-        self.check_central();
-        self.flush();
-        Ok(ready)
+        self.finish_turn(ready, false)
     }
 
     /// Waits for input, and handles refusals.
     fn wait(&mut self, until: Option<Instant>) -> io::Result<Ready> {
         const CENTRAL: Port = Host::CENTRAL;
-        let until = until.into_iter().chain(self.peer_check.deadline()).min();
+        let until = until.into_iter().chain(self.central.deadline()).min();
         let ready = self.event_loop.wait(until)?;
         if ready.refused(usize::from(CENTRAL.0)) {
             let refused = self.event_loop.refusals(CENTRAL).count() as u64;
@@ -411,50 +345,48 @@ impl HostSocket {
         Ok(ready)
     }
 
-    /// Warns, after all input was handled, if the central converter has not answered in time or was lost.
-    fn check_central(&mut self) {
-        if self.peer_check.is_due(|| self.event_loop.clock.now()) && !self.has_central_answered() {
-            let flags = if self.is_format2() { "--central, --site" } else { "--central" };
-            self.filter
-                .warnings
-                .once(WarningKind::CentralUnreachable, || central_unreachable(self.options.central, flags));
-        }
-        if self.event_loop.endpoint.statistics().central_timeouts > 0 {
-            self.filter.warnings.once(WarningKind::CentralLost, || central_lost(self.options.central));
-        }
-    }
-
     /// Returns the sockets with bundles.
     fn ready_sockets(&self, ready: Ready) -> impl Iterator<Item = usize> + use<> {
         let all = [Some(usize::from(Host::CENTRAL.0)), self.broadcast_socket];
         all.into_iter().flatten().filter(move |socket| ready.has(*socket))
     }
 
-    /// Receives PDUs from DIS programs.
-    fn receive_from_programs(&mut self, ready: Ready) -> io::Result<()> {
-        let Some(dis) = &mut self.dis else { return Ok(()) };
-        for port in [dis.receive_socket(), dis.send_socket()] {
-            while ready.refused(port) && self.event_loop.ports.refused(port).is_some() {
-                self.refused += 1;
+    /// Serves the DIS programs, which get received messages if `delivers`; then sends what is due.
+    fn finish_turn(&mut self, ready: Ready, delivers: bool) -> io::Result<Ready> {
+        let EventLoop { endpoint, ports, clock, .. } = &mut self.event_loop;
+        if let Some(dis) = &mut self.dis {
+            for port in [dis.receive_socket(), dis.send_socket()] {
+                while ready.refused(port) && ports.refused(port).is_some() {
+                    self.refused += 1;
+                }
             }
+            if ready.has(dis.receive_socket()) {
+                dis.receive(ports, endpoint, *clock)?;
+            }
+            let now = clock.now();
+            if delivers {
+                dis.deliver(ports, endpoint, now);
+            }
+            dis.update_interest(endpoint, now);
         }
-        if ready.has(dis.receive_socket()) {
-            dis.receive(&mut self.event_loop.ports, &mut self.event_loop.endpoint, self.event_loop.clock)?;
-        }
-        Ok(())
+        let flags = if self.is_format2() { "--central, --site" } else { "--central" };
+        let timeouts = self.event_loop.endpoint.statistics().central_timeouts;
+        self.central.check(self.event_loop.clock, self.has_central_answered(), flags, timeouts);
+        self.flush();
+        Ok(ready)
     }
 
     /// Sends what is due.
     pub fn flush(&mut self) {
         let grace = if self.is_format2() { ANSWER_TIMEOUT } else { START_GRACE };
-        let HostSocket { event_loop, options, unsent, reachability, peer_check, .. } = self;
+        let HostSocket { event_loop, options, unsent, reachability, central, .. } = self;
         let now = event_loop.clock.now();
         event_loop.drain(|endpoint, ports, output| {
             let LoopOutput::Frame(transmit, bytes) = output else { return };
             let sent = ports.send(usize::from(transmit.port.0), options.central.into(), bytes);
             if sent {
                 reachability.record_sent(now);
-                peer_check.start(now, grace);
+                central.expect_answer(now, grace);
             } else {
                 *unsent += 1;
                 endpoint.count_unsent(transmit.port, bytes);
@@ -479,23 +411,11 @@ impl SocketDriver for HostSocket {
     fn turn(&mut self, until: Option<Instant>) -> io::Result<Ready> {
         let ready = self.wait(until)?;
         for socket in self.ready_sockets(ready) {
-            let filter = &mut self.filter;
-            self.event_loop.receive_from_socket(
-                Host::CENTRAL,
-                socket,
-                BATCHES_PER_TURN,
-                |datagram, bytes| filter.accepts(datagram.from, bytes),
-            )?;
+            let central = &mut self.central;
+            let accept = |datagram: &Received, bytes: &[u8]| central.accepts(datagram.from, bytes);
+            self.event_loop.receive_from_socket(Host::CENTRAL, socket, BATCHES_PER_TURN, accept)?;
         }
-        self.receive_from_programs(ready)?;
-        if let Some(dis) = &mut self.dis {
-            let now = self.event_loop.clock.now();
-            dis.deliver(&self.event_loop.ports, &mut self.event_loop.endpoint, now);
-            dis.update_interest(&mut self.event_loop.endpoint, now);
-        }
-        self.check_central();
-        self.flush();
-        Ok(ready)
+        self.finish_turn(ready, true)
     }
 
     /// Leaves all addresses, since no timeout removes them in format 1 (classic). In format 2 also announces that the
@@ -530,89 +450,38 @@ impl SocketDriver for HostSocket {
     }
 
     fn next_warning(&mut self) -> Option<String> {
-        self.filter.warnings.next_line()
+        self.central.warnings.next_line()
     }
 
     fn collect_metrics(&self, into: &mut Metrics) {
         let machine = &self.event_loop.endpoint;
         let statistics = machine.statistics();
-        into.add_counter(
-            super::BUNDLES_TOTAL,
-            super::BUNDLES_HELP,
-            &[("way", "from_central")],
-            statistics.bundles_received,
-        );
-        into.add_counter(
-            super::BUNDLES_TOTAL,
-            super::BUNDLES_HELP,
-            &[("way", "to_central")],
-            statistics.bundles_sent,
-        );
-        into.add_counter(
-            super::MESSAGES_TOTAL,
-            super::MESSAGES_HELP,
-            &[("way", "received")],
-            statistics.received,
-        );
-        into.add_counter(super::MESSAGES_TOTAL, super::MESSAGES_HELP, &[("way", "sent")], statistics.sent);
-        into.add_counter(
-            super::MESSAGES_TOTAL,
-            super::MESSAGES_HELP,
-            &[("way", "for_others")],
-            statistics.for_others,
-        );
-        into.add_counter(
-            super::MALFORMED_TOTAL,
-            super::MALFORMED_HELP,
-            &[("way", "from_central")],
-            statistics.malformed,
-        );
-        into.add_counter(
-            super::UNKNOWN_PEERS_TOTAL,
-            super::UNKNOWN_PEERS_HELP,
-            &[],
-            self.filter.unknown_peers,
-        );
+        into.add_counter(BUNDLES, &[("way", "from_central")], statistics.bundles_received);
+        into.add_counter(BUNDLES, &[("way", "to_central")], statistics.bundles_sent);
+        into.add_counter(MESSAGES, &[("way", "received")], statistics.received);
+        into.add_counter(MESSAGES, &[("way", "sent")], statistics.sent);
+        into.add_counter(MESSAGES, &[("way", "for_others")], statistics.for_others);
+        into.add_counter(MALFORMED, &[("way", "from_central")], statistics.malformed);
+        into.add_counter(UNKNOWN_PEERS, &[], self.central.unknown_peers);
         into.add_drops("host", &statistics.drops);
-        let help = "Joins and drops sent again as a refresh.";
-        into.add_counter("trunkline_converter_retold_total", help, &[], statistics.refreshed);
-        super::add_send_errors(into, self.refused, self.unsent);
-        super::add_overflows(into, &self.event_loop.ports, &["central"]);
-        into.add_gauge(
-            super::LEVEL_GAUGE,
-            super::LEVEL_HELP,
-            &[("side", "told")],
-            machine.level(self.event_loop.clock.now()).into(),
-        );
-        let help = "Message addresses that hosts have joined.";
+        let metric = ("trunkline_converter_retold_total", "Joins and drops sent again as a refresh.");
+        into.add_counter(metric, &[], statistics.refreshed);
+        add_send_errors(into, self.refused, self.unsent);
+        add_overflows(into, &self.event_loop.ports, &["central"]);
+        into.add_gauge(LEVEL, &[("side", "told")], machine.level(self.event_loop.clock.now()).into());
         let host = self.options.number.to_string();
-        into.add_gauge("trunkline_converter_wanted", help, &[("host", &host)], machine.joined() as u64);
+        into.add_gauge(JOINED_ADDRESSES, &[("host", &host)], machine.joined() as u64);
         if self.is_format2() {
-            into.add_counter(
-                super::SESSIONS_TOTAL,
-                super::SESSIONS_HELP,
-                &[("of", "central")],
-                statistics.sessions,
-            );
-            into.add_counter(
-                super::TIMEOUTS_TOTAL,
-                super::TIMEOUTS_HELP,
-                &[("of", "central")],
-                statistics.central_timeouts,
-            );
-            into.add_counter(super::LOST_TOTAL, super::LOST_HELP, &[("from", "central")], statistics.lost);
-            into.add_counter(
-                super::RETRANSMISSIONS_TOTAL,
-                super::RETRANSMISSIONS_HELP,
-                &[],
-                statistics.retransmissions,
-            );
-            super::add_sequence_counts(into, &statistics.sequence, statistics.stale);
+            into.add_counter(SESSIONS, &[("of", "central")], statistics.sessions);
+            into.add_counter(TIMEOUTS, &[("of", "central")], statistics.central_timeouts);
+            into.add_counter(LOST, &[("from", "central")], statistics.lost);
+            into.add_counter(RETRANSMISSIONS, &[], statistics.retransmissions);
+            add_sequence_counts(into, &statistics.sequence, statistics.stale);
         }
         if let Some(dis) = &self.dis {
             dis.collect_metrics(into);
         }
-        super::add_coalescing(into, &self.event_loop.ports, &["central"], self.options.interface);
+        add_coalescing(into, &self.event_loop.ports, &["central"], self.options.interface);
     }
 }
 

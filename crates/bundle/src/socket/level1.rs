@@ -10,11 +10,12 @@ use trunkline_io::{Clock, EventLoop, Memberships, memberships, socket};
 use trunkline_units::{Instant, Span};
 
 use super::group_retry::GroupRetry;
-use super::receiver::{bind_exclusive, socket_options};
-use super::warnings::{
-    ANSWER_TIMEOUT, PeerCheck, WarningKind, Warnings, central_lost, central_unreachable, is_central,
-    unknown_peer,
+use super::metrics::{
+    BUNDLES, LEVEL, LOOPED_BACK, MALFORMED, MESSAGES, STALE, TIMEOUTS, UNKNOWN_PEERS, add_coalescing,
+    add_overflows, add_send_errors,
 };
+use super::receiver::{bind_exclusive, socket_options};
+use super::warnings::{ANSWER_TIMEOUT, CentralWatch, WarningKind};
 use super::{Error, Metrics, SocketDriver, incarnation_at};
 use crate::drops::CountUnsent as _;
 use crate::level1::{Level1, MembershipEvent};
@@ -67,9 +68,7 @@ pub struct Level1Socket {
     /// The source address of the converter's messages to groups.
     own_address: SocketAddr,
     counts: Level1Counts,
-    warnings: Warnings,
-    /// Off in format 1 (classic), where the central converter sends nothing until a host joins an address.
-    peer_check: PeerCheck,
+    central: CentralWatch,
 }
 
 #[derive(Debug, Default)]
@@ -78,7 +77,6 @@ struct Level1Counts {
     looped_back: u64,
     other_groups: u64,
     misplaced: u64,
-    unknown_peers: u64,
     refused: u64,
     unsent: u64,
     join_failures: u64,
@@ -93,9 +91,8 @@ impl Level1Socket {
         if !is_valid_base(options.base) {
             return Err(Error::Base(options.base));
         }
-        let machine =
-            Level1::with_incarnation(options.number, incarnation_at(clock.unix()), options.settings)
-                .with_query_at(clock.now() + QUERY_DELAY);
+        let machine = Level1::new(options.number, incarnation_at(clock.unix()), options.settings)
+            .with_query_at(clock.now() + QUERY_DELAY);
         let mut event_loop = EventLoop::new(machine, clock)?;
         let memberships = Memberships::new(options.interface)?;
         let receiver = memberships::shared_port(options.port, &socket_options())?;
@@ -106,34 +103,14 @@ impl Level1Socket {
         event_loop.ports.add(receiver)?;
         event_loop.ports.add(bind_exclusive(options.listen)?)?;
         event_loop.ports.add(sender)?;
-        let options = options.clone();
-        let (own_address, counts, warnings) = (own_address, Level1Counts::default(), Warnings::default());
-        let group_retry = GroupRetry::default();
-        let peer_check = if options.settings.format2().is_some() { PeerCheck::Idle } else { PeerCheck::Done };
         Ok(Level1Socket {
             event_loop,
-            options,
+            options: options.clone(),
             memberships,
-            group_retry,
+            group_retry: GroupRetry::default(),
             own_address,
-            counts,
-            warnings,
-            peer_check,
-        })
-    }
-
-    /// Receives bundles from the central converter, and ignores others.
-    fn receive_bundles(&mut self) -> io::Result<()> {
-        let Level1Socket { event_loop, options, counts, warnings, .. } = self;
-        let Level1Options { settings, central, .. } = options;
-        event_loop.receive(Level1::CENTRAL, BUNDLE_BATCHES, |datagram, bytes| {
-            warnings.check_format(settings, datagram.from, bytes, false);
-            let is_valid = is_central(settings, *central, datagram.from);
-            if !is_valid {
-                counts.unknown_peers += 1;
-                warnings.once(WarningKind::UnknownPeer, || unknown_peer(*central, datagram.from));
-            }
-            is_valid
+            counts: Level1Counts::default(),
+            central: CentralWatch::new(options.settings, options.central),
         })
     }
 
@@ -175,11 +152,9 @@ impl Level1Socket {
 
     /// Handles the outputs of the endpoint.
     fn flush(&mut self) {
-        let Level1Socket {
-            event_loop, options, memberships, group_retry, counts, warnings, peer_check, ..
-        } = self;
+        let Level1Socket { event_loop, options, memberships, group_retry, counts, central, .. } = self;
         let now = event_loop.clock.now();
-        let mut joiner = GroupJoiner { base: options.base, memberships, counts, warnings };
+        let mut joiner = GroupJoiner { base: options.base, memberships, counts, central };
         group_retry.retry(now, |packet| joiner.join(packet));
         event_loop.drain(|endpoint, ports, output| {
             let (transmit, bytes) = match output {
@@ -197,7 +172,10 @@ impl Level1Socket {
                 LoopOutput::Frame(transmit, bytes) => (transmit, bytes),
             };
             let sent = if transmit.port == Level1::CENTRAL {
-                peer_check.start(now, ANSWER_TIMEOUT);
+                // In format 1 (classic) the central converter sends nothing until a host joins an address.
+                if options.settings.format2().is_some() {
+                    joiner.central.expect_answer(now, ANSWER_TIMEOUT);
+                }
                 ports.send(usize::from(Level1::CENTRAL.0), options.central.into(), bytes)
             } else {
                 let packet = transmit.peer.as_bytes().try_into().map_or(0, u16::from_be_bytes);
@@ -217,7 +195,7 @@ struct GroupJoiner<'a> {
     base: Ipv4Addr,
     memberships: &'a mut Memberships,
     counts: &'a mut Level1Counts,
-    warnings: &'a mut Warnings,
+    central: &'a mut CentralWatch,
 }
 
 impl GroupJoiner<'_> {
@@ -226,8 +204,8 @@ impl GroupJoiner<'_> {
         let group = group_address(self.base, packet);
         let Err(reason) = self.memberships.join(group) else { return true };
         self.counts.join_failures += 1;
-        self.warnings
-            .once(WarningKind::JoinFailed, || format!("cannot join group {group}: {reason}; retrying"));
+        let line = || format!("cannot join group {group}: {reason}; retrying");
+        self.central.warnings.once(WarningKind::JoinFailed, line);
         false
     }
 }
@@ -256,8 +234,7 @@ impl SocketDriver for Level1Socket {
     }
 
     fn turn(&mut self, until: Option<Instant>) -> io::Result<Ready> {
-        let until =
-            until.into_iter().chain(self.group_retry.deadline()).chain(self.peer_check.deadline()).min();
+        let until = until.into_iter().chain(self.group_retry.deadline()).chain(self.central.deadline()).min();
         let ready = self.event_loop.wait(until)?;
         for port in [Level1::WIDE_AREA, Level1::CENTRAL] {
             let number = usize::from(port.0);
@@ -273,22 +250,16 @@ impl SocketDriver for Level1Socket {
             self.event_loop.ports.receive(SEND_SOCKET, MESSAGE_BATCHES, |_, _| {})?;
         }
         if ready.has(usize::from(Level1::CENTRAL.0)) {
-            self.receive_bundles()?;
+            let central = &mut self.central;
+            let accept = |datagram: &Received, bytes: &[u8]| central.accepts(datagram.from, bytes);
+            self.event_loop.receive(Level1::CENTRAL, BUNDLE_BATCHES, accept)?;
         }
         if ready.has(usize::from(Level1::WIDE_AREA.0)) {
             self.receive_messages()?;
         }
-        if self.peer_check.is_due(|| self.event_loop.clock.now())
-            && self.event_loop.endpoint.statistics().bundles_received == 0
-        {
-            let Level1Options { central, .. } = self.options;
-            self.warnings.once(WarningKind::CentralUnreachable, || {
-                central_unreachable(central, "--central, --site, --number")
-            });
-        }
-        if self.event_loop.endpoint.statistics().central_timeouts > 0 {
-            self.warnings.once(WarningKind::CentralLost, || central_lost(self.options.central));
-        }
+        let statistics = self.event_loop.endpoint.statistics();
+        let (has_answered, timeouts) = (statistics.bundles_received > 0, statistics.central_timeouts);
+        self.central.check(self.event_loop.clock, has_answered, "--central, --site, --number", timeouts);
         self.flush();
         Ok(ready)
     }
@@ -309,74 +280,45 @@ impl SocketDriver for Level1Socket {
     }
 
     fn next_warning(&mut self) -> Option<String> {
-        self.warnings.next_line()
+        self.central.warnings.next_line()
     }
 
     fn collect_metrics(&self, into: &mut Metrics) {
         let machine = &self.event_loop.endpoint;
         let statistics = machine.statistics();
-        into.add_counter(
-            super::BUNDLES_TOTAL,
-            super::BUNDLES_HELP,
-            &[("way", "from_central")],
-            statistics.bundles_received,
-        );
-        into.add_counter(
-            super::BUNDLES_TOTAL,
-            super::BUNDLES_HELP,
-            &[("way", "to_central")],
-            statistics.bundles_sent,
-        );
-        into.add_counter(
-            super::MESSAGES_TOTAL,
-            super::MESSAGES_HELP,
-            &[("way", "from_wide")],
-            statistics.received,
-        );
-        into.add_counter(super::MESSAGES_TOTAL, super::MESSAGES_HELP, &[("way", "to_wide")], statistics.sent);
-        into.add_counter(
-            super::MALFORMED_TOTAL,
-            super::MALFORMED_HELP,
-            &[("way", "from_central")],
-            statistics.malformed,
-        );
-        into.add_counter(
-            super::UNKNOWN_PEERS_TOTAL,
-            super::UNKNOWN_PEERS_HELP,
-            &[],
-            self.counts.unknown_peers,
-        );
+        into.add_counter(BUNDLES, &[("way", "from_central")], statistics.bundles_received);
+        into.add_counter(BUNDLES, &[("way", "to_central")], statistics.bundles_sent);
+        into.add_counter(MESSAGES, &[("way", "from_wide")], statistics.received);
+        into.add_counter(MESSAGES, &[("way", "to_wide")], statistics.sent);
+        into.add_counter(MALFORMED, &[("way", "from_central")], statistics.malformed);
+        into.add_counter(UNKNOWN_PEERS, &[], self.central.unknown_peers);
         into.add_drops("from_wide", &statistics.drops);
         into.add_drops("to_wide", &statistics.drops_outgoing);
-        let ignored = "Ignored datagrams on the port of the groups.";
+        let metric = ("trunkline_converter_ignored_total", "Ignored datagrams on the port of the groups.");
         for (reason, count) in [
             ("own", self.counts.looped_back),
             ("other_group", self.counts.other_groups),
             ("other_address", self.counts.misplaced),
         ] {
-            into.add_counter("trunkline_converter_ignored_total", ignored, &[("why", reason)], count);
+            into.add_counter(metric, &[("why", reason)], count);
         }
         if self.options.settings.format2().is_some() {
-            into.add_counter(super::LOOPED_BACK_TOTAL, super::LOOPED_BACK_HELP, &[], statistics.looped_back);
-            into.add_counter(
-                super::TIMEOUTS_TOTAL,
-                super::TIMEOUTS_HELP,
-                &[("of", "central")],
-                statistics.central_timeouts,
-            );
-            into.add_counter(super::STALE_TOTAL, super::STALE_HELP, &[], statistics.stale);
+            into.add_counter(LOOPED_BACK, &[], statistics.looped_back);
+            into.add_counter(TIMEOUTS, &[("of", "central")], statistics.central_timeouts);
+            into.add_counter(STALE, &[], statistics.stale);
         }
-        super::add_send_errors(into, self.counts.refused, self.counts.unsent);
-        super::add_overflows(into, &self.event_loop.ports, &["wide", "central"]);
+        add_send_errors(into, self.counts.refused, self.counts.unsent);
+        add_overflows(into, &self.event_loop.ports, &["wide", "central"]);
         let level = u64::from(machine.level(self.event_loop.clock.now()));
-        into.add_gauge(super::LEVEL_GAUGE, super::LEVEL_HELP, &[("side", "told")], level);
-        let groups = "Multicast groups joined.";
-        into.add_gauge("trunkline_converter_groups", groups, &[], self.memberships.len() as u64);
-        let failed = "Failed joins of multicast groups.";
-        into.add_counter("trunkline_converter_groups_failed_total", failed, &[], self.counts.join_failures);
-        let waiting = "Multicast groups whose join failed and is retried.";
-        into.add_gauge("trunkline_converter_groups_waiting", waiting, &[], self.group_retry.len() as u64);
-        super::add_coalescing(into, &self.event_loop.ports, &["wide", "central"], self.options.interface);
+        into.add_gauge(LEVEL, &[("side", "told")], level);
+        let metric = ("trunkline_converter_groups", "Multicast groups joined.");
+        into.add_gauge(metric, &[], self.memberships.len() as u64);
+        let metric = ("trunkline_converter_groups_failed_total", "Failed joins of multicast groups.");
+        into.add_counter(metric, &[], self.counts.join_failures);
+        let metric =
+            ("trunkline_converter_groups_waiting", "Multicast groups whose join failed and is retried.");
+        into.add_gauge(metric, &[], self.group_retry.len() as u64);
+        add_coalescing(into, &self.event_loop.ports, &["wide", "central"], self.options.interface);
     }
 }
 

@@ -1,8 +1,16 @@
 //! Metrics as text and in the format of Prometheus.
 
 use std::fmt::Write;
+use std::net::Ipv4Addr;
+
+use trunkline_io::usage::{interface_of, interrupt_delay};
+use trunkline_io::{Ports, socket};
 
 use crate::drops::DropCounts;
+use crate::sequence::SequenceCounts;
+
+/// The name of a metric and its help text.
+pub type MetricName = (&'static str, &'static str);
 
 /// Samples grouped by metric.
 #[derive(Debug, Default)]
@@ -18,45 +26,28 @@ struct Metric {
 
 impl Metrics {
     /// Adds a sample of a counter.
-    pub fn add_counter(
-        &mut self,
-        name: &'static str,
-        help: &'static str,
-        labels: &[(&str, &str)],
-        value: u64,
-    ) {
-        self.add(name, help, "counter", labels, value);
+    pub fn add_counter(&mut self, metric: MetricName, labels: &[(&str, &str)], value: u64) {
+        self.add(metric, "counter", labels, value);
     }
 
     /// Adds a sample of a gauge.
-    pub fn add_gauge(&mut self, name: &'static str, help: &'static str, labels: &[(&str, &str)], value: u64) {
-        self.add(name, help, "gauge", labels, value);
+    pub fn add_gauge(&mut self, metric: MetricName, labels: &[(&str, &str)], value: u64) {
+        self.add(metric, "gauge", labels, value);
     }
 
     /// Adds dropped messages of a direction, by reason and priority.
     pub fn add_drops(&mut self, direction: &str, drops: &DropCounts) {
+        let metric =
+            ("trunkline_converter_dropped_total", "Messages dropped, by direction, reason and priority.");
         for reason in DropCounts::REASONS {
             for (priority, class) in [(false, "ordinary"), (true, "priority")] {
                 let labels = [("way", direction), ("why", reason.name()), ("priority", class)];
-                let help = "Messages dropped, by direction, reason and priority.";
-                self.add_counter(
-                    "trunkline_converter_dropped_total",
-                    help,
-                    &labels,
-                    drops.get(reason, priority),
-                );
+                self.add_counter(metric, &labels, drops.get(reason, priority));
             }
         }
     }
 
-    fn add(
-        &mut self,
-        name: &'static str,
-        help: &'static str,
-        kind: &'static str,
-        labels: &[(&str, &str)],
-        value: u64,
-    ) {
+    fn add(&mut self, (name, help): MetricName, kind: &'static str, labels: &[(&str, &str)], value: u64) {
         let labels: Vec<String> = labels.iter().map(|(name, value)| format!("{name}={value:?}")).collect();
         let sample = (labels.join(","), value);
         match self.0.iter_mut().find(|metric| metric.name == name) {
@@ -103,6 +94,95 @@ impl Metrics {
     }
 }
 
+pub(super) const BUNDLES: MetricName = ("trunkline_converter_bundles_total", "Bundles, by direction.");
+pub(super) const MESSAGES: MetricName = ("trunkline_converter_messages_total", "Messages, by direction.");
+pub(super) const MALFORMED: MetricName = (
+    "trunkline_converter_malformed_total",
+    "Malformed bundles, bundles of unknown senders, and invalid control messages.",
+);
+pub(super) const UNKNOWN_PEERS: MetricName =
+    ("trunkline_converter_strangers_total", "Ignored bundles from other sources than the central converter.");
+pub(super) const LEVEL: MetricName =
+    ("trunkline_converter_congestion_level", "Congestion level, 3 (none) to 6.");
+pub(super) const STALE: MetricName = (
+    "trunkline_converter_stale_total",
+    "Bundles of an earlier incarnation or session, or of hosts above the limit.",
+);
+pub(super) const LOOPED_BACK: MetricName =
+    ("trunkline_converter_own_total", "Messages of local hosts that returned from the wide area.");
+pub(super) const SESSIONS: MetricName = (
+    "trunkline_converter_sessions_total",
+    "Sessions started: of hosts, of level 1, or with the central converter.",
+);
+pub(super) const LOST: MetricName =
+    ("trunkline_converter_lost_total", "Messages in lost or late bundles, by sender; present senders only.");
+pub(super) const RETRANSMISSIONS: MetricName =
+    ("trunkline_converter_resent_total", "Retransmissions of priority messages.");
+pub(super) const TIMEOUTS: MetricName =
+    ("trunkline_converter_silent_total", "Sessions ended by a timeout or a bye.");
+pub(super) const JOINED_ADDRESSES: MetricName =
+    ("trunkline_converter_wanted", "Message addresses that hosts have joined.");
+
+/// Adds the results of sequence checking and the stale bundles of format 2.
+pub(super) fn add_sequence_counts(into: &mut Metrics, path: &SequenceCounts, stale: u64) {
+    let metric = (
+        "trunkline_converter_numbers_total",
+        "Messages by sequence number: missing, duplicated, reordered, too old, or of flows without room in the table.",
+    );
+    for (kind, count) in [
+        ("missing", path.missing),
+        ("doubled", path.duplicates),
+        ("reordered", path.reordered),
+        ("stale", path.stale),
+        ("unknown", path.unknown),
+    ] {
+        into.add_counter(metric, &[("told", kind)], count);
+    }
+    into.add_counter(STALE, &[], stale);
+}
+
+/// Adds the datagrams that were refused or could not be sent.
+pub(super) fn add_send_errors(into: &mut Metrics, refused: u64, unsent: u64) {
+    let metric = ("trunkline_converter_refused_total", "Datagrams refused by their destination (ICMP).");
+    into.add_counter(metric, &[], refused);
+    let metric = ("trunkline_converter_unsent_total", "Datagrams that the operating system refused to send.");
+    into.add_counter(metric, &[], unsent);
+}
+
+/// Adds the datagrams lost in full receive buffers of the first sockets.
+pub(super) fn add_overflows(into: &mut Metrics, ports: &Ports, names: &[&str]) {
+    let metric =
+        ("trunkline_converter_overflow_total", "Datagrams lost in a full receive buffer, by socket.");
+    for (port, name) in names.iter().enumerate() {
+        let lost = socket::dropped(ports.socket(port)).unwrap_or(0);
+        into.add_counter(metric, &[("socket", name)], lost);
+    }
+}
+
+/// Adds how received datagrams are coalesced. A socket bound to no address uses the interface with `default_address`.
+pub(super) fn add_coalescing(into: &mut Metrics, ports: &Ports, names: &[&str], default_address: Ipv4Addr) {
+    let metric = (
+        "trunkline_converter_coalescing",
+        "Whether the operating system may coalesce datagrams of one sender (GRO), by socket.",
+    );
+    for (port, name) in names.iter().enumerate() {
+        let joins = ports.coalesces(port).into();
+        into.add_gauge(metric, &[("socket", name)], joins);
+    }
+    let metric = (
+        "trunkline_converter_interface_wait_microseconds",
+        "Interrupt delay of the socket's interface, in microseconds.",
+    );
+    for (port, name) in names.iter().enumerate() {
+        let at = ports.socket(port).local_addr().map_or(default_address.into(), |at| at.ip());
+        let at = if at.is_unspecified() { default_address.into() } else { at };
+        let Some(interface) = interface_of(at) else { continue };
+        let Some(delay) = interrupt_delay(&interface) else { continue };
+        let labels = [("socket", *name), ("interface", &interface)];
+        into.add_gauge(metric, &labels, delay.as_ns() / 1_000);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -110,9 +190,9 @@ mod tests {
     #[test]
     fn samples_of_a_metric_are_grouped() {
         let mut figures = Metrics::default();
-        figures.add_counter("a_total", "As.", &[("way", "in")], 1);
-        figures.add_gauge("b", "Bs.", &[], 0);
-        figures.add_counter("a_total", "As.", &[("way", "out"), ("to", "all")], 22);
+        figures.add_counter(("a_total", "As."), &[("way", "in")], 1);
+        figures.add_gauge(("b", "Bs."), &[], 0);
+        figures.add_counter(("a_total", "As."), &[("way", "out"), ("to", "all")], 22);
         let page = "# HELP a_total As.\n# TYPE a_total counter\na_total{way=\"in\"} 1\na_total{way=\"out\",to=\"all\"} 22\n\
                     # HELP b Bs.\n# TYPE b gauge\nb 0\n";
         assert_eq!(figures.prometheus(), page);

@@ -8,7 +8,6 @@
 //! | [`regions`] | publish and subscribe by named region at a host |
 //! | [`dis`] | plain DIS at a host |
 //! | [`metrics`] | metrics as text and in the format of Prometheus |
-//! | `interest` | the commands that join and leave addresses |
 //! | `receiver` | receiving sockets |
 //! | `warnings` | warnings for the operator |
 //! | `group_retry` | retries of failed multicast joins |
@@ -26,7 +25,6 @@ use std::time::Duration;
 
 use thiserror::Error;
 use trunkline_io::ports::Ready;
-use trunkline_io::usage::{interface_of, interrupt_delay};
 use trunkline_io::{SocketError, socket};
 use trunkline_units::Instant;
 
@@ -36,7 +34,6 @@ pub mod central;
 pub mod dis;
 mod group_retry;
 pub mod host;
-mod interest;
 pub mod level1;
 pub mod metrics;
 mod receiver;
@@ -93,9 +90,7 @@ pub trait SocketDriver {
 
     /// Returns the next warning for the operator, such as a peer with another format. Each kind of warning occurs
     /// once.
-    fn next_warning(&mut self) -> Option<String> {
-        None
-    }
+    fn next_warning(&mut self) -> Option<String>;
 
     /// Adds the metrics of the endpoint.
     fn collect_metrics(&self, into: &mut Metrics);
@@ -119,90 +114,6 @@ pub fn max_datagram_on(interface: Ipv4Addr) -> Option<usize> {
 /// 2³². A monotonic clock is unsuitable, because it restarts with the machine and would yield an earlier incarnation.
 fn incarnation_at(unix: Duration) -> u32 {
     (unix.as_millis() / 10) as u32
-}
-
-const BUNDLES_TOTAL: &str = "trunkline_converter_bundles_total";
-const BUNDLES_HELP: &str = "Bundles, by direction.";
-const MESSAGES_TOTAL: &str = "trunkline_converter_messages_total";
-const MESSAGES_HELP: &str = "Messages, by direction.";
-const MALFORMED_TOTAL: &str = "trunkline_converter_malformed_total";
-const MALFORMED_HELP: &str = "Malformed bundles, bundles of unknown senders, and invalid control messages.";
-const UNKNOWN_PEERS_TOTAL: &str = "trunkline_converter_strangers_total";
-const UNKNOWN_PEERS_HELP: &str = "Ignored bundles from other sources than the central converter.";
-const LEVEL_GAUGE: &str = "trunkline_converter_congestion_level";
-const LEVEL_HELP: &str = "Congestion level, 3 (none) to 6.";
-
-/// Adds the results of sequence checking and the stale bundles of format 2.
-fn add_sequence_counts(into: &mut Metrics, path: &crate::sequence::SequenceCounts, stale: u64) {
-    let help = "Messages by sequence number: missing, duplicated, reordered, too old, or of flows without room in the table.";
-    for (kind, count) in [
-        ("missing", path.missing),
-        ("doubled", path.duplicates),
-        ("reordered", path.reordered),
-        ("stale", path.stale),
-        ("unknown", path.unknown),
-    ] {
-        into.add_counter("trunkline_converter_numbers_total", help, &[("told", kind)], count);
-    }
-    into.add_counter(STALE_TOTAL, STALE_HELP, &[], stale);
-}
-
-const STALE_TOTAL: &str = "trunkline_converter_stale_total";
-const STALE_HELP: &str = "Bundles of an earlier incarnation or session, or of hosts above the limit.";
-const LOOPED_BACK_TOTAL: &str = "trunkline_converter_own_total";
-const LOOPED_BACK_HELP: &str = "Messages of local hosts that returned from the wide area.";
-const SESSIONS_TOTAL: &str = "trunkline_converter_sessions_total";
-const SESSIONS_HELP: &str = "Sessions started: of hosts, of level 1, or with the central converter.";
-const LOST_TOTAL: &str = "trunkline_converter_lost_total";
-const LOST_HELP: &str = "Messages in lost or late bundles, by sender; present senders only.";
-const RETRANSMISSIONS_TOTAL: &str = "trunkline_converter_resent_total";
-const RETRANSMISSIONS_HELP: &str = "Retransmissions of priority messages.";
-const TIMEOUTS_TOTAL: &str = "trunkline_converter_silent_total";
-const TIMEOUTS_HELP: &str = "Sessions ended by a timeout or a bye.";
-
-/// Adds the datagrams that were refused or could not be sent.
-fn add_send_errors(into: &mut Metrics, refused: u64, unsent: u64) {
-    let help = "Datagrams refused by their destination (ICMP).";
-    into.add_counter("trunkline_converter_refused_total", help, &[], refused);
-    let help = "Datagrams that the operating system refused to send.";
-    into.add_counter("trunkline_converter_unsent_total", help, &[], unsent);
-}
-
-/// Adds the datagrams lost in full receive buffers of the first sockets.
-fn add_overflows(into: &mut Metrics, ports: &trunkline_io::Ports, names: &[&str]) {
-    let help = "Datagrams lost in a full receive buffer, by socket.";
-    for (port, name) in names.iter().enumerate() {
-        let lost = socket::dropped(ports.socket(port)).unwrap_or(0);
-        into.add_counter("trunkline_converter_overflow_total", help, &[("socket", name)], lost);
-    }
-}
-
-/// Adds how received datagrams are coalesced. A socket bound to no address uses the interface with `default_address`.
-fn add_coalescing(
-    into: &mut Metrics,
-    ports: &trunkline_io::Ports,
-    names: &[&str],
-    default_address: Ipv4Addr,
-) {
-    let help = "Whether the operating system may coalesce datagrams of one sender (GRO), by socket.";
-    for (port, name) in names.iter().enumerate() {
-        let joins = ports.coalesces(port).into();
-        into.add_gauge("trunkline_converter_coalescing", help, &[("socket", name)], joins);
-    }
-    let help = "Interrupt delay of the socket's interface, in microseconds.";
-    for (port, name) in names.iter().enumerate() {
-        let at = ports.socket(port).local_addr().map_or(default_address.into(), |at| at.ip());
-        let at = if at.is_unspecified() { default_address.into() } else { at };
-        let Some(interface) = interface_of(at) else { continue };
-        let Some(delay) = interrupt_delay(&interface) else { continue };
-        let labels = [("socket", *name), ("interface", &interface)];
-        into.add_gauge(
-            "trunkline_converter_interface_wait_microseconds",
-            help,
-            &labels,
-            delay.as_ns() / 1_000,
-        );
-    }
 }
 
 #[cfg(test)]

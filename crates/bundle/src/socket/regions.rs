@@ -3,7 +3,7 @@
 use thiserror::Error;
 
 use super::HostSocket;
-use crate::host::{CommandError, OutgoingMessage};
+use crate::host::CommandError;
 use crate::regions::InvalidRegion;
 
 /// The reason why an operation on a region fails.
@@ -88,7 +88,6 @@ impl HostSocket {
     /// As [`HostSocket::region_address`] and [`HostSocket::send`].
     pub fn send_to_region(&mut self, name: &str, nth: u32, body: &[u8]) -> Result<(), RegionError> {
         let address = self.region_address(name, nth)?;
-        let priority = self.settings().is_priority(address);
-        Ok(self.send_message(OutgoingMessage { address, priority, max_wait: None, body })?)
+        Ok(self.send(address, body)?)
     }
 }

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::net::{SocketAddr, SocketAddrV4};
 
+use trunkline_io::Clock;
 use trunkline_units::{Instant, Span};
 
 use crate::settings::Settings;
@@ -89,67 +90,72 @@ impl Warnings {
     }
 }
 
-/// Returns whether an address may be that of the central converter. In format 1 (classic) it may send from another
-/// port.
-pub(super) fn is_central(settings: &Settings, central: SocketAddrV4, from: SocketAddr) -> bool {
-    match settings.format2() {
-        Some(_) => from == SocketAddr::V4(central),
-        None => from.ip() == *central.ip(),
-    }
-}
-
-/// A single check that the central converter answers.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) enum PeerCheck {
-    /// Nothing was sent yet.
-    #[default]
-    Idle,
-    /// Checks at this time.
-    Until(Instant),
-    Done,
-}
-
-impl PeerCheck {
-    /// Starts the check after something was sent.
-    pub fn start(&mut self, now: Instant, timeout: Span) {
-        if matches!(self, PeerCheck::Idle) {
-            *self = PeerCheck::Until(now + timeout);
-        }
-    }
-
-    pub fn deadline(&self) -> Option<Instant> {
-        match self {
-            PeerCheck::Until(at) => Some(*at),
-            PeerCheck::Idle | PeerCheck::Done => None,
-        }
-    }
-
-    /// Returns once whether the time of the check has come.
-    pub fn is_due(&mut self, now: impl FnOnce() -> Instant) -> bool {
-        let due = self.deadline().is_some_and(|at| now() >= at);
-        if due {
-            *self = PeerCheck::Done;
-        }
-        due
-    }
-}
-
 /// The time in which a central converter of format 2 answers.
 pub(super) const ANSWER_TIMEOUT: Span = Span::from_s(2);
 
-/// Returns the warning that no central converter answers, with the options to check.
-pub(super) fn central_unreachable(central: SocketAddrV4, flags: &str) -> String {
-    format!("no answer from a central converter at {central} so far ({flags}); retrying")
+/// The central converter as a host or level-1 converter sees it, and the warnings of that endpoint.
+#[derive(Debug)]
+pub(super) struct CentralWatch {
+    settings: Settings,
+    central: SocketAddrV4,
+    /// Bundles from unknown peers.
+    pub unknown_peers: u64,
+    pub warnings: Warnings,
+    /// When to check whether the central converter has answered: once, after something was sent. [`Instant::MAX`]
+    /// after that, or without a check.
+    answer_due: Option<Instant>,
 }
 
-/// Returns the warning that the central converter no longer answers.
-pub(super) fn central_lost(central: SocketAddrV4) -> String {
-    format!("lost the central converter at {central}; retrying")
-}
+impl CentralWatch {
+    pub fn new(settings: Settings, central: SocketAddrV4) -> CentralWatch {
+        CentralWatch { settings, central, unknown_peers: 0, warnings: Warnings::default(), answer_due: None }
+    }
 
-/// Returns the warning about an unknown peer.
-pub(super) fn unknown_peer(central: SocketAddrV4, from: SocketAddr) -> String {
-    format!("ignored bundles from {from}, which is not the central converter {central}")
+    /// Returns whether a bundle comes from the central converter. In format 1 (classic) it may send from another port.
+    pub fn accepts(&mut self, from: SocketAddr, bytes: &[u8]) -> bool {
+        self.warnings.check_format(&self.settings, from, bytes, false);
+        let central = self.central;
+        let is_central = match self.settings.format2() {
+            Some(_) => from == SocketAddr::V4(central),
+            None => from.ip() == *central.ip(),
+        };
+        if !is_central {
+            self.unknown_peers += 1;
+            self.warnings.once(WarningKind::UnknownPeer, || {
+                format!("ignored bundles from {from}, which is not the central converter {central}")
+            });
+        }
+        is_central
+    }
+
+    /// Expects an answer after something was sent.
+    pub fn expect_answer(&mut self, now: Instant, timeout: Span) {
+        self.answer_due.get_or_insert(now + timeout);
+    }
+
+    /// Returns when the answer is due.
+    pub fn deadline(&self) -> Option<Instant> {
+        self.answer_due.filter(|due| *due < Instant::MAX)
+    }
+
+    /// Warns, after all input was handled, if the central converter has not answered in time, with the options to
+    /// check, or has timed out.
+    pub fn check(&mut self, clock: Clock, has_answered: bool, flags: &str, timeouts: u64) {
+        let central = self.central;
+        if self.deadline().is_some_and(|due| clock.now() >= due) {
+            self.answer_due = Some(Instant::MAX);
+            if !has_answered {
+                self.warnings.once(WarningKind::CentralUnreachable, || {
+                    format!("no answer from a central converter at {central} so far ({flags}); retrying")
+                });
+            }
+        }
+        if timeouts > 0 {
+            self.warnings.once(WarningKind::CentralLost, || {
+                format!("lost the central converter at {central}; retrying")
+            });
+        }
+    }
 }
 
 #[cfg(test)]
@@ -164,14 +170,7 @@ mod tests {
         builder.push(7, b"a classic message");
         let mut classic = vec![0; builder.octets()];
         builder.finish(&mut classic);
-        let header = format2::Header {
-            role: format2::Role::Host,
-            number: 1,
-            receiver: 0,
-            incarnation: 1,
-            session: 0,
-            sent_before: 0,
-        };
+        let header = format2::Header::from_central(1, 0, 0);
         let mut format2 = vec![0; format2::HEADER];
         format2::BundleBuilder::new(1_000).finish(&header, &mut format2);
         for (format, right, wrong, line) in [
@@ -214,8 +213,9 @@ mod tests {
             [("10.0.0.1:3458", true, true), ("10.0.0.1:4000", true, false), ("10.0.0.2:3458", false, false)]
         {
             let from = from.parse().unwrap();
-            assert_eq!(is_central(&Settings::default(), central, from), in_classic, "{from}");
-            assert_eq!(is_central(&format2, central, from), in_format2, "{from}");
+            for (settings, is_central) in [(Settings::default(), in_classic), (format2, in_format2)] {
+                assert_eq!(CentralWatch::new(settings, central).accepts(from, &[]), is_central, "{from}");
+            }
         }
     }
 }

@@ -90,6 +90,11 @@ pub enum ClassicControl {
 }
 
 impl ClassicControl {
+    /// Returns the control message that joins or leaves an address.
+    pub fn membership(address: u16, joins: bool) -> ClassicControl {
+        if joins { ClassicControl::Join(address) } else { ClassicControl::Drop(address) }
+    }
+
     /// Reads a control message of 22 octets; returns `None` for an unknown action.
     pub fn read(message: ClassicMessage<'_>) -> Option<ClassicControl> {
         match *message.body.first()? {

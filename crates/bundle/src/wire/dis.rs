@@ -62,16 +62,9 @@ impl<'a> Pdu<'a> {
             if rest.is_empty() {
                 return None;
             }
-            match Pdu::split(rest) {
-                Ok((pdu, after)) => {
-                    rest = after;
-                    Some(Ok(pdu))
-                }
-                Err(malformed) => {
-                    rest = &[];
-                    Some(Err(malformed))
-                }
-            }
+            let split = Pdu::split(rest);
+            rest = split.map_or(&[], |(_, after)| after);
+            Some(split.map(|(pdu, _)| pdu))
         })
     }
 

@@ -89,10 +89,10 @@ impl Chaos {
         let (first, last) = range;
         let command = if self.interest[host].contains(&range) {
             self.interest[host].remove(&range);
-            HostCommand::DropRange { first, last }
+            HostCommand::Drop { first, last }
         } else {
             self.interest[host].insert(range);
-            HostCommand::JoinRange { first, last }
+            HostCommand::Join { first, last }
         };
         self.sim.command(host, command).unwrap();
     }
@@ -109,7 +109,7 @@ impl Chaos {
             Some(host) => {
                 let message = OutgoingMessage { address, priority, max_wait: None, body: &body };
                 // The queue is full only while the central converter is down.
-                let _ = self.sim.command(host, HostCommand::SendMessage(message));
+                let _ = self.sim.command(host, HostCommand::Send(message));
             }
         }
         number

@@ -68,7 +68,7 @@ pub fn overload(load: f64, congestion: Option<Congestion>, span: Span) -> Outcom
     sim.shared = Some(Shared::new(RATE, 16_000));
     sim.arrived = Some(Vec::new());
     sim.run(Span::from_ms(50));
-    (0..HOSTS).for_each(|host| sim.command(host, HostCommand::JoinRange { first: 0, last: 127 }).unwrap());
+    (0..HOSTS).for_each(|host| sim.command(host, HostCommand::Join { first: 0, last: 127 }).unwrap());
     sim.run(Span::from_ms(50));
 
     let mut draw = Seed(1997).stream("overload");

@@ -21,6 +21,16 @@ pub const ROOMY: Medium = Medium { capacity: 100_000_000, interval: Span::from_m
 /// The host at the remote site of the wide area.
 pub const REMOTE_HOST: u32 = 9 << 16 | 1;
 
+/// Joins an address.
+pub fn join(address: u16) -> host::HostCommand<'static> {
+    host::HostCommand::Join { first: address.into(), last: address.into() }
+}
+
+/// Leaves an address.
+pub fn leave(address: u16) -> host::HostCommand<'static> {
+    host::HostCommand::Drop { first: address.into(), last: address.into() }
+}
+
 /// A node of the simulation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Node {
@@ -183,7 +193,7 @@ impl Simulation {
         let interval = |seconds| if self.refreshes { Span::from_s(seconds) } else { Span::ZERO };
         let machine = match node {
             Node::Central => {
-                let central = Central::with_incarnation(incarnation, self.config.clone());
+                let central = Central::new(Seed(0), incarnation, self.config.clone());
                 Machine::Central(Box::new(Checked::new(if self.refreshes {
                     central.with_refresh(interval(10)).with_rebalancing(REBALANCE_INTERVAL)
                 } else {
@@ -191,7 +201,7 @@ impl Simulation {
                 })))
             }
             Node::Level1(at) => {
-                let level1 = Level1::with_incarnation(at as u16 + 1, incarnation, settings);
+                let level1 = Level1::new(at as u16 + 1, incarnation, settings);
                 let call = self.now + interval(1);
                 Machine::Level1(Box::new(Checked::new(if self.refreshes {
                     level1.with_query_at(call)
@@ -200,7 +210,7 @@ impl Simulation {
                 })))
             }
             Node::Host(at) => {
-                let host = Host::with_incarnation(at as u16 + 1, incarnation, settings);
+                let host = Host::new(at as u16 + 1, incarnation, settings);
                 Machine::Host(Box::new(Checked::new(if self.refreshes {
                     host.with_refresh(interval(1))
                 } else {
@@ -285,7 +295,7 @@ impl Simulation {
                 }
             }
             Some((Machine::Level1(level1), _)) => {
-                if let Some(input) = with::<level1::Level1Command>(input) {
+                if let Some(input) = with::<std::convert::Infallible>(input) {
                     level1.handle(now, input).unwrap();
                 }
             }

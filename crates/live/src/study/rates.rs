@@ -208,7 +208,7 @@ fn bundled(rate: f64, time: Span) -> Result<LoadResult, StudyError> {
     };
     let send = |now: Instant, number: Option<u64>| {
         match number {
-            Some(_) => _ = bundler.push(now, host_bit(1), &message, false),
+            Some(_) => _ = bundler.push(now, host_bit(1), &message, false, None),
             None => bundler.close_if_due(now),
         }
         send_ready(&mut bundler, now)

@@ -21,7 +21,7 @@ use trunkline_experiment::converters::{Sides, number};
 use trunkline_experiment::plan::{Network as Described, Node, NodeKind, Plan};
 use trunkline_run::bundle::{self, ConverterConfig};
 use trunkline_run::message::Header;
-use trunkline_units::{Instant, Span};
+use trunkline_units::{Instant, Seed, Span};
 
 use crate::frame::PacketPool;
 use crate::network::Network;
@@ -192,10 +192,7 @@ impl WorkerBuilder<'_> {
         let egresses = hosts.values().map(|hosts| self.egress(name, hosts)).collect::<Option<_>>()?;
         let level1_hosts = self.sides.level1.iter().filter_map(|node| self.network.host_number(&node.name));
         let role = WorkerRole::Central {
-            machine: Box::new(Central::with_incarnation(
-                INCARNATION,
-                central_config.to_state_machine_config(),
-            )),
+            machine: Box::new(Central::new(Seed(0), INCARNATION, central_config.to_state_machine_config())),
             level1_hosts: level1_hosts.collect(),
             level1,
             hosts: (Destination::Group(self.network.all_hosts_group), egresses),
@@ -212,7 +209,7 @@ impl WorkerBuilder<'_> {
         let wide_area_port =
             ports.find(|port| *port != central_egress.port.0).unwrap_or(central_egress.port.0);
         let role = WorkerRole::Level1 {
-            machine: Box::new(Level1::with_incarnation(
+            machine: Box::new(Level1::new(
                 number(node) as u16,
                 INCARNATION,
                 ConverterConfig::from_node(self.network_plan, node).settings(),
@@ -229,7 +226,7 @@ impl WorkerBuilder<'_> {
     fn host(&self, number: u16, name: &str) -> Option<BundleWorker> {
         let central = self.central_name()?;
         let (to, egress) = (self.station(central)?, self.egress(name, &[central])?);
-        let machine = Box::new(Host::with_incarnation(number, INCARNATION, self.config.settings()));
+        let machine = Box::new(Host::new(number, INCARNATION, self.config.settings()));
         self.worker(name, WorkerRole::Host { machine, to, egress })
     }
 

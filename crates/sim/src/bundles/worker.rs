@@ -122,11 +122,8 @@ impl BundleWorker {
     /// Subscribes a host to an address before the run. Subscriptions beyond about 16,000 have no effect.
     pub fn subscribe(&mut self, address: u32) {
         if let WorkerRole::Host { machine, .. } = &mut self.role {
-            let join = host::HostCommand::JoinRange { first: address, last: address };
-            if machine.handle(Instant::ZERO, Input::Command(join)) == Err(CommandError::Format) {
-                let join = host::HostCommand::Join(address as u16);
-                let _ = machine.handle(Instant::ZERO, Input::Command(join));
-            }
+            let join = host::HostCommand::Join { first: address, last: address };
+            let _ = machine.handle(Instant::ZERO, Input::Command(join));
         }
     }
 
@@ -152,7 +149,7 @@ impl BundleWorker {
         self.scratch.resize(before + header.length as usize, 0);
         match &mut self.role {
             WorkerRole::Host { machine, .. } => {
-                let send = host::HostCommand::SendMessage(options.to_outgoing(&self.scratch));
+                let send = host::HostCommand::Send(options.to_outgoing(&self.scratch));
                 machine.handle(now, Input::Command(send))
             }
             WorkerRole::WideAreaHost { sender, groups, egress } => {

@@ -212,7 +212,11 @@ fn host(flags: Host) -> Result<(), Failure> {
     let Some(script) = script else {
         // Without DIS programs received messages are only counted.
         let (discards, mut body) = (flags.dis.is_none(), Vec::new());
-        return serve(socket, &flags.common, |socket| while discards && socket.receive_body(&mut body) {});
+        return serve(
+            socket,
+            &flags.common,
+            |socket| while discards && socket.receive(&mut body).is_some() {},
+        );
     };
     let mut control = Control::new(&mut socket, flags.common.status)?;
     print(&format!("{}\n", socket.local_addresses()))?;

@@ -4,7 +4,7 @@
 //! item: kind u8 | argument u8 | octets u16, of all of it, a multiple of 8 | …
 //! ```
 
-use super::{BundleError, PacketBitmap, u16_at, u32_at};
+use super::{PacketBitmap, u16_at, u32_at};
 use crate::level::{MAX_LEVEL, MIN_LEVEL};
 
 /// Octets of a short item.
@@ -106,44 +106,22 @@ impl<'a> Control<'a> {
     pub(super) fn write(&self, into: &mut Vec<u8>) {
         let end = into.len() + self.octets();
         let count = |changes: &RangeChanges<'_>| (changes.ranges.len() / RANGE) as u8;
-        let (kind, argument) = match self {
-            Control::Join(changes) => (1, count(changes)),
-            Control::Drop(changes) => (2, count(changes)),
-            Control::Confirmed(_) => (3, 0),
-            Control::Assign { .. } => (4, 0),
-            Control::Assigned(_) => (5, 0),
-            Control::Ack { .. } => (6, 0),
-            Control::Level { level, .. } => (7, *level),
-            Control::Saturation(_) => (8, 0),
-            Control::Report { .. } => (9, 0),
-            Control::Bye => (10, 0),
+        let (kind, argument, number, rest): (u8, u8, u32, &[u8]) = match self {
+            Control::Join(changes) => (1, count(changes), changes.first_change, changes.ranges),
+            Control::Drop(changes) => (2, count(changes), changes.first_change, changes.ranges),
+            Control::Confirmed(count) => (3, 0, *count, &[]),
+            Control::Assign { version, packets } => (4, 0, *version, *packets),
+            Control::Assigned(version) => (5, 0, *version, &[]),
+            Control::Ack { next, beyond } => (6, 0, u32::from(*next) << 16, &beyond.to_be_bytes()),
+            Control::Level { level, rate } => (7, *level, *rate, &[]),
+            Control::Saturation(messages) => (8, 0, *messages, &[]),
+            Control::Report { received, lost } => (9, 0, *received, &lost.to_be_bytes()),
+            Control::Bye => (10, 0, 0, &[]),
         };
         into.extend_from_slice(&[kind, argument]);
         into.extend_from_slice(&(self.octets() as u16).to_be_bytes());
-        match self {
-            Control::Join(changes) | Control::Drop(changes) => {
-                into.extend_from_slice(&changes.first_change.to_be_bytes());
-                into.extend_from_slice(changes.ranges);
-            }
-            Control::Confirmed(number) | Control::Assigned(number) | Control::Saturation(number) => {
-                into.extend_from_slice(&number.to_be_bytes());
-            }
-            Control::Assign { version, packets } => {
-                into.extend_from_slice(&version.to_be_bytes());
-                into.extend_from_slice(*packets);
-            }
-            Control::Ack { next, beyond } => {
-                into.extend_from_slice(&next.to_be_bytes());
-                into.extend_from_slice(&[0; 2]);
-                into.extend_from_slice(&beyond.to_be_bytes());
-            }
-            Control::Level { rate, .. } => into.extend_from_slice(&rate.to_be_bytes()),
-            Control::Report { received, lost } => {
-                into.extend_from_slice(&received.to_be_bytes());
-                into.extend_from_slice(&lost.to_be_bytes());
-            }
-            Control::Bye => {}
-        }
+        into.extend_from_slice(&number.to_be_bytes());
+        into.extend_from_slice(rest);
         into.resize(end, 0);
     }
 
@@ -181,44 +159,25 @@ impl<'a> Control<'a> {
     }
 }
 
-/// Iterates over control items. An error ends the iteration.
-#[derive(Clone, Debug)]
-pub(super) struct Items<'a> {
-    rest: &'a [u8],
-}
-
-impl<'a> Items<'a> {
-    pub(super) fn new(octets: &'a [u8]) -> Items<'a> {
-        Items { rest: octets }
-    }
-
-    /// Returns whether all items are valid.
-    pub(super) fn check(octets: &[u8]) -> bool {
-        Items::new(octets).all(|item| item.is_ok())
-    }
-
-    fn split(&mut self) -> Option<Control<'a>> {
-        let octets = usize::from(u16_at(self.rest.first_chunk::<SHORT_ITEM>()?, 2));
-        if octets < SHORT_ITEM || !octets.is_multiple_of(SHORT_ITEM) {
+/// Iterates over control items. An invalid item is `None` and ends the iteration.
+pub(super) fn items(octets: &[u8]) -> impl Iterator<Item = Option<Control<'_>>> {
+    let mut rest = octets;
+    std::iter::from_fn(move || {
+        if rest.is_empty() {
             return None;
         }
-        let (item, rest) = self.rest.split_at_checked(octets)?;
-        self.rest = rest;
-        Control::read(item)
-    }
+        let split = split_item(rest);
+        rest = split.map_or(&[], |(_, after)| after);
+        Some(split.map(|(control, _)| control))
+    })
 }
 
-impl<'a> Iterator for Items<'a> {
-    type Item = Result<Control<'a>, BundleError>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        if self.rest.is_empty() {
-            return None;
-        }
-        let control = self.split();
-        if control.is_none() {
-            self.rest = &[];
-        }
-        Some(control.ok_or(BundleError::Control))
+/// Splits the first item from `octets`.
+fn split_item(octets: &[u8]) -> Option<(Control<'_>, &[u8])> {
+    let length = usize::from(u16_at(octets.first_chunk::<SHORT_ITEM>()?, 2));
+    if length < SHORT_ITEM || !length.is_multiple_of(SHORT_ITEM) {
+        return None;
     }
+    let (item, rest) = octets.split_at_checked(length)?;
+    Some((Control::read(item)?, rest))
 }

@@ -21,7 +21,7 @@ use trunkline_units::Span;
 
 use super::dis::{self, Pdu};
 use crate::wire::classic::{self, PACKET_ADDRESSES};
-use control::{Control, Items};
+use control::Control;
 
 /// Octets of the index before its first entry.
 pub const HEADER: usize = 32;
@@ -176,6 +176,11 @@ impl Role {
 }
 
 impl Header {
+    /// Returns the header of a bundle from the central converter.
+    pub fn from_central(incarnation: u32, receiver: u16, session: u32) -> Header {
+        Header { role: Role::Central, number: 0, receiver, incarnation, session, sent_before: 0 }
+    }
+
     fn read(bytes: &[u8; HEADER]) -> Result<Header, BundleError> {
         let has_dis_header = bytes[..4] == DIS && bytes[4..8] == [0; 4] && bytes[10..12] == [0; 2];
         if !has_dis_header || bytes[12..14] != MAGIC {
@@ -225,7 +230,8 @@ impl<'a> Bundle<'a> {
         let (index, control) = pdu[HEADER..].split_at(index);
         let bundle = Bundle { header, index, control, carried };
         bundle.check_index()?;
-        Items::check(control).then_some(bundle).ok_or(BundleError::Control)
+        let is_valid = control::items(control).all(|item| item.is_some());
+        is_valid.then_some(bundle).ok_or(BundleError::Control)
     }
 
     fn check_index(&self) -> Result<(), BundleError> {
@@ -258,7 +264,7 @@ impl<'a> Bundle<'a> {
 
     /// Returns the control items in order.
     pub fn control(&self) -> impl Iterator<Item = Control<'a>> + use<'a> {
-        Items::new(self.control).filter_map(Result::ok)
+        control::items(self.control).flatten()
     }
 }
 
