@@ -29,7 +29,7 @@ use trunkline_traffic::hurst::{self, Estimate, Method};
 use trunkline_traffic::series::{Correlation, SeriesError};
 
 use self::column::{Column, Loaded, Reading};
-use super::report::{terminal_width, write_atomically};
+use super::report::{create_folder, terminal_width, write_atomically};
 use crate::failure::{Failure, print};
 use crate::flags::analyse::{Analyse, Unit};
 
@@ -308,12 +308,11 @@ fn inventory(flags: &Analyse, columns: &[Column], reading: &Reading<'_>) -> Resu
     for row in rows {
         csv.write_record(row).map_err(Failure::run)?;
     }
-    print(&String::from_utf8_lossy(&csv.into_inner().map_err(Failure::run)?))
+    print(&csv.into_inner().map_err(Failure::run)?)
 }
 
 fn write(out: &Path, report: &Report, json: &str) -> Result<(), Failure> {
-    std::fs::create_dir_all(out)
-        .map_err(|e| Failure::run(format!("cannot create the folder {}: {e}", out.display())))?;
+    create_folder(out)?;
     write_atomically(&out.join("analyse.json"), json.as_bytes())?;
     write_atomically(&out.join("analyse.html"), page::html(report).as_bytes())
 }

@@ -12,18 +12,20 @@
 mod page;
 mod repair;
 
+use std::path::Path;
+
 use serde_json::json;
 use trunkline_experiment::plan::Block;
 use trunkline_experiment::{Plan, Source, apply_overrides, parse};
 use trunkline_record::metric::metric;
 use trunkline_record::schema;
 use trunkline_report::sweep::{self as report, Parameter, Point, Seeds, Spread, Sweep};
-use trunkline_run::{Backend, NoProgress, RunOptions, StopFlag};
+use trunkline_run::{Backend, StopFlag};
 use trunkline_sim::Sim;
 use trunkline_units::Seed;
 
 use super::pool;
-use super::report::{terminal_width, write_atomically};
+use super::report::{create_folder, terminal_width, write_atomically};
 use super::run::stop_on_signals;
 use crate::failure::{Failure, print};
 use crate::flags::Reproduce;
@@ -260,10 +262,7 @@ struct Run {
 /// Runs the figures, writes their files if a folder is given, and prints their tables.
 pub fn curves(flags: &Reproduce, figures: &[&Figure]) -> Result<(), Failure> {
     let stop = stop_on_signals()?;
-    if let Some(out) = &flags.out {
-        std::fs::create_dir_all(out)
-            .map_err(|e| Failure::run(format!("cannot create the folder {}: {e}", out.display())))?;
-    }
+    flags.out.as_deref().map_or(Ok(()), create_folder)?;
     let seeds: Vec<u64> = figures.iter().map(|f| flags.seeds.unwrap_or(f.seeds)).collect();
     let runs: Vec<Run> = runs(figures, &seeds);
     let results = pool::run_all("curves", runs.len(), pool::threads(flags.threads), &stop, |run| {
@@ -330,19 +329,9 @@ impl Figure {
 
     /// Runs a plan and returns the figure, summed over its connections.
     fn measure(&self, plan: &Plan, seed: Seed, stop: &StopFlag) -> Result<f64, String> {
-        let options = RunOptions {
-            seed,
-            text: String::new(),
-            started_at: String::new(),
-            folder: std::path::PathBuf::new(),
-            out: std::path::PathBuf::new(),
-            stop: stop.clone(),
-        };
-        let record = Sim::default().run(plan, &options, &mut NoProgress);
-        if record.partial {
-            let reason = record.problems.first().map_or("the run is incomplete", String::as_str);
-            return Err(format!("{}, seed {seed}: {reason}", self.name));
-        }
+        let nowhere = Path::new("");
+        let record = pool::simulate(plan, seed, nowhere, nowhere, stop)
+            .map_err(|reason| format!("{}, seed {seed}: {reason}", self.name))?;
         let of = |name: &&str| metric(&record, name, self.figure);
         let sum = self.connections.iter().map(of).sum::<Option<f64>>();
         sum.ok_or_else(|| format!("{}, seed {seed}: no result", self.name))

@@ -53,7 +53,7 @@ pub fn run(command: Command) -> Result<(), Failure> {
         Command::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Flags::command(), "trunkline", &mut script);
-            print(&String::from_utf8_lossy(&script))
+            print(&script)
         }
         Command::Man { dir } => man(dir),
     }
@@ -88,7 +88,7 @@ fn man(dir: Option<PathBuf>) -> Result<(), Failure> {
         None => {
             let mut page = Vec::new();
             clap_mangen::Man::new(Flags::command()).render(&mut page)?;
-            print(&String::from_utf8_lossy(&page))
+            print(&page)
         }
     }
 }

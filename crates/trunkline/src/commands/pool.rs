@@ -1,12 +1,17 @@
-//! Parallel runs: a pool of threads that share numbered runs, and a progress bar.
+//! Simulated runs in parallel: a pool of threads that share numbered runs, and a progress bar.
 
 use std::io::{self, IsTerminal};
 use std::num::NonZero;
+use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 use indicatif::{ProgressBar, ProgressStyle};
-use trunkline_run::StopFlag;
+use trunkline_experiment::Plan;
+use trunkline_record::Record;
+use trunkline_run::{Backend, NoProgress, RunOptions, StopFlag};
+use trunkline_sim::Sim;
+use trunkline_units::Seed;
 
 /// Executes `runs` runs on `threads` threads and returns their results in order, independent of the number and speed of
 /// threads. A result is `None` if `one` returns `None`, or if `stop` prevented the run. `label` names the progress bar.
@@ -41,6 +46,29 @@ pub fn run_all<T: Send>(
     });
     bar.finish_and_clear();
     results
+}
+
+/// Simulates a plan; the error is the first problem of an incomplete run. `folder` and `out` are those of [`RunOptions`].
+pub fn simulate(
+    plan: &Plan,
+    seed: Seed,
+    folder: &Path,
+    out: &Path,
+    stop: &StopFlag,
+) -> Result<Record, String> {
+    let options = RunOptions {
+        seed,
+        text: String::new(),
+        started_at: String::new(),
+        folder: folder.into(),
+        out: out.into(),
+        stop: stop.clone(),
+    };
+    let record = Sim::default().run(plan, &options, &mut NoProgress);
+    match record.partial {
+        true => Err(record.problems.into_iter().next().unwrap_or("the run is incomplete".into())),
+        false => Ok(record),
+    }
 }
 
 /// Returns the requested number of threads, or one per processor.

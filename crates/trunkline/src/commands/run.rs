@@ -98,7 +98,7 @@ fn show(flags: &Run, records: &[Record], html: Option<&PathBuf>) -> Result<(), F
     if flags.json {
         let mut json = Vec::new();
         export::write_json(records, &mut json)?;
-        return print(&String::from_utf8_lossy(&json));
+        return print(&json);
     }
     print(&trunkline_report::terminal(records, terminal_width()))?;
     html.map_or(Ok(()), |html| print(&format!("\nReport: {}\n", html.display())))

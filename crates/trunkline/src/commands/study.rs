@@ -18,7 +18,7 @@ use trunkline_record::schema::Experiment;
 use trunkline_report::sweep::{self, Parameter, Seeds, Spread, Sweep};
 use trunkline_units::Span;
 
-use super::report::write_atomically;
+use super::report::{create_folder, write_atomically};
 use crate::failure::{Failure, print};
 use crate::flags::StudySubject;
 
@@ -98,8 +98,7 @@ fn point(at: &[usize], vary: &[Parameter], figures: Vec<Vec<Option<f64>>>) -> sw
 
 /// Writes tables and plots into a folder.
 fn write(out: &Path, name: &str, sweep: &Sweep) -> Result<(), Failure> {
-    std::fs::create_dir_all(out)
-        .map_err(|e| Failure::run(format!("cannot create the folder {}: {e}", out.display())))?;
+    create_folder(out)?;
     write_atomically(&out.join(format!("{name}.csv")), sweep::csv(sweep).as_bytes())?;
     write_atomically(&out.join(format!("{name}.html")), sweep::html(sweep).as_bytes())
 }
