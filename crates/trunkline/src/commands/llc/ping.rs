@@ -11,7 +11,7 @@ use trunkline_record::Histogram;
 use trunkline_run::StopFlag;
 use trunkline_units::Span;
 
-use super::{OWN, VERSION, address, attach_own, failed, figures, pause, settings};
+use super::{OWN, VERSION, address, attach_own, figures, pause, settings};
 use crate::failure::{Failure, print};
 use crate::flags::llc::Ping;
 
@@ -39,7 +39,7 @@ pub fn ping(flags: &Ping, stop: &StopFlag) -> Result<(), Failure> {
     let settings = settings(&flags.local);
     let station = attach_own(&flags.local, &settings, stop)?;
     let options = Options { priority: flags.priority, ..Options::default() };
-    let sap = station.open(OWN, &options).map_err(failed)?;
+    let sap = station.open(OWN, &options)?;
     let clock = Clock::start();
     let what = if flags.xid { "XID".into() } else { format!("TEST of {} octets", flags.size) };
     let print_text = |text: &str| if flags.json { Ok(()) } else { print(text) };
@@ -116,7 +116,7 @@ fn ask(
     let mut answers = match first {
         Ok(first) => vec![first],
         Err(Error::TimedOut) => return Ok(Vec::new()),
-        Err(e) => return Err(failed(e)),
+        Err(e) => return Err(e.into()),
     };
     let several = to.station == ALL || to.sap & 1 == 1;
     while (several || !answers.iter().any(Answer::is_match)) && answers.len() < 1 + usize::from(ALL) * 127 {
