@@ -23,15 +23,18 @@ mod values;
 use std::net::IpAddr;
 use std::path::PathBuf;
 
+use clap::builder::TypedValueParser;
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use clap_complete::Shell;
 use trunkline_arq::torture::Blackhole;
-use trunkline_arq::{Check as ArqCheck, Mode as ArqMode};
+use trunkline_arq::{Check as FrameCheck, Mode};
 use trunkline_counters::archive::Location;
 use trunkline_units::Span;
 
 pub use archives::RunArchive;
-use values::{blackhole, format_span, fraction, host_address, long_span, measurement_span, name_value, span};
+use values::{
+    blackhole, format_span, fraction, host_address, long_span, measurement_span, name_value, one_of, span,
+};
 
 /// A workbench for message networks.
 ///
@@ -249,28 +252,23 @@ pub enum ExchangeMedium {
     Loopback,
 }
 
-/// How lost frames are recovered.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Mode {
-    /// Retransmit the lost frame and all later ones
-    Gobackn,
-    /// Retransmit only the lost frame
-    Selective,
-    /// Keep one frame in flight
-    Stopandwait,
+/// Parses how lost frames are recovered.
+fn mode() -> impl TypedValueParser<Value = Mode> {
+    one_of([
+        ("gobackn", "Retransmit the lost frame and all later ones", Mode::GoBackN),
+        ("selective", "Retransmit only the lost frame", Mode::Selective),
+        ("stopandwait", "Keep one frame in flight", Mode::StopAndWait),
+    ])
 }
 
-/// The checksum of frames.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Checksum {
-    /// CRC-32C
-    Crc32c,
-    /// CRC-64
-    Crc64,
-    /// The folded sum of 1998, which misses some errors
-    Folded,
-    /// No checksum; all errors pass
-    None,
+/// Parses the checksum of frames.
+fn checksum() -> impl TypedValueParser<Value = FrameCheck> {
+    one_of([
+        ("crc32c", "CRC-32C", FrameCheck::Crc32c),
+        ("crc64", "CRC-64", FrameCheck::Crc64),
+        ("folded", "The folded sum of 1998, which misses some errors", FrameCheck::Folded),
+        ("none", "No checksum; all errors pass", FrameCheck::None),
+    ])
 }
 
 #[derive(Clone, Debug, Args)]
@@ -285,11 +283,11 @@ pub struct Torture {
     #[arg(long, value_enum, value_name = "NETWORK", default_value_t = ExchangeMedium::Memory)]
     pub on: ExchangeMedium,
     /// Retransmission mode
-    #[arg(long, value_enum)]
+    #[arg(long, value_parser = mode())]
     pub mode: Option<Mode>,
     /// Checksum of frames [default: crc32c or crc64]
-    #[arg(long, value_enum)]
-    pub check: Option<Checksum>,
+    #[arg(long, value_parser = checksum())]
+    pub check: Option<FrameCheck>,
     /// Fraction of frames to drop
     #[arg(long, value_name = "FRACTION", value_parser = fraction)]
     pub drop: Option<f64>,
@@ -349,27 +347,6 @@ impl ExchangeMedium {
         match self {
             ExchangeMedium::Memory => "memory",
             ExchangeMedium::Loopback => "loopback",
-        }
-    }
-}
-
-impl From<Mode> for ArqMode {
-    fn from(mode: Mode) -> ArqMode {
-        match mode {
-            Mode::Gobackn => ArqMode::GoBackN,
-            Mode::Selective => ArqMode::Selective,
-            Mode::Stopandwait => ArqMode::StopAndWait,
-        }
-    }
-}
-
-impl From<Checksum> for ArqCheck {
-    fn from(check: Checksum) -> ArqCheck {
-        match check {
-            Checksum::Crc32c => ArqCheck::Crc32c,
-            Checksum::Crc64 => ArqCheck::Crc64,
-            Checksum::Folded => ArqCheck::Folded,
-            Checksum::None => ArqCheck::None,
         }
     }
 }

@@ -43,8 +43,8 @@ struct Report {
     version: u32,
     series: String,
     column: String,
-    /// `bits`, `bytes`, `cells`, `messages`; null if unknown.
-    unit: Option<&'static str>,
+    /// Null if unknown.
+    unit: Option<Unit>,
     grain_s: f64,
     start_s: f64,
     end_s: f64,
@@ -215,7 +215,7 @@ fn report(
         version: VERSION,
         series: flags.series.clone(),
         column: loaded.name.clone(),
-        unit: loaded.unit.map(Unit::name),
+        unit: loaded.unit,
         grain_s,
         start_s: seconds(series.start_ns()),
         end_s: seconds(series.end_ns()),
@@ -257,15 +257,6 @@ fn bursts(found: &Inventory, grain_s: f64) -> Bursts {
 }
 
 impl Unit {
-    fn name(self) -> &'static str {
-        match self {
-            Unit::Bits => "bits",
-            Unit::Bytes => "bytes",
-            Unit::Cells => "cells",
-            Unit::Messages => "messages",
-        }
-    }
-
     /// Returns the bytes per unit, for messages of `message` bytes.
     fn bytes(self, message: u32) -> f64 {
         match self {

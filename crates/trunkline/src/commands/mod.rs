@@ -1,7 +1,6 @@
 //! The commands.
 
 mod analyse;
-mod check;
 mod converter;
 mod counters;
 mod curves;
@@ -25,13 +24,17 @@ use clap::CommandFactory;
 
 pub use counters::time::{now, parse_moment};
 
+use self::experiment::Experiment;
 use crate::failure::{Failure, print};
 use crate::flags::{Agent, Command, Flags};
 
 /// Runs a command.
 pub fn run(command: Command) -> Result<(), Failure> {
     match command {
-        Command::Check(flags) => check::check(&flags),
+        Command::Check(flags) => {
+            let experiment = Experiment::read(&flags.file, &flags.overrides)?;
+            print(&trunkline_experiment::plan_text(&experiment.plan))
+        }
         Command::Run(flags) => run::run(&flags),
         Command::Sweep(flags) => sweep::sweep(&flags),
         Command::Reproduce(flags) => reproduce::reproduce(&flags),

@@ -2,13 +2,15 @@
 
 use std::path::PathBuf;
 
+use clap::builder::TypedValueParser;
 use clap::{Args, ValueEnum, ValueHint};
+use trunkline_capture::flow::By;
 use trunkline_counters::archive::Location;
 use trunkline_counters::counter::{Timestamp, ValueKind};
 use trunkline_units::Span;
 
 use super::archives::CountersArchive;
-use super::values::long_span;
+use super::values::{long_span, one_of};
 
 #[derive(Debug, Args)]
 pub struct List {
@@ -147,8 +149,8 @@ pub struct Capture {
     #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=4000))]
     pub flows: u32,
     /// Fields that identify a flow
-    #[arg(long, value_enum, value_name = "FIELDS", default_value_t = FlowKey::Ports)]
-    pub by: FlowKey,
+    #[arg(long, value_parser = flow_key(), value_name = "FIELDS", default_value = "ports")]
+    pub by: By,
     /// Device to store flows under [default: the host name, or the file name without its extension]
     #[arg(long, value_name = "NAME")]
     pub device: Option<String>,
@@ -160,15 +162,17 @@ pub struct Capture {
     pub buffer: u32,
 }
 
-/// The fields that identify a flow.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum FlowKey {
-    /// Both addresses and both ports
-    Ports,
-    /// Both addresses and the lower port, which is usually the port of the server
-    Service,
-    /// Both addresses
-    Stations,
+/// Parses the fields that identify a flow.
+fn flow_key() -> impl TypedValueParser<Value = By> {
+    one_of([
+        ("ports", "Both addresses and both ports", By::Ports),
+        (
+            "service",
+            "Both addresses and the lower port, which is usually the port of the server",
+            By::Service,
+        ),
+        ("stations", "Both addresses", By::Stations),
+    ])
 }
 
 #[derive(Debug, Args)]

@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use trunkline_arq::torture::Blackhole;
 use trunkline_units::Span;
 
@@ -74,6 +75,18 @@ pub fn fraction(text: &str) -> Result<f64, String> {
         Ok(fraction) if (0.0..=1.0).contains(&fraction) => Ok(fraction),
         _ => Err("expected a fraction from 0 to 1".into()),
     }
+}
+
+/// Parses one of these words, which the help lists with their meanings.
+pub fn one_of<T: Copy + Send + Sync + 'static>(
+    words: impl IntoIterator<Item = (&'static str, &'static str, T)>,
+) -> impl TypedValueParser<Value = T> {
+    let words: Vec<_> = words.into_iter().collect();
+    let values = words.iter().map(|(word, help, _)| PossibleValue::new(word).help(*help));
+    PossibleValuesParser::new(values).map(move |word| {
+        let found = words.iter().find(|(name, ..)| *name == word);
+        found.expect("clap accepts only these words").2
+    })
 }
 
 /// Parses `NAME=VALUE`.

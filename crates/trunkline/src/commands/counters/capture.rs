@@ -6,7 +6,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use trunkline_capture::flow::{By, Flows};
+use trunkline_capture::flow::Flows;
 use trunkline_capture::monitor::Limits;
 use trunkline_capture::table::Count;
 use trunkline_counters::archive::writer::FlushStats;
@@ -20,20 +20,15 @@ use super::{failure, open_writer};
 use crate::archive::counters_archive;
 use crate::failure::{Failure, print};
 use crate::flags::Top;
-use crate::flags::counters::{Capture, FlowKey as ByFlag};
+use crate::flags::counters::Capture;
 use crate::top::session::{ClosedSample, Progress, Session};
 
 /// Counts flows until the source ends, the duration is over or a signal arrives.
 pub fn capture(flags: &Capture) -> Result<(), Failure> {
     let limits =
         Limits { flows: flags.flows as usize, stations: 0, services: 0, connections: 0, ..Limits::default() };
-    let by = match flags.by {
-        ByFlag::Ports => By::Ports,
-        ByFlag::Service => By::Service,
-        ByFlag::Stations => By::Stations,
-    };
     let archive = counters_archive(&flags.archive, None)?;
-    let mut session = Session::open_with(&top_options(flags), limits, by)?;
+    let mut session = Session::open_with(&top_options(flags), limits, flags.by)?;
     let mut table = FlowTable::new(flags, session.name(), &archive)?;
     loop {
         let progress = session.watch(Span::from_ms(100))?;
