@@ -22,6 +22,7 @@ use std::path::Path;
 
 use serde::Serialize;
 use trunkline_counters::archive::Location;
+use trunkline_counters::counter::Timestamp;
 use trunkline_traffic::Series;
 use trunkline_traffic::analysis::{self, Distribution, Inventory, Spectrum};
 use trunkline_traffic::autocorrelation::{Autocorrelation, autocorrelation};
@@ -29,6 +30,7 @@ use trunkline_traffic::hurst::{self, Estimate, Method};
 use trunkline_traffic::series::{Correlation, SeriesError};
 
 use self::column::{Column, Loaded, Reading};
+use super::counters::time::format_moment;
 use super::report::{create_folder, terminal_width, write_atomically};
 use crate::failure::{Failure, print};
 use crate::flags::analyse::{Analyse, Unit};
@@ -270,7 +272,16 @@ impl Unit {
 
 /// Formats a time as a date in UTC.
 fn moment(ns: i64) -> String {
-    jiff::Timestamp::from_nanosecond(ns.into()).map_or_else(|_| ns.to_string(), |t| t.to_string())
+    format_moment(Timestamp(ns))
+}
+
+impl Report {
+    fn estimates(&self) -> impl Iterator<Item = &Estimate> {
+        self.hurst.iter().filter_map(|result| match result {
+            HurstResult::Estimate(estimate) => Some(&**estimate),
+            HurstResult::Refused { .. } => None,
+        })
+    }
 }
 
 /// Prints one row per column, as in table 15 of the report of 1996.

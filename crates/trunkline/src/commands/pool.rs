@@ -22,7 +22,8 @@ pub fn run_all<T: Send>(
     stop: &StopFlag,
     one: impl Fn(usize) -> Option<T> + Sync,
 ) -> Vec<Option<T>> {
-    let bar = bar(label, runs);
+    let template = format!("{label} [{{bar:40}}] {{pos}} of {{len}} runs, {{eta}} left");
+    let bar = progress_bar(runs as u64, &template);
     let next = AtomicUsize::new(0);
     let work = || {
         let mut mine = Vec::new();
@@ -77,10 +78,9 @@ pub fn threads(requested: Option<u16>) -> usize {
 }
 
 /// Returns a progress bar, hidden unless standard error is a terminal.
-fn bar(label: &str, runs: usize) -> ProgressBar {
-    let bar = if io::stderr().is_terminal() { ProgressBar::new(runs as u64) } else { ProgressBar::hidden() };
-    match ProgressStyle::with_template(&format!("{label} [{{bar:40}}] {{pos}} of {{len}} runs, {{eta}} left"))
-    {
+pub fn progress_bar(length: u64, template: &str) -> ProgressBar {
+    let bar = if io::stderr().is_terminal() { ProgressBar::new(length) } else { ProgressBar::hidden() };
+    match ProgressStyle::with_template(template) {
         Ok(style) => bar.with_style(style.progress_chars("━╸ ")),
         Err(_) => bar,
     }

@@ -37,7 +37,7 @@ pub struct Session {
     duration: Option<Span>,
     stop: Arc<AtomicBool>,
     /// Whether the source has ended.
-    ended: bool,
+    pub ended: bool,
     /// A problem of the source: interface down, file truncated.
     pub note: Option<String>,
     /// Frames that the kernel received, and dropped.
@@ -127,9 +127,12 @@ impl Session {
         self.source.name()
     }
 
-    /// Whether the source has ended.
-    pub fn has_ended(&self) -> bool {
-        self.ended
+    /// Returns an error if the source ended because of a problem.
+    pub fn outcome(&self) -> Result<(), Failure> {
+        match &self.note {
+            Some(note) if self.ended => Err(Failure::run(format!("{}: {note}", self.name()))),
+            _ => Ok(()),
+        }
     }
 
     /// Processes available packets, or waits for packets for at most `limit`.

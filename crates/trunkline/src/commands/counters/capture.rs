@@ -57,10 +57,7 @@ pub fn capture(flags: &Capture) -> Result<(), Failure> {
     if let Some((_, dropped)) = session.kernel.filter(|(_, dropped)| *dropped > 0) {
         eprintln!("warning: {dropped} packets were dropped because the buffer was full: increase --buffer");
     }
-    match (&session.note, session.has_ended()) {
-        (Some(note), true) => Err(Failure::run(format!("{}: {note}", session.name()))),
-        _ => Ok(()),
-    }
+    session.outcome()
 }
 
 /// Returns the options of the capture session.

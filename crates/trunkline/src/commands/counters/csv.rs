@@ -10,7 +10,7 @@ use trunkline_counters::counter::{RawValue, Timestamp};
 use super::time::parse_moment;
 use crate::flags::counters::CsvKind;
 
-/// Default names of the column of times.
+/// Names of a column of times.
 const TIMES: [&str; 8] = ["time", "timestamp", "t_s", "time_s", "t", "date", "datetime", "start"];
 /// Maximum length of a line, in bytes.
 const MAX_LINE: usize = 1 << 22;
@@ -72,7 +72,7 @@ impl CsvRows {
             |name: &str| names.iter().position(|n| n == name).ok_or(format!("there is no column `{name}`"));
         let time = match options.time {
             Some(name) => index_of(name)?,
-            None => names.iter().position(|n| TIMES.contains(&n.to_lowercase().as_str())).unwrap_or(0),
+            None => time_column(&names).unwrap_or(0),
         };
         let mut columns = Vec::new();
         for text in options.columns {
@@ -136,6 +136,11 @@ impl CsvRows {
     }
 }
 
+/// Returns the first column whose name is one of a column of times.
+pub fn time_column(names: &[String]) -> Option<usize> {
+    names.iter().position(|n| TIMES.contains(&n.to_lowercase().as_str()))
+}
+
 fn default_series(options: &CsvOptions<'_>, name: &str) -> String {
     use trunkline_counters::archive::{Object, SeriesName};
     SeriesName { object: Object::Other(options.table.into()), direction: None, quantity: name.into() }
@@ -184,7 +189,6 @@ fn describe_error(error: &csv::Error) -> String {
             let line = pos.as_ref().map_or(0, csv::Position::line);
             format!("line {line} has {len} fields, the header has {expected_len}")
         }
-        csv::ErrorKind::Io(error) => error.to_string(),
         _ => error.to_string(),
     }
 }

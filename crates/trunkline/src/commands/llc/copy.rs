@@ -1,12 +1,12 @@
 //! `trunkline llc copy`: copies files to a station's file service.
 
 use std::fs::File;
-use std::io::{self, IsTerminal, Read, Seek, SeekFrom};
+use std::io::{self, Read, Seek, SeekFrom};
 use std::ops::Range;
 use std::path::Path;
 use std::time::Duration;
 
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::ProgressBar;
 use serde_json::json;
 use trunkline_io::Clock;
 use trunkline_llc::socket::{Error, Sap};
@@ -17,6 +17,7 @@ use trunkline_units::{Instant, Rate, Size, Span};
 
 use super::copy_protocol::{self, DIGEST, NAME, PIECE, Request, Response};
 use super::{CHECKED_OWN, FILES, VERSION, address, attach_own, file_store, pause, settings, stopped};
+use crate::commands::pool;
 use crate::failure::{Failure, print};
 use crate::flags::llc::Copy;
 
@@ -167,13 +168,8 @@ impl Sender<'_> {
         let size = file.metadata().map_err(io_error)?.len();
         let digest: [u8; DIGEST] = file_store::digest(file).map_err(io_error)?;
         let offer = Request::Offer { copy: self.number, force, size, digest, name };
-        let bar = if io::stderr().is_terminal() { ProgressBar::new(size) } else { ProgressBar::hidden() };
-        if let Ok(style) =
-            ProgressStyle::with_template("{msg} [{bar:40}] {bytes} of {total_bytes}, {eta} left")
-        {
-            bar.set_style(style.progress_chars("━╸ "));
-            bar.set_message(name.to_owned());
-        }
+        let bar = pool::progress_bar(size, "{msg} [{bar:40}] {bytes} of {total_bytes}, {eta} left");
+        bar.set_message(name.to_owned());
         let mut resumed = None;
         let mut piece = vec![0; PIECE];
         let mut step = NextStep::Offer;
