@@ -2,25 +2,19 @@
 //!
 //! | module | contents |
 //! | --- | --- |
-//! | [`archives`] | the flags that name an archive of runs or of counters |
 //! | [`values`] | parsers of flag values that several commands share |
 //! | [`analyse`] | `trunkline analyse` |
-//! | [`serve`] | `trunkline serve` |
 //! | [`llc`] | `trunkline llc` |
 //! | [`converter`] | `trunkline converter` |
-//! | [`monitor`] | `trunkline monitor` and `monitor poll` |
-//! | [`counters`] | the other commands of `trunkline monitor` |
+//! | [`monitor`] | `trunkline monitor` |
 
 pub mod analyse;
-pub mod archives;
 pub mod converter;
-pub mod counters;
 pub mod llc;
 pub mod monitor;
-pub mod serve;
 mod values;
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
 use clap::builder::TypedValueParser;
@@ -31,9 +25,9 @@ use trunkline_arq::{Check as FrameCheck, Mode};
 use trunkline_counters::archive::Location;
 use trunkline_units::Span;
 
-pub use archives::RunArchive;
 use values::{
-    blackhole, format_span, fraction, host_address, long_span, measurement_span, name_value, one_of, span,
+    blackhole, format_span, fraction, host_address, in_range, long_span, measurement_span, name_value,
+    one_of, span,
 };
 
 /// A workbench for message networks.
@@ -89,7 +83,7 @@ pub enum Command {
     /// Listens on the loopback address by default. On any other address clients need a token, which is generated and
     /// printed. If the archive does not exist yet, waits for `trunkline monitor poll` to create it. Ctrl-C stops it. Exit
     /// status: 0 when interrupted, 1 if it cannot serve, 2 if the input or the usage is wrong.
-    Serve(serve::Serve),
+    Serve(Serve),
     /// Compare records side by side
     Compare(Compare),
     /// Show the report of a stored record
@@ -112,6 +106,24 @@ pub enum Command {
         #[arg(value_hint = ValueHint::DirPath)]
         dir: Option<PathBuf>,
     },
+}
+
+/// The archive of runs.
+#[derive(Debug, Clone, Args)]
+pub struct RunArchive {
+    /// The archive of runs, a file [default: trunkline/archive.sqlite in $XDG_DATA_HOME or ~/.local/share]
+    #[arg(long, value_name = "FILE", env = "TRUNKLINE_ARCHIVE", hide_env_values = true, value_hint = ValueHint::FilePath)]
+    pub archive: Option<PathBuf>,
+}
+
+/// The archive of counters.
+#[derive(Debug, Clone, Args)]
+pub struct CountersArchive {
+    /// The archive of counters, a file or postgres://USER@HOST/NAME [default: trunkline/counters.sqlite in
+    /// $XDG_DATA_HOME or ~/.local/share]
+    // The value may contain a password, which the help must not show.
+    #[arg(long, value_name = "ARCHIVE", env = "TRUNKLINE_COUNTERS", hide_env_values = true, value_hint = ValueHint::FilePath)]
+    pub archive: Option<Location>,
 }
 
 /// Options of an experiment that the command line overrides.
@@ -381,6 +393,18 @@ impl Torture {
 }
 
 #[derive(Debug, Args)]
+pub struct Serve {
+    #[command(flatten)]
+    pub archive: CountersArchive,
+    /// Address to listen on; port 0 selects a free port
+    #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:1996")]
+    pub listen: SocketAddr,
+    /// Require the token in this file from clients; the file is created, readable only by you, if it does not exist
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub token_file: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
 pub struct Compare {
     /// Records: a file, a folder written by `run --out`, or a run number of the archive
     #[arg(required = true, num_args = 2.., value_name = "RECORD", value_hint = ValueHint::AnyPath)]
@@ -480,7 +504,7 @@ pub enum Format {
     Json,
 }
 
-#[derive(Debug, Args)]
+#[derive(Debug, Default, Args)]
 pub struct Top {
     /// An interface, a pcap or pcapng file, or the folder or record.json of a simulated run with one capture
     #[arg(value_hint = ValueHint::FilePath)]
@@ -586,10 +610,7 @@ pub struct Agent {
 
 /// Parses the length of a sample: at least 10 ms, because shorter samples contain mostly noise.
 fn sample_interval(text: &str) -> Result<Span, String> {
-    match long_span(text)? {
-        span if span >= Span::from_ms(10) => Ok(span),
-        _ => Err("expected at least 10ms".into()),
-    }
+    in_range(long_span(text)?, Span::from_ms(10).., "expected at least 10ms")
 }
 
 #[cfg(test)]

@@ -30,7 +30,7 @@ use trunkline_traffic::hurst::{self, Estimate, Method};
 use trunkline_traffic::series::{Correlation, SeriesError};
 
 use self::column::{Column, Loaded, Reading};
-use super::counters::time::format_moment;
+use super::monitor::time::format_moment;
 use super::report::{create_folder, terminal_width, write_atomically};
 use crate::failure::{Failure, print};
 use crate::flags::analyse::{Analyse, Unit};

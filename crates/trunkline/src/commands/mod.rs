@@ -2,7 +2,6 @@
 
 mod analyse;
 mod converter;
-mod counters;
 mod curves;
 mod experiment;
 mod llc;
@@ -22,7 +21,7 @@ use std::path::PathBuf;
 
 use clap::CommandFactory;
 
-pub use counters::time::{now, parse_moment};
+pub use monitor::time::{now, parse_moment};
 
 use self::experiment::Experiment;
 use crate::failure::{Failure, print};
@@ -84,9 +83,9 @@ fn agent(_: &Agent) -> Result<(), Failure> {
 fn man(dir: Option<PathBuf>) -> Result<(), Failure> {
     match dir {
         Some(dir) => {
-            std::fs::create_dir_all(&dir).map_err(|e| Failure::run(format!("{}: {e}", dir.display())))?;
-            clap_mangen::generate_to(Flags::command(), &dir)
-                .map_err(|e| Failure::run(format!("{}: {e}", dir.display())))
+            let written =
+                std::fs::create_dir_all(&dir).and_then(|()| clap_mangen::generate_to(Flags::command(), &dir));
+            written.map_err(|e| Failure::run(format!("{}: {e}", dir.display())))
         }
         None => {
             let mut page = Vec::new();

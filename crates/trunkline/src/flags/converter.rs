@@ -13,8 +13,8 @@ use trunkline_bundle::wire::classic::MAX_BUNDLE;
 use trunkline_bundle::wire::format2::MIN_DATAGRAM;
 use trunkline_units::Span;
 
-use super::values::one_of;
 pub use super::values::span;
+use super::values::{in_range, one_of};
 
 /// Port on which the central converter receives from level 1.
 pub const LEVEL1_TO_CENTRAL: u16 = 3450;
@@ -358,8 +358,7 @@ fn capacity() -> clap::builder::RangedU64ValueParser<u64> {
 
 /// Parses the maximum time that a message waits.
 pub fn deadline(text: &str) -> Result<Span, String> {
-    let deadline = span(text)?;
-    if deadline <= Span::from_s(1) { Ok(deadline) } else { Err("expected 0s to 1s".into()) }
+    in_range(span(text)?, ..=Span::from_s(1), "expected 0s to 1s")
 }
 
 /// Parses the interval of moves of groups; each move loses messages.
@@ -372,9 +371,5 @@ fn rebalance(text: &str) -> Result<Span, String> {
 
 /// Parses the interval of the capacity, 100 µs to one hour.
 fn interval(text: &str) -> Result<Span, String> {
-    let interval = span(text)?;
-    match (Span::from_us(100)..=Span::from_s(3_600)).contains(&interval) {
-        true => Ok(interval),
-        false => Err("expected 100us to 1h".into()),
-    }
+    in_range(span(text)?, Span::from_us(100)..=Span::from_s(3_600), "expected 100us to 1h")
 }

@@ -1,6 +1,7 @@
 //! Parsers of flag values that several commands share.
 
 use std::net::IpAddr;
+use std::ops::RangeBounds;
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use trunkline_arq::torture::Blackhole;
@@ -36,12 +37,14 @@ pub fn span(text: &str) -> Result<Span, String> {
     }
 }
 
+/// Returns a value of a range, or what is expected.
+pub fn in_range<T: PartialOrd>(value: T, range: impl RangeBounds<T>, expected: &str) -> Result<T, String> {
+    if range.contains(&value) { Ok(value) } else { Err(expected.into()) }
+}
+
 /// Parses a duration above 0, at most one hour.
 pub fn positive_span(text: &str) -> Result<Span, String> {
-    match span(text)? {
-        span if span.is_zero() => Err("expected a duration above 0s".into()),
-        span => Ok(span),
-    }
+    in_range(span(text)?, Span::from_ns(1).., "expected a duration above 0s")
 }
 
 /// Parses a duration from one nanosecond to 200 days, such as `15min`.

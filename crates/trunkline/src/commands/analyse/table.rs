@@ -6,7 +6,7 @@ use std::rc::Rc;
 use trunkline_traffic::series::LONGEST;
 
 use super::column::{Column, Times, nanoseconds};
-use crate::commands::counters::csv::time_column;
+use crate::commands::monitor::csv::time_column;
 
 /// Maximum size of a CSV file, in bytes.
 const MAX_FILE: u64 = 1 << 29;

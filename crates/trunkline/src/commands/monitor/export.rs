@@ -9,11 +9,11 @@ use trunkline_counters::archive::Reader;
 use trunkline_counters::archive::export::{CsvWriter, ExportError, ExportQuery, ExportStats};
 use trunkline_counters::counter::Timestamp;
 
-use super::{failure, open_reader, patterns};
+use super::{open_reader, patterns};
 use crate::archive::counters_archive;
 use crate::commands::report::replace_file;
 use crate::failure::{Failure, print};
-use crate::flags::counters::{Export, ExportFormat};
+use crate::flags::monitor::{Export, ExportFormat};
 
 /// Exports the selected series.
 pub fn export(flags: &Export) -> Result<(), Failure> {
@@ -23,7 +23,7 @@ pub fn export(flags: &Export) -> Result<(), Failure> {
         patterns: patterns(&flags.series),
         from: flags.from.unwrap_or(Timestamp::MIN),
         to: flags.to.unwrap_or(Timestamp::MAX),
-        bucket_length: flags.interval.map(|interval| Duration::from_nanos(interval.as_ns())),
+        bucket_length: flags.interval.map(Duration::from),
     };
     if wanted.from > wanted.to {
         return Err(Failure::input("--from is after --to"));
@@ -77,7 +77,7 @@ fn write_parquet(_: &Reader, _: &ExportQuery, _: &File) -> Result<ExportStats, F
 
 fn flat_error(error: ExportError) -> Failure {
     match error {
-        ExportError::Archive(error) => failure(error),
+        ExportError::Archive(error) => error.into(),
         ExportError::Write(error) => error.into(),
         error @ ExportError::TooManyBuckets(_) => Failure::input(error),
     }
