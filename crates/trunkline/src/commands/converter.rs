@@ -46,9 +46,9 @@ const CAPACITY: u64 = 600_000;
 /// Runs a daemon.
 pub fn converter(daemon: &Daemon) -> Result<(), Failure> {
     match daemon {
-        Daemon::Level1(flags) => level1(config::complete(flags)?),
-        Daemon::Central(flags) => central(config::complete(flags)?),
-        Daemon::Host(flags) => host(config::complete(flags)?),
+        Daemon::Level1(flags) => level1(config::complete(flags, &flags.common)?),
+        Daemon::Central(flags) => central(config::complete(flags, &flags.common)?),
+        Daemon::Host(flags) => host(config::complete(flags, &flags.common)?),
         Daemon::Replay(flags) => replay::replay(flags),
     }
 }
@@ -232,7 +232,16 @@ impl Common {
 /// of these addresses carry.
 fn settings(common: &Common, interfaces: [Ipv4Addr; 2]) -> Result<Settings, Failure> {
     let format = match common.is_wide() {
-        true => Format::Format2(wide(common, interfaces)),
+        true => {
+            // If the interface is unknown, use a length that every path carries.
+            let carried = interfaces.map(|interface| max_datagram_on(interface).unwrap_or(DEFAULT_DATAGRAM));
+            Format::Format2(Format2 {
+                site: common.site.unwrap_or(1),
+                max_datagram: common.longest.unwrap_or(carried[0].min(carried[1])),
+                congestion: common.congestion.unwrap_or(Congestion::Rates),
+                ..Format2::default()
+            })
+        }
         false if common.site.is_some() || common.congestion.is_some() => {
             return Err(Failure::input("--site and --congestion need --format wide"));
         }
@@ -246,15 +255,6 @@ fn settings(common: &Common, interfaces: [Ipv4Addr; 2]) -> Result<Settings, Fail
     let interval = common.interval.unwrap_or(defaults.interval);
     let longest = common.longest.unwrap_or(defaults.max_bundle);
     Ok(Settings { timing, pairs: common.pairs, interval, max_bundle: longest, format })
-}
-
-fn wide(common: &Common, interfaces: [Ipv4Addr; 2]) -> Format2 {
-    // If the interface is unknown, use a length that every path carries.
-    let carried = interfaces.map(|interface| max_datagram_on(interface).unwrap_or(DEFAULT_DATAGRAM));
-    let path = carried.into_iter().min().unwrap_or(DEFAULT_DATAGRAM);
-    let congestion = common.congestion.unwrap_or(Congestion::Rates);
-    let (site, path) = (common.site.unwrap_or(1), common.longest.unwrap_or(path));
-    Format2 { site, max_datagram: path, congestion, ..Format2::default() }
 }
 
 /// Returns the maximum length of a message body, in octets, if it is not a PDU.

@@ -122,13 +122,10 @@ impl From<Error> for Failure {
 }
 
 /// Attaches the tool's station, and waits for its ring if there is one.
-fn attach_own(
-    local: &StationOptions,
-    settings: &Settings,
-    stop: &StopFlag,
-) -> Result<StationSocket, Failure> {
-    let station = attach(&local.network, local.station.unwrap_or(1), settings)?;
-    wait_for_ring(&station, settings, None, stop)?;
+fn attach_own(local: &StationOptions, stop: &StopFlag) -> Result<StationSocket, Failure> {
+    let settings = settings(local);
+    let station = attach(&local.network, local.station.unwrap_or(1), &settings)?;
+    wait_for_ring(&station, &settings, None, stop)?;
     Ok(station)
 }
 

@@ -268,10 +268,8 @@ fn varied(variation: &Variation, log: bool) -> Parameter {
 fn problems(results: &[Option<RunResult>]) -> Vec<String> {
     let all = || results.iter().flatten().filter_map(|result| result.problem.as_ref());
     let mut lines: Vec<String> = all().take(MAX_PROBLEMS).cloned().collect();
-    match all().count() {
-        n if n > MAX_PROBLEMS => lines.push(format!("and {} more runs", n - MAX_PROBLEMS)),
-        _ => {}
-    }
+    let more = all().count() - lines.len();
+    lines.extend((more > 0).then(|| format!("and {more} more runs")));
     lines
 }
 

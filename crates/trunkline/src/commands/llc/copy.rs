@@ -16,7 +16,7 @@ use trunkline_run::StopFlag;
 use trunkline_units::{Instant, Rate, Size, Span};
 
 use super::copy_protocol::{self, DIGEST, NAME, PIECE, Request, Response};
-use super::{CHECKED_OWN, FILES, VERSION, address, attach_own, file_store, pause, settings, stopped};
+use super::{CHECKED_OWN, FILES, VERSION, address, attach_own, file_store, pause, stopped};
 use crate::commands::pool;
 use crate::failure::{Failure, print};
 use crate::flags::llc::Copy;
@@ -48,8 +48,7 @@ pub fn copy(flags: &Copy, stop: &StopFlag) -> Result<(), Failure> {
     }
     // Open all files before the first is sent.
     let files = files.iter().map(|path| open(Path::new(path))).collect::<Result<Vec<_>, _>>()?;
-    let settings = settings(&flags.local);
-    let station = attach_own(&flags.local, &settings, stop)?;
+    let station = attach_own(&flags.local, stop)?;
     let sap = station.open(CHECKED_OWN, &copy_protocol::options(flags.priority))?;
     let clock = Clock::start();
     // Copy numbers that differ from those of an earlier program of this station.

@@ -268,6 +268,11 @@ mod tests {
         Request::Offer { copy: number, force, size, digest, name }.encode()
     }
 
+    /// Handles a message of [`ME`].
+    fn reply_of(store: &mut FileStore, message: &[u8]) -> Reply {
+        store.handle(Instant::ZERO, ME, message)
+    }
+
     fn response(reply: &Reply) -> Option<Response<'_>> {
         Response::read(&reply.answer)
     }
@@ -277,14 +282,14 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let mut store = FileStore::new(dir.path(), 100, true).unwrap();
         for name in ["", ".", "..", "../x", "/etc/passwd", "a/b", "a\0b", "a\nb", ".partial"] {
-            let reply = store.handle(Instant::ZERO, ME, &offer(1, name, b"x", true));
+            let reply = reply_of(&mut store, &offer(1, name, b"x", true));
             assert!(
                 matches!(response(&reply), Some(Response::Refused { copy: 1, .. })),
                 "{name:?}: {reply:?}"
             );
         }
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1, "only the folder of parts");
-        let reply = store.handle(Instant::ZERO, ME, &offer(1, "large", &[0; 101], false));
+        let reply = reply_of(&mut store, &offer(1, "large", &[0; 101], false));
         assert!(reply.refused.unwrap().contains("larger"));
     }
 
@@ -294,38 +299,32 @@ mod tests {
         let bytes = b"some octets of a file";
         let mut store = FileStore::new(dir.path(), 100, false).unwrap();
         let first = offer(1, "file", bytes, false);
-        assert_eq!(
-            response(&store.handle(Instant::ZERO, ME, &first)),
-            Some(Response::From { copy: 1, at: 0 })
-        );
+        assert_eq!(response(&reply_of(&mut store, &first)), Some(Response::From { copy: 1, at: 0 }));
         let part = Request::Data { copy: 1, at: 0, bytes: &bytes[..8] }.encode();
-        assert_eq!(response(&store.handle(Instant::ZERO, ME, &part)), None);
+        assert_eq!(response(&reply_of(&mut store, &part)), None);
         // A repeated part has no effect, and a gap is reported.
-        assert_eq!(response(&store.handle(Instant::ZERO, ME, &part)), None);
+        assert_eq!(response(&reply_of(&mut store, &part)), None);
         let gap = Request::Data { copy: 1, at: 9, bytes: &bytes[9..] }.encode();
-        assert_eq!(response(&store.handle(Instant::ZERO, ME, &gap)), Some(Response::From { copy: 1, at: 8 }));
+        assert_eq!(response(&reply_of(&mut store, &gap)), Some(Response::From { copy: 1, at: 8 }));
         // After a restart the copy is unknown and must be offered again.
         let mut store = FileStore::new(dir.path(), 100, false).unwrap();
-        assert_eq!(response(&store.handle(Instant::ZERO, ME, &gap)), Some(Response::Unknown { copy: 1 }));
+        assert_eq!(response(&reply_of(&mut store, &gap)), Some(Response::Unknown { copy: 1 }));
         let again = offer(2, "file", bytes, false);
-        assert_eq!(
-            response(&store.handle(Instant::ZERO, ME, &again)),
-            Some(Response::From { copy: 2, at: 8 })
-        );
+        assert_eq!(response(&reply_of(&mut store, &again)), Some(Response::From { copy: 2, at: 8 }));
         // Another station may continue it only after this one has been idle for long.
         let other = Address { sap: 124, station: 9 };
         assert!(store.handle(Instant::ZERO, other, &offer(5, "file", bytes, false)).refused.is_some());
         let end = Request::End { copy: 2 }.encode();
-        assert_eq!(response(&store.handle(Instant::ZERO, ME, &end)), Some(Response::From { copy: 2, at: 8 }));
-        store.handle(Instant::ZERO, ME, &Request::Data { copy: 2, at: 8, bytes: &bytes[8..] }.encode());
+        assert_eq!(response(&reply_of(&mut store, &end)), Some(Response::From { copy: 2, at: 8 }));
+        reply_of(&mut store, &Request::Data { copy: 2, at: 8, bytes: &bytes[8..] }.encode());
         assert!(!dir.path().join("file").exists());
-        let done = store.handle(Instant::ZERO, ME, &end);
+        let done = reply_of(&mut store, &end);
         assert_eq!((response(&done), done.stored.is_some()), (Some(Response::Done { copy: 2 }), true));
         assert_eq!(fs::read(dir.path().join("file")).unwrap(), bytes);
         assert_eq!(fs::read_dir(dir.path().join(PARTIAL)).unwrap().count(), 0);
         // The reply may have been lost: the same file may be offered again.
-        assert_eq!(response(&store.handle(Instant::ZERO, ME, &end)), Some(Response::Done { copy: 2 }));
-        let third = store.handle(Instant::ZERO, ME, &offer(3, "file", bytes, false));
+        assert_eq!(response(&reply_of(&mut store, &end)), Some(Response::Done { copy: 2 }));
+        let third = reply_of(&mut store, &offer(3, "file", bytes, false));
         assert_eq!(response(&third), Some(Response::Done { copy: 3 }));
     }
 
@@ -334,30 +333,27 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join("file"), "old").unwrap();
         let mut store = FileStore::new(dir.path(), 100, false).unwrap();
-        assert!(store.handle(Instant::ZERO, ME, &offer(1, "file", b"new", false)).refused.is_some());
-        assert!(store.handle(Instant::ZERO, ME, &offer(1, "file", b"new", true)).refused.is_some());
+        assert!(reply_of(&mut store, &offer(1, "file", b"new", false)).refused.is_some());
+        assert!(reply_of(&mut store, &offer(1, "file", b"new", true)).refused.is_some());
         let mut store = FileStore::new(dir.path(), 100, true).unwrap();
         for (number, sent, is) in [(2, b"nex", "old"), (3, b"new", "new")] {
-            store.handle(Instant::ZERO, ME, &offer(number, "file", b"new", true));
-            store.handle(Instant::ZERO, ME, &Request::Data { copy: number, at: 0, bytes: sent }.encode());
-            let reply = store.handle(Instant::ZERO, ME, &Request::End { copy: number }.encode());
+            reply_of(&mut store, &offer(number, "file", b"new", true));
+            reply_of(&mut store, &Request::Data { copy: number, at: 0, bytes: sent }.encode());
+            let reply = reply_of(&mut store, &Request::End { copy: number }.encode());
             assert_eq!(reply.stored.is_some(), is == "new", "{reply:?}");
             assert_eq!(fs::read_to_string(dir.path().join("file")).unwrap(), is);
         }
         // A file that appears in the meantime is not replaced.
         let mut store = FileStore::new(dir.path(), 100, false).unwrap();
-        store.handle(Instant::ZERO, ME, &offer(4, "late", b"mine", false));
-        store.handle(Instant::ZERO, ME, &Request::Data { copy: 4, at: 0, bytes: b"mine" }.encode());
+        reply_of(&mut store, &offer(4, "late", b"mine", false));
+        reply_of(&mut store, &Request::Data { copy: 4, at: 0, bytes: b"mine" }.encode());
         fs::write(dir.path().join("late"), "theirs").unwrap();
-        assert!(store.handle(Instant::ZERO, ME, &Request::End { copy: 4 }.encode()).refused.is_some());
+        assert!(reply_of(&mut store, &Request::End { copy: 4 }.encode()).refused.is_some());
         assert_eq!(fs::read_to_string(dir.path().join("late")).unwrap(), "theirs");
-        let more = store.handle(Instant::ZERO, ME, &offer(5, "more", b"1", false));
+        let more = reply_of(&mut store, &offer(5, "more", b"1", false));
         assert_eq!(response(&more), Some(Response::From { copy: 5, at: 0 }));
         assert!(
-            store
-                .handle(Instant::ZERO, ME, &Request::Data { copy: 5, at: 0, bytes: b"12" }.encode())
-                .refused
-                .is_some()
+            reply_of(&mut store, &Request::Data { copy: 5, at: 0, bytes: b"12" }.encode()).refused.is_some()
         );
     }
 

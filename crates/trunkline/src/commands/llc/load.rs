@@ -1,7 +1,5 @@
 //! `trunkline llc load`: throughput by message size.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -14,7 +12,7 @@ use trunkline_run::StopFlag;
 use trunkline_units::{Rate, Size, Span};
 
 use super::figures::{self, Usage, Used};
-use super::serve::Common;
+use super::serve::{Common, with_services};
 use super::{
     CHECKED_OWN, CHECKED_SINK, COUNT, OWN, Pair, SINK, VERSION, pause, persistent, settings, stopped,
 };
@@ -83,15 +81,7 @@ pub fn load(flags: &Load, stop: &StopFlag) -> Result<(), Failure> {
     // Messages to the own station are counted there.
     let stations: Vec<&StationSocket> = pair.second.iter().chain([&pair.own]).collect();
     let common = stations.into_iter().map(Common::open).collect::<Result<Vec<_>, _>>()?;
-    let over = AtomicBool::new(false);
-    let done = || over.load(Ordering::Relaxed);
-    let (rows, effects) = thread::scope(|scope| {
-        let serving: Vec<_> = common.iter().map(|common| scope.spawn(move || common.run(&done))).collect();
-        let measured = measure(flags, &pair, stop);
-        over.store(true, Ordering::Relaxed);
-        let served = serving.into_iter().map(|one| one.join().expect("the thread does not panic"));
-        served.collect::<Result<(), Failure>>().and(measured)
-    })?;
+    let (rows, effects) = with_services(&common, || measure(flags, &pair, stop))?;
     print(&if flags.json {
         as_json(flags, &rows, effects.as_ref(), stop.is_requested())
     } else {

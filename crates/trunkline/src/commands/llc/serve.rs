@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -109,6 +110,22 @@ fn receive_until(
         }
     }
     Ok(())
+}
+
+/// Runs `work` while the echo and sink services of stations of this process run.
+pub fn with_services<T>(
+    services: &[Common],
+    work: impl FnOnce() -> Result<T, Failure>,
+) -> Result<T, Failure> {
+    let over = AtomicBool::new(false);
+    let done = || over.load(Ordering::Relaxed);
+    thread::scope(|scope| {
+        let serving: Vec<_> = services.iter().map(|one| scope.spawn(move || one.run(&done))).collect();
+        let worked = work();
+        over.store(true, Ordering::Relaxed);
+        let served = serving.into_iter().map(|one| one.join().expect("the thread does not panic"));
+        served.collect::<Result<(), Failure>>().and(worked)
+    })
 }
 
 /// The echo and sink services.

@@ -1,6 +1,5 @@
 //! `trunkline llc test`: tests every function of a station.
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -11,7 +10,7 @@ use trunkline_llc::{Address, Event, Options, Outcome, Refusal};
 use trunkline_run::StopFlag;
 use trunkline_units::Span;
 
-use super::serve::Common;
+use super::serve::{Common, with_services};
 use super::{
     CHECKED_ECHO, CHECKED_OWN, ECHO, GROUP, OWN, Pair, RESPONSE_TIMEOUT, SINK, VERSION, pause, persistent,
     settings, stopped,
@@ -72,16 +71,8 @@ struct Bench {
 pub fn test(flags: &Test, stop: &StopFlag) -> Result<(), Failure> {
     let settings = settings(&flags.local);
     let pair = Pair::open(&flags.local, &flags.other, &settings, stop)?;
-    let common = pair.second.as_ref().map(Common::open).transpose()?;
-    let done = AtomicBool::new(false);
-    let found = thread::scope(|scope| {
-        let common = common.as_ref();
-        let serving = common.map(|common| scope.spawn(|| common.run(&|| done.load(Ordering::Relaxed))));
-        let found = try_all(pair, flags, stop);
-        done.store(true, Ordering::Relaxed);
-        let served = serving.map_or(Ok(()), |serving| serving.join().expect("the thread does not panic"));
-        served.and(found)
-    })?;
+    let common = pair.second.iter().map(Common::open).collect::<Result<Vec<_>, _>>()?;
+    let found = with_services(&common, || try_all(pair, flags, stop))?;
     if flags.json {
         let one = |(what, found): &(&str, TrialResult)| {
             let said = found.as_ref().map_or_else(Reason::to_string, String::clone);
