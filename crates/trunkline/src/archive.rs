@@ -7,8 +7,8 @@ use trunkline_counters::archive::Location;
 use trunkline_record::{Archive, Record, RunId, store};
 
 use crate::failure::Failure;
+use crate::flags::CountersArchive;
 use crate::flags::RunArchive;
-use crate::flags::archives::CountersArchive;
 
 /// Returns the file of the archive of runs: the one given, or the default.
 pub fn run_archive_path(flags: &RunArchive) -> Result<PathBuf, Failure> {

@@ -60,9 +60,9 @@ impl From<io::Error> for Failure {
 }
 
 /// Writes to standard output.
-pub fn print(text: &str) -> Result<(), Failure> {
+pub fn print(text: &(impl AsRef<[u8]> + ?Sized)) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
-    out.write_all(text.as_bytes())?;
+    out.write_all(text.as_ref())?;
     Ok(out.flush()?)
 }
 

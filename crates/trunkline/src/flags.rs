@@ -2,36 +2,33 @@
 //!
 //! | module | contents |
 //! | --- | --- |
-//! | [`archives`] | the flags that name an archive of runs or of counters |
 //! | [`values`] | parsers of flag values that several commands share |
 //! | [`analyse`] | `trunkline analyse` |
-//! | [`serve`] | `trunkline serve` |
 //! | [`llc`] | `trunkline llc` |
 //! | [`converter`] | `trunkline converter` |
-//! | [`monitor`] | `trunkline monitor` and `monitor poll` |
-//! | [`counters`] | the other commands of `trunkline monitor` |
+//! | [`monitor`] | `trunkline monitor` |
 
 pub mod analyse;
-pub mod archives;
 pub mod converter;
-pub mod counters;
 pub mod llc;
 pub mod monitor;
-pub mod serve;
 mod values;
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
+use clap::builder::TypedValueParser;
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use clap_complete::Shell;
 use trunkline_arq::torture::Blackhole;
-use trunkline_arq::{Check as ArqCheck, Mode as ArqMode};
+use trunkline_arq::{Check as FrameCheck, Mode};
 use trunkline_counters::archive::Location;
 use trunkline_units::Span;
 
-pub use archives::RunArchive;
-use values::{blackhole, format_span, fraction, host_address, long_span, measurement_span, name_value, span};
+use values::{
+    blackhole, format_span, fraction, host_address, in_range, long_span, measurement_span, name_value,
+    one_of, span,
+};
 
 /// A workbench for message networks.
 ///
@@ -86,7 +83,7 @@ pub enum Command {
     /// Listens on the loopback address by default. On any other address clients need a token, which is generated and
     /// printed. If the archive does not exist yet, waits for `trunkline monitor poll` to create it. Ctrl-C stops it. Exit
     /// status: 0 when interrupted, 1 if it cannot serve, 2 if the input or the usage is wrong.
-    Serve(serve::Serve),
+    Serve(Serve),
     /// Compare records side by side
     Compare(Compare),
     /// Show the report of a stored record
@@ -109,6 +106,24 @@ pub enum Command {
         #[arg(value_hint = ValueHint::DirPath)]
         dir: Option<PathBuf>,
     },
+}
+
+/// The archive of runs.
+#[derive(Debug, Clone, Args)]
+pub struct RunArchive {
+    /// The archive of runs, a file [default: trunkline/archive.sqlite in $XDG_DATA_HOME or ~/.local/share]
+    #[arg(long, value_name = "FILE", env = "TRUNKLINE_ARCHIVE", hide_env_values = true, value_hint = ValueHint::FilePath)]
+    pub archive: Option<PathBuf>,
+}
+
+/// The archive of counters.
+#[derive(Debug, Clone, Args)]
+pub struct CountersArchive {
+    /// The archive of counters, a file or postgres://USER@HOST/NAME [default: trunkline/counters.sqlite in
+    /// $XDG_DATA_HOME or ~/.local/share]
+    // The value may contain a password, which the help must not show.
+    #[arg(long, value_name = "ARCHIVE", env = "TRUNKLINE_COUNTERS", hide_env_values = true, value_hint = ValueHint::FilePath)]
+    pub archive: Option<Location>,
 }
 
 /// Options of an experiment that the command line overrides.
@@ -249,28 +264,23 @@ pub enum ExchangeMedium {
     Loopback,
 }
 
-/// How lost frames are recovered.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Mode {
-    /// Retransmit the lost frame and all later ones
-    Gobackn,
-    /// Retransmit only the lost frame
-    Selective,
-    /// Keep one frame in flight
-    Stopandwait,
+/// Parses how lost frames are recovered.
+fn mode() -> impl TypedValueParser<Value = Mode> {
+    one_of([
+        ("gobackn", "Retransmit the lost frame and all later ones", Mode::GoBackN),
+        ("selective", "Retransmit only the lost frame", Mode::Selective),
+        ("stopandwait", "Keep one frame in flight", Mode::StopAndWait),
+    ])
 }
 
-/// The checksum of frames.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Checksum {
-    /// CRC-32C
-    Crc32c,
-    /// CRC-64
-    Crc64,
-    /// The folded sum of 1998, which misses some errors
-    Folded,
-    /// No checksum; all errors pass
-    None,
+/// Parses the checksum of frames.
+fn checksum() -> impl TypedValueParser<Value = FrameCheck> {
+    one_of([
+        ("crc32c", "CRC-32C", FrameCheck::Crc32c),
+        ("crc64", "CRC-64", FrameCheck::Crc64),
+        ("folded", "The folded sum of 1998, which misses some errors", FrameCheck::Folded),
+        ("none", "No checksum; all errors pass", FrameCheck::None),
+    ])
 }
 
 #[derive(Clone, Debug, Args)]
@@ -285,11 +295,11 @@ pub struct Torture {
     #[arg(long, value_enum, value_name = "NETWORK", default_value_t = ExchangeMedium::Memory)]
     pub on: ExchangeMedium,
     /// Retransmission mode
-    #[arg(long, value_enum)]
+    #[arg(long, value_parser = mode())]
     pub mode: Option<Mode>,
     /// Checksum of frames [default: crc32c or crc64]
-    #[arg(long, value_enum)]
-    pub check: Option<Checksum>,
+    #[arg(long, value_parser = checksum())]
+    pub check: Option<FrameCheck>,
     /// Fraction of frames to drop
     #[arg(long, value_name = "FRACTION", value_parser = fraction)]
     pub drop: Option<f64>,
@@ -353,27 +363,6 @@ impl ExchangeMedium {
     }
 }
 
-impl From<Mode> for ArqMode {
-    fn from(mode: Mode) -> ArqMode {
-        match mode {
-            Mode::Gobackn => ArqMode::GoBackN,
-            Mode::Selective => ArqMode::Selective,
-            Mode::Stopandwait => ArqMode::StopAndWait,
-        }
-    }
-}
-
-impl From<Checksum> for ArqCheck {
-    fn from(check: Checksum) -> ArqCheck {
-        match check {
-            Checksum::Crc32c => ArqCheck::Crc32c,
-            Checksum::Crc64 => ArqCheck::Crc64,
-            Checksum::Folded => ArqCheck::Folded,
-            Checksum::None => ArqCheck::None,
-        }
-    }
-}
-
 impl Torture {
     /// Returns the command that repeats the exchange with this seed.
     pub fn repeat(&self, seed: u64) -> String {
@@ -401,6 +390,18 @@ impl Torture {
         let flags: String = flags.map(|flag| format!(" {}", flag.trim())).collect();
         format!("trunkline torture --on {} --seed {seed} --seeds 1{flags}", self.on.name())
     }
+}
+
+#[derive(Debug, Args)]
+pub struct Serve {
+    #[command(flatten)]
+    pub archive: CountersArchive,
+    /// Address to listen on; port 0 selects a free port
+    #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:1996")]
+    pub listen: SocketAddr,
+    /// Require the token in this file from clients; the file is created, readable only by you, if it does not exist
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub token_file: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]
@@ -503,7 +504,7 @@ pub enum Format {
     Json,
 }
 
-#[derive(Debug, Args)]
+#[derive(Debug, Default, Args)]
 pub struct Top {
     /// An interface, a pcap or pcapng file, or the folder or record.json of a simulated run with one capture
     #[arg(value_hint = ValueHint::FilePath)]
@@ -609,10 +610,7 @@ pub struct Agent {
 
 /// Parses the length of a sample: at least 10 ms, because shorter samples contain mostly noise.
 fn sample_interval(text: &str) -> Result<Span, String> {
-    match long_span(text)? {
-        span if span >= Span::from_ms(10) => Ok(span),
-        _ => Err("expected at least 10ms".into()),
-    }
+    in_range(long_span(text)?, Span::from_ms(10).., "expected at least 10ms")
 }
 
 #[cfg(test)]

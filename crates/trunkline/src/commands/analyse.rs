@@ -22,6 +22,7 @@ use std::path::Path;
 
 use serde::Serialize;
 use trunkline_counters::archive::Location;
+use trunkline_counters::counter::Timestamp;
 use trunkline_traffic::Series;
 use trunkline_traffic::analysis::{self, Distribution, Inventory, Spectrum};
 use trunkline_traffic::autocorrelation::{Autocorrelation, autocorrelation};
@@ -29,7 +30,8 @@ use trunkline_traffic::hurst::{self, Estimate, Method};
 use trunkline_traffic::series::{Correlation, SeriesError};
 
 use self::column::{Column, Loaded, Reading};
-use super::report::{terminal_width, write_atomically};
+use super::monitor::time::format_moment;
+use super::report::{create_folder, terminal_width, write_atomically};
 use crate::failure::{Failure, print};
 use crate::flags::analyse::{Analyse, Unit};
 
@@ -43,8 +45,8 @@ struct Report {
     version: u32,
     series: String,
     column: String,
-    /// `bits`, `bytes`, `cells`, `messages`; null if unknown.
-    unit: Option<&'static str>,
+    /// Null if unknown.
+    unit: Option<Unit>,
     grain_s: f64,
     start_s: f64,
     end_s: f64,
@@ -215,7 +217,7 @@ fn report(
         version: VERSION,
         series: flags.series.clone(),
         column: loaded.name.clone(),
-        unit: loaded.unit.map(Unit::name),
+        unit: loaded.unit,
         grain_s,
         start_s: seconds(series.start_ns()),
         end_s: seconds(series.end_ns()),
@@ -257,15 +259,6 @@ fn bursts(found: &Inventory, grain_s: f64) -> Bursts {
 }
 
 impl Unit {
-    fn name(self) -> &'static str {
-        match self {
-            Unit::Bits => "bits",
-            Unit::Bytes => "bytes",
-            Unit::Cells => "cells",
-            Unit::Messages => "messages",
-        }
-    }
-
     /// Returns the bytes per unit, for messages of `message` bytes.
     fn bytes(self, message: u32) -> f64 {
         match self {
@@ -279,7 +272,16 @@ impl Unit {
 
 /// Formats a time as a date in UTC.
 fn moment(ns: i64) -> String {
-    jiff::Timestamp::from_nanosecond(ns.into()).map_or_else(|_| ns.to_string(), |t| t.to_string())
+    format_moment(Timestamp(ns))
+}
+
+impl Report {
+    fn estimates(&self) -> impl Iterator<Item = &Estimate> {
+        self.hurst.iter().filter_map(|result| match result {
+            HurstResult::Estimate(estimate) => Some(&**estimate),
+            HurstResult::Refused { .. } => None,
+        })
+    }
 }
 
 /// Prints one row per column, as in table 15 of the report of 1996.
@@ -308,12 +310,11 @@ fn inventory(flags: &Analyse, columns: &[Column], reading: &Reading<'_>) -> Resu
     for row in rows {
         csv.write_record(row).map_err(Failure::run)?;
     }
-    print(&String::from_utf8_lossy(&csv.into_inner().map_err(Failure::run)?))
+    print(&csv.into_inner().map_err(Failure::run)?)
 }
 
 fn write(out: &Path, report: &Report, json: &str) -> Result<(), Failure> {
-    std::fs::create_dir_all(out)
-        .map_err(|e| Failure::run(format!("cannot create the folder {}: {e}", out.display())))?;
+    create_folder(out)?;
     write_atomically(&out.join("analyse.json"), json.as_bytes())?;
     write_atomically(&out.join("analyse.html"), page::html(report).as_bytes())
 }

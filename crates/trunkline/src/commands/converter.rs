@@ -37,7 +37,7 @@ use self::workload::Script;
 use crate::failure::{Failure, print};
 use crate::flags::converter::{
     self as flags, BASE, CENTRAL_TO_HOSTS, CENTRAL_TO_LEVEL1, Central, Common, Daemon, GROUPS,
-    HOSTS_TO_CENTRAL, Host, LEVEL1_TO_CENTRAL, Level1, Timers, loopback,
+    HOSTS_TO_CENTRAL, Host, LEVEL1_TO_CENTRAL, Level1, loopback,
 };
 
 /// Octets that 1 Gb/s Ethernet carries in 5 ms, in proportion to 6,000 octets for 10 Mb/s.
@@ -46,9 +46,9 @@ const CAPACITY: u64 = 600_000;
 /// Runs a daemon.
 pub fn converter(daemon: &Daemon) -> Result<(), Failure> {
     match daemon {
-        Daemon::Level1(flags) => level1(config::complete(flags)?),
-        Daemon::Central(flags) => central(config::complete(flags)?),
-        Daemon::Host(flags) => host(config::complete(flags)?),
+        Daemon::Level1(flags) => level1(config::complete(flags, &flags.common)?),
+        Daemon::Central(flags) => central(config::complete(flags, &flags.common)?),
+        Daemon::Host(flags) => host(config::complete(flags, &flags.common)?),
         Daemon::Replay(flags) => replay::replay(flags),
     }
 }
@@ -56,11 +56,7 @@ pub fn converter(daemon: &Daemon) -> Result<(), Failure> {
 fn level1(flags: Level1) -> Result<(), Failure> {
     let interface = flags.interface.unwrap_or(Ipv4Addr::LOCALHOST);
     let is_wide = flags.common.is_wide();
-    let listen = flags.listen.unwrap_or(if is_wide {
-        SocketAddrV4::new(interface, 0)
-    } else {
-        loopback(CENTRAL_TO_LEVEL1)
-    });
+    let listen = flags.listen.unwrap_or_else(|| own_address(is_wide, interface, CENTRAL_TO_LEVEL1));
     let options = Level1Options {
         settings: settings(&flags.common, [*listen.ip(), interface])?,
         number: flags.number.unwrap_or(1),
@@ -72,6 +68,11 @@ fn level1(flags: Level1) -> Result<(), Failure> {
         ttl: flags.ttl.unwrap_or(1),
     };
     serve(Level1Socket::open(&options, Clock::start()).map_err(open_error)?, &flags.common, |_| {})
+}
+
+/// Returns the default address to listen on: in the wide format a free port, because the address is announced.
+fn own_address(is_wide: bool, interface: Ipv4Addr, port: u16) -> SocketAddrV4 {
+    if is_wide { SocketAddrV4::new(interface, 0) } else { loopback(port) }
 }
 
 /// Returns the level-1 converters: their numbers, and their addresses if the format needs them.
@@ -183,11 +184,7 @@ fn host(flags: Host) -> Result<(), Failure> {
         Ok::<_, Failure>(DisOptions { listen, destination: flags.dis_to, rules })
     };
     let interface = flags.interface.unwrap_or(Ipv4Addr::LOCALHOST);
-    let listen = flags.listen.unwrap_or(if is_wide {
-        SocketAddrV4::new(interface, 0)
-    } else {
-        loopback(CENTRAL_TO_HOSTS)
-    });
+    let listen = flags.listen.unwrap_or_else(|| own_address(is_wide, interface, CENTRAL_TO_HOSTS));
     let sends_by = if host::is_shared(*listen.ip()) { interface } else { *listen.ip() };
     let options = HostOptions {
         settings: settings(&flags.common, [sends_by; 2])?,
@@ -239,17 +236,22 @@ impl Common {
 /// of these addresses carry.
 fn settings(common: &Common, interfaces: [Ipv4Addr; 2]) -> Result<Settings, Failure> {
     let format = match common.is_wide() {
-        true => Format::Format2(wide(common, interfaces)),
+        true => {
+            // If the interface is unknown, use a length that every path carries.
+            let carried = interfaces.map(|interface| max_datagram_on(interface).unwrap_or(DEFAULT_DATAGRAM));
+            Format::Format2(Format2 {
+                site: common.site.unwrap_or(1),
+                max_datagram: common.longest.unwrap_or(carried[0].min(carried[1])),
+                congestion: common.congestion.unwrap_or(Congestion::Rates),
+                ..Format2::default()
+            })
+        }
         false if common.site.is_some() || common.congestion.is_some() => {
             return Err(Failure::input("--site and --congestion need --format wide"));
         }
         false => Format::Classic,
     };
-    let timing = match common.timers {
-        None | Some(Timers::Classic) => Timing::CLASSIC,
-        Some(Timers::Processor) => Timing::LEAST_PROCESSOR,
-        Some(Timers::Delay) => Timing::LEAST_DELAY,
-    };
+    let timing = common.timers.unwrap_or(Timing::CLASSIC);
     let timing = timing.with_deadlines(common.deadline, common.priority_deadline).ok_or_else(|| {
         Failure::input("--deadline and --priority-deadline need --timers processor or delay")
     })?;
@@ -257,18 +259,6 @@ fn settings(common: &Common, interfaces: [Ipv4Addr; 2]) -> Result<Settings, Fail
     let interval = common.interval.unwrap_or(defaults.interval);
     let longest = common.longest.unwrap_or(defaults.max_bundle);
     Ok(Settings { timing, pairs: common.pairs, interval, max_bundle: longest, format })
-}
-
-fn wide(common: &Common, interfaces: [Ipv4Addr; 2]) -> Format2 {
-    // If the interface is unknown, use a length that every path carries.
-    let carried = interfaces.map(|interface| max_datagram_on(interface).unwrap_or(DEFAULT_DATAGRAM));
-    let path = carried.into_iter().min().unwrap_or(DEFAULT_DATAGRAM);
-    let congestion = match common.congestion {
-        Some(flags::Congestion::Levels) => Congestion::Levels,
-        None | Some(flags::Congestion::Rates) => Congestion::Rates,
-    };
-    let (site, path) = (common.site.unwrap_or(1), common.longest.unwrap_or(path));
-    Format2 { site, max_datagram: path, congestion, ..Format2::default() }
 }
 
 /// Returns the maximum length of a message body, in octets, if it is not a PDU.

@@ -12,18 +12,20 @@
 mod page;
 mod repair;
 
+use std::path::Path;
+
 use serde_json::json;
 use trunkline_experiment::plan::Block;
 use trunkline_experiment::{Plan, Source, apply_overrides, parse};
 use trunkline_record::metric::metric;
 use trunkline_record::schema;
 use trunkline_report::sweep::{self as report, Parameter, Point, Seeds, Spread, Sweep};
-use trunkline_run::{Backend, NoProgress, RunOptions, StopFlag};
+use trunkline_run::{Backend, StopFlag};
 use trunkline_sim::Sim;
 use trunkline_units::Seed;
 
 use super::pool;
-use super::report::{terminal_width, write_atomically};
+use super::report::{create_folder, terminal_width, write_atomically};
 use super::run::stop_on_signals;
 use crate::failure::{Failure, print};
 use crate::flags::Reproduce;
@@ -125,18 +127,31 @@ pub fn named(name: &str) -> Vec<&'static Figure> {
     all().filter(|figure| name == ALL || name == figure.name || about(figure)).collect()
 }
 
+/// What most figures of the paper have in common.
+const OF_THE_PAPER: Figure = Figure {
+    name: "",
+    title: "",
+    base: BASE,
+    transports: TRANSPORTS,
+    connections: &["one-way"],
+    figure: "received_bps",
+    keys: &[],
+    axis: "",
+    unit: "",
+    values: &[],
+    set: SECOND,
+    seeds: 1,
+    paper: None,
+    note: "",
+};
+
 /// The figures of the paper, in its order.
 const FIGURES: &[Figure] = &[
     Figure {
         name: "figure-13",
         title: "Figure 13: throughput against the fraction of damaged frames",
-        base: BASE,
-        transports: TRANSPORTS,
-        connections: &["one-way"],
-        figure: "received_bps",
         keys: &["alter"],
         axis: "share damaged",
-        unit: "",
         values: SHARES,
         set: LONG,
         seeds: 5,
@@ -144,83 +159,60 @@ const FIGURES: &[Figure] = &[
         note: "Frames of both ends are damaged. 119.0 Mb/s is the finished transport without damage (section 6); the \
                figure was measured with an earlier one. Its long delays are timeouts (section 4.2.1), as they are \
                here, so each run takes 20 s.",
+        ..OF_THE_PAPER
     },
     Figure {
         name: "figure-14",
         title: "Figure 14: throughput against the fraction of dropped frames",
-        base: BASE,
-        transports: TRANSPORTS,
-        connections: &["one-way"],
-        figure: "received_bps",
         keys: &["drop"],
         axis: "share dropped",
-        unit: "",
         values: SHARES,
         set: LONG,
         seeds: 5,
         paper: Some(("0", 119e6)),
         note: "Frames of both ends are dropped. 119.0 Mb/s is the finished transport without loss (section 6); the \
                figure was measured with an earlier one. Each run takes 20 s.",
+        ..OF_THE_PAPER
     },
     Figure {
         name: "figure-16",
         title: "Figure 16: throughput against the ack counter",
-        base: BASE,
-        transports: TRANSPORTS,
-        connections: &["one-way"],
-        figure: "received_bps",
         keys: &["ack_every"],
         axis: "ack counter",
-        unit: "",
         values: COUNTS,
-        set: SECOND,
-        seeds: 1,
         paper: Some(("3", 119e6)),
         note: "The text says that any counter above one gives full throughput, and that three was chosen; 119.0 Mb/s is \
                the finished transport with three. With all acknowledgements piggybacked an earlier one reached 126 \
                Mb/s (section 5.2.3), which this axis cannot show.",
+        ..OF_THE_PAPER
     },
     Figure {
         name: "figure-17",
         title: "Figure 17: throughput against the window",
-        base: BASE,
-        transports: TRANSPORTS,
-        connections: &["one-way"],
-        figure: "received_bps",
         keys: &["window"],
         axis: "window, frames",
-        unit: "",
         values: WINDOWS,
-        set: SECOND,
-        seeds: 1,
         paper: Some(("16", 119e6)),
         note: "The text says that 16 is the smallest window that gives full throughput; 119.0 Mb/s is the finished \
                transport with 16. Windows of one and two are acknowledged whenever they are full.",
+        ..OF_THE_PAPER
     },
     Figure {
         name: "figure-18",
         title: "Figure 18: throughput against the message size, one way",
-        base: BASE,
-        transports: TRANSPORTS,
-        connections: &["one-way"],
-        figure: "received_bps",
         keys: &["messagesize"],
         axis: "message",
         unit: "bytes",
         values: SIZES,
-        set: SECOND,
-        seeds: 1,
         paper: Some(("64 KiB", 119e6)),
         note: "119.0 Mb/s is the highest throughput of the paper. The text does not state the message size; the point is \
                at the largest. Here, small queued messages share frames.",
+        ..OF_THE_PAPER
     },
     Figure {
         name: "figure-19",
         title: "Figure 19: throughput against the message size, both ways",
-        base: BASE,
-        transports: TRANSPORTS,
         connections: &["there", "back"],
-        figure: "received_bps",
         keys: &["messagesize"],
         axis: "message",
         unit: "bytes",
@@ -230,22 +222,20 @@ const FIGURES: &[Figure] = &[
         paper: Some(("64 KiB", 216e6)),
         note: "Sum of both directions. 216 Mb/s is the highest throughput of the paper (section 5.3). The text does not \
                state the message size; the point is at the largest.",
+        ..OF_THE_PAPER
     },
     Figure {
         name: "figure-20",
         title: "Figure 20: one-way latency against the message size",
-        base: BASE,
-        transports: TRANSPORTS,
         connections: &["one-way-64"],
         figure: "delay_us.p50",
         keys: &["request", "response"],
         axis: "message",
         unit: "bytes",
         values: SIZES,
-        set: SECOND,
-        seeds: 1,
         paper: Some(("64 B", 890.0)),
         note: "Median one-way delay of a ping-pong exchange. The paper states 0.89 ms for 64 bytes (section 6).",
+        ..OF_THE_PAPER
     },
 ];
 
@@ -260,10 +250,7 @@ struct Run {
 /// Runs the figures, writes their files if a folder is given, and prints their tables.
 pub fn curves(flags: &Reproduce, figures: &[&Figure]) -> Result<(), Failure> {
     let stop = stop_on_signals()?;
-    if let Some(out) = &flags.out {
-        std::fs::create_dir_all(out)
-            .map_err(|e| Failure::run(format!("cannot create the folder {}: {e}", out.display())))?;
-    }
+    flags.out.as_deref().map_or(Ok(()), create_folder)?;
     let seeds: Vec<u64> = figures.iter().map(|f| flags.seeds.unwrap_or(f.seeds)).collect();
     let runs: Vec<Run> = runs(figures, &seeds);
     let results = pool::run_all("curves", runs.len(), pool::threads(flags.threads), &stop, |run| {
@@ -330,19 +317,9 @@ impl Figure {
 
     /// Runs a plan and returns the figure, summed over its connections.
     fn measure(&self, plan: &Plan, seed: Seed, stop: &StopFlag) -> Result<f64, String> {
-        let options = RunOptions {
-            seed,
-            text: String::new(),
-            started_at: String::new(),
-            folder: std::path::PathBuf::new(),
-            out: std::path::PathBuf::new(),
-            stop: stop.clone(),
-        };
-        let record = Sim::default().run(plan, &options, &mut NoProgress);
-        if record.partial {
-            let reason = record.problems.first().map_or("the run is incomplete", String::as_str);
-            return Err(format!("{}, seed {seed}: {reason}", self.name));
-        }
+        let nowhere = Path::new("");
+        let record = pool::simulate(plan, seed, nowhere, nowhere, stop)
+            .map_err(|reason| format!("{}, seed {seed}: {reason}", self.name))?;
         let of = |name: &&str| metric(&record, name, self.figure);
         let sum = self.connections.iter().map(of).sum::<Option<f64>>();
         sum.ok_or_else(|| format!("{}, seed {seed}: no result", self.name))

@@ -115,18 +115,17 @@ fn attach(network: &Network, number: u8, settings: &Settings) -> Result<StationS
 const NO_DEVICE: i32 = 19;
 
 /// Converts an error of a station or of the system.
-fn failed(e: Error) -> Failure {
-    Failure::run(e)
+impl From<Error> for Failure {
+    fn from(error: Error) -> Failure {
+        Failure::run(error)
+    }
 }
 
 /// Attaches the tool's station, and waits for its ring if there is one.
-fn attach_own(
-    local: &StationOptions,
-    settings: &Settings,
-    stop: &StopFlag,
-) -> Result<StationSocket, Failure> {
-    let station = attach(&local.network, local.station.unwrap_or(1), settings)?;
-    wait_for_ring(&station, settings, None, stop)?;
+fn attach_own(local: &StationOptions, stop: &StopFlag) -> Result<StationSocket, Failure> {
+    let settings = settings(local);
+    let station = attach(&local.network, local.station.unwrap_or(1), &settings)?;
+    wait_for_ring(&station, &settings, None, stop)?;
     Ok(station)
 }
 
@@ -197,7 +196,7 @@ impl Pair {
         let number = other.with.or_else(|| second.as_ref().map(StationSocket::number)).unwrap_or(SECOND);
         wait_for_ring(&own, settings, Some(number), stop)?;
         // A station that does not receive its own broadcast fails immediately, not after a minute of silence.
-        let sap = own.open(OWN, &Options::default()).map_err(failed)?;
+        let sap = own.open(OWN, &Options::default())?;
         let has_response =
             (0..5).any(|_| sap.test(Address { sap: 0, station: number }, b"", RESPONSE_TIMEOUT).is_ok());
         match (has_response, &second) {

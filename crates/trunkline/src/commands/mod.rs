@@ -1,9 +1,7 @@
 //! The commands.
 
 mod analyse;
-mod check;
 mod converter;
-mod counters;
 mod curves;
 mod experiment;
 mod llc;
@@ -23,15 +21,19 @@ use std::path::PathBuf;
 
 use clap::CommandFactory;
 
-pub use counters::time::{now, parse_moment};
+pub use monitor::time::{now, parse_moment};
 
+use self::experiment::Experiment;
 use crate::failure::{Failure, print};
 use crate::flags::{Agent, Command, Flags};
 
 /// Runs a command.
 pub fn run(command: Command) -> Result<(), Failure> {
     match command {
-        Command::Check(flags) => check::check(&flags),
+        Command::Check(flags) => {
+            let experiment = Experiment::read(&flags.file, &flags.overrides)?;
+            print(&trunkline_experiment::plan_text(&experiment.plan))
+        }
         Command::Run(flags) => run::run(&flags),
         Command::Sweep(flags) => sweep::sweep(&flags),
         Command::Reproduce(flags) => reproduce::reproduce(&flags),
@@ -53,7 +55,7 @@ pub fn run(command: Command) -> Result<(), Failure> {
         Command::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Flags::command(), "trunkline", &mut script);
-            print(&String::from_utf8_lossy(&script))
+            print(&script)
         }
         Command::Man { dir } => man(dir),
     }
@@ -81,14 +83,14 @@ fn agent(_: &Agent) -> Result<(), Failure> {
 fn man(dir: Option<PathBuf>) -> Result<(), Failure> {
     match dir {
         Some(dir) => {
-            std::fs::create_dir_all(&dir).map_err(|e| Failure::run(format!("{}: {e}", dir.display())))?;
-            clap_mangen::generate_to(Flags::command(), &dir)
-                .map_err(|e| Failure::run(format!("{}: {e}", dir.display())))
+            let written =
+                std::fs::create_dir_all(&dir).and_then(|()| clap_mangen::generate_to(Flags::command(), &dir));
+            written.map_err(|e| Failure::run(format!("{}: {e}", dir.display())))
         }
         None => {
             let mut page = Vec::new();
             clap_mangen::Man::new(Flags::command()).render(&mut page)?;
-            print(&String::from_utf8_lossy(&page))
+            print(&page)
         }
     }
 }

@@ -1,12 +1,17 @@
-//! Parallel runs: a pool of threads that share numbered runs, and a progress bar.
+//! Simulated runs in parallel: a pool of threads that share numbered runs, and a progress bar.
 
 use std::io::{self, IsTerminal};
 use std::num::NonZero;
+use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 use indicatif::{ProgressBar, ProgressStyle};
-use trunkline_run::StopFlag;
+use trunkline_experiment::Plan;
+use trunkline_record::Record;
+use trunkline_run::{Backend, NoProgress, RunOptions, StopFlag};
+use trunkline_sim::Sim;
+use trunkline_units::Seed;
 
 /// Executes `runs` runs on `threads` threads and returns their results in order, independent of the number and speed of
 /// threads. A result is `None` if `one` returns `None`, or if `stop` prevented the run. `label` names the progress bar.
@@ -17,7 +22,8 @@ pub fn run_all<T: Send>(
     stop: &StopFlag,
     one: impl Fn(usize) -> Option<T> + Sync,
 ) -> Vec<Option<T>> {
-    let bar = bar(label, runs);
+    let template = format!("{label} [{{bar:40}}] {{pos}} of {{len}} runs, {{eta}} left");
+    let bar = progress_bar(runs as u64, &template);
     let next = AtomicUsize::new(0);
     let work = || {
         let mut mine = Vec::new();
@@ -43,16 +49,38 @@ pub fn run_all<T: Send>(
     results
 }
 
+/// Simulates a plan; the error is the first problem of an incomplete run. `folder` and `out` are those of [`RunOptions`].
+pub fn simulate(
+    plan: &Plan,
+    seed: Seed,
+    folder: &Path,
+    out: &Path,
+    stop: &StopFlag,
+) -> Result<Record, String> {
+    let options = RunOptions {
+        seed,
+        text: String::new(),
+        started_at: String::new(),
+        folder: folder.into(),
+        out: out.into(),
+        stop: stop.clone(),
+    };
+    let record = Sim::default().run(plan, &options, &mut NoProgress);
+    match record.partial {
+        true => Err(record.problems.into_iter().next().unwrap_or("the run is incomplete".into())),
+        false => Ok(record),
+    }
+}
+
 /// Returns the requested number of threads, or one per processor.
 pub fn threads(requested: Option<u16>) -> usize {
     requested.map_or_else(|| thread::available_parallelism().map_or(1, NonZero::get), usize::from)
 }
 
 /// Returns a progress bar, hidden unless standard error is a terminal.
-fn bar(label: &str, runs: usize) -> ProgressBar {
-    let bar = if io::stderr().is_terminal() { ProgressBar::new(runs as u64) } else { ProgressBar::hidden() };
-    match ProgressStyle::with_template(&format!("{label} [{{bar:40}}] {{pos}} of {{len}} runs, {{eta}} left"))
-    {
+pub fn progress_bar(length: u64, template: &str) -> ProgressBar {
+    let bar = if io::stderr().is_terminal() { ProgressBar::new(length) } else { ProgressBar::hidden() };
+    match ProgressStyle::with_template(template) {
         Ok(style) => bar.with_style(style.progress_chars("━╸ ")),
         Err(_) => bar,
     }

@@ -1,8 +1,5 @@
 //! `trunkline records`: the archive of runs.
 
-use std::io::Write;
-use std::path::Path;
-
 use trunkline_record::archive::{Filter, RunEntry};
 use trunkline_record::{Record, RunId, export};
 
@@ -29,7 +26,8 @@ pub fn records(action: RecordsAction) -> Result<(), Failure> {
         }
         RecordsAction::Export { ids, format, series, output, archive } => {
             let records = get(&ids, &archive)?;
-            write_out(&encode(&records, format, series)?, output.as_deref())
+            let bytes = encode(&records, format, series)?;
+            output.map_or_else(|| print(&bytes), |path| write_atomically(&path, &bytes))
         }
         RecordsAction::Delete { ids, archive } => {
             let ids: Vec<RunId> = ids.into_iter().map(RunId).collect();
@@ -55,17 +53,6 @@ fn encode(records: &[Record], format: Format, series: bool) -> Result<Vec<u8>, F
         Format::Parquet => return Err(Failure::missing_feature("--format parquet", "parquet")),
     }
     Ok(out)
-}
-
-fn write_out(bytes: &[u8], output: Option<&Path>) -> Result<(), Failure> {
-    match output {
-        Some(path) => write_atomically(path, bytes),
-        None => {
-            let mut out = std::io::stdout().lock();
-            out.write_all(bytes)?;
-            Ok(out.flush()?)
-        }
-    }
 }
 
 fn lines(entries: &[RunEntry]) -> String {

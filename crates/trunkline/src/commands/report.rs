@@ -1,5 +1,7 @@
 //! `trunkline report` and `trunkline compare`: reports of stored records.
 
+use std::fs::File;
+use std::io::{self, Write};
 use std::path::Path;
 
 use trunkline_record::Record;
@@ -30,28 +32,39 @@ pub fn compare(flags: &Compare) -> Result<(), Failure> {
 
 /// Writes the HTML report and the JUnit results, if requested.
 pub fn write_files(records: &[Record], html: Option<&Path>, junit: Option<&Path>) -> Result<(), Failure> {
-    let write = |path: &Path, text: String| write_atomically(path, text.as_bytes());
     if let Some(path) = html {
-        write(path, trunkline_report::html(records))?;
+        write_atomically(path, trunkline_report::html(records).as_bytes())?;
     }
-    if let Some(path) = junit {
-        write(path, trunkline_report::junit(records))?;
-    }
-    Ok(())
+    junit.map_or(Ok(()), |path| write_atomically(path, trunkline_report::junit(records).as_bytes()))
+}
+
+/// Creates a folder for output, if it does not exist.
+pub fn create_folder(path: &Path) -> Result<(), Failure> {
+    std::fs::create_dir_all(path)
+        .map_err(|e| Failure::run(format!("cannot create the folder {}: {e}", path.display())))
 }
 
 /// Writes a file atomically: through a temporary file that replaces it. Devices and pipes are written directly.
 pub fn write_atomically(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
-    let fail = |e: std::io::Error| Failure::run(format!("cannot write {}: {e}", path.display()));
+    replace_file(path, |mut file| file.write_all(bytes).map_err(|e| write_error(path, e)))
+}
+
+/// Like [`write_atomically`], with the output of `write`; the file is replaced only if `write` succeeds.
+pub fn replace_file<T>(path: &Path, write: impl FnOnce(&File) -> Result<T, Failure>) -> Result<T, Failure> {
+    let fail = |e| write_error(path, e);
     if path.exists() && !path.is_file() {
-        return std::fs::write(path, bytes).map_err(fail);
+        return write(&File::options().write(true).open(path).map_err(fail)?);
     }
     let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let mut file = tempfile::Builder::new()
+    let file = tempfile::Builder::new()
         .permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666)) // less the umask
         .tempfile_in(folder)
         .map_err(fail)?;
-    std::io::Write::write_all(&mut file, bytes).map_err(fail)?;
+    let written = write(file.as_file())?;
     file.persist(path).map_err(|e| fail(e.error))?;
-    Ok(())
+    Ok(written)
+}
+
+fn write_error(path: &Path, error: io::Error) -> Failure {
+    Failure::run(format!("cannot write {}: {error}", path.display()))
 }

@@ -1,14 +1,16 @@
 //! `trunkline reproduce`: runs the experiments of papers in the simulator, and prints paper, result and deviation by cell.
 
+use std::path::Path;
+
 use trunkline_experiment::{Plan, Source, parse};
 use trunkline_report::sweep::Spread;
 use trunkline_reproduction::table::{Comparison, Study, json, table};
 use trunkline_reproduction::{PAPERS, studies};
-use trunkline_run::{Backend, NoProgress, RunOptions, StopFlag};
+use trunkline_run::{Backend, StopFlag};
 use trunkline_sim::Sim;
 use trunkline_units::Seed;
 
-use super::report::write_atomically;
+use super::report::{create_folder, write_atomically};
 use super::run::stop_on_signals;
 use super::{curves, pool};
 use crate::failure::{Failure, print};
@@ -28,10 +30,7 @@ pub fn reproduce(flags: &Reproduce) -> Result<(), Failure> {
     }
     let jobs = jobs(flags)?;
     let stop = stop_on_signals()?;
-    if let Some(out) = &flags.out {
-        std::fs::create_dir_all(out)
-            .map_err(|e| Failure::run(format!("cannot create the folder {}: {e}", out.display())))?;
-    }
+    flags.out.as_deref().map_or(Ok(()), create_folder)?;
     let compared = compare(&jobs, pool::threads(flags.threads), &stop)?;
     let (table, json) = (table(&compared), json(&compared, Sim::default().name()));
     if let Some(out) = &flags.out {
@@ -130,17 +129,7 @@ fn compare(jobs: &[Job], threads: usize, stop: &StopFlag) -> Result<Vec<Comparis
 
 /// Runs one simulation; returns the figure of each cell in the paper's unit.
 fn one(job: &Job, seed: Seed, stop: &StopFlag) -> Result<Vec<Option<f64>>, String> {
-    let options = RunOptions {
-        seed,
-        text: String::new(),
-        started_at: String::new(),
-        folder: std::path::PathBuf::new(),
-        out: std::path::PathBuf::new(),
-        stop: stop.clone(),
-    };
-    let record = Sim::default().run(&job.plan, &options, &mut NoProgress);
-    if record.partial {
-        return Err(record.problems.first().cloned().unwrap_or("the run is incomplete".into()));
-    }
+    let nowhere = Path::new("");
+    let record = pool::simulate(&job.plan, seed, nowhere, nowhere, stop)?;
     Ok(job.study.cells.iter().map(|cell| cell.of(&record)).collect())
 }

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use signal_hook::consts::{SIGINT, SIGTERM};
+use trunkline_counters::archive::Writer;
 use trunkline_experiment::Diagnostic;
 use trunkline_live::{Live, Processes};
 use trunkline_record::{Archive, Record, RecordFile, RunId, export};
@@ -12,8 +13,8 @@ use trunkline_run::{Backend, ProgressObserver, RunOptions, StopFlag};
 use trunkline_sim::Sim;
 use trunkline_units::{Seed, Span};
 
-use super::counters;
 use super::experiment::{self, Experiment};
+use super::monitor;
 use super::report::{terminal_width, write_files};
 use crate::archive;
 use crate::failure::{Failure, print};
@@ -45,7 +46,7 @@ pub fn run(flags: &Run) -> Result<(), Failure> {
     let out = out_folder(&flags.out, &experiment.plan.name);
     let archive = (!flags.no_archive).then(|| archive::open(&flags.archive)).transpose()?;
     // Check before the run that the archive is writable; do not hold it open, because others may write to it.
-    flags.counters.as_ref().map_or(Ok(()), |archive| counters::open_writer(archive).map(drop))?;
+    flags.counters.as_ref().map_or(Ok(()), |archive| Writer::open(archive).map(drop))?;
     let mut records = Vec::new();
     let mut error = None;
     for backend in &mut backends {
@@ -98,7 +99,7 @@ fn show(flags: &Run, records: &[Record], html: Option<&PathBuf>) -> Result<(), F
     if flags.json {
         let mut json = Vec::new();
         export::write_json(records, &mut json)?;
-        return print(&String::from_utf8_lossy(&json));
+        return print(&json);
     }
     print(&trunkline_report::terminal(records, terminal_width()))?;
     html.map_or(Ok(()), |html| print(&format!("\nReport: {}\n", html.display())))
@@ -172,7 +173,7 @@ pub(super) fn stop_on_signals() -> Result<StopFlag, Failure> {
 /// Stores the time series of a run in the archive of counters, if requested.
 fn store_counters(flags: &Run, record: &Record) -> Result<(), Failure> {
     let Some(archive) = &flags.counters else { return Ok(()) };
-    counters::import::import_run(&mut counters::open_writer(archive)?, record).map(drop)
+    monitor::import::import_run(&mut Writer::open(archive)?, record).map(drop)
 }
 
 /// Notes the overrides of the command line in the record.

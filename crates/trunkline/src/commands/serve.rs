@@ -14,7 +14,7 @@ use trunkline_web::{Error, Options, Server, Token};
 
 use crate::archive;
 use crate::failure::{Failure, print, warn};
-use crate::flags::serve::Serve;
+use crate::flags::Serve;
 
 /// Maximum size of a token file, in bytes.
 const MAX_TOKEN_FILE: u64 = 4_096;

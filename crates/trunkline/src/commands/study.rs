@@ -8,19 +8,17 @@
 mod multicast;
 mod rates;
 
-use std::io::{self, IsTerminal};
-use std::path::Path;
-
-use indicatif::{ProgressBar, ProgressStyle};
+use serde_json::Value;
 use trunkline_live::environment;
 use trunkline_live::study::{self, Cost, EXCLUDED, HostStudy, Line, Point, StudyError};
 use trunkline_record::schema::Experiment;
 use trunkline_report::sweep::{self, Parameter, Seeds, Spread, Sweep};
 use trunkline_units::Span;
 
-use super::report::write_atomically;
+use super::pool;
+use super::report::{create_folder, write_atomically};
 use crate::failure::{Failure, print};
-use crate::flags::StudySubject;
+use crate::flags::{MeasurementOptions, StudySubject};
 
 /// Name of the measured host in the printed declaration.
 const NAME: &str = "this";
@@ -49,10 +47,7 @@ fn watched<T>(
     name: &str,
     measure: impl FnOnce(&mut dyn FnMut(f64)) -> Result<T, StudyError>,
 ) -> Result<T, Failure> {
-    let bar = if io::stderr().is_terminal() { ProgressBar::new(1_000) } else { ProgressBar::hidden() };
-    if let Ok(style) = ProgressStyle::with_template(&format!("{name} [{{bar:40}}] {{elapsed}}")) {
-        bar.set_style(style.progress_chars("━╸ "));
-    }
+    let bar = pool::progress_bar(1_000, &format!("{name} [{{bar:40}}] {{elapsed}}"));
     let found = measure(&mut |part| bar.set_position((part.min(1.0) * 1_000.0) as u64));
     bar.finish_and_clear();
     found.map_err(Failure::run)
@@ -96,12 +91,29 @@ fn point(at: &[usize], vary: &[Parameter], figures: Vec<Vec<Option<f64>>>) -> sw
     }
 }
 
-/// Writes tables and plots into a folder.
-fn write(out: &Path, name: &str, sweep: &Sweep) -> Result<(), Failure> {
-    std::fs::create_dir_all(out)
-        .map_err(|e| Failure::run(format!("cannot create the folder {}: {e}", out.display())))?;
-    write_atomically(&out.join(format!("{name}.csv")), sweep::csv(sweep).as_bytes())?;
-    write_atomically(&out.join(format!("{name}.html")), sweep::html(sweep).as_bytes())
+/// Writes the tables and plots of a measurement if a folder is given, and prints `text`, or `json` with the environment.
+fn finish(
+    repeated: &MeasurementOptions,
+    mut json: Value,
+    text: &str,
+    sweeps: &[(&str, Sweep)],
+) -> Result<(), Failure> {
+    let mut pages = Vec::new();
+    if let Some(out) = &repeated.out {
+        create_folder(out)?;
+        for (name, sweep) in sweeps {
+            let page = out.join(format!("{name}.html"));
+            write_atomically(&out.join(format!("{name}.csv")), sweep::csv(sweep).as_bytes())?;
+            write_atomically(&page, sweep::html(sweep).as_bytes())?;
+            pages.push(page.display().to_string());
+        }
+    }
+    if repeated.json {
+        json["environment"] = serde_json::json!(environment::describe());
+        return print(&format!("{json:#}\n"));
+    }
+    let plots = if pages.is_empty() { "".into() } else { format!("\nPlots: {}\n", pages.join(", ")) };
+    print(&format!("{text}{plots}"))
 }
 
 /// Formats a table: the median of each cell's samples and half their range.

@@ -10,13 +10,13 @@ use trunkline_experiment::{OverrideError, Plan, Variation, apply_override, apply
 use trunkline_record::metric::metric;
 use trunkline_record::schema;
 use trunkline_report::sweep::{self as report, MAX_PROBLEMS, Parameter, Point, Seeds, Spread};
-use trunkline_run::{Backend, NoProgress, RunOptions, StopFlag};
+use trunkline_run::{Backend, StopFlag};
 use trunkline_sim::Sim;
 use trunkline_units::Seed;
 
 use super::experiment::Experiment;
 use super::pool;
-use super::report::{terminal_width, write_atomically};
+use super::report::{create_folder, terminal_width, write_atomically};
 use super::run::{out_folder, stop_on_signals};
 use crate::failure::{Failure, print};
 use crate::flags::{Overrides, Sweep};
@@ -32,8 +32,7 @@ pub fn sweep(flags: &Sweep) -> Result<(), Failure> {
     let stop = stop_on_signals()?;
     // Check the output folder before the runs.
     let out = out_folder(&flags.out, &request.experiment.plan.name);
-    std::fs::create_dir_all(&out)
-        .map_err(|e| Failure::run(format!("cannot create the folder {}: {e}", out.display())))?;
+    create_folder(&out)?;
     let results = request.run(pool::threads(flags.threads), &out, &stop);
     let sweep = request.report(flags, &results);
     let files = [
@@ -161,26 +160,19 @@ impl<'f> SweepRequest<'f> {
     fn one(&self, run: usize, out: &Path, stop: &StopFlag) -> Option<RunResult> {
         let (point, seed) = (run / self.seeds.count as usize, run as u64 % self.seeds.count);
         let plan = self.plan(point).expect("every point was checked");
-        let options = RunOptions {
-            seed: Seed(self.seeds.first.unwrap_or_default() + seed),
-            text: String::new(),
-            started_at: String::new(),
-            folder: self.experiment.folder.clone(),
-            out: out.to_owned(),
-            stop: stop.clone(),
-        };
-        let record = Sim::default().run(&plan, &options, &mut NoProgress);
-        if !record.partial {
-            let of = |(subject, path): &(String, String)| metric(&record, subject, path);
-            return Some(RunResult { figures: self.figures.iter().map(of).collect(), problem: None });
+        let seed = Seed(self.seeds.first.unwrap_or_default() + seed);
+        match pool::simulate(&plan, seed, &self.experiment.folder, out, stop) {
+            Ok(record) => {
+                let of = |(subject, path): &(String, String)| metric(&record, subject, path);
+                Some(RunResult { figures: self.figures.iter().map(of).collect(), problem: None })
+            }
+            Err(_) if stop.is_requested() => None,
+            // An incomplete run would bias the mean.
+            Err(reason) => {
+                let problem = Some(format!("{}, seed {seed}: {reason}", self.name(point)));
+                Some(RunResult { figures: vec![None; self.figures.len()], problem })
+            }
         }
-        if stop.is_requested() {
-            return None;
-        }
-        // An incomplete run would bias the mean.
-        let reason = record.problems.first().map_or("the run is incomplete", String::as_str);
-        let problem = Some(format!("{}, seed {}: {reason}", self.name(point), options.seed));
-        Some(RunResult { figures: vec![None; self.figures.len()], problem })
     }
 
     // --- Results
@@ -276,10 +268,8 @@ fn varied(variation: &Variation, log: bool) -> Parameter {
 fn problems(results: &[Option<RunResult>]) -> Vec<String> {
     let all = || results.iter().flatten().filter_map(|result| result.problem.as_ref());
     let mut lines: Vec<String> = all().take(MAX_PROBLEMS).cloned().collect();
-    match all().count() {
-        n if n > MAX_PROBLEMS => lines.push(format!("and {} more runs", n - MAX_PROBLEMS)),
-        _ => {}
-    }
+    let more = all().count() - lines.len();
+    lines.extend((more > 0).then(|| format!("and {more} more runs")));
     lines
 }
 

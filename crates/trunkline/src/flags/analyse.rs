@@ -2,12 +2,14 @@
 
 use std::path::PathBuf;
 
+use clap::builder::TypedValueParser;
 use clap::{Args, ValueEnum, ValueHint};
+use serde::Serialize;
 use trunkline_traffic::profile::Kind;
 use trunkline_units::Span;
 
 use super::RunArchive;
-use super::values::long_span;
+use super::values::{long_span, one_of};
 
 #[derive(Clone, Debug, Args)]
 pub struct Analyse {
@@ -51,8 +53,8 @@ pub struct Analyse {
     #[arg(long, conflicts_with_all = ["column", "against", "fit", "json", "out"])]
     pub inventory: bool,
     /// Fit a traffic source to the series and print only an experiment with that source
-    #[arg(long, value_enum, value_name = "KIND", conflicts_with = "json")]
-    pub fit: Option<FitKind>,
+    #[arg(long, value_parser = fit_kind(), value_name = "KIND", conflicts_with = "json")]
+    pub fit: Option<Kind>,
     /// Intervals to generate [default: the length of the series, at most 1000]
     #[arg(long, value_name = "N", requires = "fit", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub intervals: Option<u32>,
@@ -82,7 +84,8 @@ pub enum Values {
 }
 
 /// The unit of a series.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ValueEnum)]
+#[serde(rename_all = "lowercase")]
 pub enum Unit {
     /// Bits
     Bits,
@@ -94,27 +97,16 @@ pub enum Unit {
     Messages,
 }
 
-/// The model of a fitted source.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum FitKind {
-    /// Independent draws from the observed values
-    Empirical,
-    /// Alternating on and off periods
-    OnOff,
-    /// Fractional Gaussian noise: mean, variance, Hurst exponent
-    Fgn,
-    /// Transform-expand-sample (TES): the observed values and their short-range autocorrelation
-    Tes,
-}
-
-impl FitKind {
-    /// Returns the corresponding model of the library.
-    pub fn kind(self) -> Kind {
-        match self {
-            FitKind::Empirical => Kind::Empirical,
-            FitKind::OnOff => Kind::OnOff,
-            FitKind::Fgn => Kind::Fgn,
-            FitKind::Tes => Kind::Tes,
-        }
-    }
+/// Parses the model of a fitted source.
+fn fit_kind() -> impl TypedValueParser<Value = Kind> {
+    one_of([
+        ("empirical", "Independent draws from the observed values", Kind::Empirical),
+        ("on-off", "Alternating on and off periods", Kind::OnOff),
+        ("fgn", "Fractional Gaussian noise: mean, variance, Hurst exponent", Kind::Fgn),
+        (
+            "tes",
+            "Transform-expand-sample (TES): the observed values and their short-range autocorrelation",
+            Kind::Tes,
+        ),
+    ])
 }

@@ -5,10 +5,16 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
+use clap::builder::TypedValueParser;
 use clap::{Args, Subcommand, ValueEnum, ValueHint};
+use trunkline_bundle::bundler::Timing;
+use trunkline_bundle::regulator::Congestion;
 use trunkline_bundle::wire::classic::MAX_BUNDLE;
 use trunkline_bundle::wire::format2::MIN_DATAGRAM;
 use trunkline_units::Span;
+
+pub use super::values::span;
+use super::values::{in_range, one_of};
 
 /// Port on which the central converter receives from level 1.
 pub const LEVEL1_TO_CENTRAL: u16 = 3450;
@@ -72,11 +78,11 @@ pub struct Common {
     pub longest: Option<usize>,
     /// Congestion control: by levels as in 1997, or by rates from the remaining capacity. Wide format only; must be the same
     /// at the whole site [default: rates]
-    #[arg(long, value_name = "METHOD")]
+    #[arg(long, value_name = "METHOD", value_parser = congestion())]
     pub congestion: Option<Congestion>,
     /// When to send bundles: at a 5 ms tick, for minimum processor time, or for minimum delay [default: classic]
-    #[arg(long, value_name = "METHOD")]
-    pub timers: Option<Timers>,
+    #[arg(long, value_name = "METHOD", value_parser = timers())]
+    pub timers: Option<Timing>,
     /// Maximum time that an ordinary message waits in a bundle, up to 1s; with --timers processor or delay; may differ per
     /// daemon [default: processor: 20ms; delay: 5ms]
     #[arg(long, value_name = "DURATION", value_parser = deadline)]
@@ -106,24 +112,29 @@ pub enum Format {
     Wide,
 }
 
-/// The congestion control.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Congestion {
-    /// Level 3 means no congestion; from level 4 on, 7 − level ordinary messages pass per interval, at level 6 none
-    Levels,
-    /// Ordinary messages share the capacity that priority messages leave
-    Rates,
+/// Parses the congestion control.
+fn congestion() -> impl TypedValueParser<Value = Congestion> {
+    one_of([
+        (
+            "levels",
+            "Level 3 means no congestion; from level 4 on, 7 − level ordinary messages pass per interval, at level 6 none",
+            Congestion::Levels,
+        ),
+        ("rates", "Ordinary messages share the capacity that priority messages leave", Congestion::Rates),
+    ])
 }
 
-/// When a bundle is sent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Timers {
-    /// At a free-running tick of 5 ms, as in 1997
-    Classic,
-    /// 20 ms after its first message; immediately with a priority message
-    Processor,
-    /// Immediately if the last bundle was sent at least 0.5 ms ago
-    Delay,
+/// Parses when a bundle is sent.
+fn timers() -> impl TypedValueParser<Value = Timing> {
+    one_of([
+        ("classic", "At a free-running tick of 5 ms, as in 1997", Timing::CLASSIC),
+        (
+            "processor",
+            "20 ms after its first message; immediately with a priority message",
+            Timing::LEAST_PROCESSOR,
+        ),
+        ("delay", "Immediately if the last bundle was sent at least 0.5 ms ago", Timing::LEAST_DELAY),
+    ])
 }
 
 #[derive(Clone, Debug, Args)]
@@ -295,11 +306,6 @@ fn address(text: &str, port: u16) -> Result<SocketAddrV4, String> {
     }
 }
 
-/// Parses a duration.
-pub fn span(text: &str) -> Result<Span, String> {
-    super::values::span(text)
-}
-
 /// Parses a message address or a range: `7` or `100-199`.
 pub fn range(text: &str) -> Result<RangeInclusive<u32>, String> {
     let (first, last) = text.split_once('-').unwrap_or((text, text));
@@ -352,8 +358,7 @@ fn capacity() -> clap::builder::RangedU64ValueParser<u64> {
 
 /// Parses the maximum time that a message waits.
 pub fn deadline(text: &str) -> Result<Span, String> {
-    let deadline = span(text)?;
-    if deadline <= Span::from_s(1) { Ok(deadline) } else { Err("expected 0s to 1s".into()) }
+    in_range(span(text)?, ..=Span::from_s(1), "expected 0s to 1s")
 }
 
 /// Parses the interval of moves of groups; each move loses messages.
@@ -366,9 +371,5 @@ fn rebalance(text: &str) -> Result<Span, String> {
 
 /// Parses the interval of the capacity, 100 µs to one hour.
 fn interval(text: &str) -> Result<Span, String> {
-    let interval = span(text)?;
-    match (Span::from_us(100)..=Span::from_s(3_600)).contains(&interval) {
-        true => Ok(interval),
-        false => Err("expected 100us to 1h".into()),
-    }
+    in_range(span(text)?, Span::from_us(100)..=Span::from_s(3_600), "expected 100us to 1h")
 }

@@ -1,7 +1,9 @@
 //! Parsers of flag values that several commands share.
 
 use std::net::IpAddr;
+use std::ops::RangeBounds;
 
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use trunkline_arq::torture::Blackhole;
 use trunkline_units::Span;
 
@@ -35,12 +37,14 @@ pub fn span(text: &str) -> Result<Span, String> {
     }
 }
 
+/// Returns a value of a range, or what is expected.
+pub fn in_range<T: PartialOrd>(value: T, range: impl RangeBounds<T>, expected: &str) -> Result<T, String> {
+    if range.contains(&value) { Ok(value) } else { Err(expected.into()) }
+}
+
 /// Parses a duration above 0, at most one hour.
 pub fn positive_span(text: &str) -> Result<Span, String> {
-    match span(text)? {
-        span if span.is_zero() => Err("expected a duration above 0s".into()),
-        span => Ok(span),
-    }
+    in_range(span(text)?, Span::from_ns(1).., "expected a duration above 0s")
 }
 
 /// Parses a duration from one nanosecond to 200 days, such as `15min`.
@@ -74,6 +78,18 @@ pub fn fraction(text: &str) -> Result<f64, String> {
         Ok(fraction) if (0.0..=1.0).contains(&fraction) => Ok(fraction),
         _ => Err("expected a fraction from 0 to 1".into()),
     }
+}
+
+/// Parses one of these words, which the help lists with their meanings.
+pub fn one_of<T: Copy + Send + Sync + 'static>(
+    words: impl IntoIterator<Item = (&'static str, &'static str, T)>,
+) -> impl TypedValueParser<Value = T> {
+    let words: Vec<_> = words.into_iter().collect();
+    let values = words.iter().map(|(word, help, _)| PossibleValue::new(word).help(*help));
+    PossibleValuesParser::new(values).map(move |word| {
+        let found = words.iter().find(|(name, ..)| *name == word);
+        found.expect("clap accepts only these words").2
+    })
 }
 
 /// Parses `NAME=VALUE`.

@@ -1,5 +1,6 @@
 //! The state of the screen, and its key bindings.
 
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
@@ -58,15 +59,6 @@ pub enum Purpose {
     Write,
 }
 
-/// Whether to continue after a key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ControlFlow {
-    /// Continue.
-    Continue,
-    /// Exit.
-    Quit,
-}
-
 /// The state of the screen.
 #[derive(Debug)]
 pub struct App {
@@ -111,23 +103,23 @@ impl App {
         }
     }
 
-    /// Handles a key.
-    pub fn key(&mut self, key: KeyEvent, session: &mut Session) -> Result<ControlFlow, Failure> {
+    /// Handles a key; breaks to exit.
+    pub fn key(&mut self, key: KeyEvent, session: &mut Session) -> Result<ControlFlow<()>, Failure> {
         let control = key.modifiers.contains(KeyModifiers::CONTROL);
         if control && key.code == KeyCode::Char('c') {
-            return Ok(ControlFlow::Quit);
+            return Ok(ControlFlow::Break(()));
         }
         if let Some(input) = self.input.take() {
             self.edit_input(input, key.code, session)?;
-            return Ok(ControlFlow::Continue);
+            return Ok(ControlFlow::Continue(()));
         }
         self.message.clear();
         if self.help {
             self.help = false;
-            return Ok(ControlFlow::Continue);
+            return Ok(ControlFlow::Continue(()));
         }
         match key.code {
-            KeyCode::Char('q') => return Ok(ControlFlow::Quit),
+            KeyCode::Char('q') => return Ok(ControlFlow::Break(())),
             KeyCode::Char('?' | 'h') => self.help = true,
             KeyCode::Char('f' | '/') => {
                 self.input = Some(Input { purpose: Purpose::Filter, text: self.filter.clone() });
@@ -154,7 +146,7 @@ impl App {
             KeyCode::Char(digit @ '1'..='5') => self.show(Page::ALL[digit as usize - '1' as usize]),
             other => self.scroll_by_key(other, session),
         }
-        Ok(ControlFlow::Continue)
+        Ok(ControlFlow::Continue(()))
     }
 
     fn toggle_trace(&mut self) {
@@ -210,7 +202,8 @@ impl App {
             self.scroll.min(self.monitor(session).connections().len().max(session.monitor.stations().len()));
     }
 
-    fn monitor<'a>(&'a self, session: &'a Session) -> &'a Monitor {
+    /// Returns the counters to show.
+    pub fn monitor<'a>(&'a self, session: &'a Session) -> &'a Monitor {
         self.frozen.as_deref().unwrap_or(&session.monitor)
     }
 

@@ -18,24 +18,11 @@ use super::app::{App, Page, Purpose};
 use super::rank::{
     RankedRow, Sort, format_duration, format_time_of_day, group_digits, rank_row, rank_rows, with_prefix,
 };
-
-/// The data to draw.
-pub struct View<'a> {
-    /// The name of the source.
-    pub name: &'a str,
-    /// A problem of the source.
-    pub note: Option<&'a str>,
-    /// Whether the source has ended.
-    pub ended: bool,
-    /// Frames that the kernel received, and dropped.
-    pub kernel: Option<(u64, u64)>,
-    /// The counters.
-    pub monitor: &'a Monitor,
-}
+use super::session::Session;
 
 /// Draws the whole screen.
-pub fn draw(frame: &mut Frame<'_>, app: &App, view: &View<'_>) {
-    let area = frame.area();
+pub fn draw(frame: &mut Frame<'_>, app: &App, session: &Session) {
+    let (area, monitor) = (frame.area(), app.monitor(session));
     let graph = match area.height {
         ..20 => 0,
         // The decoded packet needs the space.
@@ -52,23 +39,21 @@ pub fn draw(frame: &mut Frame<'_>, app: &App, view: &View<'_>) {
         Constraint::Length(1),
     ])
     .areas(area);
-    frame.render_widget(header(app, view, head.width), head);
-    frame.render_widget(Paragraph::new(figures(app, view)), load);
-    graph_of(frame, app, view.monitor, graphed);
+    frame.render_widget(header(app, session, head.width), head);
+    frame.render_widget(Paragraph::new(figures(app, session)), load);
+    graph_of(frame, app, monitor, graphed);
     frame.render_widget(tab_line(app), tabs);
     match (app.trace, app.page) {
-        (true, _) => trace(frame, app, view.monitor, body),
+        (true, _) => trace(frame, app, monitor, body),
         (_, Page::Overview) => {
             let [above, below] = Layout::vertical([Constraint::Fill(1), Constraint::Fill(1)]).areas(body);
-            table(frame, app, "station", view.monitor, view.monitor.stations(), above);
-            table(frame, app, "service", view.monitor, view.monitor.services(), below);
+            table(frame, app, "station", monitor, monitor.stations(), above);
+            table(frame, app, "service", monitor, monitor.services(), below);
         }
-        (_, Page::Stations) => table(frame, app, "station", view.monitor, view.monitor.stations(), body),
-        (_, Page::Services) => table(frame, app, "service", view.monitor, view.monitor.services(), body),
-        (_, Page::Connections) => {
-            table(frame, app, "connection", view.monitor, view.monitor.connections(), body)
-        }
-        (_, Page::Llc) => llc(frame, app, view.monitor, body),
+        (_, Page::Stations) => table(frame, app, "station", monitor, monitor.stations(), body),
+        (_, Page::Services) => table(frame, app, "service", monitor, monitor.services(), body),
+        (_, Page::Connections) => table(frame, app, "connection", monitor, monitor.connections(), body),
+        (_, Page::Llc) => llc(frame, app, monitor, body),
     }
     frame.render_widget(footer(app), foot);
     if app.help {
@@ -76,14 +61,14 @@ pub fn draw(frame: &mut Frame<'_>, app: &App, view: &View<'_>) {
     }
 }
 
-fn header<'a>(app: &'a App, view: &View<'a>, width: u16) -> Line<'a> {
-    let mut left = format!("trunkline top  {}", view.name);
-    let elapsed_s = view.monitor.load().elapsed_ns() / 1_000_000_000;
+fn header<'a>(app: &'a App, session: &'a Session, width: u16) -> Line<'a> {
+    let mut left = format!("trunkline top  {}", session.name());
+    let elapsed_s = app.monitor(session).load().elapsed_ns() / 1_000_000_000;
     left += &format!("  {}:{:02}:{:02}", elapsed_s / 3600, elapsed_s / 60 % 60, elapsed_s % 60);
-    if view.ended {
+    if session.ended {
         left += "  ended";
     }
-    if let Some(note) = view.note {
+    if let Some(note) = &session.note {
         left += &format!("  {note}");
     }
     let right = if app.frozen.is_some() { "PAUSED " } else { "" };
@@ -92,8 +77,8 @@ fn header<'a>(app: &'a App, view: &View<'a>, width: u16) -> Line<'a> {
         .style(Style::new().add_modifier(Modifier::REVERSED))
 }
 
-fn figures<'a>(app: &App, view: &View<'_>) -> Vec<Line<'a>> {
-    let load = view.monitor.load();
+fn figures<'a>(app: &App, session: &Session) -> Vec<Line<'a>> {
+    let load = app.monitor(session).load();
     let (now, average, maximum) = (load.current(), load.average(), load.maximum());
     let row = |label: &str, unit: &str, [now, average, maximum]: [f64; 3], total: String| {
         Line::from(format!(
@@ -114,7 +99,7 @@ fn figures<'a>(app: &App, view: &View<'_>) -> Vec<Line<'a>> {
         }
     };
     let kernel =
-        match view.kernel {
+        match session.kernel {
             Some((frames, dropped)) => {
                 let dropped = Span::from(format!("dropped {}", group_digits(dropped)))
                     .style(if dropped > 0 { Style::new().red().bold() } else { Style::new() });

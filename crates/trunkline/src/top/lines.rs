@@ -33,10 +33,7 @@ pub fn watch(flags: &Top, session: &mut Session) -> Result<(), Failure> {
         }
     }
     print(&if flags.json { end(session) } else { summary(session) })?;
-    match (&session.note, session.has_ended()) {
-        (Some(note), true) => Err(Failure::run(format!("{}: {note}", session.name()))),
-        _ => Ok(()),
-    }
+    session.outcome()
 }
 
 fn line(session: &Session, ClosedSample { sample, total }: &ClosedSample) -> String {

@@ -23,13 +23,16 @@ mod screen;
 #[cfg_attr(not(feature = "screen"), allow(dead_code, reason = "only the screen uses all items"))]
 pub mod session;
 
+use trunkline_capture::flow::By;
+use trunkline_capture::monitor::Limits;
+
 use crate::failure::Failure;
 use crate::flags::Top;
 use session::Session;
 
 /// Runs `trunkline top`.
 pub fn top(flags: &Top) -> Result<(), Failure> {
-    let mut session = Session::open(flags)?;
+    let mut session = Session::open(flags, Limits::default(), By::default())?;
     let done = watch(flags, &mut session);
     // Write the recorded data even if the source failed.
     let written = session.finish(flags);

@@ -72,15 +72,9 @@ pub fn rank_row<K>(key: K, row: &Row) -> RankedRow<'_, K> {
 /// Formats a number with three significant digits and a decimal prefix: `12.3 Mb/s`, `0 b/s`.
 pub fn with_prefix(value: f64, unit: &str) -> String {
     const PREFIXES: [&str; 6] = ["", "k", "M", "G", "T", "P"];
-    let mut value = value;
-    let mut prefixes = PREFIXES.into_iter();
-    let mut prefix = prefixes.next().unwrap_or_default();
-    for larger in prefixes {
-        if value < 999.5 {
-            break;
-        }
-        value /= 1e3;
-        prefix = larger;
+    let (mut value, mut power) = (value, 0);
+    while value >= 999.5 && power + 1 < PREFIXES.len() {
+        (value, power) = (value / 1e3, power + 1);
     }
     let text = match value {
         v if v < 0.0005 => "0".into(),
@@ -89,7 +83,7 @@ pub fn with_prefix(value: f64, unit: &str) -> String {
         v => format!("{v:.0}"),
     };
     let text = if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.') } else { &text };
-    format!("{text} {prefix}{unit}").trim_end().to_owned()
+    format!("{text} {}{unit}", PREFIXES[power]).trim_end().to_owned()
 }
 
 /// Formats a number with digit groups: `1,234,567`.

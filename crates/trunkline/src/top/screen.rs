@@ -11,7 +11,7 @@ use ratatui::crossterm::event::{self, Event, KeyEventKind};
 use trunkline_io::Clock;
 use trunkline_units::{Instant, Span};
 
-use super::app::{App, ControlFlow};
+use super::app::App;
 use super::draw;
 use super::session::{Progress, Session};
 use crate::failure::Failure;
@@ -60,7 +60,7 @@ fn show(
         loop {
             match keys.recv_timeout(std::mem::take(&mut timeout)) {
                 Ok(Event::Key(key)) if key.kind != KeyEventKind::Release => {
-                    if app.key(key, session)? == ControlFlow::Quit {
+                    if app.key(key, session)?.is_break() {
                         return Ok(());
                     }
                 }
@@ -72,14 +72,7 @@ fn show(
         }
         if needs_redraw {
             next = clock.now() + REDRAW;
-            let seen = draw::View {
-                name: session.name(),
-                note: session.note.as_deref(),
-                ended: session.has_ended(),
-                kernel: session.kernel,
-                monitor: app.frozen.as_deref().unwrap_or(&session.monitor),
-            };
-            if let Err(e) = terminal.draw(|frame| draw::draw(frame, &app, &seen)) {
+            if let Err(e) = terminal.draw(|frame| draw::draw(frame, &app, session)) {
                 return if is_gone(is_input_terminal) {
                     Ok(())
                 } else {

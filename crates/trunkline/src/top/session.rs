@@ -1,5 +1,6 @@
 //! A source, its monitor, and the file of recorded samples.
 
+use std::fmt::Display;
 use std::fs::File;
 use std::io::{self, BufWriter, Read, Write};
 use std::sync::Arc;
@@ -37,7 +38,7 @@ pub struct Session {
     duration: Option<Span>,
     stop: Arc<AtomicBool>,
     /// Whether the source has ended.
-    ended: bool,
+    pub ended: bool,
     /// A problem of the source: interface down, file truncated.
     pub note: Option<String>,
     /// Frames that the kernel received, and dropped.
@@ -70,13 +71,8 @@ pub struct ClosedSample {
 }
 
 impl Session {
-    /// Opens the source and the file of recorded samples.
-    pub fn open(flags: &Top) -> Result<Session, Failure> {
-        Session::open_with(flags, Limits::default(), By::default())
-    }
-
-    /// Like [`Session::open`], with other limits and another definition of a flow. `flags` sets the limit of the trace.
-    pub fn open_with(flags: &Top, limits: Limits, flows_by: By) -> Result<Session, Failure> {
+    /// Opens the source and the file of recorded samples. `flags` sets the limit of the trace.
+    pub fn open(flags: &Top, limits: Limits, flows_by: By) -> Result<Session, Failure> {
         let (text, filter) = parse_filter(&flags.filter.join(" ")).map_err(Failure::input)?;
         let config = Config {
             interval_ns: flags.interval.as_ns(),
@@ -96,10 +92,9 @@ impl Session {
         if let Some(path) = flags.write.as_ref().filter(|path| path.exists()) {
             return Err(Failure::input(format!("{} already exists", path.display())));
         }
-        let recorder = match &flags.record {
-            Some(path) => Some(Recorder::create(path).map_err(|e| failed(&path.display().to_string(), &e))?),
-            None => None,
-        };
+        let record = flags.record.as_ref();
+        let recorder =
+            record.map(|path| Recorder::create(path).map_err(|e| failed(path.display(), &e))).transpose()?;
         let stop = Arc::new(AtomicBool::new(false));
         for signal in [SIGINT, SIGTERM, SIGHUP] {
             signal_hook::flag::register(signal, stop.clone())
@@ -127,9 +122,12 @@ impl Session {
         self.source.name()
     }
 
-    /// Whether the source has ended.
-    pub fn has_ended(&self) -> bool {
-        self.ended
+    /// Returns an error if the source ended because of a problem.
+    pub fn outcome(&self) -> Result<(), Failure> {
+        match &self.note {
+            Some(note) if self.ended => Err(Failure::run(format!("{}: {note}", self.name()))),
+            _ => Ok(()),
+        }
     }
 
     /// Processes available packets, or waits for packets for at most `limit`.
@@ -223,13 +221,12 @@ impl Session {
         if new == 0 {
             return Ok(Vec::new());
         }
-        let mut samples: Vec<Sample> = load.samples().rev().take(new).copied().collect();
-        samples.reverse();
-        let mut closed_samples = Vec::with_capacity(samples.len());
-        for sample in samples {
+        let newest_first: Vec<Sample> = load.samples().rev().take(new).copied().collect();
+        let closed = |sample: Sample| {
             self.total += sample.shown;
-            closed_samples.push(ClosedSample { sample, total: self.total });
-        }
+            ClosedSample { sample, total: self.total }
+        };
+        let closed_samples: Vec<_> = newest_first.into_iter().rev().map(closed).collect();
         if let Some(graph) = &mut self.graph {
             closed_samples.iter().for_each(|closed| graph.add(&closed.sample));
         }
@@ -261,11 +258,11 @@ impl Session {
         let drawn = self.graph.as_ref().zip(flags.graph.as_ref()).map_or(Ok(()), |(graph, path)| {
             let svg =
                 graph.svg(&format!("trunkline top {}", self.name()), &graph::note(self.total, self.kernel));
-            std::fs::write(path, svg).map_err(|e| failed(&path.display().to_string(), &e))
+            std::fs::write(path, svg).map_err(|e| failed(path.display(), &e))
         });
         let written = flags.write.as_ref().map_or(Ok(()), |path| {
             let written = self.monitor.trace().write(path);
-            written.map(drop).map_err(|e| failed(&path.display().to_string(), &e))
+            written.map(drop).map_err(|e| failed(path.display(), &e))
         });
         recorded.and(drawn).and(written)
     }
@@ -293,7 +290,7 @@ pub fn parse_filter(text: &str) -> Result<(String, Option<Filter>), String> {
 }
 
 /// Returns a failure of the system that concerns `name`.
-pub fn failed(name: &str, error: &io::Error) -> Failure {
+fn failed(name: impl Display, error: &io::Error) -> Failure {
     Failure::run(format!("{name}: {error}"))
 }
 

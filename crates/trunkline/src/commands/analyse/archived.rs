@@ -11,7 +11,7 @@ use trunkline_counters::counter::{Timestamp, ValueKind};
 use trunkline_traffic::series::LONGEST;
 
 use super::column::{Column, Reading};
-use crate::commands::counters;
+use crate::commands::monitor;
 use crate::failure::Failure;
 
 /// Whether the location is a database or an SQLite file.
@@ -23,13 +23,13 @@ pub fn is_archive(at: &Location) -> bool {
 
 /// Returns the selected series, else all series if together they do not exceed the maximum length of one.
 pub fn columns(at: &Location, reading: &Reading<'_>) -> Result<Vec<Column>, Failure> {
-    let reader = counters::open_reader(at)?;
+    let reader = monitor::open_reader(at)?;
     let patterns: Vec<Pattern> = reading.column.map(Pattern::new).into_iter().collect();
     let wanted = ExportQuery { patterns, from: Timestamp::MIN, to: Timestamp::MAX, bucket_length: None };
     let mut found = Vec::new();
     let mut capacity = LONGEST;
     let outcome = reader.for_each_selected(&wanted.patterns, |table, chosen| {
-        let every = reading.interval.map_or(table.period, |every| Duration::from_nanos(every.as_ns()));
+        let every = reading.interval.map_or(table.period, Duration::from);
         for series in chosen {
             match column(&reader, &wanted, series, every, capacity) {
                 Ok(Some((ns, values))) => {
@@ -44,7 +44,7 @@ pub fn columns(at: &Location, reading: &Reading<'_>) -> Result<Vec<Column>, Fail
         }
         Ok(ControlFlow::Continue(()))
     });
-    match outcome.map_err(counters::failure)? {
+    match outcome? {
         ControlFlow::Continue(()) => Ok(found),
         ControlFlow::Break(ExportError::TooManyBuckets(_)) => {
             Err(Failure::input(format!("{at}: too many intervals: select one series with --column")))

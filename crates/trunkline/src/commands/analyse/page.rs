@@ -5,8 +5,8 @@ use trunkline_report::plot_page::{Curve, Plot, Scale, plot_page};
 use trunkline_traffic::analysis::noise_shape;
 use trunkline_traffic::hurst::{Estimate, Method};
 
+use super::Report;
 use super::text::rate_of;
-use super::{HurstResult, Report};
 use crate::flags::analyse::Unit;
 
 /// Number of segments of the plotted series; each is drawn by its minimum and maximum.
@@ -16,15 +16,8 @@ const PARTS: usize = 1500;
 pub fn html(report: &Report) -> String {
     let title = format!("{} {}", report.series, report.column);
     let mut plots = vec![series(report), distribution(report), memory(report), spectrum(report)];
-    plots.extend(estimates(report).map(exponent));
+    plots.extend(report.estimates().map(exponent));
     plot_page(&title, &facts(report), &plots)
-}
-
-fn estimates(report: &Report) -> impl Iterator<Item = &Estimate> {
-    report.hurst.iter().filter_map(|result| match result {
-        HurstResult::Estimate(estimate) => Some(&**estimate),
-        HurstResult::Refused { .. } => None,
-    })
 }
 
 fn facts(report: &Report) -> Vec<(String, String)> {
@@ -38,7 +31,7 @@ fn facts(report: &Report) -> Vec<(String, String)> {
         ("mean".into(), rate(report.rate_per_s.mean)),
         ("bursts".into(), report.bursts.count.to_string()),
     ];
-    for e in estimates(report) {
+    for e in report.estimates() {
         let value = format!("{:.3}, {:.3} to {:.3}", e.h, e.low, e.high);
         facts.push((format!("Hurst, {}", e.method.name()), value));
     }
@@ -123,7 +116,7 @@ fn memory(report: &Report) -> Plot {
 fn spectrum(report: &Report) -> Plot {
     let density = &report.spectrum.density;
     let mut curves = vec![curve("series", density.clone())];
-    let whittle = estimates(report).find(|e| e.method == Method::LocalWhittle);
+    let whittle = report.estimates().find(|e| e.method == Method::LocalWhittle);
     if let Some(e) = whittle.filter(|e| e.h > 0.0 && e.h < 1.0) {
         let shape: Vec<(f64, f64)> =
             density.iter().map(|(f, _)| (*f, noise_shape(e.h, f * report.grain_s))).collect();

@@ -1,23 +1,22 @@
 //! A fitted source as the text of an experiment.
 
 use trunkline_traffic::profile::on_off::Length;
-use trunkline_traffic::profile::{Profile, stairs};
+use trunkline_traffic::profile::{Kind, Profile, stairs};
 use trunkline_traffic::{Pattern, Variable};
 use trunkline_units::Seed;
 
 use super::column::Loaded;
 use super::input_error;
 use crate::failure::Failure;
-use crate::flags::analyse::{Analyse, FitKind, Unit};
+use crate::flags::analyse::{Analyse, Unit};
 
 /// Number of rates per line of the text.
 const RATES_PER_LINE: usize = 6;
 
 /// Returns the text of an experiment with one connection whose `stairs` are generated from the fitted model.
-pub fn experiment(flags: &Analyse, loaded: &Loaded, kind: FitKind) -> Result<String, Failure> {
+pub fn experiment(flags: &Analyse, loaded: &Loaded, kind: Kind) -> Result<String, Failure> {
     let series = &loaded.series;
-    let profile =
-        Profile::fit(kind.kind(), series).map_err(|e| input_error(&flags.series, &e.to_string()))?;
+    let profile = Profile::fit(kind, series).map_err(|e| input_error(&flags.series, &e.to_string()))?;
     let intervals = flags.intervals.map_or(series.values().len().min(1000), |n| n as usize);
     let mut stream = Seed(flags.seed).stream("analyse / fit");
     let mut drawn =

@@ -6,12 +6,10 @@ use std::rc::Rc;
 use trunkline_traffic::series::LONGEST;
 
 use super::column::{Column, Times, nanoseconds};
+use crate::commands::monitor::csv::time_column;
 
 /// Maximum size of a CSV file, in bytes.
 const MAX_FILE: u64 = 1 << 29;
-
-/// Default names of the column of times.
-const TIMES: [&str; 8] = ["t_s", "time", "timestamp", "time_s", "t", "date", "datetime", "start"];
 
 /// Reads the columns of a CSV file: separated by comma, semicolon or tab, with a header unless the first line is numbers, `#`
 /// starts a comment.
@@ -106,10 +104,7 @@ impl Rows {
         {
             return self.long(index_of("backend"), [c, t, f, v]);
         }
-        let default = || {
-            let named = |n: &String| TIMES.contains(&n.to_lowercase().as_str());
-            names.iter().position(named).or((names.len() > 1).then_some(0))
-        };
+        let default = || time_column(&names).or((names.len() > 1).then_some(0));
         let at = match time {
             Some(name) => Some(index_of(name).ok_or_else(|| format!("there is no column `{name}`"))?),
             None => default(),

@@ -172,15 +172,8 @@ fn exponents(report: &Report) -> Vec<String> {
     }
     refused.dedup();
     lines.extend(refused.into_iter().cloned());
-    let ends = |f: fn(&trunkline_traffic::hurst::Estimate) -> f64| {
-        let estimates = report.hurst.iter().filter_map(|h| match h {
-            HurstResult::Estimate(e) => Some(f(e)),
-            HurstResult::Refused { .. } => None,
-        });
-        estimates.collect::<Vec<f64>>()
-    };
-    let highest_low = ends(|e| e.low).into_iter().fold(f64::NEG_INFINITY, f64::max);
-    let lowest_high = ends(|e| e.high).into_iter().fold(f64::INFINITY, f64::min);
+    let highest_low = report.estimates().map(|e| e.low).fold(f64::NEG_INFINITY, f64::max);
+    let lowest_high = report.estimates().map(|e| e.high).fold(f64::INFINITY, f64::min);
     if highest_low > lowest_high {
         lines.push(
             "the estimates disagree: the series has a trend, level shifts, periods or short-range correlation"

@@ -1,7 +1,6 @@
 //! Flags from a TOML file: each key is the name of a flag.
 
 use std::fs;
-use std::path::Path;
 
 use clap::{Arg, Args, Command};
 use toml::{Table, Value};
@@ -11,26 +10,18 @@ use crate::flags::converter::{Central, Common, Host, Level1};
 
 /// Flags that a file can complete.
 pub trait FileFlags: Args + Clone {
-    fn common(&mut self) -> &mut Common;
-
     /// Takes missing values from `other`.
     fn fill(&mut self, other: Self);
 }
 
-/// Returns the flags, completed from their file.
-pub fn complete<F: FileFlags>(flags: &F) -> Result<F, Failure> {
+/// Returns the flags, completed from the file of `--config`.
+pub fn complete<F: FileFlags>(flags: &F, common: &Common) -> Result<F, Failure> {
     let mut flags = flags.clone();
-    if let Some(path) = flags.common().config.clone() {
-        let from_file =
-            read::<F>(&path).map_err(|error| Failure::input(format!("{}: {error}", path.display())))?;
-        flags.fill(from_file);
+    if let Some(path) = &common.config {
+        let from_file = fs::read_to_string(path).map_err(|e| e.to_string()).and_then(|text| parse(&text));
+        flags.fill(from_file.map_err(|error| Failure::input(format!("{}: {error}", path.display())))?);
     }
     Ok(flags)
-}
-
-fn read<F: FileFlags>(path: &Path) -> Result<F, String> {
-    let text = fs::read_to_string(path).map_err(|e| e.to_string())?;
-    parse(&text)
 }
 
 /// Parses flags from the text of a file.
@@ -117,30 +108,18 @@ macro_rules! fill {
 }
 
 impl FileFlags for Level1 {
-    fn common(&mut self) -> &mut Common {
-        &mut self.common
-    }
-
     fn fill(&mut self, other: Level1) {
         fill!(self, other: number, central, listen, interface, base, port, ttl);
     }
 }
 
 impl FileFlags for Central {
-    fn common(&mut self) -> &mut Common {
-        &mut self.common
-    }
-
     fn fill(&mut self, other: Central) {
         fill!(self, other: listen_level1, listen_hosts, capacity, wide_capacity, retell, rebalance, ttl; level1, hosts);
     }
 }
 
 impl FileFlags for Host {
-    fn common(&mut self) -> &mut Common {
-        &mut self.common
-    }
-
     fn fill(&mut self, other: Host) {
         self.priority |= other.priority;
         fill!(self, other: number, central, listen, interface, dis, dis_to, rules, script, rate, size, within, saturate, time, retell; join, send);

@@ -93,20 +93,14 @@ fn one() -> u16 {
 impl Ranges {
     /// Returns all ranges in the given order.
     pub fn all(&self) -> Result<Vec<RangeInclusive<u32>>, String> {
-        let mut ranges = Vec::new();
-        self.ranges(&mut ranges)?;
-        Ok(ranges)
-    }
-
-    fn ranges(&self, into: &mut Vec<RangeInclusive<u32>>) -> Result<(), String> {
         match self {
-            Ranges::Number(number) => into.push(*number..=*number),
-            Ranges::Range(text) => {
-                into.push(range(text).map_err(|error| format!("`{text}` is not a range: {error}"))?)
-            }
-            Ranges::List(list) => list.iter().try_for_each(|one| one.ranges(into))?,
+            Ranges::Number(number) => Ok(vec![*number..=*number]),
+            Ranges::Range(text) => match range(text) {
+                Ok(range) => Ok(vec![range]),
+                Err(error) => Err(format!("`{text}` is not a range: {error}")),
+            },
+            Ranges::List(list) => Ok(list.iter().map(Ranges::all).collect::<Result<Vec<_>, _>>()?.concat()),
         }
-        Ok(())
     }
 }
 

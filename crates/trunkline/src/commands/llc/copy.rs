@@ -1,22 +1,23 @@
 //! `trunkline llc copy`: copies files to a station's file service.
 
 use std::fs::File;
-use std::io::{self, IsTerminal, Read, Seek, SeekFrom};
+use std::io::{self, Read, Seek, SeekFrom};
 use std::ops::Range;
 use std::path::Path;
 use std::time::Duration;
 
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::ProgressBar;
 use serde_json::json;
 use trunkline_io::Clock;
 use trunkline_llc::socket::{Error, Sap};
 use trunkline_llc::wire::{ALL, CommandStatus};
-use trunkline_llc::{Address, Options, Outcome};
+use trunkline_llc::{Address, Outcome};
 use trunkline_run::StopFlag;
 use trunkline_units::{Instant, Rate, Size, Span};
 
-use super::copy_protocol::{DIGEST, NAME, PIECE, Request, Response};
-use super::{CHECKED_OWN, FILES, VERSION, address, attach_own, failed, file_store, pause, settings, stopped};
+use super::copy_protocol::{self, DIGEST, NAME, PIECE, Request, Response};
+use super::{CHECKED_OWN, FILES, VERSION, address, attach_own, file_store, pause, stopped};
+use crate::commands::pool;
 use crate::failure::{Failure, print};
 use crate::flags::llc::Copy;
 
@@ -47,15 +48,8 @@ pub fn copy(flags: &Copy, stop: &StopFlag) -> Result<(), Failure> {
     }
     // Open all files before the first is sent.
     let files = files.iter().map(|path| open(Path::new(path))).collect::<Result<Vec<_>, _>>()?;
-    let settings = settings(&flags.local);
-    let station = attach_own(&flags.local, &settings, stop)?;
-    let options = Options {
-        crc: true,
-        response_timeout: Span::from_ms(20),
-        tries: 10,
-        ..Options::acknowledged(flags.priority)
-    };
-    let sap = station.open(CHECKED_OWN, &options).map_err(failed)?;
+    let station = attach_own(&flags.local, stop)?;
+    let sap = station.open(CHECKED_OWN, &copy_protocol::options(flags.priority))?;
     let clock = Clock::start();
     // Copy numbers that differ from those of an earlier program of this station.
     let first = clock.epoch_ns() as u32;
@@ -173,13 +167,8 @@ impl Sender<'_> {
         let size = file.metadata().map_err(io_error)?.len();
         let digest: [u8; DIGEST] = file_store::digest(file).map_err(io_error)?;
         let offer = Request::Offer { copy: self.number, force, size, digest, name };
-        let bar = if io::stderr().is_terminal() { ProgressBar::new(size) } else { ProgressBar::hidden() };
-        if let Ok(style) =
-            ProgressStyle::with_template("{msg} [{bar:40}] {bytes} of {total_bytes}, {eta} left")
-        {
-            bar.set_style(style.progress_chars("━╸ "));
-            bar.set_message(name.to_owned());
-        }
+        let bar = pool::progress_bar(size, "{msg} [{bar:40}] {bytes} of {total_bytes}, {eta} left");
+        bar.set_message(name.to_owned());
         let mut resumed = None;
         let mut piece = vec![0; PIECE];
         let mut step = NextStep::Offer;
@@ -251,7 +240,7 @@ impl Sender<'_> {
                 Err(Error::TimedOut) if self.stop.is_requested() => return Err(self.resumable().into()),
                 Err(Error::TimedOut) if self.clock.now() >= until => return Ok(None),
                 Err(Error::TimedOut) => continue,
-                Err(e) => return Err(failed(e).into()),
+                Err(e) => return Err(CopyError::Failed(e.into())),
             }
             return match Response::read(&self.message) {
                 Some(Response::From { copy, at }) if copy == self.number => Ok(Some(NextStep::SendFrom(at))),
@@ -267,8 +256,7 @@ impl Sender<'_> {
 
     /// Sends a message, repeated until it is acknowledged.
     fn deliver(&self, request: Request<'_>) -> Result<(), Failure> {
-        let mut message = Vec::new();
-        request.write(&mut message);
+        let message = request.encode();
         let begun = self.clock.now();
         let end = begun + self.timeout;
         loop {
@@ -276,7 +264,7 @@ impl Sender<'_> {
                 return Err(self.resumable());
             }
             // A station that has just started may not have opened its file service yet.
-            let closed = match self.sap.exchange(self.to, &message).map_err(failed)?.outcome {
+            let closed = match self.sap.exchange(self.to, &message)?.outcome {
                 Outcome::Done => return Ok(()),
                 outcome => outcome == Outcome::Refused(CommandStatus::Unimplemented),
             };

@@ -1,6 +1,8 @@
 //! Messages between the copy client and the file service, all numbers big endian: `docs/reference/llc.md`, "Copies".
 
+use trunkline_llc::Options;
 use trunkline_llc::wire::{CRC, MAX_INFORMATION};
+use trunkline_units::Span;
 
 /// Octets of a file's digest, SHA-256.
 pub const DIGEST: usize = 32;
@@ -10,6 +12,11 @@ const DATA_HEADER: usize = 1 + 4 + 8;
 pub const PIECE: usize = MAX_INFORMATION - CRC - DATA_HEADER;
 /// Maximum length of a name, in octets.
 pub const NAME: usize = 255;
+
+/// Returns the options of both ends of a copy.
+pub fn options(priority: u8) -> Options {
+    Options { crc: true, response_timeout: Span::from_ms(20), tries: 10, ..Options::acknowledged(priority) }
+}
 
 /// A message of the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,28 +74,23 @@ impl<'a> Request<'a> {
         }
     }
 
-    /// Encodes the message, replacing the contents of `into`.
-    pub fn write(&self, into: &mut Vec<u8>) {
-        into.clear();
+    /// Encodes the message.
+    pub fn encode(&self) -> Vec<u8> {
+        let copy = self.copy().to_be_bytes();
         match self {
-            Request::Offer { copy, force, size, digest, name } => {
-                into.push(1);
-                into.extend_from_slice(&copy.to_be_bytes());
-                into.push(u8::from(*force));
-                into.extend_from_slice(&size.to_be_bytes());
-                into.extend_from_slice(digest);
-                into.extend_from_slice(name.as_bytes());
+            Request::Offer { force, size, digest, name, .. } => {
+                let (force, size) = ([u8::from(*force)], size.to_be_bytes());
+                [&[1], &copy[..], &force, &size, digest, name.as_bytes()].concat()
             }
-            Request::Data { copy, at, bytes } => {
-                into.push(2);
-                into.extend_from_slice(&copy.to_be_bytes());
-                into.extend_from_slice(&at.to_be_bytes());
-                into.extend_from_slice(bytes);
-            }
-            Request::End { copy } => {
-                into.push(3);
-                into.extend_from_slice(&copy.to_be_bytes());
-            }
+            Request::Data { at, bytes, .. } => [&[2], &copy[..], &at.to_be_bytes(), bytes].concat(),
+            Request::End { .. } => [&[3], &copy[..]].concat(),
+        }
+    }
+
+    /// Returns the number of the copy.
+    pub fn copy(&self) -> u32 {
+        match *self {
+            Request::Offer { copy, .. } | Request::Data { copy, .. } | Request::End { copy } => copy,
         }
     }
 }
@@ -110,21 +112,13 @@ impl<'a> Response<'a> {
         }
     }
 
-    /// Encodes the message, replacing the contents of `into`.
-    pub fn write(&self, into: &mut Vec<u8>) {
-        into.clear();
-        let (kind, copy) = match self {
-            Response::From { copy, .. } => (0x81, copy),
-            Response::Done { copy } => (0x82, copy),
-            Response::Refused { copy, .. } => (0x83, copy),
-            Response::Unknown { copy } => (0x84, copy),
-        };
-        into.push(kind);
-        into.extend_from_slice(&copy.to_be_bytes());
+    /// Encodes the message.
+    pub fn encode(&self) -> Vec<u8> {
         match self {
-            Response::From { at, .. } => into.extend_from_slice(&at.to_be_bytes()),
-            Response::Refused { why, .. } => into.extend_from_slice(why.as_bytes()),
-            Response::Done { .. } | Response::Unknown { .. } => {}
+            Response::From { copy, at } => [&[0x81], &copy.to_be_bytes()[..], &at.to_be_bytes()].concat(),
+            Response::Done { copy } => [&[0x82], &copy.to_be_bytes()[..]].concat(),
+            Response::Refused { copy, why } => [&[0x83], &copy.to_be_bytes()[..], why.as_bytes()].concat(),
+            Response::Unknown { copy } => [&[0x84], &copy.to_be_bytes()[..]].concat(),
         }
     }
 }
@@ -135,14 +129,13 @@ mod tests {
 
     #[test]
     fn messages_round_trip() {
-        let mut bytes = Vec::new();
         let digest = std::array::from_fn(|n| n as u8);
         for request in [
             Request::Offer { copy: 7, force: true, size: 1 << 40, digest, name: "naïve.txt" },
             Request::Data { copy: u32::MAX, at: 9, bytes: &[1; PIECE] },
             Request::End { copy: 0x0102_0304 },
         ] {
-            request.write(&mut bytes);
+            let bytes = request.encode();
             assert!(bytes.len() <= MAX_INFORMATION - CRC);
             assert_eq!(Request::read(&bytes), Some(request));
             assert_eq!(Response::read(&bytes), None);
@@ -154,7 +147,7 @@ mod tests {
             Response::Refused { copy: 9, why: "no" },
             Response::Unknown { copy: 1 },
         ] {
-            response.write(&mut bytes);
+            let bytes = response.encode();
             assert_eq!(Response::read(&bytes), Some(response));
             assert_eq!(Request::read(&bytes), None);
         }

@@ -4,6 +4,7 @@
 //! resumes and never mixes two files. When the digest of the whole matches, the file gets its name in one step. It
 //! replaces another file only if that is allowed.
 
+use std::cmp::Ordering;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
@@ -65,42 +66,32 @@ impl FileStore {
     pub fn handle(&mut self, now: Instant, from: Address, message: &[u8]) -> Reply {
         let mut reply = Reply::default();
         let Some(request) = Request::read(message) else { return reply };
-        let (Request::Offer { copy: number, .. }
-        | Request::Data { copy: number, .. }
-        | Request::End { copy: number }) = request;
-        let done = match request {
-            Request::Offer { copy, force, size, digest, name } => self.offer(
-                now,
-                Copy {
-                    from,
-                    number: copy,
-                    name: name.into(),
-                    size,
-                    digest,
-                    force,
-                    part: None,
-                    at: 0,
-                    active: now,
-                },
-            ),
-            Request::Data { at, bytes, .. } => self.data(now, from, number, at, bytes),
-            Request::End { .. } => self.end(now, from, number),
+        let copy = request.copy();
+        let known = self.copies.iter_mut().find(|known| known.from == from && known.number == copy);
+        let done = match (request, known) {
+            (Request::Offer { force, size, digest, name, .. }, _) => {
+                let (number, name) = (copy, name.into());
+                let (part, at, active) = (None, 0, now);
+                self.offer(now, Copy { from, number, name, size, digest, force, part, at, active })
+            }
+            (_, None) => Ok(Outcome::Unknown),
+            (Request::Data { at, bytes, .. }, Some(known)) => known.append(now, at, bytes),
+            (Request::End { .. }, Some(known)) => known.end(now, &self.folder),
         };
-        match done {
-            Ok(Outcome::Nothing) => {}
-            Ok(Outcome::Unknown) => Response::Unknown { copy: number }.write(&mut reply.answer),
-            Ok(Outcome::From(at)) => Response::From { copy: number, at }.write(&mut reply.answer),
-            Ok(Outcome::Stored(name, size)) => {
-                Response::Done { copy: number }.write(&mut reply.answer);
-                reply.stored = Some((name, size));
+        let response = match done {
+            Ok(Outcome::Nothing) => return reply,
+            Ok(Outcome::Unknown) => Response::Unknown { copy },
+            Ok(Outcome::From(at)) => Response::From { copy, at },
+            Ok(Outcome::Complete(stored)) => {
+                reply.stored = stored;
+                Response::Done { copy }
             }
-            Ok(Outcome::Exists) => Response::Done { copy: number }.write(&mut reply.answer),
             Err(reason) => {
-                self.copies.retain(|copy| copy.from != from || copy.number != number);
-                Response::Refused { copy: number, why: &reason }.write(&mut reply.answer);
-                reply.refused = Some(reason);
+                self.copies.retain(|other| other.from != from || other.number != copy);
+                Response::Refused { copy, why: reply.refused.insert(reason) }
             }
-        }
+        };
+        reply.answer = response.encode();
         reply
     }
 
@@ -130,87 +121,16 @@ impl FileStore {
         match self.existing(&copy).map_err(|e| io_message(&name, &e))? {
             Some(true) => {
                 self.copies.push(copy);
-                return Ok(Outcome::Exists);
+                return Ok(Outcome::Complete(None));
             }
             Some(false) if !copy.force => return Err(format!("{name}: another file of this name exists")),
             _ => {}
         }
-        let (part, at) = open_part(&self.part(&copy.digest), copy.size).map_err(|e| io_message(&name, &e))?;
+        let (part, at) = open_part(&part_path(&self.folder, &copy.digest), copy.size)
+            .map_err(|e| io_message(&name, &e))?;
         (copy.part, copy.at) = (Some(part), at);
         self.copies.push(copy);
         Ok(Outcome::From(at))
-    }
-
-    fn data(
-        &mut self,
-        now: Instant,
-        from: Address,
-        number: u32,
-        at: u64,
-        bytes: &[u8],
-    ) -> Result<Outcome, String> {
-        let Some(copy) = self.copies.iter_mut().find(|copy| copy.from == from && copy.number == number)
-        else {
-            return Ok(Outcome::Unknown);
-        };
-        copy.active = now;
-        let Some(part) = &mut copy.part else { return Ok(Outcome::Exists) };
-        match at {
-            at if at > copy.at => return Ok(Outcome::From(copy.at)),
-            at if at < copy.at => return Ok(Outcome::Nothing),
-            _ => {}
-        }
-        if copy.size - copy.at < bytes.len() as u64 {
-            return Err(format!("{}: more octets than offered", copy.name));
-        }
-        part.write_all(bytes).map_err(|e| io_message(&copy.name, &e))?;
-        copy.at += bytes.len() as u64;
-        Ok(Outcome::Nothing)
-    }
-
-    fn end(&mut self, now: Instant, from: Address, number: u32) -> Result<Outcome, String> {
-        let Some(index) = self.copies.iter().position(|copy| copy.from == from && copy.number == number)
-        else {
-            return Ok(Outcome::Unknown);
-        };
-        let copy = &mut self.copies[index];
-        copy.active = now;
-        let Some(part) = &mut copy.part else { return Ok(Outcome::Exists) };
-        if copy.at < copy.size {
-            return Ok(Outcome::From(copy.at));
-        }
-        let name = copy.name.clone();
-        let is_intact = digest(part).map_err(|e| io_message(&name, &e))? == copy.digest;
-        let path = self.part(&self.copies[index].digest);
-        if !is_intact {
-            // Resuming would yield the same digest.
-            let _ = fs::remove_file(&path);
-            return Err(format!(
-                "{name}: the received file has a wrong digest and is deleted; copy it again"
-            ));
-        }
-        let copy = &mut self.copies[index];
-        if let Some(part) = &copy.part {
-            part.sync_all().map_err(|e| io_message(&name, &e))?;
-        }
-        let target = self.folder.join(&name);
-        if copy.force {
-            fs::rename(&path, &target).map_err(|e| io_message(&name, &e))?;
-        } else {
-            // `hard_link` fails if the target exists; a rename would replace it.
-            fs::hard_link(&path, &target).map_err(|e| match e.kind() {
-                io::ErrorKind::AlreadyExists => format!("{name}: another file of this name exists"),
-                _ => io_message(&name, &e),
-            })?;
-            let _ = fs::remove_file(&path);
-        }
-        copy.part = None;
-        Ok(Outcome::Stored(name, copy.size))
-    }
-
-    fn part(&self, digest: &[u8; DIGEST]) -> PathBuf {
-        let hex: String = digest.iter().map(|octet| format!("{octet:02x}")).collect();
-        self.folder.join(PARTIAL).join(hex)
     }
 
     /// Returns whether a file of this name exists with the same content.
@@ -228,6 +148,58 @@ impl FileStore {
     }
 }
 
+impl Copy {
+    /// Appends the octets at an offset.
+    fn append(&mut self, now: Instant, at: u64, bytes: &[u8]) -> Result<Outcome, String> {
+        self.active = now;
+        let Some(part) = &mut self.part else { return Ok(Outcome::Complete(None)) };
+        match at.cmp(&self.at) {
+            Ordering::Greater => return Ok(Outcome::From(self.at)),
+            Ordering::Less => return Ok(Outcome::Nothing),
+            Ordering::Equal => {}
+        }
+        if self.size - self.at < bytes.len() as u64 {
+            return Err(format!("{}: more octets than offered", self.name));
+        }
+        part.write_all(bytes).map_err(|e| io_message(&self.name, &e))?;
+        self.at += bytes.len() as u64;
+        Ok(Outcome::Nothing)
+    }
+
+    /// Checks the whole file and gives it its name.
+    fn end(&mut self, now: Instant, folder: &Path) -> Result<Outcome, String> {
+        self.active = now;
+        let Some(part) = &mut self.part else { return Ok(Outcome::Complete(None)) };
+        if self.at < self.size {
+            return Ok(Outcome::From(self.at));
+        }
+        let name = &self.name;
+        let fail = |e: io::Error| io_message(name, &e);
+        let path = part_path(folder, &self.digest);
+        if digest(part).map_err(fail)? != self.digest {
+            // Resuming would yield the same digest.
+            let _ = fs::remove_file(&path);
+            return Err(format!(
+                "{name}: the received file has a wrong digest and is deleted; copy it again"
+            ));
+        }
+        part.sync_all().map_err(fail)?;
+        let target = folder.join(name);
+        if self.force {
+            fs::rename(&path, &target).map_err(fail)?;
+        } else {
+            // `hard_link` fails if the target exists; a rename would replace it.
+            fs::hard_link(&path, &target).map_err(|e| match e.kind() {
+                io::ErrorKind::AlreadyExists => format!("{name}: another file of this name exists"),
+                _ => fail(e),
+            })?;
+            let _ = fs::remove_file(&path);
+        }
+        self.part = None;
+        Ok(Outcome::Complete(Some((name.clone(), self.size))))
+    }
+}
+
 /// The outcome of a message.
 enum Outcome {
     /// No reply.
@@ -236,10 +208,14 @@ enum Outcome {
     Unknown,
     /// Continue from this offset.
     From(u64),
-    /// The file of this name and size is complete.
-    Stored(String, u64),
-    /// The file was already complete.
-    Exists,
+    /// The file is complete; its name and size unless it already was.
+    Complete(Option<(String, u64)>),
+}
+
+/// Returns the path of an incomplete file.
+fn part_path(folder: &Path, digest: &[u8; DIGEST]) -> PathBuf {
+    let hex: String = digest.iter().map(|octet| format!("{octet:02x}")).collect();
+    folder.join(PARTIAL).join(hex)
 }
 
 /// Checks that a name has no path.
@@ -289,15 +265,12 @@ mod tests {
 
     fn offer(number: u32, name: &str, bytes: &[u8], force: bool) -> Vec<u8> {
         let (digest, size) = (Sha256::digest(bytes).into(), bytes.len() as u64);
-        let mut message = Vec::new();
-        Request::Offer { copy: number, force, size, digest, name }.write(&mut message);
-        message
+        Request::Offer { copy: number, force, size, digest, name }.encode()
     }
 
-    fn message(request: Request<'_>) -> Vec<u8> {
-        let mut message = Vec::new();
-        request.write(&mut message);
-        message
+    /// Handles a message of [`ME`].
+    fn reply_of(store: &mut FileStore, message: &[u8]) -> Reply {
+        store.handle(Instant::ZERO, ME, message)
     }
 
     fn response(reply: &Reply) -> Option<Response<'_>> {
@@ -309,14 +282,14 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let mut store = FileStore::new(dir.path(), 100, true).unwrap();
         for name in ["", ".", "..", "../x", "/etc/passwd", "a/b", "a\0b", "a\nb", ".partial"] {
-            let reply = store.handle(Instant::ZERO, ME, &offer(1, name, b"x", true));
+            let reply = reply_of(&mut store, &offer(1, name, b"x", true));
             assert!(
                 matches!(response(&reply), Some(Response::Refused { copy: 1, .. })),
                 "{name:?}: {reply:?}"
             );
         }
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1, "only the folder of parts");
-        let reply = store.handle(Instant::ZERO, ME, &offer(1, "large", &[0; 101], false));
+        let reply = reply_of(&mut store, &offer(1, "large", &[0; 101], false));
         assert!(reply.refused.unwrap().contains("larger"));
     }
 
@@ -326,38 +299,32 @@ mod tests {
         let bytes = b"some octets of a file";
         let mut store = FileStore::new(dir.path(), 100, false).unwrap();
         let first = offer(1, "file", bytes, false);
-        assert_eq!(
-            response(&store.handle(Instant::ZERO, ME, &first)),
-            Some(Response::From { copy: 1, at: 0 })
-        );
-        let part = message(Request::Data { copy: 1, at: 0, bytes: &bytes[..8] });
-        assert_eq!(response(&store.handle(Instant::ZERO, ME, &part)), None);
+        assert_eq!(response(&reply_of(&mut store, &first)), Some(Response::From { copy: 1, at: 0 }));
+        let part = Request::Data { copy: 1, at: 0, bytes: &bytes[..8] }.encode();
+        assert_eq!(response(&reply_of(&mut store, &part)), None);
         // A repeated part has no effect, and a gap is reported.
-        assert_eq!(response(&store.handle(Instant::ZERO, ME, &part)), None);
-        let gap = message(Request::Data { copy: 1, at: 9, bytes: &bytes[9..] });
-        assert_eq!(response(&store.handle(Instant::ZERO, ME, &gap)), Some(Response::From { copy: 1, at: 8 }));
+        assert_eq!(response(&reply_of(&mut store, &part)), None);
+        let gap = Request::Data { copy: 1, at: 9, bytes: &bytes[9..] }.encode();
+        assert_eq!(response(&reply_of(&mut store, &gap)), Some(Response::From { copy: 1, at: 8 }));
         // After a restart the copy is unknown and must be offered again.
         let mut store = FileStore::new(dir.path(), 100, false).unwrap();
-        assert_eq!(response(&store.handle(Instant::ZERO, ME, &gap)), Some(Response::Unknown { copy: 1 }));
+        assert_eq!(response(&reply_of(&mut store, &gap)), Some(Response::Unknown { copy: 1 }));
         let again = offer(2, "file", bytes, false);
-        assert_eq!(
-            response(&store.handle(Instant::ZERO, ME, &again)),
-            Some(Response::From { copy: 2, at: 8 })
-        );
+        assert_eq!(response(&reply_of(&mut store, &again)), Some(Response::From { copy: 2, at: 8 }));
         // Another station may continue it only after this one has been idle for long.
         let other = Address { sap: 124, station: 9 };
         assert!(store.handle(Instant::ZERO, other, &offer(5, "file", bytes, false)).refused.is_some());
-        let end = message(Request::End { copy: 2 });
-        assert_eq!(response(&store.handle(Instant::ZERO, ME, &end)), Some(Response::From { copy: 2, at: 8 }));
-        store.handle(Instant::ZERO, ME, &message(Request::Data { copy: 2, at: 8, bytes: &bytes[8..] }));
+        let end = Request::End { copy: 2 }.encode();
+        assert_eq!(response(&reply_of(&mut store, &end)), Some(Response::From { copy: 2, at: 8 }));
+        reply_of(&mut store, &Request::Data { copy: 2, at: 8, bytes: &bytes[8..] }.encode());
         assert!(!dir.path().join("file").exists());
-        let done = store.handle(Instant::ZERO, ME, &end);
+        let done = reply_of(&mut store, &end);
         assert_eq!((response(&done), done.stored.is_some()), (Some(Response::Done { copy: 2 }), true));
         assert_eq!(fs::read(dir.path().join("file")).unwrap(), bytes);
         assert_eq!(fs::read_dir(dir.path().join(PARTIAL)).unwrap().count(), 0);
         // The reply may have been lost: the same file may be offered again.
-        assert_eq!(response(&store.handle(Instant::ZERO, ME, &end)), Some(Response::Done { copy: 2 }));
-        let third = store.handle(Instant::ZERO, ME, &offer(3, "file", bytes, false));
+        assert_eq!(response(&reply_of(&mut store, &end)), Some(Response::Done { copy: 2 }));
+        let third = reply_of(&mut store, &offer(3, "file", bytes, false));
         assert_eq!(response(&third), Some(Response::Done { copy: 3 }));
     }
 
@@ -366,30 +333,27 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join("file"), "old").unwrap();
         let mut store = FileStore::new(dir.path(), 100, false).unwrap();
-        assert!(store.handle(Instant::ZERO, ME, &offer(1, "file", b"new", false)).refused.is_some());
-        assert!(store.handle(Instant::ZERO, ME, &offer(1, "file", b"new", true)).refused.is_some());
+        assert!(reply_of(&mut store, &offer(1, "file", b"new", false)).refused.is_some());
+        assert!(reply_of(&mut store, &offer(1, "file", b"new", true)).refused.is_some());
         let mut store = FileStore::new(dir.path(), 100, true).unwrap();
         for (number, sent, is) in [(2, b"nex", "old"), (3, b"new", "new")] {
-            store.handle(Instant::ZERO, ME, &offer(number, "file", b"new", true));
-            store.handle(Instant::ZERO, ME, &message(Request::Data { copy: number, at: 0, bytes: sent }));
-            let reply = store.handle(Instant::ZERO, ME, &message(Request::End { copy: number }));
+            reply_of(&mut store, &offer(number, "file", b"new", true));
+            reply_of(&mut store, &Request::Data { copy: number, at: 0, bytes: sent }.encode());
+            let reply = reply_of(&mut store, &Request::End { copy: number }.encode());
             assert_eq!(reply.stored.is_some(), is == "new", "{reply:?}");
             assert_eq!(fs::read_to_string(dir.path().join("file")).unwrap(), is);
         }
         // A file that appears in the meantime is not replaced.
         let mut store = FileStore::new(dir.path(), 100, false).unwrap();
-        store.handle(Instant::ZERO, ME, &offer(4, "late", b"mine", false));
-        store.handle(Instant::ZERO, ME, &message(Request::Data { copy: 4, at: 0, bytes: b"mine" }));
+        reply_of(&mut store, &offer(4, "late", b"mine", false));
+        reply_of(&mut store, &Request::Data { copy: 4, at: 0, bytes: b"mine" }.encode());
         fs::write(dir.path().join("late"), "theirs").unwrap();
-        assert!(store.handle(Instant::ZERO, ME, &message(Request::End { copy: 4 })).refused.is_some());
+        assert!(reply_of(&mut store, &Request::End { copy: 4 }.encode()).refused.is_some());
         assert_eq!(fs::read_to_string(dir.path().join("late")).unwrap(), "theirs");
-        let more = store.handle(Instant::ZERO, ME, &offer(5, "more", b"1", false));
+        let more = reply_of(&mut store, &offer(5, "more", b"1", false));
         assert_eq!(response(&more), Some(Response::From { copy: 5, at: 0 }));
         assert!(
-            store
-                .handle(Instant::ZERO, ME, &message(Request::Data { copy: 5, at: 0, bytes: b"12" }))
-                .refused
-                .is_some()
+            reply_of(&mut store, &Request::Data { copy: 5, at: 0, bytes: b"12" }.encode()).refused.is_some()
         );
     }
 

@@ -1,7 +1,5 @@
 //! `trunkline llc load`: throughput by message size.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -14,9 +12,9 @@ use trunkline_run::StopFlag;
 use trunkline_units::{Rate, Size, Span};
 
 use super::figures::{self, Usage, Used};
-use super::serve::Common;
+use super::serve::{Common, with_services};
 use super::{
-    CHECKED_OWN, CHECKED_SINK, COUNT, OWN, Pair, SINK, VERSION, failed, pause, persistent, settings, stopped,
+    CHECKED_OWN, CHECKED_SINK, COUNT, OWN, Pair, SINK, VERSION, pause, persistent, settings, stopped,
 };
 use crate::failure::{Failure, print};
 use crate::flags::llc::Load;
@@ -83,15 +81,7 @@ pub fn load(flags: &Load, stop: &StopFlag) -> Result<(), Failure> {
     // Messages to the own station are counted there.
     let stations: Vec<&StationSocket> = pair.second.iter().chain([&pair.own]).collect();
     let common = stations.into_iter().map(Common::open).collect::<Result<Vec<_>, _>>()?;
-    let over = AtomicBool::new(false);
-    let done = || over.load(Ordering::Relaxed);
-    let (rows, effects) = thread::scope(|scope| {
-        let serving: Vec<_> = common.iter().map(|common| scope.spawn(move || common.run(&done))).collect();
-        let measured = measure(flags, &pair, stop);
-        over.store(true, Ordering::Relaxed);
-        let served = serving.into_iter().map(|one| one.join().expect("the thread does not panic"));
-        served.collect::<Result<(), Failure>>().and(measured)
-    })?;
+    let (rows, effects) = with_services(&common, || measure(flags, &pair, stop))?;
     print(&if flags.json {
         as_json(flags, &rows, effects.as_ref(), stop.is_requested())
     } else {
@@ -119,9 +109,9 @@ fn measure(flags: &Load, pair: &Pair, stop: &StopFlag) -> Result<(Vec<Row>, Opti
         queue: 256,
         ..persistent(flags.priority)
     };
-    let from = pair.own.open(own, &options).map_err(failed)?;
+    let from = pair.own.open(own, &options)?;
     // The SAP that requests the counts.
-    let count = pair.own.open(COUNT_REQUESTS, &persistent(7)).map_err(failed)?;
+    let count = pair.own.open(COUNT_REQUESTS, &persistent(7))?;
     let to = |station: u8| Path {
         from: &from,
         to: Address { sap: sink, station },
@@ -212,11 +202,11 @@ impl Path<'_> {
         match offer.mode {
             SendMode::Plain if !acknowledged && offer.batch > 1 && offer.rate.is_none() => {
                 let messages = vec![message; offer.batch];
-                row.sent += from.send_many(to, &messages).map_err(failed)? as u64;
+                row.sent += from.send_many(to, &messages)? as u64;
             }
             SendMode::Plain if !acknowledged => {
                 for _ in 0..most {
-                    from.send(to, message).map_err(failed)?;
+                    from.send(to, message)?;
                 }
                 row.sent += most;
             }
@@ -225,7 +215,7 @@ impl Path<'_> {
                 match acknowledged {
                     true => self.exchange(message, row)?,
                     false => {
-                        from.send(to, message).map_err(failed)?;
+                        from.send(to, message)?;
                         row.sent += 1;
                     }
                 }
@@ -236,12 +226,12 @@ impl Path<'_> {
             }
             SendMode::Polled => {
                 for _ in 0..most {
-                    from.start(to, message, None).map_err(failed)?;
+                    from.start(to, message, None)?;
                     row.sent += 1;
                     let ended = loop {
                         match from.ended(Some(Duration::ZERO)) {
                             Err(Error::TimedOut) => {}
-                            other => break other.map_err(failed)?,
+                            other => break other?,
                         }
                     };
                     row.failed += u64::from(ended.outcome != Outcome::Done);
@@ -252,7 +242,7 @@ impl Path<'_> {
     }
 
     fn exchange(&self, message: &[u8], row: &mut Row) -> Result<(), Failure> {
-        let sent = self.from.exchange(self.to, message).map_err(failed)?;
+        let sent = self.from.exchange(self.to, message)?;
         row.sent += 1;
         row.failed += u64::from(sent.outcome != Outcome::Done);
         Ok(())
@@ -264,7 +254,7 @@ impl Path<'_> {
         let mut answer = Vec::new();
         for _ in 0..3 {
             while self.count.try_receive(&mut answer).is_ok() {}
-            if self.count.exchange(to, &[self.from.number()]).map_err(failed)?.outcome != Outcome::Done {
+            if self.count.exchange(to, &[self.from.number()])?.outcome != Outcome::Done {
                 continue;
             }
             if self.count.receive_within(&mut answer, Some(COUNT_TIMEOUT)).is_ok()

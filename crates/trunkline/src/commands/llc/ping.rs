@@ -11,7 +11,7 @@ use trunkline_record::Histogram;
 use trunkline_run::StopFlag;
 use trunkline_units::Span;
 
-use super::{OWN, VERSION, address, attach_own, failed, figures, pause, settings};
+use super::{OWN, VERSION, address, attach_own, figures, pause};
 use crate::failure::{Failure, print};
 use crate::flags::llc::Ping;
 
@@ -36,17 +36,17 @@ const CHECK_INTERVAL: Duration = Duration::from_millis(50);
 /// Sends requests periodically.
 pub fn ping(flags: &Ping, stop: &StopFlag) -> Result<(), Failure> {
     let to = address(&flags.to, NULL_SAP)?;
-    let settings = settings(&flags.local);
-    let station = attach_own(&flags.local, &settings, stop)?;
+    let station = attach_own(&flags.local, stop)?;
     let options = Options { priority: flags.priority, ..Options::default() };
-    let sap = station.open(OWN, &options).map_err(failed)?;
+    let sap = station.open(OWN, &options)?;
     let clock = Clock::start();
     let what = if flags.xid { "XID".into() } else { format!("TEST of {} octets", flags.size) };
     let print_text = |text: &str| if flags.json { Ok(()) } else { print(text) };
     print_text(&format!("{what} to {} on {}\n", named(to), flags.local.network))?;
     let mut tally = Tally::default();
     let mut due = clock.now();
-    while !stop.is_requested() && flags.count.is_none_or(|count| tally.sent < count) {
+    let goes_on = |sent: u64| !stop.is_requested() && flags.count.is_none_or(|count| sent < count);
+    while goes_on(tally.sent) {
         tally.sent += 1;
         let answers = ask(flags, &sap, to, &pattern(tally.sent, flags.size), clock)?;
         let answered = answers.iter().any(Answer::is_match);
@@ -59,8 +59,7 @@ pub fn ping(flags: &Ping, stop: &StopFlag) -> Result<(), Failure> {
             tally.count(&answer);
         }
         due += flags.interval;
-        while !stop.is_requested() && flags.count.is_none_or(|count| tally.sent < count) && clock.now() < due
-        {
+        while goes_on(tally.sent) && clock.now() < due {
             pause(CHECK_INTERVAL.min(due.since(clock.now()).into()));
         }
     }
@@ -116,7 +115,7 @@ fn ask(
     let mut answers = match first {
         Ok(first) => vec![first],
         Err(Error::TimedOut) => return Ok(Vec::new()),
-        Err(e) => return Err(failed(e)),
+        Err(e) => return Err(e.into()),
     };
     let several = to.station == ALL || to.sap & 1 == 1;
     while (several || !answers.iter().any(Answer::is_match)) && answers.len() < 1 + usize::from(ALL) * 127 {

@@ -4,19 +4,21 @@
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
 use serde_json::json;
 use trunkline_io::Clock;
+use trunkline_llc::api::Received;
 use trunkline_llc::socket::{Error, Sap, StationSocket};
 use trunkline_llc::{Address, Options};
 use trunkline_run::StopFlag;
-use trunkline_units::Span;
 
+use super::copy_protocol;
 use super::file_store::FileStore;
 use super::{
-    CHECKED_ECHO, CHECKED_SINK, COUNT, ECHO, FILES, GROUP, SERVING, SINK, VERSION, attach, failed, settings,
+    CHECKED_ECHO, CHECKED_SINK, COUNT, ECHO, FILES, GROUP, SERVING, SINK, VERSION, attach, settings,
     wait_for_ring,
 };
 use crate::failure::{Failure, print};
@@ -40,8 +42,8 @@ pub fn serve(flags: &Serve, stop: &StopFlag) -> Result<(), Failure> {
     let store = store.transpose()?;
     let station = attach(&flags.local.network, number, &settings)?;
     let common = Common::open(&station)?;
-    let files =
-        store.map(|store| Ok::<_, Failure>((station.open(FILES, &file_options()).map_err(failed)?, store)));
+    let options = Options { queue: 256, ..copy_protocol::options(0) };
+    let files = store.map(|store| Ok::<_, Failure>((station.open(FILES, &options)?, store)));
     let mut files = files.transpose()?;
     wait_for_ring(&station, &settings, None, stop)?;
     print_event(flags.json, "serving", &format!("station {number} on {}", flags.local.network))?;
@@ -64,17 +66,6 @@ fn needs_reply(from: Address) -> bool {
     ![FILES, ECHO, CHECKED_ECHO, SINK, CHECKED_SINK, COUNT].contains(&from.sap)
 }
 
-/// Returns the options of both ends of a copy.
-fn file_options() -> Options {
-    Options {
-        crc: true,
-        response_timeout: Span::from_ms(20),
-        tries: 10,
-        queue: 256,
-        ..Options::acknowledged(0)
-    }
-}
-
 fn print_event(as_json: bool, event: &str, what: &str) -> Result<(), Failure> {
     print(&match as_json {
         true => format!("{}\n", json!({ "version": VERSION, "event": event, "what": what })),
@@ -84,14 +75,11 @@ fn print_event(as_json: bool, event: &str, what: &str) -> Result<(), Failure> {
 
 fn serve_files(sap: &Sap, store: &mut FileStore, stop: &StopFlag, as_json: bool) -> Result<(), Failure> {
     let clock = Clock::start();
-    let mut message = Vec::new();
-    while !stop.is_requested() {
-        let received = match sap.receive_within(&mut message, Some(CHECK_INTERVAL)) {
-            Ok(received) if needs_reply(received.from) => received,
-            Ok(_) | Err(Error::TimedOut) => continue,
-            Err(e) => return Err(failed(e)),
-        };
-        let reply = store.handle(clock.now(), received.from, &message);
+    receive_until(sap, &|| stop.is_requested(), |received, message| {
+        if !needs_reply(received.from) {
+            return Ok(());
+        }
+        let reply = store.handle(clock.now(), received.from, message);
         if !reply.answer.is_empty() {
             // The client repeats its request.
             let _ = sap.send_with(received.from, &reply.answer, Some(received.priority), Some(REPLY_TIMEOUT));
@@ -103,8 +91,41 @@ fn serve_files(sap: &Sap, store: &mut FileStore, stop: &StopFlag, as_json: bool)
         if let Some(reason) = reply.refused {
             print_event(as_json, "refused", &format!("{reason} (from station {from})"))?;
         }
+        Ok(())
+    })
+}
+
+/// Handles the messages to `sap` until `done` returns true.
+fn receive_until(
+    sap: &Sap,
+    done: &impl Fn() -> bool,
+    mut handle: impl FnMut(Received, &[u8]) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    let mut message = Vec::new();
+    while !done() {
+        match sap.receive_within(&mut message, Some(CHECK_INTERVAL)) {
+            Ok(received) => handle(received, &message)?,
+            Err(Error::TimedOut) => {}
+            Err(e) => return Err(e.into()),
+        }
     }
     Ok(())
+}
+
+/// Runs `work` while the echo and sink services of stations of this process run.
+pub fn with_services<T>(
+    services: &[Common],
+    work: impl FnOnce() -> Result<T, Failure>,
+) -> Result<T, Failure> {
+    let over = AtomicBool::new(false);
+    let done = || over.load(Ordering::Relaxed);
+    thread::scope(|scope| {
+        let serving: Vec<_> = services.iter().map(|one| scope.spawn(move || one.run(&done))).collect();
+        let worked = work();
+        over.store(true, Ordering::Relaxed);
+        let served = serving.into_iter().map(|one| one.join().expect("the thread does not panic"));
+        served.collect::<Result<(), Failure>>().and(worked)
+    })
 }
 
 /// The echo and sink services.
@@ -121,7 +142,7 @@ type Counted = BTreeMap<Address, (u64, u64)>;
 impl Common {
     /// Opens the SAPs.
     pub fn open(station: &StationSocket) -> Result<Common, Failure> {
-        let open = |sap: u8, options: &Options| station.open(sap, options).map_err(failed);
+        let open = |sap: u8, options: &Options| station.open(sap, options);
         let echo = Options { groups: vec![GROUP], queue: 256, ..Options::default() };
         let sink = Options { queue: 4096, ..Options::default() };
         Ok(Common {
@@ -150,60 +171,38 @@ impl Common {
     }
 
     fn echo(&self, sap: &Sap, done: &impl Fn() -> bool) -> Result<(), Failure> {
-        let mut message = Vec::new();
-        while !done() {
-            match sap.receive_within(&mut message, Some(CHECK_INTERVAL)) {
-                Ok(received) if needs_reply(received.from) => {
-                    let _ =
-                        sap.send_with(received.from, &message, Some(received.priority), Some(REPLY_TIMEOUT));
-                }
-                Ok(_) | Err(Error::TimedOut) => {}
-                Err(e) => return Err(failed(e)),
+        receive_until(sap, done, |Received { from, priority, .. }, message| {
+            if needs_reply(from) {
+                let _ = sap.send_with(from, message, Some(priority), Some(REPLY_TIMEOUT));
             }
-        }
-        Ok(())
+            Ok(())
+        })
     }
 
     fn sink(&self, sap: &Sap, done: &impl Fn() -> bool) -> Result<(), Failure> {
-        let mut message = Vec::new();
-        while !done() {
-            match sap.receive_within(&mut message, Some(CHECK_INTERVAL)) {
-                Ok(received) => {
-                    let mut counted = self.counted.lock().expect("no thread panics with it");
-                    let is_counted = counted.len() < MAX_SENDERS || counted.contains_key(&received.from);
-                    if is_counted {
-                        let (messages, octets) = counted.entry(received.from).or_default();
-                        (*messages, *octets) = (*messages + 1, *octets + message.len() as u64);
-                    }
-                }
-                Err(Error::TimedOut) => {}
-                Err(e) => return Err(failed(e)),
+        receive_until(sap, done, |received, message| {
+            let mut counted = self.counted.lock().expect("no thread panics with it");
+            if counted.len() < MAX_SENDERS || counted.contains_key(&received.from) {
+                let (messages, octets) = counted.entry(received.from).or_default();
+                (*messages, *octets) = (*messages + 1, *octets + message.len() as u64);
             }
-        }
-        Ok(())
+            Ok(())
+        })
     }
 
     /// Serves counts: returns the sender's counts and resets them.
     fn serve_counts(&self, done: &impl Fn() -> bool) -> Result<(), Failure> {
-        let mut message = Vec::new();
-        while !done() {
-            match self.count.receive_within(&mut message, Some(CHECK_INTERVAL)) {
-                Ok(received) if needs_reply(received.from) => {
-                    let [sap] = message[..] else { continue };
-                    let of = Address { sap, station: received.from.station };
-                    let (messages, octets) = self
-                        .counted
-                        .lock()
-                        .expect("no thread panics with it")
-                        .remove(&of)
-                        .unwrap_or_default();
-                    let answer = [messages.to_be_bytes(), octets.to_be_bytes()].concat();
-                    let _ = self.count.send_with(received.from, &answer, None, Some(REPLY_TIMEOUT));
-                }
-                Ok(_) | Err(Error::TimedOut) => {}
-                Err(e) => return Err(failed(e)),
+        receive_until(&self.count, done, |Received { from, .. }, message| {
+            if let [sap] = *message
+                && needs_reply(from)
+            {
+                let of = Address { sap, station: from.station };
+                let counted = self.counted.lock().expect("no thread panics with it").remove(&of);
+                let (messages, octets) = counted.unwrap_or_default();
+                let answer = [messages.to_be_bytes(), octets.to_be_bytes()].concat();
+                let _ = self.count.send_with(from, &answer, None, Some(REPLY_TIMEOUT));
             }
-        }
-        Ok(())
+            Ok(())
+        })
     }
 }

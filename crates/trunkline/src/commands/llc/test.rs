@@ -1,6 +1,5 @@
 //! `trunkline llc test`: tests every function of a station.
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -11,7 +10,7 @@ use trunkline_llc::{Address, Event, Options, Outcome, Refusal};
 use trunkline_run::StopFlag;
 use trunkline_units::Span;
 
-use super::serve::Common;
+use super::serve::{Common, with_services};
 use super::{
     CHECKED_ECHO, CHECKED_OWN, ECHO, GROUP, OWN, Pair, RESPONSE_TIMEOUT, SINK, VERSION, pause, persistent,
     settings, stopped,
@@ -26,8 +25,11 @@ const CLOSED: u8 = 0x5c;
 /// A spare SAP of this station.
 const SPARE: u8 = 0x80;
 
+/// Why a trial failed.
+type Reason = Box<dyn std::error::Error + Send + Sync>;
+
 /// The result of a trial: a remark, or the error.
-type TrialResult = Result<String, String>;
+type TrialResult = Result<String, Reason>;
 
 /// A function of a station and its trial.
 type Trial = (&'static str, fn(&Bench) -> TrialResult);
@@ -69,20 +71,12 @@ struct Bench {
 pub fn test(flags: &Test, stop: &StopFlag) -> Result<(), Failure> {
     let settings = settings(&flags.local);
     let pair = Pair::open(&flags.local, &flags.other, &settings, stop)?;
-    let common = pair.second.as_ref().map(Common::open).transpose()?;
-    let done = AtomicBool::new(false);
-    let found = thread::scope(|scope| {
-        let common = common.as_ref();
-        let serving = common.map(|common| scope.spawn(|| common.run(&|| done.load(Ordering::Relaxed))));
-        let found = try_all(pair, flags, stop);
-        done.store(true, Ordering::Relaxed);
-        let served = serving.map_or(Ok(()), |serving| serving.join().expect("the thread does not panic"));
-        served.and(found)
-    })?;
+    let common = pair.second.iter().map(Common::open).collect::<Result<Vec<_>, _>>()?;
+    let found = with_services(&common, || try_all(pair, flags, stop))?;
     if flags.json {
         let one = |(what, found): &(&str, TrialResult)| {
-            let (Ok(text) | Err(text)) = found;
-            json!({ "what": what, "ok": found.is_ok(), "said": text })
+            let said = found.as_ref().map_or_else(Reason::to_string, String::clone);
+            json!({ "what": what, "ok": found.is_ok(), "said": said })
         };
         let whole = json!({
             "version": VERSION, "tool": "test", "network": flags.local.network.to_string(),
@@ -99,7 +93,7 @@ pub fn test(flags: &Test, stop: &StopFlag) -> Result<(), Failure> {
 }
 
 fn try_all(pair: Pair, flags: &Test, stop: &StopFlag) -> Result<Vec<(&'static str, TrialResult)>, Failure> {
-    let open = |sap: u8, options: &Options| pair.own.open(sap, options).map_err(super::failed);
+    let open = |sap: u8, options: &Options| pair.own.open(sap, options);
     let (sap, checked) =
         (open(OWN, &Options::default())?, open(CHECKED_OWN, &Options { crc: true, ..Options::default() })?);
     // Search from the highest number, where stations are rare.
@@ -129,12 +123,8 @@ fn try_all(pair: Pair, flags: &Test, stop: &StopFlag) -> Result<Vec<(&'static st
     Ok(all)
 }
 
-fn require(condition: bool, error: impl FnOnce() -> String) -> Result<(), String> {
-    if condition { Ok(()) } else { Err(error()) }
-}
-
-fn describe(e: Error) -> String {
-    e.to_string()
+fn require(condition: bool, error: impl FnOnce() -> String) -> Result<(), Reason> {
+    if condition { Ok(()) } else { Err(error().into()) }
 }
 
 impl Bench {
@@ -143,19 +133,19 @@ impl Bench {
     }
 
     /// Resets both SAPs and discards pending messages.
-    fn begin(&self) -> Result<(), String> {
+    fn begin(&self) -> Result<(), Reason> {
         for (sap, crc) in [(&self.sap, false), (&self.checked, true)] {
-            sap.configure(&Options { crc, queue: 256, ..Options::default() }).map_err(describe)?;
+            sap.configure(&Options { crc, queue: 256, ..Options::default() })?;
             while sap.try_receive(&mut Vec::new()).is_ok() {}
         }
         Ok(())
     }
 
     /// Sends a message and waits for its echo. Retries, because datagrams may be lost.
-    fn echo(&self, sap: &Sap, to: Address, from: Address, bytes: &[u8], priority: u8) -> Result<(), String> {
+    fn echo(&self, sap: &Sap, to: Address, from: Address, bytes: &[u8], priority: u8) -> Result<(), Reason> {
         let mut message = Vec::new();
         for _ in 0..3 {
-            sap.send_with(to, bytes, Some(priority), Some(MESSAGE_TIMEOUT)).map_err(describe)?;
+            sap.send_with(to, bytes, Some(priority), Some(MESSAGE_TIMEOUT))?;
             loop {
                 match sap.receive_within(&mut message, Some(RESPONSE_TIMEOUT)) {
                     Ok(received) if received.from == from && message == bytes => {
@@ -166,14 +156,14 @@ impl Bench {
                     }
                     Ok(_) => {}
                     Err(Error::TimedOut) => break,
-                    Err(e) => return Err(describe(e)),
+                    Err(e) => return Err(e.into()),
                 }
             }
         }
-        Err(format!("no echo of {} octets to {to}", bytes.len()))
+        Err(format!("no echo of {} octets to {to}", bytes.len()).into())
     }
 
-    fn absent(&self) -> Result<Address, String> {
+    fn absent(&self) -> Result<Address, Reason> {
         let station = self.absent.ok_or("all stations from 200 to 254 answer")?;
         Ok(Address { sap: ECHO, station })
     }
@@ -185,7 +175,7 @@ fn pattern(octets: usize) -> Vec<u8> {
 
 fn opens(bench: &Bench) -> TrialResult {
     let own = &bench.pair.own;
-    let spare = own.open(SPARE, &Options::default()).map_err(describe)?;
+    let spare = own.open(SPARE, &Options::default())?;
     let refused = |sap: u8, options: &Options| match own.open(sap, options) {
         Err(Error::Refused(refusal)) => Some(refusal),
         _ => None,
@@ -204,15 +194,14 @@ fn opens(bench: &Bench) -> TrialResult {
     let long = spare.send(bench.to(ECHO), &pattern(MAX_INFORMATION + 1));
     require(matches!(long, Err(Error::Refused(Refusal::TooLarge))), || format!("too long: {long:?}"))?;
     drop(spare);
-    own.open(SPARE, &Options::default()).map_err(describe)?;
+    own.open(SPARE, &Options::default())?;
     Ok(String::new())
 }
 
 fn tests(bench: &Bench, sap: u8) -> TrialResult {
     let mut slowest = Span::ZERO;
     for octets in [0, 1, 100, MAX_INFORMATION] {
-        let (tested, took) =
-            bench.sap.test(bench.to(sap), &pattern(octets), MESSAGE_TIMEOUT).map_err(describe)?;
+        let (tested, took) = bench.sap.test(bench.to(sap), &pattern(octets), MESSAGE_TIMEOUT)?;
         let whole = tested.intact && usize::from(tested.length) == octets;
         require(whole && tested.from == bench.to(sap), || format!("{octets} octets: {tested:?}"))?;
         slowest = slowest.max(took);
@@ -221,10 +210,10 @@ fn tests(bench: &Bench, sap: u8) -> TrialResult {
 }
 
 fn groups(bench: &Bench) -> TrialResult {
-    let (tested, _) = bench.sap.test(bench.to(GROUP), b"group", MESSAGE_TIMEOUT).map_err(describe)?;
+    let (tested, _) = bench.sap.test(bench.to(GROUP), b"group", MESSAGE_TIMEOUT)?;
     require(tested.from == bench.to(ECHO) && tested.intact, || format!("{tested:?}"))?;
     let all = Address { sap: GLOBAL_SAP, station: ALL };
-    let (first, _) = bench.sap.test(all, b"all", MESSAGE_TIMEOUT).map_err(describe)?;
+    let (first, _) = bench.sap.test(all, b"all", MESSAGE_TIMEOUT)?;
     let mut from = vec![first.from];
     while let Ok(Event::Tested { from: one, .. }) = bench.sap.next_answer(RESPONSE_TIMEOUT) {
         from.push(one);
@@ -236,12 +225,12 @@ fn groups(bench: &Bench) -> TrialResult {
 fn closed_sap(bench: &Bench) -> TrialResult {
     match bench.sap.test(bench.to(CLOSED), b"", RESPONSE_TIMEOUT) {
         Err(Error::TimedOut) => Ok(String::new()),
-        other => Err(format!("{other:?}")),
+        other => Err(format!("{other:?}").into()),
     }
 }
 
 fn identifies(bench: &Bench, sap: u8) -> TrialResult {
-    let ((from, types), _) = bench.sap.identify(bench.to(sap), MESSAGE_TIMEOUT).map_err(describe)?;
+    let ((from, types), _) = bench.sap.identify(bench.to(sap), MESSAGE_TIMEOUT)?;
     require(from == bench.to(sap) && types == [true, false, true], || format!("{from}: {types:?}"))?;
     Ok(String::new())
 }
@@ -270,9 +259,9 @@ fn priorities(bench: &Bench) -> TrialResult {
 
 fn highest_first(bench: &Bench) -> TrialResult {
     let own = Address { sap: CHECKED_OWN, station: bench.pair.own.number() };
-    let spare = bench.pair.own.open(SPARE, &Options { crc: true, ..Options::default() }).map_err(describe)?;
+    let spare = bench.pair.own.open(SPARE, &Options { crc: true, ..Options::default() })?;
     for priority in [3, 0, 7, 5, 1] {
-        spare.send_with(own, &[priority], Some(priority), Some(MESSAGE_TIMEOUT)).map_err(describe)?;
+        spare.send_with(own, &[priority], Some(priority), Some(MESSAGE_TIMEOUT))?;
     }
     // In a ring each message waits for the token.
     for _ in 0..1_000 {
@@ -283,7 +272,7 @@ fn highest_first(bench: &Bench) -> TrialResult {
     }
     let (mut received, mut message) = (Vec::<u8>::new(), Vec::new());
     for _ in 0..5 {
-        bench.checked.receive_within(&mut message, Some(MESSAGE_TIMEOUT)).map_err(describe)?;
+        bench.checked.receive_within(&mut message, Some(MESSAGE_TIMEOUT))?;
         received.extend(message.first().copied());
     }
     require(received == [7, 5, 3, 1, 0], || format!("received in the order {received:?}"))?;
@@ -293,10 +282,10 @@ fn highest_first(bench: &Bench) -> TrialResult {
 fn acknowledged(bench: &Bench, crc: bool) -> TrialResult {
     const MESSAGES: u32 = 200;
     let (sap, echo) = if crc { (&bench.checked, CHECKED_ECHO) } else { (&bench.sap, ECHO) };
-    sap.configure(&Options { crc, queue: 256, ..persistent(5) }).map_err(describe)?;
+    sap.configure(&Options { crc, queue: 256, ..persistent(5) })?;
     let mut tries = 0;
     for number in 0..MESSAGES {
-        let sent = sap.exchange(bench.to(echo), &number.to_be_bytes()).map_err(describe)?;
+        let sent = sap.exchange(bench.to(echo), &number.to_be_bytes())?;
         require(sent.outcome == Outcome::Done, || format!("message {number}: {:?}", sent.outcome))?;
         tries += u32::from(sent.tries);
     }
@@ -307,7 +296,7 @@ fn acknowledged(bench: &Bench, crc: bool) -> TrialResult {
         match sap.receive_within(&mut message, Some(RESPONSE_TIMEOUT)) {
             Ok(_) => {}
             Err(Error::TimedOut) => break,
-            Err(e) => return Err(describe(e)),
+            Err(e) => return Err(e.into()),
         }
         let number =
             message[..].try_into().map(u32::from_be_bytes).map_err(|_| format!("echo of {message:?}"))?;
@@ -321,39 +310,40 @@ fn acknowledged(bench: &Bench, crc: bool) -> TrialResult {
 }
 
 fn refuses(bench: &Bench) -> TrialResult {
-    bench.sap.configure(&persistent(5)).map_err(describe)?;
-    match bench.sap.exchange(bench.to(CLOSED), b"closed").map_err(describe)?.outcome {
+    bench.sap.configure(&persistent(5))?;
+    match bench.sap.exchange(bench.to(CLOSED), b"closed")?.outcome {
         Outcome::Refused(CommandStatus::Unimplemented) => Ok("status 1".into()),
-        other => Err(format!("{other:?}")),
+        other => Err(format!("{other:?}").into()),
     }
 }
 
 fn gives_up(bench: &Bench) -> TrialResult {
     let options = Options { tries: 4, response_timeout: Span::from_ms(5), ..Options::acknowledged(5) };
-    bench.sap.configure(&options).map_err(describe)?;
-    let sent = bench.sap.exchange(bench.absent()?, b"nobody").map_err(describe)?;
+    bench.sap.configure(&options)?;
+    let sent = bench.sap.exchange(bench.absent()?, b"nobody")?;
     require((sent.outcome, sent.tries) == (Outcome::Unanswered, 4), || format!("{sent:?}"))?;
     Ok(format!("4 tries in {:.0} ms", sent.took.as_us() / 1e3))
 }
 
 fn late(bench: &Bench) -> TrialResult {
     let (limit, timeout) = (Span::from_ms(20), Span::from_ms(500));
-    bench
-        .sap
-        .configure(&Options { send_limit: limit, response_timeout: timeout, ..Options::acknowledged(5) })
-        .map_err(describe)?;
-    let sent = bench.sap.exchange(bench.absent()?, b"late").map_err(describe)?;
+    bench.sap.configure(&Options {
+        send_limit: limit,
+        response_timeout: timeout,
+        ..Options::acknowledged(5)
+    })?;
+    let sent = bench.sap.exchange(bench.absent()?, b"late")?;
     require(sent.outcome == Outcome::Late && sent.took >= limit, || format!("{sent:?}"))?;
     Ok(String::new())
 }
 
 fn full(bench: &Bench) -> TrialResult {
     let options = Options { queue: 2, response_timeout: Span::from_ms(30), ..Options::acknowledged(5) };
-    bench.sap.configure(&options).map_err(describe)?;
+    bench.sap.configure(&options)?;
     let absent = bench.absent()?;
     let accepted = (0..3).map(|_| bench.sap.try_send(absent, b"full"));
     let accepted: Vec<bool> = accepted.map(|sent| !matches!(sent, Err(Error::Full))).collect();
-    bench.sap.reset(true).map_err(describe)?;
+    bench.sap.reset(true)?;
     require(accepted == [true, true, false], || {
         format!("three messages to a queue of two: accepted {accepted:?}")
     })?;
@@ -362,10 +352,10 @@ fn full(bench: &Bench) -> TrialResult {
 
 fn resets(bench: &Bench) -> TrialResult {
     let options = Options { response_timeout: Span::from_s(60), ..Options::acknowledged(5) };
-    bench.sap.configure(&options).map_err(describe)?;
-    let ticket = bench.sap.start(bench.absent()?, b"never", None).map_err(describe)?;
-    bench.sap.reset(true).map_err(describe)?;
-    let sent = bench.sap.ended(Some(MESSAGE_TIMEOUT)).map_err(describe)?;
+    bench.sap.configure(&options)?;
+    let ticket = bench.sap.start(bench.absent()?, b"never", None)?;
+    bench.sap.reset(true)?;
+    let sent = bench.sap.ended(Some(MESSAGE_TIMEOUT))?;
     require(sent.ticket == ticket && sent.outcome == Outcome::Reset, || format!("{sent:?}"))?;
     Ok(String::new())
 }
@@ -373,27 +363,26 @@ fn resets(bench: &Bench) -> TrialResult {
 fn to_own_station(bench: &Bench) -> TrialResult {
     let own = Address { sap: OWN, station: bench.pair.own.number() };
     bench.echo(&bench.sap, own, own, b"to the own station", 3)?;
-    bench.sap.configure(&persistent(2)).map_err(describe)?;
-    let sent = bench.sap.exchange(own, b"to the own station").map_err(describe)?;
+    bench.sap.configure(&persistent(2))?;
+    let sent = bench.sap.exchange(own, b"to the own station")?;
     require(sent.outcome == Outcome::Done, || format!("{sent:?}"))?;
     Ok(String::new())
 }
 
 fn both(bench: &Bench) -> TrialResult {
     const MESSAGES: u32 = 100;
-    bench.sap.configure(&Options { queue: 256, ..persistent(6) }).map_err(describe)?;
-    bench.checked.configure(&Options { crc: true, queue: 256, ..persistent(1) }).map_err(describe)?;
+    bench.sap.configure(&Options { queue: 256, ..persistent(6) })?;
+    bench.checked.configure(&Options { crc: true, queue: 256, ..persistent(1) })?;
     thread::scope(|scope| {
         let threads = [(&bench.sap, ECHO), (&bench.checked, CHECKED_ECHO)].map(|(sap, echo)| {
             scope.spawn(move || {
                 for number in 0..MESSAGES {
-                    let outcome =
-                        sap.exchange(bench.to(echo), &number.to_be_bytes()).map_err(describe)?.outcome;
+                    let outcome = sap.exchange(bench.to(echo), &number.to_be_bytes())?.outcome;
                     require(outcome == Outcome::Done, || {
                         format!("message {number} to {echo:#04x}: {outcome:?}")
                     })?;
                 }
-                Ok::<(), String>(())
+                Ok::<(), Reason>(())
             })
         });
         threads.into_iter().try_for_each(|thread| thread.join().expect("the thread does not panic"))

@@ -19,7 +19,7 @@ use trunkline_run::StopFlag;
 use trunkline_units::{Instant, Span};
 
 use super::figures::{self, Usage, Used};
-use super::{ECHO, OWN, Pair, SINK, VERSION, failed, persistent, settings, stopped};
+use super::{ECHO, OWN, Pair, SINK, VERSION, persistent, settings, stopped};
 use crate::failure::{Failure, print};
 use crate::flags::llc::{PeerOptions, Wrap};
 
@@ -94,9 +94,9 @@ pub fn wrap(flags: &Wrap, stop: &StopFlag) -> Result<(), Failure> {
     let pair = Pair::open(&flags.local, &other, &settings, stop)?;
     let clock = Clock::start();
     let station = pair.second.as_ref().expect("there is one without --with");
-    let from = pair.own.open(OWN, &Options::default()).map_err(failed)?;
-    let across = station.open(SINK, &Options::default()).map_err(failed)?;
-    let within = pair.own.open(ECHO, &Options::default()).map_err(failed)?;
+    let from = pair.own.open(OWN, &Options::default())?;
+    let across = station.open(SINK, &Options::default())?;
+    let within = pair.own.open(ECHO, &Options::default())?;
     let kinds = kinds(flags);
     let mut rows: Vec<(Kind, Row)> = kinds.iter().map(|kind| (*kind, Row::default())).collect();
     let over = AtomicBool::new(false);
@@ -209,8 +209,8 @@ impl<'a> Path<'a> {
     fn measure(&self, kind: Kind, messages: u64, row: &mut Row, stop: &StopFlag) -> Result<(), Failure> {
         let Kind { acknowledged, crc, size, priority } = kind;
         let options = Options { acknowledged, crc, ..persistent(priority) };
-        self.from.configure(&options).map_err(failed)?;
-        self.second.configure(&options).map_err(failed)?;
+        self.from.configure(&options)?;
+        self.second.configure(&options)?;
         let mut message: Vec<u8> = (0..size).map(|n| n as u8).collect();
         for _ in 0..messages {
             if stop.is_requested() {
@@ -222,12 +222,12 @@ impl<'a> Path<'a> {
             }
             while self.arrivals.try_recv().is_ok() {}
             let begun = self.clock.now();
-            self.from.start(self.to, &message, None).map_err(failed)?;
+            self.from.start(self.to, &message, None)?;
             match arrival(&self.arrivals, self.clock, begun, size, number(&message)) {
                 Some(at) => row.delay.record(at.since(begun)),
                 None => row.lost += 1,
             }
-            let ended = self.from.ended(None).map_err(failed)?;
+            let ended = self.from.ended(None)?;
             row.lost += u64::from(acknowledged && ended.outcome != Outcome::Done);
         }
         Ok(())
@@ -236,19 +236,19 @@ impl<'a> Path<'a> {
     /// Sends acknowledged messages, each after the end of the previous one, which is awaited or polled for.
     fn complete(&self, row: &mut Row, polls: bool, stop: &StopFlag) -> Result<(), Failure> {
         let options = persistent(0);
-        self.from.configure(&options).map_err(failed)?;
-        self.second.configure(&options).map_err(failed)?;
+        self.from.configure(&options)?;
+        self.second.configure(&options)?;
         for _ in 0..TURN {
             if stop.is_requested() {
                 break;
             }
             let begun = self.clock.now();
-            self.from.start(self.to, &[7; SIZE as usize], None).map_err(failed)?;
+            self.from.start(self.to, &[7; SIZE as usize], None)?;
             let sent = loop {
                 match self.from.ended(if polls { Some(Duration::ZERO) } else { None }) {
                     Ok(sent) => break sent,
                     Err(Error::TimedOut) => {}
-                    Err(e) => return Err(failed(e)),
+                    Err(e) => return Err(e.into()),
                 }
             };
             match sent.outcome {

@@ -14,21 +14,15 @@ use crate::flags::monitor::Poll;
 
 /// Formats reports for standard output.
 pub struct Output {
-    format: Format,
+    json: bool,
+    /// `None` prints only warnings, on standard error.
+    rates: Option<Rates>,
     snapshot: Option<Snapshot>,
-}
-
-enum Format {
-    /// Only warnings, on standard error.
-    Silent,
-    Lines(Rates),
-    Json(Rates),
 }
 
 /// The latest readings of all devices, for `--once`.
 #[derive(Default)]
 struct Snapshot {
-    json: bool,
     /// All configured devices.
     devices: Vec<String>,
     values: BTreeMap<String, BTreeMap<String, (String, ValueKind, RawValue)>>,
@@ -46,14 +40,9 @@ impl Output {
                 devices.push(name.clone());
             }
         }
-        let snapshot = flags.once.then(|| Snapshot { json: flags.json, devices, ..Snapshot::default() });
-        let format = match (flags.json, is_stored) {
-            _ if flags.once => Format::Silent,
-            (true, _) => Format::Json(Rates::default()),
-            (false, true) => Format::Silent,
-            (false, false) => Format::Lines(Rates::default()),
-        };
-        Output { format, snapshot }
+        let snapshot = flags.once.then(|| Snapshot { devices, ..Snapshot::default() });
+        let prints_rates = !flags.once && (flags.json || !is_stored);
+        Output { json: flags.json, rates: prints_rates.then(Rates::default), snapshot }
     }
 
     /// Returns the text to print for a report, if any.
@@ -61,13 +50,12 @@ impl Output {
         if let Some(snapshot) = &mut self.snapshot {
             snapshot.update(report);
         }
-        let text = match &mut self.format {
-            Format::Silent => String::new(),
-            Format::Lines(rates) => lines(&rates.update(report)),
-            Format::Json(rates) => {
-                let all = rates.update(report).into_iter().filter_map(rate_json).chain(report_json(report));
-                all.map(|value| format!("{value}\n")).collect()
-            }
+        let rates = self.rates.as_mut()?.update(report);
+        let text: String = if self.json {
+            let all = rates.into_iter().filter_map(rate_json).chain(report_json(report));
+            all.map(|value| format!("{value}\n")).collect()
+        } else {
+            lines(&rates)
         };
         (!text.is_empty()).then_some(text)
     }
@@ -75,16 +63,14 @@ impl Output {
     /// Prints the snapshot of `--once`; an error if a device did not answer every request.
     pub fn finish(self) -> Result<(), Failure> {
         let Some(snapshot) = self.snapshot else { return Ok(()) };
-        print(&snapshot.text())?;
-        match snapshot.failed.iter().next() {
-            None => Ok(()),
-            Some(device) if snapshot.failed.len() == 1 => {
-                Err(Failure::run(format!("{device} did not answer every request")))
-            }
-            Some(_) => {
-                Err(Failure::run(format!("{} devices did not answer every request", snapshot.failed.len())))
-            }
-        }
+        print(&if self.json { snapshot.json() } else { snapshot.text() })?;
+        let mut failed = snapshot.failed.iter();
+        let subject = match (failed.next(), failed.len()) {
+            (None, _) => return Ok(()),
+            (Some(device), 0) => device.clone(),
+            (Some(_), more) => format!("{} devices", more + 1),
+        };
+        Err(Failure::run(format!("{subject} did not answer every request")))
     }
 }
 
@@ -143,17 +129,13 @@ fn lines(rates: &[Rate]) -> String {
             None => "",
         };
         let is_main = matches!(&*place.quantity, "octets" | "cells" | "delay" | "value" | "responding");
-        match rate.value {
-            Some(value)
-                if is_main
-                    || rate.counts && rate.unit == "packets" && value > 0.0 && is_loss_counter(&place) =>
-            {
-                texts.push(format!(
-                    "{direction}{}",
-                    format_value(&place.quantity, &rate.unit, value, rate.counts)
-                ));
-            }
-            _ => {}
+        let is_loss = |value: f64| {
+            let is_counter = matches!(&*place.quantity, "discards" | "errors");
+            rate.counts && rate.unit == "packets" && value > 0.0 && is_counter
+        };
+        if let Some(value) = rate.value.filter(|value| is_main || is_loss(*value)) {
+            let text = format_value(&place.quantity, &rate.unit, value, rate.counts);
+            texts.push(format!("{direction}{text}"));
         }
         if is_main {
             texts.extend(rate.events.iter().map(|event| format!("{direction}{}", event.name())));
@@ -173,10 +155,6 @@ fn lines(rates: &[Rate]) -> String {
         }
     }
     text
-}
-
-fn is_loss_counter(place: &SeriesName) -> bool {
-    matches!(&*place.quantity, "discards" | "errors")
 }
 
 fn format_value(quantity: &str, unit: &str, value: f64, counts: bool) -> String {
@@ -223,45 +201,28 @@ impl Snapshot {
                     self.texts.insert(key, text.text.clone());
                 }
             }
-            Report::FaultChanged { device, fault, .. } => {
-                if fault.is_some() {
-                    self.failed.insert(device.to_string());
-                }
-            }
+            Report::FaultChanged { fault: None, .. } => {}
+            Report::FaultChanged { device, .. } => _ = self.failed.insert(device.to_string()),
         }
     }
 
     fn text(&self) -> String {
-        if self.json {
-            return self.json_text();
-        }
         self.devices.iter().map(|device| self.device(device)).collect::<Vec<_>>().join("\n")
     }
 
-    fn json_text(&self) -> String {
-        let mut text = String::new();
-        for (device, values) in &self.values {
-            for (series, (unit, kind, raw)) in values {
+    fn json(&self) -> String {
+        let values = self.values.iter().flat_map(|(device, values)| {
+            values.iter().map(move |(series, (unit, kind, raw))| {
                 let value = match kind {
                     ValueKind::Counter32 | ValueKind::Counter64 => json!(raw.0),
                     ValueKind::Gauge => json!(raw.0 as i64),
                     ValueKind::Real => json!(raw.to_f64(*kind)),
                 };
-                let _ = writeln!(
-                    text,
-                    "{}",
-                    json!({ "device": device, "series": series, "unit": unit, "value": value })
-                );
-            }
-        }
-        for ((device, object, key), text_value) in &self.texts {
-            let _ = writeln!(
-                text,
-                "{}",
-                json!({ "device": device, "object": object, "key": key, "text": text_value })
-            );
-        }
-        text
+                json!({ "device": device, "series": series, "unit": unit, "value": value })
+            })
+        });
+        let text = |((device, object, key), text): (&(String, String, &str), &String)| json!({ "device": device, "object": object, "key": key, "text": text });
+        values.chain(self.texts.iter().map(text)).map(|line| format!("{line}\n")).collect()
     }
 
     fn text_of(&self, device: &str, object: &str, key: &'static str) -> &str {

@@ -1,33 +1,21 @@
 //! `trunkline study multicast`: the cost of multicast groups on a host.
 
 use serde_json::json;
-use trunkline_live::environment;
 use trunkline_live::study::multicast::{
     self, GROUPS, GROUPS_PER_SOCKET, JOINED_GROUPS, Multicast, RATE, SHARES, SIZE,
 };
 use trunkline_report::Sweep;
 use trunkline_units::Span;
 
-use super::{grid, known, middle, point, sweep, varied, watched, write};
-use crate::failure::{Failure, print};
+use super::{finish, grid, known, middle, point, sweep, varied, watched};
+use crate::failure::Failure;
 use crate::flags::MeasurementOptions;
 
 /// Measures, writes the files and prints the tables.
 pub fn study(budget: Span, repeated: &MeasurementOptions) -> Result<(), Failure> {
     let runs = repeated.runs.unwrap_or(5);
     let found = watched("multicast", |show| multicast::multicast(runs.into(), budget, show))?;
-    if let Some(out) = &repeated.out {
-        write(out, "multicast", &shares(&found))?;
-    }
-    if repeated.json {
-        let whole = json!({ "multicast": found, "environment": environment::describe() });
-        return print(&format!("{whole:#}\n"));
-    }
-    let mut text = table(&found);
-    if let Some(out) = &repeated.out {
-        text += &format!("\nPlots: {}\n", out.join("multicast.html").display());
-    }
-    print(&text)
+    finish(repeated, json!({ "multicast": found }), &table(&found), &[("multicast", shares(&found))])
 }
 
 fn shares(found: &Multicast) -> Sweep {

@@ -1,13 +1,12 @@
 //! `trunkline study host --rates`: processor time by packet size and rate, and the break-even rate of bundling.
 
 use serde_json::json;
-use trunkline_live::environment;
 use trunkline_live::study::rates::{self, BUNDLE, LOADS, MAX_DATAGRAM, MESSAGE, RATES, Rates, SIZES};
 use trunkline_report::Sweep;
 use trunkline_units::Span;
 
-use super::{grid, known, middle, point, sweep, varied, watched, write};
-use crate::failure::{Failure, print};
+use super::{finish, grid, known, middle, point, sweep, varied, watched};
+use crate::failure::Failure;
 use crate::flags::MeasurementOptions;
 
 /// Names of the figures; they end in their unit.
@@ -18,23 +17,8 @@ const TAKEN: &str = "machine.processor_percent";
 pub fn study(budget: Span, repeated: &MeasurementOptions) -> Result<(), Failure> {
     let runs = repeated.runs.unwrap_or(5);
     let found = watched("host", |show| rates::rates(runs.into(), budget, show))?;
-    if let Some(out) = &repeated.out {
-        write(out, "host", &shares(&found))?;
-        write(out, "bundling", &bundling(&found))?;
-    }
-    if repeated.json {
-        let whole = json!({ "rates": found, "environment": environment::describe() });
-        return print(&format!("{whole:#}\n"));
-    }
-    let mut text = table(&found);
-    if let Some(out) = &repeated.out {
-        text += &format!(
-            "\nPlots: {}, {}\n",
-            out.join("host.html").display(),
-            out.join("bundling.html").display()
-        );
-    }
-    print(&text)
+    let sweeps = [("host", shares(&found)), ("bundling", bundling(&found))];
+    finish(repeated, json!({ "rates": found }), &table(&found), &sweeps)
 }
 
 fn shares(found: &Rates) -> Sweep {

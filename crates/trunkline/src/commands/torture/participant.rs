@@ -63,7 +63,7 @@ pub enum EventOutcome {
     /// The event belongs to another connection.
     Other,
     /// The connection ended unexpectedly.
-    Lost(CloseReason),
+    Lost,
 }
 
 /// The user at one end.
@@ -156,7 +156,7 @@ impl<'a> Participant<'a> {
             EventKind::Closed { reason: CloseReason::Completed } if self.finished && self.closing => {
                 self.closed = true
             }
-            EventKind::Closed { reason: end } => return Ok(EventOutcome::Lost(end)),
+            EventKind::Closed { .. } => return Ok(EventOutcome::Lost),
         }
         Ok(EventOutcome::Continue)
     }

@@ -164,7 +164,7 @@ impl<'a> End<'a> {
     ) -> Result<(), String> {
         match self.participant.handle_event(event)? {
             EventOutcome::Continue => {}
-            EventOutcome::Lost(_) | EventOutcome::Other if !dead => {
+            EventOutcome::Lost | EventOutcome::Other if !dead => {
                 return Err(format!("end {}: {:?} although no end has crashed", self.end, event.kind));
             }
             // A restarted peer, before its old connection has timed out.
@@ -173,7 +173,7 @@ impl<'a> End<'a> {
                 self.participant.handle_event(event)?;
             }
             EventOutcome::Other => {}
-            EventOutcome::Lost(_) => {
+            EventOutcome::Lost => {
                 order(Order::Node(Command::Forget { id: event.id }))
                     .map_err(|refusal| refusal.to_string())?;
                 self.begin(order)?;
@@ -182,7 +182,7 @@ impl<'a> End<'a> {
         Ok(())
     }
 
-    /// Crashes when it is time; returns whether it result.
+    /// Crashes when it is time; returns whether it did.
     fn crash(&mut self, order: &mut impl FnMut(Order<'_>) -> Result<(), Refusal>) -> Result<bool, String> {
         let due = self
             .death

@@ -1,11 +1,15 @@
 //! Reduces a failure: removes options one at a time while the exchange with the same seed still fails.
 
+use trunkline_arq::torture::Faults;
 use trunkline_run::StopFlag;
 use trunkline_units::Span;
 
 use super::path;
 use super::trial::Trial;
 use crate::flags::{Crashes, Torture};
+
+/// Removes an option.
+type Change<'a> = &'a dyn Fn(&mut Torture);
 
 /// Maximum number of attempts.
 const MAX_TRIES: usize = 100;
@@ -32,42 +36,24 @@ pub fn find(flags: &Torture, seed: u64, stop: &StopFlag) -> Option<String> {
 
 /// Returns the variants with one option removed.
 fn steps(flags: &Torture, trial: &Trial) -> Vec<Torture> {
-    let with = |change: &dyn Fn(&mut Torture)| {
+    let any = |is: fn(&Faults) -> bool| trial.faults.iter().any(is);
+    let Trial { messages, longest, channels, death, .. } = *trial;
+    let changes: [(bool, Change<'_>); 10] = [
+        (death.is_some(), &|simpler| simpler.deaths = Some(Crashes::Never)),
+        (any(|faults| faults.drop > 0.0), &|simpler| simpler.drop = Some(0.0)),
+        (any(|faults| faults.damage > 0.0), &|simpler| simpler.damage = Some(0.0)),
+        (any(|faults| faults.duplicate > 0.0), &|simpler| simpler.duplicate = Some(0.0)),
+        (any(|faults| faults.reorder > 0.0), &|simpler| simpler.reorder = Some(0.0)),
+        (any(|faults| !faults.delay.is_zero()), &|simpler| simpler.delay = Some(Span::ZERO)),
+        (channels > 1, &|simpler| simpler.channels = Some(1)),
+        (messages > 1, &|simpler| simpler.messages = Some(messages / 2)),
+        (messages > 1, &|simpler| simpler.messages = Some(messages - 1)),
+        (longest > 1, &|simpler| simpler.size = Some(longest / 2)),
+    ];
+    let apply = |(_, change): (bool, Change<'_>)| {
         let mut simpler = flags.clone();
         change(&mut simpler);
         simpler
     };
-    let any = |share: &dyn Fn(usize) -> f64| (0..2).any(|end| share(end) > 0.0);
-    let faults = &trial.faults;
-    let mut steps = Vec::new();
-    if trial.death.is_some() {
-        steps.push(with(&|simpler| simpler.deaths = Some(Crashes::Never)));
-    }
-    if any(&|end| faults[end].drop) {
-        steps.push(with(&|simpler| simpler.drop = Some(0.0)));
-    }
-    if any(&|end| faults[end].damage) {
-        steps.push(with(&|simpler| simpler.damage = Some(0.0)));
-    }
-    if any(&|end| faults[end].duplicate) {
-        steps.push(with(&|simpler| simpler.duplicate = Some(0.0)));
-    }
-    if any(&|end| faults[end].reorder) {
-        steps.push(with(&|simpler| simpler.reorder = Some(0.0)));
-    }
-    if faults.iter().any(|faults| !faults.delay.is_zero()) {
-        steps.push(with(&|simpler| simpler.delay = Some(Span::ZERO)));
-    }
-    if trial.channels > 1 {
-        steps.push(with(&|simpler| simpler.channels = Some(1)));
-    }
-    for messages in [trial.messages / 2, trial.messages - 1] {
-        if messages > 0 {
-            steps.push(with(&|simpler| simpler.messages = Some(messages)));
-        }
-    }
-    if trial.longest > 1 {
-        steps.push(with(&|simpler| simpler.size = Some(trial.longest / 2)));
-    }
-    steps
+    changes.into_iter().filter(|(applies, _)| *applies).map(apply).collect()
 }

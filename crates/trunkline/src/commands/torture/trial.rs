@@ -71,7 +71,7 @@ impl Trial {
         let options = [Options { fec: fecs[0], ..a }, Options { fec: fecs[1], ..b }];
         let mut trial = Trial {
             seed,
-            options: options.map(|options| Options { mode: flags.mode.map_or(mode, Mode::from), ..options }),
+            options: options.map(|options| Options { mode: flags.mode.unwrap_or(mode), ..options }),
             faults: faults.map(|faults| given(faults, flags)),
             rates: rates.map(|bps| bps.map(Rate::from_bps)),
             half_duplex: flags.half_duplex || (half_duplex && !flags.full_duplex),
@@ -89,7 +89,7 @@ impl Trial {
         }
         trial.longest = flags.size.unwrap_or(trial.longest);
         if let Some(check) = flags.check {
-            trial.options.iter_mut().for_each(|options| options.check = check.into());
+            trial.options.iter_mut().for_each(|options| options.check = check);
         }
         trial
     }

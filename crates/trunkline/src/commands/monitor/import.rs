@@ -10,11 +10,11 @@ use trunkline_counters::counter::{Answer, RawValue, Response, Timestamp};
 use trunkline_record::Record;
 use trunkline_record::store;
 
-use super::csv::{CsvOptions, CsvRows, Row};
-use super::{failure, open_writer, time};
+use super::csv::{CsvOptions, CsvRows, Row, input_error};
+use super::time;
 use crate::archive::counters_archive;
 use crate::failure::{Failure, print};
-use crate::flags::counters::{CsvKind, Import};
+use crate::flags::monitor::{CsvKind, Import};
 
 /// Responses between two flushes; fewer than a table may buffer.
 const FLUSH: u64 = 64;
@@ -38,7 +38,7 @@ pub fn import(flags: &Import) -> Result<(), Failure> {
     let records = store::load(&flags.file).map_err(Failure::input)?;
     for record in &records {
         // A new writer per run releases the locks of the devices of the run.
-        let stored = import_run(&mut open_writer(&archive)?, record)?;
+        let stored = import_run(&mut Writer::open(&archive)?, record)?;
         print(&format!(
             "{}: {} tables, {} rows\n",
             run_import::device_name(record),
@@ -57,12 +57,11 @@ pub fn import_run(writer: &mut Writer, record: &Record) -> Result<run_import::Im
         Error::OutOfOrder(_) => {
             Failure::input(format!("the archive already has the run `{}`", run_import::device_name(record)))
         }
-        error => failure(error),
+        error => error.into(),
     })
 }
 
 fn import_csv(flags: &Import, archive: &Location) -> Result<(), Failure> {
-    let input_error = |reason: String| Failure::input(format!("{}: {reason}", flags.file.display()));
     let Some(device) = &flags.device else {
         return Err(Failure::input("a CSV file needs --device NAME"));
     };
@@ -71,13 +70,13 @@ fn import_csv(flags: &Import, archive: &Location) -> Result<(), Failure> {
     let options =
         CsvOptions { time: flags.time.as_deref(), kind: flags.kind, columns: &flags.columns, table: &table };
     // Read the file twice, so that a file with an error is not imported in part.
-    let (first, second) = validate(&flags.file, &options).map_err(input_error)?;
+    let (first, second) = validate(&flags.file, &options)?;
     let period = match (flags.interval, second) {
-        (Some(period), _) => Duration::from_nanos(period.as_ns()),
+        (Some(period), _) => period.into(),
         (None, Some(second)) => second.duration_since(first),
-        (None, None) => return Err(input_error("one row has no interval: give --interval".into())),
+        (None, None) => return Err(input_error(&flags.file, "one row has no interval: give --interval")),
     };
-    let mut rows = CsvRows::open(&flags.file, &options).map_err(input_error)?;
+    let mut rows = CsvRows::open(&flags.file, &options)?;
     let spec = TableSpec {
         device: device.clone(),
         name: table.clone(),
@@ -85,29 +84,24 @@ fn import_csv(flags: &Import, archive: &Location) -> Result<(), Failure> {
         refresh: Some(Duration::ZERO),
         series: rows.columns.iter().map(|c| series_spec(&c.series, c.kind)).collect(),
     };
-    let mut writer = open_writer(archive)?;
-    let layout = writer.open_table(&spec).map_err(failure)?;
-    let failed = |error| match error {
-        ImportError::File(reason) => input_error(reason),
-        ImportError::Archive(error) => failure(error),
-    };
-    let reader = Reader::open(archive).map_err(failure)?;
-    let mut existing = ExistingTable::of(&reader, &layout).map_err(failure)?;
+    let mut writer = Writer::open(archive)?;
+    let layout = writer.open_table(&spec)?;
+    let reader = Reader::open(archive)?;
+    let mut existing = ExistingTable::of(&reader, &layout)?;
     let mut next = None;
     if let Some(last) = existing.last.filter(|last| first <= *last) {
         // Complete a file that was imported in part.
-        let matches_start =
-            existing.matches_start(&reader, &layout, &mut rows, (first, period)).map_err(failed)?;
-        next = if matches_start { rows.row().map_err(input_error)? } else { None };
+        let matches_start = existing.matches_start(&reader, &layout, &mut rows, (first, period))?;
+        next = if matches_start { rows.row()? } else { None };
         if next.is_none() {
             let last = time::format_moment(last);
-            return Err(input_error(format!(
+            let reason = format!(
                 "the archive already has `{device}` `{table}` up to {last}, and the file begins before"
-            )));
+            );
+            return Err(input_error(&flags.file, &reason));
         }
     }
-    let count = append_rows(&mut writer, &layout, (next, rows), existing, first.saturating_sub(period))
-        .map_err(failed)?;
+    let count = append_rows(&mut writer, &layout, (next, rows), existing, first.saturating_sub(period))?;
     print(&format!("{count} rows of {} series: {}\n", layout.series.len(), archive))
 }
 
@@ -117,9 +111,9 @@ fn series_spec(name: &str, kind: CsvKind) -> SeriesSpec {
 }
 
 /// Reads a whole file and returns the times of its first two rows.
-fn validate(path: &Path, options: &CsvOptions<'_>) -> Result<(Timestamp, Option<Timestamp>), String> {
+fn validate(path: &Path, options: &CsvOptions<'_>) -> Result<(Timestamp, Option<Timestamp>), Failure> {
     let mut rows = CsvRows::open(path, options)?;
-    let (first, _) = rows.row()?.ok_or("it has no rows after the header")?;
+    let (first, _) = rows.row()?.ok_or_else(|| input_error(path, "it has no rows after the header"))?;
     let second = rows.row()?.map(|(at, _)| at);
     while rows.row()?.is_some() {}
     Ok((first, second))
@@ -172,7 +166,7 @@ impl ExistingTable {
         layout: &Layout,
         rows: &mut CsvRows,
         (first, period): (Timestamp, Duration),
-    ) -> Result<bool, ImportError> {
+    ) -> Result<bool, Failure> {
         let mut after = time_before_first(reader, layout, first, period)?;
         self.set_totals(&[]);
         let mut last = None;
@@ -186,7 +180,7 @@ impl ExistingTable {
                     }
                     continue;
                 }
-                let Some((at, mut wanted)) = rows.row().map_err(ImportError::File)? else { return Ok(false) };
+                let Some((at, mut wanted)) = rows.row()? else { return Ok(false) };
                 self.accumulate(rows, &mut wanted);
                 let mut pairs = wanted.iter().zip(&self.positions);
                 let same = pairs.all(|(value, &position)| *value == ExistingTable::value(values, position));
@@ -222,17 +216,6 @@ fn time_before_first(
     Ok(first.saturating_sub(span))
 }
 
-enum ImportError {
-    File(String),
-    Archive(Error),
-}
-
-impl From<Error> for ImportError {
-    fn from(error: Error) -> Self {
-        ImportError::Archive(error)
-    }
-}
-
 /// Appends all rows to a table. Amounts are accumulated onto the existing totals; in an empty table from 0 at `before`.
 fn append_rows(
     writer: &mut Writer,
@@ -240,7 +223,7 @@ fn append_rows(
     (mut next, mut rows): (Option<Row>, CsvRows),
     mut existing: ExistingTable,
     before: Timestamp,
-) -> Result<u64, ImportError> {
+) -> Result<u64, Failure> {
     let answer = |at: Timestamp, values| Response {
         due_at: at,
         requested_at: at,
@@ -253,7 +236,7 @@ fn append_rows(
     }
     let mut count = 0;
     while let Some((at, mut values)) = match next.take() {
-        None => rows.row().map_err(ImportError::File)?,
+        None => rows.row()?,
         next => next,
     } {
         existing.accumulate(&rows, &mut values);

@@ -6,7 +6,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use trunkline_capture::flow::{By, Flows};
+use trunkline_capture::flow::Flows;
 use trunkline_capture::monitor::Limits;
 use trunkline_capture::table::Count;
 use trunkline_counters::archive::writer::FlushStats;
@@ -16,24 +16,27 @@ use trunkline_counters::archive::{
 use trunkline_counters::counter::{Answer, RawValue, Response, Timestamp, ValueKind};
 use trunkline_units::Span;
 
-use super::{failure, open_writer};
 use crate::archive::counters_archive;
 use crate::failure::{Failure, print};
 use crate::flags::Top;
-use crate::flags::counters::{Capture, FlowKey as ByFlag};
+use crate::flags::monitor::Capture;
 use crate::top::session::{ClosedSample, Progress, Session};
 
 /// Counts flows until the source ends, the duration is over or a signal arrives.
 pub fn capture(flags: &Capture) -> Result<(), Failure> {
     let limits =
         Limits { flows: flags.flows as usize, stations: 0, services: 0, connections: 0, ..Limits::default() };
-    let by = match flags.by {
-        ByFlag::Ports => By::Ports,
-        ByFlag::Service => By::Service,
-        ByFlag::Stations => By::Stations,
-    };
     let archive = counters_archive(&flags.archive, None)?;
-    let mut session = Session::open_with(&top_options(flags), limits, by)?;
+    let options = Top {
+        source: flags.source.clone(),
+        filter: flags.filter_flag.iter().chain(&flags.filter).cloned().collect(),
+        interval: flags.interval,
+        timeout: Span::from_s(1),
+        duration: flags.duration,
+        buffer: flags.buffer,
+        ..Top::default()
+    };
+    let mut session = Session::open(&options, limits, flags.by)?;
     let mut table = FlowTable::new(flags, session.name(), &archive)?;
     loop {
         let progress = session.watch(Span::from_ms(100))?;
@@ -62,30 +65,7 @@ pub fn capture(flags: &Capture) -> Result<(), Failure> {
     if let Some((_, dropped)) = session.kernel.filter(|(_, dropped)| *dropped > 0) {
         eprintln!("warning: {dropped} packets were dropped because the buffer was full: increase --buffer");
     }
-    match (&session.note, session.has_ended()) {
-        (Some(note), true) => Err(Failure::run(format!("{}: {note}", session.name()))),
-        _ => Ok(()),
-    }
-}
-
-/// Returns the options of the capture session.
-fn top_options(flags: &Capture) -> Top {
-    Top {
-        source: flags.source.clone(),
-        filter: flags.filter_flag.iter().chain(&flags.filter).cloned().collect(),
-        interval: flags.interval,
-        llc_udp: None,
-        deadline: None,
-        timeout: Span::from_s(1),
-        events: 0,
-        plain: true,
-        json: false,
-        record: None,
-        graph: None,
-        write: None,
-        duration: flags.duration,
-        buffer: flags.buffer,
-    }
+    session.outcome()
 }
 
 /// The table of flows in an archive.
@@ -116,12 +96,12 @@ impl FlowTable {
         let spec = TableSpec {
             device,
             name: format!("flows {source}"),
-            period: Duration::from_nanos(flags.interval.as_ns()),
+            period: flags.interval.into(),
             refresh: Some(Duration::ZERO),
             series: ["octets", "packets"].map(|quantity| series_spec("other", None, quantity)).into(),
         };
-        let mut writer = open_writer(archive)?;
-        let table = writer.open_table(&spec).map_err(failure)?.table;
+        let mut writer = Writer::open(archive)?;
+        let table = writer.open_table(&spec)?.table;
         Ok(FlowTable {
             writer,
             spec,
@@ -162,7 +142,7 @@ impl FlowTable {
             match self.writer.flush().map(warn_about_damage) {
                 Err(error) if self.note_if_unreachable(&error) && seen == Timestamp::MAX => {}
                 done => {
-                    done.map_err(failure)?;
+                    done?;
                     self.is_unreachable = false;
                 }
             }
@@ -233,7 +213,7 @@ impl FlowTable {
                 "the archive already has flows of `{}` of that time or later",
                 self.spec.device
             )),
-            error => failure(error),
+            error => error.into(),
         }
     }
 }
@@ -256,9 +236,9 @@ fn flow_values(flows: &Flows) -> Vec<Option<RawValue>> {
 }
 
 fn series_spec(flow: &str, direction: Option<Direction>, quantity: &str) -> SeriesSpec {
-    let place = SeriesName { object: Object::Flow(flow.into()), direction, quantity: quantity.into() };
+    let name = SeriesName { object: Object::Flow(flow.into()), direction, quantity: quantity.into() };
     SeriesSpec {
-        name: place.to_string(),
+        name: name.to_string(),
         kind: ValueKind::Counter64,
         unit: quantity.into(),
         ceiling: None,

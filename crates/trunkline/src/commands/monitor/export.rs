@@ -5,15 +5,15 @@ use std::io::{self, BufWriter, Write};
 use std::path::Path;
 use std::time::Duration;
 
-use tempfile::NamedTempFile;
 use trunkline_counters::archive::Reader;
 use trunkline_counters::archive::export::{CsvWriter, ExportError, ExportQuery, ExportStats};
 use trunkline_counters::counter::Timestamp;
 
-use super::{failure, open_reader, patterns};
+use super::{open_reader, patterns};
 use crate::archive::counters_archive;
+use crate::commands::report::replace_file;
 use crate::failure::{Failure, print};
-use crate::flags::counters::{Export, ExportFormat};
+use crate::flags::monitor::{Export, ExportFormat};
 
 /// Exports the selected series.
 pub fn export(flags: &Export) -> Result<(), Failure> {
@@ -23,7 +23,7 @@ pub fn export(flags: &Export) -> Result<(), Failure> {
         patterns: patterns(&flags.series),
         from: flags.from.unwrap_or(Timestamp::MIN),
         to: flags.to.unwrap_or(Timestamp::MAX),
-        bucket_length: flags.interval.map(|interval| Duration::from_nanos(interval.as_ns())),
+        bucket_length: flags.interval.map(Duration::from),
     };
     if wanted.from > wanted.to {
         return Err(Failure::input("--from is after --to"));
@@ -41,14 +41,14 @@ pub fn export(flags: &Export) -> Result<(), Failure> {
         let written = write_csv(&reader, &wanted, BufWriter::new(io::stdout().lock()))?;
         return warn_about_gaps(&written);
     };
-    let output = OutputFile::new(path)?;
-    let file = output.file()?;
-    let written = match format {
-        ExportFormat::Csv => write_csv(&reader, &wanted, BufWriter::new(file))?,
-        ExportFormat::Parquet => write_parquet(&reader, &wanted, file)?,
-    };
-    warn_about_gaps(&written)?;
-    output.persist()?;
+    let written = replace_file(path, |file| {
+        let written = match format {
+            ExportFormat::Csv => write_csv(&reader, &wanted, BufWriter::new(file))?,
+            ExportFormat::Parquet => write_parquet(&reader, &wanted, file)?,
+        };
+        warn_about_gaps(&written)?;
+        Ok(written)
+    })?;
     print(&format!("{} rows of {} series: {}\n", written.rows, written.series, path.display()))
 }
 
@@ -60,7 +60,7 @@ fn write_csv(reader: &Reader, wanted: &ExportQuery, out: impl Write) -> Result<E
 }
 
 #[cfg(feature = "parquet")]
-fn write_parquet(reader: &Reader, wanted: &ExportQuery, out: File) -> Result<ExportStats, Failure> {
+fn write_parquet(reader: &Reader, wanted: &ExportQuery, out: &File) -> Result<ExportStats, Failure> {
     use trunkline_counters::archive::export::parquet::ParquetWriter;
     let mut table =
         ParquetWriter::new(BufWriter::new(out), wanted.bucket_length.is_some()).map_err(Failure::run)?;
@@ -72,13 +72,13 @@ fn write_parquet(reader: &Reader, wanted: &ExportQuery, out: File) -> Result<Exp
 }
 
 #[cfg(not(feature = "parquet"))]
-fn write_parquet(_: &Reader, _: &ExportQuery, _: File) -> Result<ExportStats, Failure> {
+fn write_parquet(_: &Reader, _: &ExportQuery, _: &File) -> Result<ExportStats, Failure> {
     Err(Failure::missing_feature("--format parquet", "parquet"))
 }
 
 fn flat_error(error: ExportError) -> Failure {
     match error {
-        ExportError::Archive(error) => failure(error),
+        ExportError::Archive(error) => error.into(),
         ExportError::Write(error) => error.into(),
         error @ ExportError::TooManyBuckets(_) => Failure::input(error),
     }
@@ -86,63 +86,16 @@ fn flat_error(error: ExportError) -> Failure {
 
 /// Warns about missing readings. An empty result is a usage error.
 fn warn_about_gaps(written: &ExportStats) -> Result<(), Failure> {
+    let ExportStats { removed, damaged, .. } = written;
     let mut err = io::stderr();
-    if written.removed > 0 {
-        let _ = writeln!(
-            err,
-            "warning: {} chunks of readings were removed because of age or size",
-            written.removed
-        );
+    if *removed > 0 {
+        let _ = writeln!(err, "warning: {removed} chunks of readings were removed because of age or size");
     }
-    if written.damaged > 0 {
-        let _ = writeln!(err, "warning: {} chunks cannot be read", written.damaged);
+    if *damaged > 0 {
+        let _ = writeln!(err, "warning: {damaged} chunks cannot be read");
     }
     match written.rows {
         0 => Err(Failure::input("the archive has no readings of these series in that time range")),
         _ => Ok(()),
     }
-}
-
-/// An output file that is replaced atomically; devices and pipes are written directly.
-enum OutputFile<'a> {
-    Temporary(&'a Path, NamedTempFile),
-    Direct(&'a Path),
-}
-
-impl<'a> OutputFile<'a> {
-    fn new(path: &'a Path) -> Result<OutputFile<'a>, Failure> {
-        if path.exists() && !path.is_file() {
-            return Ok(OutputFile::Direct(path));
-        }
-        let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        let file = tempfile::Builder::new()
-            .permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666)) // less the umask
-            .tempfile_in(folder)
-            .map_err(|e| write_error(path, &e))?;
-        Ok(OutputFile::Temporary(path, file))
-    }
-
-    fn file(&self) -> Result<File, Failure> {
-        match self {
-            OutputFile::Temporary(path, file) => {
-                file.as_file().try_clone().map_err(|e| write_error(path, &e))
-            }
-            OutputFile::Direct(path) => {
-                File::options().write(true).open(path).map_err(|e| write_error(path, &e))
-            }
-        }
-    }
-
-    fn persist(self) -> Result<(), Failure> {
-        match self {
-            OutputFile::Temporary(path, file) => {
-                file.persist(path).map(drop).map_err(|e| write_error(path, &e.error))
-            }
-            OutputFile::Direct(_) => Ok(()),
-        }
-    }
-}
-
-fn write_error(path: &Path, error: &io::Error) -> Failure {
-    Failure::run(format!("cannot write {}: {error}", path.display()))
 }

@@ -16,12 +16,12 @@ use trunkline_counters::archive::{Error, Location, Reader, Row, SeriesInfo, Tabl
 use trunkline_counters::counter::{RawValue, Timestamp};
 use trunkline_run::StopFlag;
 
-use super::{failure, open_reader};
+use super::open_reader;
 use crate::archive::counters_archive;
 use crate::commands::report::write_atomically;
 use crate::commands::run::stop_on_signals;
 use crate::failure::{Failure, print, warn};
-use crate::flags::counters::Forward;
+use crate::flags::monitor::Forward;
 
 /// Approximate number of samples per message.
 const SAMPLES_PER_MESSAGE: usize = 5_000;
@@ -83,7 +83,7 @@ impl From<Error> for RoundError {
         if matches!(error, Error::Disconnected { .. }) {
             RoundError::Unreachable(error)
         } else {
-            RoundError::Failed(failure(error))
+            RoundError::Failed(error.into())
         }
     }
 }
@@ -104,8 +104,7 @@ enum Progress {
 
 impl Progress {
     fn load(flags: &Forward, archive: &Location, reader: &Reader) -> Result<Progress, Failure> {
-        let stored =
-            if flags.state.is_some() { None } else { reader.forwarded(&flags.to).map_err(failure)? };
+        let stored = if flags.state.is_some() { None } else { reader.forwarded(&flags.to)? };
         let path = match (&flags.state, stored, archive.file()) {
             (_, Some(last_times), _) => return Ok(Progress::Archive(last_times)),
             (Some(path), ..) => path.clone(),
@@ -161,11 +160,8 @@ impl Progress {
 /// Sends all readings, then new ones until a signal arrives.
 pub fn forward(flags: &Forward) -> Result<(), Failure> {
     if !flags.to.starts_with("http://") {
-        let hint = if flags.to.starts_with("https://") {
-            ": use a proxy on the loopback interface for TLS"
-        } else {
-            ""
-        };
+        let needs_tls = flags.to.starts_with("https://");
+        let hint = if needs_tls { ": use a proxy on the loopback interface for TLS" } else { "" };
         return Err(Failure::input(format!("`{}` does not begin with http://{hint}", flags.to)));
     }
     let archive = counters_archive(&flags.archive, flags.positional.as_ref())?;
@@ -180,12 +176,12 @@ pub fn forward(flags: &Forward) -> Result<(), Failure> {
                 warn(&format!("{error}; trying again in {} s", delay.as_secs()));
                 sender.wait(delay);
                 if sender.stop.is_requested() {
-                    return Err(failure(error));
+                    return Err(error.into());
                 }
                 delay = (delay * 2).min(RETRY_DELAY.1);
                 continue;
             }
-            Err(RoundError::Unreachable(error)) => return Err(failure(error)),
+            Err(RoundError::Unreachable(error)) => return Err(error.into()),
             Err(RoundError::Failed(failure)) => return Err(failure),
             Ok(sent) => sent,
         };
@@ -194,7 +190,7 @@ pub fn forward(flags: &Forward) -> Result<(), Failure> {
             return print(&format!("{} samples sent, {} refused\n", sender.accepted, sender.rejected));
         }
         if sent == 0 {
-            sender.wait(Duration::from_nanos(flags.interval.as_ns()));
+            sender.wait(flags.interval.into());
         }
     }
 }
@@ -245,7 +241,7 @@ impl<'a> Sender<'a> {
         let mut message = PendingMessage::default();
         for table in &tables {
             let series = reader.series(table.id)?;
-            let mut after = self.after(table.id);
+            let mut after = self.progress.after(&self.flags.to, table.id).unwrap_or(self.from);
             loop {
                 let rows = (SAMPLES_PER_MESSAGE / series.len().max(1)).max(1);
                 let found = reader.responses(table.id, after, rows)?;
@@ -267,10 +263,6 @@ impl<'a> Sender<'a> {
         }
         self.send(message)?;
         Ok(self.accepted + self.rejected - before)
-    }
-
-    fn after(&self, table: TableId) -> Timestamp {
-        self.progress.after(&self.flags.to, table).unwrap_or(self.from)
     }
 
     /// Sends a message until the receiver accepts or rejects it; skips an empty message.

@@ -2,15 +2,16 @@
 
 use std::fs::File;
 use std::io::{self, BufReader, Read};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use csv::{ByteRecord, Reader, ReaderBuilder};
 use trunkline_counters::counter::{RawValue, Timestamp};
 
 use super::time::parse_moment;
-use crate::flags::counters::CsvKind;
+use crate::failure::Failure;
+use crate::flags::monitor::CsvKind;
 
-/// Default names of the column of times.
+/// Names of a column of times.
 const TIMES: [&str; 8] = ["time", "timestamp", "t_s", "time_s", "t", "date", "datetime", "start"];
 /// Maximum length of a line, in bytes.
 const MAX_LINE: usize = 1 << 22;
@@ -33,6 +34,7 @@ pub type Row = (Timestamp, Vec<Option<RawValue>>);
 
 /// A reader of the selected columns of a CSV file.
 pub struct CsvRows {
+    path: PathBuf,
     reader: Reader<LineLimit<File>>,
     record: ByteRecord,
     time: usize,
@@ -54,8 +56,12 @@ pub struct CsvOptions<'a> {
 }
 
 impl CsvRows {
-    /// Opens a file and reads its header. An error is one line.
-    pub fn open(path: &Path, options: &CsvOptions<'_>) -> Result<CsvRows, String> {
+    /// Opens a file and reads its header.
+    pub fn open(path: &Path, options: &CsvOptions<'_>) -> Result<CsvRows, Failure> {
+        CsvRows::read_header(path, options).map_err(|reason| input_error(path, &reason))
+    }
+
+    fn read_header(path: &Path, options: &CsvOptions<'_>) -> Result<CsvRows, String> {
         let open = || -> io::Result<_> {
             let mut head = vec![0; 4096];
             let length = File::open(path)?.read(&mut head)?;
@@ -72,37 +78,40 @@ impl CsvRows {
             |name: &str| names.iter().position(|n| n == name).ok_or(format!("there is no column `{name}`"));
         let time = match options.time {
             Some(name) => index_of(name)?,
-            None => names.iter().position(|n| TIMES.contains(&n.to_lowercase().as_str())).unwrap_or(0),
+            None => time_column(&names).unwrap_or(0),
+        };
+        let column = |index: usize, rest: &str| {
+            let (name, (kind, series)) = (&names[index], parse_kind_and_series(rest, options.kind));
+            let series = series.unwrap_or_else(|| default_series(options, name));
+            CsvColumn { index, name: name.clone(), kind, series }
         };
         let mut columns = Vec::new();
         for text in options.columns {
             let (name, rest) = text.split_once('=').unwrap_or((text, ""));
-            let (kind, series) = parse_kind_and_series(rest, options.kind);
-            let index = index_of(name)?;
-            columns.push(CsvColumn {
-                index,
-                name: name.to_owned(),
-                kind,
-                series: series.unwrap_or_else(|| default_series(options, name)),
-            });
+            columns.push(column(index_of(name)?, rest));
         }
         if options.columns.is_empty() {
-            let rest = names.iter().enumerate().filter(|(index, _)| *index != time);
-            columns.extend(rest.map(|(index, name)| CsvColumn {
-                index,
-                name: name.clone(),
-                kind: options.kind,
-                series: default_series(options, name),
-            }));
+            columns.extend((0..names.len()).filter(|index| *index != time).map(|index| column(index, "")));
         }
         match columns.is_empty() {
             true => Err("it has no column besides the times".into()),
-            false => Ok(CsvRows { reader, record: ByteRecord::new(), time, last: None, columns }),
+            false => Ok(CsvRows {
+                path: path.into(),
+                reader,
+                record: ByteRecord::new(),
+                time,
+                last: None,
+                columns,
+            }),
         }
     }
 
     /// Returns the next row; `None` at the end. Times must increase.
-    pub fn row(&mut self) -> Result<Option<Row>, String> {
+    pub fn row(&mut self) -> Result<Option<Row>, Failure> {
+        self.read_row().map_err(|reason| input_error(&self.path, &reason))
+    }
+
+    fn read_row(&mut self) -> Result<Option<Row>, String> {
         if !self.reader.read_byte_record(&mut self.record).map_err(|e| describe_error(&e))? {
             return Ok(None);
         }
@@ -134,6 +143,16 @@ impl CsvRows {
         }
         Ok(Some((at, values)))
     }
+}
+
+/// Returns an error of a file.
+pub fn input_error(path: &Path, reason: &str) -> Failure {
+    Failure::input(format!("{}: {reason}", path.display()))
+}
+
+/// Returns the first column whose name is one of a column of times.
+pub fn time_column(names: &[String]) -> Option<usize> {
+    names.iter().position(|n| TIMES.contains(&n.to_lowercase().as_str()))
 }
 
 fn default_series(options: &CsvOptions<'_>, name: &str) -> String {
@@ -184,7 +203,6 @@ fn describe_error(error: &csv::Error) -> String {
             let line = pos.as_ref().map_or(0, csv::Position::line);
             format!("line {line} has {len} fields, the header has {expected_len}")
         }
-        csv::ErrorKind::Io(error) => error.to_string(),
         _ => error.to_string(),
     }
 }

@@ -21,13 +21,14 @@ pub fn parse_moment(text: &str) -> Option<Timestamp> {
 /// Parses seconds with an optional fraction, of which nine digits count.
 fn seconds(text: &str) -> Option<Timestamp> {
     let (negative, digits) = text.strip_prefix('-').map_or((false, text), |rest| (true, rest));
-    let (whole, part) = digits.split_once('.').unwrap_or((digits, ""));
+    let (integer, part) = digits.split_once('.').unwrap_or((digits, ""));
     let are_digits = |text: &str| text.bytes().all(|b| b.is_ascii_digit());
-    if whole.is_empty() || whole.len() > 10 || !are_digits(whole) || !are_digits(part) {
+    if integer.is_empty() || integer.len() > 10 || !are_digits(integer) || !are_digits(part) {
         return None;
     }
     let part: String = part.chars().chain("000000000".chars()).take(9).collect();
-    let ns = whole.parse::<i64>().ok()?.checked_mul(1_000_000_000)?.checked_add(part.parse::<i64>().ok()?)?;
+    let ns =
+        integer.parse::<i64>().ok()?.checked_mul(1_000_000_000)?.checked_add(part.parse::<i64>().ok()?)?;
     Some(Timestamp(if negative { -ns } else { ns }))
 }
 
