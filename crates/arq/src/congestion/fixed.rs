@@ -1,7 +1,6 @@
 //! A window of a fixed size.
 
-use super::{AckedFrames, LostFrames, Policy, SentFrames};
-use trunkline_units::Rate;
+use super::{AckedFrames, LostFrames, Policy};
 
 /// A constant window, such as the 16 frames of 1998. For paths without other traffic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,15 +27,7 @@ impl Policy for Fixed {
         self.frames
     }
 
-    fn pace(&self) -> Option<Rate> {
-        None
-    }
-
-    fn on_sent(&mut self, _: &SentFrames) {}
-
-    fn on_ack(&mut self, _: &AckedFrames) {}
-
-    fn on_ack_changes_limits(&mut self, _: &AckedFrames) -> bool {
+    fn on_ack(&mut self, _: &AckedFrames) -> bool {
         false
     }
 

@@ -1,8 +1,8 @@
 //! Reno, counted in frames.
 
-use trunkline_units::{Instant, Rate};
+use trunkline_units::Instant;
 
-use super::{AckedFrames, LostFrames, Policy, SentFrames};
+use super::{AckedFrames, LostFrames, Policy};
 
 /// Initial window in frames (RFC 6928).
 const INITIAL_WINDOW: u32 = 10;
@@ -46,16 +46,10 @@ impl Policy for Reno {
         self.window
     }
 
-    fn pace(&self) -> Option<Rate> {
-        None
-    }
-
-    fn on_sent(&mut self, _: &SentFrames) {}
-
-    fn on_ack(&mut self, acked: &AckedFrames) {
+    fn on_ack(&mut self, acked: &AckedFrames) -> bool {
         // A window that is less than half used does not test the path.
         if acked.in_flight < self.window / 2 {
-            return;
+            return false;
         }
         let mut frames = acked.frames;
         if self.window < self.threshold {
@@ -72,6 +66,7 @@ impl Policy for Reno {
             // Do not accumulate beyond a full window.
             self.acked_frames = self.acked_frames.min(self.window);
         }
+        true
     }
 
     fn on_lost(&mut self, lost: &LostFrames) {

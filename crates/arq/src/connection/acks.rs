@@ -9,7 +9,7 @@ use crate::options::Mode;
 use crate::send::flight::{AckSummary, LossSummary};
 use crate::wire::ack::{self, Ack, DUPLICATE};
 use crate::wire::data::NACK;
-use crate::wire::{epoch, expand};
+use crate::wire::{epoch, expand, get24};
 
 /// The acknowledgement owed to the peer; [`Timer::Ack`] is the latest time of its transmission.
 #[derive(Debug, Default)]
@@ -65,9 +65,7 @@ impl Connection {
     /// Processes an acknowledgement frame.
     pub(super) fn receive_ack(&mut self, now: Instant, frame: &[u8]) {
         let near = self.sender.flights.base();
-        let Some(low) = frame.get(1..4).map(|b| u32::from_be_bytes([0, b[0], b[1], b[2]])) else {
-            return self.statistics.bad_checksums += 1;
-        };
+        let Some(low) = frame.get(1..4).map(get24) else { return self.statistics.bad_checksums += 1 };
         let cumulative = expand(low, near);
         let body = match self.protection.open(epoch(cumulative), frame) {
             Ok(body) => body,
@@ -151,29 +149,18 @@ impl Connection {
             let rate =
                 self.sender.flights.update_delivery(now, &summary, min_rtt, self.retransmission_ack_delay());
             let rate = rate.map(|rate| self.total_rate(rate));
-            let app_limited = self.sender.unsent_bytes() == 0;
-            let (frames, bytes) = (summary.frames - summary.rebuilt, summary.bytes);
-            let peer_frames = std::mem::take(&mut self.peer_frames);
-            let acked = AckedFrames {
+            self.report_acked(AckedFrames {
                 now,
-                frames,
-                bytes,
+                frames: summary.frames - summary.rebuilt,
+                bytes: summary.bytes,
                 in_flight,
                 round_trip,
                 rate,
-                app_limited,
-                peer_frames,
+                app_limited: self.sender.unsent_bytes() == 0,
+                peer_frames: self.peer_frames,
                 sent_at,
-            };
-            if self.policy.on_ack_changes_limits(&acked) {
-                self.update_limits();
-            }
-            self.timeouts_in_a_row = 0;
+            });
             self.arm_retransmit_timer(now);
-            if self.recovery_end.is_some_and(|number| self.sender.flights.base() >= number) {
-                self.recovery_end = None;
-                self.rtt.on_recovery();
-            }
             if summary.advanced {
                 self.advance_closing();
             }
@@ -185,6 +172,20 @@ impl Connection {
                     self.go_back(now, number, summary.frames > 0);
                 }
             }
+        }
+    }
+
+    /// Reports acknowledged frames to the policy, and ends a timeout or recovery that they end.
+    #[inline(always)]
+    pub(super) fn report_acked(&mut self, acked: AckedFrames) {
+        self.peer_frames = 0;
+        if self.policy.on_ack(&acked) {
+            self.update_limits();
+        }
+        self.timeouts_in_a_row = 0;
+        if self.recovery_end.is_some_and(|number| self.sender.flights.base() >= number) {
+            self.recovery_end = None;
+            self.rtt.on_recovery();
         }
     }
 

@@ -121,15 +121,15 @@ pub(crate) struct Connection {
     path: Option<Box<PathState>>,
     /// Direction of the frames that this end sends.
     direction: Direction,
-    sender: Sender,
+    pub sender: Sender,
     /// Number of frames in flight at which messages begin to be encoded on sending; [`u32::MAX`]: never.
     pre_encode_from: u32,
     /// The last batch if it was sent in place, without a copy: it lies in a frame buffer of the sender instead of the
     /// caller's buffer. Index of the frame buffer, and offset.
     pub in_place_batch: Option<(u32, usize)>,
-    receiver: Receiver,
+    pub receiver: Receiver,
     arrivals: Arrivals,
-    rtt: RttEstimator,
+    pub rtt: RttEstimator,
     policy: Box<dyn Policy>,
     /// New frames of the peer since the last report of an acknowledgement to the policy.
     peer_frames: u32,
@@ -180,7 +180,7 @@ pub(crate) struct Connection {
     /// The connection has no timers any more.
     stopped: bool,
     /// Reason of the end, and whether it was reported; whether the end of the peer's data was reported.
-    close_reason: Option<CloseReason>,
+    pub close_reason: Option<CloseReason>,
     close_reported: bool,
     finish_reported: bool,
     stage_sampler: StageSampler,
@@ -428,16 +428,6 @@ impl Connection {
         read
     }
 
-    /// Returns the unread bytes of a channel plus the overhead of its chunks.
-    pub fn unread_bytes(&self, channel: u16) -> u64 {
-        self.receiver.unread_bytes(channel)
-    }
-
-    /// Sets the priority of a channel.
-    pub fn prioritize(&mut self, channel: u16, priority: u8) {
-        self.sender.prioritize(channel, priority);
-    }
-
     /// Grants the peer more credit once the amount is worth a message.
     #[inline(always)]
     fn grant_credit(&mut self) {
@@ -481,11 +471,6 @@ impl Connection {
             self.pending_controls.push_back(PendingControl::Reset);
             self.terminate(CloseReason::LocalReset);
         }
-    }
-
-    /// Returns the reason if the connection has ended.
-    pub fn close_reason(&self) -> Option<CloseReason> {
-        self.close_reason
     }
 
     /// Ends the connection. The first reason counts.
@@ -571,20 +556,5 @@ impl Connection {
     /// Returns whether the client has not confirmed the connection yet; always false at the client.
     pub fn is_unconfirmed(&self) -> bool {
         self.unconfirmed && self.direction == Direction::ToClient && self.close_reason.is_none()
-    }
-
-    /// Returns the smoothed round-trip time, if there is a sample.
-    pub fn round_trip(&self) -> Option<Span> {
-        self.rtt.smoothed()
-    }
-
-    /// Returns whether all data is acknowledged.
-    pub fn is_flushed(&self) -> bool {
-        self.sender.is_done()
-    }
-
-    /// Returns the number of frames in flight.
-    pub fn in_flight(&self) -> u32 {
-        self.sender.flights.in_flight()
     }
 }

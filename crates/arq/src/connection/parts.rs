@@ -1,7 +1,7 @@
 //! Transmission and reception of frames in parts.
 
 use trunkline_endpoint::{MAX_BATCH, MAX_SEGMENTS, Segment};
-use trunkline_units::{Instant, Size};
+use trunkline_units::{Instant, Span};
 
 use super::Connection;
 use super::timers::Timer;
@@ -12,7 +12,7 @@ use crate::receive::partials::FrameTooLong;
 use crate::wire::check::OpenError;
 use crate::wire::data::ACK_REQUEST;
 use crate::wire::part::{self, Part};
-use crate::wire::{epoch, expand};
+use crate::wire::{expand, get24};
 
 /// A frame of which some parts were sent.
 #[derive(Debug)]
@@ -29,7 +29,7 @@ impl Connection {
     #[inline]
     pub(super) fn send_parts(&mut self, now: Instant, buffer: &mut [u8]) -> Option<(usize, Option<Segment>)> {
         self.path.as_ref()?;
-        if self.pace.is_some() && self.pace_at > now && self.tail_probe.is_none() {
+        if self.is_paced(now) && self.tail_probe.is_none() {
             return None;
         }
         let current = self.path.as_mut().and_then(|path| path.split_frame.take());
@@ -57,7 +57,8 @@ impl Connection {
             return None;
         }
         let is_tail_probe = self.tail_probe.take_if(|probe| *probe == number).is_some();
-        let flags = if is_tail_probe || self.fills_window(self.effective_window) { ACK_REQUEST } else { 0 };
+        let flags =
+            if is_tail_probe || self.fills_window(self.effective_window, 1) { ACK_REQUEST } else { 0 };
         let mut body = vec![0; length];
         self.sender.write_frame(number, flags, None, &mut body);
         Some(SplitFrame { number, body, sent: 0 })
@@ -81,7 +82,7 @@ impl Connection {
             let is_last = bytes.len() == remaining.len();
             Part::write_head(number, split.sent as u16, is_last, frame);
             frame[part::HEADER..part::HEADER + bytes.len()].copy_from_slice(bytes);
-            self.protection.seal_part(number, frame);
+            self.protection.seal_body(number, part::HEADER, frame);
             at += frame.len();
             split.sent += bytes.len();
             if is_last {
@@ -103,10 +104,7 @@ impl Connection {
         } else if let Some(path) = &mut self.path {
             path.split_frame = Some(split);
         }
-        if let Some(rate) = self.pace {
-            let max_time = self.rtt.timeout(self.peer_ack_delay);
-            self.pace_at = self.pace_at.max(now) + rate.time_for(Size::from_bytes(at as u64)).min(max_time);
-        }
+        self.advance_pace(now, Span::ZERO, at);
         let in_flight = self.sender.flights.in_flight();
         let frames = u32::from(is_complete);
         self.policy.on_sent(&SentFrames { now, frames, bytes: at as u64, in_flight });
@@ -115,17 +113,9 @@ impl Connection {
 
     /// Processes a part of a frame.
     pub(super) fn receive_part(&mut self, now: Instant, frame: &[u8]) {
-        let Some(low) = frame.get(1..4).map(|b| u32::from_be_bytes([0, b[0], b[1], b[2]])) else {
-            return self.process_damaged(now);
-        };
+        let Some(low) = frame.get(1..4).map(get24) else { return self.process_damaged(now) };
         let number = expand(low, self.arrivals.next());
-        if !self.protection.is_encrypted() {
-            return match self.protection.open(epoch(number), frame) {
-                Ok(body) => self.process_part(now, number, body),
-                Err(_) => self.process_damaged(now),
-            };
-        }
-        match self.protection.decrypt_part(frame) {
+        match self.protection.open_body(number, part::HEADER, frame) {
             Ok(body) => {
                 self.process_part(now, number, &body);
                 self.protection.recycle(body);

@@ -283,7 +283,9 @@ fn window_grows_while_the_peer_sends() {
 #[test]
 fn timeout_reduces_the_window_until_the_next_ack() {
     let mut paced = Paced::new(MAX_WINDOW, 3);
-    (1..20).for_each(|round| paced.on_ack(&acked(2_000 * round, 40, 100, false)));
+    for round in 1..20 {
+        paced.on_ack(&acked(2_000 * round, 40, 100, false));
+    }
     let window = paced.window();
     assert!(window > 16, "{window}");
     paced.on_lost(&lost(50_000, 5, false));
