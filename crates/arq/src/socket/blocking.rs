@@ -14,7 +14,7 @@ use trunkline_units::{Instant, Span};
 use super::core::Core;
 use super::shared::Shared;
 use super::{Error, Settings, Stream, Timeout};
-use crate::{Buffer, ConnectionId, FaultCounts, Meter, Options, PathMtu, Statistics};
+use crate::{Buffer, Command, ConnectionId, FaultCounts, Meter, Options, PathMtu, Statistics};
 
 /// A socket that accepts connections.
 ///
@@ -93,11 +93,7 @@ impl Listener {
 
 impl Drop for Listening {
     fn drop(&mut self) {
-        let _ = self.0.now(|core, now| {
-            core.refuse_all(now);
-            Ok(())
-        });
-        self.0.release();
+        self.0.release(Core::refuse_all);
     }
 }
 
@@ -161,7 +157,7 @@ impl Connection {
         let to = first(address)?;
         let shared = Shared::open(settings.local_for(to), None, &settings.with_probing(options))?;
         let opened = shared.now(|core, now| core.connect(now, to, options));
-        let id = opened.inspect_err(|_| shared.release())?;
+        let id = opened.inspect_err(|_| shared.release(|_, _| {}))?;
         let connection = Connection::new(shared, id);
         let shared = &connection.0.shared;
         shared.until(timeout, |core, _| {
@@ -189,7 +185,7 @@ impl Connection {
     /// message above 1 GiB, or for an invalid channel.
     #[inline]
     pub fn send(&self, channel: u16, message: &[u8]) -> Result<(), Error> {
-        self.send_within(Timeout::Never, channel, message)
+        self.0.shared.send(Timeout::Never, self.0.id, channel, message)
     }
 
     /// Sends a copy of `message`, or returns [`Error::Full`].
@@ -206,12 +202,7 @@ impl Connection {
     /// # Errors
     /// [`Error::TimedOut`], and as [`send`](Connection::send).
     pub fn send_timeout(&self, channel: u16, message: &[u8], timeout: Duration) -> Result<(), Error> {
-        self.send_within(Timeout::For(timeout), channel, message)
-    }
-
-    #[inline]
-    fn send_within(&self, timeout: Timeout, channel: u16, message: &[u8]) -> Result<(), Error> {
-        self.0.shared.send(timeout, self.0.id, channel, message)
+        self.0.shared.send(Timeout::For(timeout), self.0.id, channel, message)
     }
 
     /// Sends `message` without copying it. Best for large messages.
@@ -250,7 +241,7 @@ impl Connection {
     /// As [`recv`](Connection::recv).
     #[inline]
     pub fn recv_into(&self, channel: u16, message: &mut Buffer) -> Result<(), Error> {
-        self.recv_within(Timeout::Never, channel, message)
+        self.0.shared.receive(Timeout::Never, self.0.id, channel, message)
     }
 
     /// Like the function without `_timeout`, waiting at most `timeout`.
@@ -259,12 +250,7 @@ impl Connection {
     /// [`Error::TimedOut`], and as [`recv`](Connection::recv).
     pub fn recv_timeout(&self, channel: u16, timeout: Duration) -> Result<Buffer, Error> {
         let mut message = Buffer::new();
-        self.recv_within(Timeout::For(timeout), channel, &mut message).map(|()| message)
-    }
-
-    #[inline]
-    fn recv_within(&self, timeout: Timeout, channel: u16, message: &mut Buffer) -> Result<(), Error> {
-        self.0.shared.receive(timeout, self.0.id, channel, message)
+        self.0.shared.receive(Timeout::For(timeout), self.0.id, channel, &mut message).map(|()| message)
     }
 
     /// Returns the next message of `channel`, if it has arrived.
@@ -282,17 +268,10 @@ impl Connection {
     /// As [`recv`](Connection::recv).
     pub fn recv_any(&self) -> Result<(u16, Buffer), Error> {
         let mut message = Buffer::new();
-        self.recv_any_into(&mut message).map(|channel| (channel, message))
-    }
-
-    /// Waits for the next message of any channel and puts it into `message`, reusing its memory.
-    ///
-    /// # Errors
-    /// As [`recv`](Connection::recv).
-    pub fn recv_any_into(&self, message: &mut Buffer) -> Result<u16, Error> {
-        message.clear();
-        let take = |core: &mut Core, now| core.take_any(now, self.0.id, message);
-        self.0.shared.until_fast(Core::delays_output, Timeout::Never, take)
+        let take = |core: &mut Core, now| core.take_any(now, self.0.id, &mut message);
+        let shared = &self.0.shared;
+        let channel = shared.try_fast(shared.lock(), Core::delays_output, Timeout::Never, take)?;
+        Ok((channel, message))
     }
 
     /// Like the function without `_timeout`, waiting at most `timeout`.
@@ -326,7 +305,8 @@ impl Connection {
     /// # Errors
     /// [`Error::Refused`] if the connection is not established.
     pub fn set_priority(&self, channel: u16, priority: u8) -> Result<(), Error> {
-        self.0.shared.now(|core, now| core.prioritize(now, self.0.id, channel, priority))
+        let id = self.0.id;
+        self.0.shared.now(|core, now| core.command(now, Command::Prioritize { id, channel, priority }))
     }
 
     /// Waits until the peer has acknowledged everything sent on all channels: it has arrived, though the peer may not
@@ -357,7 +337,8 @@ impl Connection {
     /// [`Error::Refused`] if the connection is not established.
     pub fn finish(&self) -> Result<(), Error> {
         self.0.finishing.store(true, Ordering::Relaxed);
-        self.0.shared.now(|core, now| core.finish(now, self.0.id))
+        let id = self.0.id;
+        self.0.shared.now(|core, now| core.command(now, Command::Close { id }))
     }
 
     /// Finishes sending, and waits until the peer has finished too and everything has arrived at both ends. Arrived
@@ -387,7 +368,8 @@ impl Connection {
     /// # Errors
     /// [`Error::Refused`] if the connection is not established.
     pub fn reset(&self) -> Result<(), Error> {
-        self.0.shared.now(|core, now| core.reset(now, self.0.id))
+        let id = self.0.id;
+        self.0.shared.now(|core, now| core.command(now, Command::Reset { id }))
     }
 
     /// Ends the current waiting call of the socket with [`Error::Interrupted`], or else the next one that has to wait.
@@ -455,11 +437,7 @@ impl AsFd for Connection {
 impl Drop for Handle {
     fn drop(&mut self) {
         let finishing = *self.finishing.get_mut();
-        let _ = self.shared.now(|core, now| {
-            core.leave(now, self.id, finishing);
-            Ok(())
-        });
-        self.shared.release();
+        self.shared.release(|core, now| core.leave(now, self.id, finishing));
     }
 }
 

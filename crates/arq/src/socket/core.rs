@@ -412,8 +412,7 @@ impl Core {
     pub fn is_open(&self, id: ConnectionId) -> Result<(), Error> {
         match self.connections.get(&id) {
             Some(connection) if connection.open => Ok(()),
-            Some(ConnectionState { close_reason: None, .. }) => Err(self.socket_error_or(Error::NotYet)),
-            Some(ConnectionState { close_reason: Some(end), .. }) => Err(Error::Closed(*end)),
+            Some(_) => Err(self.closed_or_error(id, Error::NotYet)),
             None => Err(Error::Refused(Refusal::Unknown)),
         }
     }
@@ -428,13 +427,19 @@ impl Core {
         self.connections.get(&id)?.peer
     }
 
+    #[inline]
+    fn connection(&mut self, id: ConnectionId) -> Result<&mut ConnectionState, Error> {
+        self.connections.get_mut(&id).ok_or(Error::Refused(Refusal::Unknown))
+    }
+
     /// Returns the socket's error if it failed, otherwise `error`.
     fn socket_error_or(&self, error: Error) -> Error {
         self.failed.as_ref().map_or(error, |failed| Error::System(failed.kind().into()))
     }
 
+    /// Passes a command whose effect is transmitted immediately.
     #[inline]
-    fn command(&mut self, now: Instant, command: Command<'_>) -> Result<(), Error> {
+    pub fn command(&mut self, now: Instant, command: Command<'_>) -> Result<(), Error> {
         self.pending_weight = URGENT_WEIGHT;
         self.defer_command(now, command)
     }
@@ -442,21 +447,16 @@ impl Core {
     /// Passes a command whose effect may be delayed.
     #[inline]
     fn defer_command(&mut self, now: Instant, command: Command<'_>) -> Result<(), Error> {
-        self.node.handle(now, Input::Command(command)).map_err(|refusal| match refusal {
-            Refusal::Full => Error::Full,
-            other => Error::Refused(other),
-        })
+        self.node.handle(now, Input::Command(command)).map_err(Error::from)
     }
 
     /// Returns whether everything sent has been acknowledged; if not, a later change wakes the caller.
     pub fn flush(&mut self, id: ConnectionId) -> Result<(), Error> {
-        let Some(connection) = self.connections.get(&id) else {
-            return Err(Error::Refused(Refusal::Unknown));
-        };
+        let is_closed = self.connection(id)?.close_reason.is_some();
         if self.node.is_flushed(id) {
             return Ok(());
         }
-        if connection.close_reason.is_some() || self.failed.is_some() {
+        if is_closed || self.failed.is_some() {
             return Err(self.closed_or_error(id, Error::NotYet));
         }
         if !self.flushing.contains(&id) {
@@ -501,11 +501,8 @@ impl Core {
     #[inline]
     pub fn send(&mut self, now: Instant, id: ConnectionId, channel: u16, bytes: &[u8]) -> Result<(), Error> {
         self.defer_transmit(id, bytes.len());
-        match self.node.send(now, id, channel, bytes) {
-            Ok(()) => Ok(()),
-            Err(Refusal::Full) => Err(self.closed_or_error(id, Error::Full)),
-            Err(other) => Err(self.closed_or_error(id, Error::Refused(other))),
-        }
+        let sent = self.node.send(now, id, channel, bytes);
+        sent.map_err(|refusal| self.closed_or_error(id, refusal.into()))
     }
 
     /// Sends the buffer without a copy.
@@ -531,18 +528,12 @@ impl Core {
         into: &mut Buffer,
     ) -> Result<(), Error> {
         loop {
-            let Some(connection) = self.connections.get_mut(&id) else {
-                return Err(Error::Refused(Refusal::Unknown));
-            };
+            let connection = self.connection(id)?;
             if !connection.open {
                 return Err(self.closed_or_error(id, Error::NotYet));
             }
             // Parts are stored with the connection, because a different caller may take the rest into another buffer.
-            let mut part = if connection.partial_messages.is_empty() {
-                None
-            } else {
-                connection.partial_messages.remove(&channel)
-            };
+            let mut part = connection.partial_messages.remove(&channel);
             connection.partial_bytes -= part.as_ref().map_or(0, |part| part.len());
             let target = part.as_mut().unwrap_or(into);
             let status = self.node.receive(id, channel, target).map_err(Error::Refused)?;
@@ -561,7 +552,7 @@ impl Core {
             }
             let part = part.unwrap_or_else(|| std::mem::take(into));
             self.clear_fast_connection(id);
-            let connection = self.connections.get_mut(&id).expect("the connection exists");
+            let connection = self.connection(id)?;
             connection.partial_bytes += part.len();
             let partial_bytes = connection.partial_bytes;
             if status == ReceiveStatus::Partial || !part.is_empty() {
@@ -581,26 +572,20 @@ impl Core {
 
     /// Returns the reason why there is no message.
     fn empty_error(&self, id: ConnectionId) -> Error {
-        match self.connections.get(&id) {
-            Some(
-                ConnectionState { close_reason: Some(CloseReason::Completed), .. }
-                | ConnectionState { finished: true, .. },
-            ) => Error::Finished,
-            Some(ConnectionState { close_reason: Some(end), .. }) => Error::Closed(*end),
-            _ => self.socket_error_or(Error::NotYet),
+        match self.closed_or_error(id, Error::NotYet) {
+            Error::Closed(CloseReason::Completed) => Error::Finished,
+            _ if self.connections.get(&id).is_some_and(|connection| connection.finished) => Error::Finished,
+            error => error,
         }
     }
 
     /// Takes a complete message of any channel, in round-robin order.
     pub fn take_any(&mut self, now: Instant, id: ConnectionId, into: &mut Buffer) -> Result<u16, Error> {
         loop {
-            let Some(connection) = self.connections.get_mut(&id) else {
-                return Err(Error::Refused(Refusal::Unknown));
-            };
-            let Some(channel) = connection.ready.pop() else { return Err(self.empty_error(id)) };
+            let Some(channel) = self.connection(id)?.ready.pop() else { return Err(self.empty_error(id)) };
             match self.take(now, id, channel, into) {
                 Ok(()) => {
-                    self.connections.get_mut(&id).expect("the connection exists").ready.push(channel);
+                    self.connection(id)?.ready.push(channel);
                     return Ok(channel);
                 }
                 Err(Error::TooLong) => return Err(Error::TooLong),
@@ -620,7 +605,7 @@ impl Core {
         if into.is_empty() {
             return Ok(0);
         }
-        let connection = self.connections.get_mut(&id).ok_or(Error::Refused(Refusal::Unknown))?;
+        let connection = self.connection(id)?;
         if let Some(stash) = connection.partial_reads.get_mut(&channel).filter(|stash| !stash.is_empty()) {
             let length = stash.len().min(into.len());
             into[..length].copy_from_slice(&stash[..length]);
@@ -643,10 +628,11 @@ impl Core {
             Refusal::Closed => self.closed_or_error(id, Error::NotYet),
             other => Error::Refused(other),
         })?;
-        if read > 0 {
-            self.pending_weight += MESSAGE_WEIGHT;
+        if read == 0 {
+            return Err(self.empty_error(id));
         }
-        if read > 0 { Ok(read) } else { Err(self.empty_error(id)) }
+        self.pending_weight += MESSAGE_WEIGHT;
+        Ok(read)
     }
 
     /// Fills `into`, or stores the available bytes for the next call.
@@ -657,8 +643,7 @@ impl Core {
         channel: u16,
         into: &mut [u8],
     ) -> Result<(), Error> {
-        let connection = self.connections.get_mut(&id).ok_or(Error::Refused(Refusal::Unknown))?;
-        let mut stash = connection.partial_reads.remove(&channel).unwrap_or_default();
+        let mut stash = self.connection(id)?.partial_reads.remove(&channel).unwrap_or_default();
         let before = stash.len();
         let mut ended = Ok(());
         if before < into.len() {
@@ -674,11 +659,7 @@ impl Core {
         }
         let there = stash.len();
         if there > 0 {
-            self.connections
-                .get_mut(&id)
-                .expect("the connection exists")
-                .partial_reads
-                .insert(channel, stash);
+            self.connection(id)?.partial_reads.insert(channel, stash);
         }
         match ended {
             _ if enough => Ok(()),
@@ -687,33 +668,11 @@ impl Core {
         }
     }
 
-    /// Sets the priority of a channel.
-    pub fn prioritize(
-        &mut self,
-        now: Instant,
-        id: ConnectionId,
-        channel: u16,
-        priority: u8,
-    ) -> Result<(), Error> {
-        self.command(now, Command::Prioritize { id, channel, priority })
-    }
-
-    /// Finishes sending.
-    pub fn finish(&mut self, now: Instant, id: ConnectionId) -> Result<(), Error> {
-        self.command(now, Command::Close { id })
-    }
-
-    /// Resets a connection.
-    pub fn reset(&mut self, now: Instant, id: ConnectionId) -> Result<(), Error> {
-        self.command(now, Command::Reset { id })
-    }
-
     /// Returns whether the connection has completed.
     pub fn is_done(&self, id: ConnectionId) -> Result<(), Error> {
-        match self.connections.get(&id).and_then(|connection| connection.close_reason) {
-            Some(CloseReason::Completed) => Ok(()),
-            Some(end) => Err(Error::Closed(end)),
-            None => Err(self.socket_error_or(Error::NotYet)),
+        match self.closed_or_error(id, Error::NotYet) {
+            Error::Closed(CloseReason::Completed) => Ok(()),
+            error => Err(error),
         }
     }
 

@@ -166,6 +166,15 @@ pub enum Error {
     System(#[from] io::Error),
 }
 
+impl From<Refusal> for Error {
+    fn from(refusal: Refusal) -> Error {
+        match refusal {
+            Refusal::Full => Error::Full,
+            other => Error::Refused(other),
+        }
+    }
+}
+
 impl From<Error> for io::Error {
     fn from(error: Error) -> io::Error {
         use io::ErrorKind::{

@@ -155,11 +155,12 @@ impl Shared {
         done
     }
 
-    /// Releases a handle.
-    pub fn release(&self) {
+    /// Releases a handle after `end` ends its use.
+    pub fn release(&self, end: impl FnOnce(&mut Core, Instant)) {
         let mut state = self.lock();
-        state.core.handles -= 1;
         let now = self.time(&mut state);
+        end(&mut state.core, now);
+        state.core.handles -= 1;
         self.leave(state, now);
     }
 
@@ -184,17 +185,7 @@ impl Shared {
 
     /// Like [`until`](Self::until), on the fast path if `may` allows it and the operation succeeds immediately.
     #[inline]
-    pub fn until_fast<T>(
-        &self,
-        may: impl FnOnce(&Core) -> bool,
-        timeout: Timeout,
-        attempt: impl FnMut(&mut Core, Instant) -> Result<T, Error>,
-    ) -> Result<T, Error> {
-        self.try_fast(self.lock(), may, timeout, attempt)
-    }
-
-    #[inline]
-    fn try_fast<'a, T>(
+    pub fn try_fast<'a, T>(
         &'a self,
         mut state: Guard<'a>,
         may: impl FnOnce(&Core) -> bool,
