@@ -9,6 +9,8 @@ use trunkline_endpoint::pair::Counts;
 use trunkline_endpoint::{Endpoint, Idle, Input, Output, Peer, Port, Reason, Segment, Transmit, Writable};
 use trunkline_units::{Instant, Span, Stream};
 
+use crate::wire::check::mix;
+
 /// Maximum number of frames that a [`Tortured`] endpoint delays; further ones are lost.
 pub const MAX_DELAYED: usize = 1 << 16;
 
@@ -56,14 +58,6 @@ impl Blackhole {
     }
 }
 
-/// The finalizer of SplitMix64 (Steele, Lea, Flood 2014).
-const fn mix(word: u64) -> u64 {
-    let word = word.wrapping_add(0x9E37_79B9_7F4A_7C15);
-    let word = (word ^ (word >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    let word = (word ^ (word >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-    word ^ (word >> 31)
-}
-
 /// Applies faults to frames. Equal streams and frames give equal faults.
 #[derive(Clone, Debug)]
 pub struct Torturer {
@@ -77,11 +71,6 @@ impl Torturer {
     /// Creates a torturer with this random stream.
     pub fn new(faults: Faults, stream: Stream) -> Torturer {
         Torturer { faults, stream, counts: Counts::default(), damaged: Vec::new() }
-    }
-
-    /// Sets the faults of later frames.
-    pub fn set(&mut self, faults: Faults) {
-        self.faults = faults;
     }
 
     /// Returns the counts so far.
@@ -164,11 +153,6 @@ impl<E: Endpoint> Tortured<E> {
         &mut self.inner
     }
 
-    /// Sets the faults of later frames.
-    pub fn set(&mut self, faults: Faults) {
-        self.torturer.set(faults);
-    }
-
     /// Returns the counts so far.
     pub fn counts(&self) -> Counts {
         self.torturer.counts()
@@ -233,11 +217,7 @@ impl<E: Endpoint> Endpoint for Tortured<E> {
                 Output::Idle(idle) => {
                     let next = self.delayed.range((now, u64::MAX)..).next().map(|((at, _), _)| *at);
                     let deadline = idle.deadline.into_iter().chain(next).min();
-                    let reason = match (blocked, idle.reason) {
-                        (Some(port), _) => Reason::Port(port),
-                        // A port is reported before a deadline.
-                        (None, reason) => reason,
-                    };
+                    let reason = blocked.map_or(idle.reason, Reason::Port);
                     return Output::Idle(Idle { deadline, reason });
                 }
             }

@@ -15,13 +15,6 @@ impl Fixed {
     }
 }
 
-/// The 16 frames of the 1998 paper.
-impl Default for Fixed {
-    fn default() -> Self {
-        Fixed::new(16)
-    }
-}
-
 impl Policy for Fixed {
     fn window(&self) -> u32 {
         self.frames
@@ -41,12 +34,11 @@ mod tests {
 
     #[test]
     fn window_is_fixed() {
-        assert_eq!(Fixed::default().window(), 16);
         assert_eq!(Fixed::new(0).window(), 1);
         // 16 frames per round trip of 10 ms, on a link with far more capacity. Loss does not change the window.
         for loss in [0.0, 0.05] {
             let line = Line { rate: 1_000_000_000, delay_us: 10_000, loss, ..Line::default() };
-            let run = line.run(5.0, vec![Flow::new(Box::new(Fixed::default()))]);
+            let run = line.run(5.0, vec![Flow::new(Box::new(Fixed::new(16)))]);
             let frames_a_round = run.flows[0].delivered as f64 / (5.0 / 0.010) / (1.0 - loss);
             assert!((15.0..16.1).contains(&frames_a_round), "{frames_a_round} at {loss}");
         }

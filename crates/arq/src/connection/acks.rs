@@ -224,7 +224,7 @@ impl Connection {
             && lost.frames == 0
             && self.was_in_transit(now, number)
         {
-            self.sender.flights.mark_one_lost(number, &mut lost);
+            self.sender.flights.mark_lost(number, &mut lost);
         }
         if lost.frames > 0 {
             self.early_retransmissions += lost.frames;

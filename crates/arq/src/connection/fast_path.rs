@@ -81,7 +81,7 @@ impl Connection {
     #[inline(always)]
     fn record_in_order(&mut self, now: Instant, flags: u8) {
         self.record_activity(now);
-        self.arrivals.record_next();
+        self.arrivals.record_next(1);
         self.statistics.frames_received += 1;
         self.statistics.acks_received_piggybacked += 1;
         self.schedule_ack(now, Arrival::InOrder, flags & ACK_REQUEST != 0);
@@ -141,7 +141,7 @@ impl Connection {
             && !self.timers.has_expired(Timer::Ack, now)
             && self.tail_probe.is_none()
             && !self.stopped
-            && self.sender.has_no_reports();
+            && self.sender.writable.is_empty();
         debug_assert_eq!(is_idle, self.is_idle(now));
         if is_idle { FastPathOutcome::Idle(self.idle_deadline()) } else { FastPathOutcome::Message }
     }
@@ -264,8 +264,8 @@ impl Connection {
             && !self.closing.peer_finished
             && self.pre_encode_from > 0
             && now >= self.coalesce_until
-            && self.receiver.has_no_reports()
-            && self.sender.has_no_reports()
+            && self.receiver.readable.is_empty()
+            && self.sender.writable.is_empty()
             && !self.stage_sampler.samples_next(StageGroup::Sends)
             && !self.stage_sampler.samples_next(StageGroup::FramesOut)
             && channel != CONTROL
@@ -301,7 +301,7 @@ impl Connection {
             && self.close_reason.is_none()
             && !self.stopped
             && !self.closing.peer_finished
-            && self.receiver.has_no_reports()
-            && self.sender.has_no_reports()
+            && self.receiver.readable.is_empty()
+            && self.sender.writable.is_empty()
     }
 }

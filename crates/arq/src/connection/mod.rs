@@ -175,8 +175,8 @@ pub(crate) struct Connection {
     /// Forward error correction, if both ends agreed.
     fec: Option<Box<FecState>>,
     closing: ClosingState,
-    /// Whether fast paths apply: no forward error correction and no path MTU probing.
-    fast_path_enabled: bool,
+    /// Whether fast paths apply: no forward error correction and no path MTU probing. Tests disable them.
+    pub fast_path_enabled: bool,
     /// The connection has no timers any more.
     stopped: bool,
     /// Reason of the end, and whether it was reported; whether the end of the peer's data was reported.
@@ -210,7 +210,7 @@ impl Connection {
             let max_body = usize::from(options.max_receive_frame()) - options.check.bytes();
             Box::new(PathState::new(PathSearch::new(now, initial_frame, max_frame), max_body))
         });
-        let base_frame = path.as_ref().map_or(initial_frame, |path| path.search.base());
+        let base_frame = path.as_ref().map_or(initial_frame, |path| path.search.base);
         let fec = FecState::negotiate(options.fec, peer_parameters.fec.filter(|_| !peer_parameters.parts));
         let chunk_capacity =
             base_frame - data::HEADER - options.check.bytes() - FecState::reserved_bytes(&fec);
@@ -285,14 +285,9 @@ impl Connection {
     /// Sets the numbers of the first frame and of the first chunk of each channel.
     pub fn set_first_numbers(&mut self, (frame, chunk): (u64, u64)) {
         self.sender.set_first_numbers(frame, chunk);
-        self.receiver.set_first_chunk(chunk);
+        self.receiver.first_chunk = chunk;
         self.arrivals.set_first_number(frame);
         self.protection.set_first_number(frame);
-    }
-
-    /// Disables the fast paths, for tests that compare them with the general path.
-    pub fn disable_fast_path(&mut self) {
-        self.fast_path_enabled = false;
     }
 
     /// Encodes messages into frames when they are sent while at least `in_flight` frames are in flight. Has no effect
@@ -488,7 +483,7 @@ impl Connection {
             self.timers.stop(timer);
         }
         if let Some(path) = &mut self.path {
-            path.search.stop();
+            path.search.wake_at = Instant::MAX;
         }
     }
 
@@ -526,12 +521,12 @@ impl Connection {
     /// Returns the next event for the application.
     #[inline]
     pub fn next_event(&mut self) -> Option<EventKind> {
-        if let Some(channel) = self.receiver.take_readable() {
+        if let Some(channel) = self.receiver.readable.pop_front() {
             return Some(EventKind::Readable { channel });
         }
         // Once the connection has ended, an acknowledgement no longer makes a channel writable.
         if self.close_reason.is_none()
-            && let Some(channel) = self.sender.take_writable()
+            && let Some(channel) = self.sender.writable.pop_front()
         {
             return Some(EventKind::Writable { channel });
         }

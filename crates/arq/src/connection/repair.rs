@@ -85,7 +85,7 @@ impl Connection {
             None => Instant::MAX,
             Some(fec) if fec.encoder.is_due() && self.pace.is_some() => self.pace_at,
             Some(fec) if fec.encoder.is_due() => Instant::ZERO,
-            Some(fec) => fec.encoder.close_at(),
+            Some(fec) => fec.encoder.close_at,
         }
     }
 
@@ -99,7 +99,7 @@ impl Connection {
     /// send: data that waits only for pace or window will join the block.
     #[inline]
     pub(super) fn flush_fec_block(&mut self, now: Instant) {
-        if self.fec.as_ref().is_none_or(|fec| fec.encoder.close_at() > now) {
+        if self.fec.as_ref().is_none_or(|fec| fec.encoder.close_at > now) {
             return;
         }
         let flights = &self.sender.flights;
@@ -110,7 +110,7 @@ impl Connection {
         if no_data {
             fec.encoder.close(acknowledged);
         } else {
-            fec.encoder.postpone(postponed_to);
+            fec.encoder.close_at = postponed_to;
         }
     }
 

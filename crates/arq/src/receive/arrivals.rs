@@ -105,18 +105,11 @@ impl Arrivals {
         }
     }
 
-    /// Records the arrival of the next number when there is no gap.
-    #[inline]
-    pub fn record_next(&mut self) {
-        self.next += 1;
-        self.end = self.next;
-    }
-
     /// Records the arrival of the next `count` numbers when there is no gap.
     #[inline]
-    pub fn record_batch(&mut self, count: u64) {
+    pub fn record_next(&mut self, count: u64) {
         self.next += count;
-        self.end = self.end.max(self.next);
+        self.end = self.next;
     }
 
     /// Iterates over pairs of counts (missing, received), from the first missing to the last received number.

@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use super::frame_buffers::{EncodedFrames, FrameBuffers};
 use super::queue::{PRIORITY_LEVELS, SendQueue};
 use super::store::StoreIndex;
+use crate::channels::ChannelTable;
 use crate::options::CHUNK_COST;
 use crate::wire::data::CONTROL;
 
@@ -50,17 +51,20 @@ pub(super) struct ChannelDefaults {
 }
 
 impl ChannelDefaults {
-    pub fn create(self, channel: u16) -> OutgoingChannel {
-        let ChannelDefaults { limit, sequence } = self;
-        match channel {
-            CONTROL => OutgoingChannel {
-                limit: u64::MAX,
-                priority: PRIORITY_LEVELS as u8 - 1,
-                sequence,
-                ..OutgoingChannel::default()
-            },
-            _ => OutgoingChannel { limit, sequence, ..OutgoingChannel::default() },
-        }
+    /// Returns a channel; creates it if it was never used.
+    #[inline]
+    pub fn get_or_create(
+        self,
+        channels: &mut ChannelTable<OutgoingChannel>,
+        channel: u16,
+    ) -> &mut OutgoingChannel {
+        channels.get_or_insert_with(channel, || {
+            let (limit, priority) = match channel {
+                CONTROL => (u64::MAX, PRIORITY_LEVELS as u8 - 1),
+                _ => (self.limit, 0),
+            };
+            OutgoingChannel { limit, priority, sequence: self.sequence, ..OutgoingChannel::default() }
+        })
     }
 }
 

@@ -644,7 +644,8 @@ impl Flights {
         (flight.state == FlightState::InFlight && is_last).then_some(flight.sent_at)
     }
 
-    fn mark_lost(&mut self, number: u64, summary: &mut LossSummary) {
+    /// Declares a frame lost, which must be in flight.
+    pub fn mark_lost(&mut self, number: u64, summary: &mut LossSummary) {
         let flight = self.isolate(number);
         flight.state = FlightState::Lost;
         let (length, sent_at) = (flight.length, flight.sent_at);
@@ -654,13 +655,6 @@ impl Flights {
         summary.bytes += u64::from(length);
         summary.sent_at = summary.sent_at.max(sent_at);
         summary.shortest = if summary.frames == 1 { length } else { summary.shortest.min(length) };
-    }
-
-    /// Declares a frame lost if it is in flight.
-    pub fn mark_one_lost(&mut self, number: u64, summary: &mut LossSummary) {
-        if self.sent_at(number).is_some() {
-            self.mark_lost(number, summary);
-        }
     }
 
     /// Declares frames in flight lost that are longer than `length`.
@@ -686,11 +680,7 @@ impl Flights {
 
     /// Declares all frames in flight lost.
     pub fn mark_all_lost(&mut self, summary: &mut LossSummary) {
-        for number in self.base..self.unsent {
-            if self.flights[self.index(number)].state == FlightState::InFlight {
-                self.mark_lost(number, summary);
-            }
-        }
+        self.mark_longer_lost(0, summary);
         self.departures.clear();
     }
 

@@ -323,7 +323,7 @@ impl FrameBuffers {
     ) -> usize {
         let frame = &self.buffers[encoded.buffer as usize].bytes;
         let first = frame[encoded.offset as usize];
-        let flags = flags | fixed_flags(first);
+        let flags = flags | first & 31 & !(ACK_REQUEST | ACK | NACK);
         let at = FrameHeader::write(kind(first), flags, number, acknowledged, into);
         let body = &frame[encoded.offset as usize + HEADER..][..self.body_length(encoded)];
         into[at..at + body.len()].copy_from_slice(body);
@@ -357,12 +357,6 @@ pub(crate) fn write_numbers(frames: &mut [u8], length: usize, first: u64) -> u32
         FrameHeader::write(kind(frame[0]), frame[0] & 31, number, None, frame);
     }
     bytes
-}
-
-/// Returns the flags that a frame has in every transmission.
-#[inline]
-fn fixed_flags(first: u8) -> u8 {
-    first & 31 & !(ACK_REQUEST | ACK | NACK)
 }
 
 #[cfg(test)]

@@ -396,22 +396,22 @@ impl Connection {
 
     /// Returns the counts of the faults that the socket injected.
     pub fn fault_counts(&self) -> FaultCounts {
-        self.0.shared.lock().core.node().fault_counts()
+        self.0.shared.lock().core.node.fault_counts()
     }
 
     /// Returns the connection's statistics, or `None` if it failed to open.
     pub fn statistics(&self) -> Option<Statistics> {
-        self.0.shared.lock().core.node().statistics(self.0.id)
+        self.0.shared.lock().core.node.statistics(self.0.id)
     }
 
     /// Returns the path MTU, or `None` if the connection failed to open.
     pub fn path_mtu(&self) -> Option<PathMtu> {
-        self.0.shared.lock().core.node().path_mtu(self.0.id)
+        self.0.shared.lock().core.node.path_mtu(self.0.id)
     }
 
     /// Returns the smoothed round-trip time, once it is measured.
     pub fn round_trip(&self) -> Option<Span> {
-        self.0.shared.lock().core.node().round_trip(self.0.id)
+        self.0.shared.lock().core.node.round_trip(self.0.id)
     }
 
     /// Attempts an operation once, or until it succeeds.

@@ -65,7 +65,7 @@ struct ConnectionState {
 
 /// The endpoint, and the events that it reported.
 pub(super) struct Core {
-    node: Node,
+    pub node: Node,
     connections: BTreeMap<ConnectionId, ConnectionState>,
     /// The connection that last took a message, if the fast path applies to it.
     fast_connection: Option<FastConnection>,
@@ -106,7 +106,7 @@ pub(super) struct Core {
     failed: Option<io::Error>,
     clock: Clock,
     /// Observes system calls.
-    probe: Option<Box<dyn Probe>>,
+    pub probe: Option<Box<dyn Probe>>,
 }
 
 /// Opens a socket with its clock and endpoint.
@@ -305,11 +305,6 @@ impl Core {
     pub fn fail(&mut self, error: io::Error) {
         self.failed.get_or_insert(error);
         self.has_changed = true;
-    }
-
-    /// Returns whether a probe observes the socket.
-    pub fn is_observed(&self) -> bool {
-        self.probe.is_some()
     }
 
     /// Returns whether the socket is unusable.
@@ -705,10 +700,5 @@ impl Core {
     /// Returns whether the socket is no longer needed.
     pub fn is_over(&self) -> bool {
         self.handles == 0 && (self.node.connection_count() == 0 || self.failed.is_some())
-    }
-
-    /// Returns the endpoint.
-    pub fn node(&self) -> &Node {
-        &self.node
     }
 }

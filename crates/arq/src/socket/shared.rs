@@ -432,7 +432,7 @@ impl Shared {
         let mut state = self.lock();
         loop {
             let now = self.time(&mut state);
-            if state.core.is_observed() {
+            if state.core.probe.is_some() {
                 state.helper_cpu = CpuTime::of_this_thread();
             }
             let needless = !state.core.should_transmit(now);

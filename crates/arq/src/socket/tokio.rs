@@ -407,17 +407,17 @@ impl Connection {
 
     /// Returns the connection's statistics, or `None` if it failed to open.
     pub fn statistics(&self) -> Option<Statistics> {
-        self.0.shared.lock().core.node().statistics(self.0.id)
+        self.0.shared.lock().core.node.statistics(self.0.id)
     }
 
     /// Returns the path MTU, or `None` if the connection failed to open.
     pub fn path_mtu(&self) -> Option<PathMtu> {
-        self.0.shared.lock().core.node().path_mtu(self.0.id)
+        self.0.shared.lock().core.node.path_mtu(self.0.id)
     }
 
     /// Returns the smoothed round-trip time, once it is measured.
     pub fn round_trip(&self) -> Option<Span> {
-        self.0.shared.lock().core.node().round_trip(self.0.id)
+        self.0.shared.lock().core.node.round_trip(self.0.id)
     }
 }
 
