@@ -385,7 +385,6 @@ impl Node {
         self.free_slots.push(slot_index);
     }
 
-    /// Adds a slot to the ready queue.
     #[inline]
     fn mark_ready(&mut self, slot_index: u32) {
         let slot = &mut self.slots[slot_index as usize];
@@ -700,7 +699,6 @@ impl Node {
         }
     }
 
-    /// Returns whether a slot has no output.
     #[inline]
     fn is_idle(&self, now: Instant, slot_index: u32) -> bool {
         let slot = &self.slots[slot_index as usize];
@@ -710,7 +708,6 @@ impl Node {
             && connection.is_idle(now)
     }
 
-    /// Returns the next deadline of a slot.
     #[inline]
     fn deadline(&self, slot_index: u32) -> Instant {
         let slot = &self.slots[slot_index as usize];

@@ -174,13 +174,13 @@ impl<E: Endpoint> Tortured<E> {
         torturer.counts.dropped += overflow;
     }
 
-    /// Returns the first due frame if its port is writable, otherwise the port.
+    /// Returns the first due frame whose port is writable; otherwise the port of the first due frame, if there is one.
     fn due(
         &mut self,
         now: Instant,
         writable: Writable<'_>,
         buffer: &mut [u8],
-    ) -> Option<Result<Transmit, Port>> {
+    ) -> Result<Transmit, Option<Port>> {
         let mut blocked = None;
         let due = self.delayed.range(..=(now, u64::MAX));
         let ready = due.map(|(at, delayed)| (*at, delayed.0)).find(|(_, port)| {
@@ -188,10 +188,10 @@ impl<E: Endpoint> Tortured<E> {
             blocked = blocked.or((!takes).then_some(*port));
             takes
         });
-        let Some((at, port)) = ready else { return blocked.map(Err) };
-        let (_, peer, bytes) = self.delayed.remove(&at)?;
+        let (at, port) = ready.ok_or(blocked)?;
+        let (_, peer, bytes) = self.delayed.remove(&at).ok_or(None)?;
         buffer[..bytes.len()].copy_from_slice(&bytes);
-        Some(Ok(Transmit { port, peer, length: bytes.len(), segment: None }))
+        Ok(Transmit { port, peer, length: bytes.len(), segment: None })
     }
 }
 
@@ -207,9 +207,8 @@ impl<E: Endpoint> Endpoint for Tortured<E> {
     fn poll(&mut self, now: Instant, writable: Writable<'_>, buffer: &mut [u8]) -> Output<E::Event> {
         loop {
             let blocked = match self.due(now, writable, buffer) {
-                Some(Ok(transmit)) => return Output::Transmit(transmit),
-                Some(Err(port)) => Some(port),
-                None => None,
+                Ok(transmit) => return Output::Transmit(transmit),
+                Err(blocked) => blocked,
             };
             match self.inner.poll(now, writable, buffer) {
                 Output::Transmit(transmit) => self.apply_faults(now, &transmit, &buffer[..transmit.length]),

@@ -39,7 +39,7 @@ mod tests {
         for loss in [0.0, 0.05] {
             let line = Line { rate: 1_000_000_000, delay_us: 10_000, loss, ..Line::default() };
             let run = line.run(5.0, vec![Flow::new(Box::new(Fixed::new(16)))]);
-            let frames_a_round = run.flows[0].delivered as f64 / (5.0 / 0.010) / (1.0 - loss);
+            let frames_a_round = run.flows[0].total.delivered as f64 / (5.0 / 0.010) / (1.0 - loss);
             assert!((15.0..16.1).contains(&frames_a_round), "{frames_a_round} at {loss}");
         }
     }

@@ -204,7 +204,6 @@ impl Paced {
         paced
     }
 
-    /// Returns the current measurements that determine the limits.
     #[inline]
     fn limit_inputs(&self) -> LimitInputs {
         LimitInputs {
@@ -270,13 +269,11 @@ impl Paced {
         self.rate() / (1.0 - self.path_loss.share())
     }
 
-    /// Returns the bandwidth-delay product in frames.
     fn bdp_frames(&self) -> f64 {
         let min_rtt_s = self.min_rtt.get().map_or(0.0, Span::as_s);
         self.full_rate() * min_rtt_s / self.frame_bits()
     }
 
-    /// Returns the window of [`PacedMode::ProbeRtt`].
     fn probe_rtt_window(&self) -> f64 {
         ((self.bdp_frames() / 2.0).max(MIN_WINDOW) as u32).min(self.max_window).into()
     }
@@ -382,7 +379,6 @@ impl Paced {
         (acked.sent_at >= self.round.started_at).then(|| std::mem::replace(&mut self.round, next))
     }
 
-    /// Updates all measurements.
     #[inline]
     fn measure(&mut self, acked: &AckedFrames) {
         let frames = f64::from(acked.frames);

@@ -204,7 +204,7 @@ mod tests {
         for loss in [1e-3, 3e-3, 1e-2] {
             let line = Line { rate: 1_000_000_000, delay_us: 20_000, loss, ..Line::default() };
             let run = line.run(150.0, vec![Flow::new(Box::new(Reno::new(4096)))]);
-            let window = run.flows[0].delivered as f64 / (150.0 / 0.020) / (1.0 - loss);
+            let window = run.flows[0].total.delivered as f64 / (150.0 / 0.020) / (1.0 - loss);
             let ratio = window / (1.5 / loss).sqrt();
             assert!(
                 (0.8..1.2).contains(&ratio),

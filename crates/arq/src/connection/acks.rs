@@ -62,7 +62,6 @@ impl Connection {
         length
     }
 
-    /// Processes an acknowledgement frame.
     pub(super) fn receive_ack(&mut self, now: Instant, frame: &[u8]) {
         let near = self.sender.flights.base();
         let Some(low) = frame.get(1..4).map(get24) else { return self.statistics.bad_checksums += 1 };

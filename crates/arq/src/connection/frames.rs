@@ -44,7 +44,6 @@ impl RecentFrames {
 }
 
 impl Connection {
-    /// Processes a frame of the peer.
     #[inline]
     pub fn receive_frame(&mut self, now: Instant, frame: &[u8]) {
         if self.fast_path_enabled && self.receive_predicted(now, frame) {
@@ -115,7 +114,6 @@ impl Connection {
         }
     }
 
-    /// Schedules the acknowledgement of an accepted frame.
     #[inline]
     pub(super) fn schedule_ack(&mut self, now: Instant, arrival: Arrival, ack_requested: bool) {
         self.schedule_ack_for(
@@ -140,7 +138,6 @@ impl Connection {
         }
     }
 
-    /// Processes a duplicate frame.
     pub(super) fn process_duplicate(&mut self, now: Instant) {
         self.statistics.duplicates += 1;
         self.pending_ack.duplicates = self.pending_ack.duplicates.wrapping_add(1);

@@ -68,7 +68,6 @@ const BUSY_COALESCE_DELAY: Span = Span::from_us(50);
 /// correction and before reordering is detected.
 const REORDERING_THRESHOLD: u64 = 3;
 
-/// Progress of the closing handshake.
 #[derive(Debug, Default)]
 struct ClosingState {
     /// The application has closed the connection.
@@ -84,18 +83,12 @@ struct ClosingState {
 /// An unnumbered control frame to send.
 #[derive(Clone, Copy, Debug)]
 enum PendingControl {
-    /// A keep-alive probe.
     KeepAlive,
-    /// A path MTU probe.
     PathProbe(Probe),
-    ProbeReply {
-        token: u32,
-        length: u16,
-    },
+    ProbeReply { token: u32, length: u16 },
     Reset,
 }
 
-/// An established connection.
 #[derive(Debug)]
 pub(crate) struct Connection {
     pub peer: Peer,
@@ -318,7 +311,6 @@ impl Connection {
         self.options.key.as_ref().is_none_or(|key| key.proves(frame))
     }
 
-    /// Counts a rejected frame.
     #[cold]
     fn count_rejected(&mut self, error: OpenError) {
         match error {
@@ -459,7 +451,6 @@ impl Connection {
         self.advance_closing();
     }
 
-    /// Resets the connection.
     pub fn reset(&mut self) {
         if self.close_reason.is_none() {
             self.pending_controls.clear();
@@ -497,7 +488,6 @@ impl Connection {
                 .is_none_or(|reason| reason == CloseReason::Completed && !self.sender.is_done())
     }
 
-    /// Advances the closing handshake.
     fn advance_closing(&mut self) {
         if self.closing.requested
             && !self.closing.finish_sent
@@ -518,7 +508,6 @@ impl Connection {
         }
     }
 
-    /// Returns the next event for the application.
     #[inline]
     pub fn next_event(&mut self) -> Option<EventKind> {
         if let Some(channel) = self.receiver.readable.pop_front() {

@@ -39,7 +39,6 @@ impl Connection {
         Some(self.write_parts(now, split, buffer))
     }
 
-    /// Returns whether a frame is partly sent.
     pub(super) fn is_sending_parts(&self) -> bool {
         self.path.as_ref().is_some_and(|path| path.split_frame.is_some())
     }
@@ -111,7 +110,6 @@ impl Connection {
         (at, Segment::of(segment, at))
     }
 
-    /// Processes a part of a frame.
     pub(super) fn receive_part(&mut self, now: Instant, frame: &[u8]) {
         let Some(low) = frame.get(1..4).map(get24) else { return self.process_damaged(now) };
         let number = expand(low, self.arrivals.next());

@@ -62,7 +62,6 @@ impl Connection {
         }
     }
 
-    /// Processes the reply to a probe.
     pub(super) fn process_probe_reply(&mut self, now: Instant, token: u32, length: u16) {
         if let Some(path) = &mut self.path
             && path.search.on_reply(now, token, length.into())

@@ -34,7 +34,6 @@ impl ChecksumSecret {
         ChecksumSecret { key, direction, epoch: 0, secret: key.secret(direction, 0) }
     }
 
-    /// Returns the secret of an epoch.
     #[inline(always)]
     fn for_epoch(&mut self, epoch: u64) -> u64 {
         if epoch != self.epoch {

@@ -198,7 +198,6 @@ impl Connection {
         }
     }
 
-    /// Processes a repair frame.
     pub(super) fn receive_repair(&mut self, now: Instant, frame: &[u8]) {
         let Some(low) = frame.get(1..4).map(get24) else { return self.statistics.bad_checksums += 1 };
         let first = expand(low, self.arrivals.next());
@@ -247,7 +246,6 @@ impl Connection {
         }
     }
 
-    /// Processes a rebuilt frame like a received one.
     fn process_rebuilt(&mut self, now: Instant, rebuilt: RebuiltFrame) {
         let RebuiltFrame { number, first_byte, chunks } = rebuilt;
         let flags = first_byte & !repair::MUTABLE_FLAGS & 31;

@@ -33,14 +33,12 @@ const MIN_PROBE_TIMEOUT: Span = Span::from_s(1);
 /// Bit that distinguishes tokens of path MTU probes from those of keep-alive probes.
 const SEARCH_TOKEN: u32 = 1 << 31;
 
-/// A probe to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Probe {
     pub token: u32,
     pub length: usize,
 }
 
-/// State of the search.
 #[derive(Debug)]
 pub(super) struct PathSearch {
     /// The current path MTU: the maximum length known, or assumed before any probe, to be carried.
@@ -139,7 +137,6 @@ impl PathSearch {
         (self.base + 1..=self.carried).contains(&length)
     }
 
-    /// Records that a long frame was acknowledged.
     pub fn on_long_frame_acked(&mut self) {
         self.signs = 0;
     }

@@ -27,7 +27,6 @@ pub(super) struct Secrets {
 }
 
 impl Secrets {
-    /// Draws the secrets of a node.
     pub fn draw(random: &mut Stream) -> Secrets {
         let mut key = || {
             let words = [random.bits(), random.bits()].map(u64::to_be_bytes);
@@ -69,7 +68,6 @@ impl Node {
         self.queue_reply(peer, Handshake::Refused { client_id, reason });
     }
 
-    /// Processes a handshake frame.
     #[cold]
     pub(super) fn receive_handshake(&mut self, now: Instant, peer: Peer, frame: &[u8]) {
         match Handshake::read(frame) {

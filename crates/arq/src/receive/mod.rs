@@ -69,7 +69,6 @@ pub enum ReceiveStatus {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ProtocolViolation;
 
-/// The receiver of a connection.
 #[derive(Debug)]
 pub(crate) struct Receiver {
     channels: ChannelTable<IncomingChannel>,
@@ -325,7 +324,6 @@ impl IncomingChannel {
         }
     }
 
-    /// Returns whether the last message is incomplete.
     #[inline]
     fn is_partial(&self) -> bool {
         matches!(self.messages.back(), Some(PendingMessage::Message { whole: false, .. }))
@@ -423,7 +421,6 @@ impl IncomingChannel {
         Ok(())
     }
 
-    /// Marks the last message as complete.
     #[inline]
     fn finish(&mut self) {
         if let Some(PendingMessage::Message { bytes, whole, .. }) = self.messages.back_mut() {

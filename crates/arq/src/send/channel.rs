@@ -9,7 +9,6 @@ use crate::channels::ChannelTable;
 use crate::options::CHUNK_COST;
 use crate::wire::data::CONTROL;
 
-/// The send queue of a channel.
 #[derive(Debug, Default)]
 pub(super) struct OutgoingChannel {
     pub messages: VecDeque<QueuedMessage>,
@@ -32,7 +31,6 @@ pub(super) struct OutgoingChannel {
     pub full: bool,
 }
 
-/// An entry of a send queue.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum QueuedMessage {
     /// A message, or a pack of small ones.
@@ -69,7 +67,6 @@ impl ChannelDefaults {
 }
 
 impl OutgoingChannel {
-    /// Returns whether the channel has unsent data.
     #[inline]
     pub fn has_more(&self) -> bool {
         self.has_open_frame || !self.messages.is_empty()
@@ -110,7 +107,6 @@ impl OutgoingChannel {
         }
     }
 
-    /// Closes the partly filled frame.
     pub fn close_open_frame(&mut self, buffers: &mut FrameBuffers) {
         if let Some(encoded) = buffers.close_frame() {
             self.push_encoded(encoded);

@@ -37,7 +37,6 @@ pub(crate) struct EncodedFrames {
 }
 
 impl EncodedFrames {
-    /// Returns the end offset.
     #[inline]
     fn end(&self) -> u32 {
         self.offset + u32::from(self.count) * u32::from(self.length)
@@ -49,7 +48,6 @@ impl EncodedFrames {
         (self.buffer, self.length, self.end()) == (other.buffer, other.length, other.offset)
     }
 
-    /// Appends `other`.
     #[inline]
     pub fn append(&mut self, other: &EncodedFrames) {
         self.count += other.count;
@@ -94,7 +92,6 @@ struct FrameBuffer {
     users: u32,
 }
 
-/// All frame buffers of a sender.
 #[derive(Debug)]
 pub(crate) struct FrameBuffers {
     /// Length of a frame, and of its check.
@@ -232,7 +229,6 @@ impl FrameBuffers {
         }
     }
 
-    /// Starts a new buffer.
     fn start_buffer(&mut self) -> u32 {
         self.retire_current();
         let mut bytes = self.spare.pop().unwrap_or_default();
@@ -268,7 +264,6 @@ impl FrameBuffers {
         }
     }
 
-    /// Releases frames.
     #[inline]
     pub fn release(&mut self, encoded: &EncodedFrames) {
         self.drop_users(encoded.buffer, encoded.count.into());
@@ -330,7 +325,6 @@ impl FrameBuffers {
         at + body.len()
     }
 
-    /// Returns the bytes of a buffer.
     #[inline]
     pub fn bytes(&self, buffer: u32) -> &[u8] {
         self.buffers.get(buffer as usize).map_or(&[], |buffer| &buffer.bytes)

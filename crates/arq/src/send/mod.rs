@@ -58,7 +58,6 @@ const MIN_PIECE: usize = 64;
 /// Maximum number of queued messages that are encoded together with a new one; together at most a batch of bytes.
 const MAX_REENCODED: usize = 8;
 
-/// The sender of a connection.
 #[derive(Debug)]
 pub(crate) struct Sender {
     pub flights: Flights,
@@ -264,7 +263,6 @@ impl Sender {
         self.queue_owned(CONTROL, Buffer::from(bytes));
     }
 
-    /// Sets the priority of a channel.
     pub fn prioritize(&mut self, channel: u16, priority: u8) {
         let priority = priority.min(7);
         let outgoing = self.channel_defaults.get_or_create(&mut self.channels, channel);
@@ -275,13 +273,11 @@ impl Sender {
         }
     }
 
-    /// Raises the credit of the connection.
     pub fn raise_limit(&mut self, limit: u64) {
         self.limit = self.limit.max(limit);
         self.blocked = false;
     }
 
-    /// Raises the credit of a channel.
     pub fn raise_channel_limit(&mut self, channel: u16, limit: u64) {
         self.blocked = false;
         let outgoing = self.channel_defaults.get_or_create(&mut self.channels, channel);
@@ -411,7 +407,6 @@ impl Sender {
         self.pool.put(bytes);
     }
 
-    /// Frees stored bytes of a channel.
     #[inline(always)]
     fn free_bytes(&mut self, channel: u16, bytes: usize) {
         let send_buffer = self.send_buffer;
@@ -482,7 +477,6 @@ impl Sender {
         Some(self.flights.push(Flight::new(FrameContent::Encoded(encoded), body)))
     }
 
-    /// Removes the next encoded frame of a channel.
     #[inline]
     fn take_encoded(&mut self, channel: u16) -> Option<EncodedFrames> {
         let (outgoing, buffers) = (self.channels.get_mut(channel)?, self.frame_buffers.as_mut()?);
@@ -673,7 +667,6 @@ impl Sender {
         self.frame_buffers.as_mut().map(|buffers| buffers.lend(buffer)).unwrap_or_default()
     }
 
-    /// Returns the memory of a frame buffer.
     #[inline]
     pub fn return_frame_buffer(&mut self, buffer: u32, bytes: Buffer) {
         if let Some(buffers) = &mut self.frame_buffers {
@@ -681,7 +674,6 @@ impl Sender {
         }
     }
 
-    /// Returns the bytes of a frame buffer.
     #[inline]
     pub fn frame_buffer(&self, buffer: u32) -> &[u8] {
         self.frame_buffers.as_ref().map_or(&[], |buffers| buffers.bytes(buffer))

@@ -47,7 +47,6 @@ impl RepairEncoder {
         }
     }
 
-    /// Returns whether repair frames are due.
     #[inline]
     pub fn is_due(&self) -> bool {
         !self.due.is_empty()
@@ -80,7 +79,6 @@ impl RepairEncoder {
         }
     }
 
-    /// Starts an empty block.
     fn start_block(&mut self) {
         (self.frames, self.due) = (0, 0..0);
         self.symbols.iter_mut().for_each(Vec::clear);
@@ -95,7 +93,6 @@ mod tests {
         Fec { frames, repairs }
     }
 
-    /// Writes all repair frames that are due.
     fn write_all(repairs: &mut RepairEncoder) -> Vec<Vec<u8>> {
         let mut written = Vec::new();
         while let Some((_, length)) = repairs.next() {

@@ -45,7 +45,6 @@ const MAX_UNCONNECTED_DATAGRAMS: usize = 64;
 /// Batches sent without receiving in between.
 const MAX_UNPOLLED_BATCHES: u32 = 8;
 
-/// The state of a connection.
 #[derive(Debug, Default)]
 struct ConnectionState {
     peer: Option<SocketAddr>,
@@ -307,7 +306,6 @@ impl Core {
         self.has_changed = true;
     }
 
-    /// Returns whether the socket is unusable.
     pub fn has_failed(&self) -> bool {
         self.failed.is_some()
     }
@@ -389,7 +387,6 @@ impl Core {
         self.may_delay_messages = !options.coalesce_delay.is_zero();
     }
 
-    /// Opens a connection.
     pub fn connect(
         &mut self,
         now: Instant,
@@ -403,7 +400,6 @@ impl Core {
         Ok(id)
     }
 
-    /// Returns whether a connection is established.
     pub fn is_open(&self, id: ConnectionId) -> Result<(), Error> {
         match self.connections.get(&id) {
             Some(connection) if connection.open => Ok(()),
@@ -417,7 +413,6 @@ impl Core {
         self.incoming.pop_front().ok_or_else(|| self.socket_error_or(Error::NotYet))
     }
 
-    /// Returns the peer's address.
     pub fn peer(&self, id: ConnectionId) -> Option<SocketAddr> {
         self.connections.get(&id)?.peer
     }
@@ -492,7 +487,6 @@ impl Core {
         };
     }
 
-    /// Sends a copy of `bytes`.
     #[inline]
     pub fn send(&mut self, now: Instant, id: ConnectionId, channel: u16, bytes: &[u8]) -> Result<(), Error> {
         self.defer_transmit(id, bytes.len());

@@ -60,7 +60,6 @@
 
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::time::Duration;
 
 use thiserror::Error;
 use trunkline_io::Clock;
@@ -201,11 +200,4 @@ impl From<Error> for io::Error {
         };
         io::Error::new(kind, error)
     }
-}
-
-/// The time limit of a call.
-#[derive(Clone, Copy, Debug)]
-enum Timeout {
-    Never,
-    For(Duration),
 }

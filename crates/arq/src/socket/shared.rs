@@ -23,10 +23,9 @@ use trunkline_io::{Clock, Datagrams};
 use trunkline_units::{Instant, Span};
 
 use super::core::{self, Core, MAX_TRANSMIT_DELAY};
-use super::{Error, Settings, Timeout};
+use super::{Error, Settings};
 use crate::{Buffer, ConnectionId, Options};
 
-/// A socket shared by threads.
 pub(super) struct Shared {
     pub socket: Datagrams,
     pub clock: Clock,
@@ -119,7 +118,6 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reads the clock.
     #[inline]
     fn time(&self, state: &mut State) -> Instant {
         (state.now, state.calls_without_clock) = (self.clock.now(), 0);
@@ -171,11 +169,11 @@ impl Shared {
         self.notify_waiting(&mut state);
     }
 
-    /// Repeats an operation until it returns neither [`Error::NotYet`] nor [`Error::Full`].
+    /// Repeats an operation until it returns neither [`Error::NotYet`] nor [`Error::Full`], or the timeout expires.
     #[inline]
     pub fn until<T>(
         &self,
-        timeout: Timeout,
+        timeout: Option<Duration>,
         attempt: impl FnMut(&mut Core, Instant) -> Result<T, Error>,
     ) -> Result<T, Error> {
         let mut state = self.lock();
@@ -189,7 +187,7 @@ impl Shared {
         &'a self,
         mut state: Guard<'a>,
         may: impl FnOnce(&Core) -> bool,
-        timeout: Timeout,
+        timeout: Option<Duration>,
         mut attempt: impl FnMut(&mut Core, Instant) -> Result<T, Error>,
     ) -> Result<T, Error> {
         if state.calls_without_clock < MAX_CALLS_WITHOUT_CLOCK && may(&state.core) {
@@ -211,7 +209,13 @@ impl Shared {
 
     /// Sends a message; immediately, if its frame is the only output.
     #[inline]
-    pub fn send(&self, timeout: Timeout, id: ConnectionId, channel: u16, bytes: &[u8]) -> Result<(), Error> {
+    pub fn send(
+        &self,
+        timeout: Option<Duration>,
+        id: ConnectionId,
+        channel: u16,
+        bytes: &[u8],
+    ) -> Result<(), Error> {
         let mut state = self.lock();
         let attempt = |core: &mut Core, now| core.send(now, id, channel, bytes);
         if state.core.in_full_flow {
@@ -231,13 +235,13 @@ impl Shared {
     #[inline]
     pub fn receive(
         &self,
-        timeout: Timeout,
+        timeout: Option<Duration>,
         id: ConnectionId,
         channel: u16,
         message: &mut Buffer,
     ) -> Result<(), Error> {
         let mut state = self.lock();
-        if let Timeout::Never = timeout
+        if timeout.is_none()
             && !state.is_interrupted
             && state.core.can_take_directly(id, channel)
             && let Some(mut buffers) = state.core.take_buffers()
@@ -273,10 +277,7 @@ impl Shared {
             state.connects_at = state.connects_at.saturating_mul(2);
             if state.core.connect_socket(&self.socket) {
                 // The helper must receive from other peers.
-                match state.is_helper_waiting {
-                    true => self.waker.wake(),
-                    false => self.timer.notify_one(),
-                }
+                self.wake_helper(state);
             }
         }
     }
@@ -287,13 +288,10 @@ impl Shared {
         &'a self,
         mut state: Guard<'a>,
         mut now: Instant,
-        timeout: Timeout,
+        timeout: Option<Duration>,
         mut attempt: impl FnMut(&mut Core, Instant) -> Result<T, Error>,
     ) -> Result<T, Error> {
-        let end = match timeout {
-            Timeout::Never => Instant::MAX,
-            Timeout::For(duration) => now + Span::from(duration),
-        };
+        let end = timeout.map_or(Instant::MAX, |duration| now + Span::from(duration));
         loop {
             match attempt(&mut state.core, now) {
                 Err(Error::NotYet | Error::Full) => {}
@@ -420,10 +418,15 @@ impl Shared {
         // response is slightly earlier than the one after its request.
         if by + TIMER_SLACK < state.helper_wakes_at {
             state.helper_wakes_at = by;
-            match state.is_helper_waiting {
-                true => self.waker.wake(),
-                false => self.timer.notify_one(),
-            }
+            self.wake_helper(state);
+        }
+    }
+
+    #[inline(always)]
+    fn wake_helper(&self, state: &State) {
+        match state.is_helper_waiting {
+            true => self.waker.wake(),
+            false => self.timer.notify_one(),
         }
     }
 

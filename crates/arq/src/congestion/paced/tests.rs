@@ -114,9 +114,9 @@ fn flows_share_a_line() {
         let later = Instant::ZERO + Span::from_s(2);
         let flows = [Instant::ZERO, later].map(|at| Flow::starting(Box::new(Paced::new(MAX_WINDOW, 3)), at));
         let run = line.run(20.0, flows.into());
-        let total: u64 = run.flows.iter().map(|flow| flow.delivered_second_half).sum();
+        let total: u64 = run.flows.iter().map(|flow| flow.second_half.delivered).sum();
         for flow in &run.flows {
-            let share = flow.delivered_second_half as f64 / total as f64;
+            let share = flow.second_half.delivered as f64 / total as f64;
             assert!(share > 0.25, "{share} at {delay_us} us with {queue} bytes");
         }
         assert!(run.utilization_second_half() > 0.995, "{}", run.utilization_second_half());

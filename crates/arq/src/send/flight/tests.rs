@@ -7,7 +7,6 @@ use super::*;
 const LENGTH: u16 = 100;
 const BYTES: u32 = 90;
 
-/// An operation on frames.
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Send(u16),
@@ -105,7 +104,6 @@ impl Model {
         format!("{summary:?} {lost:?} {next:?} {rate:?}")
     }
 
-    /// Returns the state of each frame.
     fn frame_states(&self) -> Vec<(FlightState, u8, Option<Instant>, u32)> {
         let flights = &self.flights;
         let of = |number| {
