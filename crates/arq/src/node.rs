@@ -681,8 +681,8 @@ impl Node {
                     return None;
                 }
                 if std::mem::take(&mut slot.needs_opened_reply) {
-                    let (client_id, server_id, parameters) =
-                        (connection.client_id, connection.server_id, connection.parameters);
+                    let (client_id, server_id) = (connection.client_id, connection.server_id);
+                    let parameters = connection.options.transport_parameters();
                     let length = Handshake::Opened { client_id, server_id, parameters }.write(buffer);
                     connection.prove(&mut buffer[..length]);
                     return Some(Output::Transmit(Transmit { port, peer, length, segment: None }));

@@ -13,6 +13,38 @@ use crate::rtt::{RttEstimator, Timeouts};
 /// Bytes of each frame.
 pub(crate) const FRAME: u64 = 1472;
 
+pub(crate) fn at(us: u64) -> Instant {
+    Instant::ZERO + Span::from_us(us)
+}
+
+/// An acknowledgement of frames sent a millisecond ago.
+pub(crate) fn acked(us: u64, frames: u32, mbps: u64, app_limited: bool) -> AckedFrames {
+    AckedFrames {
+        now: at(us),
+        frames,
+        bytes: u64::from(frames) * FRAME,
+        in_flight: frames,
+        round_trip: Some(Span::from_ms(1)),
+        rate: Some(Rate::from_bps(mbps * 1_000_000)),
+        app_limited,
+        peer_frames: 0,
+        sent_at: at(us.saturating_sub(1_000)),
+    }
+}
+
+/// A loss of frames sent a millisecond ago.
+pub(crate) fn lost(us: u64, frames: u32, timeout: bool) -> LostFrames {
+    let bytes = u64::from(frames) * FRAME;
+    LostFrames {
+        now: at(us),
+        frames,
+        bytes,
+        sent_at: at(us.saturating_sub(1_000)),
+        in_flight: frames,
+        timeout,
+    }
+}
+
 /// Properties of a bottleneck link, which all its flows share.
 #[derive(Clone, Debug)]
 pub(crate) struct Line {

@@ -89,31 +89,14 @@ impl Policy for Reno {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::congestion::line::{Flow, Line};
-    use trunkline_units::Span;
-
-    fn at(us: u64) -> Instant {
-        Instant::ZERO + Span::from_us(us)
-    }
+    use crate::congestion::line::{self, Flow, Line, at};
 
     fn acked(us: u64, frames: u32, in_flight: u32) -> AckedFrames {
-        let bytes = u64::from(frames) * 1472;
-        let (now, sent_at) = (at(us), at(us.saturating_sub(100)));
-        AckedFrames {
-            now,
-            frames,
-            bytes,
-            in_flight,
-            round_trip: None,
-            rate: None,
-            app_limited: false,
-            peer_frames: 0,
-            sent_at,
-        }
+        AckedFrames { in_flight, ..line::acked(us, frames, 0, false) }
     }
 
     fn lost(us: u64, sent_us: u64, timeout: bool) -> LostFrames {
-        LostFrames { now: at(us), frames: 1, bytes: 1472, sent_at: at(sent_us), in_flight: 10, timeout }
+        LostFrames { sent_at: at(sent_us), ..line::lost(us, 1, timeout) }
     }
 
     /// Acknowledges a whole window of frames, `ack_every` at a time.

@@ -51,10 +51,10 @@ impl Connection {
         let rebuilt = self.rebuilt_count();
         let rebuilt_bytes = rebuilt.map_or(0, |_| ack::REBUILT_BYTES);
         // The frame is no longer than what every path carries.
-        let range_bytes = self.base_frame - ack::HEADER - rebuilt_bytes - self.options.check.bytes();
+        let range_bytes = self.base_frame - ack::HEADER - rebuilt_bytes - self.check_length;
         let ranges = self.arrivals.ranges().take(range_bytes / 4);
         let length = ack::write(next, flags, delay, self.pending_ack.duplicates, rebuilt, ranges, frame);
-        let length = length + self.options.check.bytes();
+        let length = length + self.check_length;
         self.protection.seal(epoch(next), &mut frame[..length]);
         self.statistics.acks_forced += 1;
         self.statistics.nacks_sent += u64::from(flags != 0 || self.arrivals.has_gap());

@@ -189,9 +189,7 @@ impl Connection {
     #[cold]
     pub(super) fn close_for_violation(&mut self) {
         self.statistics.malformed += 1;
-        self.pending_controls.clear();
-        self.pending_controls.push_back(PendingControl::Reset);
-        self.terminate(CloseReason::ProtocolViolation);
+        self.reset_because(CloseReason::ProtocolViolation);
     }
 
     /// Processes a control message; returns whether it is well-formed.
@@ -319,7 +317,7 @@ impl Connection {
             }
         };
         // Long enough for a reply by a peer that has lost the connection.
-        let length = (body + self.options.check.bytes()).max(match control {
+        let length = (body + self.check_length).max(match control {
             PendingControl::KeepAlive => handshake::UNKNOWN_BYTES,
             PendingControl::PathProbe(probe) => probe.length,
             _ => 0,
@@ -336,7 +334,7 @@ impl Connection {
     fn send_batch(&mut self, now: Instant, buffer: &mut [u8]) -> Option<(usize, Option<Segment>)> {
         let budget = self.batch_budget(now)?;
         let window = self.effective_window;
-        let check = self.options.check.bytes();
+        let check = self.check_length;
         let (mut at, mut segment, mut frames) = (0, 0, 0);
         while frames < MAX_SEGMENTS as u32 && at + segment <= budget {
             // The last frames of a closing end always acknowledge: no other acknowledgement may reach the peer.
@@ -569,7 +567,7 @@ impl Connection {
     /// Returns the number of bytes for chunks in a frame.
     #[inline]
     pub(super) fn chunk_capacity(&self) -> usize {
-        self.max_frame - data::HEADER - self.options.check.bytes() - FecState::reserved_bytes(&self.fec)
+        self.max_frame - data::HEADER - self.check_length - FecState::reserved_bytes(&self.fec)
     }
 
     /// Returns whether the next `frames` frames fill a window that is too small to reach the peer's acknowledgement

@@ -95,9 +95,7 @@ pub(crate) struct Connection {
     /// Random numbers that identify the connection, drawn by client and server.
     pub client_id: u64,
     pub server_id: u64,
-    /// Transport parameters that this end sent in the handshake.
-    pub parameters: TransportParameters,
-    options: Options,
+    pub options: Options,
     /// The peer's `ack_delay` and `ack_every`.
     peer_ack_delay: Span,
     peer_ack_every: u64,
@@ -215,7 +213,6 @@ impl Connection {
             peer,
             client_id,
             server_id,
-            parameters: options.transport_parameters(),
             peer_ack_delay: Span::from_us(peer_parameters.ack_delay_us.into()),
             peer_ack_every: peer_parameters.ack_every.into(),
             window: window.into(),
@@ -288,7 +285,7 @@ impl Connection {
     pub fn enable_pre_encoding(&mut self, in_flight: u32) {
         if self.path.is_none() && self.fec.is_none() && !self.protection.is_encrypted() {
             self.pre_encode_from = in_flight;
-            self.sender.enable_pre_encoding(self.max_frame, self.options.check.bytes());
+            self.sender.enable_pre_encoding(self.max_frame, self.check_length);
         }
     }
 
@@ -453,10 +450,14 @@ impl Connection {
 
     pub fn reset(&mut self) {
         if self.close_reason.is_none() {
-            self.pending_controls.clear();
-            self.pending_controls.push_back(PendingControl::Reset);
-            self.terminate(CloseReason::LocalReset);
+            self.reset_because(CloseReason::LocalReset);
         }
+    }
+
+    fn reset_because(&mut self, reason: CloseReason) {
+        self.pending_controls.clear();
+        self.pending_controls.push_back(PendingControl::Reset);
+        self.terminate(reason);
     }
 
     /// Ends the connection. The first reason counts.

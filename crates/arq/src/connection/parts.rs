@@ -52,7 +52,7 @@ impl Connection {
             _ => return None,
         };
         let length = self.sender.frame_length(number, false);
-        if length + self.options.check.bytes() <= self.max_frame {
+        if length + self.check_length <= self.max_frame {
             return None;
         }
         let is_tail_probe = self.tail_probe.take_if(|probe| *probe == number).is_some();
@@ -70,14 +70,14 @@ impl Connection {
         mut split: SplitFrame,
         buffer: &mut [u8],
     ) -> (usize, Option<Segment>) {
-        let (check, number) = (self.options.check, split.number);
-        let capacity = self.max_frame - part::HEADER - check.bytes();
-        let segment = capacity.min(split.body.len() - split.sent) + part::HEADER + check.bytes();
+        let (check, number) = (self.check_length, split.number);
+        let capacity = self.max_frame - part::HEADER - check;
+        let segment = capacity.min(split.body.len() - split.sent) + part::HEADER + check;
         let mut at = 0;
         for _ in 0..MAX_SEGMENTS.min(MAX_BATCH / segment) {
             let remaining = &split.body[split.sent..];
             let bytes = &remaining[..capacity.min(remaining.len())];
-            let frame = &mut buffer[at..at + part::HEADER + bytes.len() + check.bytes()];
+            let frame = &mut buffer[at..at + part::HEADER + bytes.len() + check];
             let is_last = bytes.len() == remaining.len();
             Part::write_head(number, split.sent as u16, is_last, frame);
             frame[part::HEADER..part::HEADER + bytes.len()].copy_from_slice(bytes);
@@ -96,7 +96,7 @@ impl Connection {
                 self.sender.flights.get(number).is_some_and(|flight| flight.transmissions > 0);
             self.statistics.frames_sent += 1;
             self.statistics.frames_resent += u64::from(is_retransmission);
-            self.sender.flights.send(now, number, split.body.len() + check.bytes());
+            self.sender.flights.send(now, number, split.body.len() + check);
             if !self.timers.is_set(Timer::Retransmit) {
                 self.arm_retransmit_timer(now);
             }

@@ -67,7 +67,7 @@ impl Connection {
         if let Some(fec) = &mut self.fec
             && is_first_transmission
         {
-            let body = &frame[..frame.len() - self.options.check.bytes()];
+            let body = &frame[..frame.len() - self.check_length];
             fec.encoder.add(number, body, now + delay);
         }
     }
@@ -126,12 +126,12 @@ impl Connection {
         if !fec.encoder.is_due() || is_paced {
             return None;
         }
-        let check = self.options.check;
+        let check = self.check_length;
         let (mut at, mut segment) = (0, 0);
         while let Some((first, length)) = fec.encoder.next()
-            && at + length + check.bytes() <= MAX_BATCH
+            && at + length + check <= MAX_BATCH
         {
-            segment = length + check.bytes();
+            segment = length + check;
             let frame = &mut buffer[at..at + segment];
             fec.encoder.write(frame);
             self.protection.seal_body(first, REPAIR_HEADER, frame);

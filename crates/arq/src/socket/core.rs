@@ -184,9 +184,12 @@ impl Core {
         self.pending_weight > 0 || self.is_due(now)
     }
 
-    /// Passes received batches to the endpoint, and stores the buffers again.
+    /// Passes received batches to the endpoint and stores the buffers again, or records that receiving failed.
     #[inline]
-    pub fn handle_received(&mut self, now: Instant, buffers: Box<ReceiveBuffers>) {
+    pub fn handle_received(&mut self, now: Instant, buffers: Box<ReceiveBuffers>, received: io::Result<()>) {
+        if let Err(error) = received {
+            self.fail(error);
+        }
         let batches = buffers.bytes.chunks_exact(BUFFER_SIZE).zip(buffers.arrived);
         for (at, (buffer, arrived)) in batches.take(buffers.count).enumerate() {
             let bytes = &buffer[..arrived.length];
@@ -247,20 +250,6 @@ impl Core {
         }
     }
 
-    /// Passes received batches to the endpoint, or records that receiving failed.
-    #[inline]
-    pub fn handle_receive_result(
-        &mut self,
-        now: Instant,
-        buffers: Box<ReceiveBuffers>,
-        received: io::Result<()>,
-    ) {
-        if let Err(error) = received {
-            self.fail(error);
-        }
-        self.handle_received(now, buffers);
-    }
-
     /// Takes the receive buffers, unless a thread is receiving.
     #[inline]
     pub fn take_buffers(&mut self) -> Option<Box<ReceiveBuffers>> {
@@ -274,7 +263,7 @@ impl Core {
         let Some(mut buffers) = self.take_buffers() else { return false };
         let received = buffers.receive(socket, false);
         let has_received = buffers.count > 0;
-        self.handle_receive_result(now, buffers, received);
+        self.handle_received(now, buffers, received);
         has_received
     }
 

@@ -255,11 +255,14 @@ impl Shared {
             if received.is_ok() && state.core.take_directly(now, &buffers, id, channel, message) {
                 state.core.buffers = Some(buffers);
                 self.note_exchange(&mut state);
-                self.leave_without_events(state, now);
+                match state.core.may_transmit(now) {
+                    true => self.leave(state, now),
+                    false => self.leave_without_output(state, now),
+                }
                 return Ok(());
             }
             state.exchanges = 0;
-            state.core.handle_receive_result(now, buffers, received);
+            state.core.handle_received(now, buffers, received);
         }
         message.clear();
         self.try_fast(state, Core::delays_output, timeout, move |core, now| {
@@ -341,7 +344,7 @@ impl Shared {
                 let received = buffers.receive(&self.socket, true);
                 let mut state = self.lock();
                 let now = self.time(&mut state);
-                state.core.handle_receive_result(now, buffers, received);
+                state.core.handle_received(now, buffers, received);
                 (state, now)
             }
         }
@@ -359,15 +362,6 @@ impl Shared {
         if state.followers > 0 && state.core.buffers.is_some() {
             self.changed.notify_one();
         }
-    }
-
-    /// Releases the lock after a call without events and mostly without pending output.
-    #[inline(always)]
-    fn leave_without_events(&self, mut state: Guard<'_>, now: Instant) {
-        if state.core.may_transmit(now) {
-            return self.leave(state, now);
-        }
-        self.leave_without_output(state, now);
     }
 
     /// Releases the lock after a call without events and pending output.

@@ -24,11 +24,6 @@ impl Stream {
         Stream { connection, channel }
     }
 
-    /// Returns the connection of this channel.
-    pub fn connection(&self) -> &Connection {
-        &self.connection
-    }
-
     /// Sends as many of `bytes` as the channel accepts; returns the number.
     ///
     /// # Errors

@@ -5,7 +5,8 @@
 //! 24-bit frame numbers. So a frame of an earlier connection, of the other direction, or of sixteen million frames
 //! ago fails its check like a damaged one.
 
-use crc_fast::{CrcAlgorithm, checksum, crc32_iscsi};
+// CRC-32C is called directly: selecting the algorithm at run time is slow for short frames.
+use crc_fast::{CrcAlgorithm, checksum, crc32_iscsi as crc32c};
 
 /// Check sequence of frames; both ends of a connection use the same.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -140,12 +141,6 @@ impl Check {
                 Check::Aead => unreachable!("a sum is no tag"),
             }
     }
-}
-
-/// Calls CRC-32C directly: selecting the algorithm at run time is slow for short frames.
-#[inline(always)]
-fn crc32c(bytes: &[u8]) -> u32 {
-    crc32_iscsi(bytes)
 }
 
 /// The checksum of the 1998 paper: big endian words of 64 bits, the last padded with zeros.

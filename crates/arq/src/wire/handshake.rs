@@ -365,21 +365,17 @@ mod tests {
     use super::*;
 
     fn parameters() -> TransportParameters {
-        let (mode, check) = (Mode::GoBackN, Check::Crc64);
-        let (ack_delay_us, ack_every, credit, channel_credit) = (70_000, 3, 1 << 31, 1 << 20);
-        let (parts, fec) = (true, Some(Fec { frames: 10, repairs: 2 }));
-        let (window, frame) = (16, 9152);
         TransportParameters {
-            mode,
-            check,
-            window,
-            frame,
-            ack_delay_us,
-            ack_every,
-            credit,
-            channel_credit,
-            parts,
-            fec,
+            mode: Mode::GoBackN,
+            check: Check::Crc64,
+            window: 16,
+            frame: 9152,
+            ack_delay_us: 70_000,
+            ack_every: 3,
+            credit: 1 << 31,
+            channel_credit: 1 << 20,
+            parts: true,
+            fec: Some(Fec { frames: 10, repairs: 2 }),
         }
     }
 

@@ -1,5 +1,5 @@
 use super::*;
-use crate::congestion::line::{FRAME, Flow, Line, LineResult};
+use crate::congestion::line::{FRAME, Flow, Line, LineResult, acked, at, lost};
 use trunkline_units::Seed;
 
 const MAX_WINDOW: u32 = 1 << 20;
@@ -153,30 +153,6 @@ fn outage_reduces_the_window_and_is_recovered() {
     assert!(run.flows[0].timeouts > 2, "{}", run.flows[0].timeouts);
     assert_eq!(run.flows[0].min_window, MIN_WINDOW as u32);
     assert!(run.utilization_second_half() > 0.995, "{}", run.utilization_second_half());
-}
-
-fn at(us: u64) -> Instant {
-    Instant::ZERO + Span::from_us(us)
-}
-
-/// An acknowledgement of frames sent a millisecond ago.
-fn acked(us: u64, frames: u32, mbps: u64, app_limited: bool) -> AckedFrames {
-    AckedFrames {
-        now: at(us),
-        frames,
-        bytes: u64::from(frames) * FRAME,
-        in_flight: frames,
-        round_trip: Some(Span::from_ms(1)),
-        rate: Some(Rate::from_bps(mbps * 1_000_000)),
-        app_limited,
-        peer_frames: 0,
-        sent_at: at(us - 1_000),
-    }
-}
-
-fn lost(us: u64, frames: u32, timeout: bool) -> LostFrames {
-    let bytes = u64::from(frames) * FRAME;
-    LostFrames { now: at(us), frames, bytes, sent_at: at(us - 1_000), in_flight: frames, timeout }
 }
 
 #[test]
