@@ -7,7 +7,7 @@ use aligned_vec::{AVec, ConstAlign};
 
 /// A byte buffer aligned to 64 bytes, as in the transport of the 1998 paper (section 7). A message is passed to and
 /// from the engine in such a buffer, and copied only into frames and out of frames.
-#[derive(Clone)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Buffer(AVec<u8, ConstAlign<64>>);
 
 impl Buffer {
@@ -92,25 +92,6 @@ impl From<&[u8]> for Buffer {
         buffer
     }
 }
-
-impl std::io::Write for Buffer {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
-    }
-}
-
-impl PartialEq for Buffer {
-    fn eq(&self, other: &Self) -> bool {
-        **self == **other
-    }
-}
-
-impl Eq for Buffer {}
 
 impl fmt::Debug for Buffer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

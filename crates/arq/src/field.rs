@@ -30,7 +30,6 @@ fn bits(factor: u8) -> [u64; 8] {
     std::array::from_fn(|bit| if factor >> bit & 1 == 1 { u64::MAX } else { 0 })
 }
 
-/// Returns the product of `a` and `b`.
 pub(crate) fn multiply(a: u8, b: u8) -> u8 {
     product(a.into(), &bits(b)) as u8
 }

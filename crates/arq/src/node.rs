@@ -293,17 +293,17 @@ impl Node {
 
     /// Returns the smoothed round-trip time of a connection, if there is a sample.
     pub fn round_trip(&self, id: ConnectionId) -> Option<Span> {
-        self.established(id)?.round_trip()
+        self.established(id)?.rtt.smoothed()
     }
 
     /// Returns whether all data of a connection is acknowledged.
     pub fn is_flushed(&self, id: ConnectionId) -> bool {
-        self.established(id).is_none_or(Connection::is_flushed)
+        self.established(id).is_none_or(|connection| connection.sender.is_done())
     }
 
     /// Returns the number of frames in flight of a connection.
     pub fn in_flight(&self, id: ConnectionId) -> Option<u32> {
-        self.established(id).map(Connection::in_flight)
+        self.established(id).map(|connection| connection.sender.flights.in_flight())
     }
 
     /// Returns whether so many frames are in flight that messages wait for a full batch.
@@ -313,12 +313,12 @@ impl Node {
 
     /// Returns the unread bytes of a channel plus the overhead of its chunks.
     pub fn unread_bytes(&self, id: ConnectionId, channel: u16) -> u64 {
-        self.established(id).map_or(0, |connection| connection.unread_bytes(channel))
+        self.established(id).map_or(0, |connection| connection.receiver.unread_bytes(channel))
     }
 
     fn established(&self, id: ConnectionId) -> Option<&Connection> {
-        match self.slots.get(id.slot as usize) {
-            Some(Slot { generation, state: SlotState::Established(connection), .. })
+        match self.slots.get(id.slot as usize)? {
+            Slot { generation, state: SlotState::Established(connection), .. }
                 if *generation == id.generation =>
             {
                 Some(connection)
@@ -329,32 +329,26 @@ impl Node {
 
     #[inline]
     fn established_mut(&mut self, id: ConnectionId) -> Result<&mut Connection, Refusal> {
-        match self.slots.get_mut(id.slot as usize) {
-            Some(slot) if slot.generation == id.generation && slot.remove_at.is_none() => {
-                match &mut slot.state {
-                    SlotState::Established(connection) => Ok(connection),
-                    SlotState::Opening(_) => Err(Refusal::Closed),
-                    SlotState::Free => Err(Refusal::Unknown),
-                }
-            }
-            _ => Err(Refusal::Unknown),
+        let slot = self.slots.get_mut(id.slot as usize).ok_or(Refusal::Unknown)?;
+        match &mut slot.state {
+            _ if slot.generation != id.generation || slot.remove_at.is_some() => Err(Refusal::Unknown),
+            SlotState::Established(connection) => Ok(connection),
+            SlotState::Opening(_) => Err(Refusal::Closed),
+            SlotState::Free => Err(Refusal::Unknown),
         }
     }
 
     /// Adds a connection with `peer`; returns the index of its slot.
     fn insert(&mut self, peer: Peer, state: SlotState) -> u32 {
-        let generation = 0;
-        let (deadline, scheduled) = (Instant::MAX, Instant::MAX);
-        let (needs_opened_reply, reports_opened, remove_at) = (false, false, None);
         let slot = Slot {
-            generation,
+            generation: 0,
             state,
             is_ready: false,
-            deadline,
-            scheduled,
-            needs_opened_reply,
-            reports_opened,
-            remove_at,
+            deadline: Instant::MAX,
+            scheduled: Instant::MAX,
+            needs_opened_reply: false,
+            reports_opened: false,
+            remove_at: None,
         };
         let slot_index = match self.free_slots.pop() {
             Some(slot_index) => {
@@ -391,7 +385,6 @@ impl Node {
         self.free_slots.push(slot_index);
     }
 
-    /// Adds a slot to the ready queue.
     #[inline]
     fn mark_ready(&mut self, slot_index: u32) {
         let slot = &mut self.slots[slot_index as usize];
@@ -405,7 +398,7 @@ impl Node {
     fn open(&mut self, now: Instant, peer: Peer, options: &Options) -> Result<ConnectionId, Refusal> {
         if let Some(&slot_index) = self.peers.get(&peer) {
             let slot = &self.slots[slot_index as usize];
-            let has_ended = matches!(&slot.state, SlotState::Established(c) if c.close_reason().is_some());
+            let has_ended = matches!(&slot.state, SlotState::Established(c) if c.close_reason.is_some());
             if !has_ended {
                 return Err(Refusal::Busy);
             }
@@ -416,13 +409,11 @@ impl Node {
         if options.check == Check::Aead && options.key.is_none() {
             return Err(Refusal::NoKey);
         }
-        let (client_id, options, cookie) =
-            (self.secrets.next_connection_number(), options.clamped(), [0; COOKIE_BYTES]);
         let opening = Opening {
             peer,
-            client_id,
-            options,
-            cookie,
+            client_id: self.secrets.next_connection_number(),
+            options: options.clamped(),
+            cookie: [0; COOKIE_BYTES],
             next_attempt: now,
             sent_at: None,
             can_measure_rtt: false,
@@ -445,7 +436,7 @@ impl Node {
             SlotState::Established(connection) => {
                 connection.reset();
                 // A completed connection answers a while longer; a reset one sends its reset frame first.
-                let linger = match connection.close_reason() {
+                let linger = match connection.close_reason {
                     Some(CloseReason::Completed) => connection.linger_time(),
                     _ => Span::ZERO,
                 };
@@ -690,8 +681,8 @@ impl Node {
                     return None;
                 }
                 if std::mem::take(&mut slot.needs_opened_reply) {
-                    let (client_id, server_id, parameters) =
-                        (connection.client_id, connection.server_id, connection.parameters);
+                    let (client_id, server_id) = (connection.client_id, connection.server_id);
+                    let parameters = connection.options.transport_parameters();
                     let length = Handshake::Opened { client_id, server_id, parameters }.write(buffer);
                     connection.prove(&mut buffer[..length]);
                     return Some(Output::Transmit(Transmit { port, peer, length, segment: None }));
@@ -708,7 +699,6 @@ impl Node {
         }
     }
 
-    /// Returns whether a slot has no output.
     #[inline]
     fn is_idle(&self, now: Instant, slot_index: u32) -> bool {
         let slot = &self.slots[slot_index as usize];
@@ -718,7 +708,6 @@ impl Node {
             && connection.is_idle(now)
     }
 
-    /// Returns the next deadline of a slot.
     #[inline]
     fn deadline(&self, slot_index: u32) -> Instant {
         let slot = &self.slots[slot_index as usize];
@@ -785,57 +774,40 @@ impl Endpoint for Node {
 
     #[inline]
     fn handle(&mut self, now: Instant, input: Input<'_, Command<'_>>) -> Result<(), Refusal> {
-        let id = match input {
-            Input::Frame { peer, bytes, segment: None, .. } => {
-                self.receive_frame(now, peer, bytes);
-                return Ok(());
-            }
-            Input::Frame { peer, bytes, segment, .. } => {
-                self.receive_batch(now, peer, bytes, segment);
-                return Ok(());
-            }
-            Input::Wake => {
-                self.handle_deadlines(now);
-                return Ok(());
-            }
+        match input {
+            Input::Frame { peer, bytes, segment: None, .. } => self.receive_frame(now, peer, bytes),
+            Input::Frame { peer, bytes, segment, .. } => self.receive_batch(now, peer, bytes, segment),
+            Input::Wake => self.handle_deadlines(now),
             Input::Command(command) => match command {
-                Command::Open { peer, options, id } => {
-                    *id = self.open(now, peer, options)?;
-                    return Ok(());
-                }
-                Command::Send { id, channel, bytes } => return self.send(now, id, channel, bytes),
+                Command::Open { peer, options, id } => *id = self.open(now, peer, options)?,
+                Command::Send { id, channel, bytes } => self.send(now, id, channel, bytes)?,
                 Command::SendOwned { id, channel, message } => {
                     self.established_mut(id)?.send_owned(now, channel, message)?;
-                    id
+                    self.mark_ready(id.slot);
                 }
                 Command::Receive { id, channel, buffer, status } => {
                     *status = self.receive(id, channel, buffer)?;
-                    return Ok(());
                 }
                 Command::Read { id, channel, buffer, read } => {
                     *read = self.established_mut(id)?.read(channel, buffer);
-                    id
+                    self.mark_ready(id.slot);
                 }
                 Command::Prioritize { id, channel, priority } => {
-                    self.established_mut(id)?.prioritize(channel, priority);
-                    id
+                    self.established_mut(id)?.sender.prioritize(channel, priority);
+                    self.mark_ready(id.slot);
                 }
-                Command::Measure { id, every, meter } => {
-                    self.established_mut(id)?.set_meter(every, meter);
-                    return Ok(());
-                }
+                Command::Measure { id, every, meter } => self.established_mut(id)?.set_meter(every, meter),
                 Command::Close { id } => {
                     self.established_mut(id)?.close();
-                    id
+                    self.mark_ready(id.slot);
                 }
                 Command::Reset { id } => {
                     self.established_mut(id)?.reset();
-                    id
+                    self.mark_ready(id.slot);
                 }
-                Command::Forget { id } => return self.forget(now, id),
+                Command::Forget { id } => self.forget(now, id)?,
             },
-        };
-        self.mark_ready(id.slot);
+        }
         Ok(())
     }
 

@@ -106,11 +106,6 @@ impl RttEstimator {
         self.latest.map(|_| self.smoothed)
     }
 
-    /// Returns the mean deviation; zero before the first sample.
-    pub fn variation(&self) -> Span {
-        self.variation
-    }
-
     /// Returns the minimum of the samples of the last 10 s to 20 s; none before the first.
     #[inline]
     pub fn min(&self) -> Option<Span> {
@@ -253,7 +248,7 @@ mod tests {
         // RFC 6298 (2.3), and the order of its two lines.
         let rtt = after(&[Span::from_ms(40), Span::from_ms(80)]);
         assert_eq!(rtt.smoothed(), Some(Span::from_ms(45)));
-        assert_eq!(rtt.variation(), Span::from_ms(25));
+        assert_eq!(rtt.variation, Span::from_ms(25));
         assert_eq!(rtt.latest(), Some(Span::from_ms(80)));
     }
 

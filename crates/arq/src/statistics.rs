@@ -47,7 +47,7 @@ pub struct Statistics {
 
 /// Current frame length of a connection and its path discovery (see
 /// [`Options::probe_up_to`](crate::Options::probe_up_to)).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PathMtu {
     /// Longest frame currently sent whole, in bytes.
     pub max_frame: u16,

@@ -9,6 +9,8 @@ use trunkline_endpoint::pair::Counts;
 use trunkline_endpoint::{Endpoint, Idle, Input, Output, Peer, Port, Reason, Segment, Transmit, Writable};
 use trunkline_units::{Instant, Span, Stream};
 
+use crate::wire::check::mix;
+
 /// Maximum number of frames that a [`Tortured`] endpoint delays; further ones are lost.
 pub const MAX_DELAYED: usize = 1 << 16;
 
@@ -56,14 +58,6 @@ impl Blackhole {
     }
 }
 
-/// The finalizer of SplitMix64 (Steele, Lea, Flood 2014).
-const fn mix(word: u64) -> u64 {
-    let word = word.wrapping_add(0x9E37_79B9_7F4A_7C15);
-    let word = (word ^ (word >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    let word = (word ^ (word >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-    word ^ (word >> 31)
-}
-
 /// Applies faults to frames. Equal streams and frames give equal faults.
 #[derive(Clone, Debug)]
 pub struct Torturer {
@@ -77,11 +71,6 @@ impl Torturer {
     /// Creates a torturer with this random stream.
     pub fn new(faults: Faults, stream: Stream) -> Torturer {
         Torturer { faults, stream, counts: Counts::default(), damaged: Vec::new() }
-    }
-
-    /// Sets the faults of later frames.
-    pub fn set(&mut self, faults: Faults) {
-        self.faults = faults;
     }
 
     /// Returns the counts so far.
@@ -164,11 +153,6 @@ impl<E: Endpoint> Tortured<E> {
         &mut self.inner
     }
 
-    /// Sets the faults of later frames.
-    pub fn set(&mut self, faults: Faults) {
-        self.torturer.set(faults);
-    }
-
     /// Returns the counts so far.
     pub fn counts(&self) -> Counts {
         self.torturer.counts()
@@ -190,13 +174,13 @@ impl<E: Endpoint> Tortured<E> {
         torturer.counts.dropped += overflow;
     }
 
-    /// Returns the first due frame if its port is writable, otherwise the port.
+    /// Returns the first due frame whose port is writable; otherwise the port of the first due frame, if there is one.
     fn due(
         &mut self,
         now: Instant,
         writable: Writable<'_>,
         buffer: &mut [u8],
-    ) -> Option<Result<Transmit, Port>> {
+    ) -> Result<Transmit, Option<Port>> {
         let mut blocked = None;
         let due = self.delayed.range(..=(now, u64::MAX));
         let ready = due.map(|(at, delayed)| (*at, delayed.0)).find(|(_, port)| {
@@ -204,10 +188,10 @@ impl<E: Endpoint> Tortured<E> {
             blocked = blocked.or((!takes).then_some(*port));
             takes
         });
-        let Some((at, port)) = ready else { return blocked.map(Err) };
-        let (_, peer, bytes) = self.delayed.remove(&at)?;
+        let (at, port) = ready.ok_or(blocked)?;
+        let (_, peer, bytes) = self.delayed.remove(&at).ok_or(None)?;
         buffer[..bytes.len()].copy_from_slice(&bytes);
-        Some(Ok(Transmit { port, peer, length: bytes.len(), segment: None }))
+        Ok(Transmit { port, peer, length: bytes.len(), segment: None })
     }
 }
 
@@ -223,9 +207,8 @@ impl<E: Endpoint> Endpoint for Tortured<E> {
     fn poll(&mut self, now: Instant, writable: Writable<'_>, buffer: &mut [u8]) -> Output<E::Event> {
         loop {
             let blocked = match self.due(now, writable, buffer) {
-                Some(Ok(transmit)) => return Output::Transmit(transmit),
-                Some(Err(port)) => Some(port),
-                None => None,
+                Ok(transmit) => return Output::Transmit(transmit),
+                Err(blocked) => blocked,
             };
             match self.inner.poll(now, writable, buffer) {
                 Output::Transmit(transmit) => self.apply_faults(now, &transmit, &buffer[..transmit.length]),
@@ -233,11 +216,7 @@ impl<E: Endpoint> Endpoint for Tortured<E> {
                 Output::Idle(idle) => {
                     let next = self.delayed.range((now, u64::MAX)..).next().map(|((at, _), _)| *at);
                     let deadline = idle.deadline.into_iter().chain(next).min();
-                    let reason = match (blocked, idle.reason) {
-                        (Some(port), _) => Reason::Port(port),
-                        // A port is reported before a deadline.
-                        (None, reason) => reason,
-                    };
+                    let reason = blocked.map_or(idle.reason, Reason::Port);
                     return Output::Idle(Idle { deadline, reason });
                 }
             }

@@ -1,7 +1,6 @@
 //! A window of a fixed size.
 
-use super::{AckedFrames, LostFrames, Policy, SentFrames};
-use trunkline_units::Rate;
+use super::{AckedFrames, LostFrames, Policy};
 
 /// A constant window, such as the 16 frames of 1998. For paths without other traffic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,27 +15,12 @@ impl Fixed {
     }
 }
 
-/// The 16 frames of the 1998 paper.
-impl Default for Fixed {
-    fn default() -> Self {
-        Fixed::new(16)
-    }
-}
-
 impl Policy for Fixed {
     fn window(&self) -> u32 {
         self.frames
     }
 
-    fn pace(&self) -> Option<Rate> {
-        None
-    }
-
-    fn on_sent(&mut self, _: &SentFrames) {}
-
-    fn on_ack(&mut self, _: &AckedFrames) {}
-
-    fn on_ack_changes_limits(&mut self, _: &AckedFrames) -> bool {
+    fn on_ack(&mut self, _: &AckedFrames) -> bool {
         false
     }
 
@@ -50,13 +34,12 @@ mod tests {
 
     #[test]
     fn window_is_fixed() {
-        assert_eq!(Fixed::default().window(), 16);
         assert_eq!(Fixed::new(0).window(), 1);
         // 16 frames per round trip of 10 ms, on a link with far more capacity. Loss does not change the window.
         for loss in [0.0, 0.05] {
             let line = Line { rate: 1_000_000_000, delay_us: 10_000, loss, ..Line::default() };
-            let run = line.run(5.0, vec![Flow::new(Box::new(Fixed::default()))]);
-            let frames_a_round = run.flows[0].delivered as f64 / (5.0 / 0.010) / (1.0 - loss);
+            let run = line.run(5.0, vec![Flow::new(Box::new(Fixed::new(16)))]);
+            let frames_a_round = run.flows[0].total.delivered as f64 / (5.0 / 0.010) / (1.0 - loss);
             assert!((15.0..16.1).contains(&frames_a_round), "{frames_a_round} at {loss}");
         }
     }

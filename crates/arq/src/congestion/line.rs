@@ -13,6 +13,38 @@ use crate::rtt::{RttEstimator, Timeouts};
 /// Bytes of each frame.
 pub(crate) const FRAME: u64 = 1472;
 
+pub(crate) fn at(us: u64) -> Instant {
+    Instant::ZERO + Span::from_us(us)
+}
+
+/// An acknowledgement of frames sent a millisecond ago.
+pub(crate) fn acked(us: u64, frames: u32, mbps: u64, app_limited: bool) -> AckedFrames {
+    AckedFrames {
+        now: at(us),
+        frames,
+        bytes: u64::from(frames) * FRAME,
+        in_flight: frames,
+        round_trip: Some(Span::from_ms(1)),
+        rate: Some(Rate::from_bps(mbps * 1_000_000)),
+        app_limited,
+        peer_frames: 0,
+        sent_at: at(us.saturating_sub(1_000)),
+    }
+}
+
+/// A loss of frames sent a millisecond ago.
+pub(crate) fn lost(us: u64, frames: u32, timeout: bool) -> LostFrames {
+    let bytes = u64::from(frames) * FRAME;
+    LostFrames {
+        now: at(us),
+        frames,
+        bytes,
+        sent_at: at(us.saturating_sub(1_000)),
+        in_flight: frames,
+        timeout,
+    }
+}
+
 /// Properties of a bottleneck link, which all its flows share.
 #[derive(Clone, Debug)]
 pub(crate) struct Line {
@@ -80,6 +112,14 @@ struct AckInTransit {
     delay: Span,
 }
 
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Counts {
+    sent: u64,
+    pub delivered: u64,
+    /// Frames that found the queue full.
+    overflowed: u64,
+}
+
 /// A sender and its receiver.
 pub(crate) struct Flow {
     policy: Box<dyn Policy>,
@@ -101,15 +141,9 @@ pub(crate) struct Flow {
     last_arrival: Instant,
     acks: VecDeque<AckInTransit>,
     // Results.
-    pub sent: u64,
-    pub delivered: u64,
-    /// Frames that found the queue full.
-    pub overflowed: u64,
+    pub total: Counts,
+    pub second_half: Counts,
     pub timeouts: u64,
-    /// The same counts in the second half of the run.
-    pub delivered_second_half: u64,
-    pub sent_second_half: u64,
-    pub overflowed_second_half: u64,
     /// Minimum of the policy's window.
     pub min_window: u32,
 }
@@ -135,13 +169,9 @@ impl Flow {
             ack_timer_from: Instant::MAX,
             last_arrival: Instant::ZERO,
             acks: VecDeque::new(),
-            sent: 0,
-            delivered: 0,
-            overflowed: 0,
+            total: Counts::default(),
+            second_half: Counts::default(),
             timeouts: 0,
-            delivered_second_half: 0,
-            sent_second_half: 0,
-            overflowed_second_half: 0,
             min_window: u32::MAX,
         }
     }
@@ -158,7 +188,6 @@ impl Flow {
     }
 }
 
-/// Results of all flows.
 pub(crate) struct LineResult {
     pub flows: Vec<Flow>,
     seconds: f64,
@@ -168,34 +197,31 @@ pub(crate) struct LineResult {
 }
 
 impl LineResult {
-    fn utilization_by(&self, frames: u64, seconds: f64) -> f64 {
-        (frames * FRAME * 8) as f64 / (self.rate as f64 * seconds)
+    fn sum(&self, count: fn(&Flow) -> u64) -> f64 {
+        self.flows.iter().map(count).sum::<u64>() as f64
     }
 
     /// Returns the utilization of the link: its share of the (first) rate.
     pub(crate) fn utilization(&self) -> f64 {
-        self.utilization_by(self.flows.iter().map(|f| f.delivered).sum(), self.seconds)
+        self.sum(|flow| flow.total.delivered * FRAME * 8) / (self.rate as f64 * self.seconds)
     }
 
     /// Returns the same for the second half of the run.
     pub(crate) fn utilization_second_half(&self) -> f64 {
-        self.utilization_by(self.flows.iter().map(|f| f.delivered_second_half).sum(), self.seconds / 2.0)
+        self.sum(|flow| flow.second_half.delivered * FRAME * 8) / (self.rate as f64 * self.seconds / 2.0)
     }
 
     /// Returns the share of frames that found the queue full.
     pub(crate) fn overflow_share(&self) -> f64 {
-        let sum = |count: fn(&Flow) -> u64| self.flows.iter().map(count).sum::<u64>() as f64;
-        sum(|flow| flow.overflowed) / sum(|flow| flow.sent)
+        self.sum(|flow| flow.total.overflowed) / self.sum(|flow| flow.total.sent)
     }
 
     /// Returns the same for the second half of the run.
     pub(crate) fn overflow_share_second_half(&self) -> f64 {
-        let sum = |count: fn(&Flow) -> u64| self.flows.iter().map(count).sum::<u64>() as f64;
-        sum(|flow| flow.overflowed_second_half) / sum(|flow| flow.sent_second_half)
+        self.sum(|flow| flow.second_half.overflowed) / self.sum(|flow| flow.second_half.sent)
     }
 }
 
-/// State of a link during a run.
 struct LineState<'a> {
     line: &'a Line,
     random: Stream,
@@ -239,7 +265,6 @@ impl Line {
     }
 }
 
-/// The next event of a flow.
 enum LineEvent {
     /// An acknowledgement arrives at the sender.
     Ack,
@@ -252,17 +277,15 @@ enum LineEvent {
 
 impl LineState<'_> {
     fn next(&self, flow: &mut Flow, now: Instant) -> (Instant, LineEvent) {
+        let ack_delay = Span::from_us(self.line.ack_delay_us);
         let ack = flow.acks.front().map_or(Instant::MAX, |ack| ack.arrives_at);
         let send_ack_at = match flow.unacknowledged.is_empty() {
             true => Instant::MAX,
-            false => flow.ack_timer_from + Span::from_us(self.line.ack_delay_us),
+            false => flow.ack_timer_from + ack_delay,
         };
-        let timeout = match flow.outstanding.front() {
-            None => Instant::MAX,
-            Some(_) => {
-                let ack_delay = Span::from_us(self.line.ack_delay_us);
-                flow.timer_from + flow.round_trip.backoff(ack_delay, flow.timeouts_in_a_row)
-            }
+        let timeout = match flow.outstanding.is_empty() {
+            true => Instant::MAX,
+            false => flow.timer_from + flow.round_trip.backoff(ack_delay, flow.timeouts_in_a_row),
         };
         let send = if flow.in_flight() < flow.window() { flow.next_send.max(now) } else { Instant::MAX };
         [
@@ -282,16 +305,14 @@ impl LineState<'_> {
             (flow.acked_at, flow.first_sent_at, flow.timer_from) = (now, now, now);
         }
         for _ in 0..frames {
-            let number = flow.sent;
-            flow.sent += 1;
-            let (acked_bytes, acked_at, first_sent_at) =
-                (flow.acked_bytes, flow.acked_at, flow.first_sent_at);
+            let number = flow.total.sent;
+            flow.total.sent += 1;
             flow.outstanding.push_back(Outstanding {
                 number,
                 sent_at: now,
-                acked_bytes,
-                acked_at,
-                first_sent_at,
+                acked_bytes: flow.acked_bytes,
+                acked_at: flow.acked_at,
+                first_sent_at: flow.first_sent_at,
             });
             self.transmit(flow, now, number);
         }
@@ -306,13 +327,13 @@ impl LineState<'_> {
         let rate =
             if now.as_s() < self.line.rate_change.0 { self.line.rate } else { self.line.rate_change.1 };
         let in_second_half = u64::from(now.as_s() > self.end.as_s() / 2.0);
-        flow.sent_second_half += in_second_half;
+        flow.second_half.sent += in_second_half;
         let queued_bytes = self.busy_until.since(now).as_s() * rate as f64 / 8.0;
         self.queue_samples.0 += queued_bytes;
         self.queue_samples.1 += 1;
         if queued_bytes > self.line.queue as f64 {
-            flow.overflowed += 1;
-            flow.overflowed_second_half += in_second_half;
+            flow.total.overflowed += 1;
+            flow.second_half.overflowed += in_second_half;
             return;
         }
         let rate = Rate::from_bps(rate);
@@ -324,8 +345,8 @@ impl LineState<'_> {
         }
         let arrives_at = self.busy_until.max(now) + Span::from_us(self.line.delay_us) / 2;
         if arrives_at <= self.end {
-            flow.delivered += 1;
-            flow.delivered_second_half += u64::from(arrives_at.as_s() > self.end.as_s() / 2.0);
+            flow.total.delivered += 1;
+            flow.second_half.delivered += u64::from(arrives_at.as_s() > self.end.as_s() / 2.0);
         }
         // The arrival time is known in advance, so acknowledgements that are due before it are sent first.
         let delay = Span::from_us(self.line.ack_delay_us);

@@ -25,45 +25,39 @@ pub use reno::Reno;
 /// A congestion policy. It determines the *limits* of a sender, [`window`](Policy::window) and
 /// [`pace`](Policy::pace), from what happens to the sender's frames.
 ///
-/// An implementation writes `window`, `pace`, `on_sent`, `on_ack` and `on_lost`; see [`Reno`] for a short one. It
-/// overrides `on_handshake` if it uses the round-trip time, and `on_ack_changes_limits` only to save time.
+/// An implementation writes `window`, `on_ack` and `on_lost`; see [`Reno`] for a short one. It overrides `pace` if it
+/// paces, and `on_handshake` and `on_sent` if it uses their reports.
 ///
 /// The connection calls
 ///
 /// - `on_handshake` at most once, before all others;
 /// - `on_sent` for each batch of sent frames, for each single frame of the fast path, and for each batch of parts of a
 ///   frame that is longer than the path MTU;
-/// - `on_ack_changes_limits` for each acknowledgement of new frames; it never calls `on_ack`, which is there for
-///   the default of `on_ack_changes_limits`, and for tests;
+/// - `on_ack` for each acknowledgement of new frames;
 /// - `on_lost` for each detected loss, except frames that are lost because they became longer than the path MTU.
 ///
-/// It reads the limits at the start, after `on_handshake` and `on_lost`, and after `on_ack_changes_limits` if that
-/// returned true. So `on_sent` must not change them. At most as many frames are in flight as the policy's window and
-/// the negotiated window permit. With forward error correction both limits include the repair frames.
+/// It reads the limits at the start, after `on_handshake` and `on_lost`, and after `on_ack` if that returned true. So
+/// `on_sent` must not change them. At most as many frames are in flight as the policy's window and the negotiated
+/// window permit. With forward error correction both limits include the repair frames.
 pub trait Policy: Send + std::fmt::Debug {
     /// Returns the maximum number of frames in flight, at least 1.
     fn window(&self) -> u32;
 
     /// Returns the pacing rate of the bytes that [`SentFrames::bytes`] counts, never 0; `None`: as fast as the window
     /// permits.
-    fn pace(&self) -> Option<Rate>;
+    fn pace(&self) -> Option<Rate> {
+        None
+    }
 
     /// Reports the round-trip time of the handshake. Later round trips may all include queueing at this end or the
     /// peer.
     fn on_handshake(&mut self, _now: Instant, _round_trip: Span) {}
 
     /// Reports sent frames. Must not change the limits.
-    fn on_sent(&mut self, sent: &SentFrames);
+    fn on_sent(&mut self, _sent: &SentFrames) {}
 
-    /// Processes acknowledged frames.
-    fn on_ack(&mut self, acked: &AckedFrames);
-
-    /// Reports acknowledged frames; returns whether the limits may have changed. By default it calls
-    /// [`on_ack`](Policy::on_ack) and returns true.
-    fn on_ack_changes_limits(&mut self, acked: &AckedFrames) -> bool {
-        self.on_ack(acked);
-        true
-    }
+    /// Reports acknowledged frames; returns whether the limits may have changed.
+    fn on_ack(&mut self, acked: &AckedFrames) -> bool;
 
     /// Reports lost frames. They will be retransmitted, or forward error correction has recovered them.
     fn on_lost(&mut self, lost: &LostFrames);
@@ -101,7 +95,7 @@ pub struct AckedFrames {
     pub rate: Option<Rate>,
     /// Whether the application limits the rate: all its data is sent.
     pub app_limited: bool,
-    /// New data frames received from the peer since the previous call of `on_ack_changes_limits`.
+    /// New data frames received from the peer since the previous call of `on_ack`.
     pub peer_frames: u32,
     /// When the last of these frames was sent. A round trip is over at the acknowledgement of a frame that was sent after
     /// the acknowledgement that began it.
@@ -158,17 +152,20 @@ mod tests {
                     match random.below(3) {
                         0 => policy.on_sent(&SentFrames { now, frames, bytes, in_flight }),
                         1 => policy.on_lost(&LostFrames { now, frames, bytes, sent_at, in_flight, timeout }),
-                        _ => policy.on_ack(&AckedFrames {
-                            now,
-                            frames,
-                            bytes,
-                            in_flight,
-                            round_trip,
-                            rate,
-                            app_limited,
-                            peer_frames: any(&mut random) as u32,
-                            sent_at,
-                        }),
+                        _ => {
+                            let peer_frames = any(&mut random) as u32;
+                            policy.on_ack(&AckedFrames {
+                                now,
+                                frames,
+                                bytes,
+                                in_flight,
+                                round_trip,
+                                rate,
+                                app_limited,
+                                peer_frames,
+                                sent_at,
+                            });
+                        }
                     }
                     assert!((1..=max_window).contains(&policy.window()), "seed {seed}: {policy:?}");
                     assert_ne!(policy.pace(), Some(Rate::from_bps(0)), "seed {seed}: {policy:?}");

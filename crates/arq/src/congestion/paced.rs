@@ -126,7 +126,7 @@ pub struct Paced {
 
 /// The measurements that determine the limits. Few acknowledgements of a request-response exchange change any of
 /// them.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct LimitInputs {
     /// Maximum recent delivery rate in bits per second.
     rate: f64,
@@ -189,24 +189,13 @@ impl Paced {
             min_rtt_confirmed_at: Instant::ZERO,
             round: Round::default(),
             extra_acked: ExtraAcked::default(),
-            path_loss: PathLoss {
-                acked: 0.0,
-                lost: 0.0,
-                sample_interval: Interval::NEVER,
-                is_rtt_near_min: false,
-            },
+            path_loss: PathLoss::default(),
             probe_gain: ProbeGain::default(),
             peer_frames: 0.0,
             own_frames: 0.0,
             timed_out: false,
             limits: (1, None),
-            inputs: LimitInputs {
-                rate: 0.0,
-                frame_bits: 0.0,
-                late_ack_frames: 0.0,
-                min_rtt: Span::ZERO,
-                peer_sends: false,
-            },
+            inputs: LimitInputs::default(),
             inputs_changed: true,
             cached_full_rate: 0.0,
             common_ack: CommonAck::default(),
@@ -215,16 +204,13 @@ impl Paced {
         paced
     }
 
-    /// Returns the current measurements that determine the limits.
     #[inline]
     fn limit_inputs(&self) -> LimitInputs {
-        let (rate, frame_bits, late_ack_frames) = (self.rate(), self.frame_bits(), self.late_ack_frames());
-        let min_rtt = self.min_rtt.get().unwrap_or(Span::ZERO);
         LimitInputs {
-            rate,
-            frame_bits,
-            late_ack_frames,
-            min_rtt,
+            rate: self.rate(),
+            frame_bits: self.frame_bits(),
+            late_ack_frames: self.late_ack_frames(),
+            min_rtt: self.min_rtt.get().unwrap_or_default(),
             peer_sends: self.peer_frames > PEER_SHARE * (self.peer_frames + self.own_frames),
         }
     }
@@ -283,13 +269,11 @@ impl Paced {
         self.rate() / (1.0 - self.path_loss.share())
     }
 
-    /// Returns the bandwidth-delay product in frames.
     fn bdp_frames(&self) -> f64 {
         let min_rtt_s = self.min_rtt.get().map_or(0.0, Span::as_s);
         self.full_rate() * min_rtt_s / self.frame_bits()
     }
 
-    /// Returns the window of [`PacedMode::ProbeRtt`].
     fn probe_rtt_window(&self) -> f64 {
         ((self.bdp_frames() / 2.0).max(MIN_WINDOW) as u32).min(self.max_window).into()
     }
@@ -395,7 +379,6 @@ impl Paced {
         (acked.sent_at >= self.round.started_at).then(|| std::mem::replace(&mut self.round, next))
     }
 
-    /// Updates all measurements.
     #[inline]
     fn measure(&mut self, acked: &AckedFrames) {
         let frames = f64::from(acked.frames);
@@ -540,11 +523,7 @@ impl Policy for Paced {
         self.mean_batch += (f64::from(sent.frames) - self.mean_batch) / 8.0;
     }
 
-    fn on_ack(&mut self, acked: &AckedFrames) {
-        self.on_ack_changes_limits(acked);
-    }
-
-    fn on_ack_changes_limits(&mut self, acked: &AckedFrames) -> bool {
+    fn on_ack(&mut self, acked: &AckedFrames) -> bool {
         !self.handle_common_ack(acked) && self.process_ack(acked)
     }
 
@@ -624,9 +603,14 @@ struct Interval {
     to: Instant,
 }
 
-impl Interval {
-    const NEVER: Interval = Interval { from: Instant::MAX, to: Instant::ZERO };
+/// An empty interval.
+impl Default for Interval {
+    fn default() -> Self {
+        Interval { from: Instant::MAX, to: Instant::ZERO }
+    }
+}
 
+impl Interval {
     /// Creates an interval without an end.
     fn from(now: Instant) -> Interval {
         Interval { from: now, to: Instant::MAX }
@@ -640,7 +624,7 @@ impl Interval {
 /// Measures the random loss of the path: among the frames sent in the drain and the first cruise phase, those lost while the
 /// round-trip time was near the minimum. Losses of a full queue are not compensated: sending more would only lose
 /// more.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 struct PathLoss {
     acked: f64,
     lost: f64,
@@ -688,7 +672,7 @@ struct ProbeGain {
 
 impl Default for ProbeGain {
     fn default() -> Self {
-        ProbeGain { extra_gain: MAX_EXTRA_GAIN, interval: Interval::NEVER, acked: 0.0, lost: 0.0 }
+        ProbeGain { extra_gain: MAX_EXTRA_GAIN, interval: Interval::default(), acked: 0.0, lost: 0.0 }
     }
 }
 

@@ -1,8 +1,8 @@
 //! Reno, counted in frames.
 
-use trunkline_units::{Instant, Rate};
+use trunkline_units::Instant;
 
-use super::{AckedFrames, LostFrames, Policy, SentFrames};
+use super::{AckedFrames, LostFrames, Policy};
 
 /// Initial window in frames (RFC 6928).
 const INITIAL_WINDOW: u32 = 10;
@@ -46,16 +46,10 @@ impl Policy for Reno {
         self.window
     }
 
-    fn pace(&self) -> Option<Rate> {
-        None
-    }
-
-    fn on_sent(&mut self, _: &SentFrames) {}
-
-    fn on_ack(&mut self, acked: &AckedFrames) {
+    fn on_ack(&mut self, acked: &AckedFrames) -> bool {
         // A window that is less than half used does not test the path.
         if acked.in_flight < self.window / 2 {
-            return;
+            return false;
         }
         let mut frames = acked.frames;
         if self.window < self.threshold {
@@ -72,6 +66,7 @@ impl Policy for Reno {
             // Do not accumulate beyond a full window.
             self.acked_frames = self.acked_frames.min(self.window);
         }
+        true
     }
 
     fn on_lost(&mut self, lost: &LostFrames) {
@@ -94,31 +89,14 @@ impl Policy for Reno {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::congestion::line::{Flow, Line};
-    use trunkline_units::Span;
-
-    fn at(us: u64) -> Instant {
-        Instant::ZERO + Span::from_us(us)
-    }
+    use crate::congestion::line::{self, Flow, Line, at};
 
     fn acked(us: u64, frames: u32, in_flight: u32) -> AckedFrames {
-        let bytes = u64::from(frames) * 1472;
-        let (now, sent_at) = (at(us), at(us.saturating_sub(100)));
-        AckedFrames {
-            now,
-            frames,
-            bytes,
-            in_flight,
-            round_trip: None,
-            rate: None,
-            app_limited: false,
-            peer_frames: 0,
-            sent_at,
-        }
+        AckedFrames { in_flight, ..line::acked(us, frames, 0, false) }
     }
 
     fn lost(us: u64, sent_us: u64, timeout: bool) -> LostFrames {
-        LostFrames { now: at(us), frames: 1, bytes: 1472, sent_at: at(sent_us), in_flight: 10, timeout }
+        LostFrames { sent_at: at(sent_us), ..line::lost(us, 1, timeout) }
     }
 
     /// Acknowledges a whole window of frames, `ack_every` at a time.
@@ -209,7 +187,7 @@ mod tests {
         for loss in [1e-3, 3e-3, 1e-2] {
             let line = Line { rate: 1_000_000_000, delay_us: 20_000, loss, ..Line::default() };
             let run = line.run(150.0, vec![Flow::new(Box::new(Reno::new(4096)))]);
-            let window = run.flows[0].delivered as f64 / (150.0 / 0.020) / (1.0 - loss);
+            let window = run.flows[0].total.delivered as f64 / (150.0 / 0.020) / (1.0 - loss);
             let ratio = window / (1.5 / loss).sqrt();
             assert!(
                 (0.8..1.2).contains(&ratio),

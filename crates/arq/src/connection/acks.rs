@@ -9,7 +9,7 @@ use crate::options::Mode;
 use crate::send::flight::{AckSummary, LossSummary};
 use crate::wire::ack::{self, Ack, DUPLICATE};
 use crate::wire::data::NACK;
-use crate::wire::{epoch, expand};
+use crate::wire::{epoch, expand, get24};
 
 /// The acknowledgement owed to the peer; [`Timer::Ack`] is the latest time of its transmission.
 #[derive(Debug, Default)]
@@ -51,10 +51,10 @@ impl Connection {
         let rebuilt = self.rebuilt_count();
         let rebuilt_bytes = rebuilt.map_or(0, |_| ack::REBUILT_BYTES);
         // The frame is no longer than what every path carries.
-        let range_bytes = self.base_frame - ack::HEADER - rebuilt_bytes - self.options.check.bytes();
+        let range_bytes = self.base_frame - ack::HEADER - rebuilt_bytes - self.check_length;
         let ranges = self.arrivals.ranges().take(range_bytes / 4);
         let length = ack::write(next, flags, delay, self.pending_ack.duplicates, rebuilt, ranges, frame);
-        let length = length + self.options.check.bytes();
+        let length = length + self.check_length;
         self.protection.seal(epoch(next), &mut frame[..length]);
         self.statistics.acks_forced += 1;
         self.statistics.nacks_sent += u64::from(flags != 0 || self.arrivals.has_gap());
@@ -62,12 +62,9 @@ impl Connection {
         length
     }
 
-    /// Processes an acknowledgement frame.
     pub(super) fn receive_ack(&mut self, now: Instant, frame: &[u8]) {
         let near = self.sender.flights.base();
-        let Some(low) = frame.get(1..4).map(|b| u32::from_be_bytes([0, b[0], b[1], b[2]])) else {
-            return self.statistics.bad_checksums += 1;
-        };
+        let Some(low) = frame.get(1..4).map(get24) else { return self.statistics.bad_checksums += 1 };
         let cumulative = expand(low, near);
         let body = match self.protection.open(epoch(cumulative), frame) {
             Ok(body) => body,
@@ -151,29 +148,18 @@ impl Connection {
             let rate =
                 self.sender.flights.update_delivery(now, &summary, min_rtt, self.retransmission_ack_delay());
             let rate = rate.map(|rate| self.total_rate(rate));
-            let app_limited = self.sender.unsent_bytes() == 0;
-            let (frames, bytes) = (summary.frames - summary.rebuilt, summary.bytes);
-            let peer_frames = std::mem::take(&mut self.peer_frames);
-            let acked = AckedFrames {
+            self.report_acked(AckedFrames {
                 now,
-                frames,
-                bytes,
+                frames: summary.frames - summary.rebuilt,
+                bytes: summary.bytes,
                 in_flight,
                 round_trip,
                 rate,
-                app_limited,
-                peer_frames,
+                app_limited: self.sender.unsent_bytes() == 0,
+                peer_frames: self.peer_frames,
                 sent_at,
-            };
-            if self.policy.on_ack_changes_limits(&acked) {
-                self.update_limits();
-            }
-            self.timeouts_in_a_row = 0;
+            });
             self.arm_retransmit_timer(now);
-            if self.recovery_end.is_some_and(|number| self.sender.flights.base() >= number) {
-                self.recovery_end = None;
-                self.rtt.on_recovery();
-            }
             if summary.advanced {
                 self.advance_closing();
             }
@@ -185,6 +171,20 @@ impl Connection {
                     self.go_back(now, number, summary.frames > 0);
                 }
             }
+        }
+    }
+
+    /// Reports acknowledged frames to the policy, and ends a timeout or recovery that they end.
+    #[inline(always)]
+    pub(super) fn report_acked(&mut self, acked: AckedFrames) {
+        self.peer_frames = 0;
+        if self.policy.on_ack(&acked) {
+            self.update_limits();
+        }
+        self.timeouts_in_a_row = 0;
+        if self.recovery_end.is_some_and(|number| self.sender.flights.base() >= number) {
+            self.recovery_end = None;
+            self.rtt.on_recovery();
         }
     }
 
@@ -223,7 +223,7 @@ impl Connection {
             && lost.frames == 0
             && self.was_in_transit(now, number)
         {
-            self.sender.flights.mark_one_lost(number, &mut lost);
+            self.sender.flights.mark_lost(number, &mut lost);
         }
         if lost.frames > 0 {
             self.early_retransmissions += lost.frames;

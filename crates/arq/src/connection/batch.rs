@@ -65,7 +65,7 @@ impl Connection {
         if frames > 0 {
             self.receiver.end_batch(channel, credit_used);
             self.record_activity(now);
-            self.arrivals.record_batch(frames);
+            self.arrivals.record_next(frames);
             self.stage_sampler.skip(StageGroup::FramesIn, frames);
             self.statistics.frames_received += frames;
             self.schedule_ack_for(now, frames as u32, ack_requested);

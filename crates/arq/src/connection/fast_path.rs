@@ -12,7 +12,7 @@
 //! | [`send_single_frame`](Connection::send_single_frame) | the only queued message or pack | nothing is in flight, and nothing else is to be sent |
 //! | [`send_message`](Connection::send_message) | a small one, which is not queued first | also no event is to be reported, so that nothing remains to be polled |
 
-use trunkline_units::{Instant, Size};
+use trunkline_units::Instant;
 
 use super::Connection;
 use super::frames::MAX_PACING_DEBT;
@@ -81,7 +81,7 @@ impl Connection {
     #[inline(always)]
     fn record_in_order(&mut self, now: Instant, flags: u8) {
         self.record_activity(now);
-        self.arrivals.record_next();
+        self.arrivals.record_next(1);
         self.statistics.frames_received += 1;
         self.statistics.acks_received_piggybacked += 1;
         self.schedule_ack(now, Arrival::InOrder, flags & ACK_REQUEST != 0);
@@ -141,7 +141,7 @@ impl Connection {
             && !self.timers.has_expired(Timer::Ack, now)
             && self.tail_probe.is_none()
             && !self.stopped
-            && self.sender.has_no_reports();
+            && self.sender.writable.is_empty();
         debug_assert_eq!(is_idle, self.is_idle(now));
         if is_idle { FastPathOutcome::Idle(self.idle_deadline()) } else { FastPathOutcome::Message }
     }
@@ -164,29 +164,18 @@ impl Connection {
         let is_unambiguous = sent_once || now.since(sent_at) >= self.retransmission_ack_delay();
         let acked = self.sender.acknowledge_single(flight_index, now, min_rtt, is_unambiguous);
         let Some(SingleFrameAck { bytes, rate, .. }) = acked else { return };
-        let app_limited = self.sender.unsent_bytes() == 0;
-        let peer_frames = std::mem::take(&mut self.peer_frames);
-        let (frames, in_flight) = (1, 1);
-        let acked = AckedFrames {
+        self.report_acked(AckedFrames {
             now,
-            frames,
+            frames: 1,
             bytes,
-            in_flight,
+            in_flight: 1,
             round_trip,
             rate,
-            app_limited,
-            peer_frames,
+            app_limited: self.sender.unsent_bytes() == 0,
+            peer_frames: self.peer_frames,
             sent_at,
-        };
-        if self.policy.on_ack_changes_limits(&acked) {
-            self.update_limits();
-        }
-        self.timeouts_in_a_row = 0;
+        });
         self.timers.stop(Timer::Retransmit);
-        if self.recovery_end.is_some_and(|number| self.sender.flights.base() >= number) {
-            self.recovery_end = None;
-            self.rtt.on_recovery();
-        }
         if self.options.mode == Mode::Selective {
             self.timers.stop(Timer::Loss);
         }
@@ -201,14 +190,14 @@ impl Connection {
             && !self.stopped
             && !self.closing.requested
             && !(self.arrivals.has_gap() && self.options.mode == Mode::Selective)
-            && (self.pace.is_none() || self.pace_at <= now)
+            && !self.is_paced(now)
     }
 
     /// Returns what the next single frame has besides its chunk.
     #[inline(always)]
     fn frame_overhead(&self, now: Instant) -> FrameOverhead {
         let ack_due = self.pending_ack.frames > 0 || self.timers.has_expired(Timer::Ack, now);
-        let ack_request = if self.fills_window(self.effective_window) { ACK_REQUEST } else { 0 };
+        let ack_request = if self.fills_window(self.effective_window, 1) { ACK_REQUEST } else { 0 };
         let negative = if ack_due && self.pending_ack.negative { NACK } else { 0 };
         let acknowledged = ack_due.then(|| self.arrivals.next());
         FrameOverhead { flags: ack_request | negative, acknowledged, check_length: self.check_length }
@@ -228,15 +217,7 @@ impl Connection {
         self.statistics.frames_sent += 1;
         self.statistics.bytes_sent += length;
         self.recent_frames.record(frame);
-        if let Some(rate) = self.pace {
-            let from =
-                self.pace_at.max(Instant::from_ps(now.as_ps().saturating_sub(MAX_PACING_DEBT.as_ps())));
-            let time = rate.time_for(Size::from_bytes(length));
-            // No timeout is below the floor, so a shorter time needs no limit.
-            let is_short = time <= self.options.timeout.floor;
-            self.pace_at =
-                from + if is_short { time } else { time.min(self.rtt.timeout(self.peer_ack_delay)) };
-        }
+        self.advance_pace(now, MAX_PACING_DEBT, frame.len());
         if !self.timers.is_set(Timer::Retransmit) {
             self.arm_retransmit_timer(now);
         }
@@ -283,8 +264,8 @@ impl Connection {
             && !self.closing.peer_finished
             && self.pre_encode_from > 0
             && now >= self.coalesce_until
-            && self.receiver.has_no_reports()
-            && self.sender.has_no_reports()
+            && self.receiver.readable.is_empty()
+            && self.sender.writable.is_empty()
             && !self.stage_sampler.samples_next(StageGroup::Sends)
             && !self.stage_sampler.samples_next(StageGroup::FramesOut)
             && channel != CONTROL
@@ -320,7 +301,7 @@ impl Connection {
             && self.close_reason.is_none()
             && !self.stopped
             && !self.closing.peer_finished
-            && self.receiver.has_no_reports()
-            && self.sender.has_no_reports()
+            && self.receiver.readable.is_empty()
+            && self.sender.writable.is_empty()
     }
 }

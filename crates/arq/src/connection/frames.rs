@@ -13,7 +13,7 @@ use crate::send::frame_buffers::{self, EncodedFrames};
 use crate::stages::{Stage, StageGroup};
 use crate::wire::check::OpenError;
 use crate::wire::data::{self, ACK, ACK_REQUEST, CONTROL, Chunks, FrameHeader, NACK};
-use crate::wire::{KIND_ACK, KIND_CONTROL, KIND_PART, KIND_REPAIR, epoch, expand, handshake, kind};
+use crate::wire::{KIND_ACK, KIND_CONTROL, KIND_PART, KIND_REPAIR, expand, get24, handshake, kind};
 
 /// Maximum duration of a batch at the current pace; a batch has at least two frames.
 const BATCH_TIME: Span = Span::from_ms(1);
@@ -44,7 +44,6 @@ impl RecentFrames {
 }
 
 impl Connection {
-    /// Processes a frame of the peer.
     #[inline]
     pub fn receive_frame(&mut self, now: Instant, frame: &[u8]) {
         if self.fast_path_enabled && self.receive_predicted(now, frame) {
@@ -62,25 +61,10 @@ impl Connection {
 
     #[inline]
     fn receive_numbered(&mut self, now: Instant, frame: &[u8]) {
-        let Some(low) = frame.get(1..4).map(|b| u32::from_be_bytes([0, b[0], b[1], b[2]])) else {
-            return self.process_damaged(now);
-        };
+        let Some(low) = frame.get(1..4).map(get24) else { return self.process_damaged(now) };
         let number = expand(low, self.arrivals.next());
         let started = self.stage_sampler.begin(StageGroup::FramesIn);
-        if self.protection.is_encrypted() {
-            return self.receive_encrypted(now, number, frame, started);
-        }
-        let body = self.protection.open(epoch(number), frame);
-        let opened = self.stage_sampler.next(Stage::Open, started);
-        match body {
-            Ok(body) => self.process_body(now, number, body, opened),
-            Err(_) => self.process_damaged(now),
-        }
-    }
-
-    /// Processes an encrypted numbered frame.
-    fn receive_encrypted(&mut self, now: Instant, number: u64, frame: &[u8], started: Option<Instant>) {
-        let body = self.protection.decrypt(self.sender.flights.base(), frame);
+        let body = self.protection.open_numbered(number, self.sender.flights.base(), frame);
         let opened = self.stage_sampler.next(Stage::Open, started);
         match body {
             Ok(body) => {
@@ -130,7 +114,6 @@ impl Connection {
         }
     }
 
-    /// Schedules the acknowledgement of an accepted frame.
     #[inline]
     pub(super) fn schedule_ack(&mut self, now: Instant, arrival: Arrival, ack_requested: bool) {
         self.schedule_ack_for(
@@ -155,7 +138,6 @@ impl Connection {
         }
     }
 
-    /// Processes a duplicate frame.
     pub(super) fn process_duplicate(&mut self, now: Instant) {
         self.statistics.duplicates += 1;
         self.pending_ack.duplicates = self.pending_ack.duplicates.wrapping_add(1);
@@ -207,9 +189,7 @@ impl Connection {
     #[cold]
     pub(super) fn close_for_violation(&mut self) {
         self.statistics.malformed += 1;
-        self.pending_controls.clear();
-        self.pending_controls.push_back(PendingControl::Reset);
-        self.terminate(CloseReason::ProtocolViolation);
+        self.reset_because(CloseReason::ProtocolViolation);
     }
 
     /// Processes a control message; returns whether it is well-formed.
@@ -337,7 +317,7 @@ impl Connection {
             }
         };
         // Long enough for a reply by a peer that has lost the connection.
-        let length = (body + self.options.check.bytes()).max(match control {
+        let length = (body + self.check_length).max(match control {
             PendingControl::KeepAlive => handshake::UNKNOWN_BYTES,
             PendingControl::PathProbe(probe) => probe.length,
             _ => 0,
@@ -354,7 +334,7 @@ impl Connection {
     fn send_batch(&mut self, now: Instant, buffer: &mut [u8]) -> Option<(usize, Option<Segment>)> {
         let budget = self.batch_budget(now)?;
         let window = self.effective_window;
-        let check = self.options.check.bytes();
+        let check = self.check_length;
         let (mut at, mut segment, mut frames) = (0, 0, 0);
         while frames < MAX_SEGMENTS as u32 && at + segment <= budget {
             // The last frames of a closing end always acknowledge: no other acknowledgement may reach the peer.
@@ -374,7 +354,7 @@ impl Connection {
             if frames > 0 && length > segment || at + length > MAX_BATCH {
                 break;
             }
-            let requests_ack = self.tail_probe.take() == Some(number) || self.fills_window(window);
+            let requests_ack = self.tail_probe.take() == Some(number) || self.fills_window(window, 1);
             let frame = &mut buffer[at..at + length];
             self.write_frame(now, number, requests_ack, acknowledges, frame);
             frames += 1;
@@ -396,25 +376,40 @@ impl Connection {
     /// Returns the number of bytes that a batch may have now; none if the pace allows no transmission.
     #[inline]
     fn batch_budget(&self, now: Instant) -> Option<usize> {
-        let Some(rate) = self.pace else { return Some(MAX_BATCH) };
-        if self.pace_at > now && self.tail_probe.is_none() {
+        if self.is_paced(now) && self.tail_probe.is_none() {
             return None;
         }
+        let Some(rate) = self.pace else { return Some(MAX_BATCH) };
         let quantum =
             (u128::from(rate.as_bps()) * u128::from(BATCH_TIME.as_ps()) / 8_000_000_000_000) as usize;
         Some(quantum.clamp((2 * self.max_frame).min(MAX_BATCH), MAX_BATCH))
     }
 
+    /// Returns whether the pace delays the next frame.
+    #[inline]
+    pub(super) fn is_paced(&self, now: Instant) -> bool {
+        self.pace.is_some() && self.pace_at > now
+    }
+
+    /// Postpones the next transmission by the time of `bytes` sent bytes. A connection catches up with its pace, but
+    /// with no more than `max_debt`.
+    #[inline(always)]
+    pub(super) fn advance_pace(&mut self, now: Instant, max_debt: Span, bytes: usize) {
+        if let Some(rate) = self.pace {
+            let from = self.pace_at.max(Instant::from_ps(now.as_ps().saturating_sub(max_debt.as_ps())));
+            let time = rate.time_for(Size::from_bytes(bytes as u64));
+            // A rate measured across a clock step must not silence the connection for hours. No timeout is below the
+            // floor, so a shorter time needs no limit.
+            let is_short = time <= self.options.timeout.floor;
+            self.pace_at =
+                from + if is_short { time } else { time.min(self.rtt.timeout(self.peer_ack_delay)) };
+        }
+    }
+
     /// Updates the state after a batch was sent.
     #[inline]
     fn record_departure(&mut self, now: Instant, frames: u32, bytes: usize) {
-        if let Some(rate) = self.pace {
-            let from =
-                self.pace_at.max(Instant::from_ps(now.as_ps().saturating_sub(MAX_PACING_DEBT.as_ps())));
-            // A rate measured across a clock step must not silence the connection for hours.
-            let max_time = self.rtt.timeout(self.peer_ack_delay);
-            self.pace_at = from + rate.time_for(Size::from_bytes(bytes as u64)).min(max_time);
-        }
+        self.advance_pace(now, MAX_PACING_DEBT, bytes);
         if self.sender.unsent_bytes() > 0 {
             self.coalesce_until = now + self.coalesce_delay();
         }
@@ -484,7 +479,7 @@ impl Connection {
     fn complete_encoded(&mut self, now: Instant, encoded: EncodedFrames, window: u64, frames: &mut [u8]) {
         let length = usize::from(encoded.length);
         let mut number = self.sender.flights.next();
-        if self.would_fill_window(window, encoded.count.into()) {
+        if self.fills_window(window, encoded.count.into()) {
             frames[usize::from(encoded.count - 1) * length] |= ACK_REQUEST;
         }
         let (mut message_bytes, mut rest) = (0, frames);
@@ -552,10 +547,7 @@ impl Connection {
             }
             self.tail_probe = None;
         }
-        if self.repairs_are_due() {
-            return None;
-        }
-        if u64::from(self.sender.flights.in_flight()) >= window {
+        if self.repairs_are_due() || u64::from(self.sender.flights.in_flight()) >= window {
             return None;
         }
         if let Some(number) = self.sender.flights.next_to_send() {
@@ -575,18 +567,13 @@ impl Connection {
     /// Returns the number of bytes for chunks in a frame.
     #[inline]
     pub(super) fn chunk_capacity(&self) -> usize {
-        self.max_frame - data::HEADER - self.options.check.bytes() - FecState::reserved_bytes(&self.fec)
+        self.max_frame - data::HEADER - self.check_length - FecState::reserved_bytes(&self.fec)
     }
 
-    /// Returns whether the next frame fills a window that is too small to reach the peer's acknowledgement count.
+    /// Returns whether the next `frames` frames fill a window that is too small to reach the peer's acknowledgement
+    /// count.
     #[inline]
-    pub(super) fn fills_window(&self, window: u64) -> bool {
-        self.would_fill_window(window, 1)
-    }
-
-    /// Returns the same for the last of `frames` frames.
-    #[inline]
-    fn would_fill_window(&self, window: u64, frames: u64) -> bool {
+    pub(super) fn fills_window(&self, window: u64, frames: u64) -> bool {
         window <= self.peer_ack_every && u64::from(self.sender.flights.in_flight()) + frames >= window
     }
 }

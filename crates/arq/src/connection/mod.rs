@@ -68,7 +68,6 @@ const BUSY_COALESCE_DELAY: Span = Span::from_us(50);
 /// correction and before reordering is detected.
 const REORDERING_THRESHOLD: u64 = 3;
 
-/// Progress of the closing handshake.
 #[derive(Debug, Default)]
 struct ClosingState {
     /// The application has closed the connection.
@@ -84,27 +83,19 @@ struct ClosingState {
 /// An unnumbered control frame to send.
 #[derive(Clone, Copy, Debug)]
 enum PendingControl {
-    /// A keep-alive probe.
     KeepAlive,
-    /// A path MTU probe.
     PathProbe(Probe),
-    ProbeReply {
-        token: u32,
-        length: u16,
-    },
+    ProbeReply { token: u32, length: u16 },
     Reset,
 }
 
-/// An established connection.
 #[derive(Debug)]
 pub(crate) struct Connection {
     pub peer: Peer,
     /// Random numbers that identify the connection, drawn by client and server.
     pub client_id: u64,
     pub server_id: u64,
-    /// Transport parameters that this end sent in the handshake.
-    pub parameters: TransportParameters,
-    options: Options,
+    pub options: Options,
     /// The peer's `ack_delay` and `ack_every`.
     peer_ack_delay: Span,
     peer_ack_every: u64,
@@ -121,15 +112,15 @@ pub(crate) struct Connection {
     path: Option<Box<PathState>>,
     /// Direction of the frames that this end sends.
     direction: Direction,
-    sender: Sender,
+    pub sender: Sender,
     /// Number of frames in flight at which messages begin to be encoded on sending; [`u32::MAX`]: never.
     pre_encode_from: u32,
     /// The last batch if it was sent in place, without a copy: it lies in a frame buffer of the sender instead of the
     /// caller's buffer. Index of the frame buffer, and offset.
     pub in_place_batch: Option<(u32, usize)>,
-    receiver: Receiver,
+    pub receiver: Receiver,
     arrivals: Arrivals,
-    rtt: RttEstimator,
+    pub rtt: RttEstimator,
     policy: Box<dyn Policy>,
     /// New frames of the peer since the last report of an acknowledgement to the policy.
     peer_frames: u32,
@@ -175,12 +166,12 @@ pub(crate) struct Connection {
     /// Forward error correction, if both ends agreed.
     fec: Option<Box<FecState>>,
     closing: ClosingState,
-    /// Whether fast paths apply: no forward error correction and no path MTU probing.
-    fast_path_enabled: bool,
+    /// Whether fast paths apply: no forward error correction and no path MTU probing. Tests disable them.
+    pub fast_path_enabled: bool,
     /// The connection has no timers any more.
     stopped: bool,
     /// Reason of the end, and whether it was reported; whether the end of the peer's data was reported.
-    close_reason: Option<CloseReason>,
+    pub close_reason: Option<CloseReason>,
     close_reported: bool,
     finish_reported: bool,
     stage_sampler: StageSampler,
@@ -210,7 +201,7 @@ impl Connection {
             let max_body = usize::from(options.max_receive_frame()) - options.check.bytes();
             Box::new(PathState::new(PathSearch::new(now, initial_frame, max_frame), max_body))
         });
-        let base_frame = path.as_ref().map_or(initial_frame, |path| path.search.base());
+        let base_frame = path.as_ref().map_or(initial_frame, |path| path.search.base);
         let fec = FecState::negotiate(options.fec, peer_parameters.fec.filter(|_| !peer_parameters.parts));
         let chunk_capacity =
             base_frame - data::HEADER - options.check.bytes() - FecState::reserved_bytes(&fec);
@@ -222,7 +213,6 @@ impl Connection {
             peer,
             client_id,
             server_id,
-            parameters: options.transport_parameters(),
             peer_ack_delay: Span::from_us(peer_parameters.ack_delay_us.into()),
             peer_ack_every: peer_parameters.ack_every.into(),
             window: window.into(),
@@ -285,14 +275,9 @@ impl Connection {
     /// Sets the numbers of the first frame and of the first chunk of each channel.
     pub fn set_first_numbers(&mut self, (frame, chunk): (u64, u64)) {
         self.sender.set_first_numbers(frame, chunk);
-        self.receiver.set_first_chunk(chunk);
+        self.receiver.first_chunk = chunk;
         self.arrivals.set_first_number(frame);
         self.protection.set_first_number(frame);
-    }
-
-    /// Disables the fast paths, for tests that compare them with the general path.
-    pub fn disable_fast_path(&mut self) {
-        self.fast_path_enabled = false;
     }
 
     /// Encodes messages into frames when they are sent while at least `in_flight` frames are in flight. Has no effect
@@ -300,7 +285,7 @@ impl Connection {
     pub fn enable_pre_encoding(&mut self, in_flight: u32) {
         if self.path.is_none() && self.fec.is_none() && !self.protection.is_encrypted() {
             self.pre_encode_from = in_flight;
-            self.sender.enable_pre_encoding(self.max_frame, self.options.check.bytes());
+            self.sender.enable_pre_encoding(self.max_frame, self.check_length);
         }
     }
 
@@ -323,7 +308,6 @@ impl Connection {
         self.options.key.as_ref().is_none_or(|key| key.proves(frame))
     }
 
-    /// Counts a rejected frame.
     #[cold]
     fn count_rejected(&mut self, error: OpenError) {
         match error {
@@ -428,16 +412,6 @@ impl Connection {
         read
     }
 
-    /// Returns the unread bytes of a channel plus the overhead of its chunks.
-    pub fn unread_bytes(&self, channel: u16) -> u64 {
-        self.receiver.unread_bytes(channel)
-    }
-
-    /// Sets the priority of a channel.
-    pub fn prioritize(&mut self, channel: u16, priority: u8) {
-        self.sender.prioritize(channel, priority);
-    }
-
     /// Grants the peer more credit once the amount is worth a message.
     #[inline(always)]
     fn grant_credit(&mut self) {
@@ -474,18 +448,16 @@ impl Connection {
         self.advance_closing();
     }
 
-    /// Resets the connection.
     pub fn reset(&mut self) {
         if self.close_reason.is_none() {
-            self.pending_controls.clear();
-            self.pending_controls.push_back(PendingControl::Reset);
-            self.terminate(CloseReason::LocalReset);
+            self.reset_because(CloseReason::LocalReset);
         }
     }
 
-    /// Returns the reason if the connection has ended.
-    pub fn close_reason(&self) -> Option<CloseReason> {
-        self.close_reason
+    fn reset_because(&mut self, reason: CloseReason) {
+        self.pending_controls.clear();
+        self.pending_controls.push_back(PendingControl::Reset);
+        self.terminate(reason);
     }
 
     /// Ends the connection. The first reason counts.
@@ -503,7 +475,7 @@ impl Connection {
             self.timers.stop(timer);
         }
         if let Some(path) = &mut self.path {
-            path.search.stop();
+            path.search.wake_at = Instant::MAX;
         }
     }
 
@@ -517,7 +489,6 @@ impl Connection {
                 .is_none_or(|reason| reason == CloseReason::Completed && !self.sender.is_done())
     }
 
-    /// Advances the closing handshake.
     fn advance_closing(&mut self) {
         if self.closing.requested
             && !self.closing.finish_sent
@@ -538,15 +509,14 @@ impl Connection {
         }
     }
 
-    /// Returns the next event for the application.
     #[inline]
     pub fn next_event(&mut self) -> Option<EventKind> {
-        if let Some(channel) = self.receiver.take_readable() {
+        if let Some(channel) = self.receiver.readable.pop_front() {
             return Some(EventKind::Readable { channel });
         }
         // Once the connection has ended, an acknowledgement no longer makes a channel writable.
         if self.close_reason.is_none()
-            && let Some(channel) = self.sender.take_writable()
+            && let Some(channel) = self.sender.writable.pop_front()
         {
             return Some(EventKind::Writable { channel });
         }
@@ -571,20 +541,5 @@ impl Connection {
     /// Returns whether the client has not confirmed the connection yet; always false at the client.
     pub fn is_unconfirmed(&self) -> bool {
         self.unconfirmed && self.direction == Direction::ToClient && self.close_reason.is_none()
-    }
-
-    /// Returns the smoothed round-trip time, if there is a sample.
-    pub fn round_trip(&self) -> Option<Span> {
-        self.rtt.smoothed()
-    }
-
-    /// Returns whether all data is acknowledged.
-    pub fn is_flushed(&self) -> bool {
-        self.sender.is_done()
-    }
-
-    /// Returns the number of frames in flight.
-    pub fn in_flight(&self) -> u32 {
-        self.sender.flights.in_flight()
     }
 }

@@ -1,7 +1,7 @@
 //! Transmission and reception of frames in parts.
 
 use trunkline_endpoint::{MAX_BATCH, MAX_SEGMENTS, Segment};
-use trunkline_units::{Instant, Size};
+use trunkline_units::{Instant, Span};
 
 use super::Connection;
 use super::timers::Timer;
@@ -12,7 +12,7 @@ use crate::receive::partials::FrameTooLong;
 use crate::wire::check::OpenError;
 use crate::wire::data::ACK_REQUEST;
 use crate::wire::part::{self, Part};
-use crate::wire::{epoch, expand};
+use crate::wire::{expand, get24};
 
 /// A frame of which some parts were sent.
 #[derive(Debug)]
@@ -29,7 +29,7 @@ impl Connection {
     #[inline]
     pub(super) fn send_parts(&mut self, now: Instant, buffer: &mut [u8]) -> Option<(usize, Option<Segment>)> {
         self.path.as_ref()?;
-        if self.pace.is_some() && self.pace_at > now && self.tail_probe.is_none() {
+        if self.is_paced(now) && self.tail_probe.is_none() {
             return None;
         }
         let current = self.path.as_mut().and_then(|path| path.split_frame.take());
@@ -39,7 +39,6 @@ impl Connection {
         Some(self.write_parts(now, split, buffer))
     }
 
-    /// Returns whether a frame is partly sent.
     pub(super) fn is_sending_parts(&self) -> bool {
         self.path.as_ref().is_some_and(|path| path.split_frame.is_some())
     }
@@ -53,11 +52,12 @@ impl Connection {
             _ => return None,
         };
         let length = self.sender.frame_length(number, false);
-        if length + self.options.check.bytes() <= self.max_frame {
+        if length + self.check_length <= self.max_frame {
             return None;
         }
         let is_tail_probe = self.tail_probe.take_if(|probe| *probe == number).is_some();
-        let flags = if is_tail_probe || self.fills_window(self.effective_window) { ACK_REQUEST } else { 0 };
+        let flags =
+            if is_tail_probe || self.fills_window(self.effective_window, 1) { ACK_REQUEST } else { 0 };
         let mut body = vec![0; length];
         self.sender.write_frame(number, flags, None, &mut body);
         Some(SplitFrame { number, body, sent: 0 })
@@ -70,18 +70,18 @@ impl Connection {
         mut split: SplitFrame,
         buffer: &mut [u8],
     ) -> (usize, Option<Segment>) {
-        let (check, number) = (self.options.check, split.number);
-        let capacity = self.max_frame - part::HEADER - check.bytes();
-        let segment = capacity.min(split.body.len() - split.sent) + part::HEADER + check.bytes();
+        let (check, number) = (self.check_length, split.number);
+        let capacity = self.max_frame - part::HEADER - check;
+        let segment = capacity.min(split.body.len() - split.sent) + part::HEADER + check;
         let mut at = 0;
         for _ in 0..MAX_SEGMENTS.min(MAX_BATCH / segment) {
             let remaining = &split.body[split.sent..];
             let bytes = &remaining[..capacity.min(remaining.len())];
-            let frame = &mut buffer[at..at + part::HEADER + bytes.len() + check.bytes()];
+            let frame = &mut buffer[at..at + part::HEADER + bytes.len() + check];
             let is_last = bytes.len() == remaining.len();
             Part::write_head(number, split.sent as u16, is_last, frame);
             frame[part::HEADER..part::HEADER + bytes.len()].copy_from_slice(bytes);
-            self.protection.seal_part(number, frame);
+            self.protection.seal_body(number, part::HEADER, frame);
             at += frame.len();
             split.sent += bytes.len();
             if is_last {
@@ -96,36 +96,24 @@ impl Connection {
                 self.sender.flights.get(number).is_some_and(|flight| flight.transmissions > 0);
             self.statistics.frames_sent += 1;
             self.statistics.frames_resent += u64::from(is_retransmission);
-            self.sender.flights.send(now, number, split.body.len() + check.bytes());
+            self.sender.flights.send(now, number, split.body.len() + check);
             if !self.timers.is_set(Timer::Retransmit) {
                 self.arm_retransmit_timer(now);
             }
         } else if let Some(path) = &mut self.path {
             path.split_frame = Some(split);
         }
-        if let Some(rate) = self.pace {
-            let max_time = self.rtt.timeout(self.peer_ack_delay);
-            self.pace_at = self.pace_at.max(now) + rate.time_for(Size::from_bytes(at as u64)).min(max_time);
-        }
+        self.advance_pace(now, Span::ZERO, at);
         let in_flight = self.sender.flights.in_flight();
         let frames = u32::from(is_complete);
         self.policy.on_sent(&SentFrames { now, frames, bytes: at as u64, in_flight });
         (at, Segment::of(segment, at))
     }
 
-    /// Processes a part of a frame.
     pub(super) fn receive_part(&mut self, now: Instant, frame: &[u8]) {
-        let Some(low) = frame.get(1..4).map(|b| u32::from_be_bytes([0, b[0], b[1], b[2]])) else {
-            return self.process_damaged(now);
-        };
+        let Some(low) = frame.get(1..4).map(get24) else { return self.process_damaged(now) };
         let number = expand(low, self.arrivals.next());
-        if !self.protection.is_encrypted() {
-            return match self.protection.open(epoch(number), frame) {
-                Ok(body) => self.process_part(now, number, body),
-                Err(_) => self.process_damaged(now),
-            };
-        }
-        match self.protection.decrypt_part(frame) {
+        match self.protection.open_body(number, part::HEADER, frame) {
             Ok(body) => {
                 self.process_part(now, number, &body);
                 self.protection.recycle(body);

@@ -27,16 +27,15 @@ pub(super) struct PathState {
     pub split_frame: Option<SplitFrame>,
     /// Received parts of incomplete frames.
     pub partials: PartialFrames,
-    probes: u64,
-    replies: u64,
-    reductions: u64,
+    /// Counters; `max_frame` is that of the connection.
+    counters: PathMtu,
 }
 
 impl PathState {
     /// Creates a state; received frames have at most `max_body` bytes without their check.
     pub fn new(search: PathSearch, max_body: usize) -> PathState {
-        let partials = PartialFrames::new(max_body);
-        PathState { search, split_frame: None, partials, probes: 0, replies: 0, reductions: 0 }
+        let (partials, counters) = (PartialFrames::new(max_body), PathMtu::default());
+        PathState { search, split_frame: None, partials, counters }
     }
 }
 
@@ -44,32 +43,31 @@ impl Connection {
     /// Returns the next deadline of the path MTU search.
     #[inline]
     pub(super) fn path_probe_at(&self) -> Instant {
-        self.path.as_ref().map_or(Instant::MAX, |path| path.search.wake_at())
+        self.path.as_ref().map_or(Instant::MAX, |path| path.search.wake_at)
     }
 
     /// Queues the next path MTU probe if it is due.
     pub(super) fn probe_path(&mut self, now: Instant) {
         let is_unconfirmed = self.is_unconfirmed();
         let timeout = self.rtt.timeout(self.peer_ack_delay) * PROBE_TIMEOUT_FACTOR;
-        let Some(path) = self.path.as_mut().filter(|path| path.search.wake_at() <= now) else { return };
+        let Some(path) = self.path.as_mut().filter(|path| path.search.wake_at <= now) else { return };
         let is_queued =
             self.pending_controls.iter().any(|control| matches!(control, PendingControl::PathProbe(_)));
         if is_unconfirmed || is_queued || self.pending_controls.len() >= frames::MAX_PENDING_CONTROLS {
-            return path.search.postpone(now + PROBE_RETRY);
+            return path.search.wake_at = now + PROBE_RETRY;
         }
         if let Some(probe) = path.search.next_probe(now, timeout) {
-            path.probes += 1;
+            path.counters.probes_sent += 1;
             self.pending_controls.push_back(PendingControl::PathProbe(probe));
         }
     }
 
-    /// Processes the reply to a probe.
     pub(super) fn process_probe_reply(&mut self, now: Instant, token: u32, length: u16) {
         if let Some(path) = &mut self.path
             && path.search.on_reply(now, token, length.into())
         {
-            path.replies += 1;
-            self.max_frame = path.search.carried();
+            path.counters.probes_answered += 1;
+            self.max_frame = path.search.carried;
         }
     }
 
@@ -114,8 +112,8 @@ impl Connection {
         if !path.search.on_black_hole_sign(now) {
             return false;
         }
-        path.reductions += 1;
-        self.max_frame = path.search.carried();
+        path.counters.reductions += 1;
+        self.max_frame = path.search.carried;
         let mut lost = LossSummary::default();
         match self.options.mode {
             Mode::Selective => self.sender.flights.mark_longer_lost(self.max_frame, &mut lost),
@@ -130,12 +128,7 @@ impl Connection {
 
     /// Returns the path MTU and the counters of its discovery.
     pub fn path_mtu(&self) -> PathMtu {
-        let path = self.path.as_ref();
-        PathMtu {
-            max_frame: self.max_frame as u16,
-            probes_sent: path.map_or(0, |path| path.probes),
-            probes_answered: path.map_or(0, |path| path.replies),
-            reductions: path.map_or(0, |path| path.reductions),
-        }
+        let counters = self.path.as_ref().map_or_else(PathMtu::default, |path| path.counters);
+        PathMtu { max_frame: self.max_frame as u16, ..counters }
     }
 }

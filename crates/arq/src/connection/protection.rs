@@ -1,11 +1,12 @@
 //! Frame protection: a checksum with a secret, or encryption.
 
+use std::borrow::Cow;
+
 use crate::options::Options;
 use crate::wire::aead::Cipher;
 use crate::wire::check::{Check, ChecksumKey, Direction, OpenError};
 use crate::wire::data::{ACK, HEADER, PIGGYBACK};
-use crate::wire::repair::REPAIR_HEADER;
-use crate::wire::{epoch, expand, get24, part};
+use crate::wire::{epoch, expand, get24};
 
 /// Seals and opens frames. The trailer has [`Check::bytes`] bytes.
 #[derive(Debug)]
@@ -33,7 +34,6 @@ impl ChecksumSecret {
         ChecksumSecret { key, direction, epoch: 0, secret: key.secret(direction, 0) }
     }
 
-    /// Returns the secret of an epoch.
     #[inline(always)]
     fn for_epoch(&mut self, epoch: u64) -> u64 {
         if epoch != self.epoch {
@@ -130,49 +130,51 @@ impl FrameProtection {
         }
     }
 
-    /// Decrypts a numbered frame whose acknowledged number is near `near`. Return the contents to
-    /// [`recycle`](FrameProtection::recycle) after use.
-    pub fn decrypt(&mut self, near: u64, frame: &[u8]) -> Result<Vec<u8>, OpenError> {
-        let FrameProtection::Encrypted(cipher) = self else { return Err(OpenError::Damaged) };
+    /// Verifies or decrypts the numbered frame `number`, whose acknowledged number is near `near`. Return the contents
+    /// to [`recycle`](FrameProtection::recycle) after use.
+    #[inline]
+    pub fn open_numbered<'a>(
+        &mut self,
+        number: u64,
+        near: u64,
+        frame: &'a [u8],
+    ) -> Result<Cow<'a, [u8]>, OpenError> {
+        let FrameProtection::Encrypted(cipher) = self else {
+            return self.open(epoch(number), frame).map(Cow::Borrowed);
+        };
         let clear = clear_length(frame);
         let acknowledged = match frame.get(HEADER..clear) {
             Some(low) if !low.is_empty() => epoch(expand(get24(low), near)),
             _ => 0,
         };
-        cipher.decrypt(clear, acknowledged, frame)
+        cipher.decrypt(clear, acknowledged, frame).map(Cow::Owned)
     }
 
-    /// Seals a part of frame `number`.
-    pub fn seal_part(&mut self, number: u64, frame: &mut [u8]) {
+    /// Seals a part or a repair frame, with the number and the length of its header, which stays readable.
+    pub fn seal_body(&mut self, number: u64, header: usize, frame: &mut [u8]) {
         match self {
             FrameProtection::Checksum { check, own, .. } => check.seal(own.for_epoch(epoch(number)), frame),
-            FrameProtection::Encrypted(cipher) => cipher.seal(part::HEADER, 0, frame),
+            FrameProtection::Encrypted(cipher) => cipher.seal(header, 0, frame),
         }
     }
 
-    /// Decrypts a part of a frame; see [`decrypt`](FrameProtection::decrypt).
-    pub fn decrypt_part(&mut self, frame: &[u8]) -> Result<Vec<u8>, OpenError> {
-        let FrameProtection::Encrypted(cipher) = self else { return Err(OpenError::Damaged) };
-        cipher.decrypt(part::HEADER, 0, frame)
-    }
-
-    /// Seals a repair frame of the block that starts at `first`.
-    pub fn seal_repair(&mut self, first: u64, frame: &mut [u8]) {
+    /// Verifies or decrypts such a frame, like [`open_numbered`](FrameProtection::open_numbered).
+    pub fn open_body<'a>(
+        &mut self,
+        number: u64,
+        header: usize,
+        frame: &'a [u8],
+    ) -> Result<Cow<'a, [u8]>, OpenError> {
         match self {
-            FrameProtection::Checksum { check, own, .. } => check.seal(own.for_epoch(epoch(first)), frame),
-            FrameProtection::Encrypted(cipher) => cipher.seal(REPAIR_HEADER, 0, frame),
+            FrameProtection::Checksum { .. } => self.open(epoch(number), frame).map(Cow::Borrowed),
+            FrameProtection::Encrypted(cipher) => cipher.decrypt(header, 0, frame).map(Cow::Owned),
         }
-    }
-
-    /// Decrypts a repair frame; see [`decrypt`](FrameProtection::decrypt).
-    pub fn decrypt_repair(&mut self, frame: &[u8]) -> Result<Vec<u8>, OpenError> {
-        let FrameProtection::Encrypted(cipher) = self else { return Err(OpenError::Damaged) };
-        cipher.decrypt(REPAIR_HEADER, 0, frame)
     }
 
     /// Takes back the buffer of decrypted contents for reuse.
-    pub fn recycle(&mut self, body: Vec<u8>) {
-        if let FrameProtection::Encrypted(cipher) = self {
+    #[inline]
+    pub fn recycle(&mut self, body: Cow<'_, [u8]>) {
+        if let (FrameProtection::Encrypted(cipher), Cow::Owned(body)) = (self, body) {
             cipher.recycle(body);
         }
     }

@@ -5,7 +5,7 @@
 //! count as lost for the policy: hiding the loss would be unfair to other traffic (RFC 9265).
 
 use trunkline_endpoint::{MAX_BATCH, Segment};
-use trunkline_units::{Instant, Rate, Size, Span};
+use trunkline_units::{Instant, Rate, Span};
 
 use super::{Connection, REORDERING_THRESHOLD};
 use crate::CloseReason;
@@ -16,8 +16,8 @@ use crate::receive::repair::{Block, RebuildOutcome, Rebuilder, RebuiltFrame};
 use crate::send::flight::AckSummary;
 use crate::send::repair::RepairEncoder;
 use crate::wire::data::{Chunks, FrameHeader};
-use crate::wire::repair::{self, REPAIR_OVERHEAD, RepairHeader};
-use crate::wire::{epoch, expand, kind};
+use crate::wire::repair::{self, REPAIR_HEADER, REPAIR_OVERHEAD, RepairHeader};
+use crate::wire::{expand, get24, kind};
 
 /// Minimum delay before an incomplete block is closed. The delay is a quarter of a round trip, which is short
 /// compared with a retransmission, but no less than this, because timers may expire late.
@@ -67,7 +67,7 @@ impl Connection {
         if let Some(fec) = &mut self.fec
             && is_first_transmission
         {
-            let body = &frame[..frame.len() - self.options.check.bytes()];
+            let body = &frame[..frame.len() - self.check_length];
             fec.encoder.add(number, body, now + delay);
         }
     }
@@ -85,7 +85,7 @@ impl Connection {
             None => Instant::MAX,
             Some(fec) if fec.encoder.is_due() && self.pace.is_some() => self.pace_at,
             Some(fec) if fec.encoder.is_due() => Instant::ZERO,
-            Some(fec) => fec.encoder.close_at(),
+            Some(fec) => fec.encoder.close_at,
         }
     }
 
@@ -99,7 +99,7 @@ impl Connection {
     /// send: data that waits only for pace or window will join the block.
     #[inline]
     pub(super) fn flush_fec_block(&mut self, now: Instant) {
-        if self.fec.as_ref().is_none_or(|fec| fec.encoder.close_at() > now) {
+        if self.fec.as_ref().is_none_or(|fec| fec.encoder.close_at > now) {
             return;
         }
         let flights = &self.sender.flights;
@@ -110,7 +110,7 @@ impl Connection {
         if no_data {
             fec.encoder.close(acknowledged);
         } else {
-            fec.encoder.postpone(postponed_to);
+            fec.encoder.close_at = postponed_to;
         }
     }
 
@@ -121,26 +121,24 @@ impl Connection {
         now: Instant,
         buffer: &mut [u8],
     ) -> Option<(usize, Option<Segment>)> {
+        let is_paced = self.is_paced(now);
         let fec = self.fec.as_mut()?;
-        if !fec.encoder.is_due() || self.pace.is_some() && self.pace_at > now {
+        if !fec.encoder.is_due() || is_paced {
             return None;
         }
-        let check = self.options.check;
+        let check = self.check_length;
         let (mut at, mut segment) = (0, 0);
         while let Some((first, length)) = fec.encoder.next()
-            && at + length + check.bytes() <= MAX_BATCH
+            && at + length + check <= MAX_BATCH
         {
-            segment = length + check.bytes();
+            segment = length + check;
             let frame = &mut buffer[at..at + segment];
             fec.encoder.write(frame);
-            self.protection.seal_repair(first, frame);
+            self.protection.seal_body(first, REPAIR_HEADER, frame);
             self.statistics.repairs_sent += 1;
             at += segment;
         }
-        if let Some(rate) = self.pace {
-            let max_time = self.rtt.timeout(self.peer_ack_delay);
-            self.pace_at = self.pace_at.max(now) + rate.time_for(Size::from_bytes(at as u64)).min(max_time);
-        }
+        self.advance_pace(now, Span::ZERO, at);
         self.statistics.bytes_sent += at as u64;
         Some((at, Segment::of(segment, at)))
     }
@@ -200,24 +198,15 @@ impl Connection {
         }
     }
 
-    /// Processes a repair frame.
     pub(super) fn receive_repair(&mut self, now: Instant, frame: &[u8]) {
-        let Some(low) = frame.get(1..4).map(|b| u32::from_be_bytes([0, b[0], b[1], b[2]])) else {
-            return self.statistics.bad_checksums += 1;
-        };
+        let Some(low) = frame.get(1..4).map(get24) else { return self.statistics.bad_checksums += 1 };
         let first = expand(low, self.arrivals.next());
-        // A damaged repair frame is not requested again: it is never retransmitted.
-        if !self.protection.is_encrypted() {
-            return match self.protection.open(epoch(first), frame) {
-                Ok(body) => self.process_repair(now, first, body),
-                Err(error) => self.count_rejected(error),
-            };
-        }
-        match self.protection.decrypt_repair(frame) {
+        match self.protection.open_body(first, REPAIR_HEADER, frame) {
             Ok(body) => {
                 self.process_repair(now, first, &body);
                 self.protection.recycle(body);
             }
+            // It is not requested again: a repair frame is never retransmitted.
             Err(error) => self.count_rejected(error),
         }
     }
@@ -257,7 +246,6 @@ impl Connection {
         }
     }
 
-    /// Processes a rebuilt frame like a received one.
     fn process_rebuilt(&mut self, now: Instant, rebuilt: RebuiltFrame) {
         let RebuiltFrame { number, first_byte, chunks } = rebuilt;
         let flags = first_byte & !repair::MUTABLE_FLAGS & 31;

@@ -33,22 +33,20 @@ const MIN_PROBE_TIMEOUT: Span = Span::from_s(1);
 /// Bit that distinguishes tokens of path MTU probes from those of keep-alive probes.
 const SEARCH_TOKEN: u32 = 1 << 31;
 
-/// A probe to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Probe {
     pub token: u32,
     pub length: usize,
 }
 
-/// State of the search.
 #[derive(Debug)]
 pub(super) struct PathSearch {
-    /// Maximum length known, or assumed before any probe, to be carried.
-    carried: usize,
+    /// The current path MTU: the maximum length known, or assumed before any probe, to be carried.
+    pub carried: usize,
     /// Minimum length known not to be carried, in this search.
     upper_bound: usize,
     /// Length that every path carries.
-    base: usize,
+    pub base: usize,
     /// Upper limit of the search.
     max: usize,
     /// The probe that awaits a reply, and how often it was sent.
@@ -56,8 +54,8 @@ pub(super) struct PathSearch {
     attempts: u32,
     /// Token of the last probe.
     token: u32,
-    /// Next deadline.
-    wake_at: Instant,
+    /// When to call [`next_probe`](PathSearch::next_probe); [`Instant::MAX`]: never.
+    pub wake_at: Instant,
     searching: bool,
     /// Consecutive signs of a black hole.
     signs: u32,
@@ -78,21 +76,6 @@ impl PathSearch {
             searching: false,
             signs: 0,
         }
-    }
-
-    /// Returns the current path MTU.
-    pub fn carried(&self) -> usize {
-        self.carried
-    }
-
-    /// Returns the length that the path always carries.
-    pub fn base(&self) -> usize {
-        self.base
-    }
-
-    /// Returns when to call [`next_probe`](PathSearch::next_probe); [`Instant::MAX`]: never.
-    pub fn wake_at(&self) -> Instant {
-        self.wake_at
     }
 
     /// Returns the next probe, if any. A reply is expected within `timeout`, at least one second.
@@ -126,11 +109,6 @@ impl PathSearch {
         self.probe
     }
 
-    /// Postpones the next probe.
-    pub fn postpone(&mut self, at: Instant) {
-        self.wake_at = at;
-    }
-
     /// Processes the reply to a probe; returns whether the path MTU has increased.
     pub fn on_reply(&mut self, now: Instant, token: u32, length: usize) -> bool {
         if self.probe != Some(Probe { token, length }) {
@@ -159,7 +137,6 @@ impl PathSearch {
         (self.base + 1..=self.carried).contains(&length)
     }
 
-    /// Records that a long frame was acknowledged.
     pub fn on_long_frame_acked(&mut self) {
         self.signs = 0;
     }
@@ -175,11 +152,6 @@ impl PathSearch {
         self.wake_at = now + REDUCED_INTERVAL;
         true
     }
-
-    /// Stops the search.
-    pub fn stop(&mut self) {
-        self.wake_at = Instant::MAX;
-    }
 }
 
 #[cfg(test)]
@@ -193,9 +165,9 @@ mod tests {
     /// Runs a search over a path that carries `path_mtu` bytes; returns the number of probes and the end time.
     fn search(search: &mut PathSearch, mut now: Instant, path_mtu: usize) -> (u32, Instant) {
         let mut probes = 0;
-        while search.wake_at() < Instant::MAX {
+        while search.wake_at < Instant::MAX {
             let is_searching = search.searching || probes == 0;
-            now = now.max(search.wake_at());
+            now = now.max(search.wake_at);
             let Some(probe) = search.next_probe(now, Span::from_ms(10)) else { break };
             assert!(is_searching && (BASE.min(search.base)..=search.max).contains(&probe.length));
             assert!(probe.token & SEARCH_TOKEN != 0);
@@ -209,7 +181,7 @@ mod tests {
     }
 
     fn assert_found(search: &PathSearch, path_mtu: usize) {
-        let found = search.carried();
+        let found = search.carried;
         assert!(
             found <= path_mtu.min(search.max) && found + RESOLUTION > path_mtu.min(search.max),
             "{search:?}"
@@ -234,12 +206,12 @@ mod tests {
             prop_assert!(probes <= MAX_SEARCH_PROBES, "{probes} probes");
             assert_found(&path, path_mtu);
             // A path that carries the maximum is not searched again; any other is, after the interval.
-            if path.carried() == max {
-                prop_assert_eq!(path.wake_at(), Instant::MAX);
+            if path.carried == max {
+                prop_assert_eq!(path.wake_at, Instant::MAX);
             } else {
-                prop_assert_eq!(path.wake_at(), ended_at + RAISE_INTERVAL);
+                prop_assert_eq!(path.wake_at, ended_at + RAISE_INTERVAL);
                 let (probes, _) = search(&mut path, ended_at, 70_000);
-                prop_assert_eq!((probes, path.carried()), (1, max));
+                prop_assert_eq!((probes, path.carried), (1, max));
             }
         }
 
@@ -251,12 +223,12 @@ mod tests {
         ) {
             let mut path = PathSearch::new(Instant::ZERO, 1472, max);
             let (_, mut now) = search(&mut path, Instant::ZERO, max);
-            prop_assert_eq!(path.carried(), max);
+            prop_assert_eq!(path.carried, max);
             now += Span::from_s(later_s);
             prop_assert!(!path.on_black_hole_sign(now) && !path.on_black_hole_sign(now));
             path.on_long_frame_acked();
             prop_assert!(!path.on_black_hole_sign(now) && !path.on_black_hole_sign(now) && path.on_black_hole_sign(now));
-            prop_assert_eq!((path.carried(), path.wake_at()), (BASE, now + REDUCED_INTERVAL));
+            prop_assert_eq!((path.carried, path.wake_at), (BASE, now + REDUCED_INTERVAL));
             prop_assert!(path.next_probe(now, Span::ZERO).is_none());
             prop_assert!((0..10).all(|_| !path.on_black_hole_sign(now)), "the base is the minimum");
             let (probes, _) = search(&mut path, now, path_mtu);
@@ -270,7 +242,7 @@ mod tests {
         for path_mtu in COMMON_LENGTHS.into_iter().chain([65_507]) {
             let mut path = PathSearch::new(Instant::ZERO, 512, 65_507);
             search(&mut path, Instant::ZERO, path_mtu);
-            assert_eq!(path.carried(), path_mtu);
+            assert_eq!(path.carried, path_mtu);
         }
     }
 
@@ -280,12 +252,12 @@ mod tests {
         let (mut path, mut now) = (PathSearch::new(Instant::ZERO, 1472, 9000), Instant::ZERO);
         let mut sent = Vec::new();
         for _ in 0..5000 {
-            now = now.max(path.wake_at());
+            now = now.max(path.wake_at);
             if let Some(probe) = path.next_probe(now, Span::ZERO) {
                 sent.push(now);
                 if sent.len() % 7 != 0 {
                     path.on_reply(now, probe.token, probe.length);
-                    while path.carried() > 1200 && !path.on_black_hole_sign(now) {}
+                    while path.carried > 1200 && !path.on_black_hole_sign(now) {}
                 }
             }
         }
@@ -303,8 +275,8 @@ mod tests {
             assert!(!path.on_reply(Instant::ZERO, token, length));
         }
         // A late reply is valid.
-        let repeated = path.next_probe(path.wake_at(), Span::ZERO).unwrap();
+        let repeated = path.next_probe(path.wake_at, Span::ZERO).unwrap();
         assert_eq!(repeated, probe);
-        assert!(path.on_reply(path.wake_at(), probe.token, 9000) && path.carried() == 9000);
+        assert!(path.on_reply(path.wake_at, probe.token, 9000) && path.carried == 9000);
     }
 }

@@ -65,7 +65,6 @@ impl TimerTable {
         self.get(timer) <= now
     }
 
-    /// Returns when the first timer expires.
     #[inline(always)]
     pub fn first(&self) -> Instant {
         let [retransmit, loss, keep_alive, ack] = self.0;
@@ -109,7 +108,6 @@ impl Connection {
         }
     }
 
-    /// Handles all timers that have expired.
     pub fn handle_timers(&mut self, now: Instant) {
         if !self.is_active() {
             return;

@@ -27,7 +27,6 @@ pub(super) struct Secrets {
 }
 
 impl Secrets {
-    /// Draws the secrets of a node.
     pub fn draw(random: &mut Stream) -> Secrets {
         let mut key = || {
             let words = [random.bits(), random.bits()].map(u64::to_be_bytes);
@@ -65,7 +64,10 @@ impl Node {
         }
     }
 
-    /// Processes a handshake frame.
+    fn refuse(&mut self, peer: Peer, client_id: u64, reason: RefusalReason) {
+        self.queue_reply(peer, Handshake::Refused { client_id, reason });
+    }
+
     #[cold]
     pub(super) fn receive_handshake(&mut self, now: Instant, peer: Peer, frame: &[u8]) {
         match Handshake::read(frame) {
@@ -108,15 +110,9 @@ impl Node {
             }
             None => {
                 self.unknown_peer_stats.frames += 1;
-                if let Some(client_id) = Handshake::other_version_client_id(frame) {
-                    self.queue_reply(peer, Handshake::Refused { client_id, reason: RefusalReason::Version });
-                } else if let Some(client_id) = Handshake::unknown_parameters_client_id(frame) {
-                    let reason = if self.config.accept.is_some() {
-                        RefusalReason::Parameters
-                    } else {
-                        RefusalReason::Closed
-                    };
-                    self.queue_reply(peer, Handshake::Refused { client_id, reason });
+                if let Some((client_id, reason)) = Handshake::unreadable_open(frame) {
+                    let is_closed = reason == RefusalReason::Parameters && self.config.accept.is_none();
+                    self.refuse(peer, client_id, if is_closed { RefusalReason::Closed } else { reason });
                 }
             }
         }
@@ -143,7 +139,7 @@ impl Node {
         frame: &[u8],
     ) {
         let Some(accept) = &self.config.accept else {
-            return self.queue_reply(peer, Handshake::Refused { client_id, reason: RefusalReason::Closed });
+            return self.refuse(peer, client_id, RefusalReason::Closed);
         };
         if let Some(&slot_index) = self.peers.get(&peer)
             && let SlotState::Established(connection) = &self.slots[slot_index as usize].state
@@ -156,8 +152,7 @@ impl Node {
         // No downgrade: without the key no peer gets a connection, whatever it proposes.
         let encrypted = parameters.check == Check::Aead;
         if encrypted != (accept.check == Check::Aead) || encrypted && accept.key.is_none() {
-            return self
-                .queue_reply(peer, Handshake::Refused { client_id, reason: RefusalReason::Parameters });
+            return self.refuse(peer, client_id, RefusalReason::Parameters);
         }
         let period = now.as_ps() / COOKIE_LIFETIME.as_ps();
         let is_valid = |period: u64| self.make_cookie(peer, client_id, period) == *cookie;
@@ -169,7 +164,7 @@ impl Node {
         }
         if accept.key.as_ref().is_some_and(|key| !key.proves(frame)) {
             self.unknown_peer_stats.forged += 1;
-            return self.queue_reply(peer, Handshake::Refused { client_id, reason: RefusalReason::Key });
+            return self.refuse(peer, client_id, RefusalReason::Key);
         }
         let options = Options { mode: parameters.mode, check: parameters.check, ..accept.clone() }.clamped();
         let current = self.peers.get(&peer).copied();
@@ -178,8 +173,7 @@ impl Node {
             match &mut self.slots[slot_index as usize].state {
                 // A peer without the key cannot replace an encrypted connection.
                 SlotState::Established(connection) if !connection.is_proven(frame) => {
-                    return self
-                        .queue_reply(peer, Handshake::Refused { client_id, reason: RefusalReason::Key });
+                    return self.refuse(peer, client_id, RefusalReason::Key);
                 }
                 SlotState::Established(connection) => {
                     connection.terminate(CloseReason::Replaced);
@@ -191,8 +185,7 @@ impl Node {
                 SlotState::Opening(opening)
                     if opening.options.key.as_ref().is_some_and(|key| !key.proves(frame)) =>
                 {
-                    return self
-                        .queue_reply(peer, Handshake::Refused { client_id, reason: RefusalReason::Key });
+                    return self.refuse(peer, client_id, RefusalReason::Key);
                 }
                 SlotState::Opening(_) | SlotState::Free => reusable = Some(slot_index),
             }
@@ -200,7 +193,7 @@ impl Node {
         if reusable.is_none() && self.connection_count() >= self.config.max_connections {
             // A replaced connection frees its slot after its event; the peer will try again.
             if current.is_none() {
-                self.queue_reply(peer, Handshake::Refused { client_id, reason: RefusalReason::Full });
+                self.refuse(peer, client_id, RefusalReason::Full);
             }
             return;
         }
@@ -258,9 +251,7 @@ impl Node {
     /// Applies the settings of the node to a new connection.
     fn configure(&self, connection: &mut Connection) {
         connection.set_first_numbers(self.first_numbers);
-        if self.fast_path_disabled {
-            connection.disable_fast_path();
-        }
+        connection.fast_path_enabled &= !self.fast_path_disabled;
         if let Some(in_flight) = self.pre_encode_from {
             connection.enable_pre_encoding(in_flight);
         }
@@ -269,11 +260,11 @@ impl Node {
     /// Returns the cookie of a handshake in a period of [`COOKIE_LIFETIME`]. It depends on the peer's current
     /// connection, if any: an old open frame must not end a newer connection.
     pub(super) fn make_cookie(&self, peer: Peer, client_id: u64, period: u64) -> [u8; COOKIE_BYTES] {
-        let current_server_id =
-            match self.peers.get(&peer).map(|&slot_index| &self.slots[slot_index as usize].state) {
-                Some(SlotState::Established(connection)) => connection.server_id,
-                _ => 0,
-            };
+        let current = self.peers.get(&peer).map(|&slot_index| &self.slots[slot_index as usize].state);
+        let current_server_id = match current {
+            Some(SlotState::Established(connection)) => connection.server_id,
+            _ => 0,
+        };
         let mut hasher = SipHasher24::new_with_key(&self.secrets.cookie_key);
         hasher.write(&current_server_id.to_be_bytes());
         hasher.write(&client_id.to_be_bytes());

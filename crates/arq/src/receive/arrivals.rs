@@ -11,7 +11,6 @@ pub(crate) struct Arrivals {
     bits: Box<[u64]>,
 }
 
-/// Classification of a received number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Arrival {
     /// The next number, and there is no gap.
@@ -46,7 +45,6 @@ impl Arrivals {
         self.next
     }
 
-    /// Returns whether there is a gap.
     #[inline]
     pub fn has_gap(&self) -> bool {
         self.end > self.next
@@ -63,12 +61,10 @@ impl Arrivals {
         self.bits[word] & bit != 0
     }
 
-    /// Returns whether `number` has not arrived.
     pub fn is_missing(&self, number: u64) -> bool {
         number >= self.next && (number >= self.end || !self.has_arrived(number))
     }
 
-    /// Classifies `number`.
     #[inline]
     pub fn classify(&self, number: u64) -> Arrival {
         if number == self.next {
@@ -105,18 +101,11 @@ impl Arrivals {
         }
     }
 
-    /// Records the arrival of the next number when there is no gap.
-    #[inline]
-    pub fn record_next(&mut self) {
-        self.next += 1;
-        self.end = self.next;
-    }
-
     /// Records the arrival of the next `count` numbers when there is no gap.
     #[inline]
-    pub fn record_batch(&mut self, count: u64) {
+    pub fn record_next(&mut self, count: u64) {
         self.next += count;
-        self.end = self.end.max(self.next);
+        self.end = self.next;
     }
 
     /// Iterates over pairs of counts (missing, received), from the first missing to the last received number.

@@ -54,13 +54,6 @@ enum PendingMessage {
     Pack { bytes: Buffer, read: usize, cost: u64 },
 }
 
-/// A chunk that arrived before its predecessors.
-#[derive(Debug)]
-struct EarlyChunk {
-    kind: ChunkKind,
-    bytes: Buffer,
-}
-
 /// Result of [`Command::Receive`](crate::Command::Receive).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReceiveStatus {
@@ -76,13 +69,13 @@ pub enum ReceiveStatus {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ProtocolViolation;
 
-/// The receiver of a connection.
 #[derive(Debug)]
 pub(crate) struct Receiver {
     channels: ChannelTable<IncomingChannel>,
-    early_chunks: BTreeMap<(u16, u64), EarlyChunk>,
+    /// Chunks that arrived before their predecessors, by channel and number.
+    early_chunks: BTreeMap<(u16, u64), (ChunkKind, Buffer)>,
     /// Number of the first chunk of each channel.
-    first_chunk: u64,
+    pub first_chunk: u64,
     /// Credit of the connection in total, since it began: granted, used by data that arrived, and freed by the
     /// application.
     limit: u64,
@@ -96,7 +89,7 @@ pub(crate) struct Receiver {
     min_credit: u64,
     credit_short: bool,
     /// Channels with data to report.
-    readable: VecDeque<u16>,
+    pub readable: VecDeque<u16>,
     /// Channels to grant more credit.
     grants: VecDeque<u16>,
     spare: Vec<Buffer>,
@@ -122,11 +115,6 @@ impl Receiver {
         }
     }
 
-    /// Sets the number of the first chunk of each channel.
-    pub fn set_first_chunk(&mut self, chunk: u64) {
-        self.first_chunk = chunk;
-    }
-
     /// Processes a chunk of a new frame.
     #[inline]
     pub fn receive_chunk(&mut self, chunk: &Chunk<'_>) -> Result<(), ProtocolViolation> {
@@ -141,15 +129,15 @@ impl Receiver {
         }
         let sequence = expand16(chunk.sequence, incoming.next);
         if sequence != incoming.next {
-            let early = EarlyChunk { kind: chunk.kind, bytes: Buffer::from(chunk.bytes) };
+            let early = (chunk.kind, Buffer::from(chunk.bytes));
             let is_repeated = sequence < incoming.next
                 || self.early_chunks.insert((chunk.channel, sequence), early).is_some();
             return if is_repeated { Err(ProtocolViolation) } else { Ok(()) };
         }
         incoming.accept(chunk.kind, chunk.bytes, &mut self.spare)?;
         if !self.early_chunks.is_empty() {
-            while let Some(early) = self.early_chunks.remove(&(chunk.channel, incoming.next)) {
-                incoming.accept(early.kind, &early.bytes, &mut self.spare)?;
+            while let Some((kind, bytes)) = self.early_chunks.remove(&(chunk.channel, incoming.next)) {
+                incoming.accept(kind, &bytes, &mut self.spare)?;
             }
         }
         if self.limit - self.received < self.min_credit && !self.credit_short {
@@ -203,18 +191,6 @@ impl Receiver {
         channels.into_iter().for_each(|channel| self.report_readable(channel));
     }
 
-    /// Returns a channel that has become readable.
-    #[inline]
-    pub fn take_readable(&mut self) -> Option<u16> {
-        self.readable.pop_front()
-    }
-
-    /// Returns whether no channel is to be reported.
-    #[inline]
-    pub fn has_no_reports(&self) -> bool {
-        self.readable.is_empty()
-    }
-
     /// Returns the next message of a channel. If `into` is empty, a large message is swapped in without a copy, and
     /// the memory of `into` is reused.
     #[inline]
@@ -245,23 +221,16 @@ impl Receiver {
             freed += cost;
             read += bytes;
         }
-        self.free_credit(channel, freed);
+        self.consumed += freed;
+        if incoming.consume(freed, self.channel_credit) {
+            self.grants.push_back(channel);
+        }
         read
     }
 
     /// Returns the unread bytes of a channel plus [`CHUNK_COST`] for each chunk.
     pub fn unread_bytes(&self, channel: u16) -> u64 {
         self.channels.get(channel).map_or(0, |incoming| incoming.received - incoming.consumed)
-    }
-
-    /// Frees credit of the connection and of a channel.
-    #[inline]
-    fn free_credit(&mut self, channel: u16, freed: u64) {
-        self.consumed += freed;
-        let Some(incoming) = self.channels.get_mut(channel) else { return };
-        if incoming.consume(freed, self.channel_credit) {
-            self.grants.push_back(channel);
-        }
     }
 
     /// Returns whether a grant of credit is due.
@@ -355,7 +324,6 @@ impl IncomingChannel {
         }
     }
 
-    /// Returns whether the last message is incomplete.
     #[inline]
     fn is_partial(&self) -> bool {
         matches!(self.messages.back(), Some(PendingMessage::Message { whole: false, .. }))
@@ -453,7 +421,6 @@ impl IncomingChannel {
         Ok(())
     }
 
-    /// Marks the last message as complete.
     #[inline]
     fn finish(&mut self) {
         if let Some(PendingMessage::Message { bytes, whole, .. }) = self.messages.back_mut() {

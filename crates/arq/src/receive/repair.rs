@@ -47,7 +47,6 @@ struct PendingRepair {
     symbol: Vec<u8>,
 }
 
-/// A rebuilt frame.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct RebuiltFrame {
     pub number: u64,
@@ -86,7 +85,6 @@ impl Rebuilder {
         (number % self.stored.len() as u64) as usize
     }
 
-    /// Stores a new frame.
     pub fn store(&mut self, number: u64, first_byte: u8, chunks: &[u8]) {
         let slot = self.slot(number);
         let frame = &mut self.stored[slot];
@@ -104,7 +102,6 @@ impl Rebuilder {
         (frame.number == number && !frame.chunks.is_empty()).then_some(frame)
     }
 
-    /// Returns whether repair frames are pending.
     #[inline]
     pub fn has_pending(&self) -> bool {
         !self.pending.is_empty()

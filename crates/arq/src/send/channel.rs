@@ -5,10 +5,10 @@ use std::collections::VecDeque;
 use super::frame_buffers::{EncodedFrames, FrameBuffers};
 use super::queue::{PRIORITY_LEVELS, SendQueue};
 use super::store::StoreIndex;
+use crate::channels::ChannelTable;
 use crate::options::CHUNK_COST;
 use crate::wire::data::CONTROL;
 
-/// The send queue of a channel.
 #[derive(Debug, Default)]
 pub(super) struct OutgoingChannel {
     pub messages: VecDeque<QueuedMessage>,
@@ -31,7 +31,6 @@ pub(super) struct OutgoingChannel {
     pub full: bool,
 }
 
-/// An entry of a send queue.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum QueuedMessage {
     /// A message, or a pack of small ones.
@@ -50,22 +49,24 @@ pub(super) struct ChannelDefaults {
 }
 
 impl ChannelDefaults {
-    pub fn create(self, channel: u16) -> OutgoingChannel {
-        let ChannelDefaults { limit, sequence } = self;
-        match channel {
-            CONTROL => OutgoingChannel {
-                limit: u64::MAX,
-                priority: PRIORITY_LEVELS as u8 - 1,
-                sequence,
-                ..OutgoingChannel::default()
-            },
-            _ => OutgoingChannel { limit, sequence, ..OutgoingChannel::default() },
-        }
+    /// Returns a channel; creates it if it was never used.
+    #[inline]
+    pub fn get_or_create(
+        self,
+        channels: &mut ChannelTable<OutgoingChannel>,
+        channel: u16,
+    ) -> &mut OutgoingChannel {
+        channels.get_or_insert_with(channel, || {
+            let (limit, priority) = match channel {
+                CONTROL => (u64::MAX, PRIORITY_LEVELS as u8 - 1),
+                _ => (self.limit, 0),
+            };
+            OutgoingChannel { limit, priority, sequence: self.sequence, ..OutgoingChannel::default() }
+        })
     }
 }
 
 impl OutgoingChannel {
-    /// Returns whether the channel has unsent data.
     #[inline]
     pub fn has_more(&self) -> bool {
         self.has_open_frame || !self.messages.is_empty()
@@ -106,7 +107,6 @@ impl OutgoingChannel {
         }
     }
 
-    /// Closes the partly filled frame.
     pub fn close_open_frame(&mut self, buffers: &mut FrameBuffers) {
         if let Some(encoded) = buffers.close_frame() {
             self.push_encoded(encoded);

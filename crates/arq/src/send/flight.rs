@@ -34,7 +34,6 @@ pub(crate) struct Piece {
 /// The chunks of a frame: usually the end of a message and the start of the next.
 pub(crate) type Pieces = SmallVec<[Piece; 2]>;
 
-/// Contents of a frame.
 #[derive(Debug)]
 pub(crate) enum FrameContent {
     /// One chunk, the common case.
@@ -179,7 +178,6 @@ impl AckSummary {
     }
 }
 
-/// Summary of frames declared lost.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct LossSummary {
     pub frames: u32,
@@ -231,7 +229,6 @@ impl Flights {
         Flights { selective, ..Flights::default() }
     }
 
-    /// Sets the number of the first frame.
     pub fn set_first_number(&mut self, number: u64) {
         (self.base, self.unsent) = (number, number);
     }
@@ -284,7 +281,6 @@ impl Flights {
         }
     }
 
-    /// Stores a flight; returns its index.
     #[inline]
     fn insert(&mut self, flight: Flight) -> u32 {
         if let Some(index) = self.free_indices.pop() {
@@ -624,7 +620,6 @@ impl Flights {
         None
     }
 
-    /// Removes the first `count` recorded transmissions.
     #[inline]
     fn skip_departures(&mut self, count: u64) {
         if let Some(first) = self.departures.front_mut() {
@@ -644,7 +639,8 @@ impl Flights {
         (flight.state == FlightState::InFlight && is_last).then_some(flight.sent_at)
     }
 
-    fn mark_lost(&mut self, number: u64, summary: &mut LossSummary) {
+    /// Declares a frame lost, which must be in flight.
+    pub fn mark_lost(&mut self, number: u64, summary: &mut LossSummary) {
         let flight = self.isolate(number);
         flight.state = FlightState::Lost;
         let (length, sent_at) = (flight.length, flight.sent_at);
@@ -654,13 +650,6 @@ impl Flights {
         summary.bytes += u64::from(length);
         summary.sent_at = summary.sent_at.max(sent_at);
         summary.shortest = if summary.frames == 1 { length } else { summary.shortest.min(length) };
-    }
-
-    /// Declares a frame lost if it is in flight.
-    pub fn mark_one_lost(&mut self, number: u64, summary: &mut LossSummary) {
-        if self.sent_at(number).is_some() {
-            self.mark_lost(number, summary);
-        }
     }
 
     /// Declares frames in flight lost that are longer than `length`.
@@ -673,24 +662,17 @@ impl Flights {
         }
     }
 
-    /// Iterates over the lengths of the frames in flight.
     pub fn lengths_in_flight(&self) -> impl Iterator<Item = usize> + '_ {
         let flights = self.index_of.iter().map(|index| &self.flights[*index as usize]);
         flights.filter(|flight| flight.state == FlightState::InFlight).map(|flight| flight.length.into())
     }
 
-    /// Returns whether a frame exists and is unacknowledged.
     pub fn is_unacknowledged(&self, number: u64) -> bool {
         self.get(number).is_some_and(|flight| flight.state != FlightState::Acknowledged)
     }
 
-    /// Declares all frames in flight lost.
     pub fn mark_all_lost(&mut self, summary: &mut LossSummary) {
-        for number in self.base..self.unsent {
-            if self.flights[self.index(number)].state == FlightState::InFlight {
-                self.mark_lost(number, summary);
-            }
-        }
+        self.mark_longer_lost(0, summary);
         self.departures.clear();
     }
 
@@ -699,7 +681,6 @@ impl Flights {
         self.get(number).filter(|flight| flight.state == FlightState::InFlight).map(|flight| flight.sent_at)
     }
 
-    /// Returns the last frame in flight.
     pub fn last_in_flight(&self) -> Option<u64> {
         (self.base..self.unsent).rev().find(|n| self.sent_at(*n).is_some())
     }

@@ -37,7 +37,6 @@ pub(crate) struct EncodedFrames {
 }
 
 impl EncodedFrames {
-    /// Returns the end offset.
     #[inline]
     fn end(&self) -> u32 {
         self.offset + u32::from(self.count) * u32::from(self.length)
@@ -49,7 +48,6 @@ impl EncodedFrames {
         (self.buffer, self.length, self.end()) == (other.buffer, other.length, other.offset)
     }
 
-    /// Appends `other`.
     #[inline]
     pub fn append(&mut self, other: &EncodedFrames) {
         self.count += other.count;
@@ -94,7 +92,6 @@ struct FrameBuffer {
     users: u32,
 }
 
-/// All frame buffers of a sender.
 #[derive(Debug)]
 pub(crate) struct FrameBuffers {
     /// Length of a frame, and of its check.
@@ -232,7 +229,6 @@ impl FrameBuffers {
         }
     }
 
-    /// Starts a new buffer.
     fn start_buffer(&mut self) -> u32 {
         self.retire_current();
         let mut bytes = self.spare.pop().unwrap_or_default();
@@ -268,7 +264,6 @@ impl FrameBuffers {
         }
     }
 
-    /// Releases frames.
     #[inline]
     pub fn release(&mut self, encoded: &EncodedFrames) {
         self.drop_users(encoded.buffer, encoded.count.into());
@@ -323,14 +318,13 @@ impl FrameBuffers {
     ) -> usize {
         let frame = &self.buffers[encoded.buffer as usize].bytes;
         let first = frame[encoded.offset as usize];
-        let flags = flags | fixed_flags(first);
+        let flags = flags | first & 31 & !(ACK_REQUEST | ACK | NACK);
         let at = FrameHeader::write(kind(first), flags, number, acknowledged, into);
         let body = &frame[encoded.offset as usize + HEADER..][..self.body_length(encoded)];
         into[at..at + body.len()].copy_from_slice(body);
         at + body.len()
     }
 
-    /// Returns the bytes of a buffer.
     #[inline]
     pub fn bytes(&self, buffer: u32) -> &[u8] {
         self.buffers.get(buffer as usize).map_or(&[], |buffer| &buffer.bytes)
@@ -357,12 +351,6 @@ pub(crate) fn write_numbers(frames: &mut [u8], length: usize, first: u64) -> u32
         FrameHeader::write(kind(frame[0]), frame[0] & 31, number, None, frame);
     }
     bytes
-}
-
-/// Returns the flags that a frame has in every transmission.
-#[inline]
-fn fixed_flags(first: u8) -> u8 {
-    first & 31 & !(ACK_REQUEST | ACK | NACK)
 }
 
 #[cfg(test)]

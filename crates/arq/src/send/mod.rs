@@ -58,7 +58,6 @@ const MIN_PIECE: usize = 64;
 /// Maximum number of queued messages that are encoded together with a new one; together at most a batch of bytes.
 const MAX_REENCODED: usize = 8;
 
-/// The sender of a connection.
 #[derive(Debug)]
 pub(crate) struct Sender {
     pub flights: Flights,
@@ -83,8 +82,8 @@ pub(crate) struct Sender {
     /// Maximum length of a pack in bytes.
     max_pack: usize,
     send_buffer: usize,
-    /// Channels that are writable again.
-    writable: VecDeque<u16>,
+    /// Channels to report as writable again.
+    pub writable: VecDeque<u16>,
 }
 
 impl Sender {
@@ -114,12 +113,6 @@ impl Sender {
             send_buffer,
             writable: VecDeque::new(),
         }
-    }
-
-    #[inline]
-    fn channel(&mut self, channel: u16) -> &mut OutgoingChannel {
-        let defaults = self.channel_defaults;
-        self.channels.get_or_insert_with(channel, || defaults.create(channel))
     }
 
     /// Sets the numbers of the first frame and of the first chunk of each channel.
@@ -156,8 +149,7 @@ impl Sender {
         }
         self.close_frame(channel);
         let max_pack = self.max_pack;
-        let defaults = self.channel_defaults;
-        let outgoing = self.channels.get_or_insert_with(channel, || defaults.create(channel));
+        let outgoing = self.channel_defaults.get_or_create(&mut self.channels, channel);
         let last = match outgoing.messages.back() {
             Some(QueuedMessage::Stored(index)) => Some(*index),
             _ => None,
@@ -194,8 +186,7 @@ impl Sender {
         }
         self.close_frame(channel);
         let index = self.store.insert(bytes, channel, false);
-        let defaults = self.channel_defaults;
-        let outgoing = self.channels.get_or_insert_with(channel, || defaults.create(channel));
+        let outgoing = self.channel_defaults.get_or_create(&mut self.channels, channel);
         outgoing.messages.push_back(QueuedMessage::Stored(index));
         self.unsent_bytes += size;
         self.blocked = false;
@@ -209,9 +200,8 @@ impl Sender {
     #[inline]
     fn can_encode(&mut self, channel: u16, length: usize) -> bool {
         let Some(buffers) = &self.frame_buffers else { return false };
-        let (defaults, connection_credit) = (self.channel_defaults, self.limit - self.used);
-        let outgoing = self.channels.get_or_insert_with(channel, || defaults.create(channel));
-        let credit = connection_credit.min(outgoing.limit - outgoing.used);
+        let outgoing = self.channel_defaults.get_or_create(&mut self.channels, channel);
+        let credit = (self.limit - self.used).min(outgoing.limit - outgoing.used);
         let mut cost = length as u64 + CHUNK_COST * buffers.max_chunks(length);
         let mut reencoded = 0;
         for (count, index) in outgoing.unsent_from_last().enumerate() {
@@ -227,8 +217,7 @@ impl Sender {
 
     /// Encodes a message into frames, after the messages that wait before it.
     fn encode(&mut self, channel: u16, bytes: &[u8]) {
-        let defaults = self.channel_defaults;
-        let outgoing = self.channels.get_or_insert_with(channel, || defaults.create(channel));
+        let outgoing = self.channel_defaults.get_or_create(&mut self.channels, channel);
         let Some(buffers) = &mut self.frame_buffers else { return };
         if self.unsent_bytes == 0 {
             buffers.align_batch();
@@ -274,27 +263,24 @@ impl Sender {
         self.queue_owned(CONTROL, Buffer::from(bytes));
     }
 
-    /// Sets the priority of a channel.
     pub fn prioritize(&mut self, channel: u16, priority: u8) {
-        let outgoing = self.channel(channel);
-        let previous = std::mem::replace(&mut outgoing.priority, priority.min(7));
-        if outgoing.queued && previous != priority.min(7) {
+        let priority = priority.min(7);
+        let outgoing = self.channel_defaults.get_or_create(&mut self.channels, channel);
+        let previous = std::mem::replace(&mut outgoing.priority, priority);
+        if outgoing.queued && previous != priority {
             self.send_queue.remove(usize::from(previous), channel);
-            self.send_queue.add(usize::from(priority.min(7)), channel);
+            self.send_queue.add(usize::from(priority), channel);
         }
     }
 
-    /// Raises the credit of the connection.
     pub fn raise_limit(&mut self, limit: u64) {
         self.limit = self.limit.max(limit);
         self.blocked = false;
     }
 
-    /// Raises the credit of a channel.
     pub fn raise_channel_limit(&mut self, channel: u16, limit: u64) {
         self.blocked = false;
-        let defaults = self.channel_defaults;
-        let outgoing = self.channels.get_or_insert_with(channel, || defaults.create(channel));
+        let outgoing = self.channel_defaults.get_or_create(&mut self.channels, channel);
         outgoing.limit = outgoing.limit.max(limit);
         if outgoing.has_more() {
             outgoing.enqueue(channel, &mut self.send_queue);
@@ -324,11 +310,6 @@ impl Sender {
         self.unsent_bytes == 0 && (self.flights.base()..self.flights.next()).all(is_control)
     }
 
-    /// Returns a channel that is writable again.
-    pub fn take_writable(&mut self) -> Option<u16> {
-        self.writable.pop_front()
-    }
-
     /// Processes the acknowledgement of all frames before `cumulative`.
     #[inline]
     pub fn acknowledge_until(&mut self, cumulative: u64, summary: &mut AckSummary) {
@@ -350,8 +331,16 @@ impl Sender {
         }
         self.free_bytes(channel, bytes);
         if self.is_done() {
-            self.pool.shrink();
-            self.frame_buffers.iter_mut().for_each(|buffers| buffers.shrink());
+            self.shrink_buffers();
+        }
+    }
+
+    /// Frees memory that an idle sender does not need.
+    #[inline(always)]
+    fn shrink_buffers(&mut self) {
+        self.pool.shrink();
+        if let Some(buffers) = &mut self.frame_buffers {
+            buffers.shrink();
         }
     }
 
@@ -370,18 +359,9 @@ impl Sender {
             None => self.release(acked.message),
         }
         if self.unsent_bytes == 0 {
-            self.pool.shrink();
-            if let Some(buffers) = &mut self.frame_buffers {
-                buffers.shrink();
-            }
+            self.shrink_buffers();
         }
         Some(acked)
-    }
-
-    /// Returns whether no channel is to be reported as writable.
-    #[inline]
-    pub fn has_no_reports(&self) -> bool {
-        self.writable.is_empty()
     }
 
     /// Creates a frame with all unsent data, if that is one whole message or pack that has credit and fits into
@@ -427,7 +407,6 @@ impl Sender {
         self.pool.put(bytes);
     }
 
-    /// Frees stored bytes of a channel.
     #[inline(always)]
     fn free_bytes(&mut self, channel: u16, bytes: usize) {
         let send_buffer = self.send_buffer;
@@ -498,7 +477,6 @@ impl Sender {
         Some(self.flights.push(Flight::new(FrameContent::Encoded(encoded), body)))
     }
 
-    /// Removes the next encoded frame of a channel.
     #[inline]
     fn take_encoded(&mut self, channel: u16) -> Option<EncodedFrames> {
         let (outgoing, buffers) = (self.channels.get_mut(channel)?, self.frame_buffers.as_mut()?);
@@ -689,7 +667,6 @@ impl Sender {
         self.frame_buffers.as_mut().map(|buffers| buffers.lend(buffer)).unwrap_or_default()
     }
 
-    /// Returns the memory of a frame buffer.
     #[inline]
     pub fn return_frame_buffer(&mut self, buffer: u32, bytes: Buffer) {
         if let Some(buffers) = &mut self.frame_buffers {
@@ -697,7 +674,6 @@ impl Sender {
         }
     }
 
-    /// Returns the bytes of a frame buffer.
     #[inline]
     pub fn frame_buffer(&self, buffer: u32) -> &[u8] {
         self.frame_buffers.as_ref().map_or(&[], |buffers| buffers.bytes(buffer))

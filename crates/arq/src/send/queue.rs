@@ -42,8 +42,7 @@ impl SendQueue {
     /// Returns whether no channel other than `channel` has data.
     #[inline]
     pub fn has_no_other(&self, channel: u16) -> bool {
-        let Some((level, first)) = self.first() else { return true };
-        first == channel && self.non_empty == 1 << level && self.levels[level].len() == 1
+        self.is_empty() || self.only_channel().is_some_and(|(_, only)| only == channel)
     }
 
     #[inline]

@@ -16,7 +16,7 @@ pub(crate) struct RepairEncoder {
     /// The symbol of each repair frame, as long as the longest frame of the block requires.
     symbols: Vec<Vec<u8>>,
     /// When an incomplete block is closed; never if it is empty.
-    close_at: Instant,
+    pub close_at: Instant,
     /// Indices of the repair frames that are due.
     due: std::ops::Range<u8>,
 }
@@ -47,21 +47,9 @@ impl RepairEncoder {
         }
     }
 
-    /// Returns when an incomplete block is to be closed.
-    #[inline]
-    pub fn close_at(&self) -> Instant {
-        self.close_at
-    }
-
-    /// Returns whether repair frames are due.
     #[inline]
     pub fn is_due(&self) -> bool {
         !self.due.is_empty()
-    }
-
-    /// Postpones closing an incomplete block.
-    pub fn postpone(&mut self, close_at: Instant) {
-        self.close_at = close_at;
     }
 
     /// Closes the block: its repair frames become due, in an incomplete block a proportional number. If
@@ -91,7 +79,6 @@ impl RepairEncoder {
         }
     }
 
-    /// Starts an empty block.
     fn start_block(&mut self) {
         (self.frames, self.due) = (0, 0..0);
         self.symbols.iter_mut().for_each(Vec::clear);
@@ -106,7 +93,6 @@ mod tests {
         Fec { frames, repairs }
     }
 
-    /// Writes all repair frames that are due.
     fn write_all(repairs: &mut RepairEncoder) -> Vec<Vec<u8>> {
         let mut written = Vec::new();
         while let Some((_, length)) = repairs.next() {
@@ -137,7 +123,7 @@ mod tests {
                     (expected, frames, 12),
                     "{k}+{r}"
                 );
-                assert_eq!((repairs.close_at(), repairs.is_due()), (Instant::MAX, false));
+                assert_eq!((repairs.close_at, repairs.is_due()), (Instant::MAX, false));
             }
         }
     }

@@ -13,8 +13,8 @@ use trunkline_units::{Instant, Span};
 
 use super::core::Core;
 use super::shared::Shared;
-use super::{Error, Settings, Stream, Timeout};
-use crate::{Buffer, ConnectionId, FaultCounts, Meter, Options, PathMtu, Statistics};
+use super::{Error, Settings, Stream};
+use crate::{Buffer, Command, ConnectionId, FaultCounts, Meter, Options, PathMtu, Statistics};
 
 /// A socket that accepts connections.
 ///
@@ -58,7 +58,7 @@ impl Listener {
     /// # Errors
     /// [`Error::System`] if the socket fails.
     pub fn accept(&self) -> Result<Connection, Error> {
-        self.accept_within(Timeout::Never)
+        self.accept_within(None)
     }
 
     /// Waits for a connection, at most for `timeout`.
@@ -66,7 +66,7 @@ impl Listener {
     /// # Errors
     /// [`Error::TimedOut`], and as [`accept`](Listener::accept).
     pub fn accept_timeout(&self, timeout: Duration) -> Result<Connection, Error> {
-        self.accept_within(Timeout::For(timeout))
+        self.accept_within(Some(timeout))
     }
 
     /// Closes the socket without notifying peers, like a crashed process.
@@ -81,7 +81,7 @@ impl Listener {
         self.0.0.socket.unconnected_socket().is_some()
     }
 
-    fn accept_within(&self, timeout: Timeout) -> Result<Connection, Error> {
+    fn accept_within(&self, timeout: Option<Duration>) -> Result<Connection, Error> {
         let id = self.0.0.until(timeout, |core, _| {
             let id = core.accept()?;
             core.handles += 1;
@@ -93,11 +93,7 @@ impl Listener {
 
 impl Drop for Listening {
     fn drop(&mut self) {
-        let _ = self.0.now(|core, now| {
-            core.refuse_all(now);
-            Ok(())
-        });
-        self.0.release();
+        self.0.release(Core::refuse_all);
     }
 }
 
@@ -136,7 +132,7 @@ impl Connection {
         options: &Options,
         settings: &Settings,
     ) -> Result<Connection, Error> {
-        Connection::connect_within(address, options, settings, Timeout::Never)
+        Connection::connect_within(address, options, settings, None)
     }
 
     /// Like the function without `_timeout`, waiting at most `timeout`.
@@ -149,19 +145,19 @@ impl Connection {
         settings: &Settings,
         timeout: Duration,
     ) -> Result<Connection, Error> {
-        Connection::connect_within(address, options, settings, Timeout::For(timeout))
+        Connection::connect_within(address, options, settings, Some(timeout))
     }
 
     fn connect_within(
         address: impl ToSocketAddrs,
         options: &Options,
         settings: &Settings,
-        timeout: Timeout,
+        timeout: Option<Duration>,
     ) -> Result<Connection, Error> {
         let to = first(address)?;
         let shared = Shared::open(settings.local_for(to), None, &settings.with_probing(options))?;
         let opened = shared.now(|core, now| core.connect(now, to, options));
-        let id = opened.inspect_err(|_| shared.release())?;
+        let id = opened.inspect_err(|_| shared.release(|_, _| {}))?;
         let connection = Connection::new(shared, id);
         let shared = &connection.0.shared;
         shared.until(timeout, |core, _| {
@@ -189,7 +185,7 @@ impl Connection {
     /// message above 1 GiB, or for an invalid channel.
     #[inline]
     pub fn send(&self, channel: u16, message: &[u8]) -> Result<(), Error> {
-        self.send_within(Timeout::Never, channel, message)
+        self.0.shared.send(None, self.0.id, channel, message)
     }
 
     /// Sends a copy of `message`, or returns [`Error::Full`].
@@ -206,12 +202,7 @@ impl Connection {
     /// # Errors
     /// [`Error::TimedOut`], and as [`send`](Connection::send).
     pub fn send_timeout(&self, channel: u16, message: &[u8], timeout: Duration) -> Result<(), Error> {
-        self.send_within(Timeout::For(timeout), channel, message)
-    }
-
-    #[inline]
-    fn send_within(&self, timeout: Timeout, channel: u16, message: &[u8]) -> Result<(), Error> {
-        self.0.shared.send(timeout, self.0.id, channel, message)
+        self.0.shared.send(Some(timeout), self.0.id, channel, message)
     }
 
     /// Sends `message` without copying it. Best for large messages.
@@ -221,7 +212,7 @@ impl Connection {
     pub fn send_buffer(&self, channel: u16, message: Buffer) -> Result<(), Error> {
         let mut message = message;
         let hand_over = |core: &mut Core, now| core.send_buffer(now, self.0.id, channel, &mut message);
-        self.0.shared.until(Timeout::Never, hand_over)
+        self.0.shared.until(None, hand_over)
     }
 
     /// Sends `message` without copying or waiting. It is empty after success and unchanged after an error.
@@ -250,7 +241,7 @@ impl Connection {
     /// As [`recv`](Connection::recv).
     #[inline]
     pub fn recv_into(&self, channel: u16, message: &mut Buffer) -> Result<(), Error> {
-        self.recv_within(Timeout::Never, channel, message)
+        self.0.shared.receive(None, self.0.id, channel, message)
     }
 
     /// Like the function without `_timeout`, waiting at most `timeout`.
@@ -259,12 +250,7 @@ impl Connection {
     /// [`Error::TimedOut`], and as [`recv`](Connection::recv).
     pub fn recv_timeout(&self, channel: u16, timeout: Duration) -> Result<Buffer, Error> {
         let mut message = Buffer::new();
-        self.recv_within(Timeout::For(timeout), channel, &mut message).map(|()| message)
-    }
-
-    #[inline]
-    fn recv_within(&self, timeout: Timeout, channel: u16, message: &mut Buffer) -> Result<(), Error> {
-        self.0.shared.receive(timeout, self.0.id, channel, message)
+        self.0.shared.receive(Some(timeout), self.0.id, channel, &mut message).map(|()| message)
     }
 
     /// Returns the next message of `channel`, if it has arrived.
@@ -282,17 +268,10 @@ impl Connection {
     /// As [`recv`](Connection::recv).
     pub fn recv_any(&self) -> Result<(u16, Buffer), Error> {
         let mut message = Buffer::new();
-        self.recv_any_into(&mut message).map(|channel| (channel, message))
-    }
-
-    /// Waits for the next message of any channel and puts it into `message`, reusing its memory.
-    ///
-    /// # Errors
-    /// As [`recv`](Connection::recv).
-    pub fn recv_any_into(&self, message: &mut Buffer) -> Result<u16, Error> {
-        message.clear();
-        let take = |core: &mut Core, now| core.take_any(now, self.0.id, message);
-        self.0.shared.until_fast(Core::delays_output, Timeout::Never, take)
+        let take = |core: &mut Core, now| core.take_any(now, self.0.id, &mut message);
+        let shared = &self.0.shared;
+        let channel = shared.try_fast(shared.lock(), Core::delays_output, None, take)?;
+        Ok((channel, message))
     }
 
     /// Like the function without `_timeout`, waiting at most `timeout`.
@@ -302,7 +281,7 @@ impl Connection {
     pub fn recv_any_timeout(&self, timeout: Duration) -> Result<(u16, Buffer), Error> {
         let mut message = Buffer::new();
         let take = |core: &mut Core, now| core.take_any(now, self.0.id, &mut message);
-        let channel = self.0.shared.until(Timeout::For(timeout), take)?;
+        let channel = self.0.shared.until(Some(timeout), take)?;
         Ok((channel, message))
     }
 
@@ -326,7 +305,8 @@ impl Connection {
     /// # Errors
     /// [`Error::Refused`] if the connection is not established.
     pub fn set_priority(&self, channel: u16, priority: u8) -> Result<(), Error> {
-        self.0.shared.now(|core, now| core.prioritize(now, self.0.id, channel, priority))
+        let id = self.0.id;
+        self.0.shared.now(|core, now| core.command(now, Command::Prioritize { id, channel, priority }))
     }
 
     /// Waits until the peer has acknowledged everything sent on all channels: it has arrived, though the peer may not
@@ -335,7 +315,7 @@ impl Connection {
     /// # Errors
     /// [`Error::Closed`] if the connection ends before.
     pub fn flush(&self) -> Result<(), Error> {
-        self.flush_within(Timeout::Never)
+        self.flush_within(None)
     }
 
     /// Like the function without `_timeout`, waiting at most `timeout`.
@@ -343,10 +323,10 @@ impl Connection {
     /// # Errors
     /// [`Error::TimedOut`], and as [`flush`](Connection::flush).
     pub fn flush_timeout(&self, timeout: Duration) -> Result<(), Error> {
-        self.flush_within(Timeout::For(timeout))
+        self.flush_within(Some(timeout))
     }
 
-    pub(super) fn flush_within(&self, timeout: Timeout) -> Result<(), Error> {
+    fn flush_within(&self, timeout: Option<Duration>) -> Result<(), Error> {
         self.0.shared.until(timeout, |core, _| core.flush(self.0.id))
     }
 
@@ -357,7 +337,8 @@ impl Connection {
     /// [`Error::Refused`] if the connection is not established.
     pub fn finish(&self) -> Result<(), Error> {
         self.0.finishing.store(true, Ordering::Relaxed);
-        self.0.shared.now(|core, now| core.finish(now, self.0.id))
+        let id = self.0.id;
+        self.0.shared.now(|core, now| core.command(now, Command::Close { id }))
     }
 
     /// Finishes sending, and waits until the peer has finished too and everything has arrived at both ends. Arrived
@@ -366,7 +347,7 @@ impl Connection {
     /// # Errors
     /// [`Error::Closed`] if the connection ends otherwise.
     pub fn close(&self) -> Result<(), Error> {
-        self.close_within(Timeout::Never)
+        self.close_within(None)
     }
 
     /// Like the function without `_timeout`, waiting at most `timeout`.
@@ -374,10 +355,10 @@ impl Connection {
     /// # Errors
     /// [`Error::TimedOut`], and as [`close`](Connection::close).
     pub fn close_timeout(&self, timeout: Duration) -> Result<(), Error> {
-        self.close_within(Timeout::For(timeout))
+        self.close_within(Some(timeout))
     }
 
-    fn close_within(&self, timeout: Timeout) -> Result<(), Error> {
+    fn close_within(&self, timeout: Option<Duration>) -> Result<(), Error> {
         self.finish()?;
         self.0.shared.until(timeout, |core, _| core.is_done(self.0.id))
     }
@@ -387,7 +368,8 @@ impl Connection {
     /// # Errors
     /// [`Error::Refused`] if the connection is not established.
     pub fn reset(&self) -> Result<(), Error> {
-        self.0.shared.now(|core, now| core.reset(now, self.0.id))
+        let id = self.0.id;
+        self.0.shared.now(|core, now| core.command(now, Command::Reset { id }))
     }
 
     /// Ends the current waiting call of the socket with [`Error::Interrupted`], or else the next one that has to wait.
@@ -414,35 +396,33 @@ impl Connection {
 
     /// Returns the counts of the faults that the socket injected.
     pub fn fault_counts(&self) -> FaultCounts {
-        self.0.shared.lock().core.node().fault_counts()
+        self.0.shared.lock().core.node.fault_counts()
     }
 
     /// Returns the connection's statistics, or `None` if it failed to open.
     pub fn statistics(&self) -> Option<Statistics> {
-        self.0.shared.lock().core.node().statistics(self.0.id)
+        self.0.shared.lock().core.node.statistics(self.0.id)
     }
 
     /// Returns the path MTU, or `None` if the connection failed to open.
     pub fn path_mtu(&self) -> Option<PathMtu> {
-        self.0.shared.lock().core.node().path_mtu(self.0.id)
+        self.0.shared.lock().core.node.path_mtu(self.0.id)
     }
 
     /// Returns the smoothed round-trip time, once it is measured.
     pub fn round_trip(&self) -> Option<Span> {
-        self.0.shared.lock().core.node().round_trip(self.0.id)
+        self.0.shared.lock().core.node.round_trip(self.0.id)
     }
 
     /// Attempts an operation once, or until it succeeds.
     #[inline]
     pub(super) fn attempt<T>(
         &self,
-        timeout: Option<Timeout>,
+        waits: bool,
         mut attempt: impl FnMut(&mut Core, Instant, ConnectionId) -> Result<T, Error>,
     ) -> Result<T, Error> {
-        match timeout {
-            None => self.0.shared.once(|core, now| attempt(core, now, self.0.id)),
-            Some(timeout) => self.0.shared.until(timeout, |core, now| attempt(core, now, self.0.id)),
-        }
+        let attempt = |core: &mut Core, now| attempt(core, now, self.0.id);
+        if waits { self.0.shared.until(None, attempt) } else { self.0.shared.once(attempt) }
     }
 }
 
@@ -455,11 +435,7 @@ impl AsFd for Connection {
 impl Drop for Handle {
     fn drop(&mut self) {
         let finishing = *self.finishing.get_mut();
-        let _ = self.shared.now(|core, now| {
-            core.leave(now, self.id, finishing);
-            Ok(())
-        });
-        self.shared.release();
+        self.shared.release(|core, now| core.leave(now, self.id, finishing));
     }
 }
 

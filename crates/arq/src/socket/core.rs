@@ -45,7 +45,6 @@ const MAX_UNCONNECTED_DATAGRAMS: usize = 64;
 /// Batches sent without receiving in between.
 const MAX_UNPOLLED_BATCHES: u32 = 8;
 
-/// The state of a connection.
 #[derive(Debug, Default)]
 struct ConnectionState {
     peer: Option<SocketAddr>,
@@ -65,7 +64,7 @@ struct ConnectionState {
 
 /// The endpoint, and the events that it reported.
 pub(super) struct Core {
-    node: Node,
+    pub node: Node,
     connections: BTreeMap<ConnectionId, ConnectionState>,
     /// The connection that last took a message, if the fast path applies to it.
     fast_connection: Option<FastConnection>,
@@ -106,7 +105,7 @@ pub(super) struct Core {
     failed: Option<io::Error>,
     clock: Clock,
     /// Observes system calls.
-    probe: Option<Box<dyn Probe>>,
+    pub probe: Option<Box<dyn Probe>>,
 }
 
 /// Opens a socket with its clock and endpoint.
@@ -185,9 +184,12 @@ impl Core {
         self.pending_weight > 0 || self.is_due(now)
     }
 
-    /// Passes received batches to the endpoint, and stores the buffers again.
+    /// Passes received batches to the endpoint and stores the buffers again, or records that receiving failed.
     #[inline]
-    pub fn handle_received(&mut self, now: Instant, buffers: Box<ReceiveBuffers>) {
+    pub fn handle_received(&mut self, now: Instant, buffers: Box<ReceiveBuffers>, received: io::Result<()>) {
+        if let Err(error) = received {
+            self.fail(error);
+        }
         let batches = buffers.bytes.chunks_exact(BUFFER_SIZE).zip(buffers.arrived);
         for (at, (buffer, arrived)) in batches.take(buffers.count).enumerate() {
             let bytes = &buffer[..arrived.length];
@@ -248,20 +250,6 @@ impl Core {
         }
     }
 
-    /// Passes received batches to the endpoint, or records that receiving failed.
-    #[inline]
-    pub fn handle_receive_result(
-        &mut self,
-        now: Instant,
-        buffers: Box<ReceiveBuffers>,
-        received: io::Result<()>,
-    ) {
-        if let Err(error) = received {
-            self.fail(error);
-        }
-        self.handle_received(now, buffers);
-    }
-
     /// Takes the receive buffers, unless a thread is receiving.
     #[inline]
     pub fn take_buffers(&mut self) -> Option<Box<ReceiveBuffers>> {
@@ -275,7 +263,7 @@ impl Core {
         let Some(mut buffers) = self.take_buffers() else { return false };
         let received = buffers.receive(socket, false);
         let has_received = buffers.count > 0;
-        self.handle_receive_result(now, buffers, received);
+        self.handle_received(now, buffers, received);
         has_received
     }
 
@@ -307,12 +295,6 @@ impl Core {
         self.has_changed = true;
     }
 
-    /// Returns whether a probe observes the socket.
-    pub fn is_observed(&self) -> bool {
-        self.probe.is_some()
-    }
-
-    /// Returns whether the socket is unusable.
     pub fn has_failed(&self) -> bool {
         self.failed.is_some()
     }
@@ -394,7 +376,6 @@ impl Core {
         self.may_delay_messages = !options.coalesce_delay.is_zero();
     }
 
-    /// Opens a connection.
     pub fn connect(
         &mut self,
         now: Instant,
@@ -408,12 +389,10 @@ impl Core {
         Ok(id)
     }
 
-    /// Returns whether a connection is established.
     pub fn is_open(&self, id: ConnectionId) -> Result<(), Error> {
         match self.connections.get(&id) {
             Some(connection) if connection.open => Ok(()),
-            Some(ConnectionState { close_reason: None, .. }) => Err(self.socket_error_or(Error::NotYet)),
-            Some(ConnectionState { close_reason: Some(end), .. }) => Err(Error::Closed(*end)),
+            Some(_) => Err(self.closed_or_error(id, Error::NotYet)),
             None => Err(Error::Refused(Refusal::Unknown)),
         }
     }
@@ -423,9 +402,13 @@ impl Core {
         self.incoming.pop_front().ok_or_else(|| self.socket_error_or(Error::NotYet))
     }
 
-    /// Returns the peer's address.
     pub fn peer(&self, id: ConnectionId) -> Option<SocketAddr> {
         self.connections.get(&id)?.peer
+    }
+
+    #[inline]
+    fn connection(&mut self, id: ConnectionId) -> Result<&mut ConnectionState, Error> {
+        self.connections.get_mut(&id).ok_or(Error::Refused(Refusal::Unknown))
     }
 
     /// Returns the socket's error if it failed, otherwise `error`.
@@ -433,8 +416,9 @@ impl Core {
         self.failed.as_ref().map_or(error, |failed| Error::System(failed.kind().into()))
     }
 
+    /// Passes a command whose effect is transmitted immediately.
     #[inline]
-    fn command(&mut self, now: Instant, command: Command<'_>) -> Result<(), Error> {
+    pub fn command(&mut self, now: Instant, command: Command<'_>) -> Result<(), Error> {
         self.pending_weight = URGENT_WEIGHT;
         self.defer_command(now, command)
     }
@@ -442,21 +426,16 @@ impl Core {
     /// Passes a command whose effect may be delayed.
     #[inline]
     fn defer_command(&mut self, now: Instant, command: Command<'_>) -> Result<(), Error> {
-        self.node.handle(now, Input::Command(command)).map_err(|refusal| match refusal {
-            Refusal::Full => Error::Full,
-            other => Error::Refused(other),
-        })
+        self.node.handle(now, Input::Command(command)).map_err(Error::from)
     }
 
     /// Returns whether everything sent has been acknowledged; if not, a later change wakes the caller.
     pub fn flush(&mut self, id: ConnectionId) -> Result<(), Error> {
-        let Some(connection) = self.connections.get(&id) else {
-            return Err(Error::Refused(Refusal::Unknown));
-        };
+        let is_closed = self.connection(id)?.close_reason.is_some();
         if self.node.is_flushed(id) {
             return Ok(());
         }
-        if connection.close_reason.is_some() || self.failed.is_some() {
+        if is_closed || self.failed.is_some() {
             return Err(self.closed_or_error(id, Error::NotYet));
         }
         if !self.flushing.contains(&id) {
@@ -497,15 +476,11 @@ impl Core {
         };
     }
 
-    /// Sends a copy of `bytes`.
     #[inline]
     pub fn send(&mut self, now: Instant, id: ConnectionId, channel: u16, bytes: &[u8]) -> Result<(), Error> {
         self.defer_transmit(id, bytes.len());
-        match self.node.send(now, id, channel, bytes) {
-            Ok(()) => Ok(()),
-            Err(Refusal::Full) => Err(self.closed_or_error(id, Error::Full)),
-            Err(other) => Err(self.closed_or_error(id, Error::Refused(other))),
-        }
+        let sent = self.node.send(now, id, channel, bytes);
+        sent.map_err(|refusal| self.closed_or_error(id, refusal.into()))
     }
 
     /// Sends the buffer without a copy.
@@ -531,18 +506,12 @@ impl Core {
         into: &mut Buffer,
     ) -> Result<(), Error> {
         loop {
-            let Some(connection) = self.connections.get_mut(&id) else {
-                return Err(Error::Refused(Refusal::Unknown));
-            };
+            let connection = self.connection(id)?;
             if !connection.open {
                 return Err(self.closed_or_error(id, Error::NotYet));
             }
             // Parts are stored with the connection, because a different caller may take the rest into another buffer.
-            let mut part = if connection.partial_messages.is_empty() {
-                None
-            } else {
-                connection.partial_messages.remove(&channel)
-            };
+            let mut part = connection.partial_messages.remove(&channel);
             connection.partial_bytes -= part.as_ref().map_or(0, |part| part.len());
             let target = part.as_mut().unwrap_or(into);
             let status = self.node.receive(id, channel, target).map_err(Error::Refused)?;
@@ -561,7 +530,7 @@ impl Core {
             }
             let part = part.unwrap_or_else(|| std::mem::take(into));
             self.clear_fast_connection(id);
-            let connection = self.connections.get_mut(&id).expect("the connection exists");
+            let connection = self.connection(id)?;
             connection.partial_bytes += part.len();
             let partial_bytes = connection.partial_bytes;
             if status == ReceiveStatus::Partial || !part.is_empty() {
@@ -581,26 +550,20 @@ impl Core {
 
     /// Returns the reason why there is no message.
     fn empty_error(&self, id: ConnectionId) -> Error {
-        match self.connections.get(&id) {
-            Some(
-                ConnectionState { close_reason: Some(CloseReason::Completed), .. }
-                | ConnectionState { finished: true, .. },
-            ) => Error::Finished,
-            Some(ConnectionState { close_reason: Some(end), .. }) => Error::Closed(*end),
-            _ => self.socket_error_or(Error::NotYet),
+        match self.closed_or_error(id, Error::NotYet) {
+            Error::Closed(CloseReason::Completed) => Error::Finished,
+            _ if self.connections.get(&id).is_some_and(|connection| connection.finished) => Error::Finished,
+            error => error,
         }
     }
 
     /// Takes a complete message of any channel, in round-robin order.
     pub fn take_any(&mut self, now: Instant, id: ConnectionId, into: &mut Buffer) -> Result<u16, Error> {
         loop {
-            let Some(connection) = self.connections.get_mut(&id) else {
-                return Err(Error::Refused(Refusal::Unknown));
-            };
-            let Some(channel) = connection.ready.pop() else { return Err(self.empty_error(id)) };
+            let Some(channel) = self.connection(id)?.ready.pop() else { return Err(self.empty_error(id)) };
             match self.take(now, id, channel, into) {
                 Ok(()) => {
-                    self.connections.get_mut(&id).expect("the connection exists").ready.push(channel);
+                    self.connection(id)?.ready.push(channel);
                     return Ok(channel);
                 }
                 Err(Error::TooLong) => return Err(Error::TooLong),
@@ -620,7 +583,7 @@ impl Core {
         if into.is_empty() {
             return Ok(0);
         }
-        let connection = self.connections.get_mut(&id).ok_or(Error::Refused(Refusal::Unknown))?;
+        let connection = self.connection(id)?;
         if let Some(stash) = connection.partial_reads.get_mut(&channel).filter(|stash| !stash.is_empty()) {
             let length = stash.len().min(into.len());
             into[..length].copy_from_slice(&stash[..length]);
@@ -643,10 +606,11 @@ impl Core {
             Refusal::Closed => self.closed_or_error(id, Error::NotYet),
             other => Error::Refused(other),
         })?;
-        if read > 0 {
-            self.pending_weight += MESSAGE_WEIGHT;
+        if read == 0 {
+            return Err(self.empty_error(id));
         }
-        if read > 0 { Ok(read) } else { Err(self.empty_error(id)) }
+        self.pending_weight += MESSAGE_WEIGHT;
+        Ok(read)
     }
 
     /// Fills `into`, or stores the available bytes for the next call.
@@ -657,8 +621,7 @@ impl Core {
         channel: u16,
         into: &mut [u8],
     ) -> Result<(), Error> {
-        let connection = self.connections.get_mut(&id).ok_or(Error::Refused(Refusal::Unknown))?;
-        let mut stash = connection.partial_reads.remove(&channel).unwrap_or_default();
+        let mut stash = self.connection(id)?.partial_reads.remove(&channel).unwrap_or_default();
         let before = stash.len();
         let mut ended = Ok(());
         if before < into.len() {
@@ -674,11 +637,7 @@ impl Core {
         }
         let there = stash.len();
         if there > 0 {
-            self.connections
-                .get_mut(&id)
-                .expect("the connection exists")
-                .partial_reads
-                .insert(channel, stash);
+            self.connection(id)?.partial_reads.insert(channel, stash);
         }
         match ended {
             _ if enough => Ok(()),
@@ -687,33 +646,11 @@ impl Core {
         }
     }
 
-    /// Sets the priority of a channel.
-    pub fn prioritize(
-        &mut self,
-        now: Instant,
-        id: ConnectionId,
-        channel: u16,
-        priority: u8,
-    ) -> Result<(), Error> {
-        self.command(now, Command::Prioritize { id, channel, priority })
-    }
-
-    /// Finishes sending.
-    pub fn finish(&mut self, now: Instant, id: ConnectionId) -> Result<(), Error> {
-        self.command(now, Command::Close { id })
-    }
-
-    /// Resets a connection.
-    pub fn reset(&mut self, now: Instant, id: ConnectionId) -> Result<(), Error> {
-        self.command(now, Command::Reset { id })
-    }
-
     /// Returns whether the connection has completed.
     pub fn is_done(&self, id: ConnectionId) -> Result<(), Error> {
-        match self.connections.get(&id).and_then(|connection| connection.close_reason) {
-            Some(CloseReason::Completed) => Ok(()),
-            Some(end) => Err(Error::Closed(end)),
-            None => Err(self.socket_error_or(Error::NotYet)),
+        match self.closed_or_error(id, Error::NotYet) {
+            Error::Closed(CloseReason::Completed) => Ok(()),
+            error => Err(error),
         }
     }
 
@@ -746,10 +683,5 @@ impl Core {
     /// Returns whether the socket is no longer needed.
     pub fn is_over(&self) -> bool {
         self.handles == 0 && (self.node.connection_count() == 0 || self.failed.is_some())
-    }
-
-    /// Returns the endpoint.
-    pub fn node(&self) -> &Node {
-        &self.node
     }
 }

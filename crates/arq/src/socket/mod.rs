@@ -60,7 +60,6 @@
 
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::time::Duration;
 
 use thiserror::Error;
 use trunkline_io::Clock;
@@ -166,6 +165,15 @@ pub enum Error {
     System(#[from] io::Error),
 }
 
+impl From<Refusal> for Error {
+    fn from(refusal: Refusal) -> Error {
+        match refusal {
+            Refusal::Full => Error::Full,
+            other => Error::Refused(other),
+        }
+    }
+}
+
 impl From<Error> for io::Error {
     fn from(error: Error) -> io::Error {
         use io::ErrorKind::{
@@ -192,11 +200,4 @@ impl From<Error> for io::Error {
         };
         io::Error::new(kind, error)
     }
-}
-
-/// The time limit of a call.
-#[derive(Clone, Copy, Debug)]
-enum Timeout {
-    Never,
-    For(Duration),
 }

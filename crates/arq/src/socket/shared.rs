@@ -23,10 +23,9 @@ use trunkline_io::{Clock, Datagrams};
 use trunkline_units::{Instant, Span};
 
 use super::core::{self, Core, MAX_TRANSMIT_DELAY};
-use super::{Error, Settings, Timeout};
+use super::{Error, Settings};
 use crate::{Buffer, ConnectionId, Options};
 
-/// A socket shared by threads.
 pub(super) struct Shared {
     pub socket: Datagrams,
     pub clock: Clock,
@@ -119,7 +118,6 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reads the clock.
     #[inline]
     fn time(&self, state: &mut State) -> Instant {
         (state.now, state.calls_without_clock) = (self.clock.now(), 0);
@@ -155,11 +153,12 @@ impl Shared {
         done
     }
 
-    /// Releases a handle.
-    pub fn release(&self) {
+    /// Releases a handle after `end` ends its use.
+    pub fn release(&self, end: impl FnOnce(&mut Core, Instant)) {
         let mut state = self.lock();
-        state.core.handles -= 1;
         let now = self.time(&mut state);
+        end(&mut state.core, now);
+        state.core.handles -= 1;
         self.leave(state, now);
     }
 
@@ -170,11 +169,11 @@ impl Shared {
         self.notify_waiting(&mut state);
     }
 
-    /// Repeats an operation until it returns neither [`Error::NotYet`] nor [`Error::Full`].
+    /// Repeats an operation until it returns neither [`Error::NotYet`] nor [`Error::Full`], or the timeout expires.
     #[inline]
     pub fn until<T>(
         &self,
-        timeout: Timeout,
+        timeout: Option<Duration>,
         attempt: impl FnMut(&mut Core, Instant) -> Result<T, Error>,
     ) -> Result<T, Error> {
         let mut state = self.lock();
@@ -184,21 +183,11 @@ impl Shared {
 
     /// Like [`until`](Self::until), on the fast path if `may` allows it and the operation succeeds immediately.
     #[inline]
-    pub fn until_fast<T>(
-        &self,
-        may: impl FnOnce(&Core) -> bool,
-        timeout: Timeout,
-        attempt: impl FnMut(&mut Core, Instant) -> Result<T, Error>,
-    ) -> Result<T, Error> {
-        self.try_fast(self.lock(), may, timeout, attempt)
-    }
-
-    #[inline]
-    fn try_fast<'a, T>(
+    pub fn try_fast<'a, T>(
         &'a self,
         mut state: Guard<'a>,
         may: impl FnOnce(&Core) -> bool,
-        timeout: Timeout,
+        timeout: Option<Duration>,
         mut attempt: impl FnMut(&mut Core, Instant) -> Result<T, Error>,
     ) -> Result<T, Error> {
         if state.calls_without_clock < MAX_CALLS_WITHOUT_CLOCK && may(&state.core) {
@@ -220,7 +209,13 @@ impl Shared {
 
     /// Sends a message; immediately, if its frame is the only output.
     #[inline]
-    pub fn send(&self, timeout: Timeout, id: ConnectionId, channel: u16, bytes: &[u8]) -> Result<(), Error> {
+    pub fn send(
+        &self,
+        timeout: Option<Duration>,
+        id: ConnectionId,
+        channel: u16,
+        bytes: &[u8],
+    ) -> Result<(), Error> {
         let mut state = self.lock();
         let attempt = |core: &mut Core, now| core.send(now, id, channel, bytes);
         if state.core.in_full_flow {
@@ -240,13 +235,13 @@ impl Shared {
     #[inline]
     pub fn receive(
         &self,
-        timeout: Timeout,
+        timeout: Option<Duration>,
         id: ConnectionId,
         channel: u16,
         message: &mut Buffer,
     ) -> Result<(), Error> {
         let mut state = self.lock();
-        if let Timeout::Never = timeout
+        if timeout.is_none()
             && !state.is_interrupted
             && state.core.can_take_directly(id, channel)
             && let Some(mut buffers) = state.core.take_buffers()
@@ -260,11 +255,14 @@ impl Shared {
             if received.is_ok() && state.core.take_directly(now, &buffers, id, channel, message) {
                 state.core.buffers = Some(buffers);
                 self.note_exchange(&mut state);
-                self.leave_without_events(state, now);
+                match state.core.may_transmit(now) {
+                    true => self.leave(state, now),
+                    false => self.leave_without_output(state, now),
+                }
                 return Ok(());
             }
             state.exchanges = 0;
-            state.core.handle_receive_result(now, buffers, received);
+            state.core.handle_received(now, buffers, received);
         }
         message.clear();
         self.try_fast(state, Core::delays_output, timeout, move |core, now| {
@@ -282,10 +280,7 @@ impl Shared {
             state.connects_at = state.connects_at.saturating_mul(2);
             if state.core.connect_socket(&self.socket) {
                 // The helper must receive from other peers.
-                match state.is_helper_waiting {
-                    true => self.waker.wake(),
-                    false => self.timer.notify_one(),
-                }
+                self.wake_helper(state);
             }
         }
     }
@@ -296,13 +291,10 @@ impl Shared {
         &'a self,
         mut state: Guard<'a>,
         mut now: Instant,
-        timeout: Timeout,
+        timeout: Option<Duration>,
         mut attempt: impl FnMut(&mut Core, Instant) -> Result<T, Error>,
     ) -> Result<T, Error> {
-        let end = match timeout {
-            Timeout::Never => Instant::MAX,
-            Timeout::For(duration) => now + Span::from(duration),
-        };
+        let end = timeout.map_or(Instant::MAX, |duration| now + Span::from(duration));
         loop {
             match attempt(&mut state.core, now) {
                 Err(Error::NotYet | Error::Full) => {}
@@ -352,7 +344,7 @@ impl Shared {
                 let received = buffers.receive(&self.socket, true);
                 let mut state = self.lock();
                 let now = self.time(&mut state);
-                state.core.handle_receive_result(now, buffers, received);
+                state.core.handle_received(now, buffers, received);
                 (state, now)
             }
         }
@@ -370,15 +362,6 @@ impl Shared {
         if state.followers > 0 && state.core.buffers.is_some() {
             self.changed.notify_one();
         }
-    }
-
-    /// Releases the lock after a call without events and mostly without pending output.
-    #[inline(always)]
-    fn leave_without_events(&self, mut state: Guard<'_>, now: Instant) {
-        if state.core.may_transmit(now) {
-            return self.leave(state, now);
-        }
-        self.leave_without_output(state, now);
     }
 
     /// Releases the lock after a call without events and pending output.
@@ -429,10 +412,15 @@ impl Shared {
         // response is slightly earlier than the one after its request.
         if by + TIMER_SLACK < state.helper_wakes_at {
             state.helper_wakes_at = by;
-            match state.is_helper_waiting {
-                true => self.waker.wake(),
-                false => self.timer.notify_one(),
-            }
+            self.wake_helper(state);
+        }
+    }
+
+    #[inline(always)]
+    fn wake_helper(&self, state: &State) {
+        match state.is_helper_waiting {
+            true => self.waker.wake(),
+            false => self.timer.notify_one(),
         }
     }
 
@@ -441,7 +429,7 @@ impl Shared {
         let mut state = self.lock();
         loop {
             let now = self.time(&mut state);
-            if state.core.is_observed() {
+            if state.core.probe.is_some() {
                 state.helper_cpu = CpuTime::of_this_thread();
             }
             let needless = !state.core.should_transmit(now);

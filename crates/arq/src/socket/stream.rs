@@ -3,7 +3,7 @@
 use std::io::{self, Read, Write};
 
 use super::core::Core;
-use super::{Connection, Error, Timeout};
+use super::{Connection, Error};
 
 /// Maximum length of the message that one write sends.
 const CHUNK: usize = 64 << 10;
@@ -24,17 +24,12 @@ impl Stream {
         Stream { connection, channel }
     }
 
-    /// Returns the connection of this channel.
-    pub fn connection(&self) -> &Connection {
-        &self.connection
-    }
-
     /// Sends as many of `bytes` as the channel accepts; returns the number.
     ///
     /// # Errors
     /// [`Error::Full`] if it accepts none, and as for [`Connection::send`].
     pub fn try_write(&self, bytes: &[u8]) -> Result<usize, Error> {
-        self.write_within(None, bytes)
+        self.write_bytes(false, bytes)
     }
 
     /// Reads the bytes that have arrived, at most the length of `into`; returns the number.
@@ -42,7 +37,7 @@ impl Stream {
     /// # Errors
     /// [`Error::NotYet`] if there are none; [`Error::Finished`] at the end.
     pub fn try_read(&self, into: &mut [u8]) -> Result<usize, Error> {
-        self.read_within(None, into)
+        self.read_bytes(false, into)
     }
 
     /// Fills `into` completely, or reads nothing.
@@ -52,11 +47,11 @@ impl Stream {
     /// end.
     pub fn try_read_exact(&self, into: &mut [u8]) -> Result<(), Error> {
         let read = |core: &mut Core, now, id| core.read_exact(now, id, self.channel, into);
-        self.connection.attempt(None, read)
+        self.connection.attempt(false, read)
     }
 
-    fn write_within(&self, timeout: Option<Timeout>, bytes: &[u8]) -> Result<usize, Error> {
-        self.connection.attempt(timeout, |core, now, id| {
+    fn write_bytes(&self, waits: bool, bytes: &[u8]) -> Result<usize, Error> {
+        self.connection.attempt(waits, |core, now, id| {
             let mut sent = 0;
             for chunk in bytes.chunks(CHUNK) {
                 match core.send(now, id, self.channel, chunk) {
@@ -69,14 +64,14 @@ impl Stream {
         })
     }
 
-    fn read_within(&self, timeout: Option<Timeout>, into: &mut [u8]) -> Result<usize, Error> {
-        self.connection.attempt(timeout, |core, now, id| core.read(now, id, self.channel, into))
+    fn read_bytes(&self, waits: bool, into: &mut [u8]) -> Result<usize, Error> {
+        self.connection.attempt(waits, |core, now, id| core.read(now, id, self.channel, into))
     }
 }
 
 impl Read for Stream {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        match self.read_within(Some(Timeout::Never), into) {
+        match self.read_bytes(true, into) {
             Err(Error::Finished) => Ok(0),
             read => read.map_err(io::Error::from),
         }
@@ -85,12 +80,12 @@ impl Read for Stream {
 
 impl Write for Stream {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.write_within(Some(Timeout::Never), bytes).map_err(io::Error::from)
+        self.write_bytes(true, bytes).map_err(io::Error::from)
     }
 
     /// Waits until the peer has acknowledged everything sent on the connection, like [`Connection::flush`]. Data is
     /// transmitted without a flush, too.
     fn flush(&mut self) -> io::Result<()> {
-        self.connection.flush_within(Timeout::Never).map_err(io::Error::from)
+        self.connection.flush().map_err(io::Error::from)
     }
 }

@@ -12,7 +12,6 @@ use crate::{Buffer, Check, Congestion, Mode, Options};
 const LOOPBACK: &str = "127.0.0.1:0";
 const SOON: Duration = Duration::from_millis(20);
 
-/// Returns the two ends of a connection.
 fn pair(options: &Options, settings: &Settings) -> (Connection, Connection) {
     let listener = Listener::bind_with(LOOPBACK, options, settings).unwrap();
     let client = Connection::connect_with(listener.address(), options, settings).unwrap();

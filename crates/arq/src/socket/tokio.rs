@@ -40,7 +40,7 @@ use trunkline_units::{Instant, Span};
 
 use super::core::{self, Core, MAX_TRANSMIT_DELAY};
 use super::{Error, Settings};
-use crate::{Buffer, ConnectionId, Options, PathMtu, Statistics};
+use crate::{Buffer, Command, ConnectionId, Options, PathMtu, Statistics};
 
 /// A socket that accepts connections. Clones share the socket.
 #[derive(Clone)]
@@ -190,10 +190,13 @@ impl Shared {
         Poll::Pending
     }
 
-    fn release(&self) {
+    /// Releases a handle after `end` ends its use.
+    fn release(&self, end: impl FnOnce(&mut Core, Instant)) {
         let mut state = self.lock();
+        let now = self.clock.now();
+        end(&mut state.core, now);
         state.core.handles -= 1;
-        self.leave(&mut state, self.clock.now());
+        self.leave(&mut state, now);
     }
 }
 
@@ -255,11 +258,7 @@ impl Listener {
 
 impl Drop for Listening {
     fn drop(&mut self) {
-        let _ = self.0.now(|core, now| {
-            core.refuse_all(now);
-            Ok(())
-        });
-        self.0.release();
+        self.0.release(Core::refuse_all);
     }
 }
 
@@ -287,7 +286,7 @@ impl Connection {
     ) -> Result<Connection, Error> {
         let shared = Shared::open(settings.local_for(address), None, &settings.with_probing(options))?;
         let opened = shared.now(|core, now| core.connect(now, address, options));
-        let id = opened.inspect_err(|_| shared.release())?;
+        let id = opened.inspect_err(|_| shared.release(|_, _| {}))?;
         let connection = Connection::new(shared, id);
         connection.0.shared.until(|core, _| core.is_open(id)).await?;
         Ok(connection)
@@ -365,7 +364,8 @@ impl Connection {
     /// # Errors
     /// [`Error::Refused`] if the connection is not established.
     pub fn set_priority(&self, channel: u16, priority: u8) -> Result<(), Error> {
-        self.0.shared.now(|core, now| core.prioritize(now, self.0.id, channel, priority))
+        let id = self.0.id;
+        self.0.shared.now(|core, now| core.command(now, Command::Prioritize { id, channel, priority }))
     }
 
     /// Waits until the peer has acknowledged everything that was sent, on all channels.
@@ -383,7 +383,8 @@ impl Connection {
     /// [`Error::Refused`] if the connection is not established.
     pub fn finish(&self) -> Result<(), Error> {
         self.0.finishing.store(true, Ordering::Relaxed);
-        self.0.shared.now(|core, now| core.finish(now, self.0.id))
+        let id = self.0.id;
+        self.0.shared.now(|core, now| core.command(now, Command::Close { id }))
     }
 
     /// Finishes sending, and waits until the peer has finished too and everything has arrived at both ends.
@@ -400,33 +401,30 @@ impl Connection {
     /// # Errors
     /// [`Error::Refused`] if the connection is not established.
     pub fn reset(&self) -> Result<(), Error> {
-        self.0.shared.now(|core, now| core.reset(now, self.0.id))
+        let id = self.0.id;
+        self.0.shared.now(|core, now| core.command(now, Command::Reset { id }))
     }
 
     /// Returns the connection's statistics, or `None` if it failed to open.
     pub fn statistics(&self) -> Option<Statistics> {
-        self.0.shared.lock().core.node().statistics(self.0.id)
+        self.0.shared.lock().core.node.statistics(self.0.id)
     }
 
     /// Returns the path MTU, or `None` if the connection failed to open.
     pub fn path_mtu(&self) -> Option<PathMtu> {
-        self.0.shared.lock().core.node().path_mtu(self.0.id)
+        self.0.shared.lock().core.node.path_mtu(self.0.id)
     }
 
     /// Returns the smoothed round-trip time, once it is measured.
     pub fn round_trip(&self) -> Option<Span> {
-        self.0.shared.lock().core.node().round_trip(self.0.id)
+        self.0.shared.lock().core.node.round_trip(self.0.id)
     }
 }
 
 impl Drop for Handle {
     fn drop(&mut self) {
         let finishing = *self.finishing.get_mut();
-        let _ = self.shared.now(|core, now| {
-            core.leave(now, self.id, finishing);
-            Ok(())
-        });
-        self.shared.release();
+        self.shared.release(|core, now| core.leave(now, self.id, finishing));
     }
 }
 

@@ -5,7 +5,8 @@
 //! 24-bit frame numbers. So a frame of an earlier connection, of the other direction, or of sixteen million frames
 //! ago fails its check like a damaged one.
 
-use crc_fast::{CrcAlgorithm, checksum, crc32_iscsi};
+// CRC-32C is called directly: selecting the algorithm at run time is slow for short frames.
+use crc_fast::{CrcAlgorithm, checksum, crc32_iscsi as crc32c};
 
 /// Check sequence of frames; both ends of a connection use the same.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -142,12 +143,6 @@ impl Check {
     }
 }
 
-/// Calls CRC-32C directly: selecting the algorithm at run time is slow for short frames.
-#[inline(always)]
-fn crc32c(bytes: &[u8]) -> u32 {
-    crc32_iscsi(bytes)
-}
-
 /// The checksum of the 1998 paper: big endian words of 64 bits, the last padded with zeros.
 fn folded(bytes: &[u8]) -> u32 {
     let (words, rest) = bytes.as_chunks::<8>();
@@ -198,7 +193,7 @@ impl ChecksumKey {
 }
 
 /// The finalizer of SplitMix64 (Steele, Lea, Flood 2014).
-const fn mix(word: u64) -> u64 {
+pub(crate) const fn mix(word: u64) -> u64 {
     let word = word.wrapping_add(0x9E37_79B9_7F4A_7C15);
     let word = (word ^ (word >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     let word = (word ^ (word >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);

@@ -57,30 +57,23 @@ const PARTS_FLAG: u8 = 1;
 /// Length of an unknown frame with its check: no shorter frame is answered by one.
 pub const UNKNOWN_BYTES: usize = 1 + 16 + 4;
 
-/// Retransmission mode.
+/// Retransmission mode, with its code on the wire.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
 pub enum Mode {
     /// Selective repeat: only missing frames are retransmitted; the receiver stores early frames.
     #[default]
-    Selective,
+    Selective = 0,
     /// Go-back-N: the missing frame and all after it are retransmitted; the receiver drops early frames. The mode of
     /// the 1998 paper.
-    GoBackN,
+    GoBackN = 1,
     /// Stop-and-wait: one frame in flight (section 2.1 of the 1998 paper).
-    StopAndWait,
+    StopAndWait = 2,
 }
 
 impl Mode {
     /// All modes.
     pub const ALL: [Mode; 3] = [Mode::Selective, Mode::GoBackN, Mode::StopAndWait];
-
-    const fn code(self) -> u8 {
-        match self {
-            Mode::Selective => 0,
-            Mode::GoBackN => 1,
-            Mode::StopAndWait => 2,
-        }
-    }
 }
 
 /// Parameters of forward error correction.
@@ -142,7 +135,7 @@ impl TransportParameters {
     fn read(bytes: &[u8; PARAMETERS_BYTES]) -> Option<TransportParameters> {
         let get32 = |at: usize| u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
         Some(TransportParameters {
-            mode: Mode::ALL.into_iter().find(|mode| mode.code() == bytes[0])?,
+            mode: Mode::ALL.into_iter().find(|mode| *mode as u8 == bytes[0])?,
             check: Check::from_code(bytes[1])?,
             window: get16(&bytes[2..]),
             frame: get16(&bytes[4..]),
@@ -155,9 +148,9 @@ impl TransportParameters {
         })
     }
 
-    fn write(&self, bytes: &mut [u8]) {
-        bytes[..PARAMETERS_BYTES].fill(0);
-        bytes[0] = self.mode.code();
+    fn to_bytes(self) -> [u8; PARAMETERS_BYTES] {
+        let mut bytes = [0; PARAMETERS_BYTES];
+        bytes[0] = self.mode as u8;
         bytes[1] = self.check.code();
         bytes[2..4].copy_from_slice(&self.window.to_be_bytes());
         bytes[4..6].copy_from_slice(&self.frame.to_be_bytes());
@@ -170,22 +163,34 @@ impl TransportParameters {
             bytes[20] = frames;
             bytes[21] |= repairs << 1;
         }
+        bytes
+    }
+
+    /// Returns the length of the proof in frames with these parameters.
+    fn proof_bytes(&self) -> usize {
+        if self.check == Check::Aead { PROOF_BYTES } else { 0 }
+    }
+
+    /// Returns the bytes before the proof.
+    fn strip_proof<'a>(&self, rest: &'a [u8]) -> Option<&'a [u8]> {
+        rest.get(..rest.len().checked_sub(self.proof_bytes())?)
     }
 }
 
-/// Reason why a server refuses a connection.
+/// Reason why a server refuses a connection, with its code on the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
 pub enum RefusalReason {
     /// The server has reached its maximum number of connections.
-    Full,
+    Full = 1,
     /// The server does not accept the proposed parameters.
-    Parameters,
+    Parameters = 2,
     /// The server uses another version.
-    Version,
+    Version = 3,
     /// The server accepts no connections.
-    Closed,
+    Closed = 4,
     /// The server has another key.
-    Key,
+    Key = 5,
 }
 
 impl RefusalReason {
@@ -196,16 +201,6 @@ impl RefusalReason {
         RefusalReason::Closed,
         RefusalReason::Key,
     ];
-
-    const fn code(self) -> u8 {
-        match self {
-            RefusalReason::Full => 1,
-            RefusalReason::Parameters => 2,
-            RefusalReason::Version => 3,
-            RefusalReason::Closed => 4,
-            RefusalReason::Key => 5,
-        }
-    }
 }
 
 /// A frame without an established connection.
@@ -263,7 +258,7 @@ impl Handshake {
         let client_id = u64::from_be_bytes(*client_id);
         if first == REFUSED {
             let &[code] = rest else { return None };
-            let reason = RefusalReason::ALL.into_iter().find(|reason| reason.code() == code)?;
+            let reason = RefusalReason::ALL.into_iter().find(|reason| *reason as u8 == code)?;
             return Some(Handshake::Refused { client_id, reason });
         }
         if version != VERSION {
@@ -326,7 +321,7 @@ impl Handshake {
             Handshake::Refused { client_id, reason } => {
                 put(&[REFUSED, VERSION]);
                 put(&client_id.to_be_bytes());
-                put(&[reason.code()]);
+                put(&[*reason as u8]);
             }
             Handshake::Unknown { fingerprint } => {
                 put(&[UNKNOWN]);
@@ -338,46 +333,18 @@ impl Handshake {
         length
     }
 
-    /// Returns the connection number of the client in an open frame of another version.
-    pub fn other_version_client_id(frame: &[u8]) -> Option<u64> {
-        let body = Check::Crc32c.open(0, frame)?;
-        match body {
-            [OPEN, version, rest @ ..] if *version != VERSION => {
-                rest.first_chunk::<8>().map(|client_id| u64::from_be_bytes(*client_id))
-            }
-            _ => None,
+    /// Returns the connection number of the client in an open frame that cannot be read, and the reason to refuse it:
+    /// another version, or an unknown mode or check.
+    pub fn unreadable_open(frame: &[u8]) -> Option<(u64, RefusalReason)> {
+        let [OPEN, version, rest @ ..] = Check::Crc32c.open(0, frame)? else { return None };
+        let (client_id, rest) = rest.split_first_chunk::<8>()?;
+        let client_id = u64::from_be_bytes(*client_id);
+        if *version != VERSION {
+            return Some((client_id, RefusalReason::Version));
         }
-    }
-
-    /// Returns the connection number of the client in an open frame of this version with an unknown mode or check.
-    pub fn unknown_parameters_client_id(frame: &[u8]) -> Option<u64> {
-        match Check::Crc32c.open(0, frame)? {
-            [OPEN, VERSION, rest @ ..] => {
-                let (client_id, rest) = rest.split_first_chunk::<8>()?;
-                let (parameters, cookie) = rest.split_first_chunk::<PARAMETERS_BYTES>()?;
-                let unknown = cookie.len() == COOKIE_BYTES && TransportParameters::read(parameters).is_none();
-                unknown.then_some(u64::from_be_bytes(*client_id))
-            }
-            _ => None,
-        }
-    }
-}
-
-impl TransportParameters {
-    /// Returns the length of the proof in frames with these parameters.
-    fn proof_bytes(&self) -> usize {
-        if self.check == Check::Aead { PROOF_BYTES } else { 0 }
-    }
-
-    /// Returns the bytes before the proof.
-    fn strip_proof<'a>(&self, rest: &'a [u8]) -> Option<&'a [u8]> {
-        rest.get(..rest.len().checked_sub(self.proof_bytes())?)
-    }
-
-    fn to_bytes(self) -> [u8; PARAMETERS_BYTES] {
-        let mut bytes = [0; PARAMETERS_BYTES];
-        self.write(&mut bytes);
-        bytes
+        let (parameters, cookie) = rest.split_first_chunk::<PARAMETERS_BYTES>()?;
+        let unknown = cookie.len() == COOKIE_BYTES && TransportParameters::read(parameters).is_none();
+        unknown.then_some((client_id, RefusalReason::Parameters))
     }
 }
 
@@ -398,21 +365,17 @@ mod tests {
     use super::*;
 
     fn parameters() -> TransportParameters {
-        let (mode, check) = (Mode::GoBackN, Check::Crc64);
-        let (ack_delay_us, ack_every, credit, channel_credit) = (70_000, 3, 1 << 31, 1 << 20);
-        let (parts, fec) = (true, Some(Fec { frames: 10, repairs: 2 }));
-        let (window, frame) = (16, 9152);
         TransportParameters {
-            mode,
-            check,
-            window,
-            frame,
-            ack_delay_us,
-            ack_every,
-            credit,
-            channel_credit,
-            parts,
-            fec,
+            mode: Mode::GoBackN,
+            check: Check::Crc64,
+            window: 16,
+            frame: 9152,
+            ack_delay_us: 70_000,
+            ack_every: 3,
+            credit: 1 << 31,
+            channel_credit: 1 << 20,
+            parts: true,
+            fec: Some(Fec { frames: 10, repairs: 2 }),
         }
     }
 
@@ -482,28 +445,29 @@ mod tests {
         frame[1] = 2;
         Check::Crc32c.seal(0, &mut frame[..length]);
         assert_eq!(Handshake::read(&frame[..length]), None);
-        assert_eq!(Handshake::other_version_client_id(&frame[..length]), Some(u64::MAX - 1));
-        assert_eq!(Handshake::unknown_parameters_client_id(&frame[..length]), None);
+        let refusal = (u64::MAX - 1, RefusalReason::Version);
+        assert_eq!(Handshake::unreadable_open(&frame[..length]), Some(refusal));
     }
 
     #[test]
     fn unknown_parameters_are_distinguished_from_garbage() {
         let mut frame = [0; 200];
         let length = handshakes()[0].write(&mut frame);
-        assert_eq!(Handshake::unknown_parameters_client_id(&frame[..length]), None, "valid parameters");
+        assert_eq!(Handshake::unreadable_open(&frame[..length]), None, "valid parameters");
         // Offsets of the mode and the check.
         for at in [10, 11] {
             let mut frame = frame;
             frame[at] = 200;
-            assert_eq!(Handshake::unknown_parameters_client_id(&frame[..length]), None, "damaged");
+            assert_eq!(Handshake::unreadable_open(&frame[..length]), None, "damaged");
             Check::Crc32c.seal(0, &mut frame[..length]);
             assert_eq!(Handshake::read(&frame[..length]), None);
-            assert_eq!(Handshake::unknown_parameters_client_id(&frame[..length]), Some(u64::MAX - 1));
+            let refusal = (u64::MAX - 1, RefusalReason::Parameters);
+            assert_eq!(Handshake::unreadable_open(&frame[..length]), Some(refusal));
             for other in (0..200).filter(|other| *other != length) {
                 if other >= 4 {
                     Check::Crc32c.seal(0, &mut frame[..other]);
                 }
-                assert_eq!(Handshake::unknown_parameters_client_id(&frame[..other]), None, "{other} bytes");
+                assert_eq!(Handshake::unreadable_open(&frame[..other]), None, "{other} bytes");
             }
         }
     }

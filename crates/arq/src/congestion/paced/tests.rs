@@ -1,5 +1,5 @@
 use super::*;
-use crate::congestion::line::{FRAME, Flow, Line, LineResult};
+use crate::congestion::line::{FRAME, Flow, Line, LineResult, acked, at, lost};
 use trunkline_units::Seed;
 
 const MAX_WINDOW: u32 = 1 << 20;
@@ -114,9 +114,9 @@ fn flows_share_a_line() {
         let later = Instant::ZERO + Span::from_s(2);
         let flows = [Instant::ZERO, later].map(|at| Flow::starting(Box::new(Paced::new(MAX_WINDOW, 3)), at));
         let run = line.run(20.0, flows.into());
-        let total: u64 = run.flows.iter().map(|flow| flow.delivered_second_half).sum();
+        let total: u64 = run.flows.iter().map(|flow| flow.second_half.delivered).sum();
         for flow in &run.flows {
-            let share = flow.delivered_second_half as f64 / total as f64;
+            let share = flow.second_half.delivered as f64 / total as f64;
             assert!(share > 0.25, "{share} at {delay_us} us with {queue} bytes");
         }
         assert!(run.utilization_second_half() > 0.995, "{}", run.utilization_second_half());
@@ -153,30 +153,6 @@ fn outage_reduces_the_window_and_is_recovered() {
     assert!(run.flows[0].timeouts > 2, "{}", run.flows[0].timeouts);
     assert_eq!(run.flows[0].min_window, MIN_WINDOW as u32);
     assert!(run.utilization_second_half() > 0.995, "{}", run.utilization_second_half());
-}
-
-fn at(us: u64) -> Instant {
-    Instant::ZERO + Span::from_us(us)
-}
-
-/// An acknowledgement of frames sent a millisecond ago.
-fn acked(us: u64, frames: u32, mbps: u64, app_limited: bool) -> AckedFrames {
-    AckedFrames {
-        now: at(us),
-        frames,
-        bytes: u64::from(frames) * FRAME,
-        in_flight: frames,
-        round_trip: Some(Span::from_ms(1)),
-        rate: Some(Rate::from_bps(mbps * 1_000_000)),
-        app_limited,
-        peer_frames: 0,
-        sent_at: at(us - 1_000),
-    }
-}
-
-fn lost(us: u64, frames: u32, timeout: bool) -> LostFrames {
-    let bytes = u64::from(frames) * FRAME;
-    LostFrames { now: at(us), frames, bytes, sent_at: at(us - 1_000), in_flight: frames, timeout }
 }
 
 #[test]
@@ -283,7 +259,9 @@ fn window_grows_while_the_peer_sends() {
 #[test]
 fn timeout_reduces_the_window_until_the_next_ack() {
     let mut paced = Paced::new(MAX_WINDOW, 3);
-    (1..20).for_each(|round| paced.on_ack(&acked(2_000 * round, 40, 100, false)));
+    for round in 1..20 {
+        paced.on_ack(&acked(2_000 * round, 40, 100, false));
+    }
     let window = paced.window();
     assert!(window > 16, "{window}");
     paced.on_lost(&lost(50_000, 5, false));

@@ -7,7 +7,6 @@ use super::*;
 const LENGTH: u16 = 100;
 const BYTES: u32 = 90;
 
-/// An operation on frames.
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Send(u16),
@@ -95,13 +94,16 @@ impl Model {
                 next = self.flights.detect_lost(now, 3, Span::from_us(40), &mut lost);
             }
             Step::LoseAll => self.flights.mark_all_lost(&mut lost),
-            Step::LoseOne(ahead) => self.flights.mark_one_lost(base + ahead, &mut lost),
+            Step::LoseOne(ahead) => {
+                if self.flights.sent_at(base + ahead).is_some() {
+                    self.flights.mark_lost(base + ahead, &mut lost);
+                }
+            }
         }
         let rate = self.flights.update_delivery(now, &summary, Span::from_us(1), Span::from_us(20));
         format!("{summary:?} {lost:?} {next:?} {rate:?}")
     }
 
-    /// Returns the state of each frame.
     fn frame_states(&self) -> Vec<(FlightState, u8, Option<Instant>, u32)> {
         let flights = &self.flights;
         let of = |number| {

@@ -52,7 +52,6 @@ impl Core {
         }
     }
 
-    /// Removes the stored connection.
     #[inline]
     pub(super) fn clear_fast_connection(&mut self, id: ConnectionId) {
         self.fast_connection.take_if(|fast| fast.id == id);
