@@ -17,8 +17,9 @@
 //! | `state` | the stored state of a table's trackers |
 //! | `numbers` | encoding of a column of numbers |
 //! | [`encoding`] | variable-length integers; parts with checksums |
-//! | `storage` | the interface of the databases below; opens the one of a location |
-//! //! | `sqlite` | storage in an SQLite file |
+//! | `open` | opens the storage of a location |
+//! | `storage` | the interface of the databases below |
+//! | `sqlite` | storage in an SQLite file |
 //! | `postgres` | with the feature `postgres`: storage in a PostgreSQL database |
 //! | `postgres_url` | with the feature `postgres`: addresses and passwords of databases |
 //!
@@ -41,6 +42,7 @@ pub mod export;
 pub mod location;
 pub mod name;
 mod numbers;
+mod open;
 pub mod pattern;
 #[cfg(feature = "postgres")]
 mod postgres;

@@ -13,6 +13,7 @@
 //! | [`media`] | point-to-point links, switches, shared Ethernet (CSMA/CD), token rings, impairments |
 //! | [`atm`] | cells, AAL5, pacing, links of cells |
 //! | [`host`] | processors, bus, network card, buffers and disk of a host; its timer phases and packet headers |
+//! | `impairments` | loss, corruption, duplication and reordering of frames or cells |
 //!
 //! All models are state machines: they open no socket, read no clock, and draw random numbers only from the streams
 //! that the caller passes in.

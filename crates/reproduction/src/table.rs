@@ -108,7 +108,7 @@ pub struct Comparison {
 }
 
 impl Study {
-    /// Returns a study of one run of the experiment as it is.
+    /// Returns a study of one run of the unchanged experiment.
     pub(crate) const fn new(
         paper: &'static str,
         table: &'static str,

@@ -10,18 +10,9 @@ use tokio::task::JoinSet;
 use super::device::Device;
 use super::machine;
 use super::ping;
-use super::report::ReportSender;
+use super::report::{Context, ReportSender};
 use super::{AnchoredClock, Config};
 use crate::time::phase;
-
-/// The resources that every polling task shares.
-#[derive(Clone, Debug)]
-pub struct Context {
-    /// The clock.
-    pub clock: AnchoredClock,
-    /// The queue of reports.
-    pub sink: ReportSender,
-}
 
 /// Stops a [`Collector`], from any thread.
 #[derive(Clone, Debug)]

@@ -8,10 +8,10 @@ use async_snmp::Oid;
 use trunkline_counters::counter::{Timestamp, ValueKind};
 
 use super::atm::{self, AtmTable};
-use super::collect::Context;
 use super::config::{self, StandardTable};
 use super::objects;
 use super::ports::{self, InterfaceTables, Ports};
+use super::report::Context;
 use super::report::{DeviceText, Report};
 use super::table::{PollTimes, TableBuffer};
 use crate::snmp::session::QueryResult;

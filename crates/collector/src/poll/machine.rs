@@ -7,8 +7,8 @@ use std::time::Duration;
 use trunkline_counters::archive::{Direction, Object, SeriesName, SeriesSpec};
 use trunkline_counters::counter::{RawValue, ValueKind};
 
-use super::collect::Context;
 use super::config::Machine;
+use super::report::Context;
 use super::report::{DeviceText, Report};
 use super::table::{PollTimes, TableBuffer};
 use crate::time::Schedule;

@@ -3,7 +3,7 @@
 //! | module | contents |
 //! | --- | --- |
 //! | [`config`] | the configuration, read from a TOML file |
-//! | [`collect`] | all polling tasks, on one thread, and the resources that they share |
+//! | [`collect`] | all polling tasks, on one thread |
 //! | [`device`] | a device with an SNMP agent: the schedule of its tables, and its texts |
 //! | [`ports`] | the ports of a device: names, speeds, the table `interfaces` |
 //! | [`atm`] | the ATM channels and paths of a device |

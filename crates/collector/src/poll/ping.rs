@@ -13,8 +13,8 @@ use trunkline_counters::counter::{RawValue, Timestamp, ValueKind};
 use trunkline_io::icmp::{self, Echo};
 
 use super::AnchoredClock;
-use super::collect::Context;
 use super::config::Ping;
+use super::report::Context;
 use super::table::{PollTimes, TableBuffer};
 use crate::time::Schedule;
 

@@ -8,12 +8,22 @@ use std::time::Duration;
 use trunkline_counters::archive::TableSpec;
 use trunkline_counters::counter::{Response, Timestamp};
 
+use super::AnchoredClock;
 use crate::snmp::Fault;
 
 /// Largest number of queued reports.
 pub const MAX_REPORTS: usize = 16_384;
 /// Largest number of queued values, of 16 bytes each.
 pub const MAX_VALUES: usize = 4_000_000;
+
+/// The resources that every polling task shares.
+#[derive(Clone, Debug)]
+pub struct Context {
+    /// The clock.
+    pub clock: AnchoredClock,
+    /// The queue of reports.
+    pub sink: ReportSender,
+}
 
 /// A report of a polling task.
 #[derive(Clone, Debug)]

@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 
 use super::chunk::{ColumnData, ColumnSummary, decode_column, decode_rows, decode_summary, replay};
+use super::open::open;
 use super::row::{Row, RowValues, decode_tail};
 use super::state::{decode_state, new_tracker};
-use super::storage::{self, ChunkEntry, Storage};
+use super::storage::{ChunkEntry, Storage};
 use super::summary::Buckets;
 use super::{
     ChunkId, DecodeError, Error, Location, MAX_BUCKETS, MAX_COLUMNS, MAX_POINTS, MAX_TEXTS, SeriesId,
@@ -83,7 +84,7 @@ pub struct Responses {
 impl Reader {
     /// Opens an archive for reading.
     pub fn open(at: impl Into<Location>) -> Result<Reader, Error> {
-        Ok(Reader { storage: storage::open(&at.into(), false)? })
+        Ok(Reader { storage: open(&at.into(), false)? })
     }
 
     /// Returns tables after `after`, ordered by identifier; at most 10,000.

@@ -9,9 +9,7 @@ use std::time::Duration;
 
 use super::chunk::EncodedChunk;
 use super::encoding::{ByteSource, DecodeError};
-use super::location::Location;
-use super::sqlite::SqliteStorage;
-use super::{ChunkId, Error, SeriesId, SeriesInfo, SeriesSpec, TableId, TableInfo, Text, TextSpec};
+use super::{ChunkId, Error, Location, SeriesId, SeriesInfo, SeriesSpec, TableId, TableInfo, Text, TextSpec};
 use crate::counter::{Timestamp, ValueKind};
 
 /// The index entry of a chunk.
@@ -122,22 +120,6 @@ pub(crate) trait Storage: Debug + Send {
     fn put_forwarded(&self, _to: &str, _last: &BTreeMap<TableId, Timestamp>) -> Result<(), Error> {
         Ok(())
     }
-}
-
-/// Opens the storage of an archive; a writer creates it if it does not exist.
-pub(crate) fn open(at: &Location, is_writer: bool) -> Result<Box<dyn Storage>, Error> {
-    let reason = match at {
-        Location::File(path) if is_writer => return Ok(Box::new(SqliteStorage::open_writer(path)?)),
-        Location::File(path) => return Ok(Box::new(SqliteStorage::open_reader(path)?)),
-        #[cfg(feature = "postgres")]
-        Location::Server(url) => return Ok(Box::new(super::postgres::PgStorage::open(url, is_writer)?)),
-        #[cfg(not(feature = "postgres"))]
-        Location::Server(_) => "this program was built without the feature `postgres`",
-        Location::Unsupported(_) => {
-            "a database address has the form postgres://USER@HOST/NAME; put ./ before a file of this name"
-        }
-    };
-    Err(Error::InvalidAddress(at.clone(), reason.into()))
 }
 
 impl dyn Storage + '_ {

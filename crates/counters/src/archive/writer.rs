@@ -5,9 +5,10 @@ use std::mem::take;
 use std::time::Duration;
 
 use super::chunk::{ColumnData, encode_chunk};
+use super::open::open;
 use super::row::{Row, RowValues, decode_tail, encode_tail};
 use super::state::{decode_state, encode_state, new_tracker};
-use super::storage::{self, Storage, TailRow};
+use super::storage::{Storage, TailRow};
 use super::{
     ChunkId, Error, Location, MAX_COLUMNS, MAX_TEXT_LENGTH, SeriesId, TableId, TableSpec, TextSpec, truncate,
 };
@@ -122,7 +123,7 @@ impl Writer {
     /// returns [`Error::Locked`].
     pub fn standby(at: impl Into<Location>) -> Result<Writer, Error> {
         Ok(Writer {
-            storage: storage::open(&at.into(), true)?,
+            storage: open(&at.into(), true)?,
             tables: BTreeMap::new(),
             pending_values: 0,
             is_uncertain: false,
