@@ -44,7 +44,7 @@ pub enum HostCommand<'a> {
     Send(OutgoingMessage<'a>),
     /// Joins a range of addresses. In format 1 (classic) each address needs a control message; addresses of a range
     /// that are already joined are skipped, a single address never. [`CommandError::Full`] means that part of the
-    /// range was joined: repeat the command.
+    /// range was joined: repeat the command. A range that ends before it begins is [`CommandError::Range`].
     Join {
         /// The first address.
         first: u32,

@@ -257,8 +257,8 @@ impl Level1Owners {
         for Level1Owner { number, bundler, refresh, .. } in &mut self.owners {
             let (interest, joins_due) = (&self.interest, &self.joins_due);
             let next = |from| {
-                let mut owned = interest.owned_by(*number).filter(|packet| !joins_due.contains_key(packet));
-                owned.find(|packet| usize::from(*packet) >= from).map(usize::from)
+                let mut owned = interest.owned_by(*number).skip_while(|packet| usize::from(*packet) < from);
+                owned.find(|packet| !joins_due.contains_key(packet)).map(usize::from)
             };
             refresh.send_due(now, next, |packet| {
                 sent += u64::from(bundler.push_control(now, membership(packet as u16, true)));

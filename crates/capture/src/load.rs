@@ -19,7 +19,7 @@ pub struct Sample {
 }
 
 /// Samples of one length, one after the other.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Load {
     interval_ns: u64,
     /// When the running sample began; none before the first packet.
@@ -37,7 +37,18 @@ pub struct Load {
 impl Load {
     /// Samples of `interval_ns`, at least 1.
     pub fn new(interval_ns: u64) -> Load {
-        Load { interval_ns: interval_ns.max(1), ..Load::default() }
+        Load {
+            interval_ns: interval_ns.max(1),
+            running: None,
+            began_ns: 0,
+            now_ns: 0,
+            samples: VecDeque::new(),
+            total: Count::default(),
+            shown: Count::default(),
+            max_packets: 0,
+            max_bytes: 0,
+            closed: 0,
+        }
     }
 
     /// It is `now_ns`: ends the samples that lie before and returns their number; all but the first are without a packet.

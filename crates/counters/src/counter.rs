@@ -72,6 +72,15 @@ impl ValueKind {
     }
 }
 
+// A kind is stored as its discriminant.
+const _: () = {
+    let mut number = 0;
+    while number < ValueKind::ALL.len() {
+        assert!(ValueKind::ALL[number] as usize == number);
+        number += 1;
+    }
+};
+
 /// The 64 bits of a reading; the column's [`ValueKind`] gives their meaning.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RawValue(pub u64);

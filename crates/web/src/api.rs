@@ -179,15 +179,21 @@ fn tables_by_device(context: &QueryContext<'_>) -> Result<BTreeMap<String, Vec<T
     loop {
         context.check_deadline()?;
         let page = context.reader.tables(after, PAGE)?;
-        let Some(last) = page.last() else { return Ok(devices) };
-        after = last.id;
-        page.into_iter().for_each(|table| devices.entry(table.device.clone()).or_default().push(table));
+        let is_last = page.len() < PAGE;
+        for table in page {
+            after = table.id;
+            devices.entry(table.device.clone()).or_default().push(table);
+        }
+        if is_last {
+            return Ok(devices);
+        }
     }
 }
 
 /// Reads the table of a series.
 fn table_of(context: &QueryContext<'_>, series: &SeriesInfo) -> Result<TableInfo, ApiError> {
-    let found = context.reader.tables(TableId(series.table.0 - 1), 1)?;
+    context.check_deadline()?;
+    let found = context.reader.tables(TableId(series.table.0.saturating_sub(1)), 1)?;
     let table = found.into_iter().find(|table| table.id == series.table);
     table.ok_or_else(|| ApiError::NotFound(format!("unknown series {}", series.id.0)))
 }

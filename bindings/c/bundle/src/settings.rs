@@ -102,7 +102,7 @@ impl CSettings {
         };
         let max_number = if is_format2 { u16::MAX } else { MAX_HOSTS.into() };
         let number = u16::try_from(self.number.max(1)).ok().filter(|number| *number <= max_number);
-        let number = number.ok_or(match is_format2 {
+        let number = number.ok_or_else(|| match is_format2 {
             true => BundleError::setting("number", "1 to 65535"),
             false => BundleError::setting("number", "1 to 16; BUNDLE_WIDE has more"),
         })?;
@@ -123,7 +123,8 @@ impl CSettings {
         let ordinary = override_of("deadline_us", self.deadline_us)?;
         let priority = override_of("priority_deadline_us", self.priority_deadline_us)?;
         let timing = timers.with_deadlines(ordinary, priority);
-        timing.ok_or(BundleError::setting("deadline_us", "0 with BUNDLE_TICK, which has no deadlines"))
+        timing
+            .ok_or_else(|| BundleError::setting("deadline_us", "0 with BUNDLE_TICK, which has no deadlines"))
     }
 
     fn interval(&self) -> Result<Span, BundleError> {
@@ -156,7 +157,9 @@ impl CSettings {
 
 /// Returns the value for a constant of the header.
 fn choice<T: Copy>(setting: &'static str, number: u32, of: &[T]) -> Result<T, BundleError> {
-    of.get(number as usize).copied().ok_or(BundleError::setting(setting, "one of the constants of bundle.h"))
+    of.get(number as usize)
+        .copied()
+        .ok_or_else(|| BundleError::setting(setting, "one of the constants of bundle.h"))
 }
 
 /// # Safety

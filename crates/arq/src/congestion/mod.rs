@@ -154,7 +154,8 @@ mod tests {
                         1 => policy.on_lost(&LostFrames { now, frames, bytes, sent_at, in_flight, timeout }),
                         _ => {
                             let peer_frames = any(&mut random) as u32;
-                            policy.on_ack(&AckedFrames {
+                            let limits = (policy.window(), policy.pace());
+                            let may_change = policy.on_ack(&AckedFrames {
                                 now,
                                 frames,
                                 bytes,
@@ -165,6 +166,7 @@ mod tests {
                                 peer_frames,
                                 sent_at,
                             });
+                            assert!(may_change || limits == (policy.window(), policy.pace()), "{policy:?}");
                         }
                     }
                     assert!((1..=max_window).contains(&policy.window()), "seed {seed}: {policy:?}");

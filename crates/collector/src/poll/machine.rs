@@ -8,8 +8,7 @@ use trunkline_counters::archive::{Direction, Object, SeriesName, SeriesSpec};
 use trunkline_counters::counter::{RawValue, ValueKind};
 
 use super::config::Machine;
-use super::report::Context;
-use super::report::{DeviceText, Report};
+use super::report::{Context, DeviceText, Report};
 use super::table::{PollTimes, TableBuffer};
 use crate::time::Schedule;
 

@@ -11,7 +11,7 @@
 //! | [`table`] | converts rows that appear and disappear into the columns of one table |
 //! | [`machine`] | interfaces of this machine |
 //! | [`ping`] | hosts that are pinged |
-//! | [`report`] | reports of polling tasks, and their bounded queue |
+//! | [`report`] | reports of polling tasks, their bounded queue, and what all tasks share |
 //! | [`archive`] | writes reports into the archive |
 //! | `retry` | responses that the archive could not take yet |
 //! | [`rates`] | rates of change, for a terminal |

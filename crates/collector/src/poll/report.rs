@@ -1,4 +1,4 @@
-//! Reports of polling tasks, and their bounded queue.
+//! Reports of polling tasks, their bounded queue, and what all tasks share.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
