@@ -102,7 +102,7 @@ impl Printer {
         self.open("network");
         for node in &network.nodes {
             let options = values(|v| network::present_node(&mut node.kind.clone(), v));
-            let (kind, options) = (network::keyword(&node.kind), list(options, self.depth * 2 + 2));
+            let (kind, options) = (network::keyword(&node.kind), list(options, Some(self.depth * 2 + 2)));
             self.line(&format!("{kind} {} ({options});", written(&node.name)));
         }
         for link in &network.links {
@@ -118,34 +118,24 @@ impl Printer {
         let shares = options.iter().position(|(name, _)| *name == "loss").unwrap_or_default();
         options[shares..].rotate_right(1);
         let (a, b, indent) = (written(&link.a), written(&link.b), self.depth * 2 + 2);
-        self.line(&format!(
-            "link {a} - {b} (
-{:indent$}{});",
-            "",
-            list(options, indent)
-        ));
+        self.line(&format!("link {a} - {b} (\n{:indent$}{});", "", list(options, Some(indent))));
     }
 }
 
 /// Options that are written only if they have another value.
 const UNWRITTEN: [(&str, &str); 4] =
     [("within", "none"), ("deadline", "none"), ("priority_deadline", "none"), ("wide_area", "off")];
-/// Options that begin a line.
+/// Options of nodes and links that begin a line.
 const FIRST_ON_LINE: [&str; 5] = ["cpu_packet", "cpus", "cells", "pacing", "loss"];
 
-/// Options between commas; further lines are indented.
-fn list(mut options: Vec<(&str, String)>, indent: usize) -> String {
+/// Options between commas, on one line or, with an indentation, on several.
+fn list(mut options: Vec<(&str, String)>, indent: Option<usize>) -> String {
     options.retain(|(name, value)| !UNWRITTEN.contains(&(name, value)));
     let mut list = String::new();
     for (name, value) in options {
-        let _ = match name {
+        let _ = match indent {
             _ if list.is_empty() => Ok(()),
-            first if FIRST_ON_LINE.contains(&first) => write!(
-                list,
-                ",
-{:indent$}",
-                ""
-            ),
+            Some(indent) if FIRST_ON_LINE.contains(&name) => write!(list, ",\n{:indent$}", ""),
             _ => write!(list, ", "),
         };
         let _ = write!(list, "{name} = {value}");
@@ -164,7 +154,7 @@ fn connection_end(end: &ConnectionEnd, buffer: &str) -> String {
 
 fn protocol(protocol: &Protocol) -> String {
     let options = values(|v| protocol::present(&mut protocol.clone(), v));
-    format!("{} ({})", protocol.name(), list(options, 0))
+    format!("{} ({})", protocol.name(), list(options, None))
 }
 
 fn test(test: &Pattern) -> String {
@@ -174,6 +164,6 @@ fn test(test: &Pattern) -> String {
         }
         _ => values(|v| pattern::present(&mut test.clone(), v)),
     };
-    let list = if options.is_empty() { String::new() } else { format!(" ({})", list(options, 0)) };
+    let list = if options.is_empty() { String::new() } else { format!(" ({})", list(options, None)) };
     format!("{}{list}", pattern::test_name(test))
 }

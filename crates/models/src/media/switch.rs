@@ -180,7 +180,8 @@ impl<F: Frame> Switch<F> {
     /// Returns one of the ports that lead to a destination.
     fn target(&self, to: Destination, index: usize) -> Option<Port> {
         match to {
-            Destination::Station(station) => self.table.get(station).filter(|_| index == 0),
+            Destination::Station(station) if index == 0 => self.table.get(station),
+            Destination::Station(_) => None,
             Destination::Group(group) => self.groups.get(&group)?.get(index).copied(),
             Destination::All => u16::try_from(index).ok().map(Port).filter(|_| index < self.counters.len()),
         }
