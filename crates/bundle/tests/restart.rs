@@ -277,6 +277,9 @@ fn a_leave_is_repeated_once_and_on_request() {
     assert_eq!(sent(&mut host, 9_000), [ClassicControl::Drop(8)]);
     host.command(host::HostCommand::Drop { first: 8, last: 9 });
     assert_eq!(sent(&mut host, 20_000), [ClassicControl::Drop(8)]);
+    let reversed = host::HostCommand::Join { first: 9, last: 8 };
+    let refused = host.machine.handle(at(20_000), Input::Command(reversed));
+    assert_eq!(refused, Err(host::CommandError::Range));
 }
 
 /// The central converter may have restarted without reporting a level since.

@@ -17,7 +17,6 @@ mod values;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
-use clap::builder::TypedValueParser;
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use clap_complete::Shell;
 use trunkline_arq::torture::Blackhole;
@@ -26,8 +25,8 @@ use trunkline_counters::archive::Location;
 use trunkline_units::Span;
 
 use values::{
-    blackhole, format_span, fraction, host_address, in_range, long_span, measurement_span, name_value,
-    one_of, span,
+    Word, blackhole, format_span, fraction, host_address, in_range, long_span, measurement_span, name_value,
+    one_of, span, word_of,
 };
 
 /// A workbench for message networks.
@@ -264,24 +263,20 @@ pub enum ExchangeMedium {
     Loopback,
 }
 
-/// Parses how lost frames are recovered.
-fn mode() -> impl TypedValueParser<Value = Mode> {
-    one_of([
-        ("gobackn", "Retransmit the lost frame and all later ones", Mode::GoBackN),
-        ("selective", "Retransmit only the lost frame", Mode::Selective),
-        ("stopandwait", "Keep one frame in flight", Mode::StopAndWait),
-    ])
-}
+/// How lost frames are recovered.
+const MODES: [Word<Mode>; 3] = [
+    ("gobackn", "Retransmit the lost frame and all later ones", Mode::GoBackN),
+    ("selective", "Retransmit only the lost frame", Mode::Selective),
+    ("stopandwait", "Keep one frame in flight", Mode::StopAndWait),
+];
 
-/// Parses the checksum of frames.
-fn checksum() -> impl TypedValueParser<Value = FrameCheck> {
-    one_of([
-        ("crc32c", "CRC-32C", FrameCheck::Crc32c),
-        ("crc64", "CRC-64", FrameCheck::Crc64),
-        ("folded", "The folded sum of 1998, which misses some errors", FrameCheck::Folded),
-        ("none", "No checksum; all errors pass", FrameCheck::None),
-    ])
-}
+/// Checksums of frames.
+const CHECKS: [Word<FrameCheck>; 4] = [
+    ("crc32c", "CRC-32C", FrameCheck::Crc32c),
+    ("crc64", "CRC-64", FrameCheck::Crc64),
+    ("folded", "The folded sum of 1998, which misses some errors", FrameCheck::Folded),
+    ("none", "No checksum; all errors pass", FrameCheck::None),
+];
 
 #[derive(Clone, Debug, Args)]
 pub struct Torture {
@@ -295,10 +290,10 @@ pub struct Torture {
     #[arg(long, value_enum, value_name = "NETWORK", default_value_t = ExchangeMedium::Memory)]
     pub on: ExchangeMedium,
     /// Retransmission mode
-    #[arg(long, value_parser = mode())]
+    #[arg(long, value_parser = one_of(MODES))]
     pub mode: Option<Mode>,
     /// Checksum of frames [default: crc32c or crc64]
-    #[arg(long, value_parser = checksum())]
+    #[arg(long, value_parser = one_of(CHECKS))]
     pub check: Option<FrameCheck>,
     /// Fraction of frames to drop
     #[arg(long, value_name = "FRACTION", value_parser = fraction)]
@@ -368,8 +363,8 @@ impl Torture {
     pub fn repeat(&self, seed: u64) -> String {
         let word = |value: &dyn std::fmt::Debug| format!("{value:?}").to_lowercase();
         let flags = [
-            ("mode", self.mode.map(|mode| word(&mode))),
-            ("check", self.check.map(|check| word(&check))),
+            ("mode", self.mode.map(|mode| word_of(&MODES, mode))),
+            ("check", self.check.map(|check| word_of(&CHECKS, check))),
             ("drop", self.drop.map(|share| share.to_string())),
             ("damage", self.damage.map(|share| share.to_string())),
             ("duplicate", self.duplicate.map(|share| share.to_string())),

@@ -80,9 +80,17 @@ pub fn fraction(text: &str) -> Result<f64, String> {
     }
 }
 
+/// A word of a flag, its meaning for the help, and its value.
+pub type Word<T> = (&'static str, &'static str, T);
+
+/// Returns the word of a value.
+pub fn word_of<T: PartialEq>(words: &[Word<T>], value: T) -> String {
+    words.iter().filter(|(_, _, known)| *known == value).map(|(word, ..)| *word).collect()
+}
+
 /// Parses one of these words, which the help lists with their meanings.
 pub fn one_of<T: Copy + Send + Sync + 'static>(
-    words: impl IntoIterator<Item = (&'static str, &'static str, T)>,
+    words: impl IntoIterator<Item = Word<T>>,
 ) -> impl TypedValueParser<Value = T> {
     let words: Vec<_> = words.into_iter().collect();
     let values = words.iter().map(|(word, help, _)| PossibleValue::new(word).help(*help));
