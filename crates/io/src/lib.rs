@@ -40,6 +40,7 @@
 //! | [`ports`] | [`Ports`]: several UDP sockets with one wait |
 //! | [`probe`] | [`Probe`]: durations and kernel timestamps of selected batches |
 //! | [`shared_loop`] | [`SharedLoop`]: runs an endpoint on a link, shared by threads |
+//! | `fair_mutex` | the lock of a shared loop |
 //! | [`socket`] | opening UDP and TCP sockets; errors that name the address |
 //! | [`batch`] | batches of datagrams: segmentation offload and receive coalescing |
 //! | [`datagrams`] | [`Datagrams`]: a UDP socket shared by threads |
@@ -54,6 +55,7 @@ pub mod batch;
 pub mod clock;
 pub mod datagrams;
 pub mod event_loop;
+mod fair_mutex;
 pub mod groups;
 pub mod icmp;
 pub mod memberships;

@@ -4,79 +4,120 @@
 //! reader. If several threads wait, one leads (receives) and the others follow; a leader that is done passes the lead
 //! on. The helper thread sleeps until the first deadline known when it fell asleep: a deadline that moves later causes
 //! one needless wakeup, which costs less than notifying the helper each time. While no thread leads, for
-//! [`Policy::unattended`] or longer, the helper receives.
+//! [`Policy::unattended`] or longer, the helper receives. It always receives from the [second socket] of a link.
 //!
-//! The lock is fair: otherwise a thread that sends without pause takes it again and again before a woken thread runs.
+//! In full flow most calls only add a message to those that are delayed, or take one of many. Such a call takes a
+//! [fast path](SharedLoop::try_fast): it does not read the clock, which would be a fifth of its cost, and sets no
+//! deadline, because the call that delayed the first message has set it.
+//!
+//! [second socket]: Service::second_socket
 
 use std::io;
+use std::net::UdpSocket;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::Arc;
+use std::sync::{Arc, Condvar, MutexGuard};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use parking_lot::{Condvar, Mutex, MutexGuard};
 use trunkline_units::{Instant, Span};
 
 use crate::Clock;
 use crate::datagrams::Waker;
+use crate::fair_mutex::{FairMutex, wait, wait_timeout};
+use crate::usage::CpuTime;
 
-/// The network below a loop.
-pub trait Link: AsFd + Send + Sync + 'static {
-    /// Receive buffers, with what was received last.
-    type Buffers: Send;
+/// Default timer slack of Linux threads.
+const TIMER_SLACK: Span = Span::from_us(50);
+/// Minimum delay of the helper after a needless wakeup.
+const MIN_HELPER_SLACK: Span = Span::from_us(20);
+/// Consecutive calls that may skip the clock.
+const MAX_CALLS_WITHOUT_CLOCK: u32 = 8;
 
-    /// Creates receive buffers.
-    fn buffers(&self) -> Self::Buffers;
-
-    /// Receives what is there. With `wait`, blocks until there is something or [`wake`](Link::wake) is called, and
-    /// returns after about that time at the latest. One thread at a time receives.
-    ///
-    /// # Errors
-    /// If the link has failed. Nothing received is no error.
-    fn receive(&self, buffers: &mut Self::Buffers, wait: Option<Span>) -> io::Result<()>;
-
-    /// Returns whether the last call received something.
-    fn has_received(buffers: &Self::Buffers) -> bool;
-
-    /// Unblocks the receiving thread, now or within 50 ms.
-    fn wake(&self, now: Instant);
-}
-
-/// The state behind the lock: an endpoint, and the events that callers wait for.
+/// The state behind the lock: an endpoint, the events that callers wait for, and the receive buffers unless a thread is
+/// receiving.
 ///
-/// A method that takes the link never blocks.
+/// A method that takes the link never blocks, except [`receive`](Service::receive).
 pub trait Service: Send + 'static {
     /// The network.
-    type Link: Link;
+    type Link: AsFd + Send + Sync + 'static;
+    /// Receive buffers, with what was received last.
+    type Buffers: Send;
     /// The error of a call.
     type Error: From<TimedOut>;
     /// What a thread waits for that can take it directly from the link.
     type Target;
 
+    /// Whether [`receive`](Service::receive) returns by itself about when its time is over. Otherwise the helper wakes
+    /// the receiving thread.
+    const LIMITS_WAITING: bool;
+
+    /// Receives what is there. With `wait`, blocks until there is something, [`wake`](Service::wake) is called, or
+    /// that time has passed (see [`LIMITS_WAITING`](Service::LIMITS_WAITING)). One thread at a time receives.
+    ///
+    /// # Errors
+    /// If the link has failed. Nothing received is no error.
+    fn receive(link: &Self::Link, buffers: &mut Self::Buffers, wait: Option<Span>) -> io::Result<()>;
+
+    /// Unblocks the receiving thread, now or within 50 ms.
+    fn wake(link: &Self::Link, now: Instant);
+
+    /// Returns the socket from which only the helper receives, if there is one.
+    fn second_socket(_link: &Self::Link) -> Option<Arc<UdpSocket>> {
+        None
+    }
+
     /// Returns whether an operation failed only because it has to wait.
     fn must_wait(error: &Self::Error) -> bool;
 
-    /// Begins to receive for a thread that waits for `target`. What it receives is processed next, and then the thread
-    /// tries its operation again, before any other thread gets the lock.
-    fn begin_receive(&mut self, _target: Option<Self::Target>) {}
+    /// Returns whether a thread has taken the receive buffers.
+    fn is_receiving(&self) -> bool;
 
-    /// Processes what the link received.
+    /// Takes the receive buffers, unless another thread has them, for a thread that waits for `target`. What it
+    /// receives is processed next, and then the thread tries its operation again, before any other thread gets the
+    /// lock.
+    fn take_buffers(&mut self, target: Option<Self::Target>) -> Option<Self::Buffers>;
+
+    /// Processes what was received and stores the buffers again; returns whether there was anything, or an error.
     fn handle_received(
         &mut self,
         now: Instant,
         link: &Self::Link,
-        buffers: &<Self::Link as Link>::Buffers,
+        buffers: Self::Buffers,
         received: io::Result<()>,
-    );
+    ) -> bool;
+
+    /// Receives what is there, unless another thread is receiving; returns whether there was anything.
+    fn receive_pending(&mut self, now: Instant, link: &Self::Link) -> bool {
+        let Some(mut buffers) = self.take_buffers(None) else { return false };
+        let received = Self::receive(link, &mut buffers, None);
+        self.handle_received(now, link, buffers, received)
+    }
+
+    /// Receives what is there from the second socket; returns whether there was anything.
+    fn receive_second(&mut self, _now: Instant, _socket: &UdpSocket) -> bool {
+        false
+    }
 
     /// Runs expired timers and sends all output.
     fn transmit(&mut self, now: Instant, link: &Self::Link);
 
-    /// Returns whether there may be output.
-    fn has_output(&self) -> bool;
+    /// Returns whether there may be output, or a timer has expired.
+    fn may_transmit(&mut self, now: Instant) -> bool;
 
-    /// Returns whether to transmit now: there may be output, or a timer has expired.
-    fn should_transmit(&mut self, call: &mut Call<Self::Target>) -> bool;
+    /// Returns whether to transmit now: as [`may_transmit`](Service::may_transmit), without output that is delayed.
+    fn should_transmit(&mut self, now: Instant) -> bool {
+        self.may_transmit(now)
+    }
+
+    /// Returns whether there is output, and all of it may be delayed.
+    fn delays_output(&self) -> bool {
+        false
+    }
+
+    /// Returns whether the next call is expected soon, and will handle what is due.
+    fn in_full_flow(&self) -> bool {
+        false
+    }
 
     /// Returns the next deadline, or earlier.
     fn deadline(&self) -> Instant;
@@ -87,13 +128,19 @@ pub trait Service: Send + 'static {
     /// Returns whether the link can be received from.
     fn can_receive(&self) -> bool;
 
-    /// Returns the error with which calls end that have to wait, if the link has failed.
-    fn failure(&self) -> Option<Self::Error> {
-        None
-    }
+    /// Returns the error with which a call ends that has to wait, if any.
+    fn failure(&mut self) -> Option<Self::Error>;
 
-    /// Returns whether the closed loop ends. It is asked again after each deadline.
+    /// Returns whether no handle is left. No call may follow.
+    fn is_unused(&self) -> bool;
+
+    /// Returns whether the unused loop ends. It is asked again after each deadline.
     fn is_over(&mut self, now: Instant) -> bool;
+
+    /// Returns whether the helper reads its [processor time](State::helper_cpu).
+    fn is_observed(&self) -> bool {
+        false
+    }
 }
 
 /// The timeout of a waiting call has passed.
@@ -107,48 +154,22 @@ pub struct Policy {
     pub callers_receive: bool,
     /// Time without a receiving thread after which the helper receives.
     pub unattended: Span,
-    /// Sleep of the helper while callers receive.
-    pub check_interval: Span,
+    /// Sleep of the helper while callers receive. It doubles with each needless wakeup, to at most the second.
+    pub check_interval: (Span, Span),
+    /// Maximum delay of the helper after a deadline. While deadlines only move later, as in request-response traffic,
+    /// the helper wakes later and later: its wakeups are needless and take processor time from the caller.
+    pub max_slack: Span,
 }
 
-/// A call of a user. Its clock is read on first use, because a reading costs about a hundred instructions.
+/// A call of a user that tries its operation.
 #[derive(Debug)]
 pub struct Call<T> {
-    clock: Clock,
-    /// Zero until the clock is read.
-    read: Instant,
-    recent: Instant,
-    can_lead: bool,
-    target: Option<T>,
-}
-
-impl<T> Call<T> {
-    /// Returns the time of the call.
-    #[inline]
-    pub fn now(&mut self) -> Instant {
-        if self.read == Instant::ZERO {
-            self.read = self.clock.now();
-        }
-        self.read
-    }
-
-    /// Returns the time of the call if the clock was read, otherwise that of an earlier call.
-    #[inline]
-    pub fn recent(&self) -> Instant {
-        if self.read == Instant::ZERO { self.recent } else { self.read }
-    }
-
-    /// Returns whether the calling thread receives if it has to wait now.
-    #[inline]
-    pub fn can_lead(&self) -> bool {
-        self.can_lead
-    }
-
-    /// Sets what the calling thread waits for, if it receives: see [`Service::begin_receive`].
-    #[inline]
-    pub fn set_target(&mut self, target: T) {
-        self.target = Some(target);
-    }
+    /// The time of the try.
+    pub now: Instant,
+    /// Whether the calling thread receives if it has to wait now.
+    pub can_lead: bool,
+    /// What the calling thread waits for, if it receives: see [`Service::take_buffers`].
+    pub target: Option<T>,
 }
 
 /// An endpoint on a link, shared by threads.
@@ -156,10 +177,10 @@ pub struct SharedLoop<S: Service> {
     link: S::Link,
     clock: Clock,
     policy: Policy,
-    state: Mutex<State<S>>,
+    state: FairMutex<State<S>>,
     /// Wakes the followers: something changed, or no thread leads.
     changed: Condvar,
-    /// Wakes the sleeping helper earlier, and the helper that waits for the link.
+    /// Wakes the sleeping helper earlier.
     timer: Condvar,
     waker: Waker,
 }
@@ -168,26 +189,38 @@ pub struct SharedLoop<S: Service> {
 pub struct State<S: Service> {
     /// The endpoint and its events.
     pub service: S,
-    /// The receive buffers, unless a thread is receiving.
-    buffers: Option<<S::Link as Link>::Buffers>,
-    /// The last reading of the clock.
-    recent: Instant,
+    /// Processor time of the helper up to its last wakeup, if the service is observed.
+    pub helper_cpu: CpuTime,
+    /// The last reading of the clock, and the calls since then without one.
+    now: Instant,
+    calls_without_clock: u32,
     followers: usize,
-    /// The earliest timeout of a follower.
+    /// The earliest timeout of a waiting call.
     first_timeout: Instant,
     /// When a caller last received or left.
     attended_at: Instant,
-    /// When the helper wakes, and whether it receives from the link until then.
+    /// When the helper wakes, whether it waits for the waker until then, and whether it receives.
     helper_wakes_at: Instant,
+    is_helper_waiting: bool,
     is_helper_receiving: bool,
-    is_closed: bool,
+    /// Delay of the helper after a deadline, and its sleep while other threads receive.
+    helper_slack: Span,
+    check_interval: Span,
+}
+
+impl<S: Service> State<S> {
+    /// Returns the last reading of the clock.
+    #[inline]
+    pub fn now(&self) -> Instant {
+        self.now
+    }
 }
 
 /// The lock.
 pub type Guard<'a, S> = MutexGuard<'a, State<S>>;
 
 impl<S: Service> SharedLoop<S> {
-    /// Starts the loop and its helper thread, which ends after [`close`](SharedLoop::close).
+    /// Starts the loop and its helper thread, which ends when the service [is over](Service::is_over).
     ///
     /// # Errors
     /// If the system has no thread or pipe left.
@@ -201,16 +234,19 @@ impl<S: Service> SharedLoop<S> {
         let now = clock.now();
         let state = State {
             service,
-            buffers: Some(link.buffers()),
-            recent: now,
+            helper_cpu: CpuTime::default(),
+            now,
+            calls_without_clock: 0,
             followers: 0,
             first_timeout: Instant::MAX,
             attended_at: now,
             helper_wakes_at: Instant::MAX,
+            is_helper_waiting: false,
             is_helper_receiving: false,
-            is_closed: false,
+            helper_slack: Span::ZERO,
+            check_interval: policy.check_interval.0,
         };
-        let (state, changed, timer) = (Mutex::new(state), Condvar::new(), Condvar::new());
+        let (state, changed, timer) = (FairMutex::new(state), Condvar::new(), Condvar::new());
         let shared =
             Arc::new(SharedLoop { link, clock, policy, state, changed, timer, waker: Waker::new()? });
         let helper = shared.clone();
@@ -224,41 +260,26 @@ impl<S: Service> SharedLoop<S> {
         &self.link
     }
 
-    /// Locks the state, to look at it.
+    /// Locks the state. Who changes it must [`leave`](SharedLoop::leave).
     #[inline]
     pub fn lock(&self) -> Guard<'_, S> {
         self.state.lock()
     }
 
+    /// Reads the clock.
     #[inline]
-    fn call(&self, state: &State<S>) -> Call<S::Target> {
-        Call {
-            clock: self.clock,
-            read: Instant::ZERO,
-            recent: state.recent,
-            can_lead: self.can_lead(state),
-            target: None,
-        }
-    }
-
-    #[inline]
-    fn can_lead(&self, state: &State<S>) -> bool {
-        self.policy.callers_receive && state.buffers.is_some()
+    pub fn time(&self, state: &mut State<S>) -> Instant {
+        (state.now, state.calls_without_clock) = (self.clock.now(), 0);
+        state.now
     }
 
     /// Runs an operation once.
-    ///
-    /// # Errors
-    /// The operation's.
     #[inline]
-    pub fn run<T>(
-        &self,
-        attempt: impl FnOnce(&mut S, &S::Link, Instant) -> Result<T, S::Error>,
-    ) -> Result<T, S::Error> {
+    pub fn run<T>(&self, operation: impl FnOnce(&mut S, Instant) -> T) -> T {
         let mut state = self.lock();
-        let mut call = self.call(&state);
-        let result = attempt(&mut state.service, &self.link, call.now());
-        self.leave(state, &mut call);
+        let now = self.time(&mut state);
+        let result = operation(&mut state.service, now);
+        self.leave(state, now);
         result
     }
 
@@ -269,18 +290,19 @@ impl<S: Service> SharedLoop<S> {
     #[inline]
     pub fn try_twice<T>(
         &self,
-        mut attempt: impl FnMut(&mut S, &S::Link, &mut Call<S::Target>) -> Result<T, S::Error>,
+        mut attempt: impl FnMut(&mut S, &mut Call<S::Target>) -> Result<T, S::Error>,
     ) -> Result<T, S::Error> {
         let mut state = self.lock();
-        let mut call = self.call(&state);
-        let mut result = attempt(&mut state.service, &self.link, &mut call);
+        let now = self.time(&mut state);
+        let mut call = Call { now, can_lead: false, target: None };
+        let mut result = attempt(&mut state.service, &mut call);
         if result.as_ref().is_err_and(S::must_wait) {
             // A caller that never waits must still receive.
-            self.receive_pending(&mut state, call.now());
-            state.service.transmit(call.now(), &self.link);
-            result = attempt(&mut state.service, &self.link, &mut call);
+            state.service.receive_pending(now, &self.link);
+            state.service.transmit(now, &self.link);
+            result = attempt(&mut state.service, &mut call);
         }
-        self.leave(state, &mut call);
+        self.leave(state, now);
         result
     }
 
@@ -292,224 +314,291 @@ impl<S: Service> SharedLoop<S> {
     pub fn until<T>(
         &self,
         timeout: Option<Duration>,
-        mut attempt: impl FnMut(&mut S, &S::Link, &mut Call<S::Target>) -> Result<T, S::Error>,
+        attempt: impl FnMut(&mut S, &mut Call<S::Target>) -> Result<T, S::Error>,
     ) -> Result<T, S::Error> {
         let mut state = self.lock();
-        let mut call = self.call(&state);
-        let mut end = None;
+        let now = self.time(&mut state);
+        self.retry(state, now, timeout, attempt)
+    }
+
+    /// Like [`until`](Self::until), on the fast path if `may` allows it and the operation need not wait: with the last
+    /// reading of the clock, and without transmitting, if the service [delays its output](Service::delays_output).
+    ///
+    /// # Errors
+    /// As [`until`](Self::until).
+    #[inline]
+    pub fn try_fast<'a, T>(
+        &'a self,
+        mut state: Guard<'a, S>,
+        may: impl FnOnce(&S) -> bool,
+        timeout: Option<Duration>,
+        mut attempt: impl FnMut(&mut S, &mut Call<S::Target>) -> Result<T, S::Error>,
+    ) -> Result<T, S::Error> {
+        if state.calls_without_clock < MAX_CALLS_WITHOUT_CLOCK && may(&state.service) {
+            let mut call = Call { now: state.now, can_lead: false, target: None };
+            let result = attempt(&mut state.service, &mut call);
+            if !result.as_ref().is_err_and(S::must_wait) {
+                if state.service.delays_output() {
+                    state.calls_without_clock += 1;
+                } else {
+                    let now = self.time(&mut state);
+                    self.leave(state, now);
+                }
+                return result;
+            }
+        }
+        let now = self.time(&mut state);
+        self.retry(state, now, timeout, attempt)
+    }
+
+    /// Repeats an operation as [`until`](Self::until) does.
+    ///
+    /// # Errors
+    /// As [`until`](Self::until).
+    #[inline]
+    pub fn retry<'a, T>(
+        &'a self,
+        mut state: Guard<'a, S>,
+        now: Instant,
+        timeout: Option<Duration>,
+        mut attempt: impl FnMut(&mut S, &mut Call<S::Target>) -> Result<T, S::Error>,
+    ) -> Result<T, S::Error> {
+        let end = timeout.map_or(Instant::MAX, |duration| now + Span::from(duration));
+        let mut call = Call { now, can_lead: false, target: None };
         loop {
-            call.can_lead = self.can_lead(&state);
-            match attempt(&mut state.service, &self.link, &mut call) {
+            call.can_lead = self.policy.callers_receive && !state.service.is_receiving();
+            match attempt(&mut state.service, &mut call) {
                 Err(error) if S::must_wait(&error) => {}
                 result => {
-                    self.leave(state, &mut call);
+                    self.leave(state, call.now);
                     return result;
                 }
             }
-            if state.service.has_output() || state.service.deadline() <= call.recent() {
-                // It may complete the operation.
-                state.service.transmit(call.now(), &self.link);
-                if self.notify_changed(&mut state, call.now()) {
+            if state.service.may_transmit(call.now) {
+                // Its output may complete the operation.
+                state.service.transmit(call.now, &self.link);
+                if self.notify_changed(&mut state) {
                     continue;
                 }
             }
             if let Some(error) = state.service.failure() {
-                self.leave(state, &mut call);
+                self.leave(state, call.now);
                 return Err(error);
             }
-            if let Some(timeout) = timeout {
-                end = Some(end.unwrap_or_else(|| call.now() + Span::from(timeout)));
-            }
-            if end.is_some_and(|end| end <= call.now()) {
-                self.leave(state, &mut call);
+            if call.now >= end {
+                self.leave(state, call.now);
                 return Err(TimedOut.into());
             }
             state = self.wait(state, &mut call, end);
         }
     }
 
-    /// Ends the loop as soon as its service [is over](Service::is_over). No call may follow.
-    pub fn close(&self) {
-        let mut state = self.lock();
-        state.is_closed = true;
-        let mut call = self.call(&state);
-        call.now();
-        self.leave(state, &mut call);
-    }
-
     /// Waits for a change: receives for all threads, or follows the thread that does.
     #[inline]
-    fn wait<'a>(
-        &'a self,
-        mut state: Guard<'a, S>,
-        call: &mut Call<S::Target>,
-        end: Option<Instant>,
-    ) -> Guard<'a, S> {
-        let buffers = if call.can_lead { state.buffers.take() } else { None };
+    fn wait<'a>(&'a self, mut state: Guard<'a, S>, call: &mut Call<S::Target>, end: Instant) -> Guard<'a, S> {
+        if state.service.in_full_flow() && state.service.receive_pending(call.now, &self.link) {
+            // In full flow the awaited frames have mostly arrived: no deadline is needed for so short a wait.
+            call.now = self.time(&mut state);
+            return state;
+        }
+        let target = call.target.take();
+        let buffers = if self.policy.callers_receive { state.service.take_buffers(target) } else { None };
+        if !S::LIMITS_WAITING || buffers.is_none() {
+            state.first_timeout = state.first_timeout.min(end);
+        }
+        self.wake_helper_in_time(&mut state, call.now);
         let Some(mut buffers) = buffers else {
-            state.first_timeout = state.first_timeout.min(end.unwrap_or(Instant::MAX));
-            self.arm_helper(&mut state, call.recent());
             state.followers += 1;
-            self.changed.wait(&mut state);
+            state = wait(&self.changed, state);
             state.followers -= 1;
-            call.read = self.clock.now();
+            call.now = self.time(&mut state);
             return state;
         };
-        self.arm_helper(&mut state, call.recent());
-        state.service.begin_receive(call.target.take());
-        let limit = end.map_or(Span::MAX, |end| end.since(call.recent()));
-        MutexGuard::unlock_fair(state);
-        let received = self.link.receive(&mut buffers, Some(limit));
+        let limit = if end < Instant::MAX { end.since(call.now) } else { Span::MAX };
+        drop(state);
+        let received = S::receive(&self.link, &mut buffers, Some(limit));
         let mut state = self.lock();
-        call.read = self.clock.now();
-        self.handle_received(&mut state, call.read, buffers, received);
-        state
-    }
-
-    /// Processes what was received and stores the buffers; returns whether there was anything.
-    #[inline]
-    fn handle_received(
-        &self,
-        state: &mut State<S>,
-        now: Instant,
-        buffers: <S::Link as Link>::Buffers,
-        received: io::Result<()>,
-    ) -> bool {
-        (state.recent, state.attended_at) = (now, now);
-        let has_received = S::Link::has_received(&buffers) || received.is_err();
-        state.service.handle_received(now, &self.link, &buffers, received);
-        state.buffers = Some(buffers);
+        call.now = self.time(&mut state);
+        state.attended_at = call.now;
+        state.service.handle_received(call.now, &self.link, buffers, received);
         // The calling thread looks itself.
-        self.notify_changed(state, now);
-        has_received
-    }
-
-    /// Receives what is there, unless another thread is receiving; returns whether there was anything.
-    fn receive_pending(&self, state: &mut State<S>, now: Instant) -> bool {
-        let Some(mut buffers) = state.buffers.take() else { return false };
-        let received = self.link.receive(&mut buffers, None);
-        self.handle_received(state, now, buffers, received)
+        self.notify_changed(&mut state);
+        state
     }
 
     /// Sends output that is due and releases the lock.
     #[inline]
-    fn leave(&self, mut state: Guard<'_, S>, call: &mut Call<S::Target>) {
-        if state.service.should_transmit(call) {
-            state.service.transmit(call.now(), &self.link);
-            self.notify_changed(&mut state, call.now());
+    pub fn leave(&self, mut state: Guard<'_, S>, now: Instant) {
+        if state.service.should_transmit(now) {
+            state.service.transmit(now, &self.link);
+            self.notify_changed(&mut state);
         }
-        if call.read > Instant::ZERO {
-            (state.recent, state.attended_at) = (call.read, call.read);
-        }
-        self.arm_helper(&mut state, call.recent());
-        if state.followers > 0 && state.buffers.is_some() {
+        state.attended_at = now;
+        self.wake_helper_in_time(&mut state, now);
+        if state.followers > 0 && !state.service.is_receiving() {
             // Let another thread lead.
             self.changed.notify_one();
         }
-        MutexGuard::unlock_fair(state);
+    }
+
+    /// Releases the lock after a call without events and pending output.
+    #[inline(always)]
+    pub fn leave_without_output(&self, mut state: Guard<'_, S>, now: Instant) {
+        if state.followers > 0 {
+            return self.leave(state, now);
+        }
+        state.attended_at = now;
+        self.wake_helper_if(&mut state, now, false);
     }
 
     /// Wakes the waiting threads after a change; returns whether there was one.
     #[inline]
-    fn notify_changed(&self, state: &mut State<S>, now: Instant) -> bool {
+    fn notify_changed(&self, state: &mut State<S>) -> bool {
         let has_changed = state.service.take_changed();
         if has_changed {
-            self.notify_all(state, now);
+            self.notify_all(state);
         }
         has_changed
     }
 
     /// Wakes the waiting threads, and the leader unless it is the caller.
-    fn notify_all(&self, state: &State<S>, now: Instant) {
+    fn notify_all(&self, state: &State<S>) {
         if state.followers > 0 {
             self.changed.notify_all();
         }
-        if state.buffers.is_none() {
-            self.link.wake(now);
+        if state.service.is_receiving() {
+            S::wake(&self.link, state.now);
         }
     }
 
     /// Makes the helper wake in time.
     #[inline]
-    fn arm_helper(&self, state: &mut State<S>, now: Instant) {
-        let mut by = state.service.deadline().min(state.first_timeout);
-        let has_leader = state.buffers.is_none();
-        if !has_leader && !state.is_helper_receiving || state.service.has_output() {
-            by = by.min(now + self.policy.check_interval);
+    pub fn wake_helper_in_time(&self, state: &mut State<S>, now: Instant) {
+        let may_transmit = state.service.may_transmit(now);
+        self.wake_helper_if(state, now, may_transmit);
+    }
+
+    /// Makes the helper wake in time. Set `may_transmit` if output may be pending.
+    #[inline(always)]
+    fn wake_helper_if(&self, state: &mut State<S>, now: Instant, may_transmit: bool) {
+        let mut by = (state.service.deadline() + state.helper_slack).min(state.first_timeout);
+        let no_leader = !state.service.is_receiving();
+        if no_leader && state.service.in_full_flow() {
+            // The next send handles what is due.
+            by = by.max(now + state.check_interval);
         }
-        // After the end no deadline matters.
-        let by = if state.is_closed { now } else { by };
-        if by < state.helper_wakes_at {
+        if no_leader && !state.is_helper_receiving || may_transmit {
+            by = by.min(now + state.check_interval);
+        }
+        // Without handles no deadline matters.
+        let by = if state.service.is_unused() { now } else { by };
+        // Skip differences within the accuracy of timers: in request-response traffic the deadline after each
+        // response is slightly earlier than the one after its request.
+        if by + TIMER_SLACK < state.helper_wakes_at {
             state.helper_wakes_at = by;
             self.wake_helper(state);
         }
     }
 
-    fn wake_helper(&self, state: &State<S>) {
-        match state.is_helper_receiving {
+    /// Wakes the helper, which looks at the state again.
+    #[inline(always)]
+    pub fn wake_helper(&self, state: &State<S>) {
+        match state.is_helper_waiting {
             true => self.waker.wake(),
-            false => _ = self.timer.notify_one(),
+            false => self.timer.notify_one(),
         }
     }
 
-    /// Runs the helper: keeps deadlines, and receives while no other thread does.
+    /// Runs the helper: keeps deadlines, and receives while no thread leads.
     fn run_helper(&self) {
         let mut state = self.lock();
         loop {
-            let mut call = self.call(&state);
-            let at = call.now();
-            state.recent = at;
-            if state.is_closed && state.service.is_over(at) {
-                return;
+            let now = self.time(&mut state);
+            if state.service.is_observed() {
+                state.helper_cpu = CpuTime::of_this_thread();
             }
-            if state.service.should_transmit(&mut call)
-                || state.buffers.is_none() && state.service.has_output()
-            {
-                state.service.transmit(at, &self.link);
+            let (min_interval, max_interval) = self.policy.check_interval;
+            let needless = !state.service.should_transmit(now);
+            (state.check_interval, state.helper_slack) = if needless {
+                let slack = (state.helper_slack * 2).max(MIN_HELPER_SLACK);
+                ((state.check_interval * 2).min(max_interval), slack.min(self.policy.max_slack))
+            } else {
+                (min_interval, Span::ZERO)
+            };
+            if state.service.may_transmit(now) && (!needless || state.service.is_receiving()) {
+                state.service.transmit(now, &self.link);
             }
-            if state.first_timeout <= at {
+            if state.first_timeout <= now {
                 // All waiting threads read the clock and report their timeouts again.
                 state.first_timeout = Instant::MAX;
-                self.changed.notify_all();
+                match S::LIMITS_WAITING {
+                    true => self.changed.notify_all(),
+                    false => self.notify_all(&state),
+                }
             }
-            self.notify_changed(&mut state, at);
-            if state.is_closed && state.service.is_over(at) {
+            self.notify_changed(&mut state);
+            if state.service.is_unused() && state.service.is_over(now) {
                 return;
             }
-            state = self.sleep(state, at);
+            state = self.sleep(state, now);
         }
     }
 
     /// Sleeps until something may be due for the helper, or receives until then.
     fn sleep<'a>(&'a self, mut state: Guard<'a, S>, now: Instant) -> Guard<'a, S> {
-        let mut until = state.service.deadline().min(state.first_timeout);
+        let is_led = state.service.is_receiving();
+        let mut at = (state.service.deadline() + state.helper_slack).min(state.first_timeout);
+        if state.service.in_full_flow() && !is_led {
+            at = at.max(now + state.check_interval);
+        }
         let is_unattended = state.attended_at + self.policy.unattended <= now;
-        let receives = state.buffers.is_some() && is_unattended && state.service.can_receive();
-        if !is_unattended {
-            // A thread that leads for long arms the helper when it leaves.
-            until = until.min(now + self.policy.check_interval);
+        let can_receive = state.service.can_receive();
+        let receives = !is_led && is_unattended && can_receive;
+        // A thread that leads for long calls `wake_helper_in_time` when it leaves.
+        let wake_at = if is_unattended { at } else { at.min(now + state.check_interval) };
+        state.helper_wakes_at = wake_at;
+        let second = S::second_socket(&self.link).filter(|_| can_receive);
+        if receives || second.is_some() {
+            return self.helper_receive(state, now, receives, second.as_deref());
         }
-        state.helper_wakes_at = until;
-        if !receives {
-            match until {
-                Instant::MAX => self.timer.wait(&mut state),
-                until => _ = self.timer.wait_for(&mut state, until.since(now).into()),
-            }
-            return state;
+        match wake_at {
+            Instant::MAX => wait(&self.timer, state),
+            wake_at => wait_timeout(&self.timer, state, wake_at.since(now).into()),
         }
-        state.is_helper_receiving = true;
-        MutexGuard::unlock_fair(state);
+    }
+
+    /// Waits for the link, if `receives`, and for the second socket, if there is one; then receives, unless another
+    /// thread does.
+    fn helper_receive<'a>(
+        &'a self,
+        mut state: Guard<'a, S>,
+        now: Instant,
+        receives: bool,
+        second: Option<&UdpSocket>,
+    ) -> Guard<'a, S> {
+        let at = state.helper_wakes_at;
+        (state.is_helper_waiting, state.is_helper_receiving) = (true, receives);
+        drop(state);
+        let link = receives.then(|| self.link.as_fd());
+        let sockets: Vec<_> = link.into_iter().chain(second.map(AsFd::as_fd)).collect();
         // A failed wait is equivalent to an interrupted one.
-        let _ = self.waker.wait(&[self.link.as_fd()], (until < Instant::MAX).then(|| until.since(now)));
+        let _ = self.waker.wait(&sockets, (at < Instant::MAX).then(|| at.since(now)));
         let mut state = self.lock();
-        state.is_helper_receiving = false;
-        let (now, attended_at) = (self.clock.now(), state.attended_at);
-        if self.receive_pending(&mut state, now) {
-            state.service.transmit(now, &self.link);
-            self.notify_changed(&mut state, now);
+        let now = self.time(&mut state);
+        (state.is_helper_waiting, state.is_helper_receiving) = (false, false);
+        let mut has_received = second.is_some_and(|socket| state.service.receive_second(now, socket));
+        if let Some(socket) = second.filter(|_| has_received) {
+            // There are other peers, and the leader must receive from them. Datagrams that reached the second socket
+            // before it closed are still there.
+            S::wake(&self.link, now);
+            state.service.receive_second(now, socket);
         }
-        // Receiving by the helper is no attendance.
-        state.attended_at = attended_at;
+        if receives {
+            has_received |= state.service.receive_pending(now, &self.link);
+        }
+        if has_received {
+            state.service.transmit(now, &self.link);
+        }
         state
     }
 }

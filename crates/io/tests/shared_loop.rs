@@ -9,7 +9,7 @@ use std::thread;
 use std::time::Duration;
 
 use trunkline_io::datagrams::Waker;
-use trunkline_io::shared_loop::{Call, Link, Policy, Service, TimedOut};
+use trunkline_io::shared_loop::{Policy, Service, TimedOut};
 use trunkline_io::socket::Options;
 use trunkline_io::{Clock, Datagrams, SharedLoop};
 use trunkline_units::{Instant, Span};
@@ -30,42 +30,16 @@ impl AsFd for Socket {
     }
 }
 
-impl Link for Socket {
-    type Buffers = Buffer;
-
-    fn buffers(&self) -> Buffer {
-        Buffer { bytes: Vec::new(), from: None }
-    }
-
-    fn receive(&self, buffer: &mut Buffer, wait: Option<Span>) -> io::Result<()> {
-        buffer.bytes.resize(1 << 16, 0);
-        if let Some(wait) = wait {
-            self.waker.wait(&[self.as_fd()], (wait < Span::MAX).then_some(wait))?;
-        }
-        let received = self.datagrams.receive(&mut buffer.bytes, false)?.filter(|batch| batch.length > 0);
-        buffer.bytes.truncate(received.map_or(0, |batch| batch.length));
-        buffer.from = received.map(|batch| batch.from);
-        Ok(())
-    }
-
-    fn has_received(buffer: &Buffer) -> bool {
-        buffer.from.is_some()
-    }
-
-    fn wake(&self, _: Instant) {
-        self.waker.wake();
-    }
-}
-
 /// Answers each datagram with its first byte plus one, and stores it in the queue of that byte; a tick is due 5 ms after
 /// it was requested.
-#[derive(Default)]
 struct Answers {
+    buffer: Option<Buffer>,
     queues: [VecDeque<u8>; 4],
     answers: VecDeque<(SocketAddr, u8)>,
     tick_at: Option<Instant>,
     ticks: u32,
     has_changed: bool,
+    is_closed: bool,
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -82,20 +56,49 @@ impl From<TimedOut> for Error {
 
 impl Service for Answers {
     type Link = Socket;
+    type Buffers = Buffer;
     type Error = Error;
     type Target = ();
+
+    const LIMITS_WAITING: bool = true;
+
+    fn receive(link: &Socket, buffer: &mut Buffer, wait: Option<Span>) -> io::Result<()> {
+        buffer.bytes.resize(1 << 16, 0);
+        if let Some(wait) = wait {
+            link.waker.wait(&[link.as_fd()], (wait < Span::MAX).then_some(wait))?;
+        }
+        let received = link.datagrams.receive(&mut buffer.bytes, false)?.filter(|batch| batch.length > 0);
+        buffer.bytes.truncate(received.map_or(0, |batch| batch.length));
+        buffer.from = received.map(|batch| batch.from);
+        Ok(())
+    }
+
+    fn wake(link: &Socket, _: Instant) {
+        link.waker.wake();
+    }
 
     fn must_wait(error: &Error) -> bool {
         *error == Error::NotYet
     }
 
-    fn handle_received(&mut self, _: Instant, _: &Socket, buffer: &Buffer, received: io::Result<()>) {
+    fn is_receiving(&self) -> bool {
+        self.buffer.is_none()
+    }
+
+    fn take_buffers(&mut self, _: Option<()>) -> Option<Buffer> {
+        self.buffer.take()
+    }
+
+    fn handle_received(&mut self, _: Instant, _: &Socket, buffer: Buffer, received: io::Result<()>) -> bool {
         received.unwrap();
+        let has_received = buffer.from.is_some();
         if let (Some(from), Some(&byte)) = (buffer.from, buffer.bytes.first()) {
             self.queues[usize::from(byte)].push_back(byte);
             self.answers.push_back((from, byte + 1));
             self.has_changed = true;
         }
+        self.buffer = Some(buffer);
+        has_received
     }
 
     fn transmit(&mut self, now: Instant, link: &Socket) {
@@ -107,12 +110,8 @@ impl Service for Answers {
         }
     }
 
-    fn has_output(&self) -> bool {
-        !self.answers.is_empty()
-    }
-
-    fn should_transmit(&mut self, call: &mut Call<()>) -> bool {
-        self.has_output() || self.deadline() <= call.now()
+    fn may_transmit(&mut self, now: Instant) -> bool {
+        !self.answers.is_empty() || self.deadline() <= now
     }
 
     fn deadline(&self) -> Instant {
@@ -125,6 +124,14 @@ impl Service for Answers {
 
     fn can_receive(&self) -> bool {
         true
+    }
+
+    fn failure(&mut self) -> Option<Error> {
+        None
+    }
+
+    fn is_unused(&self) -> bool {
+        self.is_closed
     }
 
     fn is_over(&mut self, _: Instant) -> bool {
@@ -146,14 +153,23 @@ fn start(callers_receive: bool) -> Fixture {
     peer.connect(socket.local()).unwrap();
     peer.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
     let ms = Span::from_ms(1);
-    let policy = Policy { callers_receive, unattended: ms, check_interval: ms };
+    let policy = Policy { callers_receive, unattended: ms, check_interval: (ms, ms), max_slack: Span::ZERO };
     let socket = Socket { datagrams: socket, waker: Waker::new().unwrap() };
-    let (shared, helper) = SharedLoop::start("test", socket, clock, Answers::default(), policy).unwrap();
+    let answers = Answers {
+        buffer: Some(Buffer { bytes: Vec::new(), from: None }),
+        queues: Default::default(),
+        answers: VecDeque::new(),
+        tick_at: None,
+        ticks: 0,
+        has_changed: false,
+        is_closed: false,
+    };
+    let (shared, helper) = SharedLoop::start("test", socket, clock, answers, policy).unwrap();
     Fixture { shared, helper, clock, peer }
 }
 
 fn take(shared: &SharedLoop<Answers>, queue: usize, timeout: Option<Duration>) -> Result<u8, Error> {
-    shared.until(timeout, |service, _, _| service.queues[queue].pop_front().ok_or(Error::NotYet))
+    shared.until(timeout, |service, _| service.queues[queue].pop_front().ok_or(Error::NotYet))
 }
 
 #[test]
@@ -175,7 +191,7 @@ fn each_waiting_thread_gets_its_own() {
                 assert_eq!(thread.join().unwrap(), [queue as u8; 100]);
             }
         });
-        shared.close();
+        shared.run(|service, _| service.is_closed = true);
         helper.join().unwrap();
     }
 }
@@ -187,11 +203,11 @@ fn the_helper_answers_and_ticks_while_no_thread_waits() {
         peer.send(&[3]).unwrap();
         peer.recv(&mut [0]).unwrap();
     }
-    let due = shared.run(|service, _, now| Ok(*service.tick_at.insert(now + Span::from_ms(5)))).unwrap();
-    shared.until(None, |service, _, _| if service.ticks == 1 { Ok(()) } else { Err(Error::NotYet) }).unwrap();
+    let due = shared.run(|service, now| *service.tick_at.insert(now + Span::from_ms(5)));
+    shared.until(None, |service, _| if service.ticks == 1 { Ok(()) } else { Err(Error::NotYet) }).unwrap();
     assert!(clock.now() >= due);
     assert_eq!(shared.lock().service.queues[3].len(), 10);
-    shared.close();
+    shared.run(|service, _| service.is_closed = true);
     helper.join().unwrap();
 }
 
@@ -203,6 +219,6 @@ fn timeouts_end_a_wait() {
     assert_eq!(take(&shared, 0, Some(timeout)), Err(Error::Ended(TimedOut)));
     assert!(clock.now() >= begun + Span::from(timeout));
     assert_eq!(take(&shared, 0, Some(Duration::ZERO)), Err(Error::Ended(TimedOut)));
-    shared.close();
+    shared.run(|service, _| service.is_closed = true);
     helper.join().unwrap();
 }

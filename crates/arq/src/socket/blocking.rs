@@ -8,11 +8,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use trunkline_io::Probe;
+use trunkline_io::shared_loop::{Call, Service};
 use trunkline_io::usage::CpuTime;
 use trunkline_units::{Instant, Span};
 
 use super::core::Core;
-use super::shared::Shared;
+use super::shared::{self, Shared};
 use super::{Error, Settings, Stream};
 use crate::{Buffer, Command, ConnectionId, FaultCounts, Meter, Options, PathMtu, Statistics};
 
@@ -44,13 +45,13 @@ impl Listener {
         options: &Options,
         settings: &Settings,
     ) -> Result<Listener, Error> {
-        let shared = Shared::open(first(address)?, Some(options), &settings.with_probing(options))?;
+        let shared = shared::open(first(address)?, Some(options), &settings.with_probing(options))?;
         Ok(Listener(Arc::new(Listening(shared))))
     }
 
     /// Returns the local address.
     pub fn address(&self) -> SocketAddr {
-        self.0.0.socket.local()
+        self.0.0.link().local()
     }
 
     /// Waits for a connection.
@@ -72,13 +73,13 @@ impl Listener {
     /// Closes the socket without notifying peers, like a crashed process.
     #[cfg(test)]
     pub(super) fn kill(&self) {
-        self.0.0.lock().core.fail(io::ErrorKind::Other.into());
+        self.0.0.lock().service.fail(io::ErrorKind::Other.into());
     }
 
     /// Returns whether a separate unconnected socket receives from other peers.
     #[cfg(test)]
     pub(super) fn has_unconnected_socket(&self) -> bool {
-        self.0.0.socket.unconnected_socket().is_some()
+        self.0.0.link().unconnected_socket().is_some()
     }
 
     fn accept_within(&self, timeout: Option<Duration>) -> Result<Connection, Error> {
@@ -93,7 +94,7 @@ impl Listener {
 
 impl Drop for Listening {
     fn drop(&mut self) {
-        self.0.release(Core::refuse_all);
+        shared::release(&self.0, Core::refuse_all);
     }
 }
 
@@ -155,14 +156,14 @@ impl Connection {
         timeout: Option<Duration>,
     ) -> Result<Connection, Error> {
         let to = first(address)?;
-        let shared = Shared::open(settings.local_for(to), None, &settings.with_probing(options))?;
-        let opened = shared.now(|core, now| core.connect(now, to, options));
-        let id = opened.inspect_err(|_| shared.release(|_, _| {}))?;
+        let shared = shared::open(settings.local_for(to), None, &settings.with_probing(options))?;
+        let opened = shared.run(|core, now| core.connect(now, to, options));
+        let id = opened.inspect_err(|_| shared::release(&shared, |_, _| {}))?;
         let connection = Connection::new(shared, id);
         let shared = &connection.0.shared;
         shared.until(timeout, |core, _| {
             core.is_open(id)?;
-            shared.socket.connect(to);
+            shared.link().connect(to);
             Ok(())
         })?;
         Ok(connection)
@@ -170,12 +171,12 @@ impl Connection {
 
     /// Returns the local address.
     pub fn address(&self) -> SocketAddr {
-        self.0.shared.socket.local()
+        self.0.shared.link().local()
     }
 
     /// Returns the peer's address.
     pub fn peer(&self) -> Option<SocketAddr> {
-        self.0.shared.lock().core.peer(self.0.id)
+        self.0.shared.lock().service.peer(self.0.id)
     }
 
     /// Sends a copy of `message`; waits while the channel is full. Best for small messages, which share frames.
@@ -185,7 +186,7 @@ impl Connection {
     /// message above 1 GiB, or for an invalid channel.
     #[inline]
     pub fn send(&self, channel: u16, message: &[u8]) -> Result<(), Error> {
-        self.0.shared.send(None, self.0.id, channel, message)
+        shared::send(&self.0.shared, None, self.0.id, channel, message)
     }
 
     /// Sends a copy of `message`, or returns [`Error::Full`].
@@ -194,7 +195,7 @@ impl Connection {
     /// [`Error::Full`], and as [`send`](Connection::send).
     #[inline]
     pub fn try_send(&self, channel: u16, message: &[u8]) -> Result<(), Error> {
-        self.0.shared.once(|core, now| core.send(now, self.0.id, channel, message))
+        self.0.shared.try_twice(|core, call| core.send(call.now, self.0.id, channel, message))
     }
 
     /// Like the function without `_timeout`, waiting at most `timeout`.
@@ -202,7 +203,7 @@ impl Connection {
     /// # Errors
     /// [`Error::TimedOut`], and as [`send`](Connection::send).
     pub fn send_timeout(&self, channel: u16, message: &[u8], timeout: Duration) -> Result<(), Error> {
-        self.0.shared.send(Some(timeout), self.0.id, channel, message)
+        shared::send(&self.0.shared, Some(timeout), self.0.id, channel, message)
     }
 
     /// Sends `message` without copying it. Best for large messages.
@@ -211,7 +212,9 @@ impl Connection {
     /// As for [`send`](Connection::send); the message is lost on an error.
     pub fn send_buffer(&self, channel: u16, message: Buffer) -> Result<(), Error> {
         let mut message = message;
-        let hand_over = |core: &mut Core, now| core.send_buffer(now, self.0.id, channel, &mut message);
+        let hand_over = |core: &mut Core, call: &mut Call<()>| {
+            core.send_buffer(call.now, self.0.id, channel, &mut message)
+        };
         self.0.shared.until(None, hand_over)
     }
 
@@ -220,7 +223,7 @@ impl Connection {
     /// # Errors
     /// [`Error::Full`], and as [`send`](Connection::send).
     pub fn try_send_buffer(&self, channel: u16, message: &mut Buffer) -> Result<(), Error> {
-        self.0.shared.once(|core, now| core.send_buffer(now, self.0.id, channel, message))
+        self.0.shared.try_twice(|core, call| core.send_buffer(call.now, self.0.id, channel, message))
     }
 
     /// Waits for the next message of `channel`. The buffer is aligned to 64 bytes, and a large message is not copied
@@ -241,7 +244,7 @@ impl Connection {
     /// As [`recv`](Connection::recv).
     #[inline]
     pub fn recv_into(&self, channel: u16, message: &mut Buffer) -> Result<(), Error> {
-        self.0.shared.receive(None, self.0.id, channel, message)
+        shared::receive(&self.0.shared, None, self.0.id, channel, message)
     }
 
     /// Like the function without `_timeout`, waiting at most `timeout`.
@@ -250,7 +253,7 @@ impl Connection {
     /// [`Error::TimedOut`], and as [`recv`](Connection::recv).
     pub fn recv_timeout(&self, channel: u16, timeout: Duration) -> Result<Buffer, Error> {
         let mut message = Buffer::new();
-        self.0.shared.receive(Some(timeout), self.0.id, channel, &mut message).map(|()| message)
+        shared::receive(&self.0.shared, Some(timeout), self.0.id, channel, &mut message).map(|()| message)
     }
 
     /// Returns the next message of `channel`, if it has arrived.
@@ -259,7 +262,10 @@ impl Connection {
     /// [`Error::NotYet`], and as [`recv`](Connection::recv).
     pub fn try_recv(&self, channel: u16) -> Result<Buffer, Error> {
         let mut message = Buffer::new();
-        self.0.shared.once(|core, now| core.take(now, self.0.id, channel, &mut message)).map(|()| message)
+        self.0
+            .shared
+            .try_twice(|core, call| core.take(call.now, self.0.id, channel, &mut message))
+            .map(|()| message)
     }
 
     /// Waits for the next message of any channel, in round-robin order.
@@ -268,7 +274,7 @@ impl Connection {
     /// As [`recv`](Connection::recv).
     pub fn recv_any(&self) -> Result<(u16, Buffer), Error> {
         let mut message = Buffer::new();
-        let take = |core: &mut Core, now| core.take_any(now, self.0.id, &mut message);
+        let take = |core: &mut Core, call: &mut Call<()>| core.take_any(call.now, self.0.id, &mut message);
         let shared = &self.0.shared;
         let channel = shared.try_fast(shared.lock(), Core::delays_output, None, take)?;
         Ok((channel, message))
@@ -280,7 +286,7 @@ impl Connection {
     /// [`Error::TimedOut`], and as [`recv`](Connection::recv).
     pub fn recv_any_timeout(&self, timeout: Duration) -> Result<(u16, Buffer), Error> {
         let mut message = Buffer::new();
-        let take = |core: &mut Core, now| core.take_any(now, self.0.id, &mut message);
+        let take = |core: &mut Core, call: &mut Call<()>| core.take_any(call.now, self.0.id, &mut message);
         let channel = self.0.shared.until(Some(timeout), take)?;
         Ok((channel, message))
     }
@@ -291,7 +297,8 @@ impl Connection {
     /// [`Error::NotYet`], and as [`recv`](Connection::recv).
     pub fn try_recv_any(&self) -> Result<(u16, Buffer), Error> {
         let mut message = Buffer::new();
-        let channel = self.0.shared.once(|core, now| core.take_any(now, self.0.id, &mut message))?;
+        let channel =
+            self.0.shared.try_twice(|core, call| core.take_any(call.now, self.0.id, &mut message))?;
         Ok((channel, message))
     }
 
@@ -306,7 +313,7 @@ impl Connection {
     /// [`Error::Refused`] if the connection is not established.
     pub fn set_priority(&self, channel: u16, priority: u8) -> Result<(), Error> {
         let id = self.0.id;
-        self.0.shared.now(|core, now| core.command(now, Command::Prioritize { id, channel, priority }))
+        self.0.shared.run(|core, now| core.command(now, Command::Prioritize { id, channel, priority }))
     }
 
     /// Waits until the peer has acknowledged everything sent on all channels: it has arrived, though the peer may not
@@ -338,7 +345,7 @@ impl Connection {
     pub fn finish(&self) -> Result<(), Error> {
         self.0.finishing.store(true, Ordering::Relaxed);
         let id = self.0.id;
-        self.0.shared.now(|core, now| core.command(now, Command::Close { id }))
+        self.0.shared.run(|core, now| core.command(now, Command::Close { id }))
     }
 
     /// Finishes sending, and waits until the peer has finished too and everything has arrived at both ends. Arrived
@@ -369,13 +376,13 @@ impl Connection {
     /// [`Error::Refused`] if the connection is not established.
     pub fn reset(&self) -> Result<(), Error> {
         let id = self.0.id;
-        self.0.shared.now(|core, now| core.command(now, Command::Reset { id }))
+        self.0.shared.run(|core, now| core.command(now, Command::Reset { id }))
     }
 
     /// Ends the current waiting call of the socket with [`Error::Interrupted`], or else the next one that has to wait.
     /// If several calls wait, one of them ends.
     pub fn interrupt(&self) {
-        self.0.shared.interrupt();
+        self.0.shared.run(|core, _| core.interrupt());
     }
 
     /// Measures the stages of one in `every` messages and frames of this connection, separately per direction, with
@@ -385,7 +392,7 @@ impl Connection {
     /// [`Error::Refused`] if the connection is not established.
     pub fn measure(&self, every: u32, meter: Box<dyn Meter>, probe: Box<dyn Probe>) -> Result<(), Error> {
         let shared = &self.0.shared;
-        shared.now(|core, now| core.measure(now, &shared.socket, self.0.id, every, meter, probe))
+        shared.run(|core, now| core.measure(now, shared.link(), self.0.id, every, meter, probe))
     }
 
     /// Returns the processor time of the socket's helper thread, up to its last wakeup. Zero unless the connection is
@@ -396,22 +403,22 @@ impl Connection {
 
     /// Returns the counts of the faults that the socket injected.
     pub fn fault_counts(&self) -> FaultCounts {
-        self.0.shared.lock().core.node.fault_counts()
+        self.0.shared.lock().service.node.fault_counts()
     }
 
     /// Returns the connection's statistics, or `None` if it failed to open.
     pub fn statistics(&self) -> Option<Statistics> {
-        self.0.shared.lock().core.node.statistics(self.0.id)
+        self.0.shared.lock().service.node.statistics(self.0.id)
     }
 
     /// Returns the path MTU, or `None` if the connection failed to open.
     pub fn path_mtu(&self) -> Option<PathMtu> {
-        self.0.shared.lock().core.node.path_mtu(self.0.id)
+        self.0.shared.lock().service.node.path_mtu(self.0.id)
     }
 
     /// Returns the smoothed round-trip time, once it is measured.
     pub fn round_trip(&self) -> Option<Span> {
-        self.0.shared.lock().core.node.round_trip(self.0.id)
+        self.0.shared.lock().service.node.round_trip(self.0.id)
     }
 
     /// Attempts an operation once, or until it succeeds.
@@ -421,21 +428,21 @@ impl Connection {
         waits: bool,
         mut attempt: impl FnMut(&mut Core, Instant, ConnectionId) -> Result<T, Error>,
     ) -> Result<T, Error> {
-        let attempt = |core: &mut Core, now| attempt(core, now, self.0.id);
-        if waits { self.0.shared.until(None, attempt) } else { self.0.shared.once(attempt) }
+        let attempt = |core: &mut Core, call: &mut Call<()>| attempt(core, call.now, self.0.id);
+        if waits { self.0.shared.until(None, attempt) } else { self.0.shared.try_twice(attempt) }
     }
 }
 
 impl AsFd for Connection {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.shared.socket.as_fd()
+        self.0.shared.link().as_fd()
     }
 }
 
 impl Drop for Handle {
     fn drop(&mut self) {
         let finishing = *self.finishing.get_mut();
-        self.shared.release(|core, now| core.leave(now, self.id, finishing));
+        shared::release(&self.shared, |core, now| core.leave(now, self.id, finishing));
     }
 }
 

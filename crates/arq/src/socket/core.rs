@@ -6,24 +6,26 @@
 mod ready;
 mod receive_buffers;
 mod send_frames;
+mod service;
 mod single_frame;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
-use std::net::{SocketAddr, UdpSocket};
+use std::net::SocketAddr;
 #[cfg(feature = "tokio")]
 use std::task::Waker;
 
-use trunkline_endpoint::{Endpoint, Input, MAX_BATCH, Output, Port, Segment, Writable};
-use trunkline_io::datagrams::{BUFFER_SIZE, Received};
+use trunkline_endpoint::{Endpoint, Input, MAX_BATCH, Port, Segment};
+use trunkline_io::datagrams::Received;
 use trunkline_io::peer::{address_of, peer_of};
 use trunkline_io::probe::{Direction, Probe};
+use trunkline_io::shared_loop::Service;
 use trunkline_io::{Clock, Datagrams, socket};
 use trunkline_units::{Instant, Size, Span};
 
 use self::ready::Ready;
 pub(super) use self::receive_buffers::ReceiveBuffers;
-use self::send_frames::{UnsentFrames, send_frames, send_observed};
+use self::send_frames::{UnsentFrames, send_frames};
 use self::single_frame::FastConnection;
 use super::{Error, Settings};
 use crate::{
@@ -44,6 +46,8 @@ const PRE_ENCODE_FROM: u32 = 128;
 const MAX_UNCONNECTED_DATAGRAMS: usize = 64;
 /// Batches sent without receiving in between.
 const MAX_UNPOLLED_BATCHES: u32 = 8;
+/// Exchanges before the socket is connected for the first time.
+const EXCHANGES_TO_CONNECT: u32 = 64;
 
 #[derive(Debug, Default)]
 struct ConnectionState {
@@ -101,6 +105,12 @@ pub(super) struct Core {
     pub wakers: Vec<Waker>,
     /// Number of handles of connections and listeners.
     pub handles: usize,
+    /// Consecutive request-response exchanges with one peer, and the number after which the socket is connected to
+    /// it.
+    pub exchanges: u32,
+    pub connects_at: u32,
+    /// The next waiting call ends.
+    is_interrupted: bool,
     /// The error that made the socket unusable.
     failed: Option<io::Error>,
     clock: Clock,
@@ -150,6 +160,9 @@ pub(super) fn open(
         #[cfg(feature = "tokio")]
         wakers: Vec::new(),
         handles: 0,
+        exchanges: 0,
+        connects_at: EXCHANGES_TO_CONNECT,
+        is_interrupted: false,
         failed: None,
         clock: settings.clock,
         probe: None,
@@ -159,47 +172,10 @@ pub(super) fn open(
 }
 
 impl Core {
-    /// Returns whether pending output may be delayed.
-    #[inline]
-    pub fn delays_output(&self) -> bool {
-        (1..URGENT_WEIGHT).contains(&self.pending_weight)
-    }
-
     /// Returns whether the next message may be delayed too, as far as known.
     #[inline]
     pub fn delays_messages(&self) -> bool {
         self.in_full_flow && self.delays_output()
-    }
-
-    /// Returns whether to transmit now: enough input since the last transmission, or enough time.
-    #[inline]
-    pub fn should_transmit(&mut self, now: Instant) -> bool {
-        let long = self.pending_weight > 0 && now.since(self.transmitted_at) >= MAX_TRANSMIT_DELAY;
-        self.pending_weight >= URGENT_WEIGHT || long || self.is_due(now)
-    }
-
-    /// Returns whether output may be pending.
-    #[inline]
-    pub fn may_transmit(&mut self, now: Instant) -> bool {
-        self.pending_weight > 0 || self.is_due(now)
-    }
-
-    /// Passes received batches to the endpoint and stores the buffers again, or records that receiving failed.
-    #[inline]
-    pub fn handle_received(&mut self, now: Instant, buffers: Box<ReceiveBuffers>, received: io::Result<()>) {
-        if let Err(error) = received {
-            self.fail(error);
-        }
-        let batches = buffers.bytes.chunks_exact(BUFFER_SIZE).zip(buffers.arrived);
-        for (at, (buffer, arrived)) in batches.take(buffers.count).enumerate() {
-            let bytes = &buffer[..arrived.length];
-            if self.probe.is_some() {
-                self.observe_received(&arrived, bytes, buffers.calls[at]);
-            }
-            self.handle_batch(now, &arrived, bytes);
-        }
-        self.unpolled_batches = 0;
-        self.buffers = Some(buffers);
     }
 
     /// Observes the system calls and measures the stages of a connection from now on.
@@ -250,87 +226,20 @@ impl Core {
         }
     }
 
-    /// Takes the receive buffers, unless a thread is receiving.
-    #[inline]
-    pub fn take_buffers(&mut self) -> Option<Box<ReceiveBuffers>> {
-        let mut buffers = self.buffers.take()?;
-        buffers.timed_by = self.probe.is_some().then_some(self.clock);
-        Some(buffers)
-    }
-
-    /// Receives pending batches, unless another thread is receiving; returns whether there were any.
-    pub fn receive_pending(&mut self, now: Instant, socket: &Datagrams) -> bool {
-        let Some(mut buffers) = self.take_buffers() else { return false };
-        let received = buffers.receive(socket, false);
-        let has_received = buffers.count > 0;
-        self.handle_received(now, buffers, received);
-        has_received
-    }
-
-    /// Receives pending datagrams of other peers on the unconnected socket; returns whether there were any.
-    pub fn receive_unconnected(&mut self, now: Instant, socket: &UdpSocket) -> bool {
-        let mut buffer = std::mem::take(&mut self.unconnected_buffer);
-        buffer.resize(BUFFER_SIZE, 0);
-        let mut has_received = false;
-        for _ in 0..MAX_UNCONNECTED_DATAGRAMS {
-            match Datagrams::receive_unconnected(socket, &mut buffer) {
-                Ok(None) => break,
-                Ok(Some(arrived)) => {
-                    has_received = true;
-                    self.handle_batch(now, &arrived, &buffer[..arrived.length]);
-                }
-                Err(error) => {
-                    self.fail(error);
-                    break;
-                }
-            }
-        }
-        self.unconnected_buffer = buffer;
-        has_received
-    }
-
     /// Records the error that makes the socket unusable.
     pub fn fail(&mut self, error: io::Error) {
         self.failed.get_or_insert(error);
         self.has_changed = true;
     }
 
-    pub fn has_failed(&self) -> bool {
-        self.failed.is_some()
+    /// Ends a waiting call, or the next one.
+    pub fn interrupt(&mut self) {
+        (self.is_interrupted, self.has_changed) = (true, true);
+        self.pending_weight = URGENT_WEIGHT;
     }
 
-    /// Runs due timers and transmits all pending output.
-    #[inline]
-    pub fn transmit(&mut self, now: Instant, socket: &Datagrams) {
-        if self.is_due(now) || self.unpolled_batches >= MAX_UNPOLLED_BATCHES {
-            // Received frames may cancel the deadline.
-            self.receive_pending(now, socket);
-        }
-        if self.is_due(now) {
-            self.node.handle(now, Input::Wake).expect("only commands are refused");
-        }
-        if self.failed.is_some() {
-            return self.deadline = Instant::MAX;
-        }
-        self.send_unsent(socket);
-        (self.pending_weight, self.transmitted_at) = (0, now);
-        loop {
-            let writable = if self.unsent.is_none() { Writable::ALL } else { Writable::NONE };
-            match self.node.poll_in_place(now, writable, &mut self.output) {
-                Output::Transmit(transmit) => {
-                    let to = address_of(transmit.peer).expect("an endpoint answers known peers only");
-                    let bytes = self.node.transmitted_bytes(&self.output, transmit.length);
-                    self.unpolled_batches += 1;
-                    self.unsent =
-                        send_observed(&mut self.probe, self.clock, socket, &to, bytes, transmit.segment);
-                }
-                Output::Event(event) => self.record_event(now, event.id, event.kind),
-                Output::Idle(idle) => break self.deadline = idle.deadline.unwrap_or(Instant::MAX),
-            }
-        }
-        if !self.flushing.is_empty() {
-            self.notify_flushed();
-        }
+    pub fn has_failed(&self) -> bool {
+        self.failed.is_some()
     }
 
     /// Returns whether frames wait for the socket's send buffer.
@@ -678,10 +587,5 @@ impl Core {
         self.pending_weight = URGENT_WEIGHT;
         // A connection that was never established is already gone.
         let _ = self.node.handle(now, Input::Command(Command::Forget { id }));
-    }
-
-    /// Returns whether the socket is no longer needed.
-    pub fn is_over(&self) -> bool {
-        self.handles == 0 && (self.node.connection_count() == 0 || self.failed.is_some())
     }
 }

@@ -34,6 +34,7 @@ use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, Interest, ReadBuf};
 use tokio::net::UdpSocket;
 use tokio::net::unix::pipe::Receiver;
+use trunkline_io::shared_loop::Service;
 use trunkline_io::timer::Timer;
 use trunkline_io::{Clock, Datagrams};
 use trunkline_units::{Instant, Span};
@@ -173,7 +174,7 @@ impl Shared {
             }
             state.core.transmit(now, &self.socket);
             self.leave(&mut state, now);
-            if state.core.is_over() {
+            if state.core.is_over(now) {
                 return Poll::Ready(());
             }
         }

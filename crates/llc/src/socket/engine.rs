@@ -2,7 +2,6 @@
 //! equals that of its endpoint.
 
 use trunkline_endpoint::{Endpoint, Input, Output, Peer, Port, Transmit, Writable};
-use trunkline_io::shared_loop::Call;
 use trunkline_units::Instant;
 
 use crate::api::{Command, Event, Received, Refusal, Ticket};
@@ -79,7 +78,7 @@ impl Engine {
     #[inline]
     pub fn message(
         &mut self,
-        call: &mut Call<WaitTarget>,
+        now: Instant,
         sap: u8,
         into: &mut Vec<u8>,
     ) -> Result<Option<Received>, Refusal> {
@@ -87,7 +86,7 @@ impl Engine {
             Engine::Alone(station) => station.take(sap, into),
             engine @ Engine::Ring(_) => {
                 let mut taken = None;
-                engine.command(call.now(), Command::Take { sap, into, taken: &mut taken })?;
+                engine.command(now, Command::Take { sap, into, taken: &mut taken })?;
                 Ok(taken)
             }
         }

@@ -6,7 +6,6 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use trunkline_io::Clock;
 use trunkline_io::datagrams::Waker;
-use trunkline_io::shared_loop::Link;
 use trunkline_units::{Instant, Span};
 
 use super::line::{BUFFER_SIZE, Line, ReceivedFrame};
@@ -46,6 +45,20 @@ pub(super) struct FrameBuffers {
 }
 
 impl FrameBuffers {
+    pub fn new() -> Box<FrameBuffers> {
+        Box::new(FrameBuffers {
+            bytes: vec![[0; BUFFER_SIZE]; MAX_FRAMES].into(),
+            frames: [ReceivedFrame { station: 0, from: 0, to: 0 }; MAX_FRAMES],
+            count: 0,
+        })
+    }
+
+    /// Returns whether frames were received.
+    #[inline]
+    pub fn has_frames(&self) -> bool {
+        self.count > 0
+    }
+
     /// Iterates over the received frames and the buffers that contain them.
     #[inline]
     pub fn frames(&self) -> impl Iterator<Item = (&ReceivedFrame, &[u8; BUFFER_SIZE])> {
@@ -111,21 +124,14 @@ impl LineLink {
             Err(error) => Err(error),
         }
     }
-}
 
-impl Link for LineLink {
-    type Buffers = Box<FrameBuffers>;
-
-    fn buffers(&self) -> Box<FrameBuffers> {
-        Box::new(FrameBuffers {
-            bytes: vec![[0; BUFFER_SIZE]; MAX_FRAMES].into(),
-            frames: [ReceivedFrame { station: 0, from: 0, to: 0 }; MAX_FRAMES],
-            count: 0,
-        })
-    }
-
+    /// Receives what is there. With `wait`, blocks until there is something, [`wake`](LineLink::wake) is called, or about
+    /// that time has passed, at most [`MAX_WAIT`].
+    ///
+    /// # Errors
+    /// If the line has failed. Nothing received is no error.
     #[inline]
-    fn receive(&self, buffers: &mut Box<FrameBuffers>, wait: Option<Span>) -> io::Result<()> {
+    pub fn receive(&self, buffers: &mut FrameBuffers, wait: Option<Span>) -> io::Result<()> {
         buffers.count = 0;
         let Some(wait) = wait else {
             for _ in 0..MAX_FRAMES {
@@ -147,12 +153,8 @@ impl Link for LineLink {
         self.receive_frame(buffers, !is_wakeable).map(drop)
     }
 
-    #[inline]
-    fn has_received(buffers: &Box<FrameBuffers>) -> bool {
-        buffers.count > 0
-    }
-
-    fn wake(&self, now: Instant) {
+    /// Unblocks the receiving thread, now or within [`MAX_WAIT`].
+    pub fn wake(&self, now: Instant) {
         self.wakeable_until.store((now + WAKEABLE_TIME).as_ps(), Ordering::Relaxed);
         if !self.is_woken.swap(true, Ordering::Relaxed) {
             self.waker.wake();

@@ -83,12 +83,16 @@ pub(super) struct StationService {
     scratch: Vec<u8>,
     /// Frames to this station.
     looped_back: VecDeque<Vec<u8>>,
+    /// The receive buffers, unless a thread is receiving.
+    buffers: Option<Box<FrameBuffers>>,
     /// Whether the station may have output to poll.
     may_have_output: bool,
     has_changed: bool,
     deadline: Instant,
     failed: Option<io::Error>,
-    /// No handle is left, and the station leaves by then.
+    /// No handle is left.
+    is_closed: bool,
+    /// When the closed station leaves at the latest.
     leaves_by: Option<Instant>,
 }
 
@@ -124,10 +128,12 @@ pub(super) fn open(
         output: vec![0; HEADROOM + MAX_BATCH].into(),
         scratch: Vec::new(),
         looped_back: VecDeque::new(),
+        buffers: Some(FrameBuffers::new()),
         may_have_output: true,
         has_changed: false,
         deadline: Instant::MAX,
         failed: None,
+        is_closed: false,
         leaves_by: None,
     };
     let is_immediate = settings.ring.is_some() || settings.events;
@@ -135,7 +141,8 @@ pub(super) fn open(
     let policy = Policy {
         callers_receive: !settings.events,
         unattended: delay(UNATTENDED),
-        check_interval: delay(CHECK_INTERVAL),
+        check_interval: (delay(CHECK_INTERVAL), delay(CHECK_INTERVAL)),
+        max_slack: Span::ZERO,
     };
     Ok(SharedLoop::start("llc", LineLink::new(line, clock)?, clock, service, policy)?)
 }
@@ -161,14 +168,13 @@ impl StationService {
 
     /// Returns whether a calling thread that has to wait becomes the receiving one at once.
     #[inline]
-    pub fn will_receive(&self, call: &mut Call<WaitTarget>) -> bool {
-        call.can_lead() && !self.may_have_output && !self.is_due(call)
+    pub fn will_receive(&self, call: &Call<WaitTarget>) -> bool {
+        call.can_lead && !self.may_have_output && self.deadline > call.now
     }
 
-    /// Returns whether a deadline has passed.
-    #[inline]
-    fn is_due(&self, call: &mut Call<WaitTarget>) -> bool {
-        self.deadline < Instant::MAX && self.deadline <= call.now()
+    /// Closes the station: no call follows.
+    pub fn close(&mut self) {
+        self.is_closed = true;
     }
 
     /// Takes the message delivered to the waiting thread, if any; replaces the content of `into`.
@@ -339,8 +345,20 @@ impl StationService {
 
 impl Service for StationService {
     type Link = LineLink;
+    type Buffers = Box<FrameBuffers>;
     type Error = Error;
     type Target = WaitTarget;
+
+    const LIMITS_WAITING: bool = true;
+
+    #[inline]
+    fn receive(link: &LineLink, buffers: &mut Box<FrameBuffers>, wait: Option<Span>) -> io::Result<()> {
+        link.receive(buffers, wait)
+    }
+
+    fn wake(link: &LineLink, now: Instant) {
+        link.wake(now);
+    }
 
     #[inline]
     fn must_wait(error: &Error) -> bool {
@@ -348,13 +366,20 @@ impl Service for StationService {
     }
 
     #[inline]
-    fn begin_receive(&mut self, target: Option<WaitTarget>) {
+    fn is_receiving(&self) -> bool {
+        self.buffers.is_none()
+    }
+
+    #[inline]
+    fn take_buffers(&mut self, target: Option<WaitTarget>) -> Option<Box<FrameBuffers>> {
+        let buffers = self.buffers.take()?;
         (self.awaited_sap, self.awaited_ticket) = match target {
             // With a common event queue, received messages are reported there too.
             Some(WaitTarget::Message(sap)) if !self.has_event_queue => (Some(sap), None),
             Some(WaitTarget::End(ticket)) => (None, Some(ticket)),
             _ => (None, None),
         };
+        Some(buffers)
     }
 
     #[inline]
@@ -362,9 +387,10 @@ impl Service for StationService {
         &mut self,
         now: Instant,
         link: &LineLink,
-        buffers: &Box<FrameBuffers>,
+        buffers: Box<FrameBuffers>,
         received: io::Result<()>,
-    ) {
+    ) -> bool {
+        let has_received = buffers.has_frames() || received.is_err();
         let mut awaited_sap = self.awaited_sap.take();
         for (frame, bytes) in buffers.frames() {
             // The thread takes one message.
@@ -373,6 +399,8 @@ impl Service for StationService {
         if let Err(error) = received {
             (self.failed, self.has_changed) = (Some(error), true);
         }
+        self.buffers = Some(buffers);
+        has_received
     }
 
     #[inline]
@@ -410,13 +438,8 @@ impl Service for StationService {
     }
 
     #[inline]
-    fn has_output(&self) -> bool {
-        self.may_have_output
-    }
-
-    #[inline]
-    fn should_transmit(&mut self, call: &mut Call<WaitTarget>) -> bool {
-        self.may_have_output || self.is_due(call)
+    fn may_transmit(&mut self, now: Instant) -> bool {
+        self.may_have_output || self.deadline <= now
     }
 
     #[inline]
@@ -434,8 +457,13 @@ impl Service for StationService {
     }
 
     #[inline]
-    fn failure(&self) -> Option<Error> {
+    fn failure(&mut self) -> Option<Error> {
         self.failed.as_ref().map(|error| copy(error).into())
+    }
+
+    #[inline]
+    fn is_unused(&self) -> bool {
+        self.is_closed
     }
 
     /// Leaves the ring first, which takes a turn of the token.

@@ -8,7 +8,6 @@ use trunkline_io::shared_loop::Call;
 use trunkline_units::{Instant, Span};
 
 use super::engine::{Engine, WaitTarget};
-use super::link::LineLink;
 use super::shared::{self, SapEvents, Shared, StationService};
 use super::{Error, Network, Sent, Settings};
 use crate::api::{Command, Event, Outcome, Received, Refusal, Ticket};
@@ -32,7 +31,7 @@ struct Handle(Arc<Shared>, Option<thread::JoinHandle<()>>);
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        self.0.close();
+        self.0.run(|state, _| state.close());
     }
 }
 
@@ -60,10 +59,10 @@ impl StationSocket {
     /// # Errors
     /// [`Error::Refused`]: invalid number, already open, too many open SAPs, or invalid options.
     pub fn open(&self, sap: u8, options: &Options) -> Result<Sap, Error> {
-        self.shared().run(|state, _, now| {
+        self.shared().run(|state, now| {
             state.command(now, Command::Open { sap, options })?;
             state.saps[usize::from(sap >> 1)] = Some(Box::default());
-            Ok(())
+            Ok::<(), Error>(())
         })?;
         Ok(Sap(Arc::new(Access { station: self.clone(), number: sap })))
     }
@@ -99,7 +98,7 @@ impl StationSocket {
     /// # Errors
     /// [`Error::TimedOut`]; [`Error::System`] if the network fails.
     pub fn ring_event(&self, patience: Option<Duration>) -> Result<token::Event<()>, Error> {
-        self.shared().until(patience, |state, _, _| state.ring.pop_front().ok_or(Error::NotYet))
+        self.shared().until(patience, |state, _| state.ring.pop_front().ok_or(Error::NotYet))
     }
 
     /// Waits at most `patience` for the next event; needs [`Settings::events`].
@@ -108,7 +107,7 @@ impl StationSocket {
     /// [`Error::TimedOut`], also when [interrupted](StationSocket::interrupt); [`Error::System`] if the network
     /// fails.
     pub fn next_event(&self, patience: Option<Duration>) -> Result<Event, Error> {
-        self.shared().until(patience, |state, _, _| {
+        self.shared().until(patience, |state, _| {
             if std::mem::take(&mut state.interrupted) {
                 return Err(Error::TimedOut);
             }
@@ -118,11 +117,9 @@ impl StationSocket {
 
     /// Ends the current wait for the [next event](StationSocket::next_event), or else the next such wait.
     pub fn interrupt(&self) {
-        // This cannot be refused.
-        let _ = self.shared().run(|state, _, _| {
+        self.shared().run(|state, _| {
             state.mark_changed();
             state.interrupted = true;
-            Ok(())
         });
     }
 
@@ -156,7 +153,7 @@ struct Access {
 
 impl Drop for Access {
     fn drop(&mut self) {
-        let _ = self.station.shared().run(|state, _, now| {
+        let _ = self.station.shared().run(|state, now| {
             state.saps[usize::from(self.number >> 1)] = None;
             state.command(now, Command::Close { sap: self.number })
         });
@@ -218,7 +215,7 @@ impl Sap {
     /// # Errors
     /// [`Error::Full`], and as [`send`](Sap::send).
     pub fn try_send(&self, to: Address, bytes: &[u8]) -> Result<Ticket, Error> {
-        self.shared().try_twice(|state, link, call| Ok(self.attempt(state, link, call, to, bytes, None)?.0))
+        self.shared().try_twice(|state, call| Ok(self.attempt(state, call.now, to, bytes, None)?.0))
     }
 
     /// Sends messages, up to [`Settings::batch`] of equal length per system call. Blocks while the queue is full;
@@ -228,11 +225,11 @@ impl Sap {
     /// As [`send`](Sap::send), for the first message.
     pub fn send_many<M: AsRef<[u8]>>(&self, to: Address, messages: &[M]) -> Result<usize, Error> {
         let Some((first, rest)) = messages.split_first() else { return Ok(0) };
-        self.shared().until(None, |state, link, call| {
+        self.shared().until(None, |state, call| {
             // The first message is sent with the others.
             state.mark_output();
-            self.attempt(state, link, call, to, first.as_ref(), None)?;
-            let more = |message: &M| self.attempt(state, link, call, to, message.as_ref(), None).is_ok();
+            self.attempt(state, call.now, to, first.as_ref(), None)?;
+            let more = |message: &M| self.attempt(state, call.now, to, message.as_ref(), None).is_ok();
             Ok(1 + rest.iter().map(more).take_while(|taken| *taken).count())
         })
     }
@@ -250,7 +247,7 @@ impl Sap {
     /// # Errors
     /// [`Error::TimedOut`], at once if none is outstanding; [`Error::System`] if the network fails.
     pub fn ended(&self, patience: Option<Duration>) -> Result<Sent, Error> {
-        self.shared().until(patience, |state, _, _| {
+        self.shared().until(patience, |state, _| {
             let sap_events = self.sap_events(state)?;
             match sap_events.ended.pop_front() {
                 Some(sent) => Ok(sent),
@@ -268,11 +265,11 @@ impl Sap {
     #[inline]
     pub fn exchange(&self, to: Address, bytes: &[u8]) -> Result<Sent, Error> {
         let (mut sent, mut listed) = (None, false);
-        self.shared().until(None, |state, link, call| {
+        self.shared().until(None, |state, call| {
             let ticket = match sent {
                 Some(ticket) => ticket,
                 None => {
-                    let (ticket, outcome) = self.attempt(state, link, call, to, bytes, None)?;
+                    let (ticket, outcome) = self.attempt(state, call.now, to, bytes, None)?;
                     if let Some(outcome) = outcome {
                         return Ok(sent_immediately(ticket, outcome));
                     }
@@ -287,7 +284,7 @@ impl Sap {
                 self.sap_events(state)?.awaited.push((ticket, None));
                 listed = true;
             }
-            call.set_target(WaitTarget::End(ticket));
+            call.target = Some(WaitTarget::End(ticket));
             handed.ok_or(Error::NotYet)
         })
     }
@@ -301,7 +298,7 @@ impl Sap {
         ticket: Ticket,
         handed: Option<Sent>,
     ) -> Result<Sent, Error> {
-        call.set_target(WaitTarget::End(ticket));
+        call.target = Some(WaitTarget::End(ticket));
         let awaited = &mut self.sap_events(state)?.awaited;
         let at = awaited.iter().position(|(of, _)| *of == ticket).ok_or(Error::NotYet)?;
         let end = handed.or(awaited[at].1).ok_or(Error::NotYet)?;
@@ -324,7 +321,7 @@ impl Sap {
     /// [`Error::TimedOut`], and as [`receive`](Sap::receive).
     #[inline]
     pub fn receive_within(&self, into: &mut Vec<u8>, patience: Option<Duration>) -> Result<Received, Error> {
-        self.shared().until(patience, |state, _, call| self.taken(state, call, into))
+        self.shared().until(patience, |state, call| self.taken(state, call, into))
     }
 
     /// Returns the next message if one is queued.
@@ -332,7 +329,7 @@ impl Sap {
     /// # Errors
     /// [`Error::NotYet`].
     pub fn try_receive(&self, into: &mut Vec<u8>) -> Result<Received, Error> {
-        self.shared().try_twice(|state, _, call| self.taken(state, call, into))
+        self.shared().try_twice(|state, call| self.taken(state, call, into))
     }
 
     /// Sends a TEST with these bytes and waits for a response; returns it with the elapsed time. The null SAP
@@ -366,7 +363,7 @@ impl Sap {
     /// # Errors
     /// [`Error::TimedOut`]; [`Error::System`].
     pub fn next_answer(&self, patience: Duration) -> Result<Event, Error> {
-        self.shared().until(Some(patience), |state, _, _| {
+        self.shared().until(Some(patience), |state, _| {
             self.sap_events(state)?.answers.pop_front().ok_or(Error::NotYet)
         })
     }
@@ -376,7 +373,7 @@ impl Sap {
     /// # Errors
     /// The station's refusal.
     pub fn command(&self, command: Command<'_>) -> Result<(), Error> {
-        self.shared().run(|state, _, now| state.command(now, command))
+        self.shared().run(|state, now| state.command(now, command))
     }
 
     /// Changes the options of the SAP.
@@ -424,11 +421,11 @@ impl Sap {
         patience: Option<Duration>,
         wanted: bool,
     ) -> Result<Ticket, Error> {
-        self.shared().until(patience, |state, link, call| {
+        self.shared().until(patience, |state, call| {
             if wanted && self.sap_events(state)?.ended.len() >= ENDED {
                 return Err(Error::Refused(Refusal::Full));
             }
-            let (ticket, outcome) = self.attempt(state, link, call, to, bytes, priority)?;
+            let (ticket, outcome) = self.attempt(state, call.now, to, bytes, priority)?;
             if wanted {
                 let sap_events = self.sap_events(state)?;
                 match outcome {
@@ -445,8 +442,7 @@ impl Sap {
     fn attempt(
         &self,
         state: &mut StationService,
-        link: &LineLink,
-        call: &mut Call<WaitTarget>,
+        now: Instant,
         to: Address,
         bytes: &[u8],
         priority: Option<u8>,
@@ -454,7 +450,7 @@ impl Sap {
         if state.event_queue_is_full() {
             return Err(Error::Full);
         }
-        Ok(state.send(link, call.now(), self.number(), to, bytes, priority)?)
+        Ok(state.send(self.shared().link(), now, self.number(), to, bytes, priority)?)
     }
 
     #[inline]
@@ -467,13 +463,13 @@ impl Sap {
         if let Some(received) = state.take_delivered_message(into) {
             return Ok(received);
         }
-        let taken = state.engine.message(call, self.number(), into)?;
-        call.set_target(WaitTarget::Message(self.number()));
+        let taken = state.engine.message(call.now, self.number(), into)?;
+        call.target = Some(WaitTarget::Message(self.number()));
         taken.ok_or(Error::NotYet)
     }
 
     fn ask(&self, command: Command<'_>) -> Result<Instant, Error> {
-        self.shared().run(|state, _, now| {
+        self.shared().run(|state, now| {
             self.sap_events(state)?.answers.clear();
             state.command(now, command)?;
             Ok(now)
@@ -486,11 +482,11 @@ impl Sap {
         patience: Duration,
         mut fits: impl FnMut(Event) -> Option<T>,
     ) -> Result<(T, Span), Error> {
-        self.shared().until(Some(patience), |state, _, call| {
+        self.shared().until(Some(patience), |state, call| {
             let answers = &mut self.sap_events(state)?.answers;
             while let Some(event) = answers.pop_front() {
                 if let Some(answer) = fits(event) {
-                    return Ok((answer, call.now().since(begun)));
+                    return Ok((answer, call.now.since(begun)));
                 }
             }
             Err(Error::NotYet)

@@ -106,6 +106,7 @@ impl Core {
             && !self.in_full_flow
             && self.buffers.is_some()
             && self.failed.is_none()
+            && !self.is_interrupted
             && self.fast_connection.as_ref().is_some_and(|fast| fast.id == id)
             && self.node.awaits_message(id, channel)
     }
