@@ -14,8 +14,8 @@
 
 use std::io;
 use std::net::UdpSocket;
-use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::{Arc, Condvar, MutexGuard};
+use std::os::fd::AsFd;
+use std::sync::{Arc, MutexGuard};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ use trunkline_units::{Instant, Span};
 
 use crate::Clock;
 use crate::datagrams::Waker;
-use crate::fair_mutex::{FairMutex, wait, wait_timeout};
+use crate::fair_mutex::{FairCondition, FairMutex};
 use crate::usage::CpuTime;
 
 /// Default timer slack of Linux threads.
@@ -152,11 +152,12 @@ pub struct TimedOut;
 pub struct Policy {
     /// Whether waiting callers receive. If not, only the helper does.
     pub callers_receive: bool,
-    /// Time without a receiving thread after which the helper receives.
+    /// Time without a call that receives or transmits after which the helper receives.
     pub unattended: Span,
-    /// Sleep of the helper while callers receive. It doubles with each needless wakeup, to at most the second.
+    /// Sleep of the helper while callers receive, or while output is delayed. It doubles with each needless wakeup, to at most the second.
     pub check_interval: (Span, Span),
-    /// Maximum delay of the helper after a deadline. While deadlines only move later, as in request-response traffic,
+    /// Maximum delay of the helper after a deadline. If it is zero, the helper is woken for a deadline that is even less
+    /// than the accuracy of timers earlier. While deadlines only move later, as in request-response traffic,
     /// the helper wakes later and later: its wakeups are needless and take processor time from the caller.
     pub max_slack: Span,
 }
@@ -179,9 +180,9 @@ pub struct SharedLoop<S: Service> {
     policy: Policy,
     state: FairMutex<State<S>>,
     /// Wakes the followers: something changed, or no thread leads.
-    changed: Condvar,
+    changed: FairCondition,
     /// Wakes the sleeping helper earlier.
-    timer: Condvar,
+    timer: FairCondition,
     waker: Waker,
 }
 
@@ -197,7 +198,7 @@ pub struct State<S: Service> {
     followers: usize,
     /// The earliest timeout of a waiting call.
     first_timeout: Instant,
-    /// When a caller last received or left.
+    /// When a caller last received or transmitted.
     attended_at: Instant,
     /// When the helper wakes, whether it waits for the waker until then, and whether it receives.
     helper_wakes_at: Instant,
@@ -213,6 +214,15 @@ impl<S: Service> State<S> {
     #[inline]
     pub fn now(&self) -> Instant {
         self.now
+    }
+
+    /// Returns when the helper has something to do at the latest.
+    #[inline]
+    fn helper_deadline(&self, now: Instant) -> Instant {
+        let at = (self.service.deadline() + self.helper_slack).min(self.first_timeout);
+        // In full flow the next call handles what is due.
+        let is_handled = self.service.in_full_flow() && !self.service.is_receiving();
+        if is_handled { at.max(now + self.check_interval) } else { at }
     }
 }
 
@@ -246,7 +256,8 @@ impl<S: Service> SharedLoop<S> {
             helper_slack: Span::ZERO,
             check_interval: policy.check_interval.0,
         };
-        let (state, changed, timer) = (FairMutex::new(state), Condvar::new(), Condvar::new());
+        let (state, changed, timer) =
+            (FairMutex::new(state), FairCondition::default(), FairCondition::default());
         let shared =
             Arc::new(SharedLoop { link, clock, policy, state, changed, timer, waker: Waker::new()? });
         let helper = shared.clone();
@@ -299,6 +310,7 @@ impl<S: Service> SharedLoop<S> {
         if result.as_ref().is_err_and(S::must_wait) {
             // A caller that never waits must still receive.
             state.service.receive_pending(now, &self.link);
+            state.attended_at = now;
             state.service.transmit(now, &self.link);
             result = attempt(&mut state.service, &mut call);
         }
@@ -406,24 +418,38 @@ impl<S: Service> SharedLoop<S> {
         if !S::LIMITS_WAITING || buffers.is_none() {
             state.first_timeout = state.first_timeout.min(end);
         }
-        self.wake_helper_in_time(&mut state, call.now);
         let Some(mut buffers) = buffers else {
+            self.wake_helper_in_time(&mut state, call.now);
             state.followers += 1;
-            state = wait(&self.changed, state);
+            state = self.changed.wait(&self.state, state, None);
             state.followers -= 1;
             call.now = self.time(&mut state);
             return state;
         };
         let limit = if end < Instant::MAX { end.since(call.now) } else { Span::MAX };
-        drop(state);
-        let received = S::receive(&self.link, &mut buffers, Some(limit));
-        let mut state = self.lock();
-        call.now = self.time(&mut state);
-        state.attended_at = call.now;
+        let (mut state, received) = self.lead(state, call.now, &mut buffers, limit);
+        call.now = state.now;
         state.service.handle_received(call.now, &self.link, buffers, received);
         // The calling thread looks itself.
         self.notify_changed(&mut state);
         state
+    }
+
+    /// Receives into the taken buffers, at most for `limit`; releases the lock meanwhile, and reads the clock.
+    #[inline]
+    pub fn lead<'a>(
+        &'a self,
+        mut state: Guard<'a, S>,
+        now: Instant,
+        buffers: &mut S::Buffers,
+        limit: Span,
+    ) -> (Guard<'a, S>, io::Result<()>) {
+        self.wake_helper_in_time(&mut state, now);
+        drop(state);
+        let received = S::receive(&self.link, buffers, Some(limit));
+        let mut state = self.lock();
+        state.attended_at = self.time(&mut state);
+        (state, received)
     }
 
     /// Sends output that is due and releases the lock.
@@ -431,9 +457,9 @@ impl<S: Service> SharedLoop<S> {
     pub fn leave(&self, mut state: Guard<'_, S>, now: Instant) {
         if state.service.should_transmit(now) {
             state.service.transmit(now, &self.link);
-            self.notify_changed(&mut state);
+            state.attended_at = now;
         }
-        state.attended_at = now;
+        self.notify_changed(&mut state);
         self.wake_helper_in_time(&mut state, now);
         if state.followers > 0 && !state.service.is_receiving() {
             // Let another thread lead.
@@ -473,7 +499,7 @@ impl<S: Service> SharedLoop<S> {
 
     /// Makes the helper wake in time.
     #[inline]
-    pub fn wake_helper_in_time(&self, state: &mut State<S>, now: Instant) {
+    fn wake_helper_in_time(&self, state: &mut State<S>, now: Instant) {
         let may_transmit = state.service.may_transmit(now);
         self.wake_helper_if(state, now, may_transmit);
     }
@@ -481,12 +507,8 @@ impl<S: Service> SharedLoop<S> {
     /// Makes the helper wake in time. Set `may_transmit` if output may be pending.
     #[inline(always)]
     fn wake_helper_if(&self, state: &mut State<S>, now: Instant, may_transmit: bool) {
-        let mut by = (state.service.deadline() + state.helper_slack).min(state.first_timeout);
+        let mut by = state.helper_deadline(now);
         let no_leader = !state.service.is_receiving();
-        if no_leader && state.service.in_full_flow() {
-            // The next send handles what is due.
-            by = by.max(now + state.check_interval);
-        }
         if no_leader && !state.is_helper_receiving || may_transmit {
             by = by.min(now + state.check_interval);
         }
@@ -494,7 +516,7 @@ impl<S: Service> SharedLoop<S> {
         let by = if state.service.is_unused() { now } else { by };
         // Skip differences within the accuracy of timers: in request-response traffic the deadline after each
         // response is slightly earlier than the one after its request.
-        if by + TIMER_SLACK < state.helper_wakes_at {
+        if by + TIMER_SLACK.min(self.policy.max_slack) < state.helper_wakes_at {
             state.helper_wakes_at = by;
             self.wake_helper(state);
         }
@@ -528,15 +550,16 @@ impl<S: Service> SharedLoop<S> {
             if state.service.may_transmit(now) && (!needless || state.service.is_receiving()) {
                 state.service.transmit(now, &self.link);
             }
-            if state.first_timeout <= now {
+            let is_timeout = state.first_timeout <= now;
+            if is_timeout {
                 // All waiting threads read the clock and report their timeouts again.
                 state.first_timeout = Instant::MAX;
-                match S::LIMITS_WAITING {
-                    true => self.changed.notify_all(),
-                    false => self.notify_all(&state),
-                }
             }
-            self.notify_changed(&mut state);
+            if state.service.take_changed() || is_timeout && !S::LIMITS_WAITING {
+                self.notify_all(&state);
+            } else if is_timeout {
+                self.changed.notify_all();
+            }
             if state.service.is_unused() && state.service.is_over(now) {
                 return;
             }
@@ -547,10 +570,7 @@ impl<S: Service> SharedLoop<S> {
     /// Sleeps until something may be due for the helper, or receives until then.
     fn sleep<'a>(&'a self, mut state: Guard<'a, S>, now: Instant) -> Guard<'a, S> {
         let is_led = state.service.is_receiving();
-        let mut at = (state.service.deadline() + state.helper_slack).min(state.first_timeout);
-        if state.service.in_full_flow() && !is_led {
-            at = at.max(now + state.check_interval);
-        }
+        let at = state.helper_deadline(now);
         let is_unattended = state.attended_at + self.policy.unattended <= now;
         let can_receive = state.service.can_receive();
         let receives = !is_led && is_unattended && can_receive;
@@ -561,10 +581,8 @@ impl<S: Service> SharedLoop<S> {
         if receives || second.is_some() {
             return self.helper_receive(state, now, receives, second.as_deref());
         }
-        match wake_at {
-            Instant::MAX => wait(&self.timer, state),
-            wake_at => wait_timeout(&self.timer, state, wake_at.since(now).into()),
-        }
+        let timeout = (wake_at < Instant::MAX).then(|| wake_at.since(now).into());
+        self.timer.wait(&self.state, state, timeout)
     }
 
     /// Waits for the link, if `receives`, and for the second socket, if there is one; then receives, unless another
@@ -600,11 +618,5 @@ impl<S: Service> SharedLoop<S> {
             state.service.transmit(now, &self.link);
         }
         state
-    }
-}
-
-impl<S: Service> AsFd for SharedLoop<S> {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.link.as_fd()
     }
 }

@@ -1,6 +1,6 @@
 //! The state that threads and tasks of a socket share: the endpoint and the events of each connection.
 //!
-//! Nothing here waits. The holder of the lock passes received frames in, attempts its operation and transmits output;
+//! The holder of the lock passes received frames in, attempts its operation and transmits output;
 //! the socket types decide what to wait for and how.
 
 mod ready;
@@ -235,11 +235,6 @@ impl Core {
     /// Ends a waiting call, or the next one.
     pub fn interrupt(&mut self) {
         (self.is_interrupted, self.has_changed) = (true, true);
-        self.pending_weight = URGENT_WEIGHT;
-    }
-
-    pub fn has_failed(&self) -> bool {
-        self.failed.is_some()
     }
 
     /// Returns whether frames wait for the socket's send buffer.

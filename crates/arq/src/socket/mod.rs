@@ -5,8 +5,8 @@
 //! | [`blocking`] | [`Listener`] and [`Connection`], for threads |
 //! | [`stream`] | [`Stream`], a channel without message boundaries, as [`std::io::Read`] and [`std::io::Write`] |
 //! | `tokio` | feature `tokio`: [`Listener`] and [`Connection`] with futures |
-//! | `shared` | the threads of a blocking socket: receiving and deadlines |
-//! | `core` | the endpoint and the state of its connections; never waits |
+//! | `shared` | the blocking socket in the [event loop](trunkline_io::shared_loop) of threads |
+//! | `core` | the endpoint and the state of its connections |
 //!
 //! An echo server and a client:
 //!

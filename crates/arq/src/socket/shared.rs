@@ -79,17 +79,18 @@ pub(super) fn receive(
     channel: u16,
     message: &mut Buffer,
 ) -> Result<(), Error> {
+    let take = |core: &mut Core, call: &mut Call<()>, message: &mut Buffer| {
+        core.take(call.now, id, channel, message)
+    };
     let mut state = shared.lock();
     if timeout.is_none()
         && state.service.can_take_directly(id, channel)
         && let Some(mut buffers) = state.service.take_buffers(None)
     {
         let now = state.now();
-        shared.wake_helper_in_time(&mut state, now);
-        drop(state);
-        let received = buffers.receive(shared.link(), true);
-        state = shared.lock();
-        let now = shared.time(&mut state);
+        let received;
+        (state, received) = shared.lead(state, now, &mut buffers, Span::MAX);
+        let now = state.now();
         let core = &mut state.service;
         if received.is_ok() && core.take_directly(now, &buffers, id, channel, message) {
             core.buffers = Some(buffers);
@@ -102,11 +103,12 @@ pub(super) fn receive(
         }
         core.exchanges = 0;
         core.handle_received(now, shared.link(), buffers, received);
+        message.clear();
+        // Not on the fast path: no call before this one has set a deadline for what arrived.
+        return shared.retry(state, now, None, |core, call| take(core, call, message));
     }
     message.clear();
-    shared.try_fast(state, Core::delays_output, timeout, move |core, call| {
-        core.take(call.now, id, channel, message)
-    })
+    shared.try_fast(state, Core::delays_output, timeout, |core, call| take(core, call, message))
 }
 
 /// Connects the socket to a peer after a series of exchanges with it alone. A wakeup of a waiting thread, or

@@ -168,9 +168,9 @@ impl Shared {
                 state.core.fail(error);
             }
             if readable {
-                let _ = self
-                    .ready
-                    .try_io(Interest::READABLE, || ready_if(state.core.receive_pending(now, &self.socket)));
+                let _ = self.ready.try_io(Interest::READABLE, || {
+                    ready_if(state.core.receive_pending(now, &self.socket) && state.core.can_receive())
+                });
             }
             state.core.transmit(now, &self.socket);
             self.leave(&mut state, now);

@@ -13,7 +13,7 @@ use super::line::{BUFFER_SIZE, Line, ReceivedFrame};
 /// Maximum frames received before output is sent.
 const MAX_FRAMES: usize = 32;
 /// Longest wait of the receiving thread before it checks what other threads did.
-pub(super) const MAX_WAIT: Span = Span::from_ms(50);
+const MAX_WAIT: Span = Span::from_ms(50);
 /// How long the receiving thread stays wakeable after a wakeup was needed.
 const WAKEABLE_TIME: Span = Span::from_s(10);
 

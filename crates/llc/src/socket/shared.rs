@@ -90,9 +90,7 @@ pub(super) struct StationService {
     has_changed: bool,
     deadline: Instant,
     failed: Option<io::Error>,
-    /// No handle is left.
-    is_closed: bool,
-    /// When the closed station leaves at the latest.
+    /// No handle is left, and the station leaves by then.
     leaves_by: Option<Instant>,
 }
 
@@ -133,7 +131,6 @@ pub(super) fn open(
         has_changed: false,
         deadline: Instant::MAX,
         failed: None,
-        is_closed: false,
         leaves_by: None,
     };
     let is_immediate = settings.ring.is_some() || settings.events;
@@ -172,9 +169,12 @@ impl StationService {
         call.can_lead && !self.may_have_output && self.deadline > call.now
     }
 
-    /// Closes the station: no call follows.
-    pub fn close(&mut self) {
-        self.is_closed = true;
+    /// Closes the station: no call follows. It leaves its ring first, which takes a turn of the token.
+    pub fn close(&mut self, now: Instant) {
+        self.engine.set_membership(now, false);
+        self.may_have_output = true;
+        let is_in_ring = matches!(&self.engine, Engine::Ring(ring) if !ring.members().is_empty());
+        self.leaves_by = Some(if is_in_ring { now + LEAVE_TIMEOUT } else { now });
     }
 
     /// Takes the message delivered to the waiting thread, if any; replaces the content of `into`.
@@ -374,8 +374,7 @@ impl Service for StationService {
     fn take_buffers(&mut self, target: Option<WaitTarget>) -> Option<Box<FrameBuffers>> {
         let buffers = self.buffers.take()?;
         (self.awaited_sap, self.awaited_ticket) = match target {
-            // With a common event queue, received messages are reported there too.
-            Some(WaitTarget::Message(sap)) if !self.has_event_queue => (Some(sap), None),
+            Some(WaitTarget::Message(sap)) => (Some(sap), None),
             Some(WaitTarget::End(ticket)) => (None, Some(ticket)),
             _ => (None, None),
         };
@@ -463,21 +462,11 @@ impl Service for StationService {
 
     #[inline]
     fn is_unused(&self) -> bool {
-        self.is_closed
+        self.leaves_by.is_some()
     }
 
-    /// Leaves the ring first, which takes a turn of the token.
     fn is_over(&mut self, now: Instant) -> bool {
-        let leaves_by = match self.leaves_by {
-            Some(at) => at,
-            None => {
-                self.engine.set_membership(now, false);
-                self.may_have_output = true;
-                let is_in_ring = matches!(&self.engine, Engine::Ring(ring) if !ring.members().is_empty());
-                *self.leaves_by.insert(if is_in_ring { now + LEAVE_TIMEOUT } else { now })
-            }
-        };
-        leaves_by <= now && !self.may_have_output
+        self.leaves_by.is_some_and(|at| at <= now) && !self.may_have_output
     }
 }
 

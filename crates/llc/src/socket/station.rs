@@ -31,7 +31,7 @@ struct Handle(Arc<Shared>, Option<thread::JoinHandle<()>>);
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        self.0.run(|state, _| state.close());
+        self.0.run(|state, now| state.close(now));
     }
 }
 

@@ -80,7 +80,7 @@ impl Core {
         if self.is_due(now)
             || self.unpolled_batches >= MAX_UNPOLLED_BATCHES
             || self.unsent.is_some()
-            || self.has_failed()
+            || self.failed.is_some()
         {
             return false;
         }
