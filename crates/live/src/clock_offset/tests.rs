@@ -211,7 +211,7 @@ fn check_seeds(seeds: std::ops::Range<u64>) {
     assert!(totals.unanswered < totals.checks / 20, "{totals:?}");
     assert!(totals.exposed > 0 && totals.exposed < totals.checks / 5, "{totals:?}");
     assert!(totals.found > runs / 4 && totals.found < totals.steps, "{totals:?}");
-    assert!(totals.lost > runs, "{totals:?}");
+    assert!(totals.evident > runs / 4 && totals.lost > runs, "{totals:?}");
 }
 
 /// Timestamps near the ends of the range, near each other, and anywhere.

@@ -73,7 +73,7 @@ impl Options {
     pub fn random(seed: u64) -> Options {
         let stream = &mut Seed(seed).stream("clock options");
         // A few runs are longer than the window.
-        let length = if seed % 16 == 0 { 40 * S } else { uniform(stream, S, 5 * S) };
+        let length = if seed.is_multiple_of(16) { 40 * S } else { uniform(stream, S, 5 * S) };
         let mut rates = [0, 1].map(|_| uniform(stream, -100_000, 100_000) as i64);
         if stream.chance(0.3) {
             rates = if stream.chance(0.5) { [100_000, -100_000] } else { [-100_000, 100_000] };
@@ -158,7 +158,8 @@ impl Clock {
 
 enum Event {
     Send,
-    Receive(Exchange),
+    /// The true time of the request, and the exchange.
+    Receive(i128, Exchange),
     Check,
 }
 
@@ -176,6 +177,8 @@ pub struct Totals {
     pub exposed: u64,
     /// Comparisons in which the stated interval does not contain the truth.
     pub wrong: u64,
+    /// Exchanges after a step that was large enough to be found for certain.
+    pub evident: u64,
     /// Exchanges that contradict another one without effect, and steps without reason.
     pub missed: u64,
     pub false_steps: u64,
@@ -203,6 +206,7 @@ impl Totals {
             (&mut self.rejected, run.rejected),
             (&mut self.steps, run.steps),
             (&mut self.found, run.found),
+            (&mut self.evident, run.evident),
             (&mut self.checks, run.checks),
             (&mut self.unanswered, run.unanswered),
             (&mut self.exposed, run.exposed),
@@ -262,7 +266,7 @@ impl Simulation {
             }
             match event {
                 Event::Send => self.send(now),
-                Event::Receive(exchange) => self.receive(now, exchange),
+                Event::Receive(sent, exchange) => self.receive(sent, now, exchange),
                 Event::Check => self.check(now),
             }
         }
@@ -305,7 +309,7 @@ impl Simulation {
                 replied_remote: self.clocks[1].timestamp(replied_remote),
                 received: self.clocks[0].timestamp(received),
             };
-            self.push(received, Event::Receive(exchange));
+            self.push(received, Event::Receive(sent, exchange));
         }
         let local = self.clocks[0].timestamp(sent);
         let interval = self.estimator.next_exchange(local).since(local);
@@ -315,16 +319,19 @@ impl Simulation {
         self.push(between, Event::Check);
     }
 
-    fn receive(&mut self, now: i128, exchange: Exchange) {
+    fn receive(&mut self, sent: i128, now: i128, exchange: Exchange) {
         self.totals.exchanges += 1;
         self.check(now);
         let expected = self.contradiction(&exchange);
+        let is_evident = self.is_step_evident(sent, now, &exchange);
         let steps = self.estimator.steps();
         match self.estimator.record(exchange) {
             Ok(()) => {
                 self.newest = self.newest.max(i128::from(exchange.received.as_ps()));
                 let is_found = self.estimator.steps() > steps;
                 self.compare(now, is_found, expected);
+                self.totals.missed += u64::from(is_evident && !is_found);
+                self.totals.evident += u64::from(is_evident);
                 match is_found {
                     true => self.stored.clear(),
                     false => self.stored.push_back(exchange),
@@ -359,6 +366,24 @@ impl Simulation {
             self.totals.false_steps += 1;
         }
         self.found_at = now;
+    }
+
+    /// Returns whether the offset is outside of the stated interval by more than the round trip of an exchange that is
+    /// completely after a step. Such an exchange reveals the step, whatever the queues.
+    fn is_step_evident(&self, sent: i128, received: i128, exchange: &Exchange) -> bool {
+        if self.options.steps.iter().any(|step| step.start <= received && step.end() >= sent) {
+            return false;
+        }
+        let round_trip = i128::from(exchange.received.since(exchange.sent).as_ps()) + 4 * READING_ERROR_PS;
+        [sent, received].into_iter().any(|at| {
+            let local = self.clocks[0].read(at);
+            let offset = self.clocks[1].read(at) - local;
+            self.estimator.estimate(Instant::from_ps(local as u64)).is_some_and(|estimate| {
+                let excess = (offset - estimate.offset_ps).abs() - i128::from(estimate.bound.as_ps());
+                // The lower limit of an exchange applies when it is received, the upper one when it is sent.
+                excess > round_trip && (offset > estimate.offset_ps) == (at == received)
+            })
+        })
     }
 
     /// Returns by how much the exchange contradicts the one that it contradicts most, in picoseconds.
