@@ -44,6 +44,7 @@
 //! | `launch` | starts agents as processes or threads |
 //! | `wire` | messages between controller and agents |
 //! | `end` | the ends of connections: datagrams, streams, requests, files, LLC, bundles |
+//! | [`clock_offset`] | offset between the clocks of two hosts, with a proven bound |
 //! | `station` | the LLC station of a host, shared by its ends |
 //! | `bundles` | bundle converters, and the bundle interfaces of hosts |
 //! | `interface_sampler` | counters of network interfaces over time |
@@ -55,6 +56,7 @@
 pub mod agent;
 mod backend;
 mod bundles;
+pub mod clock_offset;
 mod controller;
 mod end;
 pub mod environment;
