@@ -8,7 +8,7 @@ RUN     = $(CARGO) run --release --quiet --locked --features full --
 # Every command, and the socket APIs and encryption of the protocol crates.
 FEATURES = --features trunkline/full,trunkline-arq/tokio,trunkline-arq/aead,trunkline-llc/sockets,trunkline-bundle/sockets
 # Long tests, which only `make soak` runs, must compile.
-SOAK     = ,trunkline/soak,trunkline-arq/soak,trunkline-bundle/soak,trunkline-llc/soak,trunkline-models/soak,trunkline-sim/soak,trunkline-tcp/soak,trunkline-traffic/soak
+SOAK     = ,trunkline/soak,trunkline-arq/soak,trunkline-bundle/soak,trunkline-live/soak,trunkline-llc/soak,trunkline-models/soak,trunkline-sim/soak,trunkline-tcp/soak,trunkline-traffic/soak
 TARGET  = $(or $(CARGO_TARGET_DIR),target)
 # Most tests wait for other programs or for timers: run three per processor.
 THREADS = RUST_TEST_THREADS=$$((3 * $$(nproc)))
@@ -77,7 +77,7 @@ fuzz: ## throw texts at the language, segments at TCP, frames at arq, llc and th
 		experiments crates/experiment/tests/good crates/experiment/tests/bad -- \
 		-dict=fuzz/experiment.dict -max_total_time=$(SECONDS) -print_final_stats=1
 	for target in tcp arq_frames arq_operations llc_pdu llc_station bundle_classic bundle_format2 bundle_dis bundle_machines \
-		series_chunk; do \
+		series_chunk consent; do \
 		case $$target in \
 			bundle_classic|bundle_dis|series_chunk) longest=16384;; \
 			tcp|arq_frames|llc_pdu) longest=4096;; \
@@ -91,8 +91,8 @@ fuzz: ## throw texts at the language, segments at TCP, frames at arq, llc and th
 # Every round has a seed of its own; the one that fails is the last one printed.
 soak: ## what takes long: theory and real peers, then experiments for SECONDS, seed after seed; the first that fails ends it
 	$(CARGO) test --release --locked -p trunkline-traffic --features soak --test soak_hurst
-	$(CARGO) test --release --locked -p trunkline-models -p trunkline-tcp -p trunkline-arq -p trunkline-llc -p trunkline-bundle -p trunkline-sim \
-		--features trunkline-sim/soak,trunkline-models/soak,trunkline-tcp/soak,trunkline-arq/soak,trunkline-arq/aead,trunkline-llc/soak,trunkline-bundle/soak \
+	$(CARGO) test --release --locked -p trunkline-models -p trunkline-tcp -p trunkline-arq -p trunkline-llc -p trunkline-live -p trunkline-bundle -p trunkline-sim \
+		--features trunkline-sim/soak,trunkline-models/soak,trunkline-tcp/soak,trunkline-arq/soak,trunkline-arq/aead,trunkline-llc/soak,trunkline-live/soak,trunkline-bundle/soak \
 		--tests soak_
 	MOMENTS=100 $(CARGO) test --release --locked -p trunkline-counters archive_crash::
 	SOAK_SECONDS=$(SECONDS) $(CARGO) test --release --locked -p trunkline-llc --features sockets,soak \
