@@ -70,7 +70,7 @@ bench: ## figures beside other programs, as ratios (docs/benchmarks.md); wants a
 	$(CARGO) bench -p trunkline-llc --bench ethernet --features sockets --locked
 
 # cargo-fuzz asks for nightly flags; RUSTC_BOOTSTRAP grants them to any compiler.
-fuzz: ## throw texts at the language, segments at TCP, frames at arq, llc and the bundle converter, chunks at the archive, for SECONDS each; needs a C++ compiler and cargo-fuzz
+fuzz: ## throw texts at the language, segments at TCP, frames at arq, llc and the bundle converter, chunks at the archive, datagrams at consent, for SECONDS each; needs a C++ compiler and cargo-fuzz
 	@command -v cargo-fuzz >/dev/null || { echo "cargo-fuzz is missing: cargo install --locked cargo-fuzz" >&2; exit 1; }
 	@mkdir -p fuzz/corpus/experiment
 	CARGO_PROFILE_RELEASE_STRIP=false RUSTC_BOOTSTRAP=1 $(CARGO) fuzz run experiment fuzz/corpus/experiment \

@@ -143,6 +143,8 @@ impl ConsentRequester {
                 // Proofs of earlier challenges may arrive later.
                 self.expires_at = self.expires_at.max(Some(sent_at + CONSENT));
                 self.unanswered = 0;
+                // After a long time without consent, the next challenge may be due after consent ends.
+                self.next_at = self.next_at.min(now + INTERVAL);
                 self.accepted = self.accepted.saturating_add(1);
                 true
             }
