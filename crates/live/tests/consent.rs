@@ -461,6 +461,10 @@ struct Attack {
     challenges: Vec<Datagram>,
     /// Valid in other runs, with other keys, nonces or numbers: challenges and proofs.
     others: [Vec<Datagram>; 2],
+    /// Both ends of another exchange with the same key, but other nonces.
+    other_ends: (ConsentRequester, ConsentResponder),
+    /// Its proofs of the numbers that are outstanding.
+    other_nonces: Vec<Datagram>,
 }
 
 const STORED: usize = 64;
@@ -504,6 +508,11 @@ impl Attack {
             old: Vec::new(),
             challenges: Vec::new(),
             others,
+            other_ends: (
+                ConsentRequester::new(RUN, &KEY, RECEIVER, &RequesterSecret::new([5; 32])),
+                responder(),
+            ),
+            other_nonces: Vec::new(),
         }
     }
 
@@ -513,7 +522,11 @@ impl Attack {
         self.old.drain(..self.old.len().saturating_sub(STORED));
         // Proofs that were not delivered are late from now on.
         self.now += Span::from_s(1);
+        self.other_nonces.clear();
         for n in 0..4 {
+            let (at, other) = next_challenge(&mut self.other_ends.0);
+            let other = self.other_ends.1.handle(at, SENDER, &other).expect("it is granted");
+            self.other_nonces.push(other);
             self.now = self.now.max(self.requester.next_deadline());
             let challenge = self.requester.poll(self.now).expect("it is due");
             if n == 3 {
@@ -564,7 +577,7 @@ impl Attack {
 
     /// Returns a forged proof and the address that it comes from.
     fn proof(&mut self) -> (SocketAddr, Vec<u8>) {
-        let bytes = match self.random.below(8) {
+        let bytes = match self.random.below(9) {
             0 => self.random_bytes(),
             1 => {
                 let fresh = self.pick(|a| &a.fresh);
@@ -585,7 +598,8 @@ impl Attack {
                 bytes[40..].copy_from_slice(&other[40..]);
                 bytes.to_vec()
             }
-            6 => {
+            6 => self.pick(|a| &a.other_nonces).to_vec(),
+            7 => {
                 let port = RECEIVER.port() ^ (1 << self.random.below(16));
                 return (SocketAddr::new(RECEIVER.ip(), port), self.pick(|a| &a.fresh).to_vec());
             }
