@@ -70,14 +70,14 @@ bench: ## figures beside other programs, as ratios (docs/benchmarks.md); wants a
 	$(CARGO) bench -p trunkline-llc --bench ethernet --features sockets --locked
 
 # cargo-fuzz asks for nightly flags; RUSTC_BOOTSTRAP grants them to any compiler.
-fuzz: ## throw texts at the language, segments at TCP, frames at arq, llc and the bundle converter, chunks at the archive, for SECONDS each; needs a C++ compiler and cargo-fuzz
+fuzz: ## throw texts at the language, segments at TCP, frames at arq, llc and the bundle converter, chunks at the archive, datagrams at consent, for SECONDS each; needs a C++ compiler and cargo-fuzz
 	@command -v cargo-fuzz >/dev/null || { echo "cargo-fuzz is missing: cargo install --locked cargo-fuzz" >&2; exit 1; }
 	@mkdir -p fuzz/corpus/experiment
 	CARGO_PROFILE_RELEASE_STRIP=false RUSTC_BOOTSTRAP=1 $(CARGO) fuzz run experiment fuzz/corpus/experiment \
 		experiments crates/experiment/tests/good crates/experiment/tests/bad -- \
 		-dict=fuzz/experiment.dict -max_total_time=$(SECONDS) -print_final_stats=1
 	for target in tcp arq_frames arq_operations llc_pdu llc_station bundle_classic bundle_format2 bundle_dis bundle_machines \
-		series_chunk; do \
+		series_chunk consent; do \
 		case $$target in \
 			bundle_classic|bundle_dis|series_chunk) longest=16384;; \
 			tcp|arq_frames|llc_pdu) longest=4096;; \
@@ -91,8 +91,8 @@ fuzz: ## throw texts at the language, segments at TCP, frames at arq, llc and th
 # Every round has a seed of its own; the one that fails is the last one printed.
 soak: ## what takes long: theory and real peers, then experiments for SECONDS, seed after seed; the first that fails ends it
 	$(CARGO) test --release --locked -p trunkline-traffic --features soak --test soak_hurst
-	$(CARGO) test --release --locked -p trunkline-models -p trunkline-tcp -p trunkline-arq -p trunkline-llc -p trunkline-bundle -p trunkline-sim \
-		--features trunkline-sim/soak,trunkline-models/soak,trunkline-tcp/soak,trunkline-arq/soak,trunkline-arq/aead,trunkline-llc/soak,trunkline-bundle/soak \
+	$(CARGO) test --release --locked -p trunkline-models -p trunkline-tcp -p trunkline-arq -p trunkline-llc -p trunkline-live -p trunkline-bundle -p trunkline-sim \
+		--features trunkline-sim/soak,trunkline-models/soak,trunkline-tcp/soak,trunkline-arq/soak,trunkline-arq/aead,trunkline-llc/soak,trunkline-live/soak,trunkline-bundle/soak \
 		--tests soak_
 	$(CARGO) test --release --locked -p trunkline-live --features soak --lib soak_
 	MOMENTS=100 $(CARGO) test --release --locked -p trunkline-counters archive_crash::

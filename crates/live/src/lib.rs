@@ -41,6 +41,7 @@
 //! | `backend` | [`Live`]: assigns addresses, refuses unsupported plans, assembles the record |
 //! | `controller` | executes the schedule: prepare, start, finish and report for each connection |
 //! | [`agent`] | serves one host: opens ends and reports what they measure |
+//! | [`consent`] | proof that a destination agrees to receive load |
 //! | `launch` | starts agents as processes or threads |
 //! | `wire` | messages between controller and agents |
 //! | `end` | the ends of connections: datagrams, streams, requests, files, LLC, bundles |
@@ -57,6 +58,7 @@ pub mod agent;
 mod backend;
 mod bundles;
 pub mod clock_offset;
+pub mod consent;
 mod controller;
 mod end;
 pub mod environment;

@@ -3,6 +3,7 @@
 #![allow(clippy::disallowed_methods, reason = "these tests run in real time")]
 
 mod bundle;
+mod consent;
 mod llc;
 mod support;
 mod threads;
