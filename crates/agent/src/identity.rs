@@ -5,6 +5,7 @@ use std::fmt;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair, PKCS_ED25519, PublicKeyData};
+use ring::rand::{SecureRandom, SystemRandom};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 
@@ -45,8 +46,9 @@ pub enum IdentityError {
 impl Identity {
     /// Generates a random key.
     pub fn generate() -> Result<Identity, IdentityError> {
-        let pair = KeyPair::generate_for(&PKCS_ED25519).map_err(|_| IdentityError::Generate)?;
-        Ok(Identity::new(&pair))
+        let mut seed = [0; 32];
+        SystemRandom::new().fill(&mut seed).map_err(|_| IdentityError::Generate)?;
+        Ok(Identity::from_seed(&seed))
     }
 
     /// Returns the identity of the key with this seed (RFC 8032, section 5.1.5). Equal seeds give equal keys.
@@ -67,7 +69,7 @@ impl Identity {
         Identity::from_pkcs8(key.secret_pkcs8_der().to_vec())
     }
 
-    /// Returns the key in PKCS#8, in PEM, for instance for `openssl pkey`.
+    /// Returns the key in PKCS#8, in PEM, which `openssl pkey` reads.
     pub fn to_pem(&self) -> String {
         let encoded = STANDARD.encode(self.key.secret_pkcs8_der());
         let lines = encoded.as_bytes().chunks(PEM_LINE).map(String::from_utf8_lossy);

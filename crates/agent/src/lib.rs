@@ -1,6 +1,6 @@
 //! Keys and mutual TLS between a controller and agents on other hosts.
 //!
-//! A controller asks an agent to run one side of a test connection. Both authenticate with a key of their own, over
+//! A controller asks an agent to run one side of a test connection. Both authenticate with their own keys, over
 //! TLS 1.3, and recognise each other by the [fingerprint](Fingerprint) of the key. There is no certificate authority:
 //! certificates only carry keys, and their names and dates have no meaning.
 //!

@@ -69,6 +69,9 @@ pub enum EnrolError {
     /// The client's key is not a valid one-time key.
     #[error("the enrolment is refused: {0}")]
     OneTimeKey(#[from] OneTimeKeyError),
+    /// The request has the one-time key, which is in the join string, in place of the controller's key.
+    #[error("the one-time key cannot be enrolled: send the controller's own key")]
+    NotOwnKey,
     /// The controller cannot be added to the list.
     #[error(transparent)]
     KeyStore(#[from] key_store::Error),
@@ -162,6 +165,9 @@ impl TrustedKeys {
         now: Timestamp,
     ) -> Result<(), EnrolError> {
         lock(&self.enrolment).redeem(one_time_key, now)?;
+        if request.fingerprint == one_time_key {
+            return Err(EnrolError::NotOwnKey);
+        }
         let controller = Peer::controller(request.name.clone(), request.fingerprint, now);
         Ok(self.store.add(controller, now)?)
     }

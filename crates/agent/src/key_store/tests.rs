@@ -151,6 +151,19 @@ fn damaged_files_are_reported() {
 }
 
 #[test]
+fn an_open_file_does_not_change() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = KeyStore::open(&folder.path().join("keys")).unwrap();
+    store.add(controller("alice"), now()).unwrap();
+    let before = store.peers().unwrap();
+    let mut opened = File::open(store.directory().join(PEERS_FILE)).unwrap();
+    store.add(controller("bob"), now()).unwrap();
+    let mut text = Vec::new();
+    opened.read_to_end(&mut text).unwrap();
+    assert_eq!(PeerList::parse(&text).unwrap(), before);
+}
+
+#[test]
 fn files_of_a_killed_writer_are_removed() {
     let folder = tempfile::tempdir().unwrap();
     let directory = folder.path().join("keys");
@@ -190,13 +203,23 @@ fn processes_take_turns() {
         command.env(CHILD, format!("{}|{prefix}", directory.display()));
         command.stdout(std::process::Stdio::piped()).spawn().unwrap()
     });
-    let fingerprint = add_all(&directory, "d");
+    // Readers need no lock.
+    let store = KeyStore::open(&directory).unwrap();
+    let fingerprint = std::thread::scope(|scope| {
+        let writer = scope.spawn(|| add_all(&directory, "d"));
+        let mut count = 0;
+        while !writer.is_finished() {
+            let length = store.peers().unwrap().peers().len();
+            assert!(length >= count);
+            count = length;
+        }
+        writer.join().unwrap()
+    });
     for child in children {
         let output = child.wait_with_output().unwrap();
         let text = String::from_utf8_lossy(&output.stdout);
         assert!(output.status.success() && text.contains(&format!("key {fingerprint}")), "{text}");
     }
-    let store = KeyStore::open(&directory).unwrap();
     assert_eq!(store.peers().unwrap().peers().len(), 4 * PEERS_EACH);
     // No temporary file is left: the key, the list and the lock.
     assert_eq!(fs::read_dir(&directory).unwrap().count(), 3);

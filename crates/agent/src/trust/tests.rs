@@ -97,6 +97,10 @@ fn an_enrolment_needs_the_one_time_key() {
     assert!(error.contains("the name `alice` is in use"), "{error}");
     assert_eq!(trusted.admit(one_time_key, now), Err(OneTimeKeyError::Used.into()));
 
+    // The one-time key would be in the list as long as the join string is in the history of a shell.
+    let (one_time_key, _) = issue();
+    let request = EnrolRequest { name: name("bob"), fingerprint: one_time_key };
+    assert!(matches!(trusted.enrol(one_time_key, &request, now), Err(EnrolError::NotOwnKey)));
     let (one_time_key, expires) = issue();
     assert_eq!(trusted.admit(one_time_key, expires), Err(OneTimeKeyError::Expired.into()));
     let (another, _) = issue();
