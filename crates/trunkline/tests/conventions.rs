@@ -19,6 +19,7 @@ const CRATES: &[(&str, &[&str])] = &[
     ("traffic", &["units"]),
     ("endpoint", &["units"]),
     ("io", &["endpoint", "units"]),
+    ("agent", &[]),
     ("experiment", &["units", "traffic"]),
     ("record", &["units", "traffic"]),
     ("models", &["endpoint", "units"]),
