@@ -1,4 +1,4 @@
-//! Keys and mutual TLS between a controller and agents on other hosts.
+//! Controllers and agents on other hosts: keys, enrolment, mutual TLS, and the agent's HTTP server.
 //!
 //! A controller asks an agent to run one side of a test connection. Both authenticate with their own keys, over
 //! TLS 1.3, and recognise each other by the [fingerprint](Fingerprint) of the key. There is no certificate authority:
@@ -42,14 +42,20 @@
 //! | [`enrol`] | the state of an enrolment at the agent; no I/O |
 //! | [`trust`] | which keys an agent accepts now |
 //! | [`tls`] | TLS configurations of both sides, and their errors |
+//! | [`server`] | the agent's HTTP server |
+//! | [`client`] | the controller's requests |
+
+#![allow(clippy::disallowed_methods, reason = "agents run in real time")]
 
 pub mod address;
+pub mod client;
 pub mod enrol;
 pub mod fingerprint;
 pub mod identity;
 pub mod join;
 pub mod key_store;
 pub mod peers;
+pub mod server;
 pub mod tls;
 pub mod trust;
 

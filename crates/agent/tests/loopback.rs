@@ -1,232 +1,272 @@
-//! Enrolment and connections over TCP on loopback, as the daemon and the controller have them: tokio-rustls on both
-//! ends and HTTP written by hand.
+//! The agent's server on loopback, and a controller that enrols, asks and is refused.
 
 use std::io;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver};
+use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use jiff::Timestamp;
-use rustls::ServerConfig;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpStream;
 use tokio::time::timeout;
-use tokio_rustls::{TlsAcceptor, TlsConnector};
-use trunkline_agent::enrol::EnrolRequest;
-use trunkline_agent::tls::{
-    ClientError, ServerError, client_config, peer_fingerprint, server_config, server_name,
-};
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+use trunkline_agent::client::{self, Error};
+use trunkline_agent::server::{Description, MAX_BODY, Options, Server, StopHandle};
+use trunkline_agent::tls::{ClientError, client_config, server_name};
 use trunkline_agent::trust::JOIN_LIFETIME;
-use trunkline_agent::{Admission, Fingerprint, Identity, JoinString, KeyStore, TrustedKeys};
+use trunkline_agent::{Address, Fingerprint, Identity, JoinString, KeyStore, Name};
 
 /// Time after which a test fails instead of waiting.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// An agent on a loopback port.
 struct Agent {
-    _folder: tempfile::TempDir,
-    trusted: Arc<TrustedKeys>,
+    folder: tempfile::TempDir,
+    join: JoinString,
     address: SocketAddr,
-    log: Arc<Mutex<Vec<String>>>,
+    log: Receiver<String>,
+    stop: StopHandle,
+    thread: Option<JoinHandle<()>>,
 }
 
 impl Agent {
-    async fn start() -> Agent {
+    fn start() -> Agent {
         let folder = tempfile::tempdir().unwrap();
-        let store = KeyStore::open(&folder.path().join("keys")).unwrap();
-        let trusted = Arc::new(TrustedKeys::new(store).unwrap());
-        let log = Arc::new(Mutex::new(Vec::new()));
-        let lines = log.clone();
-        let push = move |line: String| lines.lock().unwrap().push(line);
-        let refusals = push.clone();
-        let config = server_config(trusted.clone(), Arc::new(move |refusal| refusals(refusal.to_string())));
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
-        let (config, shared) = (Arc::new(config), trusted.clone());
-        tokio::spawn(async move {
-            loop {
-                let (stream, _) = listener.accept().await.unwrap();
-                let served = timeout(TIMEOUT, serve(stream, config.clone(), &shared)).await.unwrap();
-                match served {
-                    Ok(()) | Err(ServerError::Refused) => {}
-                    Err(error) => push(error.to_string()),
-                }
-            }
-        });
-        Agent { _folder: folder, trusted, address, log }
+        let store = KeyStore::open(&folder.path().join("agent")).unwrap();
+        let options =
+            Options { listen: "127.0.0.1:0".parse().unwrap(), address: None, join_lifetime: JOIN_LIFETIME };
+        let (lines, log) = mpsc::channel();
+        let log_line = Arc::new(move |line: &str| drop(lines.send(line.to_owned())));
+        let server = Server::bind(store, options, log_line).unwrap();
+        let (address, stop, join) = (server.address(), server.stop_handle(), server.issue_join().unwrap());
+        // As the agent prints it and the controller reads it.
+        let join = join.to_string().parse().unwrap();
+        let thread = thread::spawn(move || server.run().unwrap());
+        Agent { folder, join, address, log, stop, thread: Some(thread) }
     }
 
-    fn fingerprint(&self) -> Fingerprint {
-        self.trusted.identity().fingerprint()
+    /// Opens the key store of a controller.
+    fn controller(&self, name: &str) -> KeyStore {
+        KeyStore::open(&self.folder.path().join(name)).unwrap()
     }
 
-    fn issue_join(&self) -> String {
-        let address = self.address.to_string().parse().unwrap();
-        self.trusted.issue_join(address, JOIN_LIFETIME, Timestamp::now()).unwrap().to_string()
+    fn enrol(&self, store: &KeyStore, own_name: &str) -> Result<Description, Error> {
+        client::enrol(store, &self.join, name("lab7"), name(own_name), Timestamp::now())
     }
 
-    /// Returns the lines logged since the last call. A connection is served before the next one is accepted, so lines
-    /// of a finished connection are complete once another has finished.
-    fn lines(&self) -> Vec<String> {
-        std::mem::take(&mut *self.log.lock().unwrap())
+    fn describe(&self, identity: &Identity) -> Result<Description, Error> {
+        client::describe(self.join.address(), self.join.agent(), identity)
+    }
+
+    /// Revokes a controller, as another process would.
+    fn revoke(&self, controller: &str) {
+        self.controller("agent").revoke(&name(controller), Timestamp::now()).unwrap();
+    }
+
+    /// Returns the next line of the log.
+    fn line(&self) -> String {
+        self.log.recv_timeout(TIMEOUT).unwrap()
+    }
+
+    async fn open(&self, identity: &Identity) -> TlsStream<TcpStream> {
+        let stream = TcpStream::connect(self.address).await.unwrap();
+        let connector = TlsConnector::from(Arc::new(client_config(identity, self.join.agent())));
+        connector.connect(server_name(), stream).await.unwrap()
     }
 }
 
-/// Serves one connection with one request.
-async fn serve(
-    stream: TcpStream,
-    config: Arc<ServerConfig>,
-    trusted: &TrustedKeys,
-) -> Result<(), ServerError> {
-    let acceptor = TlsAcceptor::from(config);
-    let mut stream = match acceptor.accept(stream).into_fallible().await {
-        Ok(stream) => stream,
-        Err((error, mut stream)) => {
-            // Closing with unread data would reset the connection, and the alert could be lost.
-            let _ = stream.shutdown().await;
-            let _ = tokio::io::copy(&mut stream, &mut tokio::io::sink()).await;
-            return Err((&error).into());
-        }
-    };
-    let fingerprint = peer_fingerprint(stream.get_ref().1).expect("the handshake is complete");
-    let mut request = Vec::new();
-    stream.read_to_end(&mut request).await.map_err(|error| ServerError::from(&error))?;
-    let request = String::from_utf8(request).unwrap();
-    let body = request.split_once("\r\n\r\n").map_or("", |(_, body)| body);
-    let now = Timestamp::now();
-    let answer = match trusted.admit(fingerprint, now) {
-        Ok(Admission::Enrolment) if request.starts_with("POST /enrol ") => {
-            match trusted.enrol(fingerprint, &serde_json::from_str::<EnrolRequest>(body).unwrap(), now) {
-                Ok(()) => "204 No Content".to_owned(),
-                Err(error) => format!("409 {error}"),
-            }
-        }
-        Ok(Admission::Enrolment) => "403 Forbidden".to_owned(),
-        Ok(Admission::Controller(name)) => format!("200 {name}"),
-        Err(cause) => format!("403 {cause}"),
-    };
-    let answer = format!("HTTP/1.1 {answer}\r\n\r\n");
-    stream.write_all(answer.as_bytes()).await.map_err(|error| ServerError::from(&error))?;
-    stream.shutdown().await.map_err(|error| ServerError::from(&error))
+impl Drop for Agent {
+    fn drop(&mut self) {
+        self.stop.stop();
+        let ended = self.thread.take().unwrap().join();
+        assert!(ended.is_ok() || thread::panicking());
+    }
 }
 
-/// Sends a request and returns the status line.
-async fn exchange(
-    address: SocketAddr,
-    identity: &Identity,
-    agent: Fingerprint,
-    request: &str,
-) -> Result<String, ClientError> {
-    let connect = async {
-        let stream = TcpStream::connect(address).await?;
-        let connector = TlsConnector::from(Arc::new(client_config(identity, agent)));
-        let mut stream = connector.connect(server_name(), stream).await?;
-        // An agent that refuses the key may already have closed the connection; then reading has the cause.
-        let written: io::Result<()> = async {
-            stream.write_all(request.as_bytes()).await?;
-            stream.shutdown().await
-        }
-        .await;
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).await?;
-        written?;
-        Ok(answer)
+fn name(text: &str) -> Name {
+    text.parse().unwrap()
+}
+
+fn is_refused(result: Result<Description, Error>) -> bool {
+    matches!(result, Err(Error::Connect(_, ClientError::Refused)))
+}
+
+/// Sends a request and returns the status and the rest of the answer's first read.
+async fn exchange(stream: &mut TlsStream<TcpStream>, request: &str) -> io::Result<(u16, String)> {
+    let mut room = vec![0; 1 << 16];
+    let exchange = async {
+        stream.write_all(request.as_bytes()).await?;
+        stream.read(&mut room).await
     };
-    let answer: io::Result<String> = timeout(TIMEOUT, connect).await.expect("the agent answers");
-    let answer = answer.map_err(|error| ClientError::from(&error))?;
-    Ok(answer.lines().next().unwrap_or_default().to_owned())
+    let length = timeout(TIMEOUT, exchange).await.expect("the agent answers")?;
+    let answer = String::from_utf8_lossy(&room[..length]).into_owned();
+    let status = answer.split(' ').nth(1).and_then(|status| status.parse().ok());
+    Ok((status.unwrap_or(0), answer))
 }
 
-fn enrol_request(identity: &Identity) -> String {
-    let request = EnrolRequest { name: "alice".parse().unwrap(), fingerprint: identity.fingerprint() };
-    let body = serde_json::to_string(&request).unwrap();
-    format!("POST /enrol HTTP/1.1\r\ncontent-length: {}\r\n\r\n{body}", body.len())
+const GET: &str = "GET /v1/agent HTTP/1.1\r\nhost: lab7\r\n\r\n";
+
+#[test]
+fn a_controller_enrols_with_one_line() {
+    let agent = Agent::start();
+    let (alice, mallory) = (agent.controller("alice"), agent.controller("mallory"));
+    let refused = |key: Fingerprint, cause| format!("refused the key {key}: {cause}");
+    let key = |store: &KeyStore| store.identity().unwrap();
+
+    assert!(is_refused(agent.describe(&key(&alice))), "before the enrolment");
+    assert_eq!(agent.line(), refused(key(&alice).fingerprint(), "it is unknown"));
+    let description = agent.enrol(&alice, "alice").unwrap();
+    assert_eq!(description.controller, "alice");
+    assert_eq!(agent.line(), "enrolled the controller `alice`");
+    assert_eq!(agent.describe(&key(&alice)).unwrap(), description);
+    let peers = alice.peers().unwrap();
+    let lab7 = peers.by_name(trunkline_agent::Role::Agent, &name("lab7"), Timestamp::now()).unwrap();
+    assert_eq!((lab7.fingerprint, lab7.address.as_ref()), (agent.join.agent(), Some(agent.join.address())));
+
+    // The join string has one use, also for another controller.
+    let error = agent.enrol(&mallory, "mallory").unwrap_err();
+    assert!(matches!(error, Error::Connect(_, ClientError::Refused)), "{error}");
+    let one_time_key = agent.join.identity().fingerprint();
+    assert_eq!(agent.line(), refused(one_time_key, "its join string was already used"));
+    assert_eq!(agent.line(), refused(key(&mallory).fingerprint(), "it is unknown"));
+    assert!(
+        mallory
+            .peers()
+            .unwrap()
+            .by_name(trunkline_agent::Role::Agent, &name("lab7"), Timestamp::now())
+            .is_none()
+    );
+
+    agent.revoke("alice");
+    assert!(is_refused(agent.describe(&key(&alice))));
+    assert_eq!(agent.line(), refused(key(&alice).fingerprint(), "it was revoked (`alice`)"));
 }
 
-const GET: &str = "GET / HTTP/1.1\r\n\r\n";
-
-#[tokio::test]
-async fn a_controller_enrols_with_one_line() {
-    let agent = Agent::start().await;
-    let line = agent.issue_join();
-    let alice = Identity::generate().unwrap();
-
-    let join: JoinString = line.parse().unwrap();
-    join.check(Timestamp::now()).unwrap();
-    let address = join.address().to_string().parse().unwrap();
-    let one_time_key = join.identity();
-    let with_one_time_key = |request: String| {
-        let (one_time_key, agent) = (&one_time_key, join.agent());
-        async move { exchange(address, one_time_key, agent, &request).await }
-    };
-
-    // The own key is not accepted before, and the one-time key has no other use.
-    assert_eq!(exchange(address, &alice, join.agent(), GET).await, Err(ClientError::Refused));
-    assert_eq!(with_one_time_key(GET.into()).await, Ok("HTTP/1.1 403 Forbidden".into()));
-    assert_eq!(with_one_time_key(enrol_request(&alice)).await, Ok("HTTP/1.1 204 No Content".into()));
-    assert_eq!(exchange(address, &alice, join.agent(), GET).await, Ok("HTTP/1.1 200 alice".into()));
-
-    // A second use fails, also with a request from another controller.
-    let mallory = Identity::generate().unwrap();
-    assert_eq!(with_one_time_key(enrol_request(&mallory)).await, Err(ClientError::Refused));
-    assert_eq!(exchange(address, &mallory, join.agent(), GET).await, Err(ClientError::Refused));
-
-    // Revocation, as by `trunkline keys revoke alice` in another process.
-    let store = KeyStore::open(agent.trusted.store().directory()).unwrap();
-    store.revoke(&"alice".parse().unwrap(), Timestamp::now()).unwrap();
-    assert_eq!(exchange(address, &alice, join.agent(), GET).await, Err(ClientError::Refused));
-    let unused = agent.issue_join().parse::<JoinString>().unwrap();
-    assert!(exchange(address, &unused.identity(), join.agent(), GET).await.is_ok());
-
-    let refused = |identity: &Identity, cause| format!("refused the key {}: {cause}", identity.fingerprint());
-    let expected = [
-        refused(&alice, "it is unknown"),
-        refused(&one_time_key, "its join string was already used"),
-        refused(&mallory, "it is unknown"),
-        refused(&alice, "it was revoked (`alice`)"),
-    ];
-    assert_eq!(agent.lines(), expected);
-}
-
-#[tokio::test]
-async fn a_wrong_agent_receives_no_request() {
-    let agent = Agent::start().await;
-    let join: JoinString = agent.issue_join().parse().unwrap();
-    let alice = Identity::generate().unwrap();
-    let expected = Identity::generate().unwrap().fingerprint();
-    let result = exchange(agent.address, &join.identity(), expected, &enrol_request(&alice)).await;
-    assert_eq!(result, Err(ClientError::WrongKey { expected, actual: agent.fingerprint() }));
+#[test]
+fn a_wrong_agent_receives_no_request() {
+    let (agent, other) = (Agent::start(), Agent::start());
+    let alice = agent.controller("alice");
+    let address: Address = agent.address.to_string().parse().unwrap();
+    let identity = agent.join.identity();
+    let result = client::describe(&address, other.join.agent(), &identity);
+    let (expected, actual) = (other.join.agent(), agent.join.agent());
+    let wrong_key = |key: &ClientError| *key == ClientError::WrongKey { expected, actual };
+    assert!(matches!(&result, Err(Error::Connect(_, key)) if wrong_key(key)), "{result:?}");
+    assert!(agent.line().contains("no TLS connection to the client"));
     // The join string was not used.
-    let result = exchange(agent.address, &join.identity(), join.agent(), &enrol_request(&alice)).await;
-    assert_eq!(result, Ok("HTTP/1.1 204 No Content".into()));
-    let lines = agent.lines();
-    assert!(lines.len() == 1 && lines[0].starts_with("no TLS connection to the client: "), "{lines:?}");
+    agent.enrol(&alice, "alice").unwrap();
 }
 
-/// Many clients that are refused: each receives the alert, although its request is unread.
-#[tokio::test]
-async fn every_refused_client_receives_the_alert() {
-    let agent = Agent::start().await;
+#[test]
+fn the_one_time_key_permits_only_an_enrolment() {
+    let agent = Agent::start();
+    let result = client::describe(agent.join.address(), agent.join.agent(), &agent.join.identity());
+    assert!(
+        matches!(&result, Err(Error::Refused(_, why)) if why.contains("only an enrolment")),
+        "{result:?}"
+    );
+    // It cannot be enrolled itself, and an attempt uses it up.
+    let own = trunkline_agent::enrol::EnrolRequest {
+        name: name("mallory"),
+        fingerprint: agent.join.identity().fingerprint(),
+    };
+    let body = serde_json::to_string(&own).unwrap();
+    let request =
+        format!("POST /v1/enrol HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\n\r\n{body}", body.len());
+    let identity = agent.join.identity();
+    run(async {
+        let (status, answer) = exchange(&mut agent.open(&identity).await, &request).await.unwrap();
+        assert!(status == 403 && answer.contains("cannot be enrolled"), "{answer}");
+    });
+    assert!(agent.enrol(&agent.controller("alice"), "alice").is_err());
+}
+
+#[test]
+fn a_revocation_ends_open_connections() {
+    let agent = Agent::start();
+    let alice = agent.controller("alice");
+    agent.enrol(&alice, "alice").unwrap();
+    run(async {
+        let mut stream = agent.open(&alice.identity().unwrap()).await;
+        assert_eq!(exchange(&mut stream, GET).await.unwrap().0, 200);
+        assert_eq!(exchange(&mut stream, GET).await.unwrap().0, 200);
+        agent.revoke("alice");
+        let (status, answer) = exchange(&mut stream, GET).await.unwrap();
+        assert!(status == 403 && answer.contains("no longer accepts"), "{answer}");
+        assert_eq!(stream.read(&mut [0; 16]).await.unwrap_or(0), 0, "the agent closes the connection");
+    });
+}
+
+#[test]
+fn bad_requests_get_one_line_each() {
+    let agent = Agent::start();
+    let alice = agent.controller("alice");
+    agent.enrol(&alice, "alice").unwrap();
+    let identity = alice.identity().unwrap();
+    let large_header = format!("GET /v1/agent HTTP/1.1\r\nx: {}\r\n\r\n", "y".repeat(100_000));
+    let large_body =
+        format!("POST /v1/enrol HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\n\r\n", MAX_BODY + 1);
+    let cases = [
+        ("GET /v2/agent HTTP/1.1\r\nhost: x\r\n\r\n", 404),
+        ("DELETE /v1/agent HTTP/1.1\r\nhost: x\r\n\r\n", 405),
+        ("nonsense\r\n\r\n", 400),
+        (large_header.as_str(), 431),
+        // An enrolled key is told so before its body is read.
+        (large_body.as_str(), 409),
+    ];
+    run(async {
+        for (request, expected) in cases {
+            let mut stream = agent.open(&identity).await;
+            let (status, answer) = exchange(&mut stream, request).await.unwrap();
+            assert_eq!(status, expected, "{answer}");
+        }
+    });
+    assert_eq!(agent.describe(&identity).unwrap().controller, "alice");
+}
+
+/// Each receives the alert, although its request is unread. The log is limited.
+#[test]
+fn every_refused_client_receives_the_alert() {
+    let agent = Agent::start();
     let mallory = Identity::generate().unwrap();
-    let request = format!("POST / HTTP/1.1\r\n\r\n{}", "x".repeat(100_000));
-    for _ in 0..50 {
-        let result = exchange(agent.address, &mallory, agent.fingerprint(), &request).await;
-        assert_eq!(result, Err(ClientError::Refused));
-    }
+    run(async {
+        let request = format!("POST / HTTP/1.1\r\n\r\n{}", "x".repeat(100_000));
+        for _ in 0..100 {
+            let mut stream = agent.open(&mallory).await;
+            // A write may fail when the agent has closed; the alert is there all the same.
+            let _ = stream.write_all(request.as_bytes()).await;
+            let error = stream.read(&mut [0; 16]).await.expect_err("an alert");
+            assert_eq!(ClientError::from(&error), ClientError::Refused);
+        }
+    });
+    assert_eq!(agent.log.try_iter().count(), 60, "lines a minute");
 }
 
-#[tokio::test]
-async fn other_protocols_receive_no_http() {
-    let agent = Agent::start().await;
-    for request in
-        [&b"GET / HTTP/1.1\r\nhost: lab7\r\n\r\n"[..], b"SSH-2.0-OpenSSH\r\n", &[0x16, 3, 1, 0, 0], &[0; 64]]
-    {
-        let mut stream = TcpStream::connect(agent.address).await.unwrap();
-        stream.write_all(request).await.unwrap();
-        stream.shutdown().await.unwrap();
-        let mut answer = Vec::new();
-        timeout(TIMEOUT, stream.read_to_end(&mut answer)).await.unwrap().unwrap();
-        // At most one alert: type 21, version, length 2.
-        assert!(answer.is_empty() || answer.len() == 7 && answer[0] == 21, "{answer:?}");
-    }
+#[test]
+fn other_protocols_receive_no_http() {
+    let agent = Agent::start();
+    run(async {
+        for request in [
+            &b"GET / HTTP/1.1\r\nhost: lab7\r\n\r\n"[..],
+            b"SSH-2.0-OpenSSH\r\n",
+            &[0x16, 3, 1, 0, 0],
+            &[0; 64],
+        ] {
+            let mut stream = TcpStream::connect(agent.address).await.unwrap();
+            stream.write_all(request).await.unwrap();
+            stream.shutdown().await.unwrap();
+            let mut answer = Vec::new();
+            timeout(TIMEOUT, stream.read_to_end(&mut answer)).await.unwrap().unwrap();
+            // At most one alert: type 21, version, length 2.
+            assert!(answer.is_empty() || answer.len() == 7 && answer[0] == 21, "{answer:?}");
+        }
+    });
+}
+
+fn run(test: impl Future<Output = ()>) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build();
+    runtime.unwrap().block_on(test);
 }

@@ -1,0 +1,149 @@
+//! The controller's requests to an agent.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::body::Bytes;
+use hyper::client::conn::http1;
+use hyper::{Method, Request, StatusCode};
+use hyper_util::rt::TokioIo;
+use jiff::Timestamp;
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
+
+use crate::address::Address;
+use crate::enrol::EnrolRequest;
+use crate::fingerprint::Fingerprint;
+use crate::identity::Identity;
+use crate::join::{JoinError, JoinString};
+use crate::key_store::{self, KeyStore};
+use crate::peers::{Name, Peer};
+use crate::server::Description;
+use crate::tls::{self, ClientError};
+
+/// Time for a request, with its connection.
+const TIMEOUT: Duration = Duration::from_secs(10);
+/// Maximum length of an answer in octets.
+const MAX_ANSWER: usize = 1 << 20;
+
+/// Why a request to an agent failed.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The join string is of no use.
+    #[error(transparent)]
+    Join(#[from] JoinError),
+    /// The own key store cannot be used.
+    #[error(transparent)]
+    KeyStore(#[from] key_store::Error),
+    /// No connection, or one of the keys is refused.
+    #[error("{0}: {1}")]
+    Connect(Address, ClientError),
+    /// No answer in time.
+    #[error("{0} does not answer")]
+    Silent(Address),
+    /// The agent refuses the request.
+    #[error("{0} refuses: {1}")]
+    Refused(Address, String),
+    /// The answer is not one of an agent.
+    #[error("{0} does not answer as an agent: {1}")]
+    Answer(Address, String),
+    /// An error of the operating system.
+    #[error("cannot run: {0}")]
+    System(io::Error),
+}
+
+/// Enrols the own key at the agent of a join string and adds the agent to the key store as `name`. The agent knows this
+/// controller as `own_name`. Returns what the agent says of itself.
+pub fn enrol(
+    store: &KeyStore,
+    join: &JoinString,
+    name: Name,
+    own_name: Name,
+    now: Timestamp,
+) -> Result<Description, Error> {
+    join.check(now)?;
+    let identity = store.identity()?;
+    let request = EnrolRequest { name: own_name, fingerprint: identity.fingerprint() };
+    let body = serde_json::to_vec(&request).expect("a name and a key");
+    let (address, agent) = (join.address(), join.agent());
+    let enrolled = send(address, agent, &join.identity(), Method::POST, "/v1/enrol", body);
+    let described = || describe(address, agent, &identity);
+    let description = match enrolled {
+        Ok(_) => described()?,
+        // The answer to a successful enrolment may have been lost.
+        Err(error) => described().map_err(|_| error)?,
+    };
+    store.add(Peer::agent(name, agent, address.clone(), now), now)?;
+    Ok(description)
+}
+
+/// Asks an agent to describe itself.
+pub fn describe(address: &Address, agent: Fingerprint, identity: &Identity) -> Result<Description, Error> {
+    let answer = send(address, agent, identity, Method::GET, "/v1/agent", Vec::new())?;
+    serde_json::from_slice(&answer).map_err(|error| Error::Answer(address.clone(), error.to_string()))
+}
+
+/// Sends one request over a connection of its own; returns the body of the answer.
+fn send(
+    address: &Address,
+    agent: Fingerprint,
+    identity: &Identity,
+    method: Method,
+    path: &str,
+    body: Vec<u8>,
+) -> Result<Vec<u8>, Error> {
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    let runtime = runtime.enable_io().enable_time().build().map_err(Error::System)?;
+    let request = Request::builder()
+        .method(method)
+        .uri(path)
+        .header("host", "trunkline.invalid")
+        .header("content-type", "application/json")
+        .body(Full::new(Bytes::from(body)))
+        .expect("a valid request");
+    let answer = async { timeout(TIMEOUT, exchange(address, agent, identity, request)).await };
+    let result = runtime.block_on(answer).map_err(|_| Error::Silent(address.clone()))?;
+    // A name that does not resolve in time must not delay the end.
+    runtime.shutdown_background();
+    let (status, bytes) = result?;
+    if status.is_success() {
+        return Ok(bytes);
+    }
+    let said = serde_json::from_slice::<serde_json::Value>(&bytes).ok();
+    let why = said.as_ref().and_then(|value| value.get("error")?.as_str()).unwrap_or(status.as_str());
+    // The text comes from another host: keep it on one line.
+    let why: String = why.chars().filter(|c| !c.is_control()).take(300).collect();
+    Err(Error::Refused(address.clone(), why))
+}
+
+async fn exchange(
+    address: &Address,
+    agent: Fingerprint,
+    identity: &Identity,
+    request: Request<Full<Bytes>>,
+) -> Result<(StatusCode, Vec<u8>), Error> {
+    let failed = |error: &io::Error| Error::Connect(address.clone(), error.into());
+    let wrong = |error: &dyn std::fmt::Display| Error::Answer(address.clone(), error.to_string());
+    let stream = TcpStream::connect((address.host(), address.port())).await.map_err(|e| failed(&e))?;
+    let connector = TlsConnector::from(Arc::new(tls::client_config(identity, agent)));
+    let stream = connector.connect(tls::server_name(), stream).await.map_err(|e| failed(&e))?;
+    let (mut sender, connection) =
+        http1::handshake(TokioIo::new(stream)).await.map_err(|error| wrong(&error))?;
+    let connection = tokio::spawn(connection);
+    let answer = match sender.send_request(request).await {
+        Ok(answer) => answer,
+        // In TLS 1.3 the refusal of the own key arrives after the handshake: it is the connection's error.
+        Err(error) => {
+            let lost = connection.await.ok().and_then(Result::err).unwrap_or(error);
+            let cause = std::error::Error::source(&lost).and_then(|cause| cause.downcast_ref::<io::Error>());
+            return Err(cause.map_or_else(|| wrong(&lost), failed));
+        }
+    };
+    let status = answer.status();
+    let body = Limited::new(answer.into_body(), MAX_ANSWER).collect().await;
+    let body = body.map_err(|error| wrong(&error))?;
+    Ok((status, body.to_bytes().to_vec()))
+}

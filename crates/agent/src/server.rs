@@ -1,0 +1,352 @@
+//! The agent's HTTP server: one TLS port, JSON over HTTP/1.1.
+//!
+//! | request | who | answer |
+//! | --- | --- | --- |
+//! | `POST /v1/enrol` with an [`EnrolRequest`] | a client with the one-time key of a join string | 204; the connection closes |
+//! | `GET /v1/agent` | an enrolled controller | the program's version and the name under which the agent knows the controller |
+//!
+//! A key is checked in the handshake and again for each request, so that a revocation applies to open connections. An
+//! error is `{"error": "…"}` with one line.
+
+use std::collections::VecDeque;
+use std::net::{SocketAddr, TcpListener as Listener};
+use std::pin::pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use axum::body::Bytes;
+use axum::extract::{DefaultBodyLimit, Request, State};
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::middleware::{Next, from_fn_with_state};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use axum::{Extension, Router};
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use jiff::{SignedDuration, Timestamp};
+use serde::{Deserialize, Serialize};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Notify, Semaphore};
+use tokio::time::timeout;
+use tokio_rustls::TlsAcceptor;
+
+use crate::address::Address;
+use crate::enrol::EnrolRequest;
+use crate::fingerprint::Fingerprint;
+use crate::join::{JoinError, JoinString};
+use crate::key_store::{self, KeyStore};
+use crate::tls::{self, ServerError};
+use crate::trust::{Admission, EnrolError, Refusal, TrustedKeys};
+
+/// Maximum number of connections; more wait in the listen queue.
+pub const MAX_CONNECTIONS: usize = 64;
+/// Maximum length of a request's body in octets.
+pub const MAX_BODY: usize = 64 << 10;
+/// Maximum length of a request's header in octets.
+const MAX_HEADER: usize = 16 << 10;
+/// Time for a handshake, and for a request's header.
+const TIMEOUT: Duration = Duration::from_secs(10);
+/// Octets read from a refused client, so that it receives the alert.
+const MAX_DRAINED: u64 = 1 << 20;
+/// Maximum age of a connection, so that idle clients free their places.
+const MAX_CONNECTION_AGE: Duration = Duration::from_secs(600);
+/// Maximum number of lines in the log for each minute: anyone who reaches the port can cause one.
+const MAX_LINES_PER_MINUTE: usize = 60;
+
+/// Options of the server.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The address to listen on.
+    pub listen: SocketAddr,
+    /// The address in join strings; by default the one that is listened on.
+    pub address: Option<Address>,
+    /// How long join strings are valid.
+    pub join_lifetime: SignedDuration,
+}
+
+/// Why the server cannot run.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The key store cannot be used.
+    #[error(transparent)]
+    KeyStore(#[from] key_store::Error),
+    /// The join string cannot be made.
+    #[error(transparent)]
+    Join(#[from] JoinError),
+    /// Controllers cannot reach the address that is listened on, so the join string needs another.
+    #[error("{0} is no address that a controller can connect to: give one with --address")]
+    AddressRequired(SocketAddr),
+    /// The address is in use or not local.
+    #[error("cannot listen on {address}: {reason}")]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// The reason given by the system.
+        reason: std::io::Error,
+    },
+    /// An error of the operating system.
+    #[error("cannot serve: {0}")]
+    System(std::io::Error),
+}
+
+/// What an agent says of itself.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Description {
+    /// The version of the program.
+    pub version: String,
+    /// The name under which the agent knows the controller.
+    pub controller: String,
+}
+
+/// Receives one line for each refused client and each enrolment.
+pub type Log = Arc<dyn Fn(&str) + Send + Sync>;
+
+/// A server that is bound to its address.
+pub struct Server {
+    listener: Listener,
+    address: SocketAddr,
+    options: Options,
+    state: Arc<ServerState>,
+    stop: StopHandle,
+}
+
+/// Stops a server from any thread.
+#[derive(Clone, Debug, Default)]
+pub struct StopHandle(Arc<Notify>);
+
+impl StopHandle {
+    /// Makes [`Server::run`] return.
+    pub fn stop(&self) {
+        self.0.notify_one();
+    }
+}
+
+/// The state shared by all connections.
+struct ServerState {
+    trusted: Arc<TrustedKeys>,
+    log: LimitedLog,
+}
+
+impl Server {
+    /// Opens the key store and binds the address.
+    pub fn bind(store: KeyStore, options: Options, log: Log) -> Result<Server, Error> {
+        let trusted = Arc::new(TrustedKeys::new(store)?);
+        let error = |reason| Error::Listen { address: options.listen, reason };
+        let listener = Listener::bind(options.listen).map_err(error)?;
+        listener.set_nonblocking(true).map_err(Error::System)?;
+        let address = listener.local_addr().map_err(Error::System)?;
+        let state = Arc::new(ServerState { trusted, log: LimitedLog::new(log) });
+        Ok(Server { listener, address, options, state, stop: StopHandle::default() })
+    }
+
+    /// Returns the address of the server.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Issues a join string.
+    pub fn issue_join(&self) -> Result<JoinString, Error> {
+        let address = match &self.options.address {
+            Some(address) => address.clone(),
+            None if self.address.ip().is_unspecified() => return Err(Error::AddressRequired(self.address)),
+            None => self.address.to_string().parse().expect("an address with its port"),
+        };
+        Ok(self.state.trusted.issue_join(address, self.options.join_lifetime, Timestamp::now())?)
+    }
+
+    /// Returns a handle that stops the server.
+    pub fn stop_handle(&self) -> StopHandle {
+        self.stop.clone()
+    }
+
+    /// Serves requests until the server is stopped. Requests in progress are aborted.
+    pub fn run(self) -> Result<(), Error> {
+        let mut runtime = tokio::runtime::Builder::new_current_thread();
+        let runtime = runtime.enable_io().enable_time().max_blocking_threads(4).build();
+        let runtime = runtime.map_err(Error::System)?;
+        let (state, listener, stop) = (self.state, self.listener, self.stop);
+        let result = runtime.block_on(async {
+            let listener = TcpListener::from_std(listener).map_err(Error::System)?;
+            tokio::spawn(accept(listener, state));
+            stop.0.notified().await;
+            Ok(())
+        });
+        runtime.shutdown_background();
+        result
+    }
+}
+
+async fn accept(listener: TcpListener, state: Arc<ServerState>) {
+    let refusals = state.clone();
+    let log: tls::RefusalLog = Arc::new(move |refusal: &Refusal| refusals.log.write(&refusal.to_string()));
+    let acceptor = TlsAcceptor::from(Arc::new(tls::server_config(state.trusted.clone(), log)));
+    let router = router(state.clone());
+    let slots = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+    while let Ok(slot) = slots.clone().acquire_owned().await {
+        match listener.accept().await {
+            Ok((stream, client)) => {
+                let (acceptor, router, state) = (acceptor.clone(), router.clone(), state.clone());
+                tokio::spawn(async move {
+                    match serve(stream, acceptor, router).await {
+                        // The refusal has been logged with the key.
+                        Ok(()) | Err(ServerError::Refused | ServerError::Connection(_)) => {}
+                        Err(error) => state.log.write(&format!("{client}: {error}")),
+                    }
+                    drop(slot);
+                });
+            }
+            // Usually the process is out of file descriptors; some will be closed.
+            Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
+        }
+    }
+}
+
+async fn serve(stream: TcpStream, acceptor: TlsAcceptor, router: Router) -> Result<(), ServerError> {
+    let timed_out = || ServerError::Connection(std::io::ErrorKind::TimedOut);
+    let handshake = timeout(TIMEOUT, acceptor.accept(stream).into_fallible()).await;
+    let stream = match handshake.map_err(|_| timed_out())? {
+        Ok(stream) => stream,
+        Err((error, mut stream)) => {
+            // Closing with unread data would reset the connection, and the alert could be lost.
+            let drain = async {
+                let _ = stream.shutdown().await;
+                let _ = tokio::io::copy(&mut (&mut stream).take(MAX_DRAINED), &mut tokio::io::sink()).await;
+            };
+            let _ = timeout(TIMEOUT, drain).await;
+            return Err((&error).into());
+        }
+    };
+    let client = tls::peer_fingerprint(stream.get_ref().1).ok_or(ServerError::NoCertificate)?;
+    let mut http = http1::Builder::new();
+    http.timer(TokioTimer::new()).header_read_timeout(TIMEOUT).max_buf_size(MAX_HEADER);
+    let service = TowerToHyperService::new(router.layer(Extension(client)));
+    let mut connection = pin!(http.serve_connection(TokioIo::new(stream), service));
+    // Errors of the connection need no handling.
+    if timeout(MAX_CONNECTION_AGE, connection.as_mut()).await.is_err() {
+        connection.as_mut().graceful_shutdown();
+        let _ = timeout(TIMEOUT, connection).await;
+    }
+    Ok(())
+}
+
+fn router(state: Arc<ServerState>) -> Router {
+    let not_found = || async { error_response(StatusCode::NOT_FOUND, "not found") };
+    Router::new()
+        .route("/v1/enrol", post(enrol))
+        .route("/v1/agent", get(describe))
+        .fallback(not_found)
+        .layer(from_fn_with_state(state.clone(), admit))
+        .layer(DefaultBodyLimit::max(MAX_BODY))
+        .with_state(state)
+}
+
+/// Decides on each request by the client's key.
+async fn admit(
+    State(state): State<Arc<ServerState>>,
+    Extension(client): Extension<Fingerprint>,
+    mut request: Request,
+    next: Next,
+) -> Response {
+    let is_enrolment = request.uri().path() == "/v1/enrol";
+    let mut response = match state.trusted.admit(client, Timestamp::now()) {
+        Ok(Admission::Enrolment) if !is_enrolment => {
+            error_response(StatusCode::FORBIDDEN, "the one-time key permits only an enrolment")
+        }
+        Ok(Admission::Controller(_)) if is_enrolment => {
+            error_response(StatusCode::CONFLICT, "this key is already enrolled")
+        }
+        Ok(admission) => {
+            request.extensions_mut().insert(admission);
+            let mut response = next.run(request).await;
+            if is_enrolment {
+                response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+            }
+            return response;
+        }
+        Err(cause) => {
+            state.log.write(&Refusal { fingerprint: client, cause }.to_string());
+            error_response(StatusCode::FORBIDDEN, "the agent no longer accepts this key")
+        }
+    };
+    response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+    response
+}
+
+async fn enrol(
+    State(state): State<Arc<ServerState>>,
+    Extension(client): Extension<Fingerprint>,
+    body: Bytes,
+) -> Response {
+    let request: EnrolRequest = match serde_json::from_slice(&body) {
+        Ok(request) => request,
+        Err(error) => return error_response(StatusCode::BAD_REQUEST, &format!("not an enrolment: {error}")),
+    };
+    let name = request.name.clone();
+    let stored = state.clone();
+    // Waits for other processes that change the key store.
+    let result =
+        tokio::task::spawn_blocking(move || stored.trusted.enrol(client, &request, Timestamp::now())).await;
+    match result {
+        Ok(Ok(())) => {
+            state.log.write(&format!("enrolled the controller `{name}`"));
+            StatusCode::NO_CONTENT.into_response()
+        }
+        Ok(Err(error @ EnrolError::KeyStore(_))) => {
+            state.log.write(&format!("could not enrol `{name}`: {error}"));
+            error_response(StatusCode::CONFLICT, &error.to_string())
+        }
+        Ok(Err(error)) => error_response(StatusCode::FORBIDDEN, &error.to_string()),
+        Err(_) => error_response(StatusCode::INTERNAL_SERVER_ERROR, "the enrolment failed"),
+    }
+}
+
+async fn describe(Extension(admission): Extension<Admission>) -> Response {
+    let Admission::Controller(name) = admission else { return StatusCode::FORBIDDEN.into_response() };
+    let description =
+        Description { version: env!("CARGO_PKG_VERSION").to_owned(), controller: name.to_string() };
+    json(StatusCode::OK, &description)
+}
+
+fn json(status: StatusCode, value: &impl Serialize) -> Response {
+    match serde_json::to_string(value) {
+        Ok(text) => (status, [(header::CONTENT_TYPE, "application/json")], text).into_response(),
+        Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
+    }
+}
+
+fn error_response(status: StatusCode, why: &str) -> Response {
+    json(status, &serde_json::json!({ "error": why }))
+}
+
+/// A log that drops lines when there are too many, and says so with the next line.
+struct LimitedLog {
+    log: Log,
+    /// When the last lines were written, and how many were dropped since.
+    recent: Mutex<(VecDeque<Instant>, u64)>,
+}
+
+impl LimitedLog {
+    fn new(log: Log) -> LimitedLog {
+        LimitedLog { log, recent: Mutex::default() }
+    }
+
+    fn write(&self, line: &str) {
+        let now = Instant::now();
+        let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
+        let (times, dropped) = &mut *recent;
+        while times.front().is_some_and(|time| now.duration_since(*time) >= Duration::from_secs(60)) {
+            times.pop_front();
+        }
+        if times.len() >= MAX_LINES_PER_MINUTE {
+            *dropped += 1;
+            return;
+        }
+        times.push_back(now);
+        if let dropped @ 1.. = std::mem::take(dropped) {
+            (self.log)(&format!("{dropped} more lines were not logged"));
+        }
+        (self.log)(line);
+    }
+}
