@@ -86,7 +86,7 @@ pub fn describe(address: &Address, agent: Fingerprint, identity: &Identity) -> R
     serde_json::from_slice(&answer).map_err(|error| Error::Answer(address.clone(), error.to_string()))
 }
 
-/// Sends one request over a connection of its own; returns the body of the answer.
+/// Sends one request over its own connection; returns the body of the answer.
 fn send(
     address: &Address,
     agent: Fingerprint,
@@ -112,11 +112,11 @@ fn send(
     if status.is_success() {
         return Ok(bytes);
     }
-    let said = serde_json::from_slice::<serde_json::Value>(&bytes).ok();
-    let why = said.as_ref().and_then(|value| value.get("error")?.as_str()).unwrap_or(status.as_str());
+    let value = serde_json::from_slice::<serde_json::Value>(&bytes).ok();
+    let reason = value.as_ref().and_then(|value| value.get("error")?.as_str()).unwrap_or(status.as_str());
     // The text comes from another host: keep it on one line.
-    let why: String = why.chars().filter(|c| !c.is_control()).take(300).collect();
-    Err(Error::Refused(address.clone(), why))
+    let reason: String = reason.chars().filter(|c| !c.is_control()).take(300).collect();
+    Err(Error::Refused(address.clone(), reason))
 }
 
 async fn exchange(

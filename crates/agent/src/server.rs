@@ -316,8 +316,8 @@ fn json(status: StatusCode, value: &impl Serialize) -> Response {
     }
 }
 
-fn error_response(status: StatusCode, why: &str) -> Response {
-    json(status, &serde_json::json!({ "error": why }))
+fn error_response(status: StatusCode, reason: &str) -> Response {
+    json(status, &serde_json::json!({ "error": reason }))
 }
 
 /// A log that drops lines when there are too many, and says so with the next line.

@@ -165,7 +165,7 @@ fn the_one_time_key_permits_only_an_enrolment() {
     let agent = Agent::start();
     let result = client::describe(agent.join.address(), agent.join.agent(), &agent.join.identity());
     assert!(
-        matches!(&result, Err(Error::Refused(_, why)) if why.contains("only an enrolment")),
+        matches!(&result, Err(Error::Refused(_, reason)) if reason.contains("only an enrolment")),
         "{result:?}"
     );
     // It cannot be enrolled itself, and an attempt uses it up.
@@ -214,7 +214,7 @@ fn bad_requests_get_one_line_each() {
         ("DELETE /v1/agent HTTP/1.1\r\nhost: x\r\n\r\n", 405),
         ("nonsense\r\n\r\n", 400),
         (large_header.as_str(), 431),
-        // An enrolled key is told so before its body is read.
+        // An enrolled key is refused before its body is read.
         (large_body.as_str(), 409),
     ];
     run(async {
