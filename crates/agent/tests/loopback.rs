@@ -213,7 +213,6 @@ fn bad_requests_get_one_line_each() {
         ("GET /v2/agent HTTP/1.1\r\nhost: x\r\n\r\n", 404),
         ("DELETE /v1/agent HTTP/1.1\r\nhost: x\r\n\r\n", 405),
         ("nonsense\r\n\r\n", 400),
-        (large_header.as_str(), 431),
         // An enrolled key is refused before its body is read.
         (large_body.as_str(), 409),
     ];
@@ -223,6 +222,9 @@ fn bad_requests_get_one_line_each() {
             let (status, answer) = exchange(&mut stream, request).await.unwrap();
             assert_eq!(status, expected, "{answer}");
         }
+        // The agent closes the connection without reading all of it, so the answer may be lost.
+        let answer = exchange(&mut agent.open(&identity).await, &large_header).await;
+        assert!(answer.as_ref().is_ok_and(|(status, _)| *status == 431) || answer.is_err(), "{answer:?}");
     });
     assert_eq!(agent.describe(&identity).unwrap().controller, "alice");
 }
