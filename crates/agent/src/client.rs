@@ -27,7 +27,7 @@ use crate::tls::{self, ClientError};
 /// Time for a request, with its connection.
 const TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum length of an answer in octets.
-const MAX_ANSWER: usize = 1 << 20;
+const MAX_ANSWER: usize = 64 << 10;
 
 /// Why a request to an agent failed.
 #[derive(Debug, thiserror::Error)]
@@ -55,6 +55,18 @@ pub enum Error {
     System(io::Error),
 }
 
+impl Error {
+    /// Returns whether the agent may have done what was requested.
+    fn may_follow_success(&self) -> bool {
+        matches!(
+            self,
+            Error::Silent(_)
+                | Error::Answer(..)
+                | Error::Connect(_, ClientError::Refused | ClientError::Connection(_))
+        )
+    }
+}
+
 /// Enrols the own key at the agent of a join string and adds the agent to the key store as `name`. The agent knows this
 /// controller as `own_name`. Returns what the agent says of itself.
 pub fn enrol(
@@ -69,21 +81,31 @@ pub fn enrol(
     let request = EnrolRequest { name: own_name, fingerprint: identity.fingerprint() };
     let body = serde_json::to_vec(&request).expect("a name and a key");
     let (address, agent) = (join.address(), join.agent());
-    let enrolled = send(address, agent, &join.identity(), Method::POST, "/v1/enrol", body);
-    let described = || describe(address, agent, &identity);
-    let description = match enrolled {
-        Ok(_) => described()?,
+    let peer = Peer::agent(name, agent, address.clone(), now);
+    // The join string has one use: find out before whether the agent can be added.
+    store.peers()?.add(peer.clone(), now).map_err(key_store::Error::from)?;
+    match send(address, agent, &join.identity(), Method::POST, "/v1/enrol", body) {
+        Ok(_) => {
+            store.add(peer, now)?;
+            describe(address, agent, &identity)
+        }
         // The answer to a successful enrolment may have been lost.
-        Err(error) => described().map_err(|_| error)?,
-    };
-    store.add(Peer::agent(name, agent, address.clone(), now), now)?;
-    Ok(description)
+        Err(error) if error.may_follow_success() => match describe(address, agent, &identity) {
+            Ok(description) if description.controller == request.name.to_string() => {
+                store.add(peer, now)?;
+                Ok(description)
+            }
+            _ => Err(error),
+        },
+        Err(error) => Err(error),
+    }
 }
 
 /// Asks an agent to describe itself.
 pub fn describe(address: &Address, agent: Fingerprint, identity: &Identity) -> Result<Description, Error> {
     let answer = send(address, agent, identity, Method::GET, "/v1/agent", Vec::new())?;
-    serde_json::from_slice(&answer).map_err(|error| Error::Answer(address.clone(), error.to_string()))
+    serde_json::from_slice(&answer)
+        .map_err(|error| Error::Answer(address.clone(), one_line(&error.to_string())))
 }
 
 /// Sends one request over its own connection; returns the body of the answer.
@@ -105,18 +127,21 @@ fn send(
         .body(Full::new(Bytes::from(body)))
         .expect("a valid request");
     let answer = async { timeout(TIMEOUT, exchange(address, agent, identity, request)).await };
-    let result = runtime.block_on(answer).map_err(|_| Error::Silent(address.clone()))?;
+    let result = runtime.block_on(answer);
     // A name that does not resolve in time must not delay the end.
     runtime.shutdown_background();
-    let (status, bytes) = result?;
+    let (status, bytes) = result.map_err(|_| Error::Silent(address.clone()))??;
     if status.is_success() {
         return Ok(bytes);
     }
     let value = serde_json::from_slice::<serde_json::Value>(&bytes).ok();
     let reason = value.as_ref().and_then(|value| value.get("error")?.as_str()).unwrap_or(status.as_str());
-    // The text comes from another host: keep it on one line.
-    let reason: String = reason.chars().filter(|c| !c.is_control()).take(300).collect();
-    Err(Error::Refused(address.clone(), reason))
+    Err(Error::Refused(address.clone(), one_line(reason)))
+}
+
+/// Returns the printable part of a text from another host.
+fn one_line(text: &str) -> String {
+    text.chars().filter(|c| c.is_ascii_graphic() || *c == ' ').take(300).collect()
 }
 
 async fn exchange(
@@ -126,7 +151,7 @@ async fn exchange(
     request: Request<Full<Bytes>>,
 ) -> Result<(StatusCode, Vec<u8>), Error> {
     let failed = |error: &io::Error| Error::Connect(address.clone(), error.into());
-    let wrong = |error: &dyn std::fmt::Display| Error::Answer(address.clone(), error.to_string());
+    let wrong = |error: &dyn std::fmt::Display| Error::Answer(address.clone(), one_line(&error.to_string()));
     let stream = TcpStream::connect((address.host(), address.port())).await.map_err(|e| failed(&e))?;
     let connector = TlsConnector::from(Arc::new(tls::client_config(identity, agent)));
     let stream = connector.connect(tls::server_name(), stream).await.map_err(|e| failed(&e))?;

@@ -8,8 +8,8 @@
 //! A key is checked in the handshake and again for each request, so that a revocation applies to open connections. An
 //! error is `{"error": "…"}` with one line.
 
-use std::collections::VecDeque;
-use std::net::{SocketAddr, TcpListener as Listener};
+use std::collections::{BTreeMap, VecDeque};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr, TcpListener as Listener};
 use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -31,6 +31,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, Semaphore};
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
 
 use crate::address::Address;
 use crate::enrol::EnrolRequest;
@@ -40,14 +41,21 @@ use crate::key_store::{self, KeyStore};
 use crate::tls::{self, ServerError};
 use crate::trust::{Admission, EnrolError, Refusal, TrustedKeys};
 
-/// Maximum number of connections; more wait in the listen queue.
+/// Maximum number of connections of admitted clients; more are closed.
 pub const MAX_CONNECTIONS: usize = 64;
+/// Maximum number of handshakes; more wait in the listen queue.
+const MAX_HANDSHAKES: usize = 256;
+/// Maximum number of handshakes of one source, an IPv4 address or an IPv6 network of 64 bits; more are closed. So one
+/// source cannot keep others out.
+const MAX_HANDSHAKES_PER_SOURCE: usize = 8;
 /// Maximum length of a request's body in octets.
 pub const MAX_BODY: usize = 64 << 10;
 /// Maximum length of a request's header in octets.
 const MAX_HEADER: usize = 16 << 10;
-/// Time for a handshake, and for a request's header.
+/// Time for a handshake, for a request's header, and for its body and answer.
 const TIMEOUT: Duration = Duration::from_secs(10);
+/// Time to read what a refused client has sent.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
 /// Octets read from a refused client, so that it receives the alert.
 const MAX_DRAINED: u64 = 1 << 20;
 /// Maximum age of a connection, so that idle clients free their places.
@@ -151,7 +159,8 @@ impl Server {
         let address = match &self.options.address {
             Some(address) => address.clone(),
             None if self.address.ip().is_unspecified() => return Err(Error::AddressRequired(self.address)),
-            None => self.address.to_string().parse().expect("an address with its port"),
+            // The text of a link-local address names an interface of this host.
+            None => self.address.to_string().parse().map_err(|_| Error::AddressRequired(self.address))?,
         };
         Ok(self.state.trusted.issue_join(address, self.options.join_lifetime, Timestamp::now())?)
     }
@@ -183,52 +192,110 @@ async fn accept(listener: TcpListener, state: Arc<ServerState>) {
     let log: tls::RefusalLog = Arc::new(move |refusal: &Refusal| refusals.log.write(&refusal.to_string()));
     let acceptor = TlsAcceptor::from(Arc::new(tls::server_config(state.trusted.clone(), log)));
     let router = router(state.clone());
-    let slots = Arc::new(Semaphore::new(MAX_CONNECTIONS));
-    while let Ok(slot) = slots.clone().acquire_owned().await {
+    let (handshakes, sources) = (Arc::new(Semaphore::new(MAX_HANDSHAKES)), Sources::default());
+    let connections = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+    while let Ok(place) = handshakes.clone().acquire_owned().await {
         match listener.accept().await {
             Ok((stream, client)) => {
+                let Some(source) = sources.enter(client.ip()) else {
+                    state.log.write(&format!("{client}: too many handshakes from this source"));
+                    continue;
+                };
                 let (acceptor, router, state) = (acceptor.clone(), router.clone(), state.clone());
+                let connections = connections.clone();
                 tokio::spawn(async move {
-                    match serve(stream, acceptor, router).await {
+                    let stream = shake_hands(stream, acceptor).await;
+                    drop((place, source));
+                    match (stream, connections.try_acquire()) {
+                        (Ok((stream, key)), Ok(_slot)) => serve(stream, key, router).await,
+                        (Ok(_), Err(_)) => state.log.write(&format!("{client}: too many connections")),
                         // The refusal has been logged with the key.
-                        Ok(()) | Err(ServerError::Refused | ServerError::Connection(_)) => {}
-                        Err(error) => state.log.write(&format!("{client}: {error}")),
+                        (Err(ServerError::Refused | ServerError::Connection(_)), _) => {}
+                        (Err(error), _) => state.log.write(&format!("{client}: {error}")),
                     }
-                    drop(slot);
                 });
             }
             // Usually the process is out of file descriptors; some will be closed.
-            Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
+            Err(error) => {
+                state.log.write(&format!("cannot accept a connection: {error}"));
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
         }
     }
 }
 
-async fn serve(stream: TcpStream, acceptor: TlsAcceptor, router: Router) -> Result<(), ServerError> {
+/// Number of handshakes of each source.
+#[derive(Clone, Debug, Default)]
+struct Sources(Arc<Mutex<BTreeMap<IpAddr, usize>>>);
+
+/// A handshake that counts.
+struct Entered {
+    sources: Sources,
+    source: IpAddr,
+}
+
+impl Sources {
+    /// Counts a handshake until the returned value is dropped; `None` if the source has too many.
+    fn enter(&self, client: IpAddr) -> Option<Entered> {
+        let source = match client.to_canonical() {
+            IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() & !u128::from(u64::MAX))),
+            address => address,
+        };
+        let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = counts.entry(source).or_default();
+        if *count >= MAX_HANDSHAKES_PER_SOURCE {
+            return None;
+        }
+        *count += 1;
+        Some(Entered { sources: self.clone(), source })
+    }
+}
+
+impl Drop for Entered {
+    fn drop(&mut self) {
+        let mut counts = self.sources.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(count) = counts.get_mut(&self.source) {
+            *count -= 1;
+            if *count == 0 {
+                counts.remove(&self.source);
+            }
+        }
+    }
+}
+
+async fn shake_hands(
+    stream: TcpStream,
+    acceptor: TlsAcceptor,
+) -> Result<(TlsStream<TcpStream>, Fingerprint), ServerError> {
     let timed_out = || ServerError::Connection(std::io::ErrorKind::TimedOut);
     let handshake = timeout(TIMEOUT, acceptor.accept(stream).into_fallible()).await;
-    let stream = match handshake.map_err(|_| timed_out())? {
-        Ok(stream) => stream,
+    match handshake.map_err(|_| timed_out())? {
+        Ok(stream) => {
+            let key = tls::peer_fingerprint(stream.get_ref().1).ok_or(ServerError::NoCertificate)?;
+            Ok((stream, key))
+        }
         Err((error, mut stream)) => {
             // Closing with unread data would reset the connection, and the alert could be lost.
             let drain = async {
                 let _ = stream.shutdown().await;
                 let _ = tokio::io::copy(&mut (&mut stream).take(MAX_DRAINED), &mut tokio::io::sink()).await;
             };
-            let _ = timeout(TIMEOUT, drain).await;
-            return Err((&error).into());
+            let _ = timeout(DRAIN_TIMEOUT, drain).await;
+            Err((&error).into())
         }
-    };
-    let client = tls::peer_fingerprint(stream.get_ref().1).ok_or(ServerError::NoCertificate)?;
+    }
+}
+
+async fn serve(stream: TlsStream<TcpStream>, key: Fingerprint, router: Router) {
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new()).header_read_timeout(TIMEOUT).max_buf_size(MAX_HEADER);
-    let service = TowerToHyperService::new(router.layer(Extension(client)));
+    let service = TowerToHyperService::new(router.layer(Extension(key)));
     let mut connection = pin!(http.serve_connection(TokioIo::new(stream), service));
     // Errors of the connection need no handling.
     if timeout(MAX_CONNECTION_AGE, connection.as_mut()).await.is_err() {
         connection.as_mut().graceful_shutdown();
         let _ = timeout(TIMEOUT, connection).await;
     }
-    Ok(())
 }
 
 fn router(state: Arc<ServerState>) -> Router {
@@ -259,8 +326,12 @@ async fn admit(
         }
         Ok(admission) => {
             request.extensions_mut().insert(admission);
-            let mut response = next.run(request).await;
-            if is_enrolment {
+            let in_time = timeout(TIMEOUT, next.run(request)).await;
+            let is_late = in_time.is_err();
+            let mut response = in_time.unwrap_or_else(|_| {
+                error_response(StatusCode::REQUEST_TIMEOUT, "the request did not arrive in time")
+            });
+            if is_enrolment || is_late {
                 response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
             }
             return response;
@@ -283,20 +354,20 @@ async fn enrol(
         Ok(request) => request,
         Err(error) => return error_response(StatusCode::BAD_REQUEST, &format!("not an enrolment: {error}")),
     };
-    let name = request.name.clone();
     let stored = state.clone();
-    // Waits for other processes that change the key store.
-    let result =
-        tokio::task::spawn_blocking(move || stored.trusted.enrol(client, &request, Timestamp::now())).await;
-    match result {
-        Ok(Ok(())) => {
-            state.log.write(&format!("enrolled the controller `{name}`"));
-            StatusCode::NO_CONTENT.into_response()
-        }
-        Ok(Err(error @ EnrolError::KeyStore(_))) => {
-            state.log.write(&format!("could not enrol `{name}`: {error}"));
-            error_response(StatusCode::CONFLICT, &error.to_string())
-        }
+    // Waits for other processes that change the key store. The task ends, with its line, also if the client leaves.
+    let result = tokio::task::spawn_blocking(move || {
+        let result = stored.trusted.enrol(client, &request, Timestamp::now());
+        let (name, key) = (&request.name, request.fingerprint);
+        stored.log.write_always(&match &result {
+            Ok(()) => format!("enrolled the controller `{name}` with the key {key}"),
+            Err(error) => format!("did not enrol `{name}` with the key {key}: {error}"),
+        });
+        result
+    });
+    match result.await {
+        Ok(Ok(())) => StatusCode::NO_CONTENT.into_response(),
+        Ok(Err(error @ EnrolError::KeyStore(_))) => error_response(StatusCode::CONFLICT, &error.to_string()),
         Ok(Err(error)) => error_response(StatusCode::FORBIDDEN, &error.to_string()),
         Err(_) => error_response(StatusCode::INTERNAL_SERVER_ERROR, "the enrolment failed"),
     }
@@ -332,6 +403,12 @@ impl LimitedLog {
         LimitedLog { log, recent: Mutex::default() }
     }
 
+    /// Writes a line that only the owner of a trusted or one-time key can cause.
+    fn write_always(&self, line: &str) {
+        (self.log)(line);
+    }
+
+    /// Writes a line that anyone can cause.
     fn write(&self, line: &str) {
         let now = Instant::now();
         let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);

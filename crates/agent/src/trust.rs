@@ -164,10 +164,10 @@ impl TrustedKeys {
         request: &EnrolRequest,
         now: Timestamp,
     ) -> Result<(), EnrolError> {
-        lock(&self.enrolment).redeem(one_time_key, now)?;
         if request.fingerprint == one_time_key {
             return Err(EnrolError::NotOwnKey);
         }
+        lock(&self.enrolment).redeem(one_time_key, now)?;
         let controller = Peer::controller(request.name.clone(), request.fingerprint, now);
         Ok(self.store.add(controller, now)?)
     }

@@ -120,7 +120,8 @@ fn a_controller_enrols_with_one_line() {
     assert_eq!(agent.line(), refused(key(&alice).fingerprint(), "it is unknown"));
     let description = agent.enrol(&alice, "alice").unwrap();
     assert_eq!(description.controller, "alice");
-    assert_eq!(agent.line(), "enrolled the controller `alice`");
+    let enrolled = format!("enrolled the controller `alice` with the key {}", key(&alice).fingerprint());
+    assert_eq!(agent.line(), enrolled);
     assert_eq!(agent.describe(&key(&alice)).unwrap(), description);
     let peers = alice.peers().unwrap();
     let lab7 = peers.by_name(trunkline_agent::Role::Agent, &name("lab7"), Timestamp::now()).unwrap();
@@ -168,7 +169,7 @@ fn the_one_time_key_permits_only_an_enrolment() {
         matches!(&result, Err(Error::Refused(_, reason)) if reason.contains("only an enrolment")),
         "{result:?}"
     );
-    // It cannot be enrolled itself, and an attempt uses it up.
+    // It cannot be enrolled itself.
     let own = trunkline_agent::enrol::EnrolRequest {
         name: name("mallory"),
         fingerprint: agent.join.identity().fingerprint(),
@@ -181,7 +182,52 @@ fn the_one_time_key_permits_only_an_enrolment() {
         let (status, answer) = exchange(&mut agent.open(&identity).await, &request).await.unwrap();
         assert!(status == 403 && answer.contains("cannot be enrolled"), "{answer}");
     });
-    assert!(agent.enrol(&agent.controller("alice"), "alice").is_err());
+    agent.enrol(&agent.controller("alice"), "alice").unwrap();
+}
+
+/// The join string is not used if the controller cannot add the agent.
+#[test]
+fn a_name_in_use_is_found_before_the_enrolment() {
+    let (first, second) = (Agent::start(), Agent::start());
+    let alice = first.controller("alice");
+    first.enrol(&alice, "alice").unwrap();
+    let error = second.enrol(&alice, "alice").unwrap_err();
+    assert!(error.to_string().contains("the name `lab7` is in use"), "{error}");
+    second.enrol(&second.controller("bob"), "bob").unwrap();
+}
+
+/// Connections without a handshake from one source keep nobody else out, and are closed in the end.
+#[test]
+fn silent_clients_do_not_keep_controllers_out() {
+    let agent = Agent::start();
+    let alice = agent.controller("alice");
+    agent.enrol(&alice, "alice").unwrap();
+    // All of 127.0.0.0/8 is local: these come from 127.0.0.2.
+    let silent: Vec<_> = (0..300)
+        .map(|_| {
+            let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+            let source: SocketAddr = "127.0.0.2:0".parse().unwrap();
+            socket.bind(&source.into()).unwrap();
+            socket.connect(&agent.address.into()).unwrap();
+            socket
+        })
+        .collect();
+    assert_eq!(agent.describe(&alice.identity().unwrap()).unwrap().controller, "alice");
+    assert!(agent.log.try_iter().any(|line| line.ends_with("too many handshakes from this source")));
+    drop(silent);
+}
+
+/// An enrolment is logged even if the log is full.
+#[test]
+fn a_flood_hides_no_enrolment() {
+    let agent = Agent::start();
+    let mallory = Identity::generate().unwrap();
+    for _ in 0..70 {
+        assert!(is_refused(agent.describe(&mallory)));
+    }
+    agent.enrol(&agent.controller("alice"), "alice").unwrap();
+    let lines: Vec<String> = agent.log.try_iter().collect();
+    assert!(lines.last().unwrap().starts_with("enrolled the controller `alice`"), "{lines:?}");
 }
 
 #[test]
