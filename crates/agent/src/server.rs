@@ -194,7 +194,7 @@ async fn accept(listener: TcpListener, state: Arc<ServerState>) {
     let router = router(state.clone());
     let (handshakes, sources) = (Arc::new(Semaphore::new(MAX_HANDSHAKES)), Sources::default());
     let connections = Arc::new(Semaphore::new(MAX_CONNECTIONS));
-    while let Ok(place) = handshakes.clone().acquire_owned().await {
+    while let Ok(permit) = handshakes.clone().acquire_owned().await {
         match listener.accept().await {
             Ok((stream, client)) => {
                 let Some(source) = sources.enter(client.ip()) else {
@@ -205,7 +205,7 @@ async fn accept(listener: TcpListener, state: Arc<ServerState>) {
                 let connections = connections.clone();
                 tokio::spawn(async move {
                     let stream = shake_hands(stream, acceptor).await;
-                    drop((place, source));
+                    drop((permit, source));
                     match (stream, connections.try_acquire()) {
                         (Ok((stream, key)), Ok(_slot)) => serve(stream, key, router).await,
                         (Ok(_), Err(_)) => state.log.write(&format!("{client}: too many connections")),

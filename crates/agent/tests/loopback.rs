@@ -196,7 +196,7 @@ fn a_name_in_use_is_found_before_the_enrolment() {
     second.enrol(&second.controller("bob"), "bob").unwrap();
 }
 
-/// Connections without a handshake from one source keep nobody else out, and are closed in the end.
+/// Connections without a handshake from one source keep no other client out, and are closed in the end.
 #[test]
 fn silent_clients_do_not_keep_controllers_out() {
     let agent = Agent::start();

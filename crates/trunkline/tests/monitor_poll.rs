@@ -171,9 +171,9 @@ fn counted() {
         let net = |of: &str| fs::read_link(format!("/proc/{of}/ns/net")).ok();
         net(&id.to_string()).is_some_and(|there| Some(there) != net("thread-self"))
     });
-    // No IPv6 and static neighbours, so that there is no background traffic.
+    // No IPv6 at either end and static neighbours, so that there is no background traffic.
     sh(&format!(
-        "ip link set right netns {id}; nsenter -t {id} -n sh -ec 'ip link set right address 02:00:00:00:00:02 up; ip addr add 10.9.0.2/24 dev right'
+        "ip link set right netns {id}; nsenter -t {id} -n sh -ec 'echo 1 > /proc/sys/net/ipv6/conf/right/disable_ipv6 || true; ip link set right address 02:00:00:00:00:02 up; ip addr add 10.9.0.2/24 dev right'
          ip neigh replace 10.9.0.2 lladdr 02:00:00:00:00:02 dev left nud permanent; echo 1 > /proc/sys/net/ipv6/conf/left/disable_ipv6 || true"
     ));
     let dir = TestDir::new();
