@@ -94,7 +94,6 @@ soak: ## what takes long: theory and real peers, then experiments for SECONDS, s
 	$(CARGO) test --release --locked -p trunkline-models -p trunkline-tcp -p trunkline-arq -p trunkline-llc -p trunkline-live -p trunkline-bundle -p trunkline-sim \
 		--features trunkline-sim/soak,trunkline-models/soak,trunkline-tcp/soak,trunkline-arq/soak,trunkline-arq/aead,trunkline-llc/soak,trunkline-live/soak,trunkline-bundle/soak \
 		--tests soak_
-	$(CARGO) test --release --locked -p trunkline-live --features soak --lib soak_
 	MOMENTS=100 $(CARGO) test --release --locked -p trunkline-counters archive_crash::
 	SOAK_SECONDS=$(SECONDS) $(CARGO) test --release --locked -p trunkline-llc --features sockets,soak \
 		--test ring_stations -- --nocapture

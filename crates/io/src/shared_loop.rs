@@ -154,11 +154,12 @@ pub struct Policy {
     pub callers_receive: bool,
     /// Time without a call that receives or transmits after which the helper receives.
     pub unattended: Span,
-    /// Sleep of the helper while callers receive, or while output is delayed. It doubles with each needless wakeup, to at most the second.
+    /// Shortest and longest sleep of the helper while callers receive, or while output is delayed. It doubles with each
+    /// needless wakeup.
     pub check_interval: (Span, Span),
-    /// Maximum delay of the helper after a deadline. If it is zero, the helper is woken for a deadline that is even less
-    /// than the accuracy of timers earlier. While deadlines only move later, as in request-response traffic,
-    /// the helper wakes later and later: its wakeups are needless and take processor time from the caller.
+    /// Maximum delay of the helper after a deadline. While deadlines only move later, as in request-response traffic, the
+    /// helper wakes later and later: its wakeups are needless and take processor time from the caller. Zero: the helper
+    /// is woken for every earlier deadline, even one within the accuracy of timers.
     pub max_slack: Span,
 }
 

@@ -208,7 +208,7 @@ fn ready_if(ready: bool) -> io::Result<()> {
 
 /// Wakes the waiting tasks after a change; returns whether there was one.
 fn wake_tasks(core: &mut Core) -> bool {
-    let changed = std::mem::take(&mut core.has_changed);
+    let changed = core.take_changed();
     if changed {
         core.wakers.drain(..).for_each(std::task::Waker::wake);
     }
