@@ -3,6 +3,7 @@
 use std::fmt;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4, TcpListener, TcpStream, UdpSocket};
+use std::ops::RangeInclusive;
 use std::os::fd::{AsFd, AsRawFd};
 use std::time::Duration;
 
@@ -101,6 +102,25 @@ pub(crate) fn open(
         socket.set_recv_buffer_size(bytes(size)).map_err(&fail)?;
     }
     Ok(socket)
+}
+
+/// Opens a socket at the fixed port if there is one, otherwise at the first free one of `ports`, otherwise at port 0, for
+/// which the system selects a free port.
+pub fn first_free<T>(
+    fixed: Option<u16>,
+    ports: Option<RangeInclusive<u16>>,
+    mut open: impl FnMut(u16) -> Result<T, SocketError>,
+) -> Result<T, SocketError> {
+    let ports = ports.filter(|ports| fixed.is_none() && !ports.is_empty());
+    let Some(ports) = ports else { return open(fixed.unwrap_or(0)) };
+    let mut result = None;
+    for port in ports {
+        match open(port) {
+            Err(e) if e.cause.kind() == io::ErrorKind::AddrInUse => result = Some(Err(e)),
+            other => return other,
+        }
+    }
+    result.expect("the range is not empty")
 }
 
 /// Binds a UDP socket to `local`; port 0 selects a free port.

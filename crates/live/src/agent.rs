@@ -9,9 +9,12 @@ use std::time::Duration;
 
 use trunkline_io::Clock;
 use trunkline_io::usage::CpuTime;
+use trunkline_run::RateLimit;
 
 use crate::bundles::BundleWorker;
+use crate::consent::ConsentService;
 use crate::end::{self, EndControl};
+use crate::limits::Limits;
 use crate::locked;
 use crate::station::Station;
 use crate::wire::{AgentMessage, AgentWriter, ControllerMessage, EndId, LineReader};
@@ -20,7 +23,7 @@ use crate::wire::{AgentMessage, AgentWriter, ControllerMessage, EndId, LineReade
 const HEARTBEAT: Duration = Duration::from_millis(500);
 
 /// Serves a controller until it requests a shutdown or closes the stream.
-pub fn serve(stream: UnixStream) {
+pub fn serve(stream: UnixStream, limits: &Limits) {
     let Ok(out) = stream.try_clone() else { return };
     let writer = AgentWriter::new(out);
     let ends: EndControls = Arc::default();
@@ -39,7 +42,7 @@ pub fn serve(stream: UnixStream) {
             }
         })
     };
-    let bundle_worker = execute(stream, &writer, &ends);
+    let bundle_worker = execute(stream, &writer, &ends, limits);
     // The controller has disconnected or requested a shutdown: stop all ends.
     locked(&ends).values().for_each(|control| control.stop());
     drop(ends);
@@ -55,16 +58,28 @@ pub fn serve(stream: UnixStream) {
 type EndControls = Arc<Mutex<BTreeMap<EndId, Arc<EndControl>>>>;
 
 /// Executes the messages of the controller; returns the bundle worker if one was opened.
-fn execute(stream: UnixStream, writer: &AgentWriter, ends: &EndControls) -> Option<BundleWorker> {
+fn execute(
+    stream: UnixStream,
+    writer: &AgentWriter,
+    ends: &EndControls,
+    limits: &Limits,
+) -> Option<BundleWorker> {
+    let rate_limit = limits.remote.as_ref().map(|remote| RateLimit::new(remote.rate_bps));
     let mut input = LineReader::new(stream);
     let mut clock = Clock::start();
     let mut station = Err("the host has none".to_owned());
-    let mut bundle_worker = None;
+    let (mut bundle_worker, mut consent) = (None, None);
     let find = |id: EndId| locked(ends).get(&id).cloned();
     while let Ok(Some(message)) = input.read::<ControllerMessage>() {
         match message {
-            ControllerMessage::Hello { epoch_ns, station: config, bundles } => {
+            ControllerMessage::Hello { epoch_ns, station: config, bundles, consent_at } => {
                 clock = Clock::at(epoch_ns);
+                if let Some(address) = consent_at {
+                    let opened = ConsentService::open(address, &limits.ports).map_err(|e| e.to_string());
+                    consent = opened.as_ref().ok().cloned();
+                    let address = opened.map(|service| service.address());
+                    writer.send(&AgentMessage::ConsentAddress(address));
+                }
                 if let Some(config) = config {
                     station = Station::attach(&config, clock).map_err(|e| e.to_string());
                 }
@@ -75,19 +90,30 @@ fn execute(stream: UnixStream, writer: &AgentWriter, ends: &EndControls) -> Opti
                     }
                 }
             }
-            ControllerMessage::Prepare(spec) => {
+            ControllerMessage::Prepare(mut spec) => {
                 let id = spec.id;
-                let control =
-                    end::prepare(*spec, clock, writer.clone(), (station.clone(), bundle_worker.clone()));
+                let open = locked(ends).values().filter(|c| !c.is_over()).count();
+                let restricted = limits.remote.as_ref().map_or(Ok(()), |l| l.restrict(&mut spec, open));
+                if let Err(error) = restricted {
+                    writer.send(&AgentMessage::Failed(id, error.to_string(), None));
+                    continue;
+                }
+                let clock = spec.epoch_ns.map_or(clock, Clock::at);
+                let services = end::Services {
+                    station: station.clone(),
+                    bundle_worker: bundle_worker.clone(),
+                    consent: consent.clone(),
+                    ports: limits.ports.clone(),
+                    rate_limit: rate_limit.clone(),
+                };
+                let control = end::prepare(*spec, clock, writer.clone(), services);
                 let mut ends = locked(ends);
                 // Remove ends that have reported: a long `repeat` opens many.
                 ends.retain(|_, c| !c.is_over());
                 ends.insert(id, control);
             }
             ControllerMessage::Start(id, at) => find(id).into_iter().for_each(|c| c.start(at)),
-            ControllerMessage::Finish(id, messages) => {
-                find(id).into_iter().for_each(|c| c.finish(messages, clock.now()))
-            }
+            ControllerMessage::Finish(id, messages) => find(id).into_iter().for_each(|c| c.finish(messages)),
             ControllerMessage::Stop(id) => find(id).into_iter().for_each(|c| c.stop()),
             ControllerMessage::Shutdown => break,
         }

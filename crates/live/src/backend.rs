@@ -38,8 +38,8 @@ impl Live {
         Live { launch, assigned }
     }
 
-    /// Assigns an address to each host. Hosts on the loopback share its address, unless two of them must use the same
-    /// port.
+    /// Assigns an address to each host of this machine. Hosts on the loopback share its address, unless two of them must
+    /// use the same port. If some hosts are on other machines, the loopback is of no use: these get their address later.
     fn assign_addresses(&self, plan: &Plan) -> Result<BTreeMap<String, IpAddr>, RunError> {
         for (name, address) in &self.assigned {
             if usage::interface_of(*address).is_none() {
@@ -49,6 +49,9 @@ impl Live {
         let mut used_ports: BTreeMap<u16, &str> = BTreeMap::new();
         let mut next = 1;
         let mut addresses = self.assigned.clone();
+        if plan.hosts.iter().any(|host| self.launch.is_remote(host)) {
+            return Ok(addresses);
+        }
         for host in plan.hosts.iter().filter(|h| !self.assigned.contains_key(*h)) {
             let ports = || {
                 let stations = plan.connections.iter().flat_map(|c| &c.to);
@@ -73,7 +76,7 @@ impl Live {
             let text = format!("{}: bundles need the converters of a `network`", first.name);
             return vec![Refusal { location: first.protocol_location, text }];
         };
-        let has_address = |name: &&&str| self.assigned.contains_key(**name);
+        let has_address = |name: &&&str| self.assigned.contains_key(**name) || self.launch.is_remote(name);
         let refusal = |name: &&str| {
             let text =
                 format!("--at {name}: `live` supports converters and their hosts only on the loopback");
@@ -98,7 +101,8 @@ impl Backend for Live {
             all.push(Refusal { location: Default::default(), text });
         }
         all.extend(llc::refuse_limits(plan));
-        for name in llc::stations(plan).into_iter().filter(|name| self.assigned.contains_key(*name)) {
+        let is_elsewhere = |name: &&str| self.assigned.contains_key(*name) || self.launch.is_remote(name);
+        for name in llc::stations(plan).into_iter().filter(is_elsewhere) {
             let text = format!("--at {name}: `live` supports LLC stations only on the loopback");
             all.push(Refusal { location: Default::default(), text });
         }

@@ -15,6 +15,7 @@
 //! | `wire` | the two datagrams, and the keys of a run |
 //! | `requester` | [`ConsentRequester`]: one per destination and run |
 //! | `responder` | [`ConsentResponder`]: the runs that a receiver has granted |
+//! | `service` | both machines on the UDP socket of an agent |
 //!
 //! Both machines do no I/O: the caller passes the time, the datagrams and the randomness.
 //!
@@ -43,18 +44,23 @@
 //!   every destination with this key whose nonces it sees.
 //! - Call `may_send` before each send call, and pass at most a few milliseconds of load to the kernel in one call.
 //! - Pass a monotonic time that includes suspension (Linux: `CLOCK_BOOTTIME`), or consent outlives it.
-//! - Send challenges from the socket that sends the load, to the address and port that receive it.
+//! - Send challenges from the address that sends the load, to the address that receives it, and derive the keys with
+//!   [`RunKey::for_port`] from the port that receives it. An agent has one consent port for all transports, so neither
+//!   TCP nor the guaranteed transport has to carry foreign datagrams.
 
 #![deny(clippy::disallowed_methods, reason = "time is an argument here, unlike in the rest of the crate")]
 
 mod requester;
 mod responder;
+#[allow(clippy::disallowed_methods, reason = "the service runs in real time")]
+mod service;
 mod wire;
 
 use trunkline_units::Span;
 
 pub use requester::{ConsentRequester, RequesterSecret};
 pub use responder::{ConsentResponder, Grant, GrantError, MAX_GRANTS};
+pub(crate) use service::{Consent, ConsentService, ServiceError};
 pub use wire::{LENGTH, RunId, RunKey, is_consent};
 
 /// How long consent lasts after its challenge was sent.

@@ -1,13 +1,22 @@
 //! Executes the schedule of a plan: for each repetition of a connection it prepares the ends, starts them at one instant
 //! and collects their reports, even if some fail.
 
+//!
+//! | module | contents |
+//! | --- | --- |
+//! | `agent` | an agent: its messages, its loss, its end |
+//! | `repetition` | one repetition of one connection |
+//! | `start` | the common start of connections that run in parallel |
+
+mod agent;
+mod repetition;
+mod start;
+
 use std::collections::BTreeMap;
-use std::io::{self, Write};
-use std::net::{IpAddr, SocketAddr};
-use std::os::unix::net::UnixStream;
-use std::process::{Child, ExitStatus};
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::mpsc::{self, Receiver, Sender};
+use std::io;
+use std::net::{IpAddr, Ipv4Addr};
+use std::process::ExitStatus;
+use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -16,28 +25,22 @@ use trunkline_experiment::plan::{self, Block, Protocol};
 use trunkline_io::{Clock, Pacer};
 use trunkline_run::assemble::RepetitionOutcome;
 use trunkline_run::{RunOptions, StopFlag, llc};
-use trunkline_traffic::law::Law;
-use trunkline_traffic::source::Limit;
-use trunkline_traffic::{Pattern, Variable, VariableError};
+use trunkline_traffic::VariableError;
 use trunkline_units::{Instant, Span};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
+use self::agent::{Agent, EventRoutes, Setup};
+use self::repetition::Repetition;
+use self::start::Start;
 use crate::bundles::{self, NodeRole, SubscriptionTotals};
-use crate::launch::{ExitDescription, Launch};
+use crate::launch::{AgentClock, ExitDescription, Launch};
 use crate::locked;
 use crate::station::StationConfig;
-use crate::wire::{self, AgentMessage, ControllerMessage, EndId, EndSpec, LineReader, Report, Role};
 
 /// An agent that sends no message for this long is lost.
-const AGENT_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long ends may take to open, in addition to the timeouts of their sockets.
-const OPEN_TIMEOUT: Span = Span::from_s(8);
+const AGENT_TIMEOUT: Duration = Duration::from_secs(4);
 /// How long ends may take to report after a stop.
 const STOP_TIMEOUT: Span = Span::from_s(3);
-/// How long messages in flight may take to arrive when a repetition is aborted.
-const DRAIN_TIMEOUT: Span = Span::from_ms(1000);
-/// How long receivers may take to report after the sender has ended.
-const FINISH_TIMEOUT: Span = Span::from_s(60);
 /// How long converters may take to have all subscriptions.
 const SUBSCRIPTION_TIMEOUT: Span = Span::from_s(20);
 /// Time from entering a block to its first message: time to open sockets, so that parallel connections start
@@ -53,6 +56,12 @@ pub enum RunError {
     NotLocal(String, IpAddr),
     #[error("host {0}: its agent cannot be started: {1}")]
     Start(String, io::Error),
+    /// The agent cannot exchange consent, which connections between hosts need.
+    #[error("host {0}: {1}")]
+    Consent(String, String),
+    /// The offset of the agent's clock is not known, or no longer.
+    #[error("host {0}: its clock is unknown: no time exchange with its agent succeeded")]
+    Clock(String),
     /// The converters did not receive all subscriptions in time: addresses and groups that they have, and all.
     #[error(
         "after {SUBSCRIPTION_TIMEOUT} the converters have {} of {} subscribed addresses and {} of {} groups",
@@ -72,6 +81,8 @@ pub enum RunError {
     /// A random variable of the connection is invalid.
     #[error(transparent)]
     Variable(#[from] VariableError),
+    #[error("the operating system has no random numbers")]
+    Random,
     #[error("the connection has no receiver")]
     NoReceiver,
     /// An end was over before it was open.
@@ -91,31 +102,9 @@ pub enum LossCause {
     /// Its converter failed; without it the agent is of no use.
     #[error("cannot bundle: {0}")]
     Converter(String),
-}
-
-/// An event for a repetition of a connection.
-enum AgentEvent {
-    Message(AgentMessage),
-    Lost(String, LossCause),
-}
-
-type EventRoutes = Mutex<BTreeMap<EndId, EventRoute>>;
-
-/// Where to send the events of an end.
-struct EventRoute {
-    agent: usize,
-    /// Whether the connection needs the converters.
-    needs_converters: bool,
-    sender: Sender<AgentEvent>,
-}
-
-/// What an agent has reported about itself.
-#[derive(Default)]
-struct AgentStatus {
-    cpu_time: Mutex<Option<(f64, f64)>>,
-    /// Number of subscriptions that its converter has, once it has reported.
-    known_subscriptions: Mutex<Option<u64>>,
-    counters: Mutex<BTreeMap<String, u64>>,
+    /// The connection to an agent on another host ended for this reason.
+    #[error("{0}")]
+    Remote(String),
 }
 
 /// Runs the agents of an experiment.
@@ -127,25 +116,6 @@ pub struct Controller<'a> {
     routes: Arc<EventRoutes>,
     next_id: AtomicU32,
     outcomes: Vec<Mutex<Vec<RepetitionOutcome>>>,
-}
-
-/// The agent of one host.
-struct Agent {
-    host: String,
-    address: IpAddr,
-    output: Mutex<UnixStream>,
-    child: Mutex<Option<Child>>,
-    failure: Arc<Mutex<Option<LossCause>>>,
-    status: Arc<AgentStatus>,
-    bundles: Option<bundles::BundleNode>,
-    is_shutting_down: Arc<AtomicBool>,
-}
-
-/// No agent outlives its controller.
-impl Drop for Agent {
-    fn drop(&mut self) {
-        self.terminate();
-    }
 }
 
 impl<'a> Controller<'a> {
@@ -161,19 +131,27 @@ impl<'a> Controller<'a> {
         let bundles = bundles::nodes_from_plan(plan, clock);
         // Converters first: a host that sends before its converter is open has to retransmit.
         let converters = bundles.iter().filter(|(_, node)| node.is_converter()).map(|(name, _)| name);
-        let agents = converters
-            .clone()
-            .chain(plan.hosts.iter().filter(|host| !converters.clone().any(|name| name == *host)))
-            .enumerate()
-            .map(|(index, host)| {
-                let node = bundles.get(host);
-                let address = addresses.get(host).copied().or(node.map(bundles::BundleNode::address));
-                let address = address.unwrap_or(IpAddr::V4(std::net::Ipv4Addr::LOCALHOST));
-                let setup = (clock, station(plan, host, clock), node.cloned());
-                Agent::new((index, host), address, launch, setup, &routes)
-                    .map_err(|cause| RunError::Start(host.clone(), cause))
-            })
-            .collect::<Result<_, _>>()?;
+        let hosts = plan.hosts.iter().filter(|host| !converters.clone().any(|name| name == *host));
+        let launched = converters.clone().chain(hosts).map(|host| {
+            let launched = launch.launch(host).map_err(|cause| RunError::Start(host.clone(), cause))?;
+            Ok((host, launched))
+        });
+        let launched: Vec<_> = launched.collect::<Result<_, RunError>>()?;
+        // A host on this machine is reached from other hosts at the address that reaches their agents.
+        let outside = launched.iter().find_map(|(_, agent)| Some(agent.remote.as_ref()?.local_address()));
+        let agents = launched.into_iter().enumerate().map(|(index, (host, launched))| {
+            let (node, assigned) = (bundles.get(host), addresses.get(host).copied());
+            let address = match &launched.remote {
+                Some(remote) => Some(remote.address()),
+                None => assigned.or(node.map(bundles::BundleNode::address)).or(outside),
+            };
+            let address = address.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
+            let station = station(plan, host, clock);
+            let has_consent = outside.is_some();
+            let setup = Setup { index, host, address, clock, station, bundles: node.cloned(), has_consent };
+            Agent::new(launched, setup, &routes).map_err(|cause| RunError::Start(host.clone(), cause))
+        });
+        let agents: Vec<Agent> = agents.collect::<Result<_, _>>()?;
         let outcomes = plan.connections.iter().map(|_| Mutex::default()).collect();
         Ok(Controller { plan, options, clock, agents, routes, next_id: AtomicU32::new(1), outcomes })
     }
@@ -214,36 +192,45 @@ impl<'a> Controller<'a> {
     pub fn run(&self) {
         let origin =
             self.clock.now() + START_DELAY + START_DELAY_PER_CONNECTION * self.plan.connections.len() as u64;
-        self.execute_block(&self.plan.schedule, origin, 1);
+        self.execute_block(&self.plan.schedule, &Start::new(&self.plan.schedule, origin), 1);
     }
 
     fn stop_flag(&self) -> &StopFlag {
         &self.options.stop
     }
 
-    /// Executes a block whose first message may be sent at `origin`. `repetition` numbers the repetitions of a `repeat`
-    /// from 1.
-    fn execute_block(&self, block: &Block, origin: Instant, repetition: u32) {
+    /// Executes a block. `repetition` numbers the repetitions of a `repeat` from 1.
+    fn execute_block(&self, block: &Block, start: &Start, repetition: u32) {
         match block {
             _ if self.stop_flag().is_requested() => {}
             Block::Serial(blocks) => {
-                let mut origin = origin;
-                for block in blocks {
-                    self.execute_block(block, origin, repetition);
-                    origin = self.clock.now() + START_DELAY;
+                for (i, block) in blocks.iter().enumerate() {
+                    match i {
+                        0 => self.execute_block(block, start, repetition),
+                        _ => {
+                            let start = Start::new(block, self.clock.now() + START_DELAY);
+                            self.execute_block(block, &start, repetition);
+                        }
+                    }
                 }
             }
             Block::Parallel(blocks) => std::thread::scope(|scope| {
                 for block in blocks {
-                    scope.spawn(move || self.execute_block(block, origin, repetition));
+                    scope.spawn(move || self.execute_block(block, start, repetition));
                 }
             }),
             Block::Repeat { count, every, body } => {
-                let mut next = origin;
+                let mut next = start.origin();
                 for i in 0..*count {
-                    let origin = next.max(self.clock.now() + START_DELAY);
                     // Repetitions of nested repeats are numbered consecutively.
-                    self.execute_block(body, origin, (repetition - 1) * count + i + 1);
+                    let number = (repetition - 1) * count + i + 1;
+                    match i {
+                        0 => self.execute_block(body, start, number),
+                        _ => {
+                            let origin = next.max(self.clock.now() + START_DELAY);
+                            self.execute_block(body, &Start::new(body, origin), number);
+                        }
+                    }
                     next += *every;
                     // A block that has lost a host cannot run again; do not wait for the next repetition.
                     if i + 1 < *count && (self.has_lost_host(body) || !self.wait_until(next - START_DELAY)) {
@@ -252,7 +239,7 @@ impl<'a> Controller<'a> {
                 }
             }
             Block::Connection(index) => {
-                let outcome = self.execute_connection(&self.plan.connections[*index], origin, repetition);
+                let outcome = self.execute_connection(&self.plan.connections[*index], start, repetition);
                 locked(&self.outcomes[*index]).push(outcome);
             }
         }
@@ -282,29 +269,35 @@ impl<'a> Controller<'a> {
     fn execute_connection(
         &self,
         connection: &plan::Connection,
-        origin: Instant,
+        start: &Start,
         repetition: u32,
     ) -> RepetitionOutcome {
         let name = match repetition {
             1 => connection.name.clone(),
             n => format!("{} / run {n}", connection.name),
         };
-        let mut repetition = Repetition::new(self, connection, name, origin);
-        if let Err(error) = repetition.execute() {
-            repetition.outcome.error.get_or_insert(error.to_string());
+        let mut outcome = Repetition::new(self, connection, name).run(start);
+        if outcome.error.is_none() && self.stop_flag().is_requested() {
+            outcome.error = Some(RunError::Stopped.to_string());
         }
-        if repetition.outcome.error.is_none() && self.stop_flag().is_requested() {
-            repetition.outcome.error = Some(RunError::Stopped.to_string());
-        }
-        repetition.outcome.start = repetition.start;
-        let mut routes = locked(&self.routes);
-        repetition.ends.keys().for_each(|id| drop(routes.remove(id)));
-        drop(routes);
-        repetition.outcome
+        outcome
+    }
+
+    /// Returns whether the ends of these hosts need consent: one of them is another machine.
+    fn needs_consent(&self, c: &plan::Connection) -> bool {
+        let is_remote = |end: &plan::ConnectionEnd| self.agent(&end.host).remote.is_some();
+        !matches!(c.protocol, Protocol::Multicast { .. }) && c.ends().any(is_remote)
     }
 
     fn agent(&self, host: &str) -> &Agent {
         self.agents.iter().find(|a| a.host == host).expect("every host of the plan has an agent")
+    }
+
+    /// Returns when the run began by the clock of a host's agent; `None` if the host is this machine.
+    fn agent_clock(&self, host: &str) -> Result<Option<AgentClock>, RunError> {
+        let Some(remote) = &self.agent(host).remote else { return Ok(None) };
+        let clock = remote.to_agent_clock(self.clock.epoch_ns());
+        Ok(Some(clock.ok_or_else(|| RunError::Clock(host.into()))?))
     }
 
     /// Returns the agents of the converters that a connection needs.
@@ -331,8 +324,7 @@ impl<'a> Controller<'a> {
     /// Shuts down the agents and returns the processor time of each in seconds, by host.
     pub fn shut_down(&self) -> BTreeMap<String, f64> {
         for agent in &self.agents {
-            agent.is_shutting_down.store(true, Ordering::Relaxed);
-            agent.send(&ControllerMessage::Shutdown);
+            agent.shut_down();
         }
         let deadline = self.clock.now() + STOP_TIMEOUT;
         let waiting = |a: &Agent| locked(&a.status.cpu_time).is_none() && locked(&a.failure).is_none();
@@ -342,411 +334,6 @@ impl<'a> Controller<'a> {
         self.agents.iter().for_each(Agent::terminate);
         let cpu_seconds = |a: &Agent| locked(&a.status.cpu_time).map_or(0.0, |(user, system)| user + system);
         self.agents.iter().map(|a| (a.host.clone(), cpu_seconds(a))).collect()
-    }
-}
-
-impl Agent {
-    fn new(
-        (index, host): (usize, &str),
-        address: IpAddr,
-        launch: &dyn Launch,
-        (clock, station, bundles): (Clock, Option<StationConfig>, Option<bundles::BundleNode>),
-        routes: &Arc<EventRoutes>,
-    ) -> io::Result<Agent> {
-        let launched = launch.launch(host)?;
-        let mut output = launched.stream.try_clone()?;
-        let (epoch_ns, node) = (clock.epoch_ns(), bundles.clone().map(Box::new));
-        wire::write(&mut output, &ControllerMessage::Hello { epoch_ns, station, bundles: node })?;
-        launched.stream.set_read_timeout(Some(AGENT_TIMEOUT))?;
-        output.set_write_timeout(Some(AGENT_TIMEOUT))?;
-        let agent = Agent {
-            host: host.into(),
-            address,
-            output: Mutex::new(output),
-            child: Mutex::new(launched.child),
-            failure: Arc::default(),
-            status: Arc::default(),
-            bundles,
-            is_shutting_down: Arc::default(),
-        };
-        let (failure, status, is_shutting_down) =
-            (agent.failure.clone(), agent.status.clone(), agent.is_shutting_down.clone());
-        let is_converter = agent.is_converter();
-        let (host, routes, stream) = (agent.host.clone(), routes.clone(), launched.stream);
-        std::thread::Builder::new().name("listener".into()).spawn(move || {
-            let cause = listen(stream, &routes, &status);
-            *locked(&failure) = Some(cause.clone());
-            if !is_shutting_down.load(Ordering::Relaxed) {
-                for route in locked(&routes).values() {
-                    if route.agent == index || is_converter && route.needs_converters {
-                        let _ = route.sender.send(AgentEvent::Lost(host.clone(), cause.clone()));
-                    }
-                }
-            }
-        })?;
-        Ok(agent)
-    }
-
-    fn is_converter(&self) -> bool {
-        self.bundles.as_ref().is_some_and(bundles::BundleNode::is_converter)
-    }
-
-    /// Sends a message. If the agent is lost, its listener thread reports that.
-    fn send(&self, message: &ControllerMessage) {
-        let mut stream = locked(&self.output);
-        let _ = wire::write(&mut *stream, message).and_then(|()| stream.flush());
-    }
-
-    /// Returns why the agent is lost, or how its process ended, if it has.
-    fn loss(&self, cause: &LossCause) -> RunError {
-        let mut child = locked(&self.child);
-        // The stream closes shortly before the exit status of the process is available.
-        for _ in 0..50 {
-            match child.as_mut().map(Child::try_wait) {
-                Some(Ok(Some(status))) => return RunError::Ended(self.host.clone(), status),
-                Some(Ok(None)) if *cause == LossCause::Disconnected => {
-                    std::thread::sleep(Duration::from_millis(10));
-                }
-                _ => break,
-            }
-        }
-        RunError::Lost(self.host.clone(), cause.clone())
-    }
-
-    /// Waits for the process of the agent to end; kills it if it has not reported its processor time.
-    fn terminate(&self) {
-        if let Some(mut child) = locked(&self.child).take() {
-            if locked(&self.status.cpu_time).is_none() {
-                let _ = child.kill();
-            }
-            let _ = child.wait();
-        }
-    }
-}
-
-/// Dispatches the messages of an agent until it is lost; returns the cause.
-fn listen(stream: UnixStream, routes: &EventRoutes, status: &AgentStatus) -> LossCause {
-    let mut reader = LineReader::new(stream);
-    loop {
-        let message = match reader.read::<AgentMessage>() {
-            Ok(Some(message)) => message,
-            Ok(None) => return LossCause::Disconnected,
-            Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
-            Err(e) if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {
-                return LossCause::Silent;
-            }
-            Err(_) => return LossCause::Disconnected,
-        };
-        match message {
-            AgentMessage::Alive => {}
-            AgentMessage::CpuTime(user, system) => *locked(&status.cpu_time) = Some((user, system)),
-            AgentMessage::KnownSubscriptions(known) => *locked(&status.known_subscriptions) = Some(known),
-            AgentMessage::Counters(counts) => *locked(&status.counters) = counts,
-            AgentMessage::ConverterFailed(cause) => return LossCause::Converter(cause),
-            AgentMessage::Ready(id, _)
-            | AgentMessage::Progress(id, _)
-            | AgentMessage::Done(id, _)
-            | AgentMessage::Failed(id, ..) => {
-                let sender = locked(routes).get(&id).map(|route| route.sender.clone());
-                if let Some(sender) = sender {
-                    let _ = sender.send(AgentEvent::Message(message));
-                }
-            }
-        }
-    }
-}
-
-/// State of an end.
-#[derive(Debug, PartialEq, Eq)]
-enum EndState {
-    Opening,
-    Open(SocketAddr),
-    Over,
-}
-
-/// An end from the point of view of its repetition.
-struct TrackedEnd {
-    host: String,
-    /// Index among the receivers; `None` for the sender.
-    receiver: Option<usize>,
-    state: EndState,
-}
-
-/// Executes one repetition of one connection.
-struct Repetition<'a, 'c> {
-    controller: &'c Controller<'a>,
-    connection: &'c plan::Connection,
-    /// See [`EndSpec::repetition_name`].
-    name: String,
-    /// When the block begins.
-    origin: Instant,
-    /// When the first message is due: after the connection's delay.
-    start: Instant,
-    /// Events of the ends, and where the listener threads send them.
-    events: Receiver<AgentEvent>,
-    event_sender: Sender<AgentEvent>,
-    ends: BTreeMap<EndId, TrackedEnd>,
-    outcome: RepetitionOutcome,
-}
-
-impl<'a, 'c> Repetition<'a, 'c> {
-    fn new(
-        controller: &'c Controller<'a>,
-        connection: &'c plan::Connection,
-        name: String,
-        origin: Instant,
-    ) -> Self {
-        let (event_sender, events) = mpsc::channel();
-        let receivers = connection.to.iter().map(|s| (s.host.clone(), None)).collect();
-        let outcome = RepetitionOutcome { receivers, ..RepetitionOutcome::default() };
-        Repetition {
-            controller,
-            connection,
-            name,
-            origin,
-            start: origin,
-            events,
-            event_sender,
-            ends: BTreeMap::new(),
-            outcome,
-        }
-    }
-
-    /// Executes the repetition. Returns the first error; what was reported before is retained.
-    fn execute(&mut self) -> Result<(), RunError> {
-        let Err(error) = self.open().and_then(|sender| self.run_ends(sender)) else { return Ok(()) };
-        // A lost agent explains the error of the other end.
-        Err(self.stop_all().unwrap_or(error))
-    }
-
-    /// Opens the receivers, then the sender; returns the sender's id.
-    fn open(&mut self) -> Result<EndId, RunError> {
-        let draw = |variable: &Variable, quantity: &str| -> Result<f64, RunError> {
-            let mut stream = self.controller.options.seed.stream(&format!("{} / {quantity}", self.name));
-            Ok(Law::new(variable.clone(), 0.0)?.sample(&mut stream))
-        };
-        let delay = draw(&self.connection.delay_s, "delay")?;
-        let limit = match &self.connection.stop {
-            plan::Stop::DurationS(v) => {
-                Limit { time: Some(Span::from_seconds(draw(v, "duration")?)), ..Limit::default() }
-            }
-            plan::Stop::Bytes(v) => {
-                Limit { bytes: Some(draw(v, "bytes")?.round() as u64), ..Limit::default() }
-            }
-            plan::Stop::Messages(v) => {
-                Limit { messages: Some(draw(v, "messages")?.round() as u64), ..Limit::default() }
-            }
-            plan::Stop::FileEnd => Limit::default(),
-        };
-        let connection = self.connection;
-        let mut peer = None;
-        let mut port = None;
-        for (i, station) in connection.to.iter().enumerate() {
-            let role = Role::Receiver { file: self.received_file(&station.host) };
-            let id = self.prepare(station, port.or(station.port), role, Some(i))?;
-            let address = self.await_open(id)?;
-            port = Some(address.port()); // the receivers of a group share its port
-            peer.get_or_insert(address);
-        }
-        let peer = peer.ok_or(RunError::NoReceiver)?;
-        let file = match &connection.test {
-            Pattern::File { path, .. } => Some(self.controller.options.folder.join(path)),
-            _ => None,
-        };
-        let sender = self.prepare(&connection.from, None, Role::Sender { peer, limit, file }, None)?;
-        self.await_open(sender)?;
-        let earliest = self.controller.clock.now() + Span::from_ms(2);
-        self.start = (self.origin + Span::from_seconds(delay)).max(earliest);
-        Ok(sender)
-    }
-
-    /// Returns where a receiving host stores the file of the test.
-    fn received_file(&self, host: &str) -> Option<std::path::PathBuf> {
-        let Pattern::File { path, .. } = &self.connection.test else { return None };
-        let file_name = std::path::Path::new(path).file_name()?.to_string_lossy().into_owned();
-        let safe = |s: &str| s.replace(['/', '\0'], "_");
-        let folder = self.controller.options.out.join("files").join(safe(&self.name)).join(safe(host));
-        Some(folder.join(safe(&file_name)))
-    }
-
-    /// Requests an end from the agent of its host.
-    fn prepare(
-        &mut self,
-        end: &plan::ConnectionEnd,
-        port: Option<u16>,
-        role: Role,
-        receiver: Option<usize>,
-    ) -> Result<EndId, RunError> {
-        let controller = self.controller;
-        let id = controller.next_id.fetch_add(1, Ordering::Relaxed);
-        let index = controller.agents.iter().position(|a| a.host == end.host).expect("a host of the plan");
-        let agent = &controller.agents[index];
-        let needs_converters = uses_bundles(&self.connection.protocol);
-        let route = EventRoute { agent: index, needs_converters, sender: self.event_sender.clone() };
-        locked(&controller.routes).insert(id, route);
-        // Check after the route is registered: a loss from then on is an event.
-        for agent in controller.converters(self.connection).chain([agent]) {
-            let failure = locked(&agent.failure).clone();
-            if let Some(cause) = failure {
-                return Err(agent.loss(&cause));
-            }
-        }
-        self.ends.insert(id, TrackedEnd { host: end.host.clone(), receiver, state: EndState::Opening });
-        agent.send(&ControllerMessage::Prepare(Box::new(EndSpec {
-            id,
-            repetition_name: self.name.clone(),
-            token: xxh3_64_with_seed(self.name.as_bytes(), controller.clock.epoch_ns()) as u32,
-            seed: controller.options.seed,
-            address: address_for(&self.connection.protocol, agent.address),
-            port,
-            buffer: end.buffer,
-            protocol: self.connection.protocol.clone(),
-            pattern: self.connection.test.clone(),
-            role,
-        })));
-        Ok(id)
-    }
-
-    fn await_open(&mut self, id: EndId) -> Result<SocketAddr, RunError> {
-        let deadline = self.controller.clock.now() + OPEN_TIMEOUT;
-        loop {
-            match &self.ends[&id].state {
-                EndState::Open(address) => return Ok(*address),
-                EndState::Over => return Err(RunError::NotStarted),
-                EndState::Opening => self.receive(deadline)?,
-            }
-        }
-    }
-
-    /// Starts all ends, waits for the sender, then for the receivers.
-    fn run_ends(&mut self, sender: EndId) -> Result<(), RunError> {
-        let receivers: Vec<EndId> = self.ends.keys().copied().filter(|id| *id != sender).collect();
-        for id in receivers.iter().chain([&sender]) {
-            self.send(*id, ControllerMessage::Start(*id, self.start));
-        }
-        while self.ends[&sender].state != EndState::Over {
-            self.receive(Instant::MAX)?;
-        }
-        let sent = self.outcome.sender.as_ref().map_or(0, |s| s.messages);
-        receivers.iter().for_each(|id| self.send(*id, ControllerMessage::Finish(*id, sent)));
-        let deadline = self.controller.clock.now() + FINISH_TIMEOUT;
-        while self.ends.values().any(|e| e.state != EndState::Over) {
-            self.receive(deadline)?;
-        }
-        Ok(())
-    }
-
-    fn send(&self, id: EndId, message: ControllerMessage) {
-        self.controller.agent(&self.ends[&id].host).send(&message);
-    }
-
-    /// Receives one event; returns an error if an end or its agent failed.
-    fn receive(&mut self, deadline: Instant) -> Result<(), RunError> {
-        match self.events.recv_timeout(Duration::from_millis(50)) {
-            Ok(AgentEvent::Message(message)) => self.handle_message(message)?,
-            Ok(AgentEvent::Lost(host, cause)) => return Err(self.mark_lost(&host, &cause)),
-            Err(_) => {}
-        }
-        let waiting = self.ends.values().find(|e| e.state != EndState::Over);
-        match waiting {
-            Some(_) if self.controller.stop_flag().is_requested() => Err(RunError::Stopped),
-            Some(end) if self.controller.clock.now() > deadline => Err(RunError::Silent(end.host.clone())),
-            _ => Ok(()),
-        }
-    }
-
-    /// Handles a message of an end; a failed end fails the repetition.
-    fn handle_message(&mut self, message: AgentMessage) -> Result<(), RunError> {
-        match message {
-            AgentMessage::Ready(id, address) => self.set_state(id, EndState::Open(address)),
-            // An agent may send a snapshot after the final report: the final report stays.
-            AgentMessage::Progress(id, _) if self.ends.get(&id).is_none_or(|e| e.state == EndState::Over) => {
-            }
-            AgentMessage::Progress(id, report) => self.store_report(id, report),
-            AgentMessage::Done(id, report) => {
-                self.store_report(id, report);
-                self.set_state(id, EndState::Over);
-            }
-            AgentMessage::Failed(id, cause, report) => {
-                if let Some(report) = report {
-                    self.store_report(id, report);
-                }
-                self.set_state(id, EndState::Over);
-                let host = self.ends.get(&id).map_or("?", |e| e.host.as_str());
-                return Err(RunError::End(host.into(), cause));
-            }
-            AgentMessage::Alive
-            | AgentMessage::CpuTime(..)
-            | AgentMessage::KnownSubscriptions(_)
-            | AgentMessage::ConverterFailed(_)
-            | AgentMessage::Counters(_) => {}
-        }
-        Ok(())
-    }
-
-    fn set_state(&mut self, id: EndId, state: EndState) {
-        if let Some(end) = self.ends.get_mut(&id) {
-            end.state = state;
-        }
-    }
-
-    fn store_report(&mut self, id: EndId, report: Report) {
-        let receiver = self.ends.get(&id).and_then(|e| e.receiver);
-        match (report, receiver) {
-            (Report::Sender(s), None) => self.outcome.sender = Some(*s),
-            (Report::Receiver(r), Some(i)) => self.outcome.receivers[i].1 = Some(*r),
-            _ => {}
-        }
-    }
-
-    /// Stops the remaining ends, the sender first: its messages in flight still arrive and are not lost. Returns the
-    /// cause if an agent is lost.
-    fn stop_all(&mut self) -> Option<RunError> {
-        let now = self.controller.clock.now();
-        let is_sender = |end: &TrackedEnd| end.receiver.is_none();
-        self.send_each(is_sender, ControllerMessage::Stop);
-        let mut failure = self.await_ends(is_sender, now + STOP_TIMEOUT);
-        if let Some(sent) = self.outcome.sender.as_ref().map(|s| s.messages) {
-            self.send_each(|_| true, |id| ControllerMessage::Finish(id, sent));
-            failure = failure.or(self.await_ends(|_| true, self.controller.clock.now() + DRAIN_TIMEOUT));
-        }
-        self.send_each(|_| true, ControllerMessage::Stop);
-        failure.or(self.await_ends(|_| true, self.controller.clock.now() + STOP_TIMEOUT))
-    }
-
-    /// Sends a message to each selected end that is not over.
-    fn send_each(
-        &self,
-        is_selected: impl Fn(&TrackedEnd) -> bool,
-        message: impl Fn(EndId) -> ControllerMessage,
-    ) {
-        let ends = self.ends.iter().filter(|(_, e)| e.state != EndState::Over && is_selected(e));
-        ends.for_each(|(id, _)| self.send(*id, message(*id)));
-    }
-
-    /// Receives events until the selected ends are over; returns the cause if an agent is lost.
-    fn await_ends(
-        &mut self,
-        is_selected: impl Fn(&TrackedEnd) -> bool,
-        deadline: Instant,
-    ) -> Option<RunError> {
-        let mut failure = None;
-        while self.ends.values().any(|e| e.state != EndState::Over && is_selected(e))
-            && self.controller.clock.now() < deadline
-        {
-            match self.events.recv_timeout(Duration::from_millis(50)) {
-                Ok(AgentEvent::Message(message)) => drop(self.handle_message(message)),
-                Ok(AgentEvent::Lost(host, cause)) => failure = Some(self.mark_lost(&host, &cause)),
-                Err(_) => {}
-            }
-        }
-        failure
-    }
-
-    /// Marks all ends of a host as over; returns why the agent is lost.
-    fn mark_lost(&mut self, host: &str, cause: &LossCause) -> RunError {
-        self.ends.values_mut().filter(|e| e.host == host).for_each(|e| e.state = EndState::Over);
-        self.controller.agent(host).loss(cause)
     }
 }
 
@@ -764,15 +351,4 @@ fn station(plan: &Plan, host: &str, clock: Clock) -> Option<StationConfig> {
 
 fn uses_bundles(protocol: &Protocol) -> bool {
     matches!(protocol, Protocol::Bundle { .. })
-}
-
-/// Returns the local address for a protocol. A group of the other address family needs an address of that family;
-/// only the loopback has both for sure.
-fn address_for(protocol: &Protocol, address: IpAddr) -> IpAddr {
-    match protocol {
-        Protocol::Multicast { group, .. } if group.is_ipv6() && address.is_loopback() => {
-            IpAddr::V6(std::net::Ipv6Addr::LOCALHOST)
-        }
-        _ => address,
-    }
 }

@@ -2,47 +2,88 @@
 
 use std::fmt;
 use std::io;
+use std::net::IpAddr;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+
+use trunkline_units::Span;
 
 use crate::agent;
+use crate::limits::Limits;
 
 /// Starts the agent of a host.
 pub trait Launch: Sync {
     /// Starts the agent of `host`, which is reached over a stream.
     fn launch(&self, host: &str) -> io::Result<LaunchedAgent>;
+
+    /// Returns whether the agent of `host` runs on another machine.
+    fn is_remote(&self, _host: &str) -> bool {
+        false
+    }
 }
 
 /// A running agent.
-#[derive(Debug)]
 pub struct LaunchedAgent {
-    /// The stream to the agent.
+    /// The stream to the agent, or to what carries its messages to another machine.
     pub stream: UnixStream,
-    /// Its process; `None` if the agent is a thread.
+    /// Its process; `None` if the agent is a thread or on another machine.
     pub child: Option<Child>,
+    /// What is known of an agent on another machine.
+    pub remote: Option<Arc<dyn RemoteAgent>>,
 }
 
-/// Runs each agent as a process: `program agent --stdio NAME`, with the stream as its standard input.
+/// An agent on another machine. Its run ends when this is dropped.
+pub trait RemoteAgent: Send + Sync {
+    /// Returns the address of the agent's machine at which ends open.
+    fn address(&self) -> IpAddr;
+
+    /// Returns the address of this machine that reaches the agent.
+    fn local_address(&self) -> IpAddr;
+
+    /// Converts a reading of this machine's monotonic clock to the agent's clock, by the offset at present. `None` if the
+    /// offset is not known.
+    fn to_agent_clock(&self, monotonic_ns: u64) -> Option<AgentClock>;
+
+    /// Returns why the connection to the agent ended, in one line, once it has.
+    fn failure(&self) -> Option<String>;
+}
+
+/// A reading of an agent's clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AgentClock {
+    /// The reading of the agent's monotonic clock, in nanoseconds.
+    pub monotonic_ns: u64,
+    /// Its maximum error.
+    pub bound: Span,
+    /// Steps of a clock that were detected so far.
+    pub steps: u64,
+}
+
+/// Runs each agent as a process: `program agent --stdio NAME --limits JSON`, with the stream as its standard input.
 #[derive(Clone, Debug)]
 pub struct Processes {
     /// The program to run.
     pub program: PathBuf,
+    /// What the agents permit.
+    pub limits: Limits,
 }
 
 impl Launch for Processes {
     fn launch(&self, host: &str) -> io::Result<LaunchedAgent> {
         let (ours, theirs) = UnixStream::pair()?;
         let child = Command::new(&self.program)
-            .args(["agent", "--stdio", host])
+            .args(["agent", "--stdio", host, "--limits"])
+            .arg(serde_json::to_string(&self.limits)?)
             .stdin(Stdio::from(OwnedFd::from(theirs)))
             .stdout(Stdio::null())
             // Ctrl-C signals the whole process group of the terminal; only the controller handles it.
             .process_group(0)
             .spawn()?;
-        Ok(LaunchedAgent { stream: ours, child: Some(child) })
+        Ok(LaunchedAgent { stream: ours, child: Some(child), remote: None })
     }
 }
 
@@ -55,8 +96,8 @@ impl Launch for Threads {
         let (ours, theirs) = UnixStream::pair()?;
         std::thread::Builder::new()
             .name(host.chars().take(15).collect())
-            .spawn(move || agent::serve(theirs))?;
-        Ok(LaunchedAgent { stream: ours, child: None })
+            .spawn(move || agent::serve(theirs, &Limits::default()))?;
+        Ok(LaunchedAgent { stream: ours, child: None, remote: None })
     }
 }
 

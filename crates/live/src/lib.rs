@@ -43,6 +43,7 @@
 //! | [`agent`] | serves one host: opens ends and reports what they measure |
 //! | [`consent`] | proof that a destination agrees to receive load |
 //! | `launch` | starts agents as processes or threads |
+//! | [`limits`] | what an agent permits to controllers on other machines |
 //! | `wire` | messages between controller and agents |
 //! | `end` | the ends of connections: datagrams, streams, requests, files, LLC, bundles |
 //! | [`clock_offset`] | offset between the clocks of two hosts, with a proven bound |
@@ -64,12 +65,13 @@ mod end;
 pub mod environment;
 mod interface_sampler;
 mod launch;
+pub mod limits;
 mod station;
 pub mod study;
 mod wire;
 
 pub use backend::Live;
-pub use launch::{Launch, LaunchedAgent, Processes, Threads};
+pub use launch::{AgentClock, Launch, LaunchedAgent, Processes, RemoteAgent, Threads};
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

@@ -15,6 +15,8 @@ use trunkline_traffic::Pattern;
 use trunkline_traffic::source::Limit;
 use trunkline_units::{Instant, Seed, Size};
 
+use crate::consent::{RunId, RunKey};
+use crate::limits::Cut;
 use crate::station::StationConfig;
 use crate::{bundles, locked};
 
@@ -27,8 +29,14 @@ pub type EndId = u32;
 /// A message from the controller to an agent.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum ControllerMessage {
-    /// The first message: the value of the monotonic clock when the run began.
-    Hello { epoch_ns: u64, station: Option<StationConfig>, bundles: Option<Box<bundles::BundleNode>> },
+    /// The first message: the value of the agent's monotonic clock when the run began. With `consent_at`, the agent
+    /// exchanges consent datagrams at this address and answers with `ConsentAddress`.
+    Hello {
+        epoch_ns: u64,
+        station: Option<StationConfig>,
+        bundles: Option<Box<bundles::BundleNode>>,
+        consent_at: Option<IpAddr>,
+    },
     /// Opens an end. The agent answers with `Ready` or `Failed`.
     Prepare(Box<EndSpec>),
     /// Starts an end at this instant.
@@ -46,6 +54,8 @@ pub enum ControllerMessage {
 pub enum AgentMessage {
     /// Heartbeat, twice a second.
     Alive,
+    /// Where the agent exchanges consent datagrams, or why it cannot.
+    ConsentAddress(Result<SocketAddr, String>),
     /// An end is open at this address.
     Ready(EndId, SocketAddr),
     /// What an end has measured so far.
@@ -103,6 +113,40 @@ pub struct EndSpec {
     pub protocol: Protocol,
     pub pattern: Pattern,
     pub role: Role,
+    /// Consent to the load of the connection; none if all its hosts are this machine.
+    #[serde(default)]
+    pub consent: EndConsent,
+    /// The agent's monotonic clock when the run began, if it is known better than at `Hello`.
+    #[serde(default)]
+    pub epoch_ns: Option<u64>,
+    /// What the agent's owner permits beyond the plan.
+    #[serde(skip)]
+    pub(crate) cut: Cut,
+}
+
+/// Consent to the load of one repetition of a connection.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct EndConsent {
+    /// What the end must have before it sends load.
+    pub needs: Option<NeededConsent>,
+    /// What the end gives.
+    pub gives: Option<GivenConsent>,
+}
+
+/// Consent that an end needs: proofs from the destination's consent address.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct NeededConsent {
+    pub destination: SocketAddr,
+    pub run: RunId,
+    pub key: RunKey,
+}
+
+/// Consent that an end gives: to load from an address.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct GivenConsent {
+    pub source: IpAddr,
+    pub run: RunId,
+    pub key: RunKey,
 }
 
 /// A side of a connection.

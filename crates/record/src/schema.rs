@@ -128,6 +128,10 @@ pub struct Connection {
     pub corrupted: u64,
     /// One-way delay of messages.
     pub delay_us: Option<Distribution>,
+    /// Maximum error of the one-way delays, if the hosts have clocks of their own; without it they are exact.
+    /// `delay_us` is null if a clock stepped.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub delay_uncertainty_us: Option<f64>,
     /// Round-trip time: from request to response, or the kernel's estimate for TCP bulk transfers.
     pub rtt_us: Option<Distribution>,
     /// Time between arrivals.
@@ -445,6 +449,7 @@ mod tests {
             offered_bps: Some(hard[0]),
             lost: u64::MAX,
             delay_us: some(),
+            delay_uncertainty_us: Some(hard[1]),
             rtt_us: some(),
             gap_us: some(),
             sent_gap_us: some(),

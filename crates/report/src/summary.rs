@@ -44,13 +44,14 @@ struct Metric {
     get: fn(&Connection) -> Option<f64>,
 }
 
-const METRICS: [Metric; 8] = [
+const METRICS: [Metric; 9] = [
     Metric { title: "offered", unit: Unit::BitsPerSecond, drop_order: 4, get: |c| c.offered_bps },
     Metric { title: "sent", unit: Unit::BitsPerSecond, drop_order: 2, get: |c| Some(c.sent_bps) },
     Metric { title: "received", unit: Unit::BitsPerSecond, drop_order: 0, get: |c| Some(c.received_bps) },
     Metric { title: "lost", unit: Unit::Number, drop_order: 0, get: |c| Some(c.lost as f64) },
     Metric { title: "delay p50", unit: Unit::Microseconds, drop_order: 1, get: |c| p50(&c.delay_us) },
     Metric { title: "delay p99", unit: Unit::Microseconds, drop_order: 3, get: |c| p99(&c.delay_us) },
+    Metric { title: "delay ±", unit: Unit::Microseconds, drop_order: 3, get: |c| c.delay_uncertainty_us },
     Metric { title: "gap p50", unit: Unit::Microseconds, drop_order: 5, get: |c| p50(&c.gap_us) },
     Metric { title: "rtt p50", unit: Unit::Microseconds, drop_order: 1, get: |c| p50(&c.rtt_us) },
 ];

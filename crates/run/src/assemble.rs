@@ -36,6 +36,8 @@ pub struct RepetitionOutcome {
     pub receivers: Vec<(String, Option<ReceiverReport>)>,
     /// Why the repetition was aborted, in one line; `None` if it was not.
     pub error: Option<String>,
+    /// Maximum error of the one-way delays, if the ends have clocks of their own; [`Span::MAX`] if it is not known.
+    pub delay_uncertainty: Option<Span>,
 }
 
 impl RepetitionOutcome {
@@ -102,6 +104,18 @@ pub fn connection(plan: &plan::Connection, outcomes: &[RepetitionOutcome]) -> Co
         outcomes.iter().flat_map(RepetitionOutcome::receiver_reports).collect();
     let sum = |get: fn(&ReceiverReport) -> u64| receivers.iter().map(|r| get(r)).sum::<u64>();
     let error = outcomes.iter().find_map(|o| o.error.clone());
+    let delay_uncertainty = outcomes.iter().filter_map(|o| o.delay_uncertainty).max();
+    let is_delay_known = delay_uncertainty != Some(Span::MAX);
+    let delay = merge_histograms(receivers.iter().map(|r| &r.delay)).distribution_us();
+    let mut notes: BTreeMap<String, String> = senders
+        .iter()
+        .flat_map(|s| &s.notes)
+        .chain(receivers.iter().flat_map(|r| &r.notes))
+        .map(|(k, v)| (k.clone(), v.clone()))
+        .collect();
+    if !is_delay_known {
+        notes.insert("delay".into(), "unknown: the offset of a clock is not known".into());
+    }
     Connection {
         name: plan.name.clone(),
         transport: plan.protocol.name().into(),
@@ -119,7 +133,8 @@ pub fn connection(plan: &plan::Connection, outcomes: &[RepetitionOutcome]) -> Co
         duplicated: sum(|r| r.arrivals.duplicated),
         reordered: sum(|r| r.arrivals.reordered),
         corrupted: sum(|r| r.arrivals.corrupted),
-        delay_us: merge_histograms(receivers.iter().map(|r| &r.delay)).distribution_us(),
+        delay_us: delay.filter(|_| is_delay_known),
+        delay_uncertainty_us: delay_uncertainty.filter(|_| is_delay_known).map(Span::as_us),
         rtt_us: merge_histograms(senders.iter().map(|s| &s.rtt)).distribution_us(),
         gap_us: merge_histograms(receivers.iter().map(|r| &r.gap)).distribution_us(),
         sent_gap_us: merge_histograms(senders.iter().map(|s| &s.gap)).distribution_us(),
@@ -141,12 +156,7 @@ pub fn connection(plan: &plan::Connection, outcomes: &[RepetitionOutcome]) -> Co
         },
         counters: merge_counters(&senders, &receivers),
         stages_us: stage_distributions(plan, outcomes),
-        notes: senders
-            .iter()
-            .flat_map(|s| &s.notes)
-            .chain(receivers.iter().flat_map(|r| &r.notes))
-            .map(|(k, v)| (k.clone(), v.clone()))
-            .collect(),
+        notes,
         receivers: if plan.to.len() > 1 { receiver_entries(plan, outcomes) } else { Vec::new() },
         series: merge_series(outcomes),
     }

@@ -25,6 +25,7 @@
 //! | [`guaranteed`] | the guaranteed transport: options, fault injection, counters |
 //! | [`llc`] | LLC: stations, service access points, traffic contracts, outcomes of messages |
 //! | [`message`] | the measurement message: header, checksum, payload |
+//! | [`rate_limit`] | a limit of the rate of several senders |
 //! | [`receiver_meter`], [`sender_meter`], [`series`] | measurements of each message |
 //! | [`reports`] | the reports of both ends of a connection |
 //! | [`requester`] | the requesting end of a request test |
@@ -43,6 +44,7 @@ pub mod expect;
 pub mod guaranteed;
 pub mod llc;
 pub mod message;
+pub mod rate_limit;
 pub mod receiver_meter;
 pub mod reports;
 pub mod requester;
@@ -53,6 +55,7 @@ pub mod stages;
 pub mod timeouts;
 
 pub use backend::{Backend, NoProgress, ProgressObserver, Refusal, RunOptions, StopFlag};
+pub use rate_limit::RateLimit;
 pub use receiver_meter::ReceiverMeter;
 pub use requester::Requester;
 pub use sender::{Sender, SenderStep};

@@ -6,7 +6,7 @@ use trunkline_units::Instant;
 
 use crate::message::{Header, MessageKind};
 use crate::reports::SenderReport;
-use crate::{Requester, SenderMeter};
+use crate::{RateLimit, Requester, SenderMeter};
 
 /// Draws the messages of one sender and measures it. It reads no clock and sends nothing, so it serves simulated and
 /// live runs.
@@ -17,6 +17,7 @@ pub struct Sender {
     meter: SenderMeter,
     requester: Option<Requester>,
     sequence: u64,
+    rate_limit: Option<RateLimit>,
 }
 
 /// What a sender does next.
@@ -33,7 +34,13 @@ pub enum SenderStep {
 impl Sender {
     /// Creates a sender whose source starts later. Request tests have a requester.
     pub fn new(start: Instant, requester: Option<Requester>) -> Self {
-        Sender { source: None, meter: SenderMeter::new(start), requester, sequence: 0 }
+        Sender { source: None, meter: SenderMeter::new(start), requester, sequence: 0, rate_limit: None }
+    }
+
+    /// Limits the rate; messages are delayed, not dropped. Live senders only: [`send_on_time`](Sender::send_on_time)
+    /// ignores it.
+    pub fn limit_rate(&mut self, limit: Option<RateLimit>) {
+        self.rate_limit = limit;
     }
 
     /// Starts the source, and the measurements, at `start`.
@@ -54,6 +61,9 @@ impl Sender {
             && requester.must_wait(now)
         {
             return SenderStep::Wait(requester.deadline());
+        }
+        if let Some(until) = self.rate_limit.as_ref().and_then(|limit| limit.wait(now)) {
+            return SenderStep::Wait(Some(until));
         }
         match self.source.as_mut().map(|source| source.next(now)) {
             Some(Step::Send(message)) => SenderStep::Send(message),
@@ -99,6 +109,9 @@ impl Sender {
         if let Some(requester) = &mut self.requester {
             requester.record_request(self.sequence, now);
         }
+        if let Some(limit) = &self.rate_limit {
+            limit.record(u64::from(message.size), now);
+        }
         self.sequence += 1;
     }
 
@@ -113,13 +126,19 @@ impl Sender {
     /// Returns the size and the number, at most `max`, of equal messages that a source at full speed may send at once.
     #[inline]
     pub fn batch(&mut self, now: Instant, max: u64) -> Option<(u32, u64)> {
-        self.source.as_mut()?.batch(now, max)
+        match &self.rate_limit {
+            Some(limit) if limit.wait(now).is_some() => None,
+            _ => self.source.as_mut()?.batch(now, max),
+        }
     }
 
     /// Records `count` messages of `size` bytes that were handed over at once.
     #[inline]
     pub fn record_batch(&mut self, size: u32, count: u64, now: Instant) {
         self.meter.record_batch(size, count, now);
+        if let Some(limit) = &self.rate_limit {
+            limit.record(u64::from(size) * count, now);
+        }
         self.sequence += count;
     }
 
@@ -209,6 +228,33 @@ mod tests {
         }
         assert_eq!((sender.next(start), sender.sent()), (SenderStep::Done, 2));
         assert_eq!(sender.report().bytes, 200);
+    }
+
+    #[test]
+    fn limited_senders_keep_their_common_rate() {
+        for batch in [1, 7] {
+            // 8 Mb/s: a message of 100 bytes in 100 us.
+            let limit = RateLimit::new(8_000_000);
+            let mut senders = [0; 2].map(|_| {
+                let mut sender = Sender::new(Instant::ZERO, None);
+                sender.start(source(&full(), 1_000_000, Instant::ZERO), Instant::ZERO);
+                sender.limit_rate(Some(limit.clone()));
+                sender
+            });
+            let mut now = Instant::ZERO;
+            while now < Instant::ZERO + Span::from_s(1) {
+                for sender in &mut senders {
+                    if let Some((size, count)) = sender.batch(now, batch) {
+                        sender.record_batch(size, count, now);
+                    } else if let SenderStep::Send(message) = sender.next(now) {
+                        sender.send(&message, now);
+                    }
+                }
+                now += Span::from_us(10);
+            }
+            let sent = senders[0].sent() + senders[1].sent();
+            assert!((10_000..=10_020 + 2 * batch).contains(&sent), "{sent} of 10,000 messages a second");
+        }
     }
 
     #[test]

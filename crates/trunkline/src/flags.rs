@@ -601,6 +601,9 @@ pub struct Agent {
     pub stdio: bool,
     /// Name of the host, shown in process lists
     pub host: String,
+    /// What the agent permits, as JSON
+    #[arg(long, value_name = "JSON", default_value = "{}")]
+    pub limits: String,
 }
 
 /// Parses the length of a sample: at least 10 ms, because shorter samples contain mostly noise.

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use hmac::{Hmac, KeyInit, Mac};
+use serde::{Deserialize, Serialize};
 use sha2::Sha256;
 
 use super::Refusal;
@@ -26,17 +27,24 @@ pub(super) type Nonce = [u8; 16];
 pub(super) type HmacSha256 = Hmac<Sha256>;
 
 /// The identifier of a run between one sender and one destination. Not secret.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct RunId(pub [u8; 8]);
 
 /// The key of a run: 32 bytes from the random source of the system, known to sender and destination only.
-#[derive(Clone)]
+#[derive(Clone, Serialize, Deserialize)]
 pub struct RunKey([u8; 32]);
 
 impl RunKey {
     /// Creates a key from random bytes.
     pub const fn new(bytes: [u8; 32]) -> RunKey {
         RunKey(bytes)
+    }
+
+    /// Returns the key for a destination's port: with it, a proof also says at which port load is welcome. Both sides
+    /// derive it from the port that they use, so consent for one port is none for another. Port 0 is for any port.
+    pub fn for_port(&self, port: u16) -> RunKey {
+        let mac = keyed(&self.0).chain_update(b"trunkline consent port").chain_update(port.to_be_bytes());
+        RunKey(mac.finalize_bytes())
     }
 }
 

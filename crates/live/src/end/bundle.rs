@@ -29,7 +29,7 @@ const OUTBOX_TIMEOUT: Span = Span::from_s(2);
 const MAX_DATAGRAM_BUFFER: usize = 1 << 16;
 
 fn worker(context: &EndContext) -> Result<BundleWorker, EndError> {
-    context.bundle_worker.clone().ok_or(EndError::NoBundleNode)
+    context.services.bundle_worker.clone().ok_or(EndError::NoBundleNode)
 }
 
 /// Returns the addresses of the run if this host is in the wide area.

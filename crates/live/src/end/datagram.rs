@@ -66,13 +66,12 @@ pub(crate) fn open_receiver(
     if is_full_speed {
         options.receive_buffer.get_or_insert(FULL_SPEED_BUFFER);
     }
-    let port = context.spec.port.unwrap_or(0);
-    let socket = match context.spec.protocol {
+    let socket = context.open_at_port(|port| match context.spec.protocol {
         Protocol::Multicast { group, .. } => {
-            socket::multicast_receiver(SocketAddr::new(group, port), context.spec.address, &options)?
+            socket::multicast_receiver(SocketAddr::new(group, port), context.spec.address, &options)
         }
-        _ => socket::udp(SocketAddr::new(context.spec.address, port), &options)?,
-    };
+        _ => socket::udp(SocketAddr::new(context.spec.address, port), &options),
+    })?;
     socket::limit_blocking(&socket, STOP_CHECK_INTERVAL).map_err(io_error("setting a time limit"))?;
     let address = local_address(socket.local_addr())?;
     Ok((socket, address))
@@ -532,7 +531,8 @@ impl ProgressReporter {
         calls: &mut u64,
     ) {
         let unreported_bytes = meter.arrivals().bytes - self.reported_bytes;
-        let Some(sender) = sender.filter(|_| self.is_enabled && unreported_bytes > 0) else { return };
+        let is_reported = |sender: &SocketAddr| unreported_bytes > 0 && context.accepts(sender.ip());
+        let Some(sender) = sender.filter(|sender| self.is_enabled && is_reported(sender)) else { return };
         if !is_queue_empty && unreported_bytes <= u64::from(self.window) / 4 {
             return;
         }

@@ -299,14 +299,18 @@ fn await_response(
 
 /// Receives messages and responds to requests.
 pub(crate) fn receive(mut context: EndContext, path: Option<&Path>) -> Result<Report, EndFailure> {
-    let address = SocketAddr::new(context.spec.address, context.spec.port.unwrap_or(0));
-    let listener =
-        Listener::bind_with(address, &options(&context, usize::MAX), &settings(&context, "receiver"))
-            .map_err(|error| listen_error(address, error))?;
+    let (options, settings) = (options(&context, usize::MAX), settings(&context, "receiver"));
+    let listener = context.open_at_port(|port| {
+        let address = SocketAddr::new(context.spec.address, port);
+        Listener::bind_with(address, &options, &settings).map_err(|error| listen_error(address, error))
+    })?;
     let address = listener.address();
     let mut sink = path.map(Sink::create).transpose()?;
     let start = context.ready(address)?;
     let connection = GuaranteedConnection::accept(&context, &listener, address)?;
+    if context.is_request_test() {
+        context.await_consent()?;
+    }
     let mut meter = ReceiverMeter::new(start);
     let result = receive_messages(&mut context, &connection, &mut meter, &mut sink);
     let mut report = ReceiverReport::from_meter(&meter);
@@ -343,6 +347,7 @@ fn receive_messages(
                 }
                 if header.response_length > 0 {
                     encode_message(context, &mut response, &header.response(now));
+                    context.limit_response(response.len());
                     connection.send(context, &response)?;
                 }
             }
@@ -354,9 +359,10 @@ fn receive_messages(
 }
 
 /// Names the address of a listener that cannot be opened.
-fn listen_error(address: SocketAddr, error: Error) -> EndError {
-    match error {
-        Error::System(cause) => EndError::Socket(SocketError { step: socket::Step::Bind, address, cause }),
-        error => connection_error(address, error),
-    }
+fn listen_error(address: SocketAddr, error: Error) -> SocketError {
+    let cause = match error {
+        Error::System(cause) => cause,
+        error => std::io::Error::other(error),
+    };
+    SocketError { step: socket::Step::Bind, address, cause }
 }

@@ -42,7 +42,7 @@ struct LlcSender<'b> {
 
 /// Opens the handle of an end to its station, for responses or for other messages.
 fn open_handle(context: &EndContext, is_response: bool) -> Result<(StationHandle, SocketAddr), EndError> {
-    let station = context.station.clone().map_err(EndError::Station)?;
+    let station = context.services.station.clone().map_err(EndError::Station)?;
     let number = station.number();
     let handle = station
         .open_handle(&context.spec.protocol, context.spec.token, is_response)

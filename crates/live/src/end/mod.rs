@@ -26,7 +26,8 @@ mod sink;
 mod stage_timer;
 mod stream;
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
+use std::ops::RangeInclusive;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
@@ -34,19 +35,20 @@ use std::sync::{Arc, Condvar, Mutex};
 use trunkline_experiment::plan::{Checksum, Protocol};
 use trunkline_io::socket::Options;
 use trunkline_io::usage::CpuTime;
-use trunkline_io::{Clock, SocketError};
+use trunkline_io::{Clock, Pacer, SocketError, socket};
 use trunkline_run::message::{HEADER, MAX_MESSAGE, Payload};
 use trunkline_run::reports::{ReceiverReport, SenderReport};
 use trunkline_run::timeouts::LINGER;
-use trunkline_run::{ReceiverMeter, Requester, Sender, SenderMeter};
+use trunkline_run::{RateLimit, ReceiverMeter, Requester, Sender, SenderMeter};
 use trunkline_traffic::source::{Bounds, Limit};
 use trunkline_traffic::{Pattern, Source, SourceError};
 use trunkline_units::{Instant, Size, Span};
 
 use crate::bundles::BundleWorker;
+use crate::consent::{Consent, ConsentService, ServiceError};
 use crate::locked;
 use crate::station::Station;
-use crate::wire::{AgentMessage, AgentWriter, EndSpec, Report, Role};
+use crate::wire::{AgentMessage, AgentWriter, EndConsent, EndSpec, Report, Role};
 
 /// Interval between snapshots of the measurements.
 const SNAPSHOT_INTERVAL: Span = Span::from_ms(500);
@@ -55,14 +57,19 @@ pub(crate) const STOP_CHECK_INTERVAL: Span = Span::from_ms(50);
 /// How long an end waits for its peer.
 pub(crate) const PEER_TIMEOUT: Span = Span::from_s(5);
 
+/// How long an end waits for consent before it sends.
+const CONSENT_TIMEOUT: Span = Span::from_s(3);
+
 /// Controls an end from the agent's thread.
-#[derive(Default)]
 pub struct EndControl {
     id: u32,
+    clock: Clock,
     start: Mutex<Option<Instant>>,
     started: Condvar,
     stop: AtomicBool,
     over: AtomicBool,
+    /// Whether consent to the load of this end was given and has ended.
+    consent_lapsed: AtomicBool,
     /// One more than the number of messages sent; 0 while it is unknown.
     expected: AtomicU64,
     /// When that number became known, in picoseconds.
@@ -80,15 +87,31 @@ enum Snapshot {
 }
 
 impl EndControl {
+    fn new(id: u32, clock: Clock) -> EndControl {
+        EndControl {
+            id,
+            clock,
+            start: Mutex::default(),
+            started: Condvar::default(),
+            stop: AtomicBool::default(),
+            over: AtomicBool::default(),
+            consent_lapsed: AtomicBool::default(),
+            expected: AtomicU64::default(),
+            finished_at_ps: AtomicU64::default(),
+            snapshot: Mutex::default(),
+            on_stop: Mutex::default(),
+        }
+    }
+
     /// Sets the start of the end.
     pub fn start(&self, at: Instant) {
         *locked(&self.start) = Some(at);
         self.started.notify_all();
     }
 
-    /// Sets the number of messages sent, known at `now`.
-    pub fn finish(&self, messages: u64, now: Instant) {
-        self.finished_at_ps.store(now.as_ps(), Ordering::Relaxed);
+    /// Sets the number of messages sent, known now.
+    pub fn finish(&self, messages: u64) {
+        self.finished_at_ps.store(self.clock.now().as_ps(), Ordering::Relaxed);
         self.expected.store(messages + 1, Ordering::Release);
     }
 
@@ -177,6 +200,14 @@ pub enum EndError {
     Station(String),
     #[error("this host has no bundle interface")]
     NoBundleNode,
+    #[error(transparent)]
+    Consent(#[from] ServiceError),
+    #[error("the agent exchanges no consent, which the load of this connection needs")]
+    NoConsentService,
+    #[error("{0} has not proved within {CONSENT_TIMEOUT} that it agrees to receive load")]
+    NoConsent(SocketAddr),
+    #[error("stopped sending: {0} no longer proves that it agrees to receive load")]
+    ConsentLapsed(SocketAddr),
     #[error("stopped before the start")]
     Stopped,
 }
@@ -197,22 +228,97 @@ pub(crate) struct EndContext {
     pub control: Arc<EndControl>,
     pub writer: AgentWriter,
     pub payload: Payload,
-    /// The LLC station of the host, or why there is none.
-    pub station: Result<Station, String>,
-    /// The bundle worker of the host, if there is one.
-    pub bundle_worker: Option<BundleWorker>,
+    pub services: Services,
+    consent: Option<Consent>,
     cpu: CpuTime,
     next_snapshot: Instant,
 }
 
+/// What the ends of a host share.
+pub(crate) struct Services {
+    /// The LLC station of the host, or why there is none.
+    pub station: Result<Station, String>,
+    /// The bundle worker of the host, if there is one.
+    pub bundle_worker: Option<BundleWorker>,
+    /// Consent, if one of the hosts is not this machine.
+    pub consent: Option<ConsentService>,
+    /// Ports of receivers; none: the system chooses.
+    pub ports: Option<RangeInclusive<u16>>,
+    /// Limit of the rate of all ends.
+    pub rate_limit: Option<RateLimit>,
+}
+
 impl EndContext {
+    /// Requests the consent that the end needs. A sender waits for it; a receiver responds to requests later.
+    fn request_consent(&mut self) -> Result<(), EndError> {
+        let EndConsent { needs, gives } = &self.spec.consent;
+        if needs.is_none() && gives.is_none() {
+            return Ok(());
+        }
+        let service = self.services.consent.as_ref().ok_or(EndError::NoConsentService)?;
+        let consent = self.consent.insert(service.consent());
+        let Some(needs) = needs else { return Ok(()) };
+        let port = match self.spec.role {
+            Role::Sender { peer, .. } => peer.port(),
+            Role::Receiver { .. } => 0,
+        };
+        let key = needs.key.for_port(port);
+        let control = self.control.clone();
+        let on_lapse = move || {
+            control.consent_lapsed.store(true, Ordering::Relaxed);
+            control.stop();
+        };
+        consent.request(needs.destination, (needs.run, &key), on_lapse)?;
+        match self.spec.role {
+            Role::Sender { .. } => self.await_consent(),
+            Role::Receiver { .. } => Ok(()),
+        }
+    }
+
+    /// Waits until the destination has agreed to receive load, if that is needed.
+    pub fn await_consent(&self) -> Result<(), EndError> {
+        let (Some(consent), Some(needs)) = (&self.consent, &self.spec.consent.needs) else { return Ok(()) };
+        match consent.wait(CONSENT_TIMEOUT, || self.control.is_stopped()) {
+            true => Ok(()),
+            false if self.control.is_stopped() => Err(EndError::Stopped),
+            false => Err(EndError::NoConsent(needs.destination)),
+        }
+    }
+
+    /// Returns whether the end accepts messages from this host.
+    pub fn accepts(&self, host: IpAddr) -> bool {
+        let gives = self.spec.consent.gives.as_ref();
+        gives.is_none_or(|gives| gives.source.to_canonical() == host.to_canonical())
+    }
+
     /// Reports that the sockets are open, then waits for the start and returns it.
     pub fn ready(&mut self, address: SocketAddr) -> Result<Instant, EndError> {
+        if let (Some(consent), Some(gives)) = (&mut self.consent, &self.spec.consent.gives) {
+            let port = match self.spec.role {
+                Role::Sender { .. } => 0,
+                Role::Receiver { .. } => address.port(),
+            };
+            consent.grant(gives.source, gives.run, &gives.key.for_port(port))?;
+        }
         self.writer.send(&AgentMessage::Ready(self.spec.id, address));
         let start = self.control.await_start().ok_or(EndError::Stopped)?;
         self.cpu = CpuTime::of_this_thread();
         self.next_snapshot = start + SNAPSHOT_INTERVAL;
         Ok(start)
+    }
+
+    /// Opens the socket of a receiver at the port of the plan, at one that the host's owner permits, or at any port.
+    pub fn open_at_port<T>(&self, open: impl FnMut(u16) -> Result<T, SocketError>) -> Result<T, SocketError> {
+        socket::first_free(self.spec.port, self.services.ports.clone(), open)
+    }
+
+    /// Waits until the rate limit permits a response of `length` bytes.
+    pub fn limit_response(&self, length: usize) {
+        let Some(limit) = &self.services.rate_limit else { return };
+        while let Some(until) = limit.wait(self.clock.now()).filter(|_| !self.control.is_stopped()) {
+            Pacer::new(self.clock).wait(until, self.control.stop_flag());
+        }
+        limit.record(length as u64, self.clock.now());
     }
 
     /// Returns the options of the end's socket.
@@ -242,6 +348,7 @@ impl EndContext {
         let source = Source::new(pattern, limit, bounds, start, *seed, repetition_name)?;
         let mut sender = Sender::new(start, requester);
         sender.start(source, start);
+        sender.limit_rate(self.services.rate_limit.clone());
         Ok(sender)
     }
 
@@ -274,8 +381,11 @@ impl EndContext {
         match self.spec.protocol {
             Protocol::Tcp { .. } | Protocol::Guaranteed { .. } => MAX_MESSAGE,
             Protocol::Bundle { .. } => {
-                let max_message =
-                    self.bundle_worker.as_ref().map(|bundle_worker| bundle_worker.node().max_message());
+                let max_message = self
+                    .services
+                    .bundle_worker
+                    .as_ref()
+                    .map(|bundle_worker| bundle_worker.node().max_message());
                 max_message.unwrap_or(trunkline_run::bundle::MAX_CLASSIC_MESSAGE)
             }
             Protocol::Llc { .. } => {
@@ -372,29 +482,49 @@ pub(crate) fn prepare(
     spec: EndSpec,
     clock: Clock,
     writer: AgentWriter,
-    (station, bundle_worker): (Result<Station, String>, Option<BundleWorker>),
+    services: Services,
 ) -> Arc<EndControl> {
-    let control = Arc::new(EndControl { id: spec.id, ..EndControl::default() });
+    let control = Arc::new(EndControl::new(spec.id, clock));
     let shared = control.clone();
     let (id, spawn_writer) = (spec.id, writer.clone());
     let run_end = move || {
         let payload = Payload::new(spec.seed, &spec.repetition_name);
         let (id, reporter) = (spec.id, writer.clone());
         let cpu = CpuTime::default();
-        let context = EndContext {
+        let mut context = EndContext {
             spec,
             clock,
             control: shared.clone(),
             writer,
             payload,
-            station,
-            bundle_worker,
+            services,
+            consent: None,
             cpu,
             next_snapshot: Instant::ZERO,
         };
-        let message = match run(context) {
-            Ok(report) => AgentMessage::Done(id, report),
-            Err(failure) => AgentMessage::Failed(id, failure.error.to_string(), failure.report),
+        let (lapsed, cut) = (EndError::ConsentLapsed, context.spec.cut);
+        let destination = context.spec.consent.needs.as_ref().map(|needs| needs.destination);
+        let result = context.request_consent().map_err(EndFailure::from).and_then(|()| run(context));
+        // A receiver whose sender has ended has no consent to respond any more.
+        let has_lapsed = shared.consent_lapsed.load(Ordering::Relaxed) && shared.expected().is_none();
+        let message = match (result, destination.filter(|_| has_lapsed)) {
+            (Ok(report), Some(address)) => {
+                AgentMessage::Failed(id, lapsed(address).to_string(), Some(report))
+            }
+            (Ok(report), None) => {
+                let limit = match &report {
+                    Report::Sender(sent) => cut.reached(sent),
+                    Report::Receiver(_) => None,
+                };
+                match limit {
+                    Some(limit) => AgentMessage::Failed(id, limit.to_string(), Some(report)),
+                    None => AgentMessage::Done(id, report),
+                }
+            }
+            (Err(failure), address) => {
+                let error = address.map_or(failure.error, lapsed);
+                AgentMessage::Failed(id, error.to_string(), failure.report)
+            }
         };
         shared.over.store(true, Ordering::Relaxed);
         // What a stop calls may own a connection.

@@ -275,6 +275,7 @@ pub(crate) fn send_responses(context: EndContext) -> Result<Report, EndFailure> 
 fn respond_over_stream(mut context: EndContext) -> Result<Report, EndFailure> {
     let (listener, address) = stream::listen(&context)?;
     let (mut stream, start) = stream::accept(&mut context, &listener, address)?;
+    context.await_consent()?;
     let mut meter = ReceiverMeter::new(start);
     let (mut reader, mut response, mut error) = (MessageReader::new(), Vec::new(), None);
     while error.is_none() && !context.control.is_stopped() {
@@ -284,6 +285,7 @@ fn respond_over_stream(mut context: EndContext) -> Result<Report, EndFailure> {
             Ok(ReadOutcome::Message(h)) => {
                 meter.record(&h, now);
                 encode_message(&context, &mut response, &h.response(now));
+                context.limit_response(response.len());
                 reader.calls += 1;
                 error = write_all(&mut stream, &context, &response).err();
             }
@@ -310,15 +312,17 @@ fn write_all(stream: &mut TcpStream, context: &EndContext, mut bytes: &[u8]) -> 
 fn respond_over_datagrams(mut context: EndContext) -> Result<Report, EndFailure> {
     let (socket, address) = datagram::open_receiver(&context, false)?;
     let start = context.ready(address)?;
+    context.await_consent()?;
     let mut meter = ReceiverMeter::new(start);
     let (mut reader, mut response, mut error) = (MessageReader::new(), Vec::new(), None);
     while error.is_none() && !context.control.is_stopped() {
         let outcome = reader.read_datagram(&context, &socket);
         let now = context.clock.now();
         match outcome {
-            Ok((ReadOutcome::Message(h), Some(peer))) => {
+            Ok((ReadOutcome::Message(h), Some(peer))) if context.accepts(peer.ip()) => {
                 meter.record(&h, now);
                 encode_message(&context, &mut response, &h.response(now));
+                context.limit_response(response.len());
                 reader.calls += 1;
                 // A response that cannot be sent counts as unanswered at the requester.
                 let _ = socket.send_to(&response, peer);

@@ -42,8 +42,8 @@ pub(crate) fn connect(context: &EndContext, peer: SocketAddr) -> Result<(TcpStre
 
 /// Listens for the peer.
 pub(crate) fn listen(context: &EndContext) -> Result<(TcpListener, SocketAddr), EndError> {
-    let local = SocketAddr::new(context.spec.address, context.spec.port.unwrap_or(0));
-    let listener = socket::tcp_listen(local, &context.options())?;
+    let local = |port| SocketAddr::new(context.spec.address, port);
+    let listener = context.open_at_port(|port| socket::tcp_listen(local(port), &context.options()))?;
     let address = local_address(listener.local_addr())?;
     Ok((listener, address))
 }
@@ -55,9 +55,16 @@ pub(crate) fn accept(
     address: SocketAddr,
 ) -> Result<(TcpStream, Instant), EndError> {
     let start = context.ready(address)?;
-    let stream = socket::tcp_accept(listener, PEER_TIMEOUT, &context.options())
-        .map_err(io_error("accepting"))?
-        .ok_or(EndError::NoPeer(address))?;
+    let deadline = context.clock.now() + PEER_TIMEOUT;
+    let stream = loop {
+        let limit = deadline.since(context.clock.now());
+        let stream = socket::tcp_accept(listener, limit, &context.options())
+            .map_err(io_error("accepting"))?
+            .ok_or(EndError::NoPeer(address))?;
+        if stream.peer_addr().is_ok_and(|peer| context.accepts(peer.ip())) {
+            break stream;
+        }
+    };
     socket::limit_blocking(&stream, STOP_CHECK_INTERVAL).map_err(io_error("setting a time limit"))?;
     Ok((stream, start))
 }

@@ -62,9 +62,10 @@ pub fn run(command: Command) -> Result<(), Failure> {
 }
 
 /// Runs the agent of one host over standard input. The controller, not the agent, handles Ctrl-C.
-fn agent(_: &Agent) -> Result<(), Failure> {
+fn agent(flags: &Agent) -> Result<(), Failure> {
     use std::os::fd::AsFd;
     use std::os::unix::net::UnixStream;
+    let limits = serde_json::from_str(&flags.limits).map_err(|e| Failure::input(format!("--limits: {e}")))?;
     let input = std::io::stdin().as_fd().try_clone_to_owned().map_err(Failure::run)?;
     let stream = UnixStream::from(input);
     if stream.peer_addr().is_err() {
@@ -76,7 +77,7 @@ fn agent(_: &Agent) -> Result<(), Failure> {
         report(panic);
         std::process::abort()
     }));
-    trunkline_live::agent::serve(stream);
+    trunkline_live::agent::serve(stream, &limits);
     Ok(())
 }
 

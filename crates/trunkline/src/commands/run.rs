@@ -135,7 +135,10 @@ fn backend(name: &str, flags: &Run) -> Result<Box<dyn Backend>, Failure> {
         "live" => {
             let program = std::env::current_exe()
                 .map_err(|e| Failure::run(format!("cannot find the path of this program: {e}")))?;
-            Ok(Box::new(Live::new(Box::new(Processes { program }), flags.at.iter().cloned().collect())))
+            Ok(Box::new(Live::new(
+                Box::new(Processes { program, limits: Default::default() }),
+                flags.at.iter().cloned().collect(),
+            )))
         }
         "sim" => Ok(Box::new(Sim { trace: flags.trace.clone(), link_series: true })),
         "lab" => Err(Failure::input(format!("the backend `{name}` is not implemented; use `live` or `sim`"))),

@@ -1,0 +1,255 @@
+//! Consent of an agent: both machines on one UDP socket, driven by one thread.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::ops::RangeInclusive;
+use std::sync::{Arc, Condvar, Mutex, Weak};
+use std::time::Duration;
+
+use nix::time::{ClockId, clock_gettime};
+use trunkline_io::{SocketError, socket};
+use trunkline_units::{Instant, Span};
+
+use super::{ConsentRequester, ConsentResponder, Grant, GrantError, LENGTH, RequesterSecret, RunId, RunKey};
+use crate::locked;
+
+/// How long the thread waits for a datagram: an upper bound of its delay in sending challenges and in noticing the
+/// end of consent.
+const WAIT: Span = Span::from_ms(10);
+/// How long a grant lasts. It is revoked earlier, when its end is over.
+const GRANT: Span = Span::from_s(7 * 24 * 3600);
+
+/// Error of consent. The text is one line for the user.
+#[derive(Debug, thiserror::Error)]
+pub enum ServiceError {
+    /// The socket cannot be opened.
+    #[error("consent: {0}")]
+    Socket(#[from] SocketError),
+    /// An error of the operating system.
+    #[error("consent: {0}")]
+    System(#[from] io::Error),
+    /// The grant is refused.
+    #[error("consent: {0}")]
+    Grant(#[from] GrantError),
+}
+
+/// Exchanges consent datagrams for all ends of an agent. Its thread ends when the last handle is dropped.
+#[derive(Clone)]
+pub(crate) struct ConsentService(Arc<Shared>);
+
+struct Shared {
+    socket: UdpSocket,
+    address: SocketAddr,
+    state: Mutex<State>,
+    /// Notified when a run has consent for the first time.
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    responder: ConsentResponder,
+    requests: BTreeMap<RunId, Request>,
+}
+
+struct Request {
+    requester: ConsentRequester,
+    destination: SocketAddr,
+    had_consent: bool,
+    has_lapsed: bool,
+    on_lapse: Box<dyn Fn() + Send>,
+}
+
+/// What an end needs and gives; both end when it is dropped.
+pub(crate) struct Consent {
+    service: ConsentService,
+    needed: Option<RunId>,
+    granted: Vec<RunId>,
+}
+
+impl ConsentService {
+    /// Opens the socket at this address, at one of these ports, and starts the thread.
+    pub fn open(
+        address: IpAddr,
+        ports: &Option<RangeInclusive<u16>>,
+    ) -> Result<ConsentService, ServiceError> {
+        let open = |port| socket::udp(SocketAddr::new(address, port), &socket::Options::default());
+        let socket = socket::first_free(None, ports.clone(), open)?;
+        let address = socket.local_addr()?;
+        socket.set_nonblocking(true)?;
+        let shared =
+            Arc::new(Shared { socket, address, state: Mutex::default(), changed: Condvar::default() });
+        let weak = Arc::downgrade(&shared);
+        std::thread::Builder::new().name("consent".into()).spawn(move || serve(&weak))?;
+        Ok(ConsentService(shared))
+    }
+
+    /// Returns the address to which challenges are sent.
+    pub fn address(&self) -> SocketAddr {
+        self.0.address
+    }
+
+    /// Returns the consent of an end, which neither needs nor gives any yet.
+    pub fn consent(&self) -> Consent {
+        Consent { service: self.clone(), needed: None, granted: Vec::new() }
+    }
+}
+
+impl Consent {
+    /// Requests consent at a destination's consent address. `on_lapse` is called once, when consent ends.
+    pub fn request(
+        &mut self,
+        destination: SocketAddr,
+        (run, key): (RunId, &RunKey),
+        on_lapse: impl Fn() + Send + 'static,
+    ) -> Result<(), ServiceError> {
+        let mut secret = [0; 32];
+        getrandom::fill(&mut secret).map_err(|error| io::Error::other(error.to_string()))?;
+        let requester = ConsentRequester::new(run, key, destination, &RequesterSecret::new(secret));
+        self.needed = Some(run);
+        let on_lapse = Box::new(on_lapse);
+        let request = Request { requester, destination, had_consent: false, has_lapsed: false, on_lapse };
+        locked(&self.service.0.state).requests.insert(run, request);
+        Ok(())
+    }
+
+    /// Waits for the first proof; returns whether there is consent.
+    pub fn wait(&self, limit: Span, is_stopped: impl Fn() -> bool) -> bool {
+        let Some(run) = &self.needed else { return true };
+        let deadline = now() + limit;
+        let mut state = locked(&self.service.0.state);
+        loop {
+            if state.requests.get(run).is_some_and(|request| request.had_consent) {
+                return true;
+            }
+            if is_stopped() || now() >= deadline {
+                return false;
+            }
+            let waited = self.service.0.changed.wait_timeout(state, Duration::from_millis(20));
+            let Ok((guard, _)) = waited else { return false };
+            state = guard;
+        }
+    }
+
+    /// Agrees to load from this address.
+    pub fn grant(&mut self, source: IpAddr, run: RunId, key: &RunKey) -> Result<(), ServiceError> {
+        let now = now();
+        let grant = Grant { run, key: key.clone(), source, expires_at: now + GRANT };
+        locked(&self.service.0.state).responder.grant(now, grant)?;
+        self.granted.push(run);
+        Ok(())
+    }
+}
+
+impl Drop for Consent {
+    fn drop(&mut self) {
+        let mut state = locked(&self.service.0.state);
+        if let Some(run) = &self.needed {
+            state.requests.remove(run);
+        }
+        for run in &self.granted {
+            state.responder.revoke(*run);
+        }
+    }
+}
+
+/// Returns the time since the system started, including suspension.
+fn now() -> Instant {
+    let time = clock_gettime(ClockId::CLOCK_BOOTTIME).expect("Linux has this clock");
+    Instant::from_ns(time.tv_sec() as u64 * 1_000_000_000 + time.tv_nsec() as u64)
+}
+
+/// Serves the socket until the last handle is dropped.
+fn serve(shared: &Weak<Shared>) {
+    let mut buffer = [0; LENGTH + 1];
+    while let Some(shared) = shared.upgrade() {
+        // An error of the socket must not busy the processor; consent then ends by itself.
+        if socket::readable(&shared.socket, WAIT).is_err() {
+            std::thread::sleep(WAIT.into());
+        }
+        // Bounded, so that a flood does not delay challenges.
+        for _ in 0..256 {
+            match shared.socket.recv_from(&mut buffer) {
+                Ok((length, from)) => shared.handle(from, &buffer[..length]),
+                // An ICMP error of an earlier datagram.
+                Err(e) if e.kind() == io::ErrorKind::ConnectionRefused => {}
+                Err(_) => break,
+            }
+        }
+        shared.poll();
+    }
+}
+
+impl Shared {
+    fn handle(&self, from: SocketAddr, bytes: &[u8]) {
+        let now = now();
+        let mut state = locked(&self.state);
+        if let Some(proof) = state.responder.handle(now, from, bytes) {
+            // A lost proof is replaced by the next one.
+            let _ = self.socket.send_to(&proof, from);
+            return;
+        }
+        let run = bytes.get(8..16).and_then(|run| run.try_into().ok()).map(RunId);
+        let request = run.and_then(|run| state.requests.get_mut(&run));
+        if let Some(request) = request
+            && request.requester.handle(now, from, bytes)
+        {
+            request.had_consent = true;
+            self.changed.notify_all();
+        }
+    }
+
+    /// Sends the challenges that are due and reports consent that has ended.
+    fn poll(&self) {
+        let now = now();
+        let mut state = locked(&self.state);
+        for request in state.requests.values_mut() {
+            let is_over = request.had_consent && !request.requester.may_send(now);
+            if is_over {
+                if !std::mem::replace(&mut request.has_lapsed, true) {
+                    (request.on_lapse)();
+                }
+            } else if let Some(challenge) = request.requester.poll(now) {
+                let _ = self.socket.send_to(&challenge, request.destination);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LOOPBACK: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
+    const RUN: RunId = RunId([3; 8]);
+
+    fn key(port: u16) -> RunKey {
+        RunKey::new([5; 32]).for_port(port)
+    }
+
+    #[test]
+    fn consent_is_given_for_one_port_until_the_receiver_ends() {
+        let [sender, receiver] = [0; 2].map(|_| ConsentService::open(LOOPBACK, &None).unwrap());
+        let mut granted = receiver.consent();
+        granted.grant(LOOPBACK, RUN, &key(7)).unwrap();
+
+        let mut other_port = sender.consent();
+        other_port.request(receiver.address(), (RUN, &key(8)), || ()).unwrap();
+        assert!(!other_port.wait(Span::from_ms(400), || false), "the receiver agreed to another port");
+        drop(other_port);
+
+        let mut needed = sender.consent();
+        let (lapsed, stopped) = std::sync::mpsc::channel();
+        needed.request(receiver.address(), (RUN, &key(7)), move || lapsed.send(()).unwrap()).unwrap();
+        assert!(needed.wait(Span::from_s(5), || false));
+        drop(granted);
+        stopped.recv_timeout(Duration::from_secs(30)).expect("consent ends");
+    }
+
+    #[test]
+    fn without_a_request_no_consent_is_needed() {
+        let service = ConsentService::open(LOOPBACK, &None).unwrap();
+        let consent = service.consent();
+        assert!(consent.wait(Span::ZERO, || true));
+    }
+}

@@ -1,0 +1,346 @@
+//! What the owner of an agent permits to controllers on other hosts.
+
+use std::net::IpAddr;
+use std::ops::RangeInclusive;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use trunkline_experiment::plan::Protocol;
+use trunkline_run::reports::SenderReport;
+use trunkline_traffic::Pattern;
+use trunkline_units::Span;
+
+use crate::wire::{EndSpec, Role};
+
+/// Limits of an agent. Each end is checked against them before it opens a socket; the default permits everything, as
+/// on the controller's own machine.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Limits {
+    /// Limits for controllers on other machines; none for the own machine.
+    pub remote: Option<RemoteLimits>,
+    /// Ports of receivers and of consent; none: the system chooses them.
+    pub ports: Option<RangeInclusive<u16>>,
+}
+
+/// Limits for controllers on other machines. Load goes only to hosts that consent to it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RemoteLimits {
+    /// Maximum rate of all messages that the ends of a run send, in bit/s, headers of lower layers excluded.
+    pub rate_bps: u64,
+    /// Maximum number of message bytes that an end sends.
+    pub bytes: u64,
+    /// Maximum time for which an end sends.
+    pub duration: Span,
+    /// Maximum number of open ends of a run.
+    pub ends: usize,
+    /// Multicast groups to which ends may send: networks as address and prefix length.
+    pub groups: Vec<(IpAddr, u8)>,
+    /// The folder with files that `file` tests may send; none: they may not.
+    pub send_folder: Option<PathBuf>,
+    /// The folder for received files; none: `file` tests may not receive.
+    pub receive_folder: Option<PathBuf>,
+}
+
+/// What a limit forbids. The text is one line for the user of the controller.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LimitError {
+    /// Only transports whose destination can consent.
+    #[error("an agent on another host does not run `{0}`")]
+    Protocol(&'static str),
+    /// The end has no consent to request.
+    #[error("an agent on another host sends only to a host that proves its consent")]
+    NoConsent,
+    /// Consent would come from another host.
+    #[error("consent would come from {0}, but the load goes to {1}")]
+    OtherHost(IpAddr, IpAddr),
+    /// The group is not among those that are permitted.
+    #[error("the owner of the agent does not permit the multicast group {0}")]
+    Group(IpAddr),
+    /// The test takes too long.
+    #[error("the owner of the agent permits tests of at most {0}")]
+    Duration(Span),
+    /// The test sends too much.
+    #[error("the owner of the agent permits at most {0} bytes a test")]
+    Bytes(u64),
+    /// Too many ends.
+    #[error("the owner of the agent permits at most {0} ends of connections at a time")]
+    Ends(usize),
+    /// Files may not be sent.
+    #[error("the owner of the agent has named no folder for files to send")]
+    NoSendFolder,
+    /// Files may not be received.
+    #[error("the owner of the agent has named no folder for received files")]
+    NoReceiveFolder,
+    /// The file does not exist, or is not below the folder.
+    #[error("{0}: no such file below the folder that the owner of the agent has named")]
+    File(PathBuf),
+}
+
+/// Limits that end a test which the plan would continue.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Cut {
+    time: Option<Span>,
+    bytes: Option<u64>,
+}
+
+impl Cut {
+    /// Returns the limit that ended a sender with this report.
+    pub fn reached(&self, report: &SenderReport) -> Option<LimitError> {
+        let bytes = self.bytes.filter(|bytes| report.bytes >= *bytes).map(LimitError::Bytes);
+        let is_over = |time: &Span| report.sending_time >= *time;
+        bytes.or(self.time.filter(is_over).map(LimitError::Duration))
+    }
+}
+
+impl RemoteLimits {
+    /// Checks an end, and restricts what it leaves open: its time, its bytes, its files. `open` is the number of open ends.
+    pub(crate) fn restrict(&self, spec: &mut EndSpec, open: usize) -> Result<(), LimitError> {
+        if open >= self.ends {
+            return Err(LimitError::Ends(self.ends));
+        }
+        let needs = spec.consent.needs.as_ref().map(|needs| needs.destination.ip().to_canonical());
+        let is_request = matches!(spec.pattern, Pattern::Request { .. });
+        match (&spec.protocol, &spec.role) {
+            (Protocol::Multicast { group, .. }, Role::Sender { peer, .. }) => {
+                let groups = [*group, peer.ip()].map(|group| group.to_canonical());
+                let is_permitted = |group: &IpAddr| self.groups.iter().any(|net| contains(*net, *group));
+                if let Some(group) = groups.iter().find(|group| !group.is_multicast() || !is_permitted(group))
+                {
+                    return Err(LimitError::Group(*group));
+                }
+            }
+            (Protocol::Multicast { .. }, Role::Receiver { .. }) => {}
+            (Protocol::Tcp { .. } | Protocol::Udp { .. } | Protocol::Guaranteed { .. }, role) => match role {
+                Role::Sender { peer, .. } => {
+                    let (host, peer) = (needs.ok_or(LimitError::NoConsent)?, peer.ip().to_canonical());
+                    if host != peer {
+                        return Err(LimitError::OtherHost(host, peer));
+                    }
+                }
+                // Responses are load, too; they go only to the host that gave its consent to them.
+                Role::Receiver { .. } if is_request => {
+                    let host = needs.ok_or(LimitError::NoConsent)?;
+                    let source = spec.consent.gives.as_ref().ok_or(LimitError::NoConsent)?;
+                    if source.source.to_canonical() != host {
+                        return Err(LimitError::OtherHost(host, source.source));
+                    }
+                }
+                Role::Receiver { .. } => {}
+            },
+            (protocol, _) => return Err(LimitError::Protocol(protocol.name())),
+        }
+        match &mut spec.role {
+            Role::Sender { limit, file, .. } => {
+                if limit.time.is_some_and(|time| time > self.duration) {
+                    return Err(LimitError::Duration(self.duration));
+                }
+                if limit.bytes.is_some_and(|bytes| bytes > self.bytes) {
+                    return Err(LimitError::Bytes(self.bytes));
+                }
+                spec.cut = Cut {
+                    time: limit.time.is_none().then_some(self.duration),
+                    bytes: limit.bytes.is_none().then_some(self.bytes),
+                };
+                limit.time.get_or_insert(self.duration);
+                limit.bytes.get_or_insert(self.bytes);
+                if let Some(path) = file {
+                    *path = self.file_to_send(path)?;
+                }
+            }
+            Role::Receiver { file } => {
+                if let Some(path) = file {
+                    let folder = self.receive_folder.as_ref().ok_or(LimitError::NoReceiveFolder)?;
+                    let name = path.file_name().ok_or_else(|| LimitError::File(path.clone()))?;
+                    *path = folder.join(format!("{:08x}-{}", spec.token, spec.id)).join(name);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the path of a file below the folder of files that may be sent.
+    fn file_to_send(&self, path: &Path) -> Result<PathBuf, LimitError> {
+        let folder = self.send_folder.as_ref().ok_or(LimitError::NoSendFolder)?;
+        let missing = || LimitError::File(path.to_owned());
+        let folder = folder.canonicalize().map_err(|_| missing())?;
+        let file = folder.join(path).canonicalize().map_err(|_| missing())?;
+        if file.starts_with(&folder) && file.is_file() { Ok(file) } else { Err(missing()) }
+    }
+}
+
+/// Returns whether a network contains an address.
+fn contains((network, length): (IpAddr, u8), address: IpAddr) -> bool {
+    let (network, address, bits) = match (network, address) {
+        (IpAddr::V4(a), IpAddr::V4(b)) => (u128::from(a.to_bits()), u128::from(b.to_bits()), 32),
+        (IpAddr::V6(a), IpAddr::V6(b)) => (a.to_bits(), b.to_bits(), 128),
+        _ => return false,
+    };
+    let shift = u32::from(bits - length.min(bits));
+    (network ^ address).checked_shr(shift).unwrap_or(0) == 0
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+
+    use trunkline_traffic::Variable;
+    use trunkline_traffic::source::Limit;
+    use trunkline_units::Seed;
+
+    use super::*;
+    use crate::consent::{RunId, RunKey};
+    use crate::wire::{EndConsent, GivenConsent, NeededConsent};
+
+    fn limits() -> RemoteLimits {
+        RemoteLimits {
+            rate_bps: 1_000_000,
+            bytes: 1_000,
+            duration: Span::from_s(60),
+            ends: 2,
+            groups: vec![("239.1.0.0".parse().unwrap(), 16)],
+            send_folder: None,
+            receive_folder: None,
+        }
+    }
+
+    fn needs(host: &str) -> Option<NeededConsent> {
+        let destination = SocketAddr::new(host.parse().unwrap(), 9);
+        Some(NeededConsent { destination, run: RunId([0; 8]), key: RunKey::new([0; 32]) })
+    }
+
+    fn gives(host: &str) -> Option<GivenConsent> {
+        let source = host.parse().unwrap();
+        Some(GivenConsent { source, run: RunId([0; 8]), key: RunKey::new([0; 32]) })
+    }
+
+    fn sender(protocol: Protocol, peer: &str) -> EndSpec {
+        EndSpec {
+            id: 1,
+            repetition_name: "c".into(),
+            token: 7,
+            seed: Seed(1),
+            address: "10.0.0.1".parse().unwrap(),
+            port: None,
+            buffer: None,
+            protocol,
+            pattern: Pattern::Full { size_bytes: Variable::Constant(100.0) },
+            role: Role::Sender { peer: peer.parse().unwrap(), limit: Limit::default(), file: None },
+            consent: EndConsent { needs: needs("10.0.0.2"), gives: None },
+            epoch_ns: None,
+            cut: Cut::default(),
+        }
+    }
+
+    fn udp() -> Protocol {
+        Protocol::Udp { flow_control: true }
+    }
+
+    #[test]
+    fn load_goes_only_to_the_host_that_consents() {
+        let check = |spec: EndSpec| limits().restrict(&mut spec.clone(), 0);
+        assert_eq!(check(sender(udp(), "10.0.0.2:5")), Ok(()));
+        let other = Err(LimitError::OtherHost("10.0.0.2".parse().unwrap(), "10.0.0.3".parse().unwrap()));
+        assert_eq!(check(sender(udp(), "10.0.0.3:5")), other);
+        let mut none = sender(udp(), "10.0.0.2:5");
+        none.consent.needs = None;
+        assert_eq!(check(none), Err(LimitError::NoConsent));
+        // Responses are load.
+        let size = Variable::Constant(64.0);
+        let mut receiver = sender(udp(), "10.0.0.2:5");
+        receiver.role = Role::Receiver { file: None };
+        receiver.pattern = Pattern::Request { request_bytes: size.clone(), response_bytes: size };
+        assert_eq!(check(receiver.clone()), Err(LimitError::NoConsent));
+        receiver.consent.gives = gives("10.0.0.4");
+        assert!(matches!(check(receiver.clone()), Err(LimitError::OtherHost(..))));
+        receiver.consent.gives = gives("10.0.0.2");
+        assert_eq!(check(receiver), Ok(()));
+    }
+
+    #[test]
+    fn groups_and_protocols_are_refused_unless_permitted() {
+        let multicast = |group: &str| {
+            let spec =
+                sender(Protocol::Multicast { group: group.parse().unwrap(), ttl: 1 }, &format!("{group}:5"));
+            limits().restrict(&mut spec.clone(), 0)
+        };
+        assert_eq!(multicast("239.1.2.3"), Ok(()));
+        for group in ["239.2.0.1", "10.0.0.2", "224.0.0.1"] {
+            assert_eq!(multicast(group), Err(LimitError::Group(group.parse().unwrap())));
+        }
+        // The peer is what is sent to.
+        let mut spec =
+            sender(Protocol::Multicast { group: "239.1.2.3".parse().unwrap(), ttl: 1 }, "10.0.0.9:5");
+        assert_eq!(limits().restrict(&mut spec, 0), Err(LimitError::Group("10.0.0.9".parse().unwrap())));
+    }
+
+    #[test]
+    fn what_a_test_leaves_open_is_limited() {
+        let mut spec = sender(udp(), "10.0.0.2:5");
+        limits().restrict(&mut spec, 1).unwrap();
+        let Role::Sender { limit, .. } = &spec.role else { panic!("a sender") };
+        assert_eq!((limit.time, limit.bytes), (Some(Span::from_s(60)), Some(1_000)));
+        let report = |bytes| SenderReport { bytes, ..SenderReport::default() };
+        assert_eq!(spec.cut.reached(&report(999)), None);
+        assert_eq!(spec.cut.reached(&report(1_000)), Some(LimitError::Bytes(1_000)));
+        assert_eq!(limits().restrict(&mut spec, 2), Err(LimitError::Ends(2)));
+        let with = |change: fn(&mut Limit)| {
+            let mut spec = sender(udp(), "10.0.0.2:5");
+            let Role::Sender { limit, .. } = &mut spec.role else { panic!("a sender") };
+            change(limit);
+            limits().restrict(&mut spec, 0)
+        };
+        assert_eq!(
+            with(|limit| limit.time = Some(Span::from_s(61))),
+            Err(LimitError::Duration(Span::from_s(60)))
+        );
+        assert_eq!(with(|limit| limit.bytes = Some(1_001)), Err(LimitError::Bytes(1_000)));
+    }
+
+    #[test]
+    fn files_are_below_the_folders_of_the_owner() {
+        let folder = tempfile::tempdir().unwrap();
+        let (inside, outside) = (folder.path().join("files"), folder.path().join("secret"));
+        std::fs::create_dir(&inside).unwrap();
+        std::fs::write(inside.join("data"), "x").unwrap();
+        std::fs::write(&outside, "x").unwrap();
+        std::os::unix::fs::symlink(&outside, inside.join("link")).unwrap();
+        let send = |limits: &RemoteLimits, path: &str| {
+            let mut spec = sender(udp(), "10.0.0.2:5");
+            let Role::Sender { file, .. } = &mut spec.role else { panic!("a sender") };
+            *file = Some(path.into());
+            limits.restrict(&mut spec, 0)
+        };
+        assert_eq!(send(&limits(), "data"), Err(LimitError::NoSendFolder));
+        let own = RemoteLimits { send_folder: Some(inside), receive_folder: Some("/r".into()), ..limits() };
+        assert_eq!(send(&own, "data"), Ok(()));
+        let absolute = outside.to_str().unwrap();
+        for path in ["../secret", "link", absolute, "missing", ".", ""] {
+            assert_eq!(send(&own, path), Err(LimitError::File(path.into())), "{path}");
+        }
+        let mut spec = sender(udp(), "10.0.0.2:5");
+        spec.role = Role::Receiver { file: Some("../../etc/passwd".into()) };
+        own.restrict(&mut spec, 0).unwrap();
+        let Role::Receiver { file: Some(path) } = &spec.role else { panic!("a receiver") };
+        assert_eq!(path, Path::new("/r/00000007-1/passwd"));
+        spec.role = Role::Receiver { file: Some("x/..".into()) };
+        assert!(own.restrict(&mut spec, 0).is_err());
+    }
+
+    #[test]
+    fn a_network_contains_its_addresses() {
+        let net = |text: &str, length| (text.parse().unwrap(), length);
+        let address = |text: &str| text.parse().unwrap();
+        assert!(contains(net("239.1.0.0", 16), address("239.1.255.1")));
+        assert!(!contains(net("239.1.0.0", 16), address("239.2.0.0")));
+        assert!(
+            contains(net("0.0.0.0", 0), address("1.2.3.4")) && contains(net("::", 0), address("ff02::1"))
+        );
+        assert!(!contains(net("0.0.0.0", 0), address("ff02::1")));
+        assert!(!contains(net("1.2.3.4", 32), address("1.2.3.5")));
+        assert!(
+            contains(net("ff02::", 16), address("ff02::9"))
+                && !contains(net("ff02::", 16), address("ff05::9"))
+        );
+    }
+}
