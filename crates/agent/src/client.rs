@@ -1,20 +1,14 @@
 //! The controller's requests to an agent.
 
 use std::io;
-use std::sync::Arc;
 use std::time::Duration;
 
-use http_body_util::{BodyExt, Full, Limited};
-use hyper::body::Bytes;
-use hyper::client::conn::http1;
-use hyper::{Method, Request, StatusCode};
-use hyper_util::rt::TokioIo;
+use hyper::Method;
 use jiff::Timestamp;
-use tokio::net::TcpStream;
 use tokio::time::timeout;
-use tokio_rustls::TlsConnector;
 
 use crate::address::Address;
+use crate::connection::Connection;
 use crate::enrol::EnrolRequest;
 use crate::fingerprint::Fingerprint;
 use crate::identity::Identity;
@@ -22,12 +16,10 @@ use crate::join::{JoinError, JoinString};
 use crate::key_store::{self, KeyStore};
 use crate::peers::{Name, Peer};
 use crate::server::Description;
-use crate::tls::{self, ClientError};
+use crate::tls::ClientError;
 
 /// Time for a request, with its connection.
 const TIMEOUT: Duration = Duration::from_secs(10);
-/// Maximum length of an answer in octets.
-const MAX_ANSWER: usize = 64 << 10;
 
 /// Why a request to an agent failed.
 #[derive(Debug, thiserror::Error)]
@@ -44,6 +36,12 @@ pub enum Error {
     /// No answer in time.
     #[error("{0} does not answer")]
     Silent(Address),
+    /// The connection ended.
+    #[error("{0} has closed the connection")]
+    Lost(Address),
+    /// The agent has ended the run.
+    #[error("{0} has ended the run: {1}")]
+    Ended(Address, String),
     /// The agent refuses the request.
     #[error("{0} refuses: {1}")]
     Refused(Address, String),
@@ -119,56 +117,17 @@ fn send(
 ) -> Result<Vec<u8>, Error> {
     let mut runtime = tokio::runtime::Builder::new_current_thread();
     let runtime = runtime.enable_io().enable_time().build().map_err(Error::System)?;
-    let request = Request::builder()
-        .method(method)
-        .uri(path)
-        .header("host", "trunkline.invalid")
-        .header("content-type", "application/json")
-        .body(Full::new(Bytes::from(body)))
-        .expect("a valid request");
-    let answer = async { timeout(TIMEOUT, exchange(address, agent, identity, request)).await };
-    let result = runtime.block_on(answer);
+    let answer = async {
+        let mut connection = Connection::open(address, agent, identity).await?;
+        connection.exchange(method, path, body, TIMEOUT).await
+    };
+    let result = runtime.block_on(async { timeout(TIMEOUT, answer).await });
     // A name that does not resolve in time must not delay the end.
     runtime.shutdown_background();
-    let (status, bytes) = result.map_err(|_| Error::Silent(address.clone()))??;
-    if status.is_success() {
-        return Ok(bytes);
-    }
-    let value = serde_json::from_slice::<serde_json::Value>(&bytes).ok();
-    let reason = value.as_ref().and_then(|value| value.get("error")?.as_str()).unwrap_or(status.as_str());
-    Err(Error::Refused(address.clone(), one_line(reason)))
+    result.map_err(|_| Error::Silent(address.clone()))?
 }
 
 /// Returns the printable part of a text from another host.
-fn one_line(text: &str) -> String {
+pub(crate) fn one_line(text: &str) -> String {
     text.chars().filter(|c| c.is_ascii_graphic() || *c == ' ').take(300).collect()
-}
-
-async fn exchange(
-    address: &Address,
-    agent: Fingerprint,
-    identity: &Identity,
-    request: Request<Full<Bytes>>,
-) -> Result<(StatusCode, Vec<u8>), Error> {
-    let failed = |error: &io::Error| Error::Connect(address.clone(), error.into());
-    let wrong = |error: &dyn std::fmt::Display| Error::Answer(address.clone(), one_line(&error.to_string()));
-    let stream = TcpStream::connect((address.host(), address.port())).await.map_err(|e| failed(&e))?;
-    let connector = TlsConnector::from(Arc::new(tls::client_config(identity, agent)));
-    let stream = connector.connect(tls::server_name(), stream).await.map_err(|e| failed(&e))?;
-    let (mut sender, connection) =
-        http1::handshake(TokioIo::new(stream)).await.map_err(|error| wrong(&error))?;
-    let connection = tokio::spawn(connection);
-    let answer = match sender.send_request(request).await {
-        Ok(answer) => answer,
-        // In TLS 1.3 the refusal of the own key arrives after the handshake: it is the connection's error.
-        Err(error) => {
-            let lost = connection.await.ok().and_then(Result::err).unwrap_or(error);
-            let cause = std::error::Error::source(&lost).and_then(|cause| cause.downcast_ref::<io::Error>());
-            return Err(cause.map_or_else(|| wrong(&lost), failed));
-        }
-    };
-    let status = answer.status();
-    let body = Limited::new(answer.into_body(), MAX_ANSWER).collect().await;
-    let body = body.map_err(|error| wrong(&error))?;
-    Ok((status, body.to_bytes().to_vec()))
 }

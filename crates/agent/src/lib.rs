@@ -43,19 +43,27 @@
 //! | [`trust`] | which keys an agent accepts now |
 //! | [`tls`] | TLS configurations of both sides, and their errors |
 //! | [`server`] | the agent's HTTP server |
+//! | [`runs`] | the runs of an agent |
 //! | [`client`] | the controller's requests |
+//! | `connection` | a connection to an agent, over which requests are sent |
+//! | [`remote`] | the controller's side of runs |
+//! | [`time`] | exchanges of time |
 
 #![allow(clippy::disallowed_methods, reason = "agents run in real time")]
 
 pub mod address;
 pub mod client;
+mod connection;
 pub mod enrol;
 pub mod fingerprint;
 pub mod identity;
 pub mod join;
 pub mod key_store;
 pub mod peers;
+pub mod remote;
+pub mod runs;
 pub mod server;
+pub mod time;
 pub mod tls;
 pub mod trust;
 

@@ -3,6 +3,7 @@
 //! | request | who | answer |
 //! | --- | --- | --- |
 //! | `POST /v1/enrol` with an [`EnrolRequest`] | a client with the one-time key of a join string | 204; the connection closes |
+//! | `/v1/runs` and below | an enrolled controller | see [`runs`] |
 //! | `GET /v1/agent` | an enrolled controller | the program's version and the name under which the agent knows the controller |
 //!
 //! A key is checked in the handshake and again for each request, so that a revocation applies to open connections. An
@@ -38,6 +39,7 @@ use crate::enrol::EnrolRequest;
 use crate::fingerprint::Fingerprint;
 use crate::join::{JoinError, JoinString};
 use crate::key_store::{self, KeyStore};
+use crate::runs::{self, RunOptions, Runs, supervise};
 use crate::tls::{self, ServerError};
 use crate::trust::{Admission, EnrolError, Refusal, TrustedKeys};
 
@@ -132,20 +134,26 @@ impl StopHandle {
 }
 
 /// The state shared by all connections.
-struct ServerState {
-    trusted: Arc<TrustedKeys>,
-    log: LimitedLog,
+pub(crate) struct ServerState {
+    pub trusted: Arc<TrustedKeys>,
+    pub log: LimitedLog,
+    pub runs: Option<Runs>,
 }
 
 impl Server {
     /// Opens the key store and binds the address.
-    pub fn bind(store: KeyStore, options: Options, log: Log) -> Result<Server, Error> {
+    pub fn bind(
+        store: KeyStore,
+        options: Options,
+        runs: Option<RunOptions>,
+        log: Log,
+    ) -> Result<Server, Error> {
         let trusted = Arc::new(TrustedKeys::new(store)?);
         let error = |reason| Error::Listen { address: options.listen, reason };
         let listener = Listener::bind(options.listen).map_err(error)?;
         listener.set_nonblocking(true).map_err(Error::System)?;
         let address = listener.local_addr().map_err(Error::System)?;
-        let state = Arc::new(ServerState { trusted, log: LimitedLog::new(log) });
+        let state = Arc::new(ServerState { trusted, log: LimitedLog::new(log), runs: runs.map(Runs::new) });
         Ok(Server { listener, address, options, state, stop: StopHandle::default() })
     }
 
@@ -178,10 +186,14 @@ impl Server {
         let (state, listener, stop) = (self.state, self.listener, self.stop);
         let result = runtime.block_on(async {
             let listener = TcpListener::from_std(listener).map_err(Error::System)?;
-            tokio::spawn(accept(listener, state));
+            tokio::spawn(supervise(state.clone()));
+            tokio::spawn(accept(listener, state.clone()));
             stop.0.notified().await;
             Ok(())
         });
+        if let Some(runs) = &state.runs {
+            runs.end_all("the agent was stopped");
+        }
         runtime.shutdown_background();
         result
     }
@@ -293,8 +305,9 @@ async fn serve(stream: TlsStream<TcpStream>, key: Fingerprint, router: Router) {
     let mut connection = pin!(http.serve_connection(TokioIo::new(stream), service));
     // Errors of the connection need no handling.
     if timeout(MAX_CONNECTION_AGE, connection.as_mut()).await.is_err() {
+        // The request in progress may be for the events of a run, which has its own limit of time.
         connection.as_mut().graceful_shutdown();
-        let _ = timeout(TIMEOUT, connection).await;
+        let _ = connection.await;
     }
 }
 
@@ -303,6 +316,7 @@ fn router(state: Arc<ServerState>) -> Router {
     Router::new()
         .route("/v1/enrol", post(enrol))
         .route("/v1/agent", get(describe))
+        .merge(runs::router())
         .fallback(not_found)
         .layer(from_fn_with_state(state.clone(), admit))
         .layer(DefaultBodyLimit::max(MAX_BODY))
@@ -380,19 +394,19 @@ async fn describe(Extension(admission): Extension<Admission>) -> Response {
     json(StatusCode::OK, &description)
 }
 
-fn json(status: StatusCode, value: &impl Serialize) -> Response {
+pub(crate) fn json(status: StatusCode, value: &impl Serialize) -> Response {
     match serde_json::to_string(value) {
         Ok(text) => (status, [(header::CONTENT_TYPE, "application/json")], text).into_response(),
         Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
     }
 }
 
-fn error_response(status: StatusCode, reason: &str) -> Response {
+pub(crate) fn error_response(status: StatusCode, reason: &str) -> Response {
     json(status, &serde_json::json!({ "error": reason }))
 }
 
 /// A log that drops lines when there are too many, and says so with the next line.
-struct LimitedLog {
+pub(crate) struct LimitedLog {
     log: Log,
     /// When the last lines were written, and how many were dropped since.
     recent: Mutex<(VecDeque<Instant>, u64)>,
@@ -404,7 +418,7 @@ impl LimitedLog {
     }
 
     /// Writes a line that only the owner of a trusted or one-time key can cause.
-    fn write_always(&self, line: &str) {
+    pub fn write_always(&self, line: &str) {
         (self.log)(line);
     }
 

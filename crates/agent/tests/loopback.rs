@@ -40,7 +40,7 @@ impl Agent {
             Options { listen: "127.0.0.1:0".parse().unwrap(), address: None, join_lifetime: JOIN_LIFETIME };
         let (lines, log) = mpsc::channel();
         let log_line = Arc::new(move |line: &str| drop(lines.send(line.to_owned())));
-        let server = Server::bind(store, options, log_line).unwrap();
+        let server = Server::bind(store, options, None, log_line).unwrap();
         let (address, stop, join) = (server.address(), server.stop_handle(), server.issue_join().unwrap());
         // As the agent prints it and the controller reads it.
         let join = join.to_string().parse().unwrap();

@@ -36,7 +36,7 @@ pub struct LaunchedAgent {
     pub remote: Option<Arc<dyn RemoteAgent>>,
 }
 
-/// An agent on another machine. Its run ends when this is dropped.
+/// An agent on another machine.
 pub trait RemoteAgent: Send + Sync {
     /// Returns the address of the agent's machine at which ends open.
     fn address(&self) -> IpAddr;
@@ -50,6 +50,9 @@ pub trait RemoteAgent: Send + Sync {
 
     /// Returns why the connection to the agent ended, in one line, once it has.
     fn failure(&self) -> Option<String>;
+
+    /// Ends the run and waits until the agent knows it, for a limited time.
+    fn end(&self);
 }
 
 /// A reading of an agent's clock.

@@ -179,6 +179,7 @@ impl Agent {
 
     /// Waits for the process of the agent to end; kills it if it has not reported its processor time.
     pub fn terminate(&self) {
+        self.remote.iter().for_each(|remote| remote.end());
         if let Some(mut child) = locked(&self.child).take() {
             if locked(&self.status.cpu_time).is_none() {
                 let _ = child.kill();

@@ -1,0 +1,388 @@
+//! The runs of an agent: each is a process `agent --stdio`, whose messages the server passes on.
+//!
+//! | request | phase | meaning |
+//! | --- | --- | --- |
+//! | `POST /v1/runs` | initialise | starts a run; answers with a [`RunDescription`] |
+//! | `POST /v1/runs/ID/messages` | set up, open, run, finish, close, tear down | messages of the controller, one a line |
+//! | `GET /v1/runs/ID/events` | open, run, report | messages of the run, as server-sent events |
+//! | `POST /v1/runs/ID/time` | any | the agent's time, a [`TimeAnswer`] |
+//! | `DELETE /v1/runs/ID` | kill | ends the run at once |
+//!
+//! The messages are those of `trunkline_live`, as between the processes of one machine: `Hello` sets up, `Prepare` opens
+//! an end, `Start`, `Finish` and `Stop` run and close it, `Shutdown` tears down. The process checks them against the
+//! limits of the agent's owner.
+//!
+//! A run ends when its controller sends nothing for 4 s, when its key is revoked, when the controller no longer
+//! reads the events, or when its longest time is over. Its load has stopped before, because consent has ended.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::Shutdown;
+use std::os::unix::net::UnixStream as Stream;
+use std::process::Child;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use axum::body::{Body, Bytes};
+use axum::extract::{DefaultBodyLimit, Path, State};
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{delete, get, post};
+use axum::{Extension, Router};
+use futures_util::stream;
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::net::UnixStream;
+use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::sync::Mutex as AsyncMutex;
+use tokio::time::timeout;
+use trunkline_live::Launch;
+
+use crate::fingerprint::Fingerprint;
+use crate::server::{ServerState, error_response, json};
+use crate::time::{TimeAnswer, monotonic_minus_raw_ns, raw_ns};
+use crate::trust::Admission;
+
+/// A run whose controller sends nothing for this long ends.
+const LEASE: Duration = Duration::from_secs(4);
+/// Interval of the checks of all runs.
+const CHECK_INTERVAL: Duration = Duration::from_millis(250);
+/// Maximum length of the messages of a request in octets.
+const MAX_MESSAGES: usize = 16 << 20;
+/// Maximum length of a message of a run in octets.
+const MAX_EVENT: u64 = 64 << 20;
+/// Time for the process of a run to accept messages.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(2);
+/// Time for the process of a run to exit after it has closed its stream.
+const EXIT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// What a server needs for runs.
+pub struct RunOptions {
+    /// Starts the process of a run.
+    pub launch: Box<dyn Launch + Send + Sync>,
+    /// Maximum number of runs at a time.
+    pub max_runs: usize,
+    /// Maximum time of a run.
+    pub max_time: Duration,
+}
+
+/// The answer to the start of a run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunDescription {
+    /// Identifies the run in further requests.
+    pub run: String,
+}
+
+/// The runs of a server.
+pub(crate) struct Runs {
+    options: RunOptions,
+    runs: Mutex<BTreeMap<String, Arc<Run>>>,
+}
+
+/// A run.
+struct Run {
+    /// The key of its controller; others may not use it.
+    controller: Fingerprint,
+    /// The name of the controller, for the log.
+    name: String,
+    started: Instant,
+    last_request: Mutex<Instant>,
+    child: Mutex<Option<Child>>,
+    /// Closed at the end.
+    stream: Stream,
+    input: AsyncMutex<OwnedWriteHalf>,
+    /// Taken by the request for events.
+    output: Mutex<Option<OwnedReadHalf>>,
+    /// When the process closed its stream.
+    closed: Mutex<Option<Instant>>,
+    /// Why the agent ended the run.
+    end: Mutex<Option<String>>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Drop for Run {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+impl Run {
+    /// Ends the process, or the thread.
+    fn kill(&self) {
+        let _ = self.stream.shutdown(Shutdown::Both);
+        if let Some(mut child) = lock(&self.child).take() {
+            let _ = child.kill();
+            // A process may take its time to exit, in a system call; the server must not wait.
+            std::thread::spawn(move || child.wait());
+        }
+    }
+
+    /// Ends the run for this reason.
+    fn end(&self, reason: String) {
+        lock(&self.end).get_or_insert(reason);
+        self.kill();
+    }
+
+    /// Returns whether the process has exited, or the thread has closed its stream.
+    fn has_exited(&self) -> bool {
+        let has_closed = lock(&self.closed).is_some();
+        lock(&self.child).as_mut().map_or(has_closed, |child| !matches!(child.try_wait(), Ok(None)))
+    }
+}
+
+impl Runs {
+    pub fn new(options: RunOptions) -> Runs {
+        Runs { options, runs: Mutex::default() }
+    }
+
+    /// Starts a run.
+    fn start(&self, controller: Fingerprint, name: String) -> Result<String, StartError> {
+        let mut runs = lock(&self.runs);
+        if runs.len() >= self.options.max_runs {
+            let names: Vec<&str> = runs.values().map(|run| run.name.as_str()).collect();
+            return Err(StartError::TooMany(self.options.max_runs, names.join(", ")));
+        }
+        let mut octets = [0; 8];
+        ring::rand::SecureRandom::fill(&ring::rand::SystemRandom::new(), &mut octets)
+            .map_err(|_| StartError::System(io::Error::other("no random numbers")))?;
+        let id: String = octets.iter().map(|octet| format!("{octet:02x}")).collect();
+        let launched = self.options.launch.launch(&name).map_err(StartError::System)?;
+        let (stream, input, output) = (|| {
+            launched.stream.set_nonblocking(true)?;
+            let stream = launched.stream.try_clone()?;
+            let (output, input) = UnixStream::from_std(launched.stream)?.into_split();
+            Ok((stream, input, output))
+        })()
+        .map_err(StartError::System)?;
+        let now = Instant::now();
+        let run = Run {
+            controller,
+            name,
+            started: now,
+            last_request: Mutex::new(now),
+            child: Mutex::new(launched.child),
+            stream,
+            input: AsyncMutex::new(input),
+            output: Mutex::new(Some(output)),
+            closed: Mutex::default(),
+            end: Mutex::default(),
+        };
+        runs.insert(id.clone(), Arc::new(run));
+        Ok(id)
+    }
+
+    /// Returns a run of this controller, and notes that the controller is alive.
+    fn find(&self, id: &str, controller: Fingerprint) -> Option<Arc<Run>> {
+        let run = lock(&self.runs).get(id).filter(|run| run.controller == controller).cloned()?;
+        *lock(&run.last_request) = Instant::now();
+        Some(run)
+    }
+
+    fn remove(&self, id: &str) {
+        lock(&self.runs).remove(id);
+    }
+
+    /// Ends all runs.
+    pub fn end_all(&self, reason: &str) {
+        let runs = std::mem::take(&mut *lock(&self.runs));
+        runs.values().for_each(|run| run.end(reason.to_owned()));
+    }
+}
+
+enum StartError {
+    TooMany(usize, String),
+    System(io::Error),
+}
+
+/// Ends runs whose time is over, whose controller is lost or no longer trusted, or whose process has exited.
+pub(crate) async fn supervise(state: Arc<ServerState>) {
+    loop {
+        tokio::time::sleep(CHECK_INTERVAL).await;
+        let Some(runs) = &state.runs else { return };
+        let current: Vec<(String, Arc<Run>)> =
+            lock(&runs.runs).iter().map(|(id, run)| (id.clone(), run.clone())).collect();
+        for (id, run) in current {
+            let now = Instant::now();
+            let closed = *lock(&run.closed);
+            let reason = if run.has_exited() {
+                // The events that are still unread end with the stream.
+                runs.remove(&id);
+                continue;
+            } else if closed.is_some_and(|closed| now.duration_since(closed) > EXIT_TIMEOUT) {
+                "its process did not exit".to_owned()
+            } else if now.duration_since(*lock(&run.last_request)) > LEASE {
+                format!("its controller has been silent for {} s", LEASE.as_secs())
+            } else if now.duration_since(run.started) > runs.options.max_time {
+                format!("the longest time of a run, {} s, is over", runs.options.max_time.as_secs())
+            } else if let Err(cause) = state.trusted.admit(run.controller, Timestamp::now()) {
+                format!("the key of its controller is refused: {cause}")
+            } else {
+                continue;
+            };
+            state.log.write_always(&format!("ended run {id} of `{}`: {reason}", run.name));
+            run.end(reason);
+            runs.remove(&id);
+        }
+    }
+}
+
+/// The requests of runs.
+pub(crate) fn router() -> Router<Arc<ServerState>> {
+    Router::new()
+        .route("/v1/runs", post(start))
+        .route("/v1/runs/{run}/messages", post(messages).layer(DefaultBodyLimit::max(MAX_MESSAGES)))
+        .route("/v1/runs/{run}/events", get(events))
+        .route("/v1/runs/{run}/time", post(time))
+        .route("/v1/runs/{run}", delete(kill))
+}
+
+async fn start(
+    State(state): State<Arc<ServerState>>,
+    Extension(key): Extension<Fingerprint>,
+    Extension(admission): Extension<Admission>,
+) -> Response {
+    let (Some(runs), Admission::Controller(name)) = (&state.runs, admission) else {
+        return error_response(StatusCode::FORBIDDEN, "this agent runs no tests");
+    };
+    match runs.start(key, name.to_string()) {
+        Ok(run) => {
+            state.log.write_always(&format!("started run {run} of `{name}`"));
+            json(StatusCode::CREATED, &RunDescription { run })
+        }
+        Err(StartError::TooMany(max, names)) => {
+            let reason = format!("the agent permits {max} runs at a time, and has runs of: {names}");
+            state.log.write_always(&format!("refused a run of `{name}`: {reason}"));
+            error_response(StatusCode::TOO_MANY_REQUESTS, &reason)
+        }
+        Err(StartError::System(error)) => {
+            state.log.write_always(&format!("cannot start a run of `{name}`: {error}"));
+            error_response(StatusCode::INTERNAL_SERVER_ERROR, &format!("cannot start the run: {error}"))
+        }
+    }
+}
+
+/// Returns a run of this controller, or the answer that there is none.
+fn find(state: &ServerState, id: &str, key: Fingerprint) -> Result<Arc<Run>, Box<Response>> {
+    let run = state.runs.as_ref().and_then(|runs| runs.find(id, key));
+    run.ok_or_else(|| Box::new(error_response(StatusCode::NOT_FOUND, "this controller has no such run")))
+}
+
+async fn messages(
+    State(state): State<Arc<ServerState>>,
+    Extension(key): Extension<Fingerprint>,
+    Path(id): Path<String>,
+    body: Bytes,
+) -> Response {
+    let run = match find(&state, &id, key) {
+        Ok(run) => run,
+        Err(answer) => return *answer,
+    };
+    // The process ignores nothing: a line that is no message ends it.
+    if !body.ends_with(b"\n") {
+        return error_response(StatusCode::BAD_REQUEST, "each message is a line, with its end");
+    }
+    let mut input = run.input.lock().await;
+    match timeout(WRITE_TIMEOUT, input.write_all(&body)).await {
+        Ok(Ok(())) => StatusCode::NO_CONTENT.into_response(),
+        Ok(Err(_)) => error_response(StatusCode::GONE, "the run has ended"),
+        // Part of a message may have been written.
+        Err(_) => {
+            run.end("its process accepts no messages".into());
+            error_response(StatusCode::GONE, "the run accepts no messages and was ended")
+        }
+    }
+}
+
+async fn events(
+    State(state): State<Arc<ServerState>>,
+    Extension(key): Extension<Fingerprint>,
+    Path(id): Path<String>,
+) -> Response {
+    let run = match find(&state, &id, key) {
+        Ok(run) => run,
+        Err(answer) => return *answer,
+    };
+    let Some(output) = lock(&run.output).take() else {
+        return error_response(StatusCode::CONFLICT, "the events of this run are read already");
+    };
+    let reader = EventReader { id, run, state, lines: BufReader::new(output), is_over: false };
+    let stream = stream::unfold(reader, |mut reader| async { Some((reader.next().await?, reader)) });
+    let headers = [(header::CONTENT_TYPE, "text/event-stream"), (header::CACHE_CONTROL, "no-store")];
+    (headers, Body::from_stream(stream)).into_response()
+}
+
+/// Reads the messages of a run. A controller that stops reading ends the run.
+struct EventReader {
+    id: String,
+    run: Arc<Run>,
+    state: Arc<ServerState>,
+    lines: BufReader<OwnedReadHalf>,
+    is_over: bool,
+}
+
+impl EventReader {
+    /// Returns the next event: `data: ` with a message, or at the end `event: end` with the reason.
+    async fn next(&mut self) -> Option<Result<Bytes, io::Error>> {
+        if self.is_over {
+            return None;
+        }
+        let mut event = b"data: ".to_vec();
+        let start = event.len();
+        let read = (&mut self.lines).take(MAX_EVENT).read_until(b'\n', &mut event).await;
+        if read.is_ok_and(|length| length > 0) && event.ends_with(b"\n") {
+            event.push(b'\n');
+            return Some(Ok(event.into()));
+        }
+        event.truncate(start);
+        self.is_over = true;
+        *lock(&self.run.closed) = Some(Instant::now());
+        self.state.runs.iter().for_each(|runs| runs.remove(&self.id));
+        // A run that the agent has ended has its reason shortly before its stream closes.
+        let reason = lock(&self.run.end).clone();
+        let reason = serde_json::to_string(&reason).unwrap_or_default();
+        Some(Ok(format!("event: end\ndata: {reason}\n\n").into()))
+    }
+}
+
+impl Drop for EventReader {
+    fn drop(&mut self) {
+        if !self.is_over {
+            self.state
+                .log
+                .write_always(&format!("ended a run of `{}`: its controller has left", self.run.name));
+            self.run.end("its controller has left".into());
+        }
+    }
+}
+
+async fn time(
+    State(state): State<Arc<ServerState>>,
+    Extension(key): Extension<Fingerprint>,
+    Path(id): Path<String>,
+) -> Response {
+    let received_ns = raw_ns();
+    if let Err(answer) = find(&state, &id, key) {
+        return *answer;
+    }
+    let monotonic_minus_raw_ns = monotonic_minus_raw_ns();
+    json(StatusCode::OK, &TimeAnswer { received_ns, replied_ns: raw_ns(), monotonic_minus_raw_ns })
+}
+
+async fn kill(
+    State(state): State<Arc<ServerState>>,
+    Extension(key): Extension<Fingerprint>,
+    Path(id): Path<String>,
+) -> Response {
+    match find(&state, &id, key) {
+        Ok(run) => {
+            run.end("its controller has ended it".into());
+            state.runs.iter().for_each(|runs| runs.remove(&id));
+            StatusCode::NO_CONTENT.into_response()
+        }
+        Err(answer) => *answer,
+    }
+}

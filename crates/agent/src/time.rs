@@ -1,0 +1,133 @@
+//! Exchanges of time between a controller and an agent.
+//!
+//! The offset is estimated between the clocks `CLOCK_MONOTONIC_RAW` of both machines, whose rate nobody adjusts, so that
+//! their drift is bounded. Each side knows the difference between this clock and its `CLOCK_MONOTONIC`, which times the
+//! messages of a test.
+
+use nix::time::{ClockId, clock_gettime};
+use serde::{Deserialize, Serialize};
+use trunkline_live::AgentClock;
+use trunkline_live::clock_offset::{ClockOffset, Exchange};
+use trunkline_units::{Instant, Span};
+
+/// Error of a conversion between the two clocks of one machine: they are not read at the same moment.
+const CONVERSION_ERROR: Span = Span::from_us(2);
+
+/// The answer of an agent to a request for its time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TimeAnswer {
+    /// When the request arrived, by the clock `CLOCK_MONOTONIC_RAW` in nanoseconds.
+    pub received_ns: u64,
+    /// When the answer left.
+    pub replied_ns: u64,
+    /// The reading of `CLOCK_MONOTONIC` minus that of `CLOCK_MONOTONIC_RAW`.
+    pub monotonic_minus_raw_ns: i64,
+}
+
+/// Reads `CLOCK_MONOTONIC_RAW`.
+pub fn raw_ns() -> u64 {
+    read(ClockId::CLOCK_MONOTONIC_RAW)
+}
+
+/// Returns the reading of `CLOCK_MONOTONIC` minus that of `CLOCK_MONOTONIC_RAW`.
+pub fn monotonic_minus_raw_ns() -> i64 {
+    // The shorter of two attempts: an interruption between the readings would be an error.
+    let attempt = || {
+        let before = raw_ns();
+        let monotonic = read(ClockId::CLOCK_MONOTONIC);
+        let after = raw_ns();
+        let middle = before + (after - before) / 2;
+        (after - before, monotonic.wrapping_sub(middle) as i64)
+    };
+    let (first, second) = (attempt(), attempt());
+    if first.0 <= second.0 { first.1 } else { second.1 }
+}
+
+fn read(clock: ClockId) -> u64 {
+    let time = clock_gettime(clock).expect("Linux has this clock");
+    time.tv_sec() as u64 * 1_000_000_000 + time.tv_nsec() as u64
+}
+
+/// The clock of an agent, as its controller knows it.
+#[derive(Debug, Default)]
+pub struct RemoteClock {
+    offset: ClockOffset,
+    /// Readings of both clocks at the first exchange: the estimator counts from there.
+    origin: Option<(u64, u64)>,
+    monotonic_minus_raw_ns: i64,
+}
+
+/// Keeps readings of the estimator above zero.
+const MARGIN_NS: u64 = 1_000_000_000;
+
+impl RemoteClock {
+    /// Uses an exchange: the readings of the own clock when the request was sent and when the answer arrived.
+    pub fn record(&mut self, sent_ns: u64, received_ns: u64, answer: &TimeAnswer) {
+        let (local, remote) = *self.origin.get_or_insert((sent_ns, answer.received_ns));
+        let since = |origin: u64, ns: u64| {
+            let ns = (ns + MARGIN_NS).checked_sub(origin)?;
+            // Later readings would not fit into an instant: no machine is that old.
+            (ns < u64::MAX / 1_000).then(|| Instant::from_ns(ns))
+        };
+        let exchange = (|| {
+            Some(Exchange {
+                sent: since(local, sent_ns)?,
+                received_remote: since(remote, answer.received_ns)?,
+                replied_remote: since(remote, answer.replied_ns)?,
+                received: since(local, received_ns)?,
+            })
+        })();
+        // A refused exchange is of no use; the next one is.
+        if let Some(exchange) = exchange
+            && self.offset.record(exchange).is_ok()
+        {
+            self.monotonic_minus_raw_ns = answer.monotonic_minus_raw_ns;
+        }
+    }
+
+    /// Converts a reading of the own `CLOCK_MONOTONIC` to that of the agent, by the offset at `now_ns` on the own clock
+    /// `CLOCK_MONOTONIC_RAW`. `None` without a recent exchange.
+    pub fn to_agent(&self, monotonic_ns: u64, now_ns: u64, own_difference_ns: i64) -> Option<AgentClock> {
+        let (local, remote) = self.origin?;
+        let now = Instant::from_ns((now_ns + MARGIN_NS).checked_sub(local)?);
+        let estimate = self.offset.estimate(now)?;
+        let offset = estimate.offset_ps.div_euclid(1_000) + i128::from(remote) - i128::from(local)
+            + i128::from(self.monotonic_minus_raw_ns)
+            - i128::from(own_difference_ns);
+        let monotonic_ns = u64::try_from(i128::from(monotonic_ns) + offset).ok()?;
+        Some(AgentClock { monotonic_ns, bound: estimate.bound + CONVERSION_ERROR, steps: estimate.steps })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn readings_convert_across_unequal_clocks() {
+        // The agent's machine started a day later; its clocks differ by 3 ms, those of the controller by -5 ms.
+        let mut clock = RemoteClock::default();
+        let day = 86_400_000_000_000;
+        let sent = 2 * day;
+        let answer = TimeAnswer {
+            received_ns: sent - day + 100_000,
+            replied_ns: sent - day + 110_000,
+            monotonic_minus_raw_ns: 3_000_000,
+        };
+        assert_eq!(clock.to_agent(sent, sent, 0), None);
+        clock.record(sent, sent + 210_000, &answer);
+        let converted = clock.to_agent(sent - 5_000_000, sent + 210_000, -5_000_000).unwrap();
+        assert_eq!(converted.monotonic_ns, sent - day + 3_000_000);
+        assert!((100..=104).contains(&converted.bound.as_ns().div_euclid(1_000)), "{:?}", converted.bound);
+        // An answer that makes no sense changes nothing.
+        clock.record(sent, sent + 210_000, &TimeAnswer { received_ns: u64::MAX, ..answer });
+        clock.record(sent, sent + 210_000, &TimeAnswer { received_ns: 0, ..answer });
+        assert_eq!(clock.to_agent(sent - 5_000_000, sent + 210_000, -5_000_000), Some(converted));
+    }
+
+    #[test]
+    fn the_clocks_of_this_machine_differ_steadily() {
+        let (first, second) = (monotonic_minus_raw_ns(), monotonic_minus_raw_ns());
+        assert!((first - second).abs() < 1_000_000_000, "{first} {second}");
+    }
+}

@@ -1,0 +1,274 @@
+//! Experiments over agents on loopback: the whole path from the plan to the record, with TLS, consent and clocks.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::SocketAddr;
+use std::os::unix::net::UnixStream;
+use std::sync::{Arc, Mutex};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use trunkline_agent::remote::{RemoteAgents, RemoteHost};
+use trunkline_agent::runs::RunOptions;
+use trunkline_agent::server::{Options, Server, StopHandle};
+use trunkline_agent::trust::JOIN_LIFETIME;
+use trunkline_agent::{KeyStore, Name, client};
+use trunkline_experiment::{Plan, Source, parse};
+use trunkline_live::limits::{Limits, RemoteLimits};
+use trunkline_live::{Launch, LaunchedAgent, Live, Threads};
+use trunkline_record::Record;
+use trunkline_run::{Backend, NoProgress, StopFlag};
+use trunkline_units::{Seed, Span};
+
+/// Runs each agent's runs as threads, with limits.
+struct LimitedThreads {
+    limits: Limits,
+    /// The streams to the threads, by which a test can end a run as if its process had died.
+    streams: Arc<Mutex<Vec<UnixStream>>>,
+}
+
+impl Launch for LimitedThreads {
+    fn launch(&self, _: &str) -> io::Result<LaunchedAgent> {
+        let (ours, theirs) = UnixStream::pair()?;
+        self.streams.lock().unwrap().push(theirs.try_clone()?);
+        let limits = self.limits.clone();
+        thread::spawn(move || trunkline_live::agent::serve(theirs, &limits));
+        Ok(LaunchedAgent { stream: ours, child: None, remote: None })
+    }
+}
+
+fn limits() -> RemoteLimits {
+    RemoteLimits {
+        rate_bps: 1_000_000_000,
+        bytes: 1 << 30,
+        duration: Span::from_s(20),
+        ends: 100,
+        groups: Vec::new(),
+        send_folder: None,
+        receive_folder: None,
+    }
+}
+
+/// An agent on a loopback port that a controller has enrolled at.
+struct Agent {
+    address: SocketAddr,
+    log: Arc<Mutex<Vec<String>>>,
+    stop: StopHandle,
+    thread: Option<JoinHandle<()>>,
+    streams: Arc<Mutex<Vec<UnixStream>>>,
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        self.stop.stop();
+        let ended = self.thread.take().map(JoinHandle::join);
+        assert!(ended.is_none_or(|ended| ended.is_ok()) || thread::panicking());
+    }
+}
+
+/// A controller and its agents.
+struct Lab {
+    folder: tempfile::TempDir,
+    controller: KeyStore,
+    agents: Vec<Agent>,
+    hosts: BTreeMap<String, RemoteHost>,
+}
+
+impl Lab {
+    fn new(hosts: &[&str], limits: &RemoteLimits) -> Lab {
+        let folder = tempfile::tempdir().unwrap();
+        let controller = KeyStore::open(&folder.path().join("controller")).unwrap();
+        let mut lab = Lab { folder, controller, agents: Vec::new(), hosts: BTreeMap::new() };
+        for host in hosts {
+            lab.add(host, limits);
+        }
+        lab
+    }
+
+    fn add(&mut self, host: &str, limits: &RemoteLimits) {
+        let store = KeyStore::open(&self.folder.path().join(host)).unwrap();
+        let options =
+            Options { listen: "127.0.0.1:0".parse().unwrap(), address: None, join_lifetime: JOIN_LIFETIME };
+        let log = Arc::<Mutex<Vec<String>>>::default();
+        let lines = log.clone();
+        let log_line = Arc::new(move |line: &str| lines.lock().unwrap().push(line.to_owned()));
+        let streams = Arc::<Mutex<Vec<UnixStream>>>::default();
+        let launch = LimitedThreads {
+            limits: Limits { remote: Some(limits.clone()), ports: None },
+            streams: streams.clone(),
+        };
+        let runs = RunOptions { launch: Box::new(launch), max_runs: 2, max_time: Duration::from_secs(100) };
+        let server = Server::bind(store, options, Some(runs), log_line).unwrap();
+        let (address, stop, join) = (server.address(), server.stop_handle(), server.issue_join().unwrap());
+        let thread = thread::spawn(move || server.run().unwrap());
+        self.agents.push(Agent { address, log, stop, thread: Some(thread), streams });
+        let name: Name = host.parse().unwrap();
+        client::enrol(&self.controller, &join, name, "ctl".parse().unwrap(), Timestamp::now()).unwrap();
+        let remote = RemoteHost { address: join.address().clone(), fingerprint: join.agent() };
+        self.hosts.insert(host.to_owned(), remote);
+    }
+
+    fn backend(&self) -> Live {
+        let identity = Arc::new(self.controller.identity().unwrap());
+        let launch = RemoteAgents { identity, hosts: self.hosts.clone(), local: Box::new(Threads) };
+        Live::new(Box::new(launch), BTreeMap::new())
+    }
+
+    fn run_with(&self, text: &str, stop: StopFlag) -> Record {
+        let plan = plan(text);
+        let mut live = self.backend();
+        assert_eq!(live.refuse(&plan), []);
+        let options = trunkline_run::RunOptions {
+            seed: Seed(1),
+            started_at: String::new(),
+            text: text.into(),
+            folder: ".".into(),
+            out: self.folder.path().join("out"),
+            stop,
+        };
+        live.run(&plan, &options, &mut NoProgress)
+    }
+
+    fn run(&self, text: &str) -> Record {
+        self.run_with(text, StopFlag::default())
+    }
+}
+
+fn plan(text: &str) -> Plan {
+    let parsed = parse(&Source { name: "test.ns", text, folder: None });
+    parsed.plan.unwrap_or_else(|| panic!("{:?}", parsed.diagnostics))
+}
+
+#[test]
+fn every_transport_runs_between_agents() {
+    let lab = Lab::new(&["a", "b"], &limits());
+    let record = lab.run(
+        "experiment { parallel {
+            connection udp { xmt = a; rcv = b; protocol = udp; test = cbr (messagesize = 500, period = 1 ms); messages = 300; }
+            connection tcp { xmt = b; rcv = a; protocol = tcp; test = cbr (messagesize = 500, period = 1 ms); messages = 300; }
+            connection guaranteed { xmt = a; rcv = b; protocol = guaranteed; test = cbr (messagesize = 500, period = 1 ms); messages = 300; }
+            connection requests { xmt = a; rcv = b; protocol = udp; test = request (request = 64, response = 640); messages = 50; }
+            connection calls { xmt = b; rcv = a; protocol = tcp; test = request (request = 64, response = 640); messages = 50; }
+            connection mixed { xmt = c; rcv = a; protocol = guaranteed; test = request (request = 64, response = 640); messages = 50; }
+        } }",
+    );
+    assert!(
+        !record.partial,
+        "{:?} {:?}",
+        record.problems,
+        record.connections.iter().map(|c| &c.error).collect::<Vec<_>>()
+    );
+    assert_eq!(record.connections.len(), 6);
+    let starts: Vec<f64> = record.connections.iter().map(|c| c.repetitions[0].start_s).collect();
+    assert!(starts.iter().all(|start| *start == starts[0]), "{starts:?}");
+    for c in &record.connections {
+        assert_eq!((c.messages_received, c.lost), (c.messages_sent, 0), "{}", c.name);
+        // Both machines are this one.
+        let (delay, uncertainty) = (c.delay_us.as_ref().unwrap(), c.delay_uncertainty_us.unwrap());
+        assert!(uncertainty > 0.0 && delay.count == c.messages_sent, "{}: {delay:?} {uncertainty}", c.name);
+        assert!(c.notes.contains_key("receiver_address") && c.notes.contains_key("sender_address"));
+    }
+    for name in ["requests", "calls", "mixed"] {
+        let c = record.connections.iter().find(|c| c.name == name).unwrap();
+        assert_eq!(c.counters["answers"], 50.0, "{name}");
+    }
+}
+
+#[test]
+fn an_agent_that_dies_is_named_and_the_next_run_works() {
+    let lab = Lab::new(&["a", "b"], &limits());
+    let text = "experiment { connection c { xmt = a; rcv = b; protocol = udp;
+        test = cbr (messagesize = 500, period = 1 ms); duration = 15 s; } }";
+    let record = thread::scope(|scope| {
+        scope.spawn(|| {
+            while lab.agents[1].streams.lock().unwrap().is_empty() {
+                thread::sleep(Duration::from_millis(10));
+            }
+            thread::sleep(Duration::from_millis(1500));
+            for stream in &*lab.agents[1].streams.lock().unwrap() {
+                stream.shutdown(std::net::Shutdown::Both).unwrap();
+            }
+        });
+        lab.run(text)
+    });
+    assert!(record.partial && record.duration_s < 14.0, "{} s", record.duration_s);
+    let c = &record.connections[0];
+    assert!(c.error.as_ref().is_some_and(|error| error.contains("host b")), "{:?}", c.error);
+    assert!(c.messages_received > 0);
+    let record = lab.run(&text.replace("15 s", "100 ms"));
+    assert!(!record.partial, "{:?}", record.connections[0].error);
+}
+
+#[test]
+fn a_revoked_controller_loses_its_run() {
+    let lab = Lab::new(&["a", "b"], &limits());
+    let agent = KeyStore::open(&lab.folder.path().join("a")).unwrap();
+    let text = "experiment { connection c { xmt = a; rcv = b; protocol = udp;
+        test = cbr (messagesize = 500, period = 1 ms); duration = 15 s; } }";
+    let record = thread::scope(|scope| {
+        scope.spawn(|| {
+            while lab.agents[1].streams.lock().unwrap().is_empty() {
+                thread::sleep(Duration::from_millis(10));
+            }
+            thread::sleep(Duration::from_millis(1000));
+            agent.revoke(&"ctl".parse().unwrap(), Timestamp::now()).unwrap();
+        });
+        lab.run(text)
+    });
+    assert!(record.partial && record.duration_s < 14.0);
+    let error = record.connections[0].error.clone().unwrap();
+    assert!(error.contains("host a") && error.contains(&lab.agents[0].address.to_string()), "{error}");
+    let record = lab.run(text);
+    assert!(record.partial && record.duration_s < 14.0);
+    assert!(record.problems[0].contains("host a"), "{:?}", record.problems);
+    let lines = lab.agents[0].log.lock().unwrap().clone();
+    assert!(lines.iter().any(|line| line.contains("it was revoked (`ctl`)")), "{lines:?}");
+}
+
+#[test]
+fn the_limits_of_the_owner_apply() {
+    let small = RemoteLimits { bytes: 100_000, rate_bps: 2_000_000, duration: Span::from_s(5), ..limits() };
+    let lab = Lab::new(&["a", "b"], &small);
+    let run = |rest: &str| {
+        let record = lab.run(&format!("experiment {{ connection c {{ xmt = a; rcv = b; {rest} }} }}"));
+        let c = record.connections[0].clone();
+        (c.error.clone().or(record.problems.first().cloned()).unwrap_or_default(), c)
+    };
+    let (error, c) = run("protocol = udp; test = full (messagesize = 1000); duration = 2 s;");
+    assert!(error.contains("permits at most 100000 bytes a test"), "{error}");
+    assert!((100_000..102_000).contains(&(c.messages_sent * 1000)), "{} messages", c.messages_sent);
+    // 100 kB at 2 Mb/s take 400 ms.
+    assert!(c.sent_bps < 2_200_000.0, "{} b/s", c.sent_bps);
+    let (error, _) = run("protocol = tcp; test = full; duration = 6 s;");
+    assert!(error.contains("permits tests of at most 5 s"), "{error}");
+    let (error, _) = run("protocol = tcp; test = file (path = \"/etc/hostname\");");
+    assert!(error.contains("has named no folder for received files"), "{error}");
+    let (error, _) =
+        run("protocol = multicast (group = 239.1.2.3); test = cbr (messagesize = 100, period = 10 ms);");
+    assert!(error.contains("does not permit the multicast group 239.1.2.3"), "{error}");
+    let (error, _) = run("protocol = udp; test = cbr (messagesize = 100, period = 10 ms); messages = 20;");
+    assert_eq!(error, "");
+}
+
+#[test]
+fn a_full_agent_says_whose_runs_it_has() {
+    let lab = Lab::new(&["a", "b"], &limits());
+    let text = "experiment { connection c { xmt = a; rcv = b; protocol = udp;
+        test = cbr (messagesize = 500, period = 10 ms); duration = 10 s; } }";
+    let stop = StopFlag::default();
+    thread::scope(|scope| {
+        let runs: Vec<_> = (0..2).map(|_| scope.spawn(|| lab.run_with(text, stop.clone()))).collect();
+        while lab.agents[1].streams.lock().unwrap().len() < 2 {
+            thread::sleep(Duration::from_millis(10));
+        }
+        let refused = lab.run(text);
+        assert!(
+            refused.problems[0].contains("permits 2 runs at a time, and has runs of: ctl, ctl"),
+            "{:?}",
+            refused.problems
+        );
+        stop.request();
+        runs.into_iter().for_each(|run| drop(run.join().unwrap()));
+    });
+}
