@@ -43,16 +43,20 @@
 //! | [`trust`] | which keys an agent accepts now |
 //! | [`tls`] | TLS configurations of both sides, and their errors |
 //! | [`server`] | the agent's HTTP server |
+//! | [`join_socket`] | how a running agent gives another join string to its owner |
+//! | [`activation`] | the listening socket that systemd passes |
 //! | [`client`] | the controller's requests |
 
 #![allow(clippy::disallowed_methods, reason = "agents run in real time")]
 
+pub mod activation;
 pub mod address;
 pub mod client;
 pub mod enrol;
 pub mod fingerprint;
 pub mod identity;
 pub mod join;
+pub mod join_socket;
 pub mod key_store;
 pub mod peers;
 pub mod server;
