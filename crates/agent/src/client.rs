@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use hyper::Method;
 use jiff::Timestamp;
-use tokio::time::timeout;
 
 use crate::address::Address;
 use crate::connection::Connection;
@@ -18,8 +17,10 @@ use crate::peers::{Name, Peer};
 use crate::server::Description;
 use crate::tls::ClientError;
 
-/// Time for a request, with its connection.
+/// Time for a request after its connection is open.
 const TIMEOUT: Duration = Duration::from_secs(10);
+/// Maximum number of characters of an agent's version.
+const MAX_VERSION: usize = 64;
 
 /// Why a request to an agent failed.
 #[derive(Debug, thiserror::Error)]
@@ -30,6 +31,22 @@ pub enum Error {
     /// The own key store cannot be used.
     #[error(transparent)]
     KeyStore(#[from] key_store::Error),
+    /// The agent refuses the join string, and it has expired by this host's clock.
+    #[error(
+        "{address} refuses the join string, which expired at {expires}; the clock of this host is {now}: \
+         get a new one from the agent"
+    )]
+    Expired {
+        /// The address of the agent.
+        address: Address,
+        /// When it expired, by the agent's clock.
+        expires: Timestamp,
+        /// The time by this host's clock.
+        now: Timestamp,
+    },
+    /// The host name has no address.
+    #[error("{0}: the host name cannot be resolved: {1}")]
+    Resolve(Address, String),
     /// No connection, or one of the keys is refused.
     #[error("{0}: {1}")]
     Connect(Address, ClientError),
@@ -65,8 +82,16 @@ impl Error {
     }
 }
 
+/// Returns the name of this host as a name of a controller.
+pub fn host_name() -> Option<Name> {
+    let name = nix::unistd::gethostname().ok()?;
+    Name::similar_to(&name.to_string_lossy())
+}
+
 /// Enrols the own key at the agent of a join string and adds the agent to the key store as `name`. The agent knows this
 /// controller as `own_name`. Returns what the agent says of itself.
+///
+/// Only the agent decides whether the join string has expired, because the clock of this host may be wrong.
 pub fn enrol(
     store: &KeyStore,
     join: &JoinString,
@@ -74,7 +99,6 @@ pub fn enrol(
     own_name: Name,
     now: Timestamp,
 ) -> Result<Description, Error> {
-    join.check(now)?;
     let identity = store.identity()?;
     let request = EnrolRequest { name: own_name, fingerprint: identity.fingerprint() };
     let body = serde_json::to_vec(&request).expect("a name and a key");
@@ -93,17 +117,39 @@ pub fn enrol(
                 store.add(peer, now)?;
                 Ok(description)
             }
+            _ if matches!(error, Error::Connect(_, ClientError::Refused)) && join.check(now).is_err() => {
+                Err(Error::Expired {
+                    address: address.clone(),
+                    expires: join.expires(),
+                    now: whole_seconds(now),
+                })
+            }
             _ => Err(error),
         },
         Err(error) => Err(error),
     }
 }
 
+fn whole_seconds(time: Timestamp) -> Timestamp {
+    Timestamp::from_second(time.as_second()).unwrap_or(time)
+}
+
 /// Asks an agent to describe itself.
 pub fn describe(address: &Address, agent: Fingerprint, identity: &Identity) -> Result<Description, Error> {
     let answer = send(address, agent, identity, Method::GET, "/v1/agent", Vec::new())?;
-    serde_json::from_slice(&answer)
-        .map_err(|error| Error::Answer(address.clone(), one_line(&error.to_string())))
+    parse_description(&answer).map_err(|reason| Error::Answer(address.clone(), one_line(&reason)))
+}
+
+/// Parses what an agent says of itself. Its texts are shown to the user, so they may contain only plain characters.
+fn parse_description(text: &[u8]) -> Result<Description, String> {
+    let description: Description = serde_json::from_slice(text).map_err(|error| error.to_string())?;
+    description.controller.parse::<Name>().map_err(|error| error.to_string())?;
+    let version = &description.version;
+    let is_plain = version.bytes().all(|c| c.is_ascii_graphic());
+    if version.is_empty() || version.len() > MAX_VERSION || !is_plain {
+        return Err("invalid version".into());
+    }
+    Ok(description)
 }
 
 /// Sends one request over its own connection; returns the body of the answer.
@@ -121,13 +167,38 @@ fn send(
         let mut connection = Connection::open(address, agent, identity).await?;
         connection.exchange(method, path, body, TIMEOUT).await
     };
-    let result = runtime.block_on(async { timeout(TIMEOUT, answer).await });
+    let result = runtime.block_on(answer);
     // A name that does not resolve in time must not delay the end.
     runtime.shutdown_background();
-    result.map_err(|_| Error::Silent(address.clone()))?
+    result
 }
 
 /// Returns the printable part of a text from another host.
 pub(crate) fn one_line(text: &str) -> String {
     text.chars().filter(|c| c.is_ascii_graphic() || *c == ' ').take(300).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn descriptions_are_checked() {
+        let good = r#"{"version":"0.1.0","controller":"alice"}"#;
+        assert_eq!(parse_description(good.as_bytes()).unwrap().controller, "alice");
+        let long = "9".repeat(MAX_VERSION + 1);
+        for (from, to) in [
+            ("alice", "al ice"),
+            ("alice", "\\u001b[2J"),
+            ("alice", ""),
+            ("0.1.0", ""),
+            ("0.1.0", "0.1\\n"),
+            ("0.1.0", "\u{202e}1"),
+            ("0.1.0", &long),
+            ("version", "release"),
+        ] {
+            let text = good.replace(from, to);
+            assert!(parse_description(text.as_bytes()).is_err(), "{text}");
+        }
+    }
 }

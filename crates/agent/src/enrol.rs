@@ -6,9 +6,11 @@
 //!                       └──── expires ───────► expired
 //! ```
 //!
-//! One join string is valid at a time: issuing another makes the one before unknown.
+//! One join string is valid at a time: issuing another makes the one before unknown. Times are times since the agent's
+//! host was booted: setting its clock makes no join string valid again or void.
 
-use jiff::Timestamp;
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 
 use crate::fingerprint::Fingerprint;
@@ -41,7 +43,7 @@ pub enum OneTimeKeyError {
 #[derive(Debug)]
 struct OneTimeKey {
     fingerprint: Fingerprint,
-    expires: Timestamp,
+    expires: Duration,
     is_used: bool,
 }
 
@@ -53,7 +55,7 @@ pub struct Enrolment {
 
 impl Enrolment {
     /// Makes a key valid for one enrolment before `expires`, in place of the key before.
-    pub fn issue(&mut self, fingerprint: Fingerprint, expires: Timestamp) {
+    pub fn issue(&mut self, fingerprint: Fingerprint, expires: Duration) {
         self.key = Some(OneTimeKey { fingerprint, expires, is_used: false });
     }
 
@@ -63,7 +65,7 @@ impl Enrolment {
     }
 
     /// Returns whether a key may enrol now.
-    pub fn check(&self, fingerprint: Fingerprint, now: Timestamp) -> Result<(), OneTimeKeyError> {
+    pub fn check(&self, fingerprint: Fingerprint, now: Duration) -> Result<(), OneTimeKeyError> {
         match &self.key {
             Some(key) if key.fingerprint == fingerprint => match key {
                 OneTimeKey { is_used: true, .. } => Err(OneTimeKeyError::Used),
@@ -75,7 +77,7 @@ impl Enrolment {
     }
 
     /// Uses a key. It succeeds once; afterwards the key is void, also if the enrolment fails later.
-    pub fn redeem(&mut self, fingerprint: Fingerprint, now: Timestamp) -> Result<(), OneTimeKeyError> {
+    pub fn redeem(&mut self, fingerprint: Fingerprint, now: Duration) -> Result<(), OneTimeKeyError> {
         self.check(fingerprint, now)?;
         if let Some(key) = &mut self.key {
             key.is_used = true;
@@ -88,8 +90,8 @@ impl Enrolment {
 mod tests {
     use super::*;
 
-    fn time(second: i64) -> Timestamp {
-        Timestamp::from_second(second).unwrap()
+    fn time(second: u64) -> Duration {
+        Duration::from_secs(second)
     }
 
     #[test]

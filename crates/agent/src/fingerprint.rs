@@ -3,6 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use ring::digest::{SHA256, digest};
 use rustls::pki_types::CertificateDer;
 use rustls::server::ParsedCertificate;
@@ -35,6 +37,11 @@ impl Fingerprint {
     /// Creates a fingerprint from its 32 octets.
     pub fn from_bytes(octets: [u8; 32]) -> Fingerprint {
         Fingerprint(octets)
+    }
+
+    /// Returns the fingerprint as `curl --pinnedpubkey` reads it: `sha256//` and the octets in base64.
+    pub fn to_pin(&self) -> String {
+        format!("sha256//{}", STANDARD.encode(self.0))
     }
 
     /// Returns the 32 octets.
@@ -97,6 +104,7 @@ mod tests {
         assert_eq!(fingerprint.to_string(), text);
         assert_eq!(text.parse(), Ok(fingerprint));
         assert_eq!(text.to_uppercase().parse(), Ok(fingerprint));
+        assert_eq!(fingerprint.to_pin(), "sha256//47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU=");
         for wrong in ["", &text[1..], &text[2..], &format!("{text}0"), &format!("{text}00"), &"g".repeat(64)]
         {
             assert_eq!(wrong.parse::<Fingerprint>(), Err(InvalidFingerprint), "{wrong}");

@@ -71,10 +71,12 @@ impl Identity {
 
     /// Returns the key in PKCS#8, in PEM, which `openssl pkey` reads.
     pub fn to_pem(&self) -> String {
-        let encoded = STANDARD.encode(self.key.secret_pkcs8_der());
-        let lines = encoded.as_bytes().chunks(PEM_LINE).map(String::from_utf8_lossy);
-        let body: String = lines.flat_map(|line| [line, "\n".into()]).collect();
-        format!("-----BEGIN PRIVATE KEY-----\n{body}-----END PRIVATE KEY-----\n")
+        pem("PRIVATE KEY", self.key.secret_pkcs8_der())
+    }
+
+    /// Returns the certificate in PEM, which `curl --cert` reads.
+    pub fn certificate_pem(&self) -> String {
+        pem("CERTIFICATE", &self.certificate)
     }
 
     /// Creates the certificate. The same key always gives the same certificate: dates and names are constants.
@@ -105,6 +107,14 @@ impl Identity {
     pub fn private_key(&self) -> PrivateKeyDer<'static> {
         self.key.clone_key().into()
     }
+}
+
+/// Returns DER as PEM (RFC 7468).
+fn pem(label: &str, der: &[u8]) -> String {
+    let encoded = STANDARD.encode(der);
+    let lines = encoded.as_bytes().chunks(PEM_LINE).map(String::from_utf8_lossy);
+    let body: String = lines.flat_map(|line| [line, "\n".into()]).collect();
+    format!("-----BEGIN {label}-----\n{body}-----END {label}-----\n")
 }
 
 impl fmt::Debug for Identity {
@@ -139,6 +149,8 @@ mod tests {
         let copy = Identity::from_pem(identity.to_pem().as_bytes()).unwrap();
         assert_eq!(copy.fingerprint(), identity.fingerprint());
         assert_eq!(copy.certificate(), identity.certificate());
+        let certificate = CertificateDer::from_pem_slice(identity.certificate_pem().as_bytes());
+        assert_eq!(&certificate.unwrap(), identity.certificate());
         assert_ne!(Identity::generate().unwrap().fingerprint(), identity.fingerprint());
         assert!(!format!("{identity:?}").contains("PRIVATE"));
     }

@@ -5,15 +5,17 @@
 //! | `key.pem` | the own key, PKCS#8 in PEM |
 //! | `peers.json` | the list of peers |
 //! | `lock` | locked while a file is changed; empty |
+//! | `agent.socket` | the [socket](crate::join_socket) of a running agent |
 //!
 //! The directory has mode 0700 and its files have mode 0600; anything else is refused. Files are replaced by renaming a
 //! complete, synchronised file, so readers need no lock and a crash leaves the old or the new file. Writers of all
 //! processes take turns with a file lock.
 
-use std::fs::{self, DirBuilder, File, Metadata, OpenOptions};
+use std::fs::{self, DirBuilder, File, Metadata, OpenOptions, TryLockError};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use nix::unistd::geteuid;
@@ -28,6 +30,10 @@ pub const MAX_FILE: u64 = 1 << 20;
 const KEY_FILE: &str = "key.pem";
 const PEERS_FILE: &str = "peers.json";
 const LOCK_FILE: &str = "lock";
+/// Time that a writer waits for others. A change takes milliseconds; a request to an agent may take 10 s.
+const LOCK_TIMEOUT: Duration = Duration::from_secs(5);
+/// Interval between attempts to lock.
+const LOCK_INTERVAL: Duration = Duration::from_millis(5);
 /// The prefix of files that are not complete yet.
 const TEMPORARY: &str = ".new-";
 
@@ -91,6 +97,12 @@ pub enum Error {
         path: PathBuf,
         /// What is wrong.
         reason: ParseError,
+    },
+    /// Another process is changing the key store, or was stopped while it did.
+    #[error("another process has locked {} for {} s: end it or try again", .path.display(), LOCK_TIMEOUT.as_secs())]
+    Locked {
+        /// The lock file.
+        path: PathBuf,
     },
     /// No key can be generated.
     #[error(transparent)]
@@ -210,14 +222,23 @@ impl KeyStore {
         Ok(result)
     }
 
-    /// Waits for the lock, which is released when the file is dropped.
-    fn lock(&self) -> Result<File, Error> {
+    /// Waits up to [`LOCK_TIMEOUT`] for the lock, which is released when the file is dropped.
+    pub(crate) fn lock(&self) -> Result<File, Error> {
         let path = self.directory.join(LOCK_FILE);
         let mut options = OpenOptions::new();
         let file = options.read(true).write(true).create(true).truncate(false).mode(0o600).open(&path);
         let file = file.map_err(system("open", &path))?;
-        file.lock().map_err(system("lock", &path))?;
-        Ok(file)
+        let deadline = Instant::now() + LOCK_TIMEOUT;
+        loop {
+            match file.try_lock() {
+                Ok(()) => return Ok(file),
+                Err(TryLockError::Error(error)) => return Err(system("lock", &path)(error)),
+                Err(TryLockError::WouldBlock) if Instant::now() >= deadline => {
+                    return Err(Error::Locked { path });
+                }
+                Err(TryLockError::WouldBlock) => std::thread::sleep(LOCK_INTERVAL),
+            }
+        }
     }
 
     /// Replaces a file, or creates it. The caller has the lock.

@@ -44,6 +44,8 @@
 //! | [`tls`] | TLS configurations of both sides, and their errors |
 //! | [`server`] | the agent's HTTP server |
 //! | [`runs`] | the runs of an agent |
+//! | [`join_socket`] | how a running agent gives another join string to its owner |
+//! | [`activation`] | the listening socket that systemd passes |
 //! | [`client`] | the controller's requests |
 //! | `connection` | a connection to an agent, over which requests are sent |
 //! | [`remote`] | the controller's side of runs |
@@ -51,6 +53,7 @@
 
 #![allow(clippy::disallowed_methods, reason = "agents run in real time")]
 
+pub mod activation;
 pub mod address;
 pub mod client;
 mod connection;
@@ -58,6 +61,7 @@ pub mod enrol;
 pub mod fingerprint;
 pub mod identity;
 pub mod join;
+pub mod join_socket;
 pub mod key_store;
 pub mod peers;
 pub mod remote;

@@ -28,6 +28,14 @@ pub struct Name(String);
 pub struct InvalidName;
 
 impl Name {
+    /// Returns the name most similar to a text: other characters become `-`, and it is cut to [`MAX_NAME`] characters.
+    /// `None` if no letter or digit is left.
+    pub fn similar_to(text: &str) -> Option<Name> {
+        let is_valid = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+        let name: String = text.chars().map(|c| if is_valid(c) { c } else { '-' }).take(MAX_NAME).collect();
+        name.contains(|c: char| c.is_ascii_alphanumeric()).then_some(Name(name))
+    }
+
     /// Returns the text.
     pub fn as_str(&self) -> &str {
         &self.0

@@ -49,7 +49,7 @@ const LEASE: Duration = Duration::from_secs(4);
 /// Interval of the checks of all runs.
 const CHECK_INTERVAL: Duration = Duration::from_millis(250);
 /// Maximum length of the messages of a request in octets.
-const MAX_MESSAGES: usize = 16 << 20;
+pub(crate) const MAX_MESSAGES: usize = 16 << 20;
 /// Maximum length of a message of a run in octets.
 const MAX_EVENT: u64 = 64 << 20;
 /// Time for the process of a run to accept messages.
@@ -238,6 +238,11 @@ pub(crate) fn router() -> Router<Arc<ServerState>> {
         .route("/v1/runs/{run}/events", get(events))
         .route("/v1/runs/{run}/time", post(time))
         .route("/v1/runs/{run}", delete(kill))
+}
+
+/// Returns whether a request with this path has messages for a run.
+pub(crate) fn has_messages(path: &str) -> bool {
+    path.starts_with("/v1/runs/") && path.ends_with("/messages")
 }
 
 async fn start(

@@ -7,15 +7,19 @@
 //! | `GET /v1/agent` | an enrolled controller | the program's version and the name under which the agent knows the controller |
 //!
 //! A key is checked in the handshake and again for each request, so that a revocation applies to open connections. An
-//! error is `{"error": "…"}` with one line.
+//! error is `{"error": "…"}` with one line, and one line in the log.
 
-use std::collections::{BTreeMap, VecDeque};
+mod counts;
+mod log;
+
+use std::future::poll_fn;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, TcpListener as Listener};
 use std::pin::pin;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
 
-use axum::body::Bytes;
+use axum::body::{Bytes, HttpBody};
 use axum::extract::{DefaultBodyLimit, Request, State};
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::middleware::{Next, from_fn_with_state};
@@ -30,10 +34,14 @@ use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, Semaphore};
+use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
+use self::counts::Counts;
+use self::log::LimitedLog;
+pub use self::log::Log;
 use crate::address::Address;
 use crate::enrol::EnrolRequest;
 use crate::fingerprint::Fingerprint;
@@ -45,6 +53,8 @@ use crate::trust::{Admission, EnrolError, Refusal, TrustedKeys};
 
 /// Maximum number of connections of admitted clients; more are closed.
 pub const MAX_CONNECTIONS: usize = 64;
+/// Maximum number of connections with one key; more are closed. So one controller cannot keep others out.
+pub const MAX_CONNECTIONS_PER_KEY: usize = 32;
 /// Maximum number of handshakes; more wait in the listen queue.
 const MAX_HANDSHAKES: usize = 256;
 /// Maximum number of handshakes of one source, an IPv4 address or an IPv6 network of 64 bits; more are closed. So one
@@ -62,8 +72,6 @@ const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
 const MAX_DRAINED: u64 = 1 << 20;
 /// Maximum age of a connection, so that idle clients free their places.
 const MAX_CONNECTION_AGE: Duration = Duration::from_secs(600);
-/// Maximum number of lines in the log for each minute: anyone who reaches the port can cause one.
-const MAX_LINES_PER_MINUTE: usize = 60;
 
 /// Options of the server.
 #[derive(Clone, Debug)]
@@ -99,6 +107,9 @@ pub enum Error {
     /// An error of the operating system.
     #[error("cannot serve: {0}")]
     System(std::io::Error),
+    /// The task that accepts connections has failed.
+    #[error("the server has ended because of an internal error")]
+    Internal,
 }
 
 /// What an agent says of itself.
@@ -110,16 +121,34 @@ pub struct Description {
     pub controller: String,
 }
 
-/// Receives one line for each refused client and each enrolment.
-pub type Log = Arc<dyn Fn(&str) + Send + Sync>;
-
 /// A server that is bound to its address.
 pub struct Server {
     listener: Listener,
-    address: SocketAddr,
-    options: Options,
+    joins: JoinIssuer,
     state: Arc<ServerState>,
     stop: StopHandle,
+}
+
+/// Issues join strings of a server, from any thread.
+#[derive(Clone, Debug)]
+pub struct JoinIssuer {
+    trusted: Arc<TrustedKeys>,
+    listen: SocketAddr,
+    address: Option<Address>,
+    lifetime: SignedDuration,
+}
+
+impl JoinIssuer {
+    /// Issues a join string. The one before becomes void.
+    pub fn issue(&self) -> Result<JoinString, Error> {
+        let address = match &self.address {
+            Some(address) => address.clone(),
+            None if self.listen.ip().is_unspecified() => return Err(Error::AddressRequired(self.listen)),
+            // The text of a link-local address names an interface of this host.
+            None => self.listen.to_string().parse().map_err(|_| Error::AddressRequired(self.listen))?,
+        };
+        Ok(self.trusted.issue_join(address, self.lifetime, Timestamp::now())?)
+    }
 }
 
 /// Stops a server from any thread.
@@ -140,6 +169,23 @@ pub(crate) struct ServerState {
     pub runs: Option<Runs>,
 }
 
+tokio::task_local! {
+    /// The client of the connection that a task serves.
+    static CLIENT: SocketAddr;
+}
+
+impl ServerState {
+    /// Writes a line about the client of this task, which anyone can cause.
+    fn log(&self, line: &str) {
+        self.log.write(&with_client(line));
+    }
+}
+
+/// Returns the line with the address of the client of this task.
+fn with_client(line: &str) -> String {
+    CLIENT.try_with(|client| format!("{client}: {line}")).unwrap_or_else(|_| line.to_owned())
+}
+
 impl Server {
     /// Opens the key store and binds the address.
     pub fn bind(
@@ -148,29 +194,46 @@ impl Server {
         runs: Option<RunOptions>,
         log: Log,
     ) -> Result<Server, Error> {
-        let trusted = Arc::new(TrustedKeys::new(store)?);
         let error = |reason| Error::Listen { address: options.listen, reason };
         let listener = Listener::bind(options.listen).map_err(error)?;
+        Server::from_listener(listener, store, options, runs, log)
+    }
+
+    /// Opens the key store and uses a socket that listens already, in place of the address in the options.
+    pub fn from_listener(
+        listener: Listener,
+        store: KeyStore,
+        options: Options,
+        runs: Option<RunOptions>,
+        log: Log,
+    ) -> Result<Server, Error> {
+        let trusted = Arc::new(TrustedKeys::new(store)?);
         listener.set_nonblocking(true).map_err(Error::System)?;
-        let address = listener.local_addr().map_err(Error::System)?;
+        let listen = listener.local_addr().map_err(Error::System)?;
+        let Options { address, join_lifetime: lifetime, .. } = options;
+        let joins = JoinIssuer { trusted: trusted.clone(), listen, address, lifetime };
         let state = Arc::new(ServerState { trusted, log: LimitedLog::new(log), runs: runs.map(Runs::new) });
-        Ok(Server { listener, address, options, state, stop: StopHandle::default() })
+        Ok(Server { listener, joins, state, stop: StopHandle::default() })
     }
 
     /// Returns the address of the server.
     pub fn address(&self) -> SocketAddr {
-        self.address
+        self.joins.listen
+    }
+
+    /// Returns the fingerprint of the server's key.
+    pub fn fingerprint(&self) -> Fingerprint {
+        self.state.trusted.identity().fingerprint()
     }
 
     /// Issues a join string.
     pub fn issue_join(&self) -> Result<JoinString, Error> {
-        let address = match &self.options.address {
-            Some(address) => address.clone(),
-            None if self.address.ip().is_unspecified() => return Err(Error::AddressRequired(self.address)),
-            // The text of a link-local address names an interface of this host.
-            None => self.address.to_string().parse().map_err(|_| Error::AddressRequired(self.address))?,
-        };
-        Ok(self.state.trusted.issue_join(address, self.options.join_lifetime, Timestamp::now())?)
+        self.joins.issue()
+    }
+
+    /// Returns what issues join strings while the server runs.
+    pub fn join_issuer(&self) -> JoinIssuer {
+        self.joins.clone()
     }
 
     /// Returns a handle that stops the server.
@@ -187,9 +250,13 @@ impl Server {
         let result = runtime.block_on(async {
             let listener = TcpListener::from_std(listener).map_err(Error::System)?;
             tokio::spawn(supervise(state.clone()));
-            tokio::spawn(accept(listener, state.clone()));
-            stop.0.notified().await;
-            Ok(())
+            let (mut accepting, mut stopped) =
+                (tokio::spawn(accept(listener, state.clone())), pin!(stop.0.notified()));
+            poll_fn(|context| match stopped.as_mut().poll(context) {
+                Poll::Ready(()) => Poll::Ready(Ok(())),
+                Poll::Pending => pin!(&mut accepting).poll(context).map(|_| Err(Error::Internal)),
+            })
+            .await
         });
         if let Some(runs) = &state.runs {
             runs.end_all("the agent was stopped");
@@ -201,31 +268,38 @@ impl Server {
 
 async fn accept(listener: TcpListener, state: Arc<ServerState>) {
     let refusals = state.clone();
-    let log: tls::RefusalLog = Arc::new(move |refusal: &Refusal| refusals.log.write(&refusal.to_string()));
+    let log: tls::RefusalLog = Arc::new(move |refusal: &Refusal| refusals.log(&refusal.to_string()));
     let acceptor = TlsAcceptor::from(Arc::new(tls::server_config(state.trusted.clone(), log)));
     let router = router(state.clone());
-    let (handshakes, sources) = (Arc::new(Semaphore::new(MAX_HANDSHAKES)), Sources::default());
+    let handshakes = Arc::new(Semaphore::new(MAX_HANDSHAKES));
+    let sources = Counts::new(MAX_HANDSHAKES_PER_SOURCE);
     let connections = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+    let keys = Counts::new(MAX_CONNECTIONS_PER_KEY);
     while let Ok(permit) = handshakes.clone().acquire_owned().await {
         match listener.accept().await {
             Ok((stream, client)) => {
-                let Some(source) = sources.enter(client.ip()) else {
+                let Some(counted) = sources.enter(source(client.ip())) else {
                     state.log.write(&format!("{client}: too many handshakes from this source"));
                     continue;
                 };
                 let (acceptor, router, state) = (acceptor.clone(), router.clone(), state.clone());
-                let connections = connections.clone();
-                tokio::spawn(async move {
-                    let stream = shake_hands(stream, acceptor).await;
-                    drop((permit, source));
-                    match (stream, connections.try_acquire()) {
-                        (Ok((stream, key)), Ok(_slot)) => serve(stream, key, router).await,
-                        (Ok(_), Err(_)) => state.log.write(&format!("{client}: too many connections")),
+                let (connections, keys) = (connections.clone(), keys.clone());
+                let connection = async move {
+                    let handshake = shake_hands(stream, acceptor, state.clone()).await;
+                    drop((permit, counted));
+                    let (stream, key) = match handshake {
+                        Ok(authenticated) => authenticated,
                         // The refusal has been logged with the key.
-                        (Err(ServerError::Refused | ServerError::Connection(_)), _) => {}
-                        (Err(error), _) => state.log.write(&format!("{client}: {error}")),
+                        Err(ServerError::Refused | ServerError::Connection(_)) => return,
+                        Err(error) => return state.log(&error.to_string()),
+                    };
+                    match (connections.try_acquire(), keys.enter(key)) {
+                        (Ok(_slot), Some(_counted)) => serve(stream, key, router, state).await,
+                        (Err(_), _) => state.log("too many connections"),
+                        (_, None) => state.log(&format!("too many connections with the key {key}")),
                     }
-                });
+                };
+                tokio::spawn(CLIENT.scope(client, connection));
             }
             // Usually the process is out of file descriptors; some will be closed.
             Err(error) => {
@@ -236,51 +310,26 @@ async fn accept(listener: TcpListener, state: Arc<ServerState>) {
     }
 }
 
-/// Number of handshakes of each source.
-#[derive(Clone, Debug, Default)]
-struct Sources(Arc<Mutex<BTreeMap<IpAddr, usize>>>);
-
-/// A handshake that counts.
-struct Entered {
-    sources: Sources,
-    source: IpAddr,
-}
-
-impl Sources {
-    /// Counts a handshake until the returned value is dropped; `None` if the source has too many.
-    fn enter(&self, client: IpAddr) -> Option<Entered> {
-        let source = match client.to_canonical() {
-            IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() & !u128::from(u64::MAX))),
-            address => address,
-        };
-        let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let count = counts.entry(source).or_default();
-        if *count >= MAX_HANDSHAKES_PER_SOURCE {
-            return None;
-        }
-        *count += 1;
-        Some(Entered { sources: self.clone(), source })
-    }
-}
-
-impl Drop for Entered {
-    fn drop(&mut self) {
-        let mut counts = self.sources.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(count) = counts.get_mut(&self.source) {
-            *count -= 1;
-            if *count == 0 {
-                counts.remove(&self.source);
-            }
-        }
+/// Returns the source of a client: an IPv4 address, or an IPv6 network of 64 bits.
+fn source(client: IpAddr) -> IpAddr {
+    match client.to_canonical() {
+        IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() & !u128::from(u64::MAX))),
+        address => address,
     }
 }
 
 async fn shake_hands(
     stream: TcpStream,
     acceptor: TlsAcceptor,
+    state: Arc<ServerState>,
 ) -> Result<(TlsStream<TcpStream>, Fingerprint), ServerError> {
     let timed_out = || ServerError::Connection(std::io::ErrorKind::TimedOut);
-    let handshake = timeout(TIMEOUT, acceptor.accept(stream).into_fallible()).await;
+    let handshake = async {
+        // The decision about the key is within the handshake and must not block.
+        let _ = spawn_blocking(move || state.trusted.refresh(Timestamp::now())).await;
+        acceptor.accept(stream).into_fallible().await
+    };
+    let handshake = timeout(TIMEOUT, handshake).await;
     match handshake.map_err(|_| timed_out())? {
         Ok(stream) => {
             let key = tls::peer_fingerprint(stream.get_ref().1).ok_or(ServerError::NoCertificate)?;
@@ -298,16 +347,20 @@ async fn shake_hands(
     }
 }
 
-async fn serve(stream: TlsStream<TcpStream>, key: Fingerprint, router: Router) {
+async fn serve(stream: TlsStream<TcpStream>, key: Fingerprint, router: Router, state: Arc<ServerState>) {
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new()).header_read_timeout(TIMEOUT).max_buf_size(MAX_HEADER);
     let service = TowerToHyperService::new(router.layer(Extension(key)));
     let mut connection = pin!(http.serve_connection(TokioIo::new(stream), service));
-    // Errors of the connection need no handling.
-    if timeout(MAX_CONNECTION_AGE, connection.as_mut()).await.is_err() {
-        // The request in progress may be for the events of a run, which has its own limit of time.
-        connection.as_mut().graceful_shutdown();
-        let _ = connection.await;
+    match timeout(MAX_CONNECTION_AGE, connection.as_mut()).await {
+        Ok(Err(error)) if error.is_parse() => state.log(&format!("no valid HTTP request: {error}")),
+        // Other errors of the connection need no handling.
+        Ok(_) => {}
+        Err(_) => {
+            // The request in progress may be for the events of a run, which has its own limit of time.
+            connection.as_mut().graceful_shutdown();
+            let _ = connection.await;
+        }
     }
 }
 
@@ -323,7 +376,7 @@ fn router(state: Arc<ServerState>) -> Router {
         .with_state(state)
 }
 
-/// Decides on each request by the client's key.
+/// Decides on each request by the client's key, and logs refusals and errors.
 async fn admit(
     State(state): State<Arc<ServerState>>,
     Extension(client): Extension<Fingerprint>,
@@ -331,32 +384,52 @@ async fn admit(
     next: Next,
 ) -> Response {
     let is_enrolment = request.uri().path() == "/v1/enrol";
-    let mut response = match state.trusted.admit(client, Timestamp::now()) {
-        Ok(Admission::Enrolment) if !is_enrolment => {
-            error_response(StatusCode::FORBIDDEN, "the one-time key permits only an enrolment")
-        }
-        Ok(Admission::Controller(_)) if is_enrolment => {
-            error_response(StatusCode::CONFLICT, "this key is already enrolled")
-        }
-        Ok(admission) => {
-            request.extensions_mut().insert(admission);
-            let in_time = timeout(TIMEOUT, next.run(request)).await;
-            let is_late = in_time.is_err();
-            let mut response = in_time.unwrap_or_else(|_| {
-                error_response(StatusCode::REQUEST_TIMEOUT, "the request did not arrive in time")
-            });
-            if is_enrolment || is_late {
-                response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
-            }
-            return response;
-        }
-        Err(cause) => {
-            state.log.write(&Refusal { fingerprint: client, cause }.to_string());
-            error_response(StatusCode::FORBIDDEN, "the agent no longer accepts this key")
-        }
+    let trusted = state.clone();
+    let admission = spawn_blocking(move || trusted.trusted.admit(client, Timestamp::now())).await;
+    let requester = match &admission {
+        Ok(Ok(Admission::Controller(name))) => format!("`{name}`"),
+        _ => "the owner of a join string".into(),
     };
-    response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+    let (mut response, is_last) = match admission {
+        Ok(Ok(Admission::Enrolment)) if !is_enrolment => {
+            (error_response(StatusCode::FORBIDDEN, "the one-time key permits only an enrolment"), true)
+        }
+        Ok(Ok(Admission::Controller(_))) if is_enrolment => {
+            (error_response(StatusCode::CONFLICT, "this key is already enrolled"), true)
+        }
+        Ok(Ok(_)) if request.body().size_hint().lower() > max_body(request.uri().path()) => {
+            let reason = format!("the body is longer than {} octets", max_body(request.uri().path()));
+            (error_response(StatusCode::PAYLOAD_TOO_LARGE, &reason), true)
+        }
+        Ok(Ok(admission)) => {
+            request.extensions_mut().insert(admission);
+            match timeout(TIMEOUT, next.run(request)).await {
+                Ok(response) => (with_json_error(response), is_enrolment),
+                Err(_) => {
+                    let reason = "the request did not arrive in time";
+                    (error_response(StatusCode::REQUEST_TIMEOUT, reason), true)
+                }
+            }
+        }
+        Ok(Err(cause)) => {
+            state.log(&Refusal { fingerprint: client, cause }.to_string());
+            let reason = "the agent no longer accepts this key";
+            (logged(error_response(StatusCode::FORBIDDEN, reason)), true)
+        }
+        Err(_) => (error_response(StatusCode::INTERNAL_SERVER_ERROR, "the request failed"), true),
+    };
+    if let Some(Reason(reason)) = response.extensions().get() {
+        state.log(&format!("refused a request of {requester}: {}: {reason}", response.status().as_u16()));
+    }
+    if is_last {
+        response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+    }
     response
+}
+
+/// Returns the maximum length of a request's body.
+fn max_body(path: &str) -> u64 {
+    if runs::has_messages(path) { runs::MAX_MESSAGES as u64 } else { MAX_BODY as u64 }
 }
 
 async fn enrol(
@@ -368,23 +441,24 @@ async fn enrol(
         Ok(request) => request,
         Err(error) => return error_response(StatusCode::BAD_REQUEST, &format!("not an enrolment: {error}")),
     };
-    let stored = state.clone();
+    let (stored, owner) = (state.clone(), with_client(""));
     // Waits for other processes that change the key store. The task ends, with its line, also if the client leaves.
-    let result = tokio::task::spawn_blocking(move || {
+    let result = spawn_blocking(move || {
         let result = stored.trusted.enrol(client, &request, Timestamp::now());
         let (name, key) = (&request.name, request.fingerprint);
         stored.log.write_always(&match &result {
-            Ok(()) => format!("enrolled the controller `{name}` with the key {key}"),
-            Err(error) => format!("did not enrol `{name}` with the key {key}: {error}"),
+            Ok(()) => format!("{owner}enrolled the controller `{name}` with the key {key}"),
+            Err(error) => format!("{owner}did not enrol `{name}` with the key {key}: {error}"),
         });
         result
     });
-    match result.await {
-        Ok(Ok(())) => StatusCode::NO_CONTENT.into_response(),
-        Ok(Err(error @ EnrolError::KeyStore(_))) => error_response(StatusCode::CONFLICT, &error.to_string()),
-        Ok(Err(error)) => error_response(StatusCode::FORBIDDEN, &error.to_string()),
-        Err(_) => error_response(StatusCode::INTERNAL_SERVER_ERROR, "the enrolment failed"),
-    }
+    let (status, reason) = match result.await {
+        Ok(Ok(())) => return StatusCode::NO_CONTENT.into_response(),
+        Ok(Err(error @ EnrolError::KeyStore(_))) => (StatusCode::CONFLICT, error.to_string()),
+        Ok(Err(error)) => (StatusCode::FORBIDDEN, error.to_string()),
+        Err(_) => (StatusCode::INTERNAL_SERVER_ERROR, "the enrolment failed".into()),
+    };
+    logged(error_response(status, &reason))
 }
 
 async fn describe(Extension(admission): Extension<Admission>) -> Response {
@@ -401,43 +475,34 @@ pub(crate) fn json(status: StatusCode, value: &impl Serialize) -> Response {
     }
 }
 
+/// Why a request failed, in the extensions of a response that is not logged yet.
+#[derive(Clone)]
+struct Reason(String);
+
 pub(crate) fn error_response(status: StatusCode, reason: &str) -> Response {
-    json(status, &serde_json::json!({ "error": reason }))
+    let mut response = json(status, &serde_json::json!({ "error": reason }));
+    response.extensions_mut().insert(Reason(reason.into()));
+    response
 }
 
-/// A log that drops lines when there are too many, and says so with the next line.
-pub(crate) struct LimitedLog {
-    log: Log,
-    /// When the last lines were written, and how many were dropped since.
-    recent: Mutex<(VecDeque<Instant>, u64)>,
+/// Returns a response that needs no further line in the log.
+fn logged(mut response: Response) -> Response {
+    response.extensions_mut().remove::<Reason>();
+    response
 }
 
-impl LimitedLog {
-    fn new(log: Log) -> LimitedLog {
-        LimitedLog { log, recent: Mutex::default() }
+/// Gives an error of the HTTP library, such as a wrong method, the body of all errors.
+fn with_json_error(response: Response) -> Response {
+    let (status, headers) = (response.status(), response.headers());
+    let is_error = status.is_client_error() || status.is_server_error();
+    let is_json = headers.get(header::CONTENT_TYPE).is_some_and(|kind| kind == "application/json");
+    if !is_error || is_json {
+        return response;
     }
-
-    /// Writes a line that only the owner of a trusted or one-time key can cause.
-    pub fn write_always(&self, line: &str) {
-        (self.log)(line);
+    let allow = headers.get(header::ALLOW).cloned();
+    let mut response = error_response(status, &status.canonical_reason().unwrap_or("error").to_lowercase());
+    if let Some(methods) = allow {
+        response.headers_mut().insert(header::ALLOW, methods);
     }
-
-    /// Writes a line that anyone can cause.
-    fn write(&self, line: &str) {
-        let now = Instant::now();
-        let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
-        let (times, dropped) = &mut *recent;
-        while times.front().is_some_and(|time| now.duration_since(*time) >= Duration::from_secs(60)) {
-            times.pop_front();
-        }
-        if times.len() >= MAX_LINES_PER_MINUTE {
-            *dropped += 1;
-            return;
-        }
-        times.push_back(now);
-        if let dropped @ 1.. = std::mem::take(dropped) {
-            (self.log)(&format!("{dropped} more lines were not logged"));
-        }
-        (self.log)(line);
-    }
+    response
 }

@@ -45,7 +45,8 @@ pub fn peer_fingerprint(connection: &CommonState) -> Option<Fingerprint> {
     Fingerprint::of_certificate(connection.peer_certificates()?.first()?).ok()
 }
 
-/// Returns the configuration of an agent.
+/// Returns the configuration of an agent. It decides by the list of peers as [`TrustedKeys::refresh`] has read it,
+/// because a handshake must not block.
 pub fn server_config(trusted: Arc<TrustedKeys>, log: RefusalLog) -> ServerConfig {
     let provider = Arc::new(ring::default_provider());
     let (certificate, key) = (trusted.identity().certificate().clone(), trusted.identity().private_key());
@@ -146,7 +147,7 @@ impl ClientCertVerifier for ClientVerifier {
         let fingerprint = Fingerprint::of_certificate(certificate).map_err(|_| REFUSED)?;
         let valid = verify_tls13_signature(message, certificate, signature, &self.algorithms)
             .map_err(|_| self.refuse(fingerprint, RefusalCause::NoPrivateKey))?;
-        match self.trusted.admit(fingerprint, Timestamp::now()) {
+        match self.trusted.admit_by_stored_list(fingerprint, Timestamp::now()) {
             Ok(_) => Ok(valid),
             Err(cause) => Err(self.refuse(fingerprint, cause)),
         }

@@ -2,8 +2,10 @@
 
 use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
+use nix::time::{ClockId, clock_gettime};
 
 use crate::address::Address;
 use crate::enrol::{EnrolRequest, Enrolment, OneTimeKeyError};
@@ -86,6 +88,15 @@ struct Cache {
     is_settled: bool,
 }
 
+impl Cache {
+    fn read(store: &KeyStore, now: Timestamp) -> Result<Cache, key_store::Error> {
+        let (peers, version) = store.peers_with_version()?;
+        // A missing file appears with a version, which is a visible difference.
+        let is_settled = version.is_none_or(|version| version.is_settled(now));
+        Ok(Cache { peers, version, is_settled })
+    }
+}
+
 /// The keys that an agent accepts: the controllers in its key store, and the one-time key of a join string.
 ///
 /// The list of peers is read again when its file has changed, so a revocation by another process applies to the next
@@ -94,8 +105,20 @@ struct Cache {
 pub struct TrustedKeys {
     store: KeyStore,
     identity: Identity,
-    cache: Mutex<Option<Cache>>,
+    /// The list, or why it cannot be read.
+    cache: Mutex<Result<Cache, String>>,
+    /// Locked while the list is read, so that an older list does not replace a later one.
+    reading: Mutex<()>,
     enrolment: Mutex<Enrolment>,
+}
+
+/// Returns the time since this host was booted, including the time in which it was suspended.
+fn boot_time() -> Duration {
+    #[cfg(target_os = "linux")]
+    let clock = ClockId::CLOCK_BOOTTIME;
+    #[cfg(not(target_os = "linux"))]
+    let clock = ClockId::CLOCK_MONOTONIC;
+    clock_gettime(clock).map(Duration::from).expect("the system has this clock")
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -107,8 +130,8 @@ impl TrustedKeys {
     /// Reads the own key and the list of peers.
     pub fn new(store: KeyStore) -> Result<TrustedKeys, key_store::Error> {
         let identity = store.identity()?;
-        store.peers()?;
-        Ok(TrustedKeys { store, identity, cache: Mutex::default(), enrolment: Mutex::default() })
+        let cache = Mutex::new(Ok(Cache::read(&store, Timestamp::MIN)?));
+        Ok(TrustedKeys { store, identity, cache, reading: Mutex::default(), enrolment: Mutex::default() })
     }
 
     /// Returns the agent's own key.
@@ -121,7 +144,8 @@ impl TrustedKeys {
         &self.store
     }
 
-    /// Issues a join string. The one before becomes void.
+    /// Issues a join string that is valid for `lifetime`, however the clock is set in the meantime; `now` is only for its
+    /// text. The join string before becomes void.
     pub fn issue_join(
         &self,
         address: Address,
@@ -130,7 +154,8 @@ impl TrustedKeys {
     ) -> Result<JoinString, JoinError> {
         let expires = now.checked_add(lifetime).unwrap_or(Timestamp::MAX);
         let join = JoinString::new(address, self.identity.fingerprint(), Secret::random()?, expires);
-        lock(&self.enrolment).issue(join.identity().fingerprint(), join.expires());
+        let deadline = boot_time().saturating_add(lifetime.try_into().unwrap_or_default());
+        lock(&self.enrolment).issue(join.identity().fingerprint(), deadline);
         Ok(join)
     }
 
@@ -139,15 +164,26 @@ impl TrustedKeys {
         lock(&self.enrolment).cancel();
     }
 
-    /// Decides on a client by its key, for a new connection and again for each request of an existing one.
+    /// Decides on a client by its key, for each request. Reads the list of peers if it has changed, so it can block.
     pub fn admit(&self, fingerprint: Fingerprint, now: Timestamp) -> Result<Admission, RefusalCause> {
-        match lock(&self.enrolment).check(fingerprint, now) {
+        self.refresh(now);
+        self.admit_by_stored_list(fingerprint, now)
+    }
+
+    /// Decides on a client by its key and the list of peers as [`refresh`](Self::refresh) has read it. Does no I/O.
+    pub fn admit_by_stored_list(
+        &self,
+        fingerprint: Fingerprint,
+        now: Timestamp,
+    ) -> Result<Admission, RefusalCause> {
+        match lock(&self.enrolment).check(fingerprint, boot_time()) {
             Ok(()) => return Ok(Admission::Enrolment),
             Err(OneTimeKeyError::Unknown) => {}
             Err(cause) => return Err(cause.into()),
         }
-        let read = |peers: &PeerList| peers.by_key(Role::Controller, fingerprint).cloned();
-        let peer = self.with_peers(now, read).map_err(|error| RefusalCause::KeyStore(error.to_string()))?;
+        let cache = lock(&self.cache);
+        let peers = cache.as_ref().map_err(|error| RefusalCause::KeyStore(error.clone()))?;
+        let peer = peers.peers.by_key(Role::Controller, fingerprint).cloned();
         let peer = peer.ok_or(RefusalCause::Unknown)?;
         match peer.status(now) {
             Status::Active => Ok(Admission::Controller(peer.name)),
@@ -167,30 +203,23 @@ impl TrustedKeys {
         if request.fingerprint == one_time_key {
             return Err(EnrolError::NotOwnKey);
         }
-        lock(&self.enrolment).redeem(one_time_key, now)?;
+        lock(&self.enrolment).redeem(one_time_key, boot_time())?;
         let controller = Peer::controller(request.name.clone(), request.fingerprint, now);
         Ok(self.store.add(controller, now)?)
     }
 
-    /// Calls `read` with the current list of peers.
-    fn with_peers<T>(
-        &self,
-        now: Timestamp,
-        read: impl FnOnce(&PeerList) -> T,
-    ) -> Result<T, key_store::Error> {
-        let mut cache = lock(&self.cache);
-        let version = self.store.peers_version()?;
-        match &*cache {
-            Some(cache) if cache.is_settled && cache.version == version => Ok(read(&cache.peers)),
-            _ => {
-                let (peers, version) = self.store.peers_with_version()?;
-                // A missing file appears with a version, which is a visible difference.
-                let is_settled = version.is_none_or(|version| version.is_settled(now));
-                let result = read(&peers);
-                *cache = Some(Cache { peers, version, is_settled });
-                Ok(result)
-            }
-        }
+    /// Reads the list of peers if its file has changed. Can block.
+    pub fn refresh(&self, now: Timestamp) {
+        let _reading = lock(&self.reading);
+        let is_current = |version: &Option<FileVersion>| {
+            lock(&self.cache).as_ref().is_ok_and(|cache| cache.is_settled && cache.version == *version)
+        };
+        let cache = match self.store.peers_version() {
+            Ok(version) if is_current(&version) => return,
+            Ok(_) => Cache::read(&self.store, now),
+            Err(error) => Err(error),
+        };
+        *lock(&self.cache) = cache.map_err(|error| error.to_string());
     }
 }
 

@@ -1,8 +1,9 @@
 //! The agent's server on loopback, and a controller that enrols, asks and is refused.
 
-use std::io;
+use std::io::{self, Read, Write};
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::mpsc::{self, Receiver};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
@@ -14,7 +15,9 @@ use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use trunkline_agent::client::{self, Error};
-use trunkline_agent::server::{Description, MAX_BODY, Options, Server, StopHandle};
+use trunkline_agent::server::{
+    Description, Log, MAX_BODY, MAX_CONNECTIONS_PER_KEY, Options, Server, StopHandle,
+};
 use trunkline_agent::tls::{ClientError, client_config, server_name};
 use trunkline_agent::trust::JOIN_LIFETIME;
 use trunkline_agent::{Address, Fingerprint, Identity, JoinString, KeyStore, Name};
@@ -29,22 +32,30 @@ struct Agent {
     address: SocketAddr,
     log: Receiver<String>,
     stop: StopHandle,
-    thread: Option<JoinHandle<()>>,
+    thread: Option<JoinHandle<Result<(), trunkline_agent::server::Error>>>,
 }
 
 impl Agent {
     fn start() -> Agent {
+        Agent::start_with(None, Arc::new(|_| {}))
+    }
+
+    /// Starts an agent with this address in join strings. Its log goes to `more` too.
+    fn start_with(address: Option<Address>, more: Log) -> Agent {
         let folder = tempfile::tempdir().unwrap();
         let store = KeyStore::open(&folder.path().join("agent")).unwrap();
-        let options =
-            Options { listen: "127.0.0.1:0".parse().unwrap(), address: None, join_lifetime: JOIN_LIFETIME };
+        let listen = "127.0.0.1:0".parse().unwrap();
+        let options = Options { listen, address, join_lifetime: JOIN_LIFETIME };
         let (lines, log) = mpsc::channel();
-        let log_line = Arc::new(move |line: &str| drop(lines.send(line.to_owned())));
+        let log_line = Arc::new(move |line: &str| {
+            drop(lines.send(line.to_owned()));
+            more(line);
+        });
         let server = Server::bind(store, options, None, log_line).unwrap();
         let (address, stop, join) = (server.address(), server.stop_handle(), server.issue_join().unwrap());
         // As the agent prints it and the controller reads it.
         let join = join.to_string().parse().unwrap();
-        let thread = thread::spawn(move || server.run().unwrap());
+        let thread = thread::spawn(move || server.run());
         Agent { folder, join, address, log, stop, thread: Some(thread) }
     }
 
@@ -66,9 +77,12 @@ impl Agent {
         self.controller("agent").revoke(&name(controller), Timestamp::now()).unwrap();
     }
 
-    /// Returns the next line of the log.
+    /// Returns the next line of the log, without the address of the client.
     fn line(&self) -> String {
-        self.log.recv_timeout(TIMEOUT).unwrap()
+        let line = self.log.recv_timeout(TIMEOUT).unwrap();
+        let (client, rest) = line.split_once(": ").unwrap();
+        assert!(client.parse::<SocketAddr>().is_ok_and(|client| client.ip().is_loopback()), "{line}");
+        rest.to_owned()
     }
 
     async fn open(&self, identity: &Identity) -> TlsStream<TcpStream> {
@@ -81,8 +95,8 @@ impl Agent {
 impl Drop for Agent {
     fn drop(&mut self) {
         self.stop.stop();
-        let ended = self.thread.take().unwrap().join();
-        assert!(ended.is_ok() || thread::panicking());
+        let ended = self.thread.take().map(JoinHandle::join);
+        assert!(matches!(ended, None | Some(Ok(Ok(())))) || thread::panicking());
     }
 }
 
@@ -169,6 +183,9 @@ fn the_one_time_key_permits_only_an_enrolment() {
         matches!(&result, Err(Error::Refused(_, reason)) if reason.contains("only an enrolment")),
         "{result:?}"
     );
+    let refused =
+        "refused a request of the owner of a join string: 403: the one-time key permits only an enrolment";
+    assert_eq!(agent.line(), refused);
     // It cannot be enrolled itself.
     let own = trunkline_agent::enrol::EnrolRequest {
         name: name("mallory"),
@@ -227,7 +244,7 @@ fn a_flood_hides_no_enrolment() {
     }
     agent.enrol(&agent.controller("alice"), "alice").unwrap();
     let lines: Vec<String> = agent.log.try_iter().collect();
-    assert!(lines.last().unwrap().starts_with("enrolled the controller `alice`"), "{lines:?}");
+    assert!(lines.last().unwrap().contains(": enrolled the controller `alice`"), "{lines:?}");
 }
 
 #[test]
@@ -256,18 +273,25 @@ fn bad_requests_get_one_line_each() {
     let large_body =
         format!("POST /v1/enrol HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\n\r\n", MAX_BODY + 1);
     let cases = [
-        ("GET /v2/agent HTTP/1.1\r\nhost: x\r\n\r\n", 404),
-        ("DELETE /v1/agent HTTP/1.1\r\nhost: x\r\n\r\n", 405),
-        ("nonsense\r\n\r\n", 400),
+        ("GET /v2/agent HTTP/1.1\r\nhost: x\r\n\r\n", 404, "not found"),
+        ("DELETE /v1/agent HTTP/1.1\r\nhost: x\r\n\r\n", 405, "method not allowed"),
         // An enrolled key is refused before its body is read.
-        (large_body.as_str(), 409),
+        (large_body.as_str(), 409, "this key is already enrolled"),
     ];
+    agent.line();
     run(async {
-        for (request, expected) in cases {
+        for (request, expected, reason) in cases {
             let mut stream = agent.open(&identity).await;
             let (status, answer) = exchange(&mut stream, request).await.unwrap();
             assert_eq!(status, expected, "{answer}");
+            assert!(answer.ends_with(&format!("{{\"error\":\"{reason}\"}}")), "{answer}");
+            assert_eq!(answer.contains("\r\nallow: GET"), expected == 405, "{answer}");
+            assert_eq!(agent.line(), format!("refused a request of `alice`: {expected}: {reason}"));
         }
+        let (status, answer) = exchange(&mut agent.open(&identity).await, "nonsense\r\n\r\n").await.unwrap();
+        assert_eq!(status, 400, "{answer}");
+        let line = agent.line();
+        assert!(line.starts_with("no valid HTTP request: "), "{line}");
         // The agent closes the connection without reading all of it, so the answer may be lost.
         let answer = exchange(&mut agent.open(&identity).await, &large_header).await;
         assert!(answer.as_ref().is_ok_and(|(status, _)| *status == 431) || answer.is_err(), "{answer:?}");
@@ -312,6 +336,205 @@ fn other_protocols_receive_no_http() {
             assert!(answer.is_empty() || answer.len() == 7 && answer[0] == 21, "{answer:?}");
         }
     });
+}
+
+/// A body that is too long, malformed or late is refused with a line, and the join string can still be used.
+#[test]
+fn bad_enrolments_get_one_line_each() {
+    let agent = Agent::start();
+    let identity = agent.join.identity();
+    let post = |length: usize, body: &str| {
+        format!("POST /v1/enrol HTTP/1.1\r\nhost: x\r\ncontent-length: {length}\r\n\r\n{body}")
+    };
+    let request = |name: &str| format!("{{\"name\":\"{name}\",\"fingerprint\":\"{}\"}}", "0".repeat(64));
+    let check = async |request: String, expected: u16, reason: &str| {
+        let (status, answer) = exchange(&mut agent.open(&identity).await, &request).await.unwrap();
+        assert_eq!(status, expected, "{answer}");
+        assert!(answer.contains("{\"error\":\"") && answer.contains(reason), "{answer}");
+        let line = agent.line();
+        let start = format!("refused a request of the owner of a join string: {expected}: ");
+        assert!(line.starts_with(&start) && line.contains(reason), "{line}");
+    };
+    run(async {
+        check(post(MAX_BODY + 1, ""), 413, "the body is longer than 65536 octets").await;
+        let unannounced = format!(
+            "POST /v1/enrol HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n{:x}\r\n{}\r\n0\r\n\r\n",
+            MAX_BODY + 1,
+            "x".repeat(MAX_BODY + 1)
+        );
+        check(unannounced, 413, "payload too large").await;
+        check(post(2, "{}"), 400, "not an enrolment: missing field `name`").await;
+        let body = request("al ice");
+        check(post(body.len(), &body), 400, "not an enrolment: a name has 1 to 64").await;
+        // The agent waits 10 s for the rest.
+        check(post(100, "{"), 408, "the request did not arrive in time").await;
+    });
+    agent.enrol(&agent.controller("alice"), "alice").unwrap();
+}
+
+/// The name is in use at the agent: one line, although two functions could write it.
+#[test]
+fn an_enrolment_that_fails_is_logged_once() {
+    let agent = Agent::start();
+    let store = agent.controller("agent");
+    let other = Identity::generate().unwrap().fingerprint();
+    store
+        .add(trunkline_agent::Peer::controller(name("alice"), other, Timestamp::now()), Timestamp::now())
+        .unwrap();
+    let error = agent.enrol(&agent.controller("alice"), "alice").unwrap_err().to_string();
+    assert!(error.contains("refuses: the name `alice` is in use"), "{error}");
+    let line = agent.line();
+    assert!(line.starts_with("did not enrol `alice`") && line.contains("is in use"), "{line}");
+    assert!(agent.log.try_recv().is_err());
+}
+
+/// The agent waits for another process that changes its key store, and the client leaves in the meantime.
+#[test]
+fn an_enrolment_is_logged_if_the_client_leaves() {
+    let agent = Agent::start();
+    let lock = std::fs::File::open(agent.folder.path().join("agent/lock")).unwrap();
+    lock.lock().unwrap();
+    let key = Identity::generate().unwrap().fingerprint();
+    let body = format!("{{\"name\":\"alice\",\"fingerprint\":\"{key}\"}}");
+    let request =
+        format!("POST /v1/enrol HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\n\r\n{body}", body.len());
+    let identity = agent.join.identity();
+    run(async {
+        let mut stream = agent.open(&identity).await;
+        stream.write_all(request.as_bytes()).await.unwrap();
+        // The refusal of another request with the same key shows that the agent has the first one.
+        let used = format!("refused the key {}: its join string was already used", identity.fingerprint());
+        loop {
+            let stream = TcpStream::connect(agent.address).await.unwrap();
+            let connector = TlsConnector::from(Arc::new(client_config(&identity, agent.join.agent())));
+            if let Ok(mut stream) = connector.connect(server_name(), stream).await {
+                let _ = exchange(&mut stream, GET).await;
+            }
+            if agent.line() == used {
+                break;
+            }
+        }
+    });
+    // The first connection is closed now.
+    lock.unlock().unwrap();
+    assert_eq!(agent.line(), format!("enrolled the controller `alice` with the key {key}"));
+}
+
+/// A client enrols over a path that fails just before it has the answer.
+#[test]
+fn a_lost_answer_does_not_lose_the_enrolment() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let path: Address = listener.local_addr().unwrap().to_string().parse().unwrap();
+    let agent = Agent::start_with(Some(path.clone()), Arc::new(|_| {}));
+    let server = agent.address;
+    let relays = thread::spawn(move || {
+        [true, false].map(|is_cut| {
+            let (client, _) = listener.accept().unwrap();
+            relay(client, std::net::TcpStream::connect(server).unwrap(), is_cut)
+        })
+    });
+    let description = agent.enrol(&agent.controller("alice"), "alice").unwrap();
+    assert_eq!(description.controller, "alice");
+    assert_eq!(relays.join().unwrap(), [true, false], "the first answer is lost");
+    let peers = agent.controller("alice").peers().unwrap();
+    assert_eq!(peers.peers()[0].address, Some(path));
+}
+
+/// Copies octets in both directions until one end closes. If `is_cut`, drops what the server sends after the handshake
+/// and closes; returns whether it has dropped something.
+fn relay(client: std::net::TcpStream, server: std::net::TcpStream, is_cut: bool) -> bool {
+    let copy = |mut from: &std::net::TcpStream, mut to: &std::net::TcpStream, forward: &dyn Fn() -> bool| {
+        let mut room = [0; 1 << 14];
+        let mut is_dropped = false;
+        while let Ok(length @ 1..) = from.read(&mut room) {
+            is_dropped = !forward();
+            if is_dropped || to.write_all(&room[..length]).is_err() {
+                break;
+            }
+        }
+        let _ = to.shutdown(std::net::Shutdown::Both);
+        let _ = from.shutdown(std::net::Shutdown::Both);
+        is_dropped
+    };
+    // The server sends one flight; what follows the client's answer to it is after the handshake.
+    let (is_first_flight_sent, is_handshake_over) = (AtomicBool::new(false), AtomicBool::new(false));
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            copy(&client, &server, &|| {
+                is_handshake_over.store(is_first_flight_sent.load(SeqCst), SeqCst);
+                true
+            })
+        });
+        copy(&server, &client, &|| {
+            is_first_flight_sent.store(true, SeqCst);
+            !(is_cut && is_handshake_over.load(SeqCst))
+        })
+    })
+}
+
+/// A key has up to 16 connections, so that one controller leaves room for others.
+#[test]
+fn the_connections_of_a_key_are_limited() {
+    let agent = Agent::start();
+    let (alice, bob) = (agent.controller("alice"), Identity::generate().unwrap());
+    agent.enrol(&alice, "alice").unwrap();
+    agent
+        .controller("agent")
+        .add(
+            trunkline_agent::Peer::controller(name("bob"), bob.fingerprint(), Timestamp::now()),
+            Timestamp::now(),
+        )
+        .unwrap();
+    agent.line();
+    let identity = alice.identity().unwrap();
+    run(async {
+        let mut streams = Vec::new();
+        for _ in 0..MAX_CONNECTIONS_PER_KEY {
+            let mut stream = agent.open(&identity).await;
+            assert_eq!(exchange(&mut stream, GET).await.unwrap().0, 200);
+            streams.push(stream);
+        }
+        assert!(exchange(&mut agent.open(&identity).await, GET).await.is_err());
+        assert_eq!(agent.line(), format!("too many connections with the key {}", identity.fingerprint()));
+        assert_eq!(exchange(&mut agent.open(&bob).await, GET).await.unwrap().0, 200);
+        drop(streams);
+        // The agent notices soon that they are closed.
+        while exchange(&mut agent.open(&identity).await, GET).await.is_err() {}
+    });
+}
+
+#[test]
+fn a_host_name_is_tried_in_both_ip_versions() {
+    let agent = Agent::start();
+    let alice = agent.controller("alice");
+    agent.enrol(&alice, "alice").unwrap();
+    let address: Address = format!("localhost:{}", agent.address.port()).parse().unwrap();
+    let description = client::describe(&address, agent.join.agent(), &alice.identity().unwrap()).unwrap();
+    assert_eq!(description.controller, "alice");
+}
+
+/// This host's clock is two hours fast: the agent, whose clock counts, accepts. After the use, the error names both times.
+#[test]
+fn only_the_agent_decides_whether_a_join_string_has_expired() {
+    let agent = Agent::start();
+    let fast = Timestamp::now() + jiff::SignedDuration::from_hours(2);
+    client::enrol(&agent.controller("alice"), &agent.join, name("lab7"), name("alice"), fast).unwrap();
+    let bob = client::enrol(&agent.controller("bob"), &agent.join, name("lab7"), name("bob"), fast);
+    let error = bob.unwrap_err().to_string();
+    assert!(
+        error.contains(&format!("which expired at {}; the clock of this host is ", agent.join.expires())),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_server_that_fails_ends() {
+    let panic = |line: &str| assert!(!line.contains("too many handshakes"), "a panic of this test");
+    let mut agent = Agent::start_with(None, Arc::new(panic));
+    let silent: Vec<_> = (0..9).map(|_| std::net::TcpStream::connect(agent.address).unwrap()).collect();
+    let result = agent.thread.take().unwrap().join().unwrap();
+    assert!(matches!(result, Err(trunkline_agent::server::Error::Internal)), "{result:?}");
+    drop(silent);
 }
 
 fn run(test: impl Future<Output = ()>) {

@@ -151,6 +151,20 @@ fn damaged_files_are_reported() {
 }
 
 #[test]
+fn a_stopped_writer_does_not_stop_others() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = KeyStore::open(&folder.path().join("keys")).unwrap();
+    let lock = store.lock().unwrap();
+    check(
+        store.add(controller("alice"), now()),
+        &store.directory().join(LOCK_FILE),
+        "another process has locked",
+    );
+    drop(lock);
+    store.add(controller("alice"), now()).unwrap();
+}
+
+#[test]
 fn an_open_file_does_not_change() {
     let folder = tempfile::tempdir().unwrap();
     let store = KeyStore::open(&folder.path().join("keys")).unwrap();

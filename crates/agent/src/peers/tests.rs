@@ -39,6 +39,17 @@ fn names_are_restricted() {
 }
 
 #[test]
+fn a_host_name_becomes_a_name() {
+    for (text, similar) in [("lab7.example", "lab7.example"), ("büro 7\n", "b-ro-7-"), ("x", "x")] {
+        assert_eq!(Name::similar_to(text), Some(name(similar)));
+    }
+    assert_eq!(Name::similar_to(&"x".repeat(100)), Some(name(&"x".repeat(MAX_NAME))));
+    for text in ["", "---", "ä"] {
+        assert_eq!(Name::similar_to(text), None, "{text}");
+    }
+}
+
+#[test]
 fn names_and_keys_are_unique_within_a_role() {
     let mut list = list(&[controller("alice", 1), agent("alice", 1)]);
     assert_eq!(list.add(controller("alice", 2), time(0)), Err(ChangeError::NameInUse(name("alice"))));

@@ -77,13 +77,13 @@ fn an_enrolment_needs_the_one_time_key() {
     let request = |text, octet| EnrolRequest { name: name(text), fingerprint: key(octet) };
     let issue = || {
         let join = trusted.issue_join("lab7:7600".parse().unwrap(), JOIN_LIFETIME, now).unwrap();
-        (join.identity().fingerprint(), join.expires())
+        join.identity().fingerprint()
     };
     assert!(matches!(
         trusted.enrol(key(9), &request("alice", 1), now),
         Err(EnrolError::OneTimeKey(OneTimeKeyError::Unknown))
     ));
-    let (one_time_key, _) = issue();
+    let one_time_key = issue();
     assert_eq!(trusted.admit(one_time_key, now), Ok(Admission::Enrolment));
     trusted.enrol(one_time_key, &request("alice", 1), now).unwrap();
     assert_eq!(trusted.admit(one_time_key, now), Err(OneTimeKeyError::Used.into()));
@@ -92,21 +92,52 @@ fn an_enrolment_needs_the_one_time_key() {
     assert!(trusted.enrol(key(1), &request("bob", 2), now).is_err());
 
     // A failed enrolment makes the key void too.
-    let (one_time_key, _) = issue();
+    let one_time_key = issue();
     let error = trusted.enrol(one_time_key, &request("alice", 2), now).unwrap_err().to_string();
     assert!(error.contains("the name `alice` is in use"), "{error}");
     assert_eq!(trusted.admit(one_time_key, now), Err(OneTimeKeyError::Used.into()));
 
     // The one-time key would be in the list as long as the join string is in the history of a shell.
-    let (one_time_key, _) = issue();
+    let one_time_key = issue();
     let request = EnrolRequest { name: name("bob"), fingerprint: one_time_key };
     assert!(matches!(trusted.enrol(one_time_key, &request, now), Err(EnrolError::NotOwnKey)));
-    let (one_time_key, expires) = issue();
-    assert_eq!(trusted.admit(one_time_key, expires), Err(OneTimeKeyError::Expired.into()));
-    let (another, _) = issue();
+    let one_time_key = issue();
+    let another = issue();
     assert_eq!(trusted.admit(one_time_key, now), Err(RefusalCause::Unknown));
     trusted.cancel_join();
     assert_eq!(trusted.admit(another, now), Err(RefusalCause::Unknown));
+}
+
+#[test]
+fn the_clock_does_not_change_how_long_a_join_string_is_valid() {
+    let (_folder, trusted, _) = setup();
+    let year = SignedDuration::from_hours(365 * 24);
+    let issue = |lifetime, now| {
+        let join = trusted.issue_join("lab7:7600".parse().unwrap(), lifetime, now).unwrap();
+        join.identity().fingerprint()
+    };
+    let now = Timestamp::now();
+    for clock in [now - year, now, now + year] {
+        let one_time_key = issue(JOIN_LIFETIME, clock);
+        for later in [now - year, now, now + year] {
+            assert_eq!(trusted.admit(one_time_key, later), Ok(Admission::Enrolment), "{clock} {later}");
+        }
+        for lifetime in [SignedDuration::ZERO, -JOIN_LIFETIME] {
+            let one_time_key = issue(lifetime, clock);
+            assert_eq!(trusted.admit(one_time_key, now - year), Err(OneTimeKeyError::Expired.into()));
+        }
+    }
+}
+
+/// A decision within a handshake does no I/O.
+#[test]
+fn the_stored_list_is_used_until_it_is_refreshed() {
+    let (_folder, trusted, store) = setup();
+    let now = Timestamp::now();
+    store.add(Peer::controller(name("alice"), key(1), now), now).unwrap();
+    assert_eq!(trusted.admit_by_stored_list(key(1), now), Err(RefusalCause::Unknown));
+    trusted.refresh(now);
+    assert!(trusted.admit_by_stored_list(key(1), now).is_ok());
 }
 
 #[test]
