@@ -65,7 +65,7 @@ impl RemoteClock {
     pub fn record(&mut self, sent_ns: u64, received_ns: u64, answer: &TimeAnswer) {
         let (local, remote) = *self.origin.get_or_insert((sent_ns, answer.received_ns));
         let since = |origin: u64, ns: u64| {
-            let ns = (ns + MARGIN_NS).checked_sub(origin)?;
+            let ns = ns.checked_add(MARGIN_NS)?.checked_sub(origin)?;
             // Later readings would not fit into an instant: no machine is that old.
             (ns < u64::MAX / 1_000).then(|| Instant::from_ns(ns))
         };
