@@ -38,6 +38,8 @@ pub(crate) struct Connection {
     sender: SendRequest<Full<Bytes>>,
     /// Ends with the connection's error.
     driver: JoinHandle<Result<(), hyper::Error>>,
+    /// Whether there was no request yet.
+    is_new: bool,
     /// The own address and that of the agent.
     pub ends: (SocketAddr, SocketAddr),
 }
@@ -71,7 +73,7 @@ impl Connection {
         let (sender, connection) = http1::handshake(TokioIo::new(stream))
             .await
             .map_err(|error| Error::Answer(address.clone(), one_line(&error.to_string())))?;
-        Ok(Connection { address: address.clone(), sender, driver: tokio::spawn(connection), ends })
+        Ok(Connection { address: address.clone(), sender, driver: tokio::spawn(connection), is_new: true, ends })
     }
 
     /// Sends a request; returns the answer with its body unread.
@@ -88,7 +90,9 @@ impl Connection {
             .header("content-type", "application/json")
             .body(Full::new(body.into()))
             .expect("a valid request");
-        let sent = match self.sender.ready().await {
+        // The first request must not wait: a connection that is refused while it is idle has no error.
+        let ready = if std::mem::take(&mut self.is_new) { Ok(()) } else { self.sender.ready().await };
+        let sent = match ready {
             Ok(()) => self.sender.send_request(request).await,
             Err(error) => Err(error),
         };
