@@ -73,7 +73,13 @@ impl Connection {
         let (sender, connection) = http1::handshake(TokioIo::new(stream))
             .await
             .map_err(|error| Error::Answer(address.clone(), one_line(&error.to_string())))?;
-        Ok(Connection { address: address.clone(), sender, driver: tokio::spawn(connection), is_new: true, ends })
+        Ok(Connection {
+            address: address.clone(),
+            sender,
+            driver: tokio::spawn(connection),
+            is_new: true,
+            ends,
+        })
     }
 
     /// Sends a request; returns the answer with its body unread.

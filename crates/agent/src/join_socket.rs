@@ -1,11 +1,11 @@
 //! The socket in the key store through which a running agent gives a join string to another process of its owner.
 //!
 //! Only the owner of the key store reaches it, because the directory has mode 0700. So the secret goes to the terminal
-//! of the user who requests it, and neither into the agent's log nor into a file. A connection receives one line,
-//! `{"join": "…"}` or `{"error": "…"}`, and is closed.
+//! of the user who requests it, and neither into the agent's log nor into a file. A client sends the line `join`,
+//! receives one line, `{"join": "…"}` or `{"error": "…"}`, and is disconnected.
 
 use std::fs;
-use std::io::{self, Read, Write};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 use std::thread;
@@ -18,9 +18,11 @@ use crate::key_store::{self, KeyStore};
 
 /// The name of the socket in the key store.
 const SOCKET_FILE: &str = "agent.socket";
-/// Time for the line.
+/// Time for a line.
 const TIMEOUT: Duration = Duration::from_secs(10);
-/// Maximum length of the line in octets.
+/// What a client sends. An agent that only checks whether another runs sends nothing.
+const REQUEST: &str = "join\n";
+/// Maximum length of a line in octets.
 const MAX_LINE: u64 = 4096;
 
 /// Why there is no socket or no join string.
@@ -85,7 +87,7 @@ impl JoinSocket {
         Ok(JoinSocket { listener, path })
     }
 
-    /// Answers each connection with a result of `issue`, on a thread that ends with the process.
+    /// Answers each request with a result of `issue`, on a thread that ends with the process.
     pub fn serve(
         &self,
         issue: impl Fn() -> Result<JoinString, String> + Send + 'static,
@@ -96,7 +98,7 @@ impl JoinSocket {
             for stream in listener.incoming() {
                 // A client that leaves needs no handling; out of file descriptors, wait until some are closed.
                 match stream {
-                    Ok(stream) => drop(answer(stream, issue())),
+                    Ok(stream) => drop(answer(&stream, &issue)),
                     Err(_) => thread::sleep(Duration::from_millis(100)),
                 }
             }
@@ -112,9 +114,15 @@ impl Drop for JoinSocket {
     }
 }
 
-fn answer(mut stream: UnixStream, result: Result<JoinString, String>) -> io::Result<()> {
+fn answer(mut stream: &UnixStream, issue: &impl Fn() -> Result<JoinString, String>) -> io::Result<()> {
+    stream.set_read_timeout(Some(TIMEOUT))?;
     stream.set_write_timeout(Some(TIMEOUT))?;
-    let answer = result.map_or_else(Answer::Error, |join| Answer::Join(join.to_string()));
+    let mut line = String::new();
+    BufReader::new(stream.take(MAX_LINE)).read_line(&mut line)?;
+    if line != REQUEST {
+        return Ok(());
+    }
+    let answer = issue().map_or_else(Answer::Error, |join| Answer::Join(join.to_string()));
     writeln!(stream, "{}", serde_json::to_string(&answer)?)
 }
 
@@ -122,7 +130,7 @@ fn answer(mut stream: UnixStream, result: Result<JoinString, String>) -> io::Res
 pub fn request(store: &KeyStore) -> Result<JoinString, Error> {
     let path = store.directory().join(SOCKET_FILE);
     let error = |reason| Error::System { path: path.clone(), reason };
-    let stream = match UnixStream::connect(&path) {
+    let mut stream = match UnixStream::connect(&path) {
         Ok(stream) => stream,
         Err(reason)
             if matches!(reason.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused) =>
@@ -132,6 +140,7 @@ pub fn request(store: &KeyStore) -> Result<JoinString, Error> {
         Err(reason) => return Err(error(reason)),
     };
     stream.set_read_timeout(Some(TIMEOUT)).map_err(error)?;
+    stream.write_all(REQUEST.as_bytes()).map_err(error)?;
     let mut line = String::new();
     stream.take(MAX_LINE).read_to_string(&mut line).map_err(error)?;
     match serde_json::from_str(&line).map_err(|reason| error(reason.into()))? {
@@ -142,6 +151,9 @@ pub fn request(store: &KeyStore) -> Result<JoinString, Error> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+
     use jiff::Timestamp;
 
     use super::*;
@@ -169,11 +181,19 @@ mod tests {
         let (_folder, store) = store();
         assert!(matches!(request(&store), Err(Error::NotRunning(_))));
         let socket = JoinSocket::bind(&store).unwrap();
+        let count = Arc::new(AtomicUsize::new(0));
+        let issued = count.clone();
+        let issue = move || {
+            issued.fetch_add(1, SeqCst);
+            Ok(join())
+        };
+        socket.serve(issue).unwrap();
+        // The check does not make a join string void.
         assert!(matches!(JoinSocket::bind(&store), Err(Error::Running(_))));
-        socket.serve(|| Ok(join())).unwrap();
         for _ in 0..3 {
             assert_eq!(request(&store).unwrap(), join());
         }
+        assert_eq!(count.load(SeqCst), 3);
         drop(socket);
         assert!(matches!(request(&store), Err(Error::NotRunning(_))));
     }
@@ -190,6 +210,7 @@ mod tests {
             let error = thread::scope(|scope| {
                 scope.spawn(|| {
                     let (mut stream, _) = socket.listener.accept().unwrap();
+                    stream.read_exact(&mut [0; REQUEST.len()]).unwrap();
                     // The reader does not wait for all of a long text.
                     let _ = stream.write_all(text.as_bytes());
                 });

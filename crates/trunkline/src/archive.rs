@@ -1,4 +1,4 @@
-//! The locations of the archives, and records by path or run number.
+//! The locations of the archives and of other files, and records by path or run number.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -26,12 +26,23 @@ pub fn counters_archive(flags: &CountersArchive, positional: Option<&Location>) 
     }
 }
 
-/// Returns the path of a file in the data folder of the user (XDG Base Directory Specification).
+/// Returns the path of a file in the data folder of the user.
 fn default_path(name: &str) -> Result<PathBuf, Failure> {
+    let path = user_path("XDG_DATA_HOME", ".local/share", name);
+    path.ok_or_else(|| Failure::input("no home folder for the archive: give --archive FILE"))
+}
+
+/// Returns the path of a file in the state folder of the user, or `None` if the user has no home folder.
+#[cfg(feature = "agents")]
+pub fn state_path(name: &str) -> Option<PathBuf> {
+    user_path("XDG_STATE_HOME", ".local/state", name)
+}
+
+/// Returns the path of a file in a folder of the user (XDG Base Directory Specification).
+fn user_path(variable: &str, default: &str, name: &str) -> Option<PathBuf> {
     let absolute = |name: &str| env::var_os(name).map(PathBuf::from).filter(|p| p.is_absolute());
-    let data = absolute("XDG_DATA_HOME").or_else(|| Some(absolute("HOME")?.join(".local/share")));
-    data.map(|d| d.join("trunkline").join(name))
-        .ok_or_else(|| Failure::input("no home folder for the archive: give --archive FILE"))
+    let folder = absolute(variable).or_else(|| Some(absolute("HOME")?.join(default)));
+    Some(folder?.join("trunkline").join(name))
 }
 
 /// Opens the archive of runs, and creates it if it does not exist.

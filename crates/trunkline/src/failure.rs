@@ -29,7 +29,13 @@ impl Failure {
     }
 
     /// A command that needs a cargo feature which this program was built without: a failure of the usage.
-    #[cfg(not(all(feature = "forward", feature = "parquet", feature = "snmp", feature = "web")))]
+    #[cfg(not(all(
+        feature = "agents",
+        feature = "forward",
+        feature = "parquet",
+        feature = "snmp",
+        feature = "web"
+    )))]
     pub fn missing_feature(command: &str, feature: &str) -> Self {
         Failure::Input(format!(
             "`{command}` needs the cargo feature `{feature}`, and this trunkline was built without it"

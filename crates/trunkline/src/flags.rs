@@ -3,18 +3,20 @@
 //! | module | contents |
 //! | --- | --- |
 //! | [`values`] | parsers of flag values that several commands share |
+//! | [`agents`] | `trunkline agent`, `trunkline keys` |
 //! | [`analyse`] | `trunkline analyse` |
 //! | [`llc`] | `trunkline llc` |
 //! | [`converter`] | `trunkline converter` |
 //! | [`monitor`] | `trunkline monitor` |
 
+pub mod agents;
 pub mod analyse;
 pub mod converter;
 pub mod llc;
 pub mod monitor;
-mod values;
+pub mod values;
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
@@ -25,8 +27,8 @@ use trunkline_counters::archive::Location;
 use trunkline_units::Span;
 
 use values::{
-    Word, blackhole, format_span, fraction, host_address, in_range, long_span, measurement_span, name_value,
-    one_of, span, word_of,
+    Placement, Word, blackhole, format_span, fraction, in_range, long_span, measurement_span, name_value,
+    one_of, placement, span, word_of,
 };
 
 /// A workbench for message networks.
@@ -91,9 +93,13 @@ pub enum Command {
     Records(Records),
     /// Measure the parameters of this machine that a simulation needs
     Study(Study),
-    /// Run as the agent of one host of a live experiment (internal)
-    #[command(hide = true)]
-    Agent(Agent),
+    /// Run the agent of this host, which controllers on other hosts may use
+    ///
+    /// Prints a join string, with which one controller can enrol (`trunkline keys add`), and log lines on standard error.
+    /// Ctrl-C stops it. Exit status: 0 when interrupted, 1 if it cannot serve, 2 if the input or the usage is wrong.
+    Agent(agents::Agent),
+    /// The keys that agents and controllers trust: add, list, revoke, show
+    Keys(agents::Keys),
     /// Print a completion script for a shell
     Completions {
         /// The shell
@@ -159,9 +165,11 @@ pub struct Run {
     /// Backends to run on: live, sim; several give one comparison
     #[arg(long, value_name = "BACKEND", value_delimiter = ',', default_value = "live")]
     pub on: Vec<String>,
-    /// Run a host at an address of this machine [default: a loopback address]
-    #[arg(long, value_name = "NAME=ADDRESS", value_parser = host_address)]
-    pub at: Vec<(String, IpAddr)>,
+    /// Run a host at an address of this machine, or on an agent (NAME=agent:AGENT) [default: a loopback address]
+    #[arg(long, value_name = "NAME=ADDRESS", value_parser = placement)]
+    pub at: Vec<(String, Placement)>,
+    #[command(flatten)]
+    pub keys: agents::KeyDirectory,
     /// Capture the packets of a link or host of a simulated run as pcapng, next to its record
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     pub trace: Vec<String>,
@@ -592,18 +600,6 @@ pub struct MeasurementOptions {
     /// Print only the results, as JSON
     #[arg(long)]
     pub json: bool,
-}
-
-#[derive(Debug, Args)]
-pub struct Agent {
-    /// Communicate over standard input, which must be a socket
-    #[arg(long, required = true)]
-    pub stdio: bool,
-    /// Name of the host, shown in process lists
-    pub host: String,
-    /// What the agent permits, as JSON
-    #[arg(long, value_name = "JSON", default_value = "{}")]
-    pub limits: String,
 }
 
 /// Parses the length of a sample: at least 10 ms, because shorter samples contain mostly noise.

@@ -9,7 +9,7 @@
 //! | [`flags`] | the command line, from which help, man pages and completions are generated |
 //! | [`commands`] | the commands, which call the libraries |
 //! | [`top`](mod@top) | `trunkline top`: the live display of traffic |
-//! | [`archive`] | the locations of the archives, and records by path or run number |
+//! | [`archive`] | the locations of the archives and other files, and records by path or run number |
 //! | [`failure`] | how a command fails: one line and an exit status |
 
 mod archive;

@@ -57,6 +57,7 @@ const CRATES: &[(&str, &[&str])] = &[
     (
         "trunkline",
         &[
+            "agent",
             "units",
             "traffic",
             "endpoint",

@@ -400,6 +400,6 @@ impl Flow {
             sender.sending_time = last.map_or(Span::ZERO, |last| last.since(start));
         }
         let receivers = self.receiver_hosts.into_iter().zip(receivers.into_iter().map(Some)).collect();
-        RepetitionOutcome { start, sender: Some(sender), receivers, error }
+        RepetitionOutcome { start, sender: Some(sender), receivers, error, delay_uncertainty: None }
     }
 }

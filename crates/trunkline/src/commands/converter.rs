@@ -9,7 +9,7 @@
 //! | [`status`] | the HTTP server of the status page |
 //! | [`workload`] | the workload generator of a host |
 
-mod config;
+pub mod config;
 mod control;
 mod replay;
 mod rules;

@@ -1,9 +1,13 @@
 //! The commands.
 
+mod agent;
 mod analyse;
 mod converter;
 mod curves;
 mod experiment;
+mod hosts;
+#[cfg(feature = "agents")]
+mod keys;
 mod llc;
 mod monitor;
 mod pool;
@@ -25,7 +29,7 @@ pub use monitor::time::{now, parse_moment};
 
 use self::experiment::Experiment;
 use crate::failure::{Failure, print};
-use crate::flags::{Agent, Command, Flags};
+use crate::flags::{Command, Flags};
 
 /// Runs a command.
 pub fn run(command: Command) -> Result<(), Failure> {
@@ -51,7 +55,11 @@ pub fn run(command: Command) -> Result<(), Failure> {
         Command::Report(flags) => report::report(&flags),
         Command::Records(flags) => records::records(flags.action),
         Command::Study(flags) => study::study(&flags.subject),
-        Command::Agent(flags) => agent(&flags),
+        Command::Agent(flags) => agent::agent(&flags),
+        #[cfg(feature = "agents")]
+        Command::Keys(flags) => keys::keys(&flags.action),
+        #[cfg(not(feature = "agents"))]
+        Command::Keys(_) => Err(Failure::missing_feature("trunkline keys", "agents")),
         Command::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Flags::command(), "trunkline", &mut script);
@@ -59,26 +67,6 @@ pub fn run(command: Command) -> Result<(), Failure> {
         }
         Command::Man { dir } => man(dir),
     }
-}
-
-/// Runs the agent of one host over standard input. The controller, not the agent, handles Ctrl-C.
-fn agent(flags: &Agent) -> Result<(), Failure> {
-    use std::os::fd::AsFd;
-    use std::os::unix::net::UnixStream;
-    let limits = serde_json::from_str(&flags.limits).map_err(|e| Failure::input(format!("--limits: {e}")))?;
-    let input = std::io::stdin().as_fd().try_clone_to_owned().map_err(Failure::run)?;
-    let stream = UnixStream::from(input);
-    if stream.peer_addr().is_err() {
-        return Err(Failure::input("standard input is not a socket; `trunkline run` starts `agent --stdio`"));
-    }
-    // A panic in one thread must end the whole agent, or the controller would wait for it.
-    let report = std::panic::take_hook();
-    std::panic::set_hook(Box::new(move |panic| {
-        report(panic);
-        std::process::abort()
-    }));
-    trunkline_live::agent::serve(stream, &limits);
-    Ok(())
 }
 
 fn man(dir: Option<PathBuf>) -> Result<(), Failure> {

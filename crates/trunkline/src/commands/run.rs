@@ -6,14 +6,14 @@ use std::path::PathBuf;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use trunkline_counters::archive::Writer;
-use trunkline_experiment::Diagnostic;
-use trunkline_live::{Live, Processes};
+use trunkline_experiment::{Diagnostic, Plan};
 use trunkline_record::{Archive, Record, RecordFile, RunId, export};
 use trunkline_run::{Backend, ProgressObserver, RunOptions, StopFlag};
 use trunkline_sim::Sim;
 use trunkline_units::{Seed, Span};
 
 use super::experiment::{self, Experiment};
+use super::hosts::live_backend;
 use super::monitor;
 use super::report::{terminal_width, write_files};
 use crate::archive;
@@ -26,7 +26,8 @@ pub fn run(flags: &Run) -> Result<(), Failure> {
     if let Some((_, name)) = flags.on.iter().enumerate().find(|(i, name)| flags.on[..*i].contains(name)) {
         return Err(Failure::input(format!("--on names `{name}` twice")));
     }
-    let mut backends = flags.on.iter().map(|name| backend(name, flags)).collect::<Result<Vec<_>, _>>()?;
+    let mut backends =
+        flags.on.iter().map(|name| backend(name, flags, &experiment.plan)).collect::<Result<Vec<_>, _>>()?;
     if !flags.trace.is_empty() && !flags.on.iter().any(|on| on == "sim") {
         return Err(Failure::input("--trace needs a simulated run; add `--on sim`"));
     }
@@ -130,16 +131,9 @@ pub(super) fn out_folder(out: &Option<PathBuf>, name: &str) -> PathBuf {
     out.clone().unwrap_or_else(|| PathBuf::from("trunkline-results").join(name))
 }
 
-fn backend(name: &str, flags: &Run) -> Result<Box<dyn Backend>, Failure> {
+fn backend(name: &str, flags: &Run, plan: &Plan) -> Result<Box<dyn Backend>, Failure> {
     match name {
-        "live" => {
-            let program = std::env::current_exe()
-                .map_err(|e| Failure::run(format!("cannot find the path of this program: {e}")))?;
-            Ok(Box::new(Live::new(
-                Box::new(Processes { program, limits: Default::default() }),
-                flags.at.iter().cloned().collect(),
-            )))
-        }
+        "live" => Ok(Box::new(live_backend(plan, &flags.at, &flags.keys)?)),
         "sim" => Ok(Box::new(Sim { trace: flags.trace.clone(), link_series: true })),
         "lab" => Err(Failure::input(format!("the backend `{name}` is not implemented; use `live` or `sim`"))),
         _ => Err(Failure::input(format!("there is no backend `{name}`; use `live` or `sim`"))),

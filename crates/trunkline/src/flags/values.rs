@@ -37,6 +37,44 @@ pub fn span(text: &str) -> Result<Span, String> {
     }
 }
 
+/// Splits a number from the unit after it.
+fn number_and_unit(text: &str) -> Option<(f64, &str)> {
+    let unit = text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len());
+    let number = text[..unit].trim().parse::<f64>().ok()?;
+    Some((number, text[unit..].trim()))
+}
+
+/// Parses a rate in bits per second, from 1 b/s to 1 Tb/s.
+pub fn rate(text: &str) -> Result<u64, String> {
+    let expected = "expected a rate such as 10M or 10Mb/s, from 1 b/s to 1000 Gb/s";
+    let (number, unit) = number_and_unit(text).ok_or(expected)?;
+    let scale = match unit {
+        "" | "b/s" => 1.0,
+        "K" | "k" | "kb/s" => 1e3,
+        "M" | "m" | "Mb/s" => 1e6,
+        "G" | "g" | "Gb/s" => 1e9,
+        _ => return Err(expected.into()),
+    };
+    in_range(number * scale, 1.0..=1e12, expected).map(|bps| bps as u64)
+}
+
+/// Parses a number of bytes, from 1 B to 1 PB.
+pub fn size(text: &str) -> Result<u64, String> {
+    let expected = "expected a size such as 1400, 128K, 128KiB or 128kB";
+    let (number, unit) = number_and_unit(text).ok_or(expected)?;
+    let scale = match unit.to_ascii_lowercase().as_str() {
+        "" | "b" => 1.0,
+        "k" | "kib" => 1024.0,
+        "m" | "mib" => 1_048_576.0,
+        "g" | "gib" => 1_073_741_824.0,
+        "kb" => 1e3,
+        "mb" => 1e6,
+        "gb" => 1e9,
+        _ => return Err(expected.into()),
+    };
+    in_range((number * scale).round(), 1.0..=1e15, expected).map(|bytes| bytes as u64)
+}
+
 /// Returns a value of a range, or what is expected.
 pub fn in_range<T: PartialOrd>(value: T, range: impl RangeBounds<T>, expected: &str) -> Result<T, String> {
     if range.contains(&value) { Ok(value) } else { Err(expected.into()) }
@@ -109,12 +147,24 @@ pub fn name_value(text: &str) -> Result<(String, String), String> {
     Ok((name.trim().into(), value.trim().into()))
 }
 
-/// Parses `NAME=ADDRESS`.
-pub fn host_address(text: &str) -> Result<(String, IpAddr), String> {
-    let (name, address) = name_value(text)?;
-    let bare = address.trim_start_matches('[').trim_end_matches(']');
-    let address = bare.parse().map_err(|_| format!("`{address}` is not an IPv4 or IPv6 address"))?;
-    Ok((name, address))
+/// Where a host of a live run is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Placement {
+    /// On this machine, at this address.
+    Address(IpAddr),
+    /// On the agent with this name in the key store.
+    Agent(String),
+}
+
+/// Parses `NAME=ADDRESS` or `NAME=agent:AGENT`.
+pub fn placement(text: &str) -> Result<(String, Placement), String> {
+    let (name, place) = name_value(text)?;
+    if let Some(agent) = place.strip_prefix("agent:") {
+        return Ok((name, Placement::Agent(agent.into())));
+    }
+    let bare = place.trim_start_matches('[').trim_end_matches(']');
+    let wrong = || format!("`{place}` is no IPv4 or IPv6 address; an agent is `agent:NAME`");
+    Ok((name, Placement::Address(bare.parse().map_err(|_| wrong())?)))
 }
 
 /// Parses `PERIOD:LENGTH` of an outage that repeats.

@@ -53,7 +53,9 @@ impl TestDir {
     fn in_dir(&self, mut command: Command) -> Command {
         command.current_dir(self.0.path()).stdin(Stdio::null()).process_group(0);
         command.env("TRUNKLINE_ARCHIVE", self.path("archive.sqlite")).env("HOME", self.0.path());
-        command.env_remove("XDG_DATA_HOME").env_remove("TRUNKLINE_COUNTERS");
+        for variable in ["XDG_DATA_HOME", "XDG_STATE_HOME", "TRUNKLINE_COUNTERS", "TRUNKLINE_KEYS"] {
+            command.env_remove(variable);
+        }
         command
     }
 

@@ -25,7 +25,7 @@ pub fn complete<F: FileFlags>(flags: &F, common: &Common) -> Result<F, Failure> 
 }
 
 /// Parses flags from the text of a file.
-pub fn parse<F: FileFlags>(text: &str) -> Result<F, String> {
+pub fn parse<F: Args>(text: &str) -> Result<F, String> {
     let table: Table = text.parse().map_err(|e| toml_error(text, &e))?;
     let command = F::augment_args(Command::new("file").no_binary_name(true).disable_help_flag(true));
     let mut words = Vec::new();

@@ -1,0 +1,162 @@
+//! `trunkline agent`: the agent of this host, and one host of a live experiment.
+
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+
+use crate::failure::Failure;
+use crate::flags::agents::Agent;
+
+/// Runs an agent.
+pub fn agent(flags: &Agent) -> Result<(), Failure> {
+    match &flags.host {
+        Some(_) => serve_standard_input(&flags.host_limits),
+        #[cfg(feature = "agents")]
+        None => daemon::agent(flags),
+        #[cfg(not(feature = "agents"))]
+        None => Err(Failure::missing_feature("trunkline agent", "agents")),
+    }
+}
+
+/// Runs one host over standard input. The controller, not the agent, handles Ctrl-C.
+fn serve_standard_input(limits: &str) -> Result<(), Failure> {
+    let limits = serde_json::from_str(limits).map_err(|e| Failure::input(format!("--limits: {e}")))?;
+    let input = std::io::stdin().as_fd().try_clone_to_owned().map_err(Failure::run)?;
+    let stream = UnixStream::from(input);
+    if stream.peer_addr().is_err() {
+        return Err(Failure::input("standard input is not a socket; `trunkline run` starts `agent --stdio`"));
+    }
+    // A panic in one thread must end the whole agent, or the controller would wait for it.
+    let report = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        report(panic);
+        std::process::abort()
+    }));
+    trunkline_live::agent::serve(stream, &limits);
+    Ok(())
+}
+
+#[cfg(feature = "agents")]
+mod daemon {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use jiff::SignedDuration;
+    use signal_hook::consts::{SIGINT, SIGTERM};
+    use signal_hook::iterator::Signals;
+    use trunkline_agent::join_socket::{self, JoinSocket};
+    use trunkline_agent::runs::RunOptions;
+    use trunkline_agent::server::{Error, JoinIssuer, Log, Options, Server};
+    use trunkline_agent::{Address, JoinString, KeyStore, activation};
+
+    use trunkline_live::Processes;
+    use trunkline_live::limits::{Limits, RemoteLimits};
+    use trunkline_units::Span;
+
+    use crate::commands::converter::config;
+    use crate::commands::keys::open_store;
+    use crate::failure::{Failure, print, warn};
+    use crate::flags::agents::{Agent, OwnerLimits};
+
+    /// Maximum time of a run: a schedule of tests with pauses between them.
+    const RUN_TIME: Duration = Duration::from_secs(7 * 24 * 3600);
+
+    /// Serves controllers until SIGINT or SIGTERM, or prints a join string of the agent that does.
+    pub fn agent(flags: &Agent) -> Result<(), Failure> {
+        let store = open_store(&flags.keys)?;
+        if flags.join {
+            let join = join_socket::request(&store).map_err(Failure::run)?;
+            return print(&format!("{join}\n"));
+        }
+        let mut signals = Signals::new([SIGINT, SIGTERM]).map_err(Failure::run)?;
+        // Made first: if an agent has this key store, that is the cause to report, and not its address.
+        let socket = JoinSocket::bind(&store).map_err(Failure::run)?;
+        let server = bind(flags, store)?;
+        let stop = server.stop_handle();
+        std::thread::spawn(move || {
+            if signals.forever().next().is_some() {
+                stop.stop();
+            }
+        });
+        warn(&format!("listening on {} with the key {}", server.address(), server.fingerprint()));
+        let joins = server.join_issuer();
+        if !flags.no_join {
+            print(&format!("{}\n", issue(&joins).map_err(of_server)?))?;
+        }
+        socket.serve(move || issue(&joins).map_err(|error| error.to_string())).map_err(Failure::run)?;
+        server.run().map_err(of_server)
+    }
+
+    fn bind(flags: &Agent, store: KeyStore) -> Result<Server, Failure> {
+        let address =
+            flags.address.as_deref().map(str::parse::<Address>).transpose().map_err(Failure::input)?;
+        let ns = i64::try_from(flags.join_lifetime.as_ns()).unwrap_or(i64::MAX);
+        let options =
+            Options { listen: flags.listen, address, join_lifetime: SignedDuration::from_nanos(ns) };
+        let log: Log = Arc::new(warn);
+        let runs = run_options(&complete(&flags.limits)?)?;
+        let server = match activation::listener().map_err(Failure::run)? {
+            Some(listener) => Server::from_listener(listener, store, options, Some(runs), log),
+            None => Server::bind(store, options, Some(runs), log),
+        };
+        server.map_err(of_server)
+    }
+
+    /// Returns the limits, completed from the file of `--config`.
+    fn complete(flags: &OwnerLimits) -> Result<OwnerLimits, Failure> {
+        let Some(path) = &flags.config else { return Ok(flags.clone()) };
+        let named = |error: String| Failure::input(format!("{}: {error}", path.display()));
+        let text = std::fs::read_to_string(path).map_err(|e| named(e.to_string()))?;
+        let file: OwnerLimits = config::parse(&text).map_err(named)?;
+        let flags = flags.clone();
+        let allow_groups = [flags.allow_groups, file.allow_groups].concat();
+        Ok(OwnerLimits {
+            config: None,
+            max_rate: flags.max_rate.or(file.max_rate),
+            max_bytes: flags.max_bytes.or(file.max_bytes),
+            max_duration: flags.max_duration.or(file.max_duration),
+            max_ends: flags.max_ends.or(file.max_ends),
+            max_runs: flags.max_runs.or(file.max_runs),
+            ports: flags.ports.or(file.ports),
+            allow_groups,
+            send_folder: flags.send_folder.or(file.send_folder),
+            receive_folder: flags.receive_folder.or(file.receive_folder),
+        })
+    }
+
+    /// Returns how runs are started, and what they may do.
+    fn run_options(flags: &OwnerLimits) -> Result<RunOptions, Failure> {
+        let duration = flags.max_duration.unwrap_or(Span::from_s(3600));
+        let remote = RemoteLimits {
+            rate_bps: flags.max_rate.unwrap_or(1_000_000_000),
+            bytes: flags.max_bytes.unwrap_or(100_000_000_000),
+            duration,
+            ends: flags.max_ends.unwrap_or(512).into(),
+            groups: flags.allow_groups.clone(),
+            send_folder: flags.send_folder.clone(),
+            receive_folder: flags.receive_folder.clone(),
+        };
+        let limits = Limits { remote: Some(remote), ports: flags.ports.clone() };
+        let program = std::env::current_exe()
+            .map_err(|e| Failure::run(format!("cannot find the path of this program: {e}")))?;
+        Ok(RunOptions {
+            launch: Box::new(Processes { program, limits }),
+            max_runs: flags.max_runs.unwrap_or(4).into(),
+            // A run may have several tests, one after the other.
+            max_time: RUN_TIME,
+        })
+    }
+
+    /// Issues a join string, with a line in the log.
+    fn issue(joins: &JoinIssuer) -> Result<JoinString, Error> {
+        let join = joins.issue()?;
+        warn(&format!("issued a join string for {}, valid until {}", join.address(), join.expires()));
+        Ok(join)
+    }
+
+    fn of_server(error: Error) -> Failure {
+        match error {
+            Error::AddressRequired(_) => Failure::input(error),
+            error => Failure::run(error),
+        }
+    }
+}
