@@ -111,7 +111,7 @@ impl Connection {
                     std::error::Error::source(&lost).and_then(|cause| cause.downcast_ref::<io::Error>());
                 Err(match cause {
                     Some(cause) => Error::Connect(self.address.clone(), cause.into()),
-                    None => Error::Answer(self.address.clone(), one_line(&lost.to_string())),
+                    None => broken(&self.address, &lost),
                 })
             }
         }
@@ -138,8 +138,19 @@ impl Connection {
 pub(crate) async fn read(address: &Address, answer: Response<Incoming>) -> Result<Vec<u8>, Error> {
     let status = answer.status();
     let body = Limited::new(answer.into_body(), MAX_ANSWER).collect().await;
-    let body = body.map_err(|error| Error::Answer(address.clone(), one_line(&error.to_string())))?;
+    let body = body.map_err(|error| match error.downcast::<hyper::Error>() {
+        Ok(error) => broken(address, &error),
+        Err(error) => Error::Answer(address.clone(), one_line(&error.to_string())),
+    })?;
     check(address, status, &body.to_bytes())
+}
+
+/// Returns the error of a connection that ended in a request or an answer.
+pub(crate) fn broken(address: &Address, error: &hyper::Error) -> Error {
+    if error.is_parse() || error.is_user() {
+        return Error::Answer(address.clone(), one_line(&error.to_string()));
+    }
+    Error::Lost(address.clone())
 }
 
 fn check(address: &Address, status: StatusCode, body: &Bytes) -> Result<Vec<u8>, Error> {

@@ -24,7 +24,7 @@ use trunkline_live::{AgentClock, Launch, LaunchedAgent, RemoteAgent};
 
 use crate::address::Address;
 use crate::client::{Error, one_line};
-use crate::connection::{Connection, read};
+use crate::connection::{Connection, broken, read};
 use crate::fingerprint::Fingerprint;
 use crate::identity::Identity;
 use crate::runs::RunDescription;
@@ -284,7 +284,7 @@ async fn carry_events(
     loop {
         let frame = match body.frame().await {
             Some(Ok(frame)) => frame,
-            Some(Err(error)) => return Err(Error::Answer(address.clone(), one_line(&error.to_string()))),
+            Some(Err(error)) => return Err(broken(address, &error)),
             None => return Err(Error::Lost(address.clone())),
         };
         let Ok(bytes) = frame.into_data() else { continue };

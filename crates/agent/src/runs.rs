@@ -249,7 +249,11 @@ async fn start(
     State(state): State<Arc<ServerState>>,
     Extension(key): Extension<Fingerprint>,
     Extension(admission): Extension<Admission>,
+    body: Bytes,
 ) -> Response {
+    if !body.is_empty() {
+        return error_response(StatusCode::BAD_REQUEST, "this request has no body");
+    }
     let (Some(runs), Admission::Controller(name)) = (&state.runs, admission) else {
         return error_response(StatusCode::FORBIDDEN, "this agent runs no tests");
     };
@@ -273,7 +277,9 @@ async fn start(
 /// Returns a run of this controller, or the answer that there is none.
 fn find(state: &ServerState, id: &str, key: Fingerprint) -> Result<Arc<Run>, Box<Response>> {
     let run = state.runs.as_ref().and_then(|runs| runs.find(id, key));
-    run.ok_or_else(|| Box::new(error_response(StatusCode::NOT_FOUND, "this controller has no such run")))
+    run.ok_or_else(|| {
+        Box::new(error_response(StatusCode::NOT_FOUND, "this controller has no such run, or it has ended"))
+    })
 }
 
 async fn messages(

@@ -1,0 +1,180 @@
+"""Checks of agents: `check.py PROGRAM NAME`. Prints what it measured and, if it succeeded, `ok NAME`."""
+
+import contextlib
+import os
+import signal
+import sys
+import threading
+import time
+
+from lab import Capture, Lab, run, wait_for
+
+# Load above this is a test, below it are only requests, events and consent.
+LOAD_BPS = 2e6
+
+
+def mesh(program):
+    """Twelve connections between four agents start together, and each is in the record."""
+    lab = Lab(program, 4)
+    pairs = [(a, b) for a in lab.hosts for b in lab.hosts if a != b]
+    connection = (
+        "connection {0}-{1} {{ xmt = {0}; rcv = {1}; protocol = udp;"
+        " test = cbr (messagesize = 500, period = 4 ms); messages = 500; }}"
+    )
+    text = 'experiment "mesh" { parallel {\n' + "\n".join(connection.format(*pair) for pair in pairs) + "\n} }\n"
+    spreads = []
+    for _ in range(5):
+        capture = Capture(500)
+        record = lab.run(text)
+        times = capture.end()
+        assert not record["partial"], record["problems"]
+        assert [c["name"] for c in record["connections"]] == [f"{a}-{b}" for a, b in pairs]
+        for c in record["connections"]:
+            assert c["messages_sent"] == c["messages_received"] == 500, (c["name"], c["messages_received"])
+            assert c["delay_us"]["count"] == 500 and c["delay_uncertainty_us"] > 0
+            assert c["notes"]["receiver_address"].startswith("10.66.0.")
+        assert {h["name"] for h in record["hosts"]} == set(lab.hosts)
+        assert len({c["runs"][0]["start_s"] for c in record["connections"]}) == 1
+        assert len(times) == 12, len(times)
+        spreads.append((times[-1] - times[0]) / 1e3)
+    spreads.sort()
+    print(f"mesh of 12 connections: first messages within {spreads[2]:.0f} us ({spreads[0]:.0f} to {spreads[-1]:.0f})")
+    uncertainty = max(c["delay_uncertainty_us"] for c in record["connections"])
+    print(f"one-way delays within {uncertainty:.0f} us at most")
+    lab.end()
+
+
+TEXT = """experiment "kill" {{ connection c {{ xmt = h1; rcv = h2; protocol = {};
+    test = cbr (messagesize = 1400, period = 100 us); duration = {} s; }} }}"""
+
+
+def load_ends(lab, host):
+    """Waits until a host sends no load any more; returns how long that took, in seconds."""
+    start = last = time.monotonic()
+    sent = lab.sent_bytes(host)
+    while time.monotonic() - last < 1.5:
+        assert time.monotonic() - start < 30, f"{host} goes on sending"
+        time.sleep(0.05)
+        now = lab.sent_bytes(host)
+        if (now - sent) * 8 / 0.05 > LOAD_BPS:
+            last = time.monotonic()
+        sent = now
+    return last - start
+
+
+def kill(program):
+    """Whatever dies at whatever moment: the load ends, the rest says what happened, and the next run works."""
+    lab = Lab(program, 2)
+    longest, ended = 0.0, 0.0
+    messages = set()
+    victims = ["agent of h1", "run on h1", "agent of h2", "run on h2", "controller", "link of h2", "link of controller"]
+    for protocol in ["udp", "tcp", "guaranteed"]:
+        for victim in victims:
+            for delay in [0.05, 0.2, 0.4, 0.8, 1.6, 2.15] if protocol == "udp" else [0.3, 1.2]:
+                process = lab.start_run(TEXT.format(protocol, 1.5 if delay > 2 else 20))
+                start = time.monotonic()
+                time.sleep(delay)
+                is_lost = hit(lab, victim, process)
+                at = time.monotonic()
+                if not is_lost:
+                    # The run was already over, or not there yet.
+                    os.killpg(process.pid, signal.SIGKILL)
+                longest = max(longest, load_ends(lab, "h1"))
+                if victim == "controller" or not is_lost:
+                    process.communicate()
+                else:
+                    status, record, err = lab.end_run(process)
+                    # 1.5 s of these are the observation of the load.
+                    ended = max(ended, time.monotonic() - at)
+                    assert status in (0, 1), (victim, delay, status, err)
+                    if status == 1:
+                        assert err.count("\n") == 1, err
+                        messages.add(err.strip().split(";")[0])
+                    if delay in (1.2, 1.6) and not victim.startswith("link of con"):
+                        assert status == 1 and record["partial"], (victim, delay, status)
+                        assert record["connections"][0]["messages_received"] > 0, (victim, delay)
+                restore(lab, victim)
+                wait_for(lambda: not lab.processes_of_runs(), "runs end", 10)
+                ended = max(ended, time.monotonic() - at)
+                for host in lab.hosts:
+                    assert not lab.open_ports(host), (victim, delay, lab.open_ports(host))
+                record = lab.run(TEXT.format(protocol, 0.2))
+                assert record["connections"][0]["messages_received"] > 100, (victim, delay)
+    print(f"load ended within {longest:.2f} s; everything was over within {ended:.1f} s")
+    for line in sorted(messages):
+        print(f"  {line}")
+    lab.end()
+
+
+def hit(lab, victim, process):
+    """Kills or cuts the victim; returns whether it was there."""
+    what, _, host = victim.partition(" of ") if " of " in victim else victim.partition(" on ")
+    if victim == "controller":
+        os.killpg(process.pid, signal.SIGKILL)
+    elif what == "agent":
+        lab.agents[host].kill()
+        lab.agents[host].wait()
+    elif what == "run":
+        pid = lab.process_of_run(host)
+        if pid is None:
+            return False
+        os.kill(pid, signal.SIGKILL)
+    else:
+        run("ip", "link", "set", "br0" if host == "controller" else host, "down")
+        if host == "controller":
+            # The bridge goes on without its own address.
+            run("ip", "link", "set", "br0", "up")
+            run("ip", "addr", "flush", "dev", "br0")
+    return True
+
+
+def restore(lab, victim):
+    """Repairs what `hit` has destroyed."""
+    if victim.startswith("agent"):
+        host = victim.split()[-1]
+        lab.agents[host].stdout.close()
+        lab.start_agent(host)
+    elif victim == "link of h2":
+        run("ip", "link", "set", "h2", "up")
+        wait_for(lambda: "LOWER_UP" in run("ip", "link", "show", "h2"), "the link is up")
+    elif victim == "link of controller":
+        run("ip", "addr", "add", "10.66.0.100/24", "dev", "br0")
+
+
+def many(program):
+    """200 connections between two agents."""
+    lab = Lab(program, 2)
+    connection = (
+        "connection c{0} {{ xmt = {1}; rcv = {2}; protocol = udp;"
+        " test = cbr (messagesize = 200, period = 50 ms); duration = 3 s; }}"
+    )
+    both = lambda n: ("h1", "h2") if n % 2 else ("h2", "h1")
+    lines = [connection.format(n, *both(n)) for n in range(200)]
+    process = lab.start_run('experiment "many" { parallel {\n' + "\n".join(lines) + "\n} }\n")
+    peak, is_over = {}, threading.Event()
+
+    def watch():
+        while not is_over.wait(0.1):
+            for host in lab.hosts:
+                for pid in [lab.agents[host].pid, lab.process_of_run(host)]:
+                    with contextlib.suppress(OSError, ValueError), open(f"/proc/{pid}/status") as file:
+                        [line] = [line for line in file if line.startswith("VmHWM")]
+                        peak[host, pid] = int(line.split()[1]) / 1024
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    status, record, err = lab.end_run(process)
+    is_over.set()
+    watcher.join()
+    assert status == 0 and not record["partial"], (err, record and record["problems"])
+    assert all(c["messages_received"] == 60 for c in record["connections"])
+    total = {host: sum(mib for (h, _), mib in peak.items() if h == host) for host in lab.hosts}
+    print("200 connections: " + ", ".join(f"agent {host} {mib:.0f} MiB" for host, mib in total.items()))
+    assert all(mib < 200 for mib in total.values())
+    lab.end()
+
+
+if __name__ == "__main__":
+    program, name = sys.argv[1:]
+    globals()[name](program)
+    print(f"ok {name}")
