@@ -2,6 +2,7 @@
 //!
 //! | module | subject |
 //! | --- | --- |
+//! | `agent_keys` | `trunkline agent`, `trunkline keys`: enrolment, refusals, socket activation, curl and OpenSSL |
 //! | `analyse` | `trunkline analyse` |
 //! | `bundle_c`, `bundle_wireshark` | the bundle converter from C and in Wireshark |
 //! | `capture` | packet captures of runs |
@@ -18,6 +19,7 @@
 //! | `serve` | the web page of counters |
 //! | `top` | the packet monitor |
 
+mod agent_keys;
 mod analyse;
 mod bundle_c;
 mod bundle_wireshark;

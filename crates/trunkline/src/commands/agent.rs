@@ -37,6 +37,7 @@ fn serve_standard_input(limits: &str) -> Result<(), Failure> {
 
 #[cfg(feature = "agents")]
 mod daemon {
+    use std::net::TcpListener;
     use std::sync::Arc;
     use std::time::Duration;
 
@@ -67,26 +68,29 @@ mod daemon {
             let join = join_socket::request(&store).map_err(Failure::run)?;
             return print(&format!("{join}\n"));
         }
+        // Before another file has the descriptor, if systemd passes none.
+        let listener = activation::listener().map_err(Failure::run)?;
         let mut signals = Signals::new([SIGINT, SIGTERM]).map_err(Failure::run)?;
         // Made first: if an agent has this key store, that is the cause to report, and not its address.
         let socket = JoinSocket::bind(&store).map_err(Failure::run)?;
-        let server = bind(flags, store)?;
+        let server = bind(flags, store, listener)?;
         let stop = server.stop_handle();
         std::thread::spawn(move || {
             if signals.forever().next().is_some() {
                 stop.stop();
             }
         });
-        warn(&format!("listening on {} with the key {}", server.address(), server.fingerprint()));
         let joins = server.join_issuer();
-        if !flags.no_join {
-            print(&format!("{}\n", issue(&joins).map_err(of_server)?))?;
+        let join = (!flags.no_join).then(|| issue(&joins)).transpose().map_err(of_server)?;
+        warn(&format!("listening on {} with the key {}", server.address(), server.fingerprint()));
+        if let Some(join) = join {
+            print(&format!("{join}\n"))?;
         }
         socket.serve(move || issue(&joins).map_err(|error| error.to_string())).map_err(Failure::run)?;
         server.run().map_err(of_server)
     }
 
-    fn bind(flags: &Agent, store: KeyStore) -> Result<Server, Failure> {
+    fn bind(flags: &Agent, store: KeyStore, listener: Option<TcpListener>) -> Result<Server, Failure> {
         let address =
             flags.address.as_deref().map(str::parse::<Address>).transpose().map_err(Failure::input)?;
         let ns = i64::try_from(flags.join_lifetime.as_ns()).unwrap_or(i64::MAX);
@@ -94,7 +98,7 @@ mod daemon {
             Options { listen: flags.listen, address, join_lifetime: SignedDuration::from_nanos(ns) };
         let log: Log = Arc::new(warn);
         let runs = run_options(&complete(&flags.limits)?)?;
-        let server = match activation::listener().map_err(Failure::run)? {
+        let server = match listener {
             Some(listener) => Server::from_listener(listener, store, options, Some(runs), log),
             None => Server::bind(store, options, Some(runs), log),
         };

@@ -43,6 +43,13 @@ impl TestDir {
         self.in_dir(command)
     }
 
+    /// Returns a command that runs a script with the program as `"$@"`.
+    pub fn shell(&self, script: &str, args: &[&str]) -> Command {
+        let mut command = Command::new("sh");
+        command.args(["-ec", script, "sh", env!("CARGO_BIN_EXE_trunkline")]).args(args);
+        self.in_dir(command)
+    }
+
     /// Returns a command that runs a script with the program as `"$@"` in new namespaces of `unshare`.
     pub fn unshared(&self, namespaces: &str, script: &str, args: &[&str]) -> Command {
         let mut command = Command::new("unshare");
