@@ -3,6 +3,7 @@
 //! | module | subject |
 //! | --- | --- |
 //! | `agent_keys` | `trunkline agent`, `trunkline keys`: enrolment, refusals, socket activation, curl and OpenSSL |
+//! | `agents` | runs on agents, and the death of every part |
 //! | `analyse` | `trunkline analyse` |
 //! | `bundle_c`, `bundle_wireshark` | the bundle converter from C and in Wireshark |
 //! | `capture` | packet captures of runs |
@@ -20,6 +21,7 @@
 //! | `top` | the packet monitor |
 
 mod agent_keys;
+mod agents;
 mod analyse;
 mod bundle_c;
 mod bundle_wireshark;
