@@ -28,8 +28,31 @@ pub struct Plan {
     pub connections: Vec<Connection>,
     /// When each connection runs.
     pub schedule: Block,
+    /// What is measured of hosts besides the connections.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub measures: Vec<Measure>,
     /// Conditions on the record.
     pub expectations: Vec<Expectation>,
+}
+
+/// Counters of a host's kernel that are read over time.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Measure {
+    /// A name of [`Plan::hosts`].
+    pub host: String,
+    /// Interval between readings.
+    pub every: Span,
+    /// For how long; none: as long as the connections run.
+    pub duration: Option<Span>,
+    /// Counters of the network interfaces.
+    pub interface: bool,
+    /// Counters of IP, TCP and UDP.
+    pub tcp: bool,
+    /// Processor time, context switches, interrupts, memory.
+    pub kernel: bool,
+    /// Location in the text.
+    #[serde(skip)]
+    pub location: SourceRange,
 }
 
 impl Plan {

@@ -47,6 +47,7 @@
 //! | [`tcp`] | kernel statistics of a TCP connection |
 //! | [`timer`] | [`Timer`](timer::Timer): a deadline as a file descriptor |
 //! | [`tun`] | [`Tun`]: a network interface whose other end is this process |
+//! | [`kernel_counters`] | counters of the kernel: interfaces, protocols, processors |
 //! | [`usage`] | processor time of threads, counters of interfaces |
 
 #![allow(clippy::disallowed_methods, reason = "this crate owns the clock")]
@@ -58,6 +59,7 @@ pub mod event_loop;
 mod fair_mutex;
 pub mod groups;
 pub mod icmp;
+pub mod kernel_counters;
 pub mod memberships;
 pub mod must;
 pub mod pace;

@@ -14,6 +14,7 @@ use trunkline_run::RateLimit;
 use crate::bundles::BundleWorker;
 use crate::consent::ConsentService;
 use crate::end::{self, EndControl};
+use crate::kernel_sampler::KernelSampler;
 use crate::limits::Limits;
 use crate::locked;
 use crate::station::Station;
@@ -21,6 +22,8 @@ use crate::wire::{AgentMessage, AgentWriter, ControllerMessage, EndId, LineReade
 
 /// Interval between heartbeats; each heartbeat also reports what the ends have measured so far.
 const HEARTBEAT: Duration = Duration::from_millis(500);
+/// Maximum number of measurements of the kernel; a plan has one for each host.
+const MAX_SAMPLERS: usize = 4;
 
 /// Serves a controller until it requests a shutdown or closes the stream.
 pub fn serve(stream: UnixStream, limits: &Limits) {
@@ -68,7 +71,7 @@ fn execute(
     let mut input = LineReader::new(stream);
     let mut clock = Clock::start();
     let mut station = Err("the host has none".to_owned());
-    let (mut bundle_worker, mut consent) = (None, None);
+    let (mut bundle_worker, mut consent, mut samplers) = (None, None, Vec::new());
     let find = |id: EndId| locked(ends).get(&id).cloned();
     while let Ok(Some(message)) = input.read::<ControllerMessage>() {
         match message {
@@ -112,11 +115,21 @@ fn execute(
                 ends.retain(|_, c| !c.is_over());
                 ends.insert(id, control);
             }
+            ControllerMessage::Measure(measure) => {
+                match KernelSampler::start(measure, clock, writer.clone()) {
+                    Ok(sampler) => samplers.push(sampler),
+                    Err(_) => break, // without threads the agent is of no use
+                }
+                if samplers.len() > MAX_SAMPLERS {
+                    break;
+                }
+            }
             ControllerMessage::Start(id, at) => find(id).into_iter().for_each(|c| c.start(at)),
             ControllerMessage::Finish(id, messages) => find(id).into_iter().for_each(|c| c.finish(messages)),
             ControllerMessage::Stop(id) => find(id).into_iter().for_each(|c| c.stop()),
             ControllerMessage::Shutdown => break,
         }
     }
+    samplers.into_iter().for_each(KernelSampler::finish);
     bundle_worker
 }

@@ -160,7 +160,11 @@ impl Backend for Live {
         let cpu_seconds = controller.shut_down();
         record.connections =
             plan.connections.iter().zip(&outcomes).map(|(c, o)| assemble::connection(c, o)).collect();
+        let mut measured = controller.measured();
         record.hosts = hosts(&addresses, (&cpu_seconds, &controller.counters()), &before, record.duration_s);
+        for host in &mut record.hosts {
+            host.measured = measured.remove(&host.name);
+        }
         finish_record(&mut record, plan);
         record
     }
@@ -209,6 +213,7 @@ fn hosts(
             .into_iter()
             .chain(converter_counters.get(name).cloned().unwrap_or_default())
             .collect(),
+        measured: None,
     };
     addresses.iter().map(host).collect()
 }

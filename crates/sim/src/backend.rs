@@ -71,7 +71,11 @@ impl Backend for Sim {
     }
 
     fn planned_record(&self, plan: &Plan, options: &RunOptions) -> Record {
-        new_record("sim", plan, options, BTreeMap::new())
+        let mut environment = BTreeMap::new();
+        if !plan.measures.is_empty() {
+            environment.insert("measure".into(), "ignored: a simulated host has no kernel".into());
+        }
+        new_record("sim", plan, options, environment)
     }
 
     fn run(&mut self, plan: &Plan, options: &RunOptions, observer: &mut dyn ProgressObserver) -> Record {
@@ -489,7 +493,13 @@ fn host_records(engine: &Engine, end: Instant) -> Vec<schema::Host> {
             ("interrupts", counters.interrupts),
         ];
         interfaces.extend(counts.map(|(name, count)| (name.to_string(), count)));
-        schema::Host { name: h.name.clone(), cpu_percent: share(h.model.busy()), address: None, interfaces }
+        schema::Host {
+            name: h.name.clone(),
+            cpu_percent: share(h.model.busy()),
+            address: None,
+            interfaces,
+            measured: None,
+        }
     };
     (0..).zip(&network.hosts).map(host).collect()
 }

@@ -372,7 +372,8 @@ impl<'a, 'c> Repetition<'a, 'c> {
             | AgentMessage::CpuTime(..)
             | AgentMessage::KnownSubscriptions(_)
             | AgentMessage::ConverterFailed(_)
-            | AgentMessage::Counters(_) => {}
+            | AgentMessage::Counters(_)
+            | AgentMessage::Measured(_) => {}
         }
         Ok(())
     }

@@ -81,8 +81,12 @@ impl GuaranteedConnection {
         let (meter, probe) = (Box::new(stage_timer.clone()), Box::new(stage_timer.clone()));
         // Fails only if the connection has ended already, which the next call reports.
         let _ = connection.measure(stage_timer.sampling_interval, meter, probe);
-        let waiting = connection.clone();
-        context.control.on_stop(move || waiting.interrupt());
+        let (waiting, control) = (connection.clone(), context.control.clone());
+        context.control.on_stop(move || match control.has_lost_consent() {
+            // Also what was accepted must not be sent any more.
+            true => drop(waiting.reset()),
+            false => waiting.interrupt(),
+        });
         Ok(GuaranteedConnection { connection, stage_timer })
     }
 

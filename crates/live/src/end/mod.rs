@@ -146,6 +146,11 @@ impl EndControl {
         }
     }
 
+    /// Returns whether consent to the load of this end was given and has ended.
+    pub(crate) fn has_lost_consent(&self) -> bool {
+        self.consent_lapsed.load(Ordering::Relaxed)
+    }
+
     pub(crate) fn is_stopped(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
     }
@@ -506,7 +511,7 @@ pub(crate) fn prepare(
         let destination = context.spec.consent.needs.as_ref().map(|needs| needs.destination);
         let result = context.request_consent().map_err(EndFailure::from).and_then(|()| run(context));
         // A receiver whose sender has ended has no consent to respond any more.
-        let has_lapsed = shared.consent_lapsed.load(Ordering::Relaxed) && shared.expected().is_none();
+        let has_lapsed = shared.has_lost_consent() && shared.expected().is_none();
         let message = match (result, destination.filter(|_| has_lapsed)) {
             (Ok(report), Some(address)) => {
                 AgentMessage::Failed(id, lapsed(address).to_string(), Some(report))

@@ -155,6 +155,11 @@ impl StreamWriter {
         let _ = self.stream.shutdown(Shutdown::Write);
     }
 
+    /// Makes the system discard what it has not sent yet when the stream is dropped.
+    pub fn abort(&mut self) {
+        let _ = socket2::SockRef::from(&self.stream).set_linger(Some(std::time::Duration::ZERO));
+    }
+
     /// Adds round-trip times, counters, notes and samples to a report.
     pub fn add_to(&self, report: &mut SenderReport) {
         report.rtt = self.rtt.counts();
@@ -205,7 +210,10 @@ pub(crate) fn send(mut context: EndContext, peer: SocketAddr, limit: Limit) -> R
     let start = context.ready(address)?;
     let mut sender = context.sender(start, limit, None)?;
     let result = send_messages(&mut context, &mut writer, &mut sender);
-    writer.close();
+    match context.control.has_lost_consent() {
+        true => writer.abort(),
+        false => writer.close(),
+    }
     let mut report = context.sender_report(&sender);
     writer.add_to(&mut report);
     EndFailure::after(result, report)
