@@ -216,7 +216,7 @@ fn an_expired_join_string_is_refused() {
 }
 
 #[test]
-fn damaged_input_is_found_before_the_agent_is_asked() {
+fn damaged_input_is_found_before_a_connection() {
     let dir = TestDir::new();
     let agent = Agent::start(&dir, "agent", &[]);
     let join = agent.printed();
