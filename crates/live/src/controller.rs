@@ -601,6 +601,7 @@ impl<'a, 'c> Repetition<'a, 'c> {
             port,
             buffer: end.buffer,
             protocol: self.connection.protocol.clone(),
+            dscp: self.connection.dscp,
             pattern: self.connection.test.clone(),
             role,
         })));

@@ -101,6 +101,8 @@ pub struct EndSpec {
     /// Requested socket buffer.
     pub buffer: Option<Size>,
     pub protocol: Protocol,
+    /// Differentiated services code point of sent packets, 0 to 63.
+    pub dscp: Option<u8>,
     pub pattern: Pattern,
     pub role: Role,
 }

@@ -13,7 +13,7 @@
 
 use std::collections::BTreeMap;
 
-use trunkline_experiment::plan;
+use trunkline_experiment::{dscp_text, plan};
 use trunkline_record::histogram::Counts;
 use trunkline_record::schema::{Connection, Cpu, Distribution, Point, Receiver, Repetition, SendAccuracy};
 use trunkline_record::{Histogram, repeats};
@@ -146,6 +146,7 @@ pub fn connection(plan: &plan::Connection, outcomes: &[RepetitionOutcome]) -> Co
             .flat_map(|s| &s.notes)
             .chain(receivers.iter().flat_map(|r| &r.notes))
             .map(|(k, v)| (k.clone(), v.clone()))
+            .chain(plan.dscp.map(|dscp| ("dscp".to_owned(), dscp_text(dscp))))
             .collect(),
         receivers: if plan.to.len() > 1 { receiver_entries(plan, outcomes) } else { Vec::new() },
         series: merge_series(outcomes),
@@ -339,6 +340,7 @@ mod tests {
             rep: "a".into(),
             protocol: Protocol::Udp { flow_control: true },
             test: Pattern::Full { size_bytes: Variable::Constant(1000.0) },
+            dscp: None,
             delay_s: Variable::Constant(0.0),
             stop: Stop::DurationS(Variable::Constant(1.0)),
             location: Default::default(),

@@ -9,6 +9,7 @@
 //! | [`protocol`] | protocols and their options |
 //! | [`pattern`] | tests and their options |
 //! | [`connection`] | connections of the 1996 dialect |
+//! | [`dscp`] | the DSCP of a connection |
 //! | [`netspec3`] | the 1999 dialect |
 //! | [`stations`] | connections over `llc` that share a station |
 //! | [`bundles`] | connections over `bundle`, and the converters between their ends |
@@ -18,6 +19,7 @@
 
 pub(crate) mod bundles;
 pub(crate) mod connection;
+pub(crate) mod dscp;
 pub(crate) mod expect;
 pub(crate) mod netspec3;
 pub(crate) mod network;

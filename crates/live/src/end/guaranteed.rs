@@ -186,6 +186,7 @@ fn settings(context: &EndContext, role: &str) -> Settings {
     Settings {
         max_connections: 1,
         socket_buffer: spec.buffer.unwrap_or(SOCKET_BUFFER).as_bytes() as usize,
+        dscp: spec.dscp,
         local: Some(SocketAddr::new(spec.address, 0)),
         clock: context.clock,
         faults: Some(guaranteed::faults(&spec.protocol, faults)),

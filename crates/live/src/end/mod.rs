@@ -227,7 +227,7 @@ impl EndContext {
             Role::Sender { .. } => (message_buffer, other_buffer),
             Role::Receiver { .. } => (other_buffer, message_buffer),
         };
-        Options { send_buffer, receive_buffer, congestion, nodelay }
+        Options { send_buffer, receive_buffer, congestion, nodelay, dscp: self.spec.dscp }
     }
 
     /// Returns the sender of the pattern's messages, which starts at `start`.
