@@ -18,28 +18,33 @@ use crate::wire::{AgentMessage, AgentWriter, ControllerMessage, EndId, LineReade
 
 /// Interval between heartbeats; each heartbeat also reports what the ends have measured so far.
 const HEARTBEAT: Duration = Duration::from_millis(500);
+/// Maximum interval between checks for new measurements, if an observer of the run wants to see them.
+pub(crate) const REPORT_CHECK_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Serves a controller until it requests a shutdown or closes the stream.
 pub fn serve(stream: UnixStream) {
     let Ok(out) = stream.try_clone() else { return };
     let writer = AgentWriter::new(out);
     let ends: EndControls = Arc::default();
-    let (shutdown_sender, shutdown) = mpsc::channel::<()>();
+    let (interval_sender, intervals) = mpsc::channel::<Duration>();
     let heartbeat = {
         let (writer, ends) = (writer.clone(), Arc::downgrade(&ends));
         std::thread::spawn(move || {
+            let mut interval = HEARTBEAT;
             while let Some(ends) = ends.upgrade() {
                 writer.send(&AgentMessage::Alive);
                 let controls: Vec<Arc<EndControl>> = locked(&ends).values().cloned().collect();
                 drop(ends);
                 controls.iter().for_each(|control| control.send_snapshot(&writer));
-                if shutdown.recv_timeout(HEARTBEAT) != Err(RecvTimeoutError::Timeout) {
-                    break;
+                match intervals.recv_timeout(interval) {
+                    Ok(shorter) => interval = interval.min(shorter),
+                    Err(RecvTimeoutError::Timeout) => {}
+                    Err(RecvTimeoutError::Disconnected) => break,
                 }
             }
         })
     };
-    let bundle_worker = execute(stream, &writer, &ends);
+    let bundle_worker = execute(stream, &writer, &ends, &interval_sender);
     // The controller has disconnected or requested a shutdown: stop all ends.
     locked(&ends).values().for_each(|control| control.stop());
     drop(ends);
@@ -48,14 +53,19 @@ pub fn serve(stream: UnixStream) {
     }
     let cpu_time = CpuTime::of_this_process();
     writer.send(&AgentMessage::CpuTime(cpu_time.user.as_s(), cpu_time.system.as_s()));
-    drop((writer, shutdown_sender));
+    drop((writer, interval_sender));
     let _ = heartbeat.join();
 }
 
 type EndControls = Arc<Mutex<BTreeMap<EndId, Arc<EndControl>>>>;
 
 /// Executes the messages of the controller; returns the bundle worker if one was opened.
-fn execute(stream: UnixStream, writer: &AgentWriter, ends: &EndControls) -> Option<BundleWorker> {
+fn execute(
+    stream: UnixStream,
+    writer: &AgentWriter,
+    ends: &EndControls,
+    heartbeat: &mpsc::Sender<Duration>,
+) -> Option<BundleWorker> {
     let mut input = LineReader::new(stream);
     let mut clock = Clock::start();
     let mut station = Err("the host has none".to_owned());
@@ -77,6 +87,9 @@ fn execute(stream: UnixStream, writer: &AgentWriter, ends: &EndControls) -> Opti
             }
             ControllerMessage::Prepare(spec) => {
                 let id = spec.id;
+                if spec.report_interval.is_some() {
+                    let _ = heartbeat.send(REPORT_CHECK_INTERVAL);
+                }
                 let control =
                     end::prepare(*spec, clock, writer.clone(), (station.clone(), bundle_worker.clone()));
                 let mut ends = locked(ends);

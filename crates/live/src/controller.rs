@@ -25,6 +25,7 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 use crate::bundles::{self, NodeRole, SubscriptionTotals};
 use crate::launch::{ExitDescription, Launch};
 use crate::locked;
+use crate::observation::Observation;
 use crate::station::StationConfig;
 use crate::wire::{self, AgentMessage, ControllerMessage, EndId, EndSpec, LineReader, Report, Role};
 
@@ -127,6 +128,8 @@ pub struct Controller<'a> {
     routes: Arc<EventRoutes>,
     next_id: AtomicU32,
     outcomes: Vec<Mutex<Vec<RepetitionOutcome>>>,
+    /// Outcomes so far.
+    observation: Observation,
 }
 
 /// The agent of one host.
@@ -175,7 +178,19 @@ impl<'a> Controller<'a> {
             })
             .collect::<Result<_, _>>()?;
         let outcomes = plan.connections.iter().map(|_| Mutex::default()).collect();
-        Ok(Controller { plan, options, clock, agents, routes, next_id: AtomicU32::new(1), outcomes })
+        let (next_id, observation) = (AtomicU32::new(1), Observation::default());
+        Ok(Controller { plan, options, clock, agents, routes, next_id, outcomes, observation })
+    }
+
+    /// Lets ends report for an observer, at this interval if it requests reports.
+    pub fn observe(mut self, interval: Option<Span>) -> Self {
+        self.observation = Observation::new(interval);
+        self
+    }
+
+    /// Returns the outcomes so far, for the observer.
+    pub fn observation(&self) -> &Observation {
+        &self.observation
     }
 
     /// Waits until the converters have all subscriptions, or until a stop is requested.
@@ -602,6 +617,7 @@ impl<'a, 'c> Repetition<'a, 'c> {
             buffer: end.buffer,
             protocol: self.connection.protocol.clone(),
             dscp: self.connection.dscp,
+            report_interval: controller.observation.interval(),
             pattern: self.connection.test.clone(),
             role,
         })));
@@ -697,6 +713,15 @@ impl<'a, 'c> Repetition<'a, 'c> {
             (Report::Sender(s), None) => self.outcome.sender = Some(*s),
             (Report::Receiver(r), Some(i)) => self.outcome.receivers[i].1 = Some(*r),
             _ => {}
+        }
+        let controller = self.controller;
+        if controller.observation.interval().is_some() {
+            let is_this = |c: &plan::Connection| c.name == self.connection.name;
+            let index =
+                controller.plan.connections.iter().position(is_this).expect("a connection of the plan");
+            controller
+                .observation
+                .publish(index, RepetitionOutcome { start: self.start, ..self.outcome.clone() });
         }
     }
 

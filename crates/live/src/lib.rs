@@ -49,6 +49,7 @@
 //! | `station` | the LLC station of a host, shared by its ends |
 //! | `bundles` | bundle converters, and the bundle interfaces of hosts |
 //! | `interface_sampler` | counters of network interfaces over time |
+//! | `observation` | what the ends have measured so far, for an observer |
 //! | [`environment`] | facts about the machine |
 //! | [`study`] | processing costs of this machine, independent of any run |
 
@@ -64,6 +65,7 @@ mod end;
 pub mod environment;
 mod interface_sampler;
 mod launch;
+mod observation;
 mod station;
 pub mod study;
 mod wire;

@@ -13,7 +13,7 @@ use trunkline_experiment::plan::Protocol;
 use trunkline_run::reports::{ReceiverReport, SenderReport};
 use trunkline_traffic::Pattern;
 use trunkline_traffic::source::Limit;
-use trunkline_units::{Instant, Seed, Size};
+use trunkline_units::{Instant, Seed, Size, Span};
 
 use crate::station::StationConfig;
 use crate::{bundles, locked};
@@ -103,6 +103,8 @@ pub struct EndSpec {
     pub protocol: Protocol,
     /// Differentiated services code point of sent packets, 0 to 63.
     pub dscp: Option<u8>,
+    /// Interval between snapshots of the measurements, if an observer of the run requests them.
+    pub report_interval: Option<Span>,
     pub pattern: Pattern,
     pub role: Role,
 }

@@ -29,6 +29,18 @@ pub struct Histogram {
 #[serde(transparent)]
 pub struct Counts(Vec<(u64, u64)>);
 
+impl Counts {
+    /// Returns what was counted since `before`, earlier counts of the same histogram.
+    pub fn since(&self, before: &Counts) -> Counts {
+        let count_before = |ns: u64| {
+            let at = before.0.binary_search_by_key(&ns, |(ns, _)| *ns);
+            at.map_or(0, |at| before.0[at].1)
+        };
+        let grown = self.0.iter().map(|&(ns, n)| (ns, n.saturating_sub(count_before(ns))));
+        Counts(grown.filter(|(_, n)| *n > 0).collect())
+    }
+}
+
 /// An hour in nanoseconds.
 const LONGEST_NS: u64 = 3_600_000_000_000;
 
@@ -231,5 +243,7 @@ mod tests {
         assert_eq!(copy.distribution_us(), h.distribution_us());
         copy.merge(&h);
         assert_eq!(copy.count(), 14);
+        let growth = copy.counts().since(&h.counts());
+        assert_eq!(Histogram::from_counts(&growth).distribution_us(), h.distribution_us());
     }
 }

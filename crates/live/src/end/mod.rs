@@ -36,7 +36,7 @@ use trunkline_io::socket::Options;
 use trunkline_io::usage::CpuTime;
 use trunkline_io::{Clock, SocketError};
 use trunkline_run::message::{HEADER, MAX_MESSAGE, Payload};
-use trunkline_run::reports::{ReceiverReport, SenderReport};
+use trunkline_run::reports::{Metrics, ReceiverReport, SenderReport};
 use trunkline_run::timeouts::LINGER;
 use trunkline_run::{ReceiverMeter, Requester, Sender, SenderMeter};
 use trunkline_traffic::source::{Bounds, Limit};
@@ -48,7 +48,7 @@ use crate::locked;
 use crate::station::Station;
 use crate::wire::{AgentMessage, AgentWriter, EndSpec, Report, Role};
 
-/// Interval between snapshots of the measurements.
+/// Interval between snapshots of the measurements, unless an observer of the run requests another.
 const SNAPSHOT_INTERVAL: Span = Span::from_ms(500);
 /// Interval at which blocking calls check for a stop.
 pub(crate) const STOP_CHECK_INTERVAL: Span = Span::from_ms(50);
@@ -75,7 +75,8 @@ pub struct EndControl {
 /// Measurements of an end. The thread that sends them turns them into a report, so that the end's thread does not
 /// have to.
 enum Snapshot {
-    Sender(Box<SenderMeter>),
+    /// Also the latest metrics of the transport, with the time in seconds since the start.
+    Sender(Box<SenderMeter>, Option<(f64, Metrics)>),
     Receiver(Box<ReceiverMeter>),
 }
 
@@ -114,7 +115,9 @@ impl EndControl {
     pub fn send_snapshot(&self, writer: &AgentWriter) {
         let snapshot = locked(&self.snapshot).take();
         let report = match snapshot {
-            Some(Snapshot::Sender(meter)) => SenderReport::partial(&meter).into(),
+            Some(Snapshot::Sender(meter, sample)) => {
+                SenderReport { samples: Vec::from_iter(sample), ..SenderReport::partial(&meter) }.into()
+            }
             Some(Snapshot::Receiver(meter)) => ReceiverReport::from_meter(&meter).into(),
             None => return,
         };
@@ -202,7 +205,10 @@ pub(crate) struct EndContext {
     /// The bundle worker of the host, if there is one.
     pub bundle_worker: Option<BundleWorker>,
     cpu: CpuTime,
+    start: Instant,
     next_snapshot: Instant,
+    /// The latest metrics of the transport, with the time in seconds since the start.
+    sample: Option<(f64, Metrics)>,
 }
 
 impl EndContext {
@@ -211,8 +217,24 @@ impl EndContext {
         self.writer.send(&AgentMessage::Ready(self.spec.id, address));
         let start = self.control.await_start().ok_or(EndError::Stopped)?;
         self.cpu = CpuTime::of_this_thread();
-        self.next_snapshot = start + SNAPSHOT_INTERVAL;
+        self.start = start;
+        self.next_snapshot = start + self.snapshot_interval();
         Ok(start)
+    }
+
+    fn snapshot_interval(&self) -> Span {
+        self.spec.report_interval.unwrap_or(SNAPSHOT_INTERVAL)
+    }
+
+    /// Returns whether the next snapshot is due.
+    #[inline]
+    pub fn is_snapshot_due(&self, now: Instant) -> bool {
+        now >= self.next_snapshot
+    }
+
+    /// Sets the metrics of the transport at `now` that the next snapshot reports.
+    pub fn set_sample(&mut self, now: Instant, metrics: Metrics) {
+        self.sample = Some((now.since(self.start).as_s(), metrics));
     }
 
     /// Returns the options of the end's socket.
@@ -288,28 +310,31 @@ impl EndContext {
     /// Returns whether the next snapshot is late by a whole interval.
     #[inline]
     pub fn is_overdue(&self, now: Instant) -> bool {
-        now >= self.next_snapshot + SNAPSHOT_INTERVAL
+        now >= self.next_snapshot + self.snapshot_interval()
     }
 
     /// Stores a snapshot of the sender's measurements if one is due.
     #[inline]
     pub fn snapshot_sender(&mut self, sender: &Sender, now: Instant) {
-        if now >= self.next_snapshot {
-            self.store_snapshot(Snapshot::Sender(Box::new(sender.meter().clone())), now);
+        if self.is_snapshot_due(now) {
+            let sample = self.sample.take();
+            self.store_snapshot(Snapshot::Sender(Box::new(sender.meter().clone()), sample), now);
         }
     }
 
     /// Stores a snapshot of the receiver's measurements if one is due.
     #[inline]
     pub fn snapshot_receiver(&mut self, meter: &ReceiverMeter, now: Instant) {
-        if now >= self.next_snapshot {
+        if self.is_snapshot_due(now) {
             self.store_snapshot(Snapshot::Receiver(Box::new(meter.clone())), now);
         }
     }
 
     #[cold]
     fn store_snapshot(&mut self, snapshot: Snapshot, now: Instant) {
-        self.next_snapshot = now + SNAPSHOT_INTERVAL;
+        // At multiples of the interval after the start, so that observers see the same instants of both ends.
+        let interval = self.snapshot_interval();
+        self.next_snapshot = self.start + interval * (now.since(self.start).as_ps() / interval.as_ps() + 1);
         // Never blocks: if the agent is reading, the next snapshot replaces this one.
         if let Ok(mut slot) = self.control.snapshot.try_lock() {
             *slot = Some(snapshot);
@@ -390,7 +415,9 @@ pub(crate) fn prepare(
             station,
             bundle_worker,
             cpu,
+            start: Instant::ZERO,
             next_snapshot: Instant::ZERO,
+            sample: None,
         };
         let message = match run(context) {
             Ok(report) => AgentMessage::Done(id, report),
