@@ -51,6 +51,7 @@ pub use diagnostic::{Diagnostic, Severity};
 pub use overrides::{OverrideError, apply_override, apply_overrides};
 pub use plan::Plan;
 pub use print::plan_text;
+pub use resolve::dscp::{dscp_of, dscp_text};
 pub use resolve::expect::figures;
 pub use resolve::pattern::{message_sizes, test_name};
 pub use show::render;

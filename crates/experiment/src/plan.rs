@@ -115,6 +115,9 @@ pub struct Connection {
     pub protocol: Protocol,
     /// Sizes and times of the messages.
     pub test: Pattern,
+    /// Differentiated services code point of the packets of both directions, 0 to 63; none: the system's default, 0.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dscp: Option<u8>,
     /// Delay of the first message after the start that the schedule gives, in seconds. Drawn once.
     pub delay_s: Variable,
     /// When the sender stops.

@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use trunkline_traffic::Pattern;
 
 use crate::plan::{Block, Connection, ConnectionEnd, Link, Measure, Medium, Network, Plan, Protocol, Stop};
+use crate::resolve::dscp::dscp_text;
 use crate::resolve::options::values;
 use crate::resolve::quantity::Dimension;
 use crate::resolve::write::{size, span, variable};
@@ -87,6 +88,9 @@ impl Printer {
         self.line(&format!("xmtcntl = {}; rcvcntl = {}; rep = {};", control[0], control[1], control[2]));
         self.line(&format!("protocol = {};", protocol(&connection.protocol)));
         self.line(&format!("test = {};", test(&connection.test)));
+        if let Some(dscp) = connection.dscp {
+            self.line(&format!("dscp = {};", dscp_text(dscp)));
+        }
         self.line(&format!("delay = {};", variable(&connection.delay_s, Dimension::Delay)));
         match &connection.stop {
             Stop::DurationS(duration) => {

@@ -24,28 +24,33 @@ use crate::wire::{AgentMessage, AgentWriter, ControllerMessage, EndId, LineReade
 const HEARTBEAT: Duration = Duration::from_millis(500);
 /// Maximum number of measurements of the kernel; a plan has one for each host.
 const MAX_SAMPLERS: usize = 4;
+/// Maximum interval between checks for new measurements, if an observer of the run wants to see them.
+pub(crate) const REPORT_CHECK_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Serves a controller until it requests a shutdown or closes the stream.
 pub fn serve(stream: UnixStream, limits: &Limits) {
     let Ok(out) = stream.try_clone() else { return };
     let writer = AgentWriter::new(out);
     let ends: EndControls = Arc::default();
-    let (shutdown_sender, shutdown) = mpsc::channel::<()>();
+    let (interval_sender, intervals) = mpsc::channel::<Duration>();
     let heartbeat = {
         let (writer, ends) = (writer.clone(), Arc::downgrade(&ends));
         std::thread::spawn(move || {
+            let mut interval = HEARTBEAT;
             while let Some(ends) = ends.upgrade() {
                 writer.send(&AgentMessage::Alive);
                 let controls: Vec<Arc<EndControl>> = locked(&ends).values().cloned().collect();
                 drop(ends);
                 controls.iter().for_each(|control| control.send_snapshot(&writer));
-                if shutdown.recv_timeout(HEARTBEAT) != Err(RecvTimeoutError::Timeout) {
-                    break;
+                match intervals.recv_timeout(interval) {
+                    Ok(shorter) => interval = interval.min(shorter),
+                    Err(RecvTimeoutError::Timeout) => {}
+                    Err(RecvTimeoutError::Disconnected) => break,
                 }
             }
         })
     };
-    let bundle_worker = execute(stream, &writer, &ends, limits);
+    let bundle_worker = execute(stream, &writer, &ends, (limits, &interval_sender));
     // The controller has disconnected or requested a shutdown: stop all ends.
     locked(&ends).values().for_each(|control| control.stop());
     drop(ends);
@@ -54,7 +59,7 @@ pub fn serve(stream: UnixStream, limits: &Limits) {
     }
     let cpu_time = CpuTime::of_this_process();
     writer.send(&AgentMessage::CpuTime(cpu_time.user.as_s(), cpu_time.system.as_s()));
-    drop((writer, shutdown_sender));
+    drop((writer, interval_sender));
     let _ = heartbeat.join();
 }
 
@@ -65,7 +70,7 @@ fn execute(
     stream: UnixStream,
     writer: &AgentWriter,
     ends: &EndControls,
-    limits: &Limits,
+    (limits, heartbeat): (&Limits, &mpsc::Sender<Duration>),
 ) -> Option<BundleWorker> {
     let rate_limit = limits.remote.as_ref().map(|remote| RateLimit::new(remote.rate_bps));
     let mut input = LineReader::new(stream);
@@ -100,6 +105,9 @@ fn execute(
                 if let Err(error) = restricted {
                     writer.send(&AgentMessage::Failed(id, error.to_string(), None));
                     continue;
+                }
+                if spec.report_interval.is_some() {
+                    let _ = heartbeat.send(REPORT_CHECK_INTERVAL);
                 }
                 let clock = spec.epoch_ns.map_or(clock, Clock::at);
                 let services = end::Services {

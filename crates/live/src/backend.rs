@@ -15,6 +15,7 @@ use trunkline_run::{Backend, ProgressObserver, Refusal, RunOptions, assemble, bu
 use trunkline_traffic::{Pattern, Variable};
 use trunkline_units::Instant;
 
+use crate::agent::REPORT_CHECK_INTERVAL;
 use crate::controller::{Controller, RunError};
 use crate::environment;
 use crate::interface_sampler::InterfaceSampler;
@@ -130,7 +131,7 @@ impl Backend for Live {
             Err(error) => return failed_record(record, plan, error),
         };
         let controller = match Controller::new(plan, options, &addresses, self.launch.as_ref(), clock) {
-            Ok(controller) => controller,
+            Ok(controller) => controller.observe(observer.report_interval()),
             Err(error) => return failed_record(record, plan, error),
         };
         if let Err(error) = controller.await_subscriptions() {
@@ -146,13 +147,15 @@ impl Backend for Live {
                 controller.run();
                 drop(running); // ends the loop below at once
             });
-            let wait =
-                |sampler: &InterfaceSampler| PROGRESS_INTERVAL.min(sampler.time_to_next(clock.now()).into());
+            let interval = observer.report_interval().map_or(PROGRESS_INTERVAL, |_| REPORT_CHECK_INTERVAL);
+            let wait = |sampler: &InterfaceSampler| interval.min(sampler.time_to_next(clock.now()).into());
             while ended.recv_timeout(wait(&sampler)) == Err(RecvTimeoutError::Timeout) {
                 let now = clock.now();
                 sampler.sample(now);
+                report(controller, observer);
                 observer.progress(now.since(Instant::ZERO), expected);
             }
+            report(controller, observer);
         });
         let outcomes: Vec<_> = controller.outcomes().collect();
         record.duration_s = clock.now().as_s();
@@ -167,6 +170,13 @@ impl Backend for Live {
         }
         finish_record(&mut record, plan);
         record
+    }
+}
+
+/// Reports to the observer what is new.
+fn report(controller: &Controller<'_>, observer: &mut dyn ProgressObserver) {
+    for (connection, outcome) in controller.observation().take() {
+        observer.report(connection, &outcome);
     }
 }
 

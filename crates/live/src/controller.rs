@@ -36,6 +36,7 @@ use self::start::Start;
 use crate::bundles::{self, NodeRole, SubscriptionTotals};
 use crate::launch::{AgentClock, ExitDescription, Launch};
 use crate::locked;
+use crate::observation::Observation;
 use crate::station::StationConfig;
 use crate::wire::ControllerMessage;
 
@@ -118,6 +119,8 @@ pub struct Controller<'a> {
     routes: Arc<EventRoutes>,
     next_id: AtomicU32,
     outcomes: Vec<Mutex<Vec<RepetitionOutcome>>>,
+    /// Outcomes so far.
+    observation: Observation,
 }
 
 impl<'a> Controller<'a> {
@@ -155,7 +158,19 @@ impl<'a> Controller<'a> {
         });
         let agents: Vec<Agent> = agents.collect::<Result<_, _>>()?;
         let outcomes = plan.connections.iter().map(|_| Mutex::default()).collect();
-        Ok(Controller { plan, options, clock, agents, routes, next_id: AtomicU32::new(1), outcomes })
+        let (next_id, observation) = (AtomicU32::new(1), Observation::default());
+        Ok(Controller { plan, options, clock, agents, routes, next_id, outcomes, observation })
+    }
+
+    /// Lets ends report for an observer, at this interval if it requests reports.
+    pub fn observe(mut self, interval: Option<Span>) -> Self {
+        self.observation = Observation::new(interval);
+        self
+    }
+
+    /// Returns the outcomes so far, for the observer.
+    pub fn observation(&self) -> &Observation {
+        &self.observation
     }
 
     /// Waits until the converters have all subscriptions, or until a stop is requested.

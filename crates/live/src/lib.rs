@@ -51,6 +51,7 @@
 //! | `bundles` | bundle converters, and the bundle interfaces of hosts |
 //! | `kernel_sampler` | counters of the kernel over time |
 //! | `interface_sampler` | counters of network interfaces over time |
+//! | `observation` | what the ends have measured so far, for an observer |
 //! | [`environment`] | facts about the machine |
 //! | [`study`] | processing costs of this machine, independent of any run |
 
@@ -68,6 +69,7 @@ mod interface_sampler;
 mod kernel_sampler;
 mod launch;
 pub mod limits;
+mod observation;
 mod station;
 pub mod study;
 mod wire;

@@ -14,7 +14,7 @@ use trunkline_record::schema::Measured;
 use trunkline_run::reports::{ReceiverReport, SenderReport};
 use trunkline_traffic::Pattern;
 use trunkline_traffic::source::Limit;
-use trunkline_units::{Instant, Seed, Size};
+use trunkline_units::{Instant, Seed, Size, Span};
 
 use crate::consent::{RunId, RunKey};
 use crate::limits::Cut;
@@ -116,6 +116,10 @@ pub struct EndSpec {
     /// Requested socket buffer.
     pub buffer: Option<Size>,
     pub protocol: Protocol,
+    /// Differentiated services code point of sent packets, 0 to 63.
+    pub dscp: Option<u8>,
+    /// Interval between snapshots of the measurements, if an observer of the run requests them.
+    pub report_interval: Option<Span>,
     pub pattern: Pattern,
     pub role: Role,
     /// Consent to the load of the connection; none if all its hosts are this machine.

@@ -163,6 +163,9 @@ fn refuse_connection(c: &Connection) -> Option<Refusal> {
         (Protocol::Tcp { congestion: Some(name), .. }, _) if name != "reno" => {
             (c.protocol_location, format!("`sim` has no `congestion = {name}`; it has reno, that of 4.3BSD"))
         }
+        _ if c.dscp.is_some_and(|dscp| dscp != 0) => {
+            (c.location, "`sim` has no `dscp`: its queues serve all packets alike".to_owned())
+        }
         _ => return None,
     };
     Some(Refusal { location, text: format!("{}: {text}", c.name) })

@@ -9,6 +9,7 @@
 //! | [`protocol`] | protocols and their options |
 //! | [`pattern`] | tests and their options |
 //! | [`connection`] | connections of the 1996 dialect |
+//! | [`dscp`] | the DSCP of a connection |
 //! | [`measure`] | what is measured of hosts |
 //! | [`netspec3`] | the 1999 dialect |
 //! | [`stations`] | connections over `llc` that share a station |
@@ -19,6 +20,7 @@
 
 pub(crate) mod bundles;
 pub(crate) mod connection;
+pub(crate) mod dscp;
 pub(crate) mod expect;
 pub(crate) mod measure;
 pub(crate) mod netspec3;

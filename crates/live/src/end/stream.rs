@@ -150,6 +150,13 @@ impl StreamWriter {
         }
     }
 
+    /// Sets the sample of the next snapshot.
+    fn set_sample(&self, context: &mut EndContext, now: Instant) {
+        if let Some(info) = TcpInfo::of(&self.stream) {
+            context.set_sample(now, metrics(&info));
+        }
+    }
+
     /// Closes the sending direction.
     pub fn close(&mut self) {
         let _ = self.stream.shutdown(Shutdown::Write);
@@ -256,6 +263,9 @@ fn send_messages(
             }
         }
         writer.sample(start, now);
+        if context.is_snapshot_due(now) {
+            writer.set_sample(context, now);
+        }
         context.snapshot_sender(sender, now);
     }
     Ok(())

@@ -70,7 +70,7 @@ def kill(program, quick=False):
     """Whatever dies at whatever moment: the load ends, the rest says what happened, and the next run works."""
     lab = Lab(program, 2)
     victims = ["agent of h1", "run on h1", "agent of h2", "run on h2", "controller", "link of h2", "link of controller"]
-    delays = {"udp": [0.05, 0.2, 0.4, 0.8, 1.6, 2.15], "tcp": [0.3, 1.2], "guaranteed": [0.3, 1.2]}
+    delays = {"udp": [0.05, 0.2, 0.4, 0.8, 1.6, 2.15], "tcp": [0.3, 1.8], "guaranteed": [0.3, 1.8]}
     if quick:
         delays = {"udp": [0.2, 1.6]}
     figures, messages, number = {}, set(), 0
@@ -95,7 +95,7 @@ def kill(program, quick=False):
                     if status == 1:
                         assert err.count("\n") == 1, err
                         messages.add(err.strip().split(";")[0])
-                    if delay in (1.2, 1.6) and victim != "link of controller":
+                    if delay in (1.6, 1.8) and victim != "link of controller":
                         assert status == 1 and record["partial"], (victim, delay, status)
                         assert record["connections"][0]["messages_received"] > 0, (victim, delay)
                 restore(lab, victim)
