@@ -53,7 +53,7 @@ impl TestDir {
     fn in_dir(&self, mut command: Command) -> Command {
         command.current_dir(self.0.path()).stdin(Stdio::null()).process_group(0);
         command.env("TRUNKLINE_ARCHIVE", self.path("archive.sqlite")).env("HOME", self.0.path());
-        command.env_remove("XDG_DATA_HOME").env_remove("TRUNKLINE_COUNTERS");
+        command.env_remove("XDG_DATA_HOME").env_remove("TRUNKLINE_COUNTERS").env_remove("TRUNKLINE_SCHEDULE");
         command
     }
 
@@ -261,7 +261,8 @@ pub fn is_gone(pid: Pid) -> bool {
     state_and_parent(pid).is_none_or(|(state, _)| state == "Z")
 }
 
-fn children(of: Pid) -> Vec<Pid> {
+/// The child processes of a process.
+pub fn children(of: Pid) -> Vec<Pid> {
     let all = fs::read_dir("/proc").unwrap().flatten();
     let pids = all.filter_map(|e| e.file_name().to_str()?.parse().ok().map(Pid::from_raw));
     pids.filter(|pid| state_and_parent(*pid).is_some_and(|(_, parent)| parent == of)).collect()
