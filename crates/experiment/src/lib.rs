@@ -23,6 +23,7 @@
 //! | `tree`, `parse` | tokens → one tree for both dialects; recovers from errors | tokens |
 //! | `resolve` | tree → plan: names, defaults, units, checks | the tree |
 //! | `overrides` | `--set duration=2s`, `--set a-s.delay=5ms` on a plan | the readers of `resolve` |
+//! | [`scenario`] | the measurement configurations of 1996 as experiments | tokens; `resolve` for names |
 //! | [`vary`] | `--vary window=16kB..256kB`: the values of an option in a sweep | overrides |
 //! | `show`, `print` | diagnostics and plans as text | plan and diagnostics |
 //!
@@ -33,6 +34,7 @@
 pub mod converters;
 pub mod diagnostic;
 pub mod plan;
+pub mod scenario;
 pub mod vary;
 
 mod overrides;

@@ -17,6 +17,7 @@
 //! | `monitor_poll` | polling devices and interfaces |
 //! | `reproduce`, `studies`, `study`, `sweep`, `torture` | these commands |
 //! | `runs`, `simulated` | live and simulated runs |
+//! | `scenario`, `schedule` | these commands |
 //! | `serve` | the web page of counters |
 //! | `top` | the packet monitor |
 
@@ -40,6 +41,8 @@ mod llc_wire;
 mod monitor_poll;
 mod reproduce;
 mod runs;
+mod scenario;
+mod schedule;
 mod serve;
 mod simulated;
 mod studies;

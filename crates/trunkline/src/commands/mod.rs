@@ -15,6 +15,8 @@ mod records;
 mod report;
 mod reproduce;
 mod run;
+mod scenario;
+mod schedule;
 #[cfg(feature = "web")]
 mod serve;
 mod study;
@@ -39,6 +41,8 @@ pub fn run(command: Command) -> Result<(), Failure> {
             print(&trunkline_experiment::plan_text(&experiment.plan))
         }
         Command::Run(flags) => run::run(&flags),
+        Command::Scenario(flags) => scenario::scenario(&flags),
+        Command::Schedule(flags) => schedule::schedule(flags.action),
         Command::Sweep(flags) => sweep::sweep(&flags),
         Command::Reproduce(flags) => reproduce::reproduce(&flags),
         Command::Torture(flags) => torture::torture(&flags),

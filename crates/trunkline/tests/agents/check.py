@@ -155,7 +155,7 @@ def many(program):
     lab = Lab(program, 2)
     connection = (
         "connection c{0} {{ xmt = {1}; rcv = {2}; protocol = udp;"
-        " test = cbr (messagesize = 200, period = 50 ms); duration = 3 s; }}"
+        " test = cbr (messagesize = 200, period = 50 ms); messages = 60; }}"
     )
     both = lambda n: ("h1", "h2") if n % 2 else ("h2", "h1")
     lines = [connection.format(n, *both(n)) for n in range(200)]
