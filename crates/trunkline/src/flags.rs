@@ -7,11 +7,13 @@
 //! | [`llc`] | `trunkline llc` |
 //! | [`converter`] | `trunkline converter` |
 //! | [`monitor`] | `trunkline monitor` |
+//! | [`stamp`] | `trunkline stamp` |
 
 pub mod analyse;
 pub mod converter;
 pub mod llc;
 pub mod monitor;
+pub mod stamp;
 mod values;
 
 use std::net::{IpAddr, SocketAddr};
@@ -69,6 +71,8 @@ pub enum Command {
     Top(Top),
     /// Logical link control (IEEE 802.2): test, measure, load, copy files, ping, compute ring delays
     Llc(llc::Llc),
+    /// Measure delay and loss of a path with STAMP (RFC 8762): send test packets, or reflect them
+    Stamp(stamp::Stamp),
     /// Bundle converter: carry many small simulation messages in few packets, filtered by subscription
     Converter(converter::Converter),
     /// Poll counters of switches, hosts and this machine, and store, export and forward them

@@ -16,6 +16,7 @@
 //! | `reproduce`, `studies`, `study`, `sweep`, `torture` | these commands |
 //! | `runs`, `simulated` | live and simulated runs |
 //! | `serve` | the web page of counters |
+//! | `stamp` | STAMP over the loopback |
 //! | `top` | the packet monitor |
 
 mod analyse;
@@ -38,6 +39,7 @@ mod reproduce;
 mod runs;
 mod serve;
 mod simulated;
+mod stamp;
 mod studies;
 mod study;
 mod sweep;
