@@ -61,7 +61,7 @@ impl LossTracker {
 }
 
 /// Returns the number with the low 32 bits `low` that is nearest to `expected`; `None` if it would be negative.
-pub(crate) fn extend(low: u32, expected: u64) -> Option<u64> {
+pub fn extend(low: u32, expected: u64) -> Option<u64> {
     let distance = low.wrapping_sub(expected as u32) as i32;
     expected.checked_add_signed(distance.into())
 }
