@@ -259,6 +259,8 @@ pub enum Protocol {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         within: Option<Span>,
     },
+    /// Test packets of the Simple Two-way Active Measurement Protocol (RFC 8762) and their reflection. Live only.
+    Stamp,
 }
 
 /// When the timers of a simulated TCP expire.

@@ -6,12 +6,13 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
 
 use trunkline_experiment::plan::{Connection, Protocol, SourceRange};
-use trunkline_experiment::{Plan, test_name};
+use trunkline_experiment::{Plan, message_sizes, test_name};
 use trunkline_io::{Clock, usage};
 use trunkline_record::Record;
 use trunkline_record::schema::Host;
 use trunkline_run::backend::{self, expected_duration, finish_record};
 use trunkline_run::{Backend, ProgressObserver, Refusal, RunOptions, assemble, bundle, expect, llc};
+use trunkline_stamp::packet::UNAUTHENTICATED;
 use trunkline_traffic::{Pattern, Variable};
 use trunkline_units::Instant;
 
@@ -247,6 +248,17 @@ fn refuse_connection(c: &Connection, max_message: u32) -> Vec<Refusal> {
         }
         (Protocol::Multicast { .. }, Pattern::Request { .. } | Pattern::File { .. }) => {
             refuse(c.test_location, format!("`live` has no test `{test}` over multicast"));
+        }
+        (Protocol::Stamp, Pattern::Full { .. } | Pattern::Request { .. } | Pattern::File { .. }) => {
+            refuse(c.test_location, format!("`live` has no test `{test}` over stamp: packets are paced"));
+        }
+        (Protocol::Stamp, _) => {
+            let constant = |(_, size)| if let &Variable::Constant(size) = size { Some(size) } else { None };
+            let mut sizes = message_sizes(&c.test).into_iter().filter_map(constant);
+            if let Some(size) = sizes.find(|size| *size < UNAUTHENTICATED as f64) {
+                let text = format!("a packet of {size} B is too small: STAMP needs {UNAUTHENTICATED} B");
+                refuse(c.test_location, text);
+            }
         }
         (Protocol::Llc { .. }, Pattern::File { .. }) => {
             refuse(c.test_location, "`live` has no test `file` over llc yet".into());

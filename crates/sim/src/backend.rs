@@ -157,6 +157,10 @@ fn refuse_connection(c: &Connection) -> Option<Refusal> {
         (_, Pattern::Application { .. }) => {
             (c.test_location, format!("`sim` does not support the application model `{test}` yet"))
         }
+        (Protocol::Stamp, _) => (
+            c.protocol_location,
+            "`sim` has no protocol stamp: it measures real paths; `live` has it".to_owned(),
+        ),
         (Protocol::Multicast { .. }, Pattern::Request { .. } | Pattern::File { .. }) => {
             (c.test_location, format!("`sim` has no test `{test}` over multicast"))
         }

@@ -10,6 +10,7 @@
 //! | [`monitor`] | `trunkline monitor` |
 //! | [`scenario`] | `trunkline scenario` |
 //! | [`schedule`] | `trunkline schedule` |
+//! | [`stamp`] | `trunkline stamp` |
 
 pub mod agents;
 pub mod analyse;
@@ -18,6 +19,7 @@ pub mod llc;
 pub mod monitor;
 pub mod scenario;
 pub mod schedule;
+pub mod stamp;
 pub mod values;
 
 use std::net::SocketAddr;
@@ -81,6 +83,8 @@ pub enum Command {
     Top(Top),
     /// Logical link control (IEEE 802.2): test, measure, load, copy files, ping, compute ring delays
     Llc(llc::Llc),
+    /// Measure delay and loss of a path with STAMP (RFC 8762): send test packets, or reflect them
+    Stamp(stamp::Stamp),
     /// Bundle converter: carry many small simulation messages in few packets, filtered by subscription
     Converter(converter::Converter),
     /// Poll counters of switches, hosts and this machine, and store, export and forward them

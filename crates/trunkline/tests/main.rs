@@ -19,6 +19,7 @@
 //! | `runs`, `simulated` | live and simulated runs |
 //! | `scenario`, `schedule` | these commands |
 //! | `serve` | the web page of counters |
+//! | `stamp` | STAMP over the loopback |
 //! | `top` | the packet monitor |
 
 mod agent_keys;
@@ -45,6 +46,7 @@ mod scenario;
 mod schedule;
 mod serve;
 mod simulated;
+mod stamp;
 mod studies;
 mod study;
 mod sweep;

@@ -8,6 +8,7 @@
 //! | `stage_timer` | time of the processing stages of `guaranteed` |
 //! | `llc` | `llc`: all tests except `file` |
 //! | `bundle` | `bundle`: paced tests |
+//! | `stamp` | `stamp`: paced tests |
 //! | `request` | requests and responses over UDP or TCP |
 //! | `sink` | the destination of a received file |
 //! | `file` | a file from disk to disk over UDP or TCP |
@@ -24,6 +25,7 @@ mod llc;
 mod request;
 mod sink;
 mod stage_timer;
+mod stamp;
 mod stream;
 
 use std::net::{IpAddr, SocketAddr};
@@ -356,7 +358,11 @@ impl EndContext {
         limit: Limit,
         requester: Option<Requester>,
     ) -> Result<Sender, EndError> {
-        let bounds = Bounds { smallest: HEADER as u32, largest: self.max_message() };
+        let smallest = match self.spec.protocol {
+            Protocol::Stamp => trunkline_stamp::packet::UNAUTHENTICATED,
+            _ => HEADER,
+        };
+        let bounds = Bounds { smallest: smallest as u32, largest: self.max_message() };
         let EndSpec { pattern, seed, repetition_name, .. } = &self.spec;
         let source = Source::new(pattern, limit, bounds, start, *seed, repetition_name)?;
         let mut sender = Sender::new(start, requester);
@@ -571,6 +577,8 @@ fn run(context: EndContext) -> Result<Report, EndFailure> {
         (Protocol::Llc { .. }, _, Role::Receiver { .. }) => llc::receive(context),
         (Protocol::Bundle { .. }, _, Role::Sender { limit, .. }) => bundle::send(context, limit),
         (Protocol::Bundle { .. }, _, Role::Receiver { .. }) => bundle::receive(context),
+        (Protocol::Stamp, _, Role::Sender { peer, limit, .. }) => stamp::send(context, peer, limit),
+        (Protocol::Stamp, _, Role::Receiver { .. }) => stamp::reflect(context),
         (_, Pattern::Request { .. }, Role::Sender { peer, limit, .. }) => {
             request::send_requests(context, peer, limit)
         }

@@ -19,6 +19,7 @@ mod scenario;
 mod schedule;
 #[cfg(feature = "web")]
 mod serve;
+mod stamp;
 mod study;
 mod sweep;
 mod torture;
@@ -48,6 +49,7 @@ pub fn run(command: Command) -> Result<(), Failure> {
         Command::Torture(flags) => torture::torture(&flags),
         Command::Top(flags) => crate::top::top(&flags),
         Command::Llc(flags) => llc::llc(&flags.tool),
+        Command::Stamp(flags) => stamp::stamp(&flags.end),
         Command::Converter(flags) => converter::converter(&flags.daemon),
         Command::Monitor(flags) => monitor::monitor(&flags.tool),
         Command::Analyse(flags) => analyse::analyse(&flags),
