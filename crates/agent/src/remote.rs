@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::unix::net::UnixStream as Stream;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -20,7 +21,9 @@ use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::Notify;
 use tokio::time::{sleep, timeout};
+use trunkline_live::time_exchange::{TimeAnswer, TimeGrant, TimeRequester, monotonic_minus_raw_ns, raw_ns};
 use trunkline_live::{AgentClock, Launch, LaunchedAgent, RemoteAgent};
+use trunkline_units::Span;
 
 use crate::address::Address;
 use crate::client::{Error, one_line};
@@ -28,7 +31,7 @@ use crate::connection::{Connection, broken, read};
 use crate::fingerprint::Fingerprint;
 use crate::identity::Identity;
 use crate::runs::RunDescription;
-use crate::time::{RemoteClock, TimeAnswer, monotonic_minus_raw_ns, raw_ns};
+use crate::time::RemoteClock;
 
 /// Time for a connection with its handshake, and for a request.
 const TIMEOUT: Duration = Duration::from_secs(4);
@@ -37,6 +40,8 @@ const END_TIMEOUT: Duration = Duration::from_millis(500);
 /// Number of exchanges of time before a run begins, and their interval.
 const FIRST_EXCHANGES: usize = 8;
 const FIRST_INTERVAL: Duration = Duration::from_millis(5);
+/// Time to wait for an answer over UDP.
+const TIME_LIMIT: Span = Span::from_ms(50);
 /// Interval of the exchanges of time during a run. They also say that the controller is alive.
 const INTERVAL: Duration = Duration::from_millis(250);
 /// Maximum octets of messages in a request.
@@ -80,7 +85,7 @@ impl Launch for RemoteAgents {
 struct RemoteRun {
     ends: (SocketAddr, SocketAddr),
     shared: Arc<Shared>,
-    thread: Mutex<Option<JoinHandle<()>>>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
 #[derive(Default)]
@@ -88,6 +93,7 @@ struct Shared {
     clock: Mutex<RemoteClock>,
     failure: Mutex<Option<String>>,
     stop: Notify,
+    is_over: AtomicBool,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -107,10 +113,35 @@ impl RemoteAgent for RemoteRun {
         lock(&self.shared.clock).to_agent(monotonic_ns, raw_ns(), monotonic_minus_raw_ns())
     }
 
+    fn exchange_time(&self, agent: SocketAddr, grant: &TimeGrant) {
+        // Without this socket the exchanges over TLS remain.
+        let Ok(mut requester) = TimeRequester::open(agent, grant) else { return };
+        let shared = self.shared.clone();
+        let mut exchange = move || -> bool {
+            let exchanged = requester.exchange(TIME_LIMIT);
+            if let Ok(Some((sent, received, answer))) = &exchanged {
+                lock(&shared.clock).record(*sent, *received, answer);
+            }
+            exchanged.is_ok() && !shared.is_over.load(Ordering::Relaxed)
+        };
+        for _ in 0..FIRST_EXCHANGES {
+            exchange();
+            std::thread::sleep(FIRST_INTERVAL);
+        }
+        let go_on = move || {
+            while exchange() {
+                std::thread::sleep(INTERVAL);
+            }
+        };
+        let thread = std::thread::Builder::new().name("time".into()).spawn(go_on);
+        lock(&self.threads).extend(thread);
+    }
+
     fn end(&self) {
+        self.shared.is_over.store(true, Ordering::Relaxed);
         self.shared.stop.notify_one();
-        let thread = lock(&self.thread).take();
-        if let Some(thread) = thread {
+        let threads = std::mem::take(&mut *lock(&self.threads));
+        for thread in threads {
             let _ = thread.join();
         }
     }
@@ -168,7 +199,7 @@ fn launch(host: RemoteHost, identity: Arc<Identity>) -> Result<LaunchedAgent, Er
     let thread =
         std::thread::Builder::new().name("remote agent".into()).spawn(carry).map_err(Error::System)?;
     let ends = result.recv().map_err(|error| Error::System(io::Error::other(error)))??;
-    let remote = Arc::new(RemoteRun { ends, shared, thread: Mutex::new(Some(thread)) });
+    let remote = Arc::new(RemoteRun { ends, shared, threads: Mutex::new(vec![thread]) });
     Ok(LaunchedAgent { stream: ours, child: None, remote: Some(remote) })
 }
 

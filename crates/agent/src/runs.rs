@@ -38,10 +38,10 @@ use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::Mutex as AsyncMutex;
 use tokio::time::timeout;
 use trunkline_live::Launch;
+use trunkline_live::time_exchange::{TimeAnswer, monotonic_minus_raw_ns, raw_ns};
 
 use crate::fingerprint::Fingerprint;
 use crate::server::{ServerState, error_response, json};
-use crate::time::{TimeAnswer, monotonic_minus_raw_ns, raw_ns};
 use crate::trust::Admission;
 
 /// A run whose controller sends nothing for this long ends.

@@ -80,10 +80,11 @@ fn execute(
     let find = |id: EndId| locked(ends).get(&id).cloned();
     while let Ok(Some(message)) = input.read::<ControllerMessage>() {
         match message {
-            ControllerMessage::Hello { epoch_ns, station: config, bundles, consent_at } => {
+            ControllerMessage::Hello { epoch_ns, station: config, bundles, consent_at, time } => {
                 clock = Clock::at(epoch_ns);
                 if let Some(address) = consent_at {
-                    let opened = ConsentService::open(address, &limits.ports).map_err(|e| e.to_string());
+                    let opened =
+                        ConsentService::open(address, &limits.ports, time).map_err(|e| e.to_string());
                     consent = opened.as_ref().ok().cloned();
                     let address = opened.map(|service| service.address());
                     writer.send(&AgentMessage::ConsentAddress(address));

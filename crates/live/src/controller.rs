@@ -157,6 +157,7 @@ impl<'a> Controller<'a> {
             Agent::new(launched, setup, &routes).map_err(|cause| RunError::Start(host.clone(), cause))
         });
         let agents: Vec<Agent> = agents.collect::<Result<_, _>>()?;
+        agents.iter().try_for_each(Agent::start_time_exchange)?;
         let outcomes = plan.connections.iter().map(|_| Mutex::default()).collect();
         let (next_id, observation) = (AtomicU32::new(1), Observation::default());
         Ok(Controller { plan, options, clock, agents, routes, next_id, outcomes, observation })

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
@@ -14,6 +14,7 @@ use trunkline_units::Span;
 
 use crate::agent;
 use crate::limits::Limits;
+use crate::time_exchange::TimeGrant;
 
 /// Starts the agent of a host.
 pub trait Launch: Sync {
@@ -47,6 +48,10 @@ pub trait RemoteAgent: Send + Sync {
     /// Converts a reading of this machine's monotonic clock to the agent's clock, by the offset at present. `None` if the
     /// offset is not known.
     fn to_agent_clock(&self, monotonic_ns: u64) -> Option<AgentClock>;
+
+    /// Exchanges time with the agent's process at this address, in addition to other exchanges, until the run ends. Returns
+    /// when the first exchanges are done.
+    fn exchange_time(&self, agent: SocketAddr, grant: &TimeGrant);
 
     /// Returns why the connection to the agent ended, in one line, once it has.
     fn failure(&self) -> Option<String>;

@@ -53,6 +53,7 @@
 //! | `interface_sampler` | counters of network interfaces over time |
 //! | `observation` | what the ends have measured so far, for an observer |
 //! | [`environment`] | facts about the machine |
+//! | [`time_exchange`] | exchanges of time over UDP |
 //! | [`study`] | processing costs of this machine, independent of any run |
 
 #![allow(clippy::disallowed_methods, reason = "this crate runs in real time")]
@@ -72,6 +73,7 @@ pub mod limits;
 mod observation;
 mod station;
 pub mod study;
+pub mod time_exchange;
 mod wire;
 
 pub use backend::Live;

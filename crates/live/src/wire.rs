@@ -19,6 +19,7 @@ use trunkline_units::{Instant, Seed, Size, Span};
 use crate::consent::{RunId, RunKey};
 use crate::limits::Cut;
 use crate::station::StationConfig;
+use crate::time_exchange::TimeGrant;
 use crate::{bundles, locked};
 
 /// Maximum length of a line.
@@ -31,12 +32,14 @@ pub type EndId = u32;
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum ControllerMessage {
     /// The first message: the value of the agent's monotonic clock when the run began. With `consent_at`, the agent
-    /// exchanges consent datagrams at this address and answers with `ConsentAddress`.
+    /// exchanges consent datagrams at this address, answers requests for the time there if `time` grants it, and answers
+    /// with `ConsentAddress`.
     Hello {
         epoch_ns: u64,
         station: Option<StationConfig>,
         bundles: Option<Box<bundles::BundleNode>>,
         consent_at: Option<IpAddr>,
+        time: Option<TimeGrant>,
     },
     /// Opens an end. The agent answers with `Ready` or `Failed`.
     Prepare(Box<EndSpec>),

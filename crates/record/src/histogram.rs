@@ -46,7 +46,7 @@ const LONGEST_NS: u64 = 3_600_000_000_000;
 
 impl Default for Histogram {
     fn default() -> Self {
-        let mut ns = Hdr::new_with_bounds(1, 1 << 24, 3).expect("constant bounds are valid");
+        let mut ns = Hdr::new_with_bounds(1, 1 << 16, 3).expect("constant bounds are valid");
         ns.auto(true);
         Histogram { ns, last: Span::ZERO, last_ns: 0, pending_count: 0 }
     }

@@ -2,17 +2,19 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;
 use std::sync::{Arc, Condvar, Mutex, Weak};
 use std::time::Duration;
 
 use nix::time::{ClockId, clock_gettime};
+use trunkline_io::timestamped::{Received, TimestampedSocket};
 use trunkline_io::{SocketError, socket};
 use trunkline_units::{Instant, Span};
 
-use super::{ConsentRequester, ConsentResponder, Grant, GrantError, LENGTH, RequesterSecret, RunId, RunKey};
+use super::{ConsentRequester, ConsentResponder, Grant, GrantError, RequesterSecret, RunId, RunKey};
 use crate::locked;
+use crate::time_exchange::{self, TimeGrant, TimeResponder};
 
 /// How long the thread waits for a datagram: an upper bound of its delay in sending challenges and in noticing the
 /// end of consent.
@@ -39,7 +41,7 @@ pub enum ServiceError {
 pub(crate) struct ConsentService(Arc<Shared>);
 
 struct Shared {
-    socket: UdpSocket,
+    socket: TimestampedSocket,
     address: SocketAddr,
     state: Mutex<State>,
     /// Notified when a run has consent for the first time.
@@ -49,6 +51,7 @@ struct Shared {
 #[derive(Default)]
 struct State {
     responder: ConsentResponder,
+    time: Option<TimeResponder>,
     requests: BTreeMap<RunId, Request>,
 }
 
@@ -68,17 +71,19 @@ pub(crate) struct Consent {
 }
 
 impl ConsentService {
-    /// Opens the socket at this address, at one of these ports, and starts the thread.
+    /// Opens the socket at this address, at one of these ports, and starts the thread. It also answers requests for the time
+    /// that are granted.
     pub fn open(
         address: IpAddr,
         ports: &Option<RangeInclusive<u16>>,
+        time: Option<TimeGrant>,
     ) -> Result<ConsentService, ServiceError> {
-        let open = |port| socket::udp(SocketAddr::new(address, port), &socket::Options::default());
+        let options = socket::Options::default();
+        let open = |port| TimestampedSocket::open(SocketAddr::new(address, port), &options);
         let socket = socket::first_free(None, ports.clone(), open)?;
-        let address = socket.local_addr()?;
-        socket.set_nonblocking(true)?;
-        let shared =
-            Arc::new(Shared { socket, address, state: Mutex::default(), changed: Condvar::default() });
+        let address = socket.socket().local_addr()?;
+        let state = Mutex::new(State { time: time.map(TimeResponder::new), ..State::default() });
+        let shared = Arc::new(Shared { socket, address, state, changed: Condvar::default() });
         let weak = Arc::downgrade(&shared);
         std::thread::Builder::new().name("consent".into()).spawn(move || serve(&weak))?;
         Ok(ConsentService(shared))
@@ -161,19 +166,17 @@ fn now() -> Instant {
 
 /// Serves the socket until the last handle is dropped.
 fn serve(shared: &Weak<Shared>) {
-    let mut buffer = [0; LENGTH + 1];
+    let mut buffer = [0; time_exchange::LENGTH + 1];
     while let Some(shared) = shared.upgrade() {
         // An error of the socket must not busy the processor; consent then ends by itself.
-        if socket::readable(&shared.socket, WAIT).is_err() {
+        if socket::readable(shared.socket.socket(), WAIT).is_err() {
             std::thread::sleep(WAIT.into());
         }
         // Bounded, so that a flood does not delay challenges.
         for _ in 0..256 {
-            match shared.socket.recv_from(&mut buffer) {
-                Ok((length, from)) => shared.handle(from, &buffer[..length]),
-                // An ICMP error of an earlier datagram.
-                Err(e) if e.kind() == io::ErrorKind::ConnectionRefused => {}
-                Err(_) => break,
+            match shared.socket.receive(&mut buffer) {
+                Ok(Some(received)) => shared.handle(&received, &buffer[..received.length]),
+                Ok(None) | Err(_) => break,
             }
         }
         shared.poll();
@@ -181,12 +184,19 @@ fn serve(shared: &Weak<Shared>) {
 }
 
 impl Shared {
-    fn handle(&self, from: SocketAddr, bytes: &[u8]) {
-        let now = now();
+    fn handle(&self, received: &Received, bytes: &[u8]) {
+        let (now, from) = (now(), received.from);
         let mut state = locked(&self.state);
+        if bytes.len() == time_exchange::LENGTH {
+            let answer = state.time.as_mut().and_then(|time| time.answer(received, bytes));
+            if let Some(answer) = answer {
+                let _ = self.socket.socket().send_to(&answer, from);
+            }
+            return;
+        }
         if let Some(proof) = state.responder.handle(now, from, bytes) {
             // A lost proof is replaced by the next one.
-            let _ = self.socket.send_to(&proof, from);
+            let _ = self.socket.socket().send_to(&proof, from);
             return;
         }
         let run = bytes.get(8..16).and_then(|run| run.try_into().ok()).map(RunId);
@@ -210,7 +220,7 @@ impl Shared {
                     (request.on_lapse)();
                 }
             } else if let Some(challenge) = request.requester.poll(now) {
-                let _ = self.socket.send_to(&challenge, request.destination);
+                let _ = self.socket.socket().send_to(&challenge, request.destination);
             }
         }
     }
@@ -229,7 +239,7 @@ mod tests {
 
     #[test]
     fn consent_is_given_for_one_port_until_the_receiver_ends() {
-        let [sender, receiver] = [0; 2].map(|_| ConsentService::open(LOOPBACK, &None).unwrap());
+        let [sender, receiver] = [0; 2].map(|_| ConsentService::open(LOOPBACK, &None, None).unwrap());
         let mut granted = receiver.consent();
         granted.grant(LOOPBACK, RUN, &key(7)).unwrap();
 
@@ -248,7 +258,7 @@ mod tests {
 
     #[test]
     fn without_a_request_no_consent_is_needed() {
-        let service = ConsentService::open(LOOPBACK, &None).unwrap();
+        let service = ConsentService::open(LOOPBACK, &None, None).unwrap();
         let consent = service.consent();
         assert!(consent.wait(Span::ZERO, || true));
     }

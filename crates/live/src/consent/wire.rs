@@ -24,7 +24,7 @@ const MAC_AT: usize = 40;
 
 pub(super) type Nonce = [u8; 16];
 
-pub(super) type HmacSha256 = Hmac<Sha256>;
+pub(crate) type HmacSha256 = Hmac<Sha256>;
 
 /// The identifier of a run between one sender and one destination. Not secret.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -38,6 +38,11 @@ impl RunKey {
     /// Creates a key from random bytes.
     pub const fn new(bytes: [u8; 32]) -> RunKey {
         RunKey(bytes)
+    }
+
+    /// Returns an HMAC with the key for another purpose: the first block of HKDF-Expand (RFC 5869, section 2.3).
+    pub(crate) fn keyed(&self, purpose: &[u8]) -> HmacSha256 {
+        keyed(&keyed(&self.0).chain_update(purpose).chain_update([1]).finalize_bytes())
     }
 
     /// Returns the key for a destination's port: with it, a proof also says at which port load is welcome. Both sides
@@ -76,12 +81,9 @@ pub(super) struct MacKeys {
 
 impl MacKeys {
     pub fn new(key: &RunKey) -> MacKeys {
-        // RFC 5869, section 2.3: T(1) = HMAC(PRK, info | 0x01).
-        let derive =
-            |info: &[u8]| keyed(&keyed(&key.0).chain_update(info).chain_update([1]).finalize_bytes());
         MacKeys {
-            challenge: derive(b"trunkline consent challenge"),
-            proof: derive(b"trunkline consent proof"),
+            challenge: key.keyed(b"trunkline consent challenge"),
+            proof: key.keyed(b"trunkline consent proof"),
         }
     }
 

@@ -14,10 +14,12 @@ use trunkline_io::Clock;
 
 use super::{AGENT_TIMEOUT, LossCause, RunError};
 use crate::bundles;
+use crate::consent::{RunId, RunKey};
 use crate::kernel_sampler::Collected;
 use crate::launch::{LaunchedAgent, RemoteAgent};
 use crate::locked;
 use crate::station::StationConfig;
+use crate::time_exchange::TimeGrant;
 use crate::wire::{self, AgentMessage, ControllerMessage, EndId, LineReader};
 
 /// An event for a repetition of a connection.
@@ -55,6 +57,7 @@ pub(super) struct Agent {
     output: Mutex<UnixStream>,
     child: Mutex<Option<Child>>,
     pub remote: Option<Arc<dyn RemoteAgent>>,
+    time: Option<TimeGrant>,
     pub failure: Arc<Mutex<Option<LossCause>>>,
     pub status: Arc<AgentStatus>,
     pub bundles: Option<bundles::BundleNode>,
@@ -95,7 +98,15 @@ impl Agent {
         };
         let node = bundles.clone().map(Box::new);
         let consent_at = has_consent.then_some(address);
-        let hello = ControllerMessage::Hello { epoch_ns, station, bundles: node, consent_at };
+        let time = match &launched.remote {
+            Some(remote) => {
+                let (run, key) = (RunId(random()?), RunKey::new(random()?));
+                Some(TimeGrant { run, key, source: remote.local_address() })
+            }
+            None => None,
+        };
+        let hello =
+            ControllerMessage::Hello { epoch_ns, station, bundles: node, consent_at, time: time.clone() };
         wire::write(&mut output, &hello)?;
         let agent = Agent {
             host: host.into(),
@@ -103,6 +114,7 @@ impl Agent {
             output: Mutex::new(output),
             child: Mutex::new(launched.child),
             remote: launched.remote,
+            time,
             failure: Arc::default(),
             status: Arc::default(),
             bundles,
@@ -145,6 +157,14 @@ impl Agent {
             }
             std::thread::sleep(Duration::from_millis(2));
         }
+    }
+
+    /// Exchanges time with an agent on another machine over UDP, too, which is more precise.
+    pub fn start_time_exchange(&self) -> Result<(), RunError> {
+        if let (Some(remote), Some(grant)) = (&self.remote, &self.time) {
+            remote.exchange_time(self.consent_address()?, grant);
+        }
+        Ok(())
     }
 
     /// Requests a shutdown; the loss of the agent is expected from now on.
@@ -223,4 +243,11 @@ fn listen(stream: UnixStream, routes: &EventRoutes, status: &AgentStatus) -> Los
             }
         }
     }
+}
+
+/// Returns random octets of the operating system.
+pub(super) fn random<const N: usize>() -> io::Result<[u8; N]> {
+    let mut octets = [0; N];
+    getrandom::fill(&mut octets).map_err(|error| io::Error::other(error.to_string()))?;
+    Ok(octets)
 }

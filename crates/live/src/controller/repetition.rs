@@ -14,7 +14,7 @@ use trunkline_traffic::{Pattern, Variable};
 use trunkline_units::{Instant, Span};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-use super::agent::{AgentEvent, EventRoute};
+use super::agent::{AgentEvent, EventRoute, random};
 use super::start::{Participant, Start};
 use super::{Controller, LossCause, RunError, STOP_TIMEOUT, uses_bundles};
 use crate::consent::{RunId, RunKey};
@@ -192,8 +192,9 @@ impl<'a, 'c> Repetition<'a, 'c> {
         };
         let connection = self.connection;
         if self.controller.needs_consent(connection) {
-            let key = || Ok::<_, RunError>((RunId(random()?), RunKey::new(random()?)));
-            self.consent = Some([key()?, key()?]);
+            let key = || -> std::io::Result<_> { Ok((RunId(random()?), RunKey::new(random()?))) };
+            let keys = key().and_then(|one| Ok([one, key()?]));
+            self.consent = Some(keys.map_err(|_| RunError::Random)?);
         }
         let mut peer = None;
         let mut port = None;
@@ -452,13 +453,6 @@ impl<'a, 'c> Repetition<'a, 'c> {
         self.ends.values_mut().filter(|e| e.host == host).for_each(|e| e.state = EndState::Over);
         self.controller.agent(host).loss(cause)
     }
-}
-
-/// Returns random octets of the operating system.
-fn random<const N: usize>() -> Result<[u8; N], RunError> {
-    let mut octets = [0; N];
-    getrandom::fill(&mut octets).map_err(|_| RunError::Random)?;
-    Ok(octets)
 }
 
 /// Returns the local address for a protocol. A group of the other address family needs an address of that family;
