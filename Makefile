@@ -70,14 +70,14 @@ bench: ## figures beside other programs, as ratios (docs/benchmarks.md); wants a
 	$(CARGO) bench -p trunkline-llc --bench ethernet --features sockets --locked
 
 # cargo-fuzz asks for nightly flags; RUSTC_BOOTSTRAP grants them to any compiler.
-fuzz: ## throw texts at the language, segments at TCP, frames at arq, llc and the bundle converter, chunks at the archive, datagrams at consent, for SECONDS each; needs a C++ compiler and cargo-fuzz
+fuzz: ## throw texts at the language, segments at TCP, frames at arq, llc and the bundle converter, chunks at the archive, datagrams at consent, packets at STAMP, for SECONDS each; needs a C++ compiler and cargo-fuzz
 	@command -v cargo-fuzz >/dev/null || { echo "cargo-fuzz is missing: cargo install --locked cargo-fuzz" >&2; exit 1; }
 	@mkdir -p fuzz/corpus/experiment
 	CARGO_PROFILE_RELEASE_STRIP=false RUSTC_BOOTSTRAP=1 $(CARGO) fuzz run experiment fuzz/corpus/experiment \
 		experiments crates/experiment/tests/good crates/experiment/tests/bad -- \
 		-dict=fuzz/experiment.dict -max_total_time=$(SECONDS) -print_final_stats=1
 	for target in tcp arq_frames arq_operations llc_pdu llc_station bundle_classic bundle_format2 bundle_dis bundle_machines \
-		series_chunk consent; do \
+		series_chunk consent stamp; do \
 		case $$target in \
 			bundle_classic|bundle_dis|series_chunk) longest=16384;; \
 			tcp|arq_frames|llc_pdu) longest=4096;; \

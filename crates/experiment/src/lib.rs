@@ -23,6 +23,7 @@
 //! | `tree`, `parse` | tokens → one tree for both dialects; recovers from errors | tokens |
 //! | `resolve` | tree → plan: names, defaults, units, checks | the tree |
 //! | `overrides` | `--set duration=2s`, `--set a-s.delay=5ms` on a plan | the readers of `resolve` |
+//! | [`scenario`] | the measurement configurations of 1996 as experiments | tokens; `resolve` for names |
 //! | [`vary`] | `--vary window=16kB..256kB`: the values of an option in a sweep | overrides |
 //! | `show`, `print` | diagnostics and plans as text | plan and diagnostics |
 //!
@@ -33,6 +34,7 @@
 pub mod converters;
 pub mod diagnostic;
 pub mod plan;
+pub mod scenario;
 pub mod vary;
 
 mod overrides;
@@ -51,6 +53,7 @@ pub use diagnostic::{Diagnostic, Severity};
 pub use overrides::{OverrideError, apply_override, apply_overrides};
 pub use plan::Plan;
 pub use print::plan_text;
+pub use resolve::dscp::{dscp_of, dscp_text};
 pub use resolve::expect::figures;
 pub use resolve::pattern::{message_sizes, test_name};
 pub use show::render;

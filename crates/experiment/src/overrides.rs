@@ -10,7 +10,7 @@ use crate::parse::{self, shorten};
 use crate::plan::{Connection, Link, Network, Node, Plan, Protocol, SourceRange, Stop};
 use crate::resolve::options::{Given, Visit, assign, names, optional, size};
 use crate::resolve::quantity::{Dimension, variable};
-use crate::resolve::{Context, bundles, connection, network, pattern, protocol, stations, topology};
+use crate::resolve::{Context, bundles, connection, dscp, network, pattern, protocol, stations, topology};
 use crate::token;
 use crate::tree::Value;
 
@@ -82,7 +82,7 @@ fn suggestion(nearest: Option<&str>) -> String {
 }
 
 /// The options every connection has.
-const COMMON: &[&str] = &["duration", "bytes", "messages", "delay", "xmtbuf", "rcvbuf"];
+const COMMON: &[&str] = &["duration", "bytes", "messages", "delay", "dscp", "xmtbuf", "rcvbuf"];
 /// Longer keys name nothing: every dot is tried as the end of the name.
 const LONGEST_KEY: usize = 1024;
 
@@ -264,7 +264,9 @@ fn fits(check: impl FnOnce(&mut Context<'_>)) -> Result<(), String> {
 fn check_connections(plan: &Plan) -> Result<(), OverrideError> {
     for c in &plan.connections {
         let test = pattern::conflict(&c.test, &c.protocol);
-        if let Some((_, message, label)) = test.or_else(|| protocol::conflict(&c.protocol)) {
+        let other =
+            test.or_else(|| protocol::conflict(&c.protocol)).map(|(_, message, label)| (message, label));
+        if let Some((message, label)) = other.or_else(|| dscp::conflict(c.dscp, &c.protocol)) {
             let name = shorten(&c.name);
             return Err(OverrideError::Together(format!("connection `{name}`: {message}; {label}")));
         }
@@ -351,6 +353,7 @@ fn stairs_last(connection: &mut Connection, option: &str) {
 
 fn set_common(cx: &mut Context<'_>, connection: &mut Connection, option: &str, value: &Value) {
     match option {
+        "dscp" => assign(&mut connection.dscp, optional(cx, value, "none", dscp::dscp)),
         "delay" => assign(&mut connection.delay_s, variable(cx, value, Dimension::Delay)),
         "xmtbuf" => assign(&mut connection.from.buffer, optional(cx, value, "auto", size)),
         "rcvbuf" => {
@@ -404,7 +407,9 @@ mod tests {
                         let key = setting.key.as_ref().map_or("", |key| &key.text);
                         match (key, &setting.values[0].parts[0].arguments) {
                             ("protocol" | "test" | "xmt", Some(arguments)) => add(&name.text, arguments),
-                            ("delay" | "duration" | "bytes" | "messages", _) => add(&name.text, &[setting]),
+                            ("dscp" | "delay" | "duration" | "bytes" | "messages", _) => {
+                                add(&name.text, &[setting])
+                            }
                             _ => {}
                         }
                     }
@@ -457,6 +462,7 @@ mod tests {
             ("g-x-u.2.loss", "0.25", "loss = 0.25"),
             ("many words.ttl", "9", "ttl = 9"),
             ("a-b.2.delay", "3s", "delay = 3 s"),
+            ("a-b.2.dscp", "EF", "dscp = EF"),
         ] {
             let mut changed = plan.clone();
             apply_override(&mut changed, key, value).unwrap_or_else(|e| panic!("{key}={value}: {e}"));

@@ -11,8 +11,18 @@ use crate::tree::{Declaration, Part, PartKind, Script, Setting, Statement, Value
 const DEEPEST: usize = 64;
 
 /// What can begin a statement.
-const STATEMENTS: &[&str] =
-    &["connection", "serial", "parallel", "cluster", "repeat", "network", "test", "expect", "experiment"];
+const STATEMENTS: &[&str] = &[
+    "connection",
+    "serial",
+    "parallel",
+    "cluster",
+    "repeat",
+    "network",
+    "test",
+    "measure",
+    "expect",
+    "experiment",
+];
 /// What can begin a declaration of a network.
 const DECLARATIONS: &[&str] = &["host", "switch", "hub", "ring", "converter", "link"];
 
@@ -261,6 +271,7 @@ impl<'a> Parser<'a> {
             "repeat" => self.repeat(location)?,
             "network" => self.network(location)?,
             "expect" => self.expectation(location)?,
+            "measure" => self.measure(Word { text: keyword.to_owned(), location })?,
             "connection" => {
                 let name = if self.is_sign('{') { None } else { Some(self.name("a name or `{`")?) };
                 Statement::Connection { name, settings: self.settings(location)?, location }
@@ -316,6 +327,12 @@ impl<'a> Parser<'a> {
             _ => return Err(self.expected("`every` or `{`")),
         };
         Ok(Statement::Repeat { count, every, body: self.block(location)?, location })
+    }
+
+    fn measure(&mut self, keyword: Word) -> Parsed<Statement> {
+        let declaration = self.names(keyword)?;
+        self.terminator();
+        Ok(Statement::Measure(declaration))
     }
 
     fn expectation(&mut self, location: SourceRange) -> Parsed<Statement> {
@@ -529,9 +546,13 @@ impl<'a> Parser<'a> {
             return Err(Failed);
         }
         self.next();
-        let keyword = Word { text: written.to_owned(), location: token.location };
+        self.names(Word { text: written.to_owned(), location: token.location })
+    }
+
+    /// `NAME, NAME (…)`, of a link `NAME - NAME (…)`
+    fn names(&mut self, keyword: Word) -> Parsed<Declaration> {
         let mut names = vec![self.name("a name")?];
-        if written == "link" {
+        if keyword.text == "link" {
             let dash = Diagnostic::error(self.peek().location, "expected `-` between the ends of a link")
                 .label("expected `-`")
                 .help("the dash of a link stands between spaces: `link a - b`");

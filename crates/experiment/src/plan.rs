@@ -28,8 +28,31 @@ pub struct Plan {
     pub connections: Vec<Connection>,
     /// When each connection runs.
     pub schedule: Block,
+    /// What is measured of hosts besides the connections.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub measures: Vec<Measure>,
     /// Conditions on the record.
     pub expectations: Vec<Expectation>,
+}
+
+/// Counters of a host's kernel that are read over time.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Measure {
+    /// A name of [`Plan::hosts`].
+    pub host: String,
+    /// Interval between readings.
+    pub every: Span,
+    /// For how long; none: as long as the connections run.
+    pub duration: Option<Span>,
+    /// Counters of the network interfaces.
+    pub interface: bool,
+    /// Counters of IP, TCP and UDP.
+    pub tcp: bool,
+    /// Processor time, context switches, interrupts, memory.
+    pub kernel: bool,
+    /// Location in the text.
+    #[serde(skip)]
+    pub location: SourceRange,
 }
 
 impl Plan {
@@ -92,6 +115,9 @@ pub struct Connection {
     pub protocol: Protocol,
     /// Sizes and times of the messages.
     pub test: Pattern,
+    /// Differentiated services code point of the packets of both directions, 0 to 63; none: the system's default, 0.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dscp: Option<u8>,
     /// Delay of the first message after the start that the schedule gives, in seconds. Drawn once.
     pub delay_s: Variable,
     /// When the sender stops.
@@ -233,6 +259,8 @@ pub enum Protocol {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         within: Option<Span>,
     },
+    /// Test packets of the Simple Two-way Active Measurement Protocol (RFC 8762) and their reflection. Live only.
+    Stamp,
 }
 
 /// When the timers of a simulated TCP expire.

@@ -4,7 +4,8 @@ use std::fmt::Write as _;
 
 use trunkline_traffic::Pattern;
 
-use crate::plan::{Block, Connection, ConnectionEnd, Link, Medium, Network, Plan, Protocol, Stop};
+use crate::plan::{Block, Connection, ConnectionEnd, Link, Measure, Medium, Network, Plan, Protocol, Stop};
+use crate::resolve::dscp::dscp_text;
 use crate::resolve::options::values;
 use crate::resolve::quantity::Dimension;
 use crate::resolve::write::{size, span, variable};
@@ -17,6 +18,9 @@ pub fn plan_text(plan: &Plan) -> String {
     out.open(&format!("experiment {}", quoted(&plan.name)));
     if let Some(network) = &plan.network {
         out.network(network);
+    }
+    for measure in &plan.measures {
+        out.measure(measure);
     }
     out.side_by_side(plan, &plan.schedule);
     for expectation in &plan.expectations {
@@ -84,6 +88,9 @@ impl Printer {
         self.line(&format!("xmtcntl = {}; rcvcntl = {}; rep = {};", control[0], control[1], control[2]));
         self.line(&format!("protocol = {};", protocol(&connection.protocol)));
         self.line(&format!("test = {};", test(&connection.test)));
+        if let Some(dscp) = connection.dscp {
+            self.line(&format!("dscp = {};", dscp_text(dscp)));
+        }
         self.line(&format!("delay = {};", variable(&connection.delay_s, Dimension::Delay)));
         match &connection.stop {
             Stop::DurationS(duration) => {
@@ -96,6 +103,18 @@ impl Printer {
             Stop::FileEnd => self.line("# until the end of the file"),
         }
         self.close();
+    }
+
+    fn measure(&mut self, measure: &Measure) {
+        let subjects = [("interface", measure.interface), ("tcp", measure.tcp), ("kernel", measure.kernel)];
+        let subjects = subjects.iter().filter(|(_, wanted)| *wanted).map(|(name, _)| format!(", {name}"));
+        let duration = measure.duration.map(|duration| format!(", duration = {}", span(&duration)));
+        let subjects: String = duration.into_iter().chain(subjects).collect();
+        self.line(&format!(
+            "measure {} (every = {}{subjects});",
+            written(&measure.host),
+            span(&measure.every)
+        ));
     }
 
     fn network(&mut self, network: &Network) {

@@ -68,6 +68,8 @@ pub(crate) enum Statement {
     Test { host: Option<Value>, settings: Vec<Setting>, location: SourceRange },
     /// `network { … }`
     Network(Vec<Declaration>, SourceRange),
+    /// `measure HOST, HOST (…);`
+    Measure(Declaration),
     /// `expect SUBJECT.FIGURE > VALUE;`
     Expect { path: Word, relation: Word, value: Value, location: SourceRange },
 }

@@ -4,9 +4,11 @@
 //! One datagram per call costs about a microsecond, mostly fixed; a batch of 46 costs little more. Offload destroys
 //! the gaps between the datagrams of a batch, so paced traffic must not use it.
 
-use std::io::{self, IoSliceMut};
+use std::io::{self, IoSlice, IoSliceMut};
 use std::net::{SocketAddr, UdpSocket};
+use std::os::fd::AsRawFd;
 
+use nix::sys::socket::{ControlMessage, MsgFlags, SockaddrStorage, sendmsg};
 use quinn_udp::{BATCH_SIZE, RecvMeta, Transmit, UdpSocketState};
 use trunkline_units::Span;
 
@@ -23,6 +25,8 @@ pub struct BatchSender {
     peer: SocketAddr,
     /// The longest datagram that fits into one packet.
     packet: usize,
+    /// Whether packets have a DSCP, which [`UdpSocketState`] would overwrite.
+    has_dscp: bool,
 }
 
 impl BatchSender {
@@ -33,7 +37,8 @@ impl BatchSender {
         socket.set_nonblocking(false)?;
         // It also forbids fragments, but a message may be longer than a packet.
         let packet = socket::allow_fragments(&socket, peer)?.unwrap_or(MAX_DATAGRAM);
-        Ok(BatchSender { socket, state, peer, packet })
+        let has_dscp = socket::has_dscp(&socket, peer);
+        Ok(BatchSender { socket, state, peer, packet, has_dscp })
     }
 
     /// Returns how many datagrams of `length` bytes one call carries: 1 without offload, or if a datagram exceeds a
@@ -48,9 +53,23 @@ impl BatchSender {
     /// Sends the concatenated `datagrams` of `length` bytes each; the last may be shorter.
     pub fn send(&self, datagrams: &[u8], length: usize) -> io::Result<()> {
         let segment_size = (datagrams.len() > length).then_some(length);
+        if self.has_dscp {
+            return self.send_with_dscp(datagrams, segment_size);
+        }
         let transmit =
             Transmit { destination: self.peer, ecn: None, contents: datagrams, segment_size, src_ip: None };
         self.state.try_send((&self.socket).into(), &transmit)
+    }
+
+    /// Sends datagrams with the socket's own traffic class.
+    fn send_with_dscp(&self, datagrams: &[u8], segment_size: Option<usize>) -> io::Result<()> {
+        let segment_size = segment_size.map(|length| length as u16);
+        let segmentation = segment_size.as_ref().map(ControlMessage::UdpGsoSegments);
+        let peer = SockaddrStorage::from(self.peer);
+        let slices = [IoSlice::new(datagrams)];
+        let fd = self.socket.as_raw_fd();
+        sendmsg(fd, &slices, segmentation.as_slice(), MsgFlags::empty(), Some(&peer))?;
+        Ok(())
     }
 
     /// Returns the socket.
@@ -144,7 +163,50 @@ impl BatchReceiver {
 
 #[cfg(test)]
 mod tests {
+    use nix::sys::socket::sockopt::{IpRecvTos, Ipv6RecvTClass};
+    use nix::sys::socket::{ControlMessageOwned, SetSockOpt, recvmsg};
+
     use super::*;
+
+    /// Returns the traffic class of the next datagram.
+    fn receive_traffic_class(socket: &UdpSocket) -> i32 {
+        let (mut buffer, mut control) = ([0; 2000], nix::cmsg_space!(i32, i32));
+        let mut slices = [IoSliceMut::new(&mut buffer)];
+        let flags = MsgFlags::empty();
+        let message =
+            recvmsg::<SockaddrStorage>(socket.as_raw_fd(), &mut slices, Some(&mut control), flags).unwrap();
+        let class = message.cmsgs().unwrap().find_map(|message| match message {
+            ControlMessageOwned::Ipv4Tos(class) => Some(i32::from(class)),
+            ControlMessageOwned::Ipv6TClass(class) => Some(class),
+            _ => None,
+        });
+        class.expect("the kernel reports the traffic class")
+    }
+
+    #[test]
+    fn single_datagrams_and_batches_have_the_dscp() {
+        for local in ["127.0.0.1:0", "[::1]:0"] {
+            let local: SocketAddr = local.parse().unwrap();
+            let Ok(to) = socket::udp(local, &socket::Options::default()) else { continue };
+            match local {
+                SocketAddr::V4(_) => IpRecvTos.set(&to, &true).unwrap(),
+                SocketAddr::V6(_) => Ipv6RecvTClass.set(&to, &true).unwrap(),
+            }
+            socket::limit_blocking(&to, Span::from_s(20)).unwrap();
+            for dscp in [None, Some(0), Some(46), Some(63)] {
+                let options = socket::Options { dscp, ..socket::Options::default() };
+                let from = socket::udp(local, &options).unwrap();
+                from.send_to(&[1; 100], to.local_addr().unwrap()).unwrap();
+                let sender = BatchSender::new(from, to.local_addr().unwrap()).unwrap();
+                let count = sender.capacity(100).min(5);
+                sender.send(&[2; 500][..100 * count], 100).unwrap();
+                sender.send(&[3; 100], 100).unwrap();
+                for _ in 0..count + 2 {
+                    assert_eq!(receive_traffic_class(&to), i32::from(dscp.unwrap_or(0)) << 2, "{local}");
+                }
+            }
+        }
+    }
 
     #[test]
     fn batch_arrives_as_datagrams() {

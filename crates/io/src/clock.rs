@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use libc::{CLOCK_MONOTONIC, CLOCK_REALTIME, clockid_t};
-use trunkline_units::Instant;
+use trunkline_units::{Instant, Span};
 
 /// Converts the system's monotonic clock to [`Instant`]s of a run. Processes of one machine that share the epoch read
 /// the same time, so one-way delays between them are exact.
@@ -46,6 +46,17 @@ impl Clock {
         let ns = monotonic_ns().saturating_sub(u64::try_from(ago).unwrap_or(u64::MAX));
         Instant::from_ns(ns.saturating_sub(self.epoch_ns))
     }
+}
+
+/// Returns the maximum error of the wall clock relative to UTC as the kernel estimates it; `None` if no time service
+/// synchronizes the clock.
+pub fn utc_error() -> Option<Span> {
+    // SAFETY: all bits zero are a valid value: without modes it only asks.
+    let mut state: libc::timex = unsafe { std::mem::zeroed() };
+    // SAFETY: the system fills a value of the type that it expects, which lives through the call.
+    let result = unsafe { libc::adjtimex(&raw mut state) };
+    let is_synchronized = result >= 0 && result != libc::TIME_ERROR && state.status & libc::STA_UNSYNC == 0;
+    is_synchronized.then(|| Span::from_us(u64::try_from(state.maxerror).unwrap_or(u64::MAX)))
 }
 
 #[inline]

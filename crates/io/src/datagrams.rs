@@ -446,7 +446,7 @@ impl AsRawFd for Datagrams {
 }
 
 #[inline]
-fn socket_addr(address: &SockaddrStorage) -> Option<SocketAddr> {
+pub(crate) fn socket_addr(address: &SockaddrStorage) -> Option<SocketAddr> {
     match address.family()? {
         nix::sys::socket::AddressFamily::Inet => {
             address.as_sockaddr_in().map(|&at| SocketAddr::V4(at.into()))

@@ -45,8 +45,10 @@
 //! | [`batch`] | batches of datagrams: segmentation offload and receive coalescing |
 //! | [`datagrams`] | [`Datagrams`]: a UDP socket shared by threads |
 //! | [`tcp`] | kernel statistics of a TCP connection |
+//! | [`timestamped`] | [`TimestampedSocket`]: arrival times of the kernel and TTLs of datagrams |
 //! | [`timer`] | [`Timer`](timer::Timer): a deadline as a file descriptor |
 //! | [`tun`] | [`Tun`]: a network interface whose other end is this process |
+//! | [`kernel_counters`] | counters of the kernel: interfaces, protocols, processors |
 //! | [`usage`] | processor time of threads, counters of interfaces |
 
 #![allow(clippy::disallowed_methods, reason = "this crate owns the clock")]
@@ -58,6 +60,7 @@ pub mod event_loop;
 mod fair_mutex;
 pub mod groups;
 pub mod icmp;
+pub mod kernel_counters;
 pub mod memberships;
 pub mod must;
 pub mod pace;
@@ -69,6 +72,7 @@ pub mod shared_loop;
 pub mod socket;
 pub mod tcp;
 pub mod timer;
+pub mod timestamped;
 pub mod tun;
 pub mod usage;
 
@@ -83,4 +87,5 @@ pub use ports::Ports;
 pub use probe::Probe;
 pub use shared_loop::SharedLoop;
 pub use socket::SocketError;
+pub use timestamped::TimestampedSocket;
 pub use tun::Tun;

@@ -83,6 +83,8 @@ pub struct Options {
     pub congestion: Option<String>,
     /// Disables Nagle's algorithm.
     pub nodelay: bool,
+    /// Differentiated services code point of sent packets, 0 to 63 (RFC 2474); `None`: the system's default.
+    pub dscp: Option<u8>,
 }
 
 pub(crate) fn open(
@@ -100,6 +102,15 @@ pub(crate) fn open(
     }
     if let Some(size) = options.receive_buffer {
         socket.set_recv_buffer_size(bytes(size)).map_err(&fail)?;
+    }
+    if let Some(dscp) = options.dscp {
+        // The two low bits of the field are those of ECN (RFC 3168 section 5).
+        let traffic_class = u32::from(dscp) << 2;
+        let set = match address {
+            SocketAddr::V4(_) => socket.set_tos_v4(traffic_class),
+            SocketAddr::V6(_) => socket.set_tclass_v6(traffic_class),
+        };
+        set.map_err(&fail)?;
     }
     Ok(socket)
 }
@@ -121,6 +132,16 @@ pub fn first_free<T>(
         }
     }
     result.expect("the range is not empty")
+}
+
+/// Returns whether packets of a socket to `peer` have a DSCP other than 0.
+pub(crate) fn has_dscp(socket: &UdpSocket, peer: SocketAddr) -> bool {
+    let socket = SockRef::from(socket);
+    let traffic_class = match peer {
+        SocketAddr::V4(_) => socket.tos_v4(),
+        SocketAddr::V6(_) => socket.tclass_v6(),
+    };
+    traffic_class.is_ok_and(|traffic_class| traffic_class >> 2 != 0)
 }
 
 /// Binds a UDP socket to `local`; port 0 selects a free port.

@@ -14,6 +14,7 @@ use trunkline_run::RateLimit;
 use crate::bundles::BundleWorker;
 use crate::consent::ConsentService;
 use crate::end::{self, EndControl};
+use crate::kernel_sampler::KernelSampler;
 use crate::limits::Limits;
 use crate::locked;
 use crate::station::Station;
@@ -21,28 +22,35 @@ use crate::wire::{AgentMessage, AgentWriter, ControllerMessage, EndId, LineReade
 
 /// Interval between heartbeats; each heartbeat also reports what the ends have measured so far.
 const HEARTBEAT: Duration = Duration::from_millis(500);
+/// Maximum number of measurements of the kernel; a plan has one for each host.
+const MAX_SAMPLERS: usize = 4;
+/// Maximum interval between checks for new measurements, if an observer of the run wants to see them.
+pub(crate) const REPORT_CHECK_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Serves a controller until it requests a shutdown or closes the stream.
 pub fn serve(stream: UnixStream, limits: &Limits) {
     let Ok(out) = stream.try_clone() else { return };
     let writer = AgentWriter::new(out);
     let ends: EndControls = Arc::default();
-    let (shutdown_sender, shutdown) = mpsc::channel::<()>();
+    let (interval_sender, intervals) = mpsc::channel::<Duration>();
     let heartbeat = {
         let (writer, ends) = (writer.clone(), Arc::downgrade(&ends));
         std::thread::spawn(move || {
+            let mut interval = HEARTBEAT;
             while let Some(ends) = ends.upgrade() {
                 writer.send(&AgentMessage::Alive);
                 let controls: Vec<Arc<EndControl>> = locked(&ends).values().cloned().collect();
                 drop(ends);
                 controls.iter().for_each(|control| control.send_snapshot(&writer));
-                if shutdown.recv_timeout(HEARTBEAT) != Err(RecvTimeoutError::Timeout) {
-                    break;
+                match intervals.recv_timeout(interval) {
+                    Ok(shorter) => interval = interval.min(shorter),
+                    Err(RecvTimeoutError::Timeout) => {}
+                    Err(RecvTimeoutError::Disconnected) => break,
                 }
             }
         })
     };
-    let bundle_worker = execute(stream, &writer, &ends, limits);
+    let bundle_worker = execute(stream, &writer, &ends, (limits, &interval_sender));
     // The controller has disconnected or requested a shutdown: stop all ends.
     locked(&ends).values().for_each(|control| control.stop());
     drop(ends);
@@ -51,7 +59,7 @@ pub fn serve(stream: UnixStream, limits: &Limits) {
     }
     let cpu_time = CpuTime::of_this_process();
     writer.send(&AgentMessage::CpuTime(cpu_time.user.as_s(), cpu_time.system.as_s()));
-    drop((writer, shutdown_sender));
+    drop((writer, interval_sender));
     let _ = heartbeat.join();
 }
 
@@ -62,13 +70,13 @@ fn execute(
     stream: UnixStream,
     writer: &AgentWriter,
     ends: &EndControls,
-    limits: &Limits,
+    (limits, heartbeat): (&Limits, &mpsc::Sender<Duration>),
 ) -> Option<BundleWorker> {
     let rate_limit = limits.remote.as_ref().map(|remote| RateLimit::new(remote.rate_bps));
     let mut input = LineReader::new(stream);
     let mut clock = Clock::start();
     let mut station = Err("the host has none".to_owned());
-    let (mut bundle_worker, mut consent) = (None, None);
+    let (mut bundle_worker, mut consent, mut samplers) = (None, None, Vec::new());
     let find = |id: EndId| locked(ends).get(&id).cloned();
     while let Ok(Some(message)) = input.read::<ControllerMessage>() {
         match message {
@@ -98,6 +106,9 @@ fn execute(
                     writer.send(&AgentMessage::Failed(id, error.to_string(), None));
                     continue;
                 }
+                if spec.report_interval.is_some() {
+                    let _ = heartbeat.send(REPORT_CHECK_INTERVAL);
+                }
                 let clock = spec.epoch_ns.map_or(clock, Clock::at);
                 let services = end::Services {
                     station: station.clone(),
@@ -112,11 +123,21 @@ fn execute(
                 ends.retain(|_, c| !c.is_over());
                 ends.insert(id, control);
             }
+            ControllerMessage::Measure(measure) => {
+                match KernelSampler::start(measure, clock, writer.clone()) {
+                    Ok(sampler) => samplers.push(sampler),
+                    Err(_) => break, // without threads the agent is of no use
+                }
+                if samplers.len() > MAX_SAMPLERS {
+                    break;
+                }
+            }
             ControllerMessage::Start(id, at) => find(id).into_iter().for_each(|c| c.start(at)),
             ControllerMessage::Finish(id, messages) => find(id).into_iter().for_each(|c| c.finish(messages)),
             ControllerMessage::Stop(id) => find(id).into_iter().for_each(|c| c.stop()),
             ControllerMessage::Shutdown => break,
         }
     }
+    samplers.into_iter().for_each(KernelSampler::finish);
     bundle_worker
 }

@@ -6,15 +6,17 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
 
 use trunkline_experiment::plan::{Connection, Protocol, SourceRange};
-use trunkline_experiment::{Plan, test_name};
+use trunkline_experiment::{Plan, message_sizes, test_name};
 use trunkline_io::{Clock, usage};
 use trunkline_record::Record;
 use trunkline_record::schema::Host;
 use trunkline_run::backend::{self, expected_duration, finish_record};
 use trunkline_run::{Backend, ProgressObserver, Refusal, RunOptions, assemble, bundle, expect, llc};
+use trunkline_stamp::packet::UNAUTHENTICATED;
 use trunkline_traffic::{Pattern, Variable};
 use trunkline_units::Instant;
 
+use crate::agent::REPORT_CHECK_INTERVAL;
 use crate::controller::{Controller, RunError};
 use crate::environment;
 use crate::interface_sampler::InterfaceSampler;
@@ -130,7 +132,7 @@ impl Backend for Live {
             Err(error) => return failed_record(record, plan, error),
         };
         let controller = match Controller::new(plan, options, &addresses, self.launch.as_ref(), clock) {
-            Ok(controller) => controller,
+            Ok(controller) => controller.observe(observer.report_interval()),
             Err(error) => return failed_record(record, plan, error),
         };
         if let Err(error) = controller.await_subscriptions() {
@@ -146,13 +148,15 @@ impl Backend for Live {
                 controller.run();
                 drop(running); // ends the loop below at once
             });
-            let wait =
-                |sampler: &InterfaceSampler| PROGRESS_INTERVAL.min(sampler.time_to_next(clock.now()).into());
+            let interval = observer.report_interval().map_or(PROGRESS_INTERVAL, |_| REPORT_CHECK_INTERVAL);
+            let wait = |sampler: &InterfaceSampler| interval.min(sampler.time_to_next(clock.now()).into());
             while ended.recv_timeout(wait(&sampler)) == Err(RecvTimeoutError::Timeout) {
                 let now = clock.now();
                 sampler.sample(now);
+                report(controller, observer);
                 observer.progress(now.since(Instant::ZERO), expected);
             }
+            report(controller, observer);
         });
         let outcomes: Vec<_> = controller.outcomes().collect();
         record.duration_s = clock.now().as_s();
@@ -160,9 +164,20 @@ impl Backend for Live {
         let cpu_seconds = controller.shut_down();
         record.connections =
             plan.connections.iter().zip(&outcomes).map(|(c, o)| assemble::connection(c, o)).collect();
+        let mut measured = controller.measured();
         record.hosts = hosts(&addresses, (&cpu_seconds, &controller.counters()), &before, record.duration_s);
+        for host in &mut record.hosts {
+            host.measured = measured.remove(&host.name);
+        }
         finish_record(&mut record, plan);
         record
+    }
+}
+
+/// Reports to the observer what is new.
+fn report(controller: &Controller<'_>, observer: &mut dyn ProgressObserver) {
+    for (connection, outcome) in controller.observation().take() {
+        observer.report(connection, &outcome);
     }
 }
 
@@ -209,6 +224,7 @@ fn hosts(
             .into_iter()
             .chain(converter_counters.get(name).cloned().unwrap_or_default())
             .collect(),
+        measured: None,
     };
     addresses.iter().map(host).collect()
 }
@@ -232,6 +248,17 @@ fn refuse_connection(c: &Connection, max_message: u32) -> Vec<Refusal> {
         }
         (Protocol::Multicast { .. }, Pattern::Request { .. } | Pattern::File { .. }) => {
             refuse(c.test_location, format!("`live` has no test `{test}` over multicast"));
+        }
+        (Protocol::Stamp, Pattern::Full { .. } | Pattern::Request { .. } | Pattern::File { .. }) => {
+            refuse(c.test_location, format!("`live` has no test `{test}` over stamp: packets are paced"));
+        }
+        (Protocol::Stamp, _) => {
+            let constant = |(_, size)| if let &Variable::Constant(size) = size { Some(size) } else { None };
+            let mut sizes = message_sizes(&c.test).into_iter().filter_map(constant);
+            if let Some(size) = sizes.find(|size| *size < UNAUTHENTICATED as f64) {
+                let text = format!("a packet of {size} B is too small: STAMP needs {UNAUTHENTICATED} B");
+                refuse(c.test_location, text);
+            }
         }
         (Protocol::Llc { .. }, Pattern::File { .. }) => {
             refuse(c.test_location, "`live` has no test `file` over llc yet".into());

@@ -23,6 +23,7 @@ use std::time::Duration;
 use trunkline_experiment::Plan;
 use trunkline_experiment::plan::{self, Block, Protocol};
 use trunkline_io::{Clock, Pacer};
+use trunkline_record::schema::Measured;
 use trunkline_run::assemble::RepetitionOutcome;
 use trunkline_run::{RunOptions, StopFlag, llc};
 use trunkline_traffic::VariableError;
@@ -35,7 +36,9 @@ use self::start::Start;
 use crate::bundles::{self, NodeRole, SubscriptionTotals};
 use crate::launch::{AgentClock, ExitDescription, Launch};
 use crate::locked;
+use crate::observation::Observation;
 use crate::station::StationConfig;
+use crate::wire::ControllerMessage;
 
 /// An agent that sends no message for this long is lost.
 const AGENT_TIMEOUT: Duration = Duration::from_secs(4);
@@ -116,6 +119,8 @@ pub struct Controller<'a> {
     routes: Arc<EventRoutes>,
     next_id: AtomicU32,
     outcomes: Vec<Mutex<Vec<RepetitionOutcome>>>,
+    /// Outcomes so far.
+    observation: Observation,
 }
 
 impl<'a> Controller<'a> {
@@ -153,7 +158,19 @@ impl<'a> Controller<'a> {
         });
         let agents: Vec<Agent> = agents.collect::<Result<_, _>>()?;
         let outcomes = plan.connections.iter().map(|_| Mutex::default()).collect();
-        Ok(Controller { plan, options, clock, agents, routes, next_id: AtomicU32::new(1), outcomes })
+        let (next_id, observation) = (AtomicU32::new(1), Observation::default());
+        Ok(Controller { plan, options, clock, agents, routes, next_id, outcomes, observation })
+    }
+
+    /// Lets ends report for an observer, at this interval if it requests reports.
+    pub fn observe(mut self, interval: Option<Span>) -> Self {
+        self.observation = Observation::new(interval);
+        self
+    }
+
+    /// Returns the outcomes so far, for the observer.
+    pub fn observation(&self) -> &Observation {
+        &self.observation
     }
 
     /// Waits until the converters have all subscriptions, or until a stop is requested.
@@ -188,11 +205,18 @@ impl<'a> Controller<'a> {
         Ok(())
     }
 
-    /// Executes the whole schedule.
+    /// Executes the whole schedule, and measures hosts at least as long as the plan says.
     pub fn run(&self) {
+        let start = self.clock.now();
+        for measure in &self.plan.measures {
+            self.agent(&measure.host).send(&ControllerMessage::Measure(measure.clone()));
+        }
         let origin =
             self.clock.now() + START_DELAY + START_DELAY_PER_CONNECTION * self.plan.connections.len() as u64;
         self.execute_block(&self.plan.schedule, &Start::new(&self.plan.schedule, origin), 1);
+        if let Some(duration) = self.plan.measures.iter().filter_map(|measure| measure.duration).max() {
+            self.wait_until(start + duration);
+        }
     }
 
     fn stop_flag(&self) -> &StopFlag {
@@ -309,6 +333,12 @@ impl<'a> Controller<'a> {
     /// Returns the counters of converters and host interfaces, by host and name.
     pub fn counters(&self) -> BTreeMap<String, BTreeMap<String, u64>> {
         self.agents.iter().map(|a| (a.host.clone(), locked(&a.status.counters).clone())).collect()
+    }
+
+    /// Returns what was measured of each host.
+    pub fn measured(&self) -> BTreeMap<String, Measured> {
+        let of_agent = |a: &Agent| Some((a.host.clone(), locked(&a.status.measured).measured()?));
+        self.agents.iter().filter_map(of_agent).collect()
     }
 
     /// Returns the address of each host and converter.

@@ -49,7 +49,9 @@
 //! | [`clock_offset`] | offset between the clocks of two hosts, with a proven bound |
 //! | `station` | the LLC station of a host, shared by its ends |
 //! | `bundles` | bundle converters, and the bundle interfaces of hosts |
+//! | `kernel_sampler` | counters of the kernel over time |
 //! | `interface_sampler` | counters of network interfaces over time |
+//! | `observation` | what the ends have measured so far, for an observer |
 //! | [`environment`] | facts about the machine |
 //! | [`study`] | processing costs of this machine, independent of any run |
 
@@ -64,8 +66,10 @@ mod controller;
 mod end;
 pub mod environment;
 mod interface_sampler;
+mod kernel_sampler;
 mod launch;
 pub mod limits;
+mod observation;
 mod station;
 pub mod study;
 mod wire;

@@ -226,6 +226,8 @@ mod tests {
             protocol,
             pattern: Pattern::Full { size_bytes: Variable::Constant(100.0) },
             role: Role::Sender { peer: peer.parse().unwrap(), limit: Limit::default(), file: None },
+            dscp: None,
+            report_interval: None,
             consent: EndConsent { needs: needs("10.0.0.2"), gives: None },
             epoch_ns: None,
             cut: Cut::default(),

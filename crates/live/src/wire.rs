@@ -9,11 +9,12 @@ use std::sync::{Arc, Mutex};
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use trunkline_experiment::plan::Protocol;
+use trunkline_experiment::plan::{Measure, Protocol};
+use trunkline_record::schema::Measured;
 use trunkline_run::reports::{ReceiverReport, SenderReport};
 use trunkline_traffic::Pattern;
 use trunkline_traffic::source::Limit;
-use trunkline_units::{Instant, Seed, Size};
+use trunkline_units::{Instant, Seed, Size, Span};
 
 use crate::consent::{RunId, RunKey};
 use crate::limits::Cut;
@@ -39,6 +40,8 @@ pub enum ControllerMessage {
     },
     /// Opens an end. The agent answers with `Ready` or `Failed`.
     Prepare(Box<EndSpec>),
+    /// Reads counters of the kernel until the shutdown.
+    Measure(Measure),
     /// Starts an end at this instant.
     Start(EndId, Instant),
     /// Reports to a receiver how many messages were sent: it receives those that are still in flight, then reports.
@@ -71,6 +74,8 @@ pub enum AgentMessage {
     ConverterFailed(String),
     /// Counters of the converter or host interface, by their names in the record.
     Counters(BTreeMap<String, u64>),
+    /// Readings of the kernel's counters since the report before.
+    Measured(Measured),
     /// Processor time of the agent process, user and system, in seconds.
     CpuTime(f64, f64),
 }
@@ -111,6 +116,10 @@ pub struct EndSpec {
     /// Requested socket buffer.
     pub buffer: Option<Size>,
     pub protocol: Protocol,
+    /// Differentiated services code point of sent packets, 0 to 63.
+    pub dscp: Option<u8>,
+    /// Interval between snapshots of the measurements, if an observer of the run requests them.
+    pub report_interval: Option<Span>,
     pub pattern: Pattern,
     pub role: Role,
     /// Consent to the load of the connection; none if all its hosts are this machine.

@@ -4,6 +4,7 @@
 
 mod bundle;
 mod consent;
+mod dscp;
 mod llc;
 mod support;
 mod threads;

@@ -24,7 +24,7 @@ pub fn stopped_after(ms: u64, text: &str) -> Record {
     run_observed(text, stop.clone(), &mut StopAfter(Span::from_ms(ms), stop))
 }
 
-fn run_observed(text: &str, stop: StopFlag, observer: &mut dyn ProgressObserver) -> Record {
+pub fn run_observed(text: &str, stop: StopFlag, observer: &mut dyn ProgressObserver) -> Record {
     let mut live = Live::new(Box::new(Threads), BTreeMap::new());
     let plan = plan(text);
     assert_eq!(live.refuse(&plan), []);

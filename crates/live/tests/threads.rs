@@ -2,9 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use crate::support::{plan, run, stopped_after};
+use crate::support::{plan, run, run_observed, stopped_after};
 use trunkline_live::{Live, Threads};
-use trunkline_run::Backend;
+use trunkline_run::assemble::RepetitionOutcome;
+use trunkline_run::{Backend, ProgressObserver, StopFlag};
+use trunkline_units::Span;
 
 #[test]
 fn every_message_is_accounted_for() {
@@ -121,4 +123,41 @@ fn guaranteed_transport_loses_nothing() {
         assert!(c.notes["stages"].starts_with(&format!("one message or frame in {every};")));
     }
     assert_eq!(of("file").counters["file_bytes"], bytes.len() as f64);
+}
+
+/// Stores the reports of a run.
+#[derive(Default)]
+struct Reports(Vec<(usize, RepetitionOutcome)>);
+
+impl ProgressObserver for Reports {
+    fn progress(&mut self, _: Span, _: Option<Span>) {}
+
+    fn report_interval(&self) -> Option<Span> {
+        Some(Span::from_ms(100))
+    }
+
+    fn report(&mut self, connection: usize, outcome: &RepetitionOutcome) {
+        self.0.push((connection, outcome.clone()));
+    }
+}
+
+#[test]
+fn an_observer_sees_what_the_ends_report() {
+    let mut reports = Reports::default();
+    let record = run_observed(
+        "experiment {
+            connection t { xmt = a; rcv = b; protocol = tcp; test = full; duration = 1 s; }
+            connection g { xmt = a; rcv = b; protocol = guaranteed; test = full; duration = 1 s; }
+        }",
+        StopFlag::default(),
+        &mut reports,
+    );
+    for (index, c) in record.connections.iter().enumerate() {
+        let of_connection: Vec<_> = reports.0.iter().filter(|(i, _)| *i == index).map(|(_, o)| o).collect();
+        let messages = |o: &RepetitionOutcome| o.receivers[0].1.as_ref().map_or(0, |r| r.arrivals.messages);
+        assert!(of_connection.len() > 2 && of_connection.is_sorted_by_key(|o| messages(o)), "{}", c.name);
+        assert_eq!(messages(of_connection[of_connection.len() - 1]), c.messages_received);
+        let rtt = |o: &&RepetitionOutcome| o.sender.as_ref()?.samples.last()?.1.get("rtt_us").copied();
+        assert!(of_connection.iter().find_map(rtt).is_some_and(|rtt| rtt > 0.0), "{}", c.name);
+    }
 }

@@ -84,6 +84,8 @@ pub struct Filter {
     pub hash: Option<String>,
     /// Only this backend.
     pub backend: Option<String>,
+    /// Only runs with this note (`run --note`).
+    pub note: Option<String>,
     /// At most this number, the latest first.
     pub limit: Option<u32>,
 }
@@ -260,11 +262,13 @@ impl Archive {
                  WHERE (:name IS NULL OR instr(name, :name) > 0)
                    AND (:hash IS NULL OR substr(hash, 1, length(:hash)) = :hash)
                    AND (:backend IS NULL OR backend = :backend)
+                   AND (:note IS NULL OR json_extract(environment, '$.note') = :note)
                  ORDER BY id DESC LIMIT coalesce(:limit, -1)",
             )?
             .query_map(
                 named_params! {
-                    ":name": filter.name, ":hash": filter.hash, ":backend": filter.backend, ":limit": filter.limit,
+                    ":name": filter.name, ":hash": filter.hash, ":backend": filter.backend, ":note": filter.note,
+                    ":limit": filter.limit,
                 },
                 run_entry,
             )?
@@ -443,6 +447,11 @@ mod tests {
         assert_eq!(ids(&archive, Filter { limit: Some(2), ..Filter::default() }), [4, 3]);
         assert_eq!(ids(&archive, Filter { name: some("one"), ..Filter::default() }), [4, 1]);
         assert_eq!(ids(&archive, Filter { name: some("%"), ..Filter::default() }), [3]);
+        let mut noted = planned_record("noted", "sim");
+        noted.environment.insert("note".into(), "a\"b".into());
+        archive.begin(&noted).unwrap();
+        assert_eq!(ids(&archive, Filter { note: some("a\"b"), ..Filter::default() }), [5]);
+        archive.delete(&[RunId(5)]).unwrap();
         assert_eq!(ids(&archive, Filter { hash: some("two0"), ..Filter::default() }), [2]);
         assert_eq!(
             ids(&archive, Filter { name: some("one"), backend: some("sim"), ..Filter::default() }),
@@ -455,7 +464,7 @@ mod tests {
         archive.delete(&[RunId(4), RunId(1)]).unwrap();
         assert_eq!(ids(&archive, Filter::default()), [3, 2]);
         // Identifiers are never reused.
-        assert_eq!(archive.begin(&planned_record("new", "live")).unwrap(), RunId(5));
+        assert_eq!(archive.begin(&planned_record("new", "live")).unwrap(), RunId(6));
         assert!(matches!(archive.get(RunId(4)), Err(ArchiveError::RunNotFound { id: RunId(4), .. })));
         assert!(matches!(
             archive.finish(RunId(4), &planned_record("x", "sim")),

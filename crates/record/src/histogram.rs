@@ -29,6 +29,18 @@ pub struct Histogram {
 #[serde(transparent)]
 pub struct Counts(Vec<(u64, u64)>);
 
+impl Counts {
+    /// Returns what was counted since `before`, earlier counts of the same histogram.
+    pub fn since(&self, before: &Counts) -> Counts {
+        let count_before = |ns: u64| {
+            let at = before.0.binary_search_by_key(&ns, |(ns, _)| *ns);
+            at.map_or(0, |at| before.0[at].1)
+        };
+        let grown = self.0.iter().map(|&(ns, n)| (ns, n.saturating_sub(count_before(ns))));
+        Counts(grown.filter(|(_, n)| *n > 0).collect())
+    }
+}
+
 /// An hour in nanoseconds.
 const LONGEST_NS: u64 = 3_600_000_000_000;
 
@@ -97,7 +109,16 @@ impl Histogram {
 
     /// Returns the counts for transfer or storage.
     pub fn counts(&self) -> Counts {
-        Counts(self.flushed().iter_recorded().map(|v| (v.value_iterated_to(), v.count_at_value())).collect())
+        let recorded = self.ns.iter_recorded().map(|v| (v.value_iterated_to(), v.count_at_value()));
+        let mut counts: Vec<(u64, u64)> = recorded.collect();
+        if self.pending_count > 0 {
+            let value = self.ns.highest_equivalent(self.last_ns);
+            match counts.binary_search_by_key(&value, |(value, _)| *value) {
+                Ok(at) => counts[at].1 += self.pending_count,
+                Err(at) => counts.insert(at, (value, self.pending_count)),
+            }
+        }
+        Counts(counts)
     }
 
     /// Creates a histogram from counts.
@@ -231,5 +252,7 @@ mod tests {
         assert_eq!(copy.distribution_us(), h.distribution_us());
         copy.merge(&h);
         assert_eq!(copy.count(), 14);
+        let growth = copy.counts().since(&h.counts());
+        assert_eq!(Histogram::from_counts(&growth).distribution_us(), h.distribution_us());
     }
 }

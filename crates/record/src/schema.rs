@@ -408,6 +408,19 @@ pub struct Host {
     /// Counters of its interfaces over the run: `lo.rx_packets`, …
     #[serde(default)]
     pub interfaces: BTreeMap<String, u64>,
+    /// What the statement `measure` has read of its kernel over time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub measured: Option<Measured>,
+}
+
+/// Counters and gauges of a host's kernel over time.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Measured {
+    /// The names: `eth0.rx_bytes`, `tcp.segments_retransmitted`, `cpu.user_s`, …
+    pub names: Vec<String>,
+    /// `[seconds since the start of the run, [values in the order of the names]]`, as the kernel has them. At most 1,200;
+    /// of more, every other is dropped.
+    pub rows: Vec<(f64, Vec<f64>)>,
 }
 
 /// The result of an expectation.
@@ -480,7 +493,11 @@ mod tests {
             links: vec![Link { queue_max: 7, lost_line: Some(0), ..Link::default() }],
             switches: vec![Switch { dropped_full: 1, ..Switch::default() }],
             interfaces: vec![Interface { name: "lo".into(), counts: vec![(hard[0], [u64::MAX; 6])] }],
-            hosts: vec![Host { interfaces: [("lo.rx".to_owned(), 3)].into(), ..Host::default() }],
+            hosts: vec![Host {
+                interfaces: [("lo.rx".to_owned(), 3)].into(),
+                measured: Some(Measured { names: vec!["a".into()], rows: vec![(hard[0], vec![hard[1]])] }),
+                ..Host::default()
+            }],
             expectations: vec![Outcome { measured: None, expected: hard[1], ..Outcome::default() }],
             ..Record::default()
         }

@@ -13,7 +13,7 @@
 
 use std::collections::BTreeMap;
 
-use trunkline_experiment::plan;
+use trunkline_experiment::{dscp_text, plan};
 use trunkline_record::histogram::Counts;
 use trunkline_record::schema::{Connection, Cpu, Distribution, Point, Receiver, Repetition, SendAccuracy};
 use trunkline_record::{Histogram, repeats};
@@ -112,6 +112,7 @@ pub fn connection(plan: &plan::Connection, outcomes: &[RepetitionOutcome]) -> Co
         .flat_map(|s| &s.notes)
         .chain(receivers.iter().flat_map(|r| &r.notes))
         .map(|(k, v)| (k.clone(), v.clone()))
+        .chain(plan.dscp.map(|dscp| ("dscp".to_owned(), dscp_text(dscp))))
         .collect();
     if !is_delay_known {
         notes.insert("delay".into(), "unknown: the offset of a clock is not known".into());
@@ -349,6 +350,7 @@ mod tests {
             rep: "a".into(),
             protocol: Protocol::Udp { flow_control: true },
             test: Pattern::Full { size_bytes: Variable::Constant(1000.0) },
+            dscp: None,
             delay_s: Variable::Constant(0.0),
             stop: Stop::DurationS(Variable::Constant(1.0)),
             location: Default::default(),
@@ -380,7 +382,7 @@ mod tests {
         };
         let report = ReceiverReport::from_meter(&meter);
         let receivers = hosts.iter().map(|h| (h.to_string(), Some(report.clone()))).collect();
-        RepetitionOutcome { start, sender: Some(sender), receivers, error: None }
+        RepetitionOutcome { start, sender: Some(sender), receivers, ..RepetitionOutcome::default() }
     }
 
     #[test]

@@ -12,6 +12,7 @@ use trunkline_record::schema;
 use trunkline_traffic::Variable;
 use trunkline_units::{Seed, Span};
 
+use crate::assemble::RepetitionOutcome;
 use crate::expect;
 use crate::message::HEADER;
 
@@ -189,6 +190,16 @@ impl StopFlag {
 pub trait ProgressObserver: Send {
     /// Reports the time since the start of the run and its expected duration, if known. Called a few times per second.
     fn progress(&mut self, elapsed: Span, expected: Option<Span>);
+
+    /// Returns how often the observer wants to see what the ends have measured so far, if it does. Ends measure at
+    /// multiples of this interval after their start.
+    fn report_interval(&self) -> Option<Span> {
+        None
+    }
+
+    /// Reports what the ends of a connection have measured so far; `connection` is its index in the plan. Called only
+    /// by `live`, and only if [`report_interval`](ProgressObserver::report_interval) returns an interval.
+    fn report(&mut self, _connection: usize, _outcome: &RepetitionOutcome) {}
 }
 
 /// Ignores the progress.

@@ -71,7 +71,11 @@ impl Backend for Sim {
     }
 
     fn planned_record(&self, plan: &Plan, options: &RunOptions) -> Record {
-        new_record("sim", plan, options, BTreeMap::new())
+        let mut environment = BTreeMap::new();
+        if !plan.measures.is_empty() {
+            environment.insert("measure".into(), "ignored: a simulated host has no kernel".into());
+        }
+        new_record("sim", plan, options, environment)
     }
 
     fn run(&mut self, plan: &Plan, options: &RunOptions, observer: &mut dyn ProgressObserver) -> Record {
@@ -153,11 +157,18 @@ fn refuse_connection(c: &Connection) -> Option<Refusal> {
         (_, Pattern::Application { .. }) => {
             (c.test_location, format!("`sim` does not support the application model `{test}` yet"))
         }
+        (Protocol::Stamp, _) => (
+            c.protocol_location,
+            "`sim` has no protocol stamp: it measures real paths; `live` has it".to_owned(),
+        ),
         (Protocol::Multicast { .. }, Pattern::Request { .. } | Pattern::File { .. }) => {
             (c.test_location, format!("`sim` has no test `{test}` over multicast"))
         }
         (Protocol::Tcp { congestion: Some(name), .. }, _) if name != "reno" => {
             (c.protocol_location, format!("`sim` has no `congestion = {name}`; it has reno, that of 4.3BSD"))
+        }
+        _ if c.dscp.is_some_and(|dscp| dscp != 0) => {
+            (c.location, "`sim` has no `dscp`: its queues serve all packets alike".to_owned())
         }
         _ => return None,
     };
@@ -489,7 +500,13 @@ fn host_records(engine: &Engine, end: Instant) -> Vec<schema::Host> {
             ("interrupts", counters.interrupts),
         ];
         interfaces.extend(counts.map(|(name, count)| (name.to_string(), count)));
-        schema::Host { name: h.name.clone(), cpu_percent: share(h.model.busy()), address: None, interfaces }
+        schema::Host {
+            name: h.name.clone(),
+            cpu_percent: share(h.model.busy()),
+            address: None,
+            interfaces,
+            measured: None,
+        }
     };
     (0..).zip(&network.hosts).map(host).collect()
 }

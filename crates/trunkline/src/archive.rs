@@ -7,8 +7,8 @@ use trunkline_counters::archive::Location;
 use trunkline_record::{Archive, Record, RunId, store};
 
 use crate::failure::Failure;
-use crate::flags::CountersArchive;
-use crate::flags::RunArchive;
+use crate::flags::schedule::StateFile;
+use crate::flags::{CountersArchive, RunArchive};
 
 /// Returns the file of the archive of runs: the one given, or the default.
 pub fn run_archive_path(flags: &RunArchive) -> Result<PathBuf, Failure> {
@@ -26,10 +26,20 @@ pub fn counters_archive(flags: &CountersArchive, positional: Option<&Location>) 
     }
 }
 
+/// Returns the file of the state of a schedule: the one given, or the default.
+pub fn schedule_state(flags: &StateFile) -> Result<PathBuf, Failure> {
+    match &flags.state {
+        Some(path) => Ok(path.clone()),
+        None => default_path("schedule.sqlite"),
+    }
+}
+
 /// Returns the path of a file in the data folder of the user.
 fn default_path(name: &str) -> Result<PathBuf, Failure> {
     let path = user_path("XDG_DATA_HOME", ".local/share", name);
-    path.ok_or_else(|| Failure::input("no home folder for the archive: give --archive FILE"))
+    path.ok_or_else(|| {
+        Failure::input("no home folder for the archive or state: give --archive FILE or --state FILE")
+    })
 }
 
 /// Returns the path of a file in the state folder of the user, or `None` if the user has no home folder.

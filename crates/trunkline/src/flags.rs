@@ -8,12 +8,18 @@
 //! | [`llc`] | `trunkline llc` |
 //! | [`converter`] | `trunkline converter` |
 //! | [`monitor`] | `trunkline monitor` |
+//! | [`scenario`] | `trunkline scenario` |
+//! | [`schedule`] | `trunkline schedule` |
+//! | [`stamp`] | `trunkline stamp` |
 
 pub mod agents;
 pub mod analyse;
 pub mod converter;
 pub mod llc;
 pub mod monitor;
+pub mod scenario;
+pub mod schedule;
+pub mod stamp;
 pub mod values;
 
 use std::net::SocketAddr;
@@ -51,6 +57,12 @@ pub enum Command {
     ///
     /// Exit status: 0 on success, 1 if the run or an expectation failed, 2 if the input or the usage is wrong.
     Run(Run),
+    /// Write an experiment: one of the five measurement configurations of the AAI report (1996)
+    ///
+    /// Exit status: 2 if the number of hosts, a name or an option is wrong.
+    Scenario(scenario::Scenario),
+    /// Run experiments at planned times
+    Schedule(schedule::Schedule),
     /// Simulate an experiment over ranges of its options, with several seeds each, and plot curves
     ///
     /// Exit status: 0 on success, 1 if a run failed or the sweep was interrupted, 2 if the input or the usage is wrong.
@@ -71,6 +83,8 @@ pub enum Command {
     Top(Top),
     /// Logical link control (IEEE 802.2): test, measure, load, copy files, ping, compute ring delays
     Llc(llc::Llc),
+    /// Measure delay and loss of a path with STAMP (RFC 8762): send test packets, or reflect them
+    Stamp(stamp::Stamp),
     /// Bundle converter: carry many small simulation messages in few packets, filtered by subscription
     Converter(converter::Converter),
     /// Poll counters of switches, hosts and this machine, and store, export and forward them
@@ -187,6 +201,9 @@ pub struct Run {
     /// Write the expectations to this file as a JUnit report
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub junit: Option<PathBuf>,
+    /// Store this text with the record, as `note` of its environment
+    #[arg(long, value_name = "TEXT")]
+    pub note: Option<String>,
     #[command(flatten)]
     pub archive: RunArchive,
     /// Do not store the run in the archive

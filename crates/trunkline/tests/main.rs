@@ -3,6 +3,7 @@
 //! | module | subject |
 //! | --- | --- |
 //! | `agent_keys` | `trunkline agent`, `trunkline keys`: enrolment, refusals, socket activation, curl and OpenSSL |
+//! | `agents` | runs on agents, and the death of every part |
 //! | `analyse` | `trunkline analyse` |
 //! | `bundle_c`, `bundle_wireshark` | the bundle converter from C and in Wireshark |
 //! | `capture` | packet captures of runs |
@@ -16,10 +17,13 @@
 //! | `monitor_poll` | polling devices and interfaces |
 //! | `reproduce`, `studies`, `study`, `sweep`, `torture` | these commands |
 //! | `runs`, `simulated` | live and simulated runs |
+//! | `scenario`, `schedule` | these commands |
 //! | `serve` | the web page of counters |
+//! | `stamp` | STAMP over the loopback |
 //! | `top` | the packet monitor |
 
 mod agent_keys;
+mod agents;
 mod analyse;
 mod bundle_c;
 mod bundle_wireshark;
@@ -38,8 +42,11 @@ mod llc_wire;
 mod monitor_poll;
 mod reproduce;
 mod runs;
+mod scenario;
+mod schedule;
 mod serve;
 mod simulated;
+mod stamp;
 mod studies;
 mod study;
 mod sweep;

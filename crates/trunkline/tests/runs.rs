@@ -195,7 +195,7 @@ fn assert_measured(c: &Value, receivers: &[&str], size: u64, file: usize) {
     assert_eq!(c["to"], Value::from(receivers.to_vec()));
 
     assert!(c["delay_us"].is_object() && c["gap_us"].is_object(), "{name}");
-    assert_eq!(c["rtt_us"].is_object(), tcp || request, "{name}");
+    assert_eq!(c["rtt_us"].is_object(), tcp || request || c["transport"] == "stamp", "{name}");
     let paced = ["cbr", "burst", "random", "poisson", "stairs"].contains(&name);
     assert_eq!(c["offered_bps"].is_number(), paced, "{name}");
     assert_eq!(
@@ -232,6 +232,26 @@ fn every_test_runs_over_tcp() {
 #[test]
 fn every_test_runs_over_udp() {
     check("udp", &["b"], &OVER_ONE);
+}
+
+#[test]
+fn every_paced_test_runs_over_stamp() {
+    check("stamp", &["b"], &["cbr", "burst", "random", "poisson", "stairs"]);
+}
+
+#[test]
+fn a_reflector_and_its_sender_agree() {
+    let dir = TestDir::new();
+    let text = "connection path { xmt = a; rcv = b; protocol = stamp; \
+                test = cbr (messagesize = 44, period = 2 ms); messages = 100; }";
+    let record = dir.record(text, &[]);
+    let c = connection(&record, "path");
+    let of = |name: &str| number(&c["counters"][name]);
+    assert_eq!(of("reflected"), number(&c["messages_received"]) + number(&c["duplicated"]));
+    assert_eq!(of("answers") + of("lost_forward") + of("lost_backward") + of("lost_unknown"), 100.0);
+    assert_eq!(c["notes"]["sender_arrival_times"], "kernel");
+    // A round trip has both directions.
+    assert!(number(&c["rtt_us"]["max"]) >= number(&c["delay_us"]["min"]), "{c}");
 }
 
 #[test]

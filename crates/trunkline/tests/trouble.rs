@@ -459,6 +459,11 @@ fn what_live_cannot_do_is_refused_at_its_position() {
             "protocol = tcp (congestion = nonesuch); test = full;",
             "this kernel does not offer `congestion = nonesuch`",
         ),
+        ("protocol = stamp; test = full;", "`live` has no test `full` over stamp"),
+        (
+            "protocol = stamp; test = cbr (messagesize = 43, period = 1 ms);",
+            "a packet of 43 B is too small: STAMP needs 44 B",
+        ),
         (
             "protocol = multicast (group = 239.1.1.1); test = request;",
             "`live` has no test `request` over multicast",

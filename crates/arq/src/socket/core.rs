@@ -125,8 +125,13 @@ pub(super) fn open(
     settings: &Settings,
 ) -> Result<(Datagrams, Clock, Core), Error> {
     let size = Some(Size::from_bytes(settings.socket_buffer as u64));
-    let buffers = socket::Options { send_buffer: size, receive_buffer: size, ..socket::Options::default() };
-    let socket = Datagrams::bind(local, &buffers).map_err(|error| Error::System(error.cause))?;
+    let options = socket::Options {
+        send_buffer: size,
+        receive_buffer: size,
+        dscp: settings.dscp,
+        ..socket::Options::default()
+    };
+    let socket = Datagrams::bind(local, &options).map_err(|error| Error::System(error.cause))?;
     if settings.probe_mtu {
         socket.forbid_fragments().map_err(Error::System)?;
     }

@@ -86,6 +86,8 @@ pub struct Settings {
     pub max_connections: usize,
     /// Requested size of the socket's send and receive buffers in bytes; the system may grant less.
     pub socket_buffer: usize,
+    /// Differentiated services code point of sent packets, 0 to 63; none: the system's default.
+    pub dscp: Option<u8>,
     /// Maximum length of a message assembled from parts, and of all parts of a connection together, in bytes. A peer
     /// that sends more is reset. Messages up to a quarter of their channel's credit are not assembled from parts and
     /// do not count.
@@ -106,6 +108,7 @@ impl Default for Settings {
         Settings {
             max_connections: 1024,
             socket_buffer: 4 << 20,
+            dscp: None,
             max_message: crate::options::MAX_MESSAGE,
             probe_mtu: false,
             local: None,

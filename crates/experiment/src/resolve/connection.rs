@@ -7,7 +7,7 @@ use trunkline_traffic::{Pattern, Variable};
 use super::Context;
 use super::options::{Given, Options, assign, one, optional, plain, size, text};
 use super::quantity::{Dimension, single, variable};
-use super::{pattern, protocol};
+use super::{dscp, pattern, protocol};
 use crate::diagnostic::{Diagnostic, list};
 use crate::parse::shorten;
 use crate::plan::{Connection, ConnectionEnd, Protocol, SourceRange, Stop};
@@ -17,7 +17,7 @@ use crate::tree::{Part, Setting, Value};
 const SETTINGS: Options<'_> = Options {
     owner: "a connection",
     names: &[
-        "xmt", "rcv", "xmtcntl", "rcvcntl", "rep", "protocol", "test", "delay", "duration", "bytes",
+        "xmt", "rcv", "xmtcntl", "rcvcntl", "rep", "protocol", "test", "dscp", "delay", "duration", "bytes",
         "messages",
     ],
     aliases: &[("xmcntl", "xmtcntl")],
@@ -37,6 +37,7 @@ pub(crate) fn connection(
     let mut control = [None, None, None];
     let mut carrier = None;
     let mut test = None;
+    let mut code_point = None;
     let mut delay = Variable::Constant(0.0);
     let mut stops: Vec<Stop> = Vec::new();
     let given = SETTINGS.apply(cx, settings, |cx, name, setting| {
@@ -53,6 +54,7 @@ pub(crate) fn connection(
             "protocol" => carrier = protocol::protocol(cx, value),
             // The defaults of a test depend on the protocol, which may follow it.
             "test" => test = Some(value),
+            "dscp" => assign(&mut code_point, optional(cx, value, "none", dscp::dscp)),
             "delay" => assign(&mut delay, variable(cx, value, Dimension::Delay)),
             stop => stops.extend(read_stop(cx, stop, value)),
         }
@@ -62,6 +64,10 @@ pub(crate) fn connection(
     one_stop(cx, &given, &["duration", "bytes", "messages"]);
     let (from, protocol, test) = (from?, carrier?, test?);
     receivers_fit(cx, &protocol, &to, &given);
+    if let Some((message, label)) = dscp::conflict(code_point, &protocol) {
+        let location = given.get("dscp").copied().unwrap_or(location);
+        cx.report(Diagnostic::error(location, message).label(label));
+    }
     let [xmtcntl, rcvcntl, rep] = control;
     let location_of = |name: &str| given.get(name).copied().unwrap_or(location);
     let (protocol_location, test_location) = (location_of("protocol"), location_of("test"));
@@ -75,6 +81,7 @@ pub(crate) fn connection(
         to,
         protocol,
         test,
+        dscp: code_point,
         delay_s: delay,
         location,
         protocol_location,

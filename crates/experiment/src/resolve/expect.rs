@@ -53,6 +53,7 @@ const CONNECTION: &[(&str, Figure)] = &[
     ("reordered", Figure::Number),
     ("corrupted", Figure::Number),
     ("delay_us", DISTRIBUTION),
+    ("delay_uncertainty_us", Figure::Number),
     ("rtt_us", DISTRIBUTION),
     ("gap_us", DISTRIBUTION),
     ("sent_gap_us", DISTRIBUTION),
@@ -81,7 +82,8 @@ const SWITCH: &[(&str, Figure)] = &[
     ("dropped_damaged", Figure::Number),
     ("dropped_no_route", Figure::Number),
 ];
-const HOST: &[(&str, Figure)] = &[("cpu_percent", Figure::Number), ("interfaces", Figure::Open)];
+const HOST: &[(&str, Figure)] =
+    &[("cpu_percent", Figure::Number), ("interfaces", Figure::Open), ("measured", Figure::Open)];
 
 /// Maximum length of a path. Each dot is tried as the end of the subject, so a path of many dots must not be long.
 const LONGEST_PATH: usize = 1024;

@@ -9,6 +9,8 @@
 //! | [`protocol`] | protocols and their options |
 //! | [`pattern`] | tests and their options |
 //! | [`connection`] | connections of the 1996 dialect |
+//! | [`dscp`] | the DSCP of a connection |
+//! | [`measure`] | what is measured of hosts |
 //! | [`netspec3`] | the 1999 dialect |
 //! | [`stations`] | connections over `llc` that share a station |
 //! | [`bundles`] | connections over `bundle`, and the converters between their ends |
@@ -18,7 +20,9 @@
 
 pub(crate) mod bundles;
 pub(crate) mod connection;
+pub(crate) mod dscp;
 pub(crate) mod expect;
+pub(crate) mod measure;
 pub(crate) mod netspec3;
 pub(crate) mod network;
 pub(crate) mod options;
@@ -36,7 +40,7 @@ use trunkline_units::Span;
 use crate::FileError;
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::parse::shorten;
-use crate::plan::{Block, Connection, Expectation, Network, NodeKind, Plan, SourceRange};
+use crate::plan::{Block, Connection, Expectation, Measure, Network, NodeKind, Plan, SourceRange};
 use crate::tree::{Declaration, Script, Statement, Value, Word};
 use expect::Subjects;
 use netspec3::Test;
@@ -92,11 +96,14 @@ pub(crate) fn plan(cx: &mut Context<'_>, script: &Script, stem: &str) -> Plan {
         }
     }
     let name = script.name.as_ref().map_or(stem, |name| &name.text).to_owned();
-    let hosts = hosts(network.as_ref(), &connections);
-    let mut plan = Plan { name, hosts, network, connections, schedule, expectations: Vec::new() };
+    let measures = measure::measures(cx, &script.statements);
+    let hosts = hosts(network.as_ref(), &connections, &measures);
+    let expectations = Vec::new();
+    let mut plan = Plan { name, hosts, network, connections, schedule, measures, expectations };
+    measure::check(cx, &plan);
     something_runs(cx, &plan);
     let subjects = expect::Subjects::of(&plan, &resolver.broken);
-    plan.expectations = expectations(cx, &script.statements, &subjects);
+    plan.expectations = self::expectations(cx, &script.statements, &subjects);
     plan
 }
 
@@ -169,7 +176,7 @@ impl<'s> Resolver<'s> {
                 self.networks.push((declarations, *location));
                 return None;
             }
-            Statement::Expect { .. } => return None,
+            Statement::Expect { .. } | Statement::Measure(_) => return None,
         };
         if body.is_empty() {
             if cx.diagnostics.errors() == 0 {
@@ -256,23 +263,26 @@ fn the_network(cx: &mut Context<'_>, networks: &[(&[Declaration], SourceRange)])
 }
 
 /// Returns all hosts in order of first mention: those of the network, then the ends of the connections and the hosts
-/// that control and report them.
-fn hosts(network: Option<&Network>, connections: &[Connection]) -> Vec<String> {
+/// that control and report them, then those that are measured. Agents that control hosts are no hosts.
+fn hosts(network: Option<&Network>, connections: &[Connection], measures: &[Measure]) -> Vec<String> {
     let declared = network.into_iter().flat_map(|n| &n.nodes);
     let declared = declared.filter(|n| matches!(n.kind, NodeKind::Host(_))).map(|n| &n.name);
     let used = connections.iter().flat_map(|c| {
         let ends = [&c.from.host].into_iter().chain(c.to.iter().map(|to| &to.host));
-        ends.chain([&c.xmtcntl, &c.rcvcntl, &c.rep])
+        let controls = [&c.xmtcntl, &c.rcvcntl, &c.rep].into_iter();
+        ends.chain(controls.filter(|host| !host.starts_with("agent:")))
     });
+    let measured = measures.iter().map(|measure| &measure.host);
     let mut seen = BTreeSet::new();
-    declared.chain(used).filter(|host| !host.is_empty() && seen.insert(*host)).cloned().collect()
+    let all = declared.chain(used).chain(measured);
+    all.filter(|host| !host.is_empty() && seen.insert(*host)).cloned().collect()
 }
 
 /// Reports an experiment without connections and programs, unless an error was reported already.
 fn something_runs(cx: &mut Context<'_>, plan: &Plan) {
     let program = |kind: &NodeKind| matches!(kind, NodeKind::Host(costs) if costs.program.is_some());
     let programs = plan.network.iter().flat_map(|n| &n.nodes).any(|n| program(&n.kind));
-    if plan.connections.is_empty() && !programs && cx.diagnostics.errors() == 0 {
+    if plan.connections.is_empty() && plan.measures.is_empty() && !programs && cx.diagnostics.errors() == 0 {
         let error = Diagnostic::error(SourceRange::default(), "nothing happens in this experiment");
         cx.report(error.label("expected at least one `connection { … }`"));
     }

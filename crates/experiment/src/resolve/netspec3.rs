@@ -265,6 +265,7 @@ pub(crate) fn connection(cx: &mut Context<'_>, test: &Test, partner: &Test) -> O
         rep: test.control.clone(),
         protocol: test.protocol.clone(),
         test: pattern.clone(),
+        dscp: None,
         delay_s: Variable::Constant(0.0),
         stop: stop.clone(),
         location: test.location,

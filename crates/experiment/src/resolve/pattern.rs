@@ -151,7 +151,7 @@ pub(crate) fn conflict(pattern: &Pattern, protocol: &Protocol) -> Option<(&'stat
         return Some(("maxPeriod", "the longest period is shorter than the shortest".to_owned(), label));
     }
     let (max_bytes, problem) = match protocol {
-        Protocol::Udp { .. } | Protocol::Multicast { .. } => {
+        Protocol::Udp { .. } | Protocol::Multicast { .. } | Protocol::Stamp => {
             (LARGEST_DATAGRAM, "does not fit a UDP datagram")
         }
         Protocol::Guaranteed { .. } => (LARGEST_GUARANTEED, "is longer than guaranteed delivery takes"),

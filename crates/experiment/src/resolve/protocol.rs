@@ -17,7 +17,7 @@ use crate::token;
 use crate::tree::Value;
 
 /// Names of the protocols.
-pub(crate) const PROTOCOLS: &[&str] = &["tcp", "udp", "multicast", "llc", "guaranteed", "bundle"];
+pub(crate) const PROTOCOLS: &[&str] = &["tcp", "udp", "multicast", "llc", "guaranteed", "bundle", "stamp"];
 
 /// The SAP that sends and receives the token.
 const TOKEN_SAP: u8 = 0x54;
@@ -52,7 +52,7 @@ const PRIORITIES: &[(&str, Option<BundlePriority>)] =
 pub(crate) const MOST: u64 = u32::MAX as u64;
 
 impl Protocol {
-    /// Returns its name in the language and in the record: `tcp`, `udp`, `multicast`, `llc`, `guaranteed`, `bundle`.
+    /// Returns its name in the language and in the record: `tcp`, `udp`, `multicast`, `llc`, `guaranteed`, `bundle`, `stamp`.
     pub fn name(&self) -> &'static str {
         match self {
             Protocol::Tcp { .. } => "tcp",
@@ -61,6 +61,7 @@ impl Protocol {
             Protocol::Llc { .. } => "llc",
             Protocol::Guaranteed { .. } => "guaranteed",
             Protocol::Bundle { .. } => "bundle",
+            Protocol::Stamp => "stamp",
         }
     }
 }
@@ -102,6 +103,7 @@ pub(crate) fn default(name: &str) -> Option<Protocol> {
             fec: None,
         },
         "bundle" => Protocol::Bundle { address: 0, priority: None, within: None },
+        "stamp" => Protocol::Stamp,
         _ => return None,
     })
 }
@@ -212,6 +214,7 @@ pub(crate) fn present(protocol: &mut Protocol, v: &mut Visit<'_, '_>) {
             v.keyword("priority", priority, PRIORITIES);
             v.optional("within", within, "none", super::network::short, write::span);
         }
+        Protocol::Stamp => {}
     }
 }
 

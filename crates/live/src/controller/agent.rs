@@ -14,6 +14,7 @@ use trunkline_io::Clock;
 
 use super::{AGENT_TIMEOUT, LossCause, RunError};
 use crate::bundles;
+use crate::kernel_sampler::Collected;
 use crate::launch::{LaunchedAgent, RemoteAgent};
 use crate::locked;
 use crate::station::StationConfig;
@@ -42,6 +43,7 @@ pub(super) struct AgentStatus {
     /// Number of subscriptions that its converter has, once it has reported.
     pub known_subscriptions: Mutex<Option<u64>>,
     pub counters: Mutex<BTreeMap<String, u64>>,
+    pub measured: Mutex<Collected>,
     /// Where it exchanges consent, or why it cannot, once it has reported.
     consent_address: Mutex<Option<Result<SocketAddr, String>>>,
 }
@@ -207,6 +209,7 @@ fn listen(stream: UnixStream, routes: &EventRoutes, status: &AgentStatus) -> Los
             AgentMessage::CpuTime(user, system) => *locked(&status.cpu_time) = Some((user, system)),
             AgentMessage::KnownSubscriptions(known) => *locked(&status.known_subscriptions) = Some(known),
             AgentMessage::ConsentAddress(address) => *locked(&status.consent_address) = Some(address),
+            AgentMessage::Measured(measured) => locked(&status.measured).add(measured),
             AgentMessage::Counters(counts) => *locked(&status.counters) = counts,
             AgentMessage::ConverterFailed(cause) => return LossCause::Converter(cause),
             AgentMessage::Ready(id, _)

@@ -287,6 +287,8 @@ impl<'a, 'c> Repetition<'a, 'c> {
             port,
             buffer: end.buffer,
             protocol: self.connection.protocol.clone(),
+            dscp: self.connection.dscp,
+            report_interval: controller.observation.interval(),
             pattern: self.connection.test.clone(),
             role,
             consent,
@@ -372,7 +374,8 @@ impl<'a, 'c> Repetition<'a, 'c> {
             | AgentMessage::CpuTime(..)
             | AgentMessage::KnownSubscriptions(_)
             | AgentMessage::ConverterFailed(_)
-            | AgentMessage::Counters(_) => {}
+            | AgentMessage::Counters(_)
+            | AgentMessage::Measured(_) => {}
         }
         Ok(())
     }
@@ -389,6 +392,14 @@ impl<'a, 'c> Repetition<'a, 'c> {
             (Report::Sender(s), None) => self.outcome.sender = Some(*s),
             (Report::Receiver(r), Some(i)) => self.outcome.receivers[i].1 = Some(*r),
             _ => {}
+        }
+        let controller = self.controller;
+        if controller.observation.interval().is_some() {
+            let is_this = |c: &plan::Connection| c.name == self.connection.name;
+            let index =
+                controller.plan.connections.iter().position(is_this).expect("a connection of the plan");
+            let outcome = RepetitionOutcome { start: self.start, ..self.outcome.clone() };
+            controller.observation.publish(index, outcome);
         }
     }
 

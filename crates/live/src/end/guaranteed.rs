@@ -81,8 +81,12 @@ impl GuaranteedConnection {
         let (meter, probe) = (Box::new(stage_timer.clone()), Box::new(stage_timer.clone()));
         // Fails only if the connection has ended already, which the next call reports.
         let _ = connection.measure(stage_timer.sampling_interval, meter, probe);
-        let waiting = connection.clone();
-        context.control.on_stop(move || waiting.interrupt());
+        let (waiting, control) = (connection.clone(), context.control.clone());
+        context.control.on_stop(move || match control.has_lost_consent() {
+            // Also what was accepted must not be sent any more.
+            true => drop(waiting.reset()),
+            false => waiting.interrupt(),
+        });
         Ok(GuaranteedConnection { connection, stage_timer })
     }
 
@@ -157,6 +161,14 @@ impl GuaranteedConnection {
         counters
     }
 
+    /// Returns the metrics of the transport now, for a snapshot.
+    fn sample(&self) -> Metrics {
+        let resent = self.connection.statistics().map(|statistics| statistics.frames_resent as f64);
+        let rtt_us = self.connection.round_trip().map(Span::as_us);
+        let metrics = [("frames_resent", resent), ("rtt_us", rtt_us)];
+        metrics.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect()
+    }
+
     /// Returns the processor time of the calling thread and of the socket's helper thread since the start.
     fn cpu(&self, context: &EndContext) -> (Span, Span) {
         let ((user, system), helper) = (context.cpu(), self.connection.helper_cpu());
@@ -186,6 +198,7 @@ fn settings(context: &EndContext, role: &str) -> Settings {
     Settings {
         max_connections: 1,
         socket_buffer: spec.buffer.unwrap_or(SOCKET_BUFFER).as_bytes() as usize,
+        dscp: spec.dscp,
         local: Some(SocketAddr::new(spec.address, 0)),
         clock: context.clock,
         faults: Some(guaranteed::faults(&spec.protocol, faults)),
@@ -255,6 +268,9 @@ fn send_messages(
         sender.record_send(&message, now);
         if sender.is_requester() && !await_response(context, connection, &mut response, sender)? {
             break;
+        }
+        if context.is_snapshot_due(now) {
+            context.set_sample(now, connection.sample());
         }
         context.snapshot_sender(sender, now);
     }

@@ -8,6 +8,7 @@
 //! | `stage_timer` | time of the processing stages of `guaranteed` |
 //! | `llc` | `llc`: all tests except `file` |
 //! | `bundle` | `bundle`: paced tests |
+//! | `stamp` | `stamp`: paced tests |
 //! | `request` | requests and responses over UDP or TCP |
 //! | `sink` | the destination of a received file |
 //! | `file` | a file from disk to disk over UDP or TCP |
@@ -24,6 +25,7 @@ mod llc;
 mod request;
 mod sink;
 mod stage_timer;
+mod stamp;
 mod stream;
 
 use std::net::{IpAddr, SocketAddr};
@@ -37,9 +39,9 @@ use trunkline_io::socket::Options;
 use trunkline_io::usage::CpuTime;
 use trunkline_io::{Clock, Pacer, SocketError, socket};
 use trunkline_run::message::{HEADER, MAX_MESSAGE, Payload};
-use trunkline_run::reports::{ReceiverReport, SenderReport};
+use trunkline_run::reports::{Metrics, ReceiverReport, SenderReport};
 use trunkline_run::timeouts::LINGER;
-use trunkline_run::{RateLimit, ReceiverMeter, Requester, Sender, SenderMeter};
+use trunkline_run::{RateLimit, ReceiverMeter, Requester, Sender};
 use trunkline_traffic::source::{Bounds, Limit};
 use trunkline_traffic::{Pattern, Source, SourceError};
 use trunkline_units::{Instant, Size, Span};
@@ -50,7 +52,7 @@ use crate::locked;
 use crate::station::Station;
 use crate::wire::{AgentMessage, AgentWriter, EndConsent, EndSpec, Report, Role};
 
-/// Interval between snapshots of the measurements.
+/// Interval between snapshots of the measurements, unless an observer of the run requests another.
 const SNAPSHOT_INTERVAL: Span = Span::from_ms(500);
 /// Interval at which blocking calls check for a stop.
 pub(crate) const STOP_CHECK_INTERVAL: Span = Span::from_ms(50);
@@ -74,16 +76,10 @@ pub struct EndControl {
     expected: AtomicU64,
     /// When that number became known, in picoseconds.
     finished_at_ps: AtomicU64,
-    snapshot: Mutex<Option<Snapshot>>,
+    /// What the end has measured so far.
+    snapshot: Mutex<Option<Report>>,
     /// What a stop calls, in addition to setting the flag.
     on_stop: Mutex<Option<Box<dyn Fn() + Send>>>,
-}
-
-/// Measurements of an end. The thread that sends them turns them into a report, so that the end's thread does not
-/// have to.
-enum Snapshot {
-    Sender(Box<SenderMeter>),
-    Receiver(Box<ReceiverMeter>),
 }
 
 impl EndControl {
@@ -135,15 +131,15 @@ impl EndControl {
 
     /// Sends the latest snapshot if there is a new one.
     pub fn send_snapshot(&self, writer: &AgentWriter) {
-        let snapshot = locked(&self.snapshot).take();
-        let report = match snapshot {
-            Some(Snapshot::Sender(meter)) => SenderReport::partial(&meter).into(),
-            Some(Snapshot::Receiver(meter)) => ReceiverReport::from_meter(&meter).into(),
-            None => return,
-        };
+        let Some(report) = locked(&self.snapshot).take() else { return };
         if !self.is_over() {
             writer.send(&AgentMessage::Progress(self.id, report));
         }
+    }
+
+    /// Returns whether consent to the load of this end was given and has ended.
+    pub(crate) fn has_lost_consent(&self) -> bool {
+        self.consent_lapsed.load(Ordering::Relaxed)
     }
 
     pub(crate) fn is_stopped(&self) -> bool {
@@ -231,7 +227,10 @@ pub(crate) struct EndContext {
     pub services: Services,
     consent: Option<Consent>,
     cpu: CpuTime,
+    start: Instant,
     next_snapshot: Instant,
+    /// The latest metrics of the transport, with the time in seconds since the start.
+    sample: Option<(f64, Metrics)>,
 }
 
 /// What the ends of a host share.
@@ -303,7 +302,8 @@ impl EndContext {
         self.writer.send(&AgentMessage::Ready(self.spec.id, address));
         let start = self.control.await_start().ok_or(EndError::Stopped)?;
         self.cpu = CpuTime::of_this_thread();
-        self.next_snapshot = start + SNAPSHOT_INTERVAL;
+        self.start = start;
+        self.next_snapshot = start + self.snapshot_interval();
         Ok(start)
     }
 
@@ -321,6 +321,21 @@ impl EndContext {
         limit.record(length as u64, self.clock.now());
     }
 
+    fn snapshot_interval(&self) -> Span {
+        self.spec.report_interval.unwrap_or(SNAPSHOT_INTERVAL)
+    }
+
+    /// Returns whether the next snapshot is due.
+    #[inline]
+    pub fn is_snapshot_due(&self, now: Instant) -> bool {
+        now >= self.next_snapshot
+    }
+
+    /// Sets the metrics of the transport at `now` that the next snapshot reports.
+    pub fn set_sample(&mut self, now: Instant, metrics: Metrics) {
+        self.sample = Some((now.since(self.start).as_s(), metrics));
+    }
+
     /// Returns the options of the end's socket.
     pub fn options(&self) -> Options {
         let (window, congestion, nodelay) = match &self.spec.protocol {
@@ -333,7 +348,7 @@ impl EndContext {
             Role::Sender { .. } => (message_buffer, other_buffer),
             Role::Receiver { .. } => (other_buffer, message_buffer),
         };
-        Options { send_buffer, receive_buffer, congestion, nodelay }
+        Options { send_buffer, receive_buffer, congestion, nodelay, dscp: self.spec.dscp }
     }
 
     /// Returns the sender of the pattern's messages, which starts at `start`.
@@ -343,7 +358,11 @@ impl EndContext {
         limit: Limit,
         requester: Option<Requester>,
     ) -> Result<Sender, EndError> {
-        let bounds = Bounds { smallest: HEADER as u32, largest: self.max_message() };
+        let smallest = match self.spec.protocol {
+            Protocol::Stamp => trunkline_stamp::packet::UNAUTHENTICATED,
+            _ => HEADER,
+        };
+        let bounds = Bounds { smallest: smallest as u32, largest: self.max_message() };
         let EndSpec { pattern, seed, repetition_name, .. } = &self.spec;
         let source = Source::new(pattern, limit, bounds, start, *seed, repetition_name)?;
         let mut sender = Sender::new(start, requester);
@@ -398,28 +417,33 @@ impl EndContext {
     /// Returns whether the next snapshot is late by a whole interval.
     #[inline]
     pub fn is_overdue(&self, now: Instant) -> bool {
-        now >= self.next_snapshot + SNAPSHOT_INTERVAL
+        now >= self.next_snapshot + self.snapshot_interval()
     }
 
     /// Stores a snapshot of the sender's measurements if one is due.
     #[inline]
     pub fn snapshot_sender(&mut self, sender: &Sender, now: Instant) {
-        if now >= self.next_snapshot {
-            self.store_snapshot(Snapshot::Sender(Box::new(sender.meter().clone())), now);
+        if self.is_snapshot_due(now) {
+            let sample = self.sample.take();
+            let report =
+                SenderReport { samples: Vec::from_iter(sample), ..SenderReport::partial(sender.meter()) };
+            self.store_snapshot(report.into(), now);
         }
     }
 
     /// Stores a snapshot of the receiver's measurements if one is due.
     #[inline]
     pub fn snapshot_receiver(&mut self, meter: &ReceiverMeter, now: Instant) {
-        if now >= self.next_snapshot {
-            self.store_snapshot(Snapshot::Receiver(Box::new(meter.clone())), now);
+        if self.is_snapshot_due(now) {
+            self.store_snapshot(ReceiverReport::from_meter(meter).into(), now);
         }
     }
 
     #[cold]
-    fn store_snapshot(&mut self, snapshot: Snapshot, now: Instant) {
-        self.next_snapshot = now + SNAPSHOT_INTERVAL;
+    fn store_snapshot(&mut self, snapshot: Report, now: Instant) {
+        // At multiples of the interval after the start, so that observers see the same instants of both ends.
+        let interval = self.snapshot_interval();
+        self.next_snapshot = self.start + interval * (now.since(self.start).as_ps() / interval.as_ps() + 1);
         // Never blocks: if the agent is reading, the next snapshot replaces this one.
         if let Ok(mut slot) = self.control.snapshot.try_lock() {
             *slot = Some(snapshot);
@@ -500,13 +524,15 @@ pub(crate) fn prepare(
             services,
             consent: None,
             cpu,
+            start: Instant::ZERO,
             next_snapshot: Instant::ZERO,
+            sample: None,
         };
         let (lapsed, cut) = (EndError::ConsentLapsed, context.spec.cut);
         let destination = context.spec.consent.needs.as_ref().map(|needs| needs.destination);
         let result = context.request_consent().map_err(EndFailure::from).and_then(|()| run(context));
         // A receiver whose sender has ended has no consent to respond any more.
-        let has_lapsed = shared.consent_lapsed.load(Ordering::Relaxed) && shared.expected().is_none();
+        let has_lapsed = shared.has_lost_consent() && shared.expected().is_none();
         let message = match (result, destination.filter(|_| has_lapsed)) {
             (Ok(report), Some(address)) => {
                 AgentMessage::Failed(id, lapsed(address).to_string(), Some(report))
@@ -551,6 +577,8 @@ fn run(context: EndContext) -> Result<Report, EndFailure> {
         (Protocol::Llc { .. }, _, Role::Receiver { .. }) => llc::receive(context),
         (Protocol::Bundle { .. }, _, Role::Sender { limit, .. }) => bundle::send(context, limit),
         (Protocol::Bundle { .. }, _, Role::Receiver { .. }) => bundle::receive(context),
+        (Protocol::Stamp, _, Role::Sender { peer, limit, .. }) => stamp::send(context, peer, limit),
+        (Protocol::Stamp, _, Role::Receiver { .. }) => stamp::reflect(context),
         (_, Pattern::Request { .. }, Role::Sender { peer, limit, .. }) => {
             request::send_requests(context, peer, limit)
         }

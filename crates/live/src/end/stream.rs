@@ -150,9 +150,21 @@ impl StreamWriter {
         }
     }
 
+    /// Sets the sample of the next snapshot.
+    fn set_sample(&self, context: &mut EndContext, now: Instant) {
+        if let Some(info) = TcpInfo::of(&self.stream) {
+            context.set_sample(now, metrics(&info));
+        }
+    }
+
     /// Closes the sending direction.
     pub fn close(&mut self) {
         let _ = self.stream.shutdown(Shutdown::Write);
+    }
+
+    /// Makes the system discard what it has not sent yet when the stream is dropped.
+    pub fn abort(&mut self) {
+        let _ = socket2::SockRef::from(&self.stream).set_linger(Some(std::time::Duration::ZERO));
     }
 
     /// Adds round-trip times, counters, notes and samples to a report.
@@ -205,7 +217,10 @@ pub(crate) fn send(mut context: EndContext, peer: SocketAddr, limit: Limit) -> R
     let start = context.ready(address)?;
     let mut sender = context.sender(start, limit, None)?;
     let result = send_messages(&mut context, &mut writer, &mut sender);
-    writer.close();
+    match context.control.has_lost_consent() {
+        true => writer.abort(),
+        false => writer.close(),
+    }
     let mut report = context.sender_report(&sender);
     writer.add_to(&mut report);
     EndFailure::after(result, report)
@@ -248,6 +263,9 @@ fn send_messages(
             }
         }
         writer.sample(start, now);
+        if context.is_snapshot_due(now) {
+            writer.set_sample(context, now);
+        }
         context.snapshot_sender(sender, now);
     }
     Ok(())

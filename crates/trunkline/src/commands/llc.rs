@@ -15,7 +15,7 @@
 mod admit;
 mod copy;
 mod copy_protocol;
-mod figures;
+pub(super) mod figures;
 mod file_store;
 mod load;
 mod ping;

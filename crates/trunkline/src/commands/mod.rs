@@ -15,8 +15,11 @@ mod records;
 mod report;
 mod reproduce;
 mod run;
+mod scenario;
+mod schedule;
 #[cfg(feature = "web")]
 mod serve;
+mod stamp;
 mod study;
 mod sweep;
 mod torture;
@@ -39,11 +42,14 @@ pub fn run(command: Command) -> Result<(), Failure> {
             print(&trunkline_experiment::plan_text(&experiment.plan))
         }
         Command::Run(flags) => run::run(&flags),
+        Command::Scenario(flags) => scenario::scenario(&flags),
+        Command::Schedule(flags) => schedule::schedule(flags.action),
         Command::Sweep(flags) => sweep::sweep(&flags),
         Command::Reproduce(flags) => reproduce::reproduce(&flags),
         Command::Torture(flags) => torture::torture(&flags),
         Command::Top(flags) => crate::top::top(&flags),
         Command::Llc(flags) => llc::llc(&flags.tool),
+        Command::Stamp(flags) => stamp::stamp(&flags.end),
         Command::Converter(flags) => converter::converter(&flags.daemon),
         Command::Monitor(flags) => monitor::monitor(&flags.tool),
         Command::Analyse(flags) => analyse::analyse(&flags),

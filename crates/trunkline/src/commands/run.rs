@@ -22,21 +22,7 @@ use crate::flags::Run;
 
 /// Runs an experiment on each backend, stores the records and shows the report.
 pub fn run(flags: &Run) -> Result<(), Failure> {
-    let experiment = Experiment::read(&flags.file, &flags.overrides)?;
-    if let Some((_, name)) = flags.on.iter().enumerate().find(|(i, name)| flags.on[..*i].contains(name)) {
-        return Err(Failure::input(format!("--on names `{name}` twice")));
-    }
-    let mut backends =
-        flags.on.iter().map(|name| backend(name, flags, &experiment.plan)).collect::<Result<Vec<_>, _>>()?;
-    if !flags.trace.is_empty() && !flags.on.iter().any(|on| on == "sim") {
-        return Err(Failure::input("--trace needs a simulated run; add `--on sim`"));
-    }
-    if !flags.at.is_empty() && !flags.on.iter().any(|on| on == "live") {
-        return Err(Failure::input("--at needs a live run; add `--on live`"));
-    }
-    for backend in &backends {
-        check_support(backend.as_ref(), &experiment)?;
-    }
+    let (experiment, mut backends) = prepare(flags)?;
     if experiment.plan.network.is_some() && flags.on.iter().any(|on| on == "live") {
         let _ = writeln!(
             io::stderr(),
@@ -59,7 +45,8 @@ pub fn run(flags: &Run) -> Result<(), Failure> {
             out: out.join(backend.name()),
             stop: stop.clone(),
         };
-        let archiver = RunArchiver::new(&out, archive.as_ref(), backend.as_ref(), &experiment, &options)?;
+        let archiver =
+            RunArchiver::new(flags, &out, archive.as_ref(), backend.as_ref(), &experiment, &options)?;
         let mut bar = Bar::new(backend.name());
         #[expect(clippy::disallowed_methods, reason = "the cost of a run is measured in real time")]
         let start = std::time::Instant::now();
@@ -76,6 +63,26 @@ pub fn run(flags: &Run) -> Result<(), Failure> {
         records.push(record);
     }
     finish(flags, &out, &records, error)
+}
+
+/// Reads the experiment and returns an error if a backend does not support it or the flags do not fit.
+pub(super) fn prepare(flags: &Run) -> Result<(Experiment, Vec<Box<dyn Backend>>), Failure> {
+    let experiment = Experiment::read(&flags.file, &flags.overrides)?;
+    if let Some((_, name)) = flags.on.iter().enumerate().find(|(i, name)| flags.on[..*i].contains(name)) {
+        return Err(Failure::input(format!("--on names `{name}` twice")));
+    }
+    let backends =
+        flags.on.iter().map(|name| backend(name, flags, &experiment.plan)).collect::<Result<Vec<_>, _>>()?;
+    if !flags.trace.is_empty() && !flags.on.iter().any(|on| on == "sim") {
+        return Err(Failure::input("--trace needs a simulated run; add `--on sim`"));
+    }
+    if !flags.at.is_empty() && !flags.on.iter().any(|on| on == "live") {
+        return Err(Failure::input("--at needs a live run; add `--on live`"));
+    }
+    for backend in &backends {
+        check_support(backend.as_ref(), &experiment)?;
+    }
+    Ok((experiment, backends))
 }
 
 /// Writes the reports, shows the result and returns the outcome.
@@ -173,11 +180,14 @@ fn store_counters(flags: &Run, record: &Record) -> Result<(), Failure> {
     monitor::import::import_run(&mut Writer::open(archive)?, record).map(drop)
 }
 
-/// Notes the overrides of the command line in the record.
+/// Notes the overrides and the note of the command line in the record.
 fn note_changes(record: &mut Record, flags: &Run) {
     let overrides = flags.overrides.to_text();
     if !overrides.is_empty() {
         record.environment.insert("set".into(), overrides);
+    }
+    if let Some(note) = &flags.note {
+        record.environment.insert("note".into(), note.clone());
     }
 }
 
@@ -189,6 +199,7 @@ struct RunArchiver<'a> {
 
 impl<'a> RunArchiver<'a> {
     fn new(
+        flags: &Run,
         out: &std::path::Path,
         archive: Option<&'a Archive>,
         backend: &dyn Backend,
@@ -197,7 +208,8 @@ impl<'a> RunArchiver<'a> {
     ) -> Result<Self, Failure> {
         let file = RecordFile::reserve(out, backend.name()).map_err(Failure::run)?;
         let begin = |archive: &'a Archive| {
-            let planned = backend.planned_record(&experiment.plan, options);
+            let mut planned = backend.planned_record(&experiment.plan, options);
+            note_changes(&mut planned, flags);
             Ok::<_, Failure>((archive, archive.begin(&planned).map_err(Failure::run)?))
         };
         Ok(RunArchiver { file, archive: archive.map(begin).transpose()? })

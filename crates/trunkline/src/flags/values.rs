@@ -1,5 +1,6 @@
 //! Parsers of flag values that several commands share.
 
+use std::fmt;
 use std::net::IpAddr;
 use std::ops::RangeBounds;
 
@@ -154,6 +155,16 @@ pub enum Placement {
     Address(IpAddr),
     /// On the agent with this name in the key store.
     Agent(String),
+}
+
+/// As [`placement`] parses it, without the name of the host.
+impl fmt::Display for Placement {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Placement::Address(address) => address.fmt(f),
+            Placement::Agent(agent) => write!(f, "agent:{agent}"),
+        }
+    }
 }
 
 /// Parses `NAME=ADDRESS` or `NAME=agent:AGENT`.

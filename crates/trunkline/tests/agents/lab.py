@@ -103,14 +103,16 @@ class Lab:
             file.write(text)
         places = [word for host in hosts or self.hosts for word in ("--at", f"{host}=agent:{host}")]
         words = [self.program, "run", path, *places, "--no-archive", "--json", "--out", f"{self.folder}/out", *more]
-        return subprocess.Popen(
-            words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=self.folder, start_new_session=True
-        )
+        # Files: a full pipe would keep the process from ending.
+        with open(f"{self.folder}/out.json", "w") as out, open(f"{self.folder}/err", "w") as err:
+            return subprocess.Popen(words, stdout=out, stderr=err, cwd=self.folder, start_new_session=True)
 
     def end_run(self, process):
         """Waits for the end of a run; returns its status, its record, and its errors."""
-        out, err = process.communicate(timeout=LONG)
-        return process.returncode, json.loads(out) if out else None, err
+        process.wait(timeout=LONG)
+        with open(f"{self.folder}/out.json") as out, open(f"{self.folder}/err") as err:
+            text = out.read()
+            return process.returncode, json.loads(text) if text else None, err.read()
 
     def run(self, text, hosts=None, *more):
         status, record, err = self.end_run(self.start_run(text, hosts, *more))

@@ -60,7 +60,9 @@ impl TestDir {
     fn in_dir(&self, mut command: Command) -> Command {
         command.current_dir(self.0.path()).stdin(Stdio::null()).process_group(0);
         command.env("TRUNKLINE_ARCHIVE", self.path("archive.sqlite")).env("HOME", self.0.path());
-        for variable in ["XDG_DATA_HOME", "XDG_STATE_HOME", "TRUNKLINE_COUNTERS", "TRUNKLINE_KEYS"] {
+        for variable in
+            ["XDG_DATA_HOME", "XDG_STATE_HOME", "TRUNKLINE_COUNTERS", "TRUNKLINE_KEYS", "TRUNKLINE_SCHEDULE"]
+        {
             command.env_remove(variable);
         }
         command
@@ -270,7 +272,8 @@ pub fn is_gone(pid: Pid) -> bool {
     state_and_parent(pid).is_none_or(|(state, _)| state == "Z")
 }
 
-fn children(of: Pid) -> Vec<Pid> {
+/// The child processes of a process.
+pub fn children(of: Pid) -> Vec<Pid> {
     let all = fs::read_dir("/proc").unwrap().flatten();
     let pids = all.filter_map(|e| e.file_name().to_str()?.parse().ok().map(Pid::from_raw));
     pids.filter(|pid| state_and_parent(*pid).is_some_and(|(_, parent)| parent == of)).collect()
