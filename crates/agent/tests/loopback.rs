@@ -489,12 +489,16 @@ fn the_connections_of_a_key_are_limited() {
     let identity = alice.identity().unwrap();
     run(async {
         let mut streams = Vec::new();
-        for _ in 0..MAX_CONNECTIONS_PER_KEY {
+        // On a busy machine the first ones may be idle for so long that the agent closes them.
+        loop {
             let mut stream = agent.open(&identity).await;
-            assert_eq!(exchange(&mut stream, GET).await.unwrap().0, 200);
+            match exchange(&mut stream, GET).await {
+                Ok((status, _)) => assert_eq!(status, 200),
+                Err(_) => break,
+            }
             streams.push(stream);
         }
-        assert!(exchange(&mut agent.open(&identity).await, GET).await.is_err());
+        assert!(streams.len() >= MAX_CONNECTIONS_PER_KEY, "{}", streams.len());
         assert_eq!(agent.line(), format!("too many connections with the key {}", identity.fingerprint()));
         assert_eq!(exchange(&mut agent.open(&bob).await, GET).await.unwrap().0, 200);
         drop(streams);
