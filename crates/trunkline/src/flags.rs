@@ -7,11 +7,13 @@
 //! | [`llc`] | `trunkline llc` |
 //! | [`converter`] | `trunkline converter` |
 //! | [`monitor`] | `trunkline monitor` |
+//! | [`test`] | `trunkline test` |
 
 pub mod analyse;
 pub mod converter;
 pub mod llc;
 pub mod monitor;
+pub mod test;
 mod values;
 
 use std::net::{IpAddr, SocketAddr};
@@ -49,6 +51,12 @@ pub enum Command {
     ///
     /// Exit status: 0 on success, 1 if the run or an expectation failed, 2 if the input or the usage is wrong.
     Run(Run),
+    /// Test the connection to a host for some seconds, without a file: rates, losses and delays
+    ///
+    /// Writes an experiment and runs it live; --print shows its text. Prints a line per interval, then the result of both
+    /// ends. Ctrl-C ends the test and keeps its results. Exit status: 0 on success, 1 if the run failed or was
+    /// interrupted, 2 if the usage is wrong.
+    Test(test::Test),
     /// Simulate an experiment over ranges of its options, with several seeds each, and plot curves
     ///
     /// Exit status: 0 on success, 1 if a run failed or the sweep was interrupted, 2 if the input or the usage is wrong.

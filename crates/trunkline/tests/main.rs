@@ -16,6 +16,7 @@
 //! | `reproduce`, `studies`, `study`, `sweep`, `torture` | these commands |
 //! | `runs`, `simulated` | live and simulated runs |
 //! | `serve` | the web page of counters |
+//! | `test` | `trunkline test` |
 //! | `top` | the packet monitor |
 
 mod analyse;
@@ -41,6 +42,7 @@ mod simulated;
 mod studies;
 mod study;
 mod sweep;
+mod test;
 mod top;
 mod torture;
 mod trouble;

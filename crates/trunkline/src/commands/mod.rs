@@ -15,6 +15,7 @@ mod run;
 mod serve;
 mod study;
 mod sweep;
+mod test;
 mod torture;
 
 use std::path::PathBuf;
@@ -35,6 +36,7 @@ pub fn run(command: Command) -> Result<(), Failure> {
             print(&trunkline_experiment::plan_text(&experiment.plan))
         }
         Command::Run(flags) => run::run(&flags),
+        Command::Test(flags) => test::test(&flags),
         Command::Sweep(flags) => sweep::sweep(&flags),
         Command::Reproduce(flags) => reproduce::reproduce(&flags),
         Command::Torture(flags) => torture::torture(&flags),
