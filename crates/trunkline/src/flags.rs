@@ -11,6 +11,7 @@
 //! | [`scenario`] | `trunkline scenario` |
 //! | [`schedule`] | `trunkline schedule` |
 //! | [`stamp`] | `trunkline stamp` |
+//! | [`test`] | `trunkline test` |
 
 pub mod agents;
 pub mod analyse;
@@ -20,6 +21,7 @@ pub mod monitor;
 pub mod scenario;
 pub mod schedule;
 pub mod stamp;
+pub mod test;
 pub mod values;
 
 use std::net::SocketAddr;
@@ -63,6 +65,12 @@ pub enum Command {
     Scenario(scenario::Scenario),
     /// Run experiments at planned times
     Schedule(schedule::Schedule),
+    /// Test the connection to a host for some seconds, without a file: rates, losses and delays
+    ///
+    /// Writes an experiment and runs it live; --print shows its text. Prints a line per interval, then the result of both
+    /// ends. Ctrl-C ends the test and keeps its results. Exit status: 0 on success, 1 if the run failed or was
+    /// interrupted, 2 if the usage is wrong.
+    Test(test::Test),
     /// Simulate an experiment over ranges of its options, with several seeds each, and plot curves
     ///
     /// Exit status: 0 on success, 1 if a run failed or the sweep was interrupted, 2 if the input or the usage is wrong.

@@ -20,6 +20,7 @@
 //! | `scenario`, `schedule` | these commands |
 //! | `serve` | the web page of counters |
 //! | `stamp` | STAMP over the loopback |
+//! | `test` | `trunkline test` |
 //! | `top` | the packet monitor |
 
 mod agent_keys;
@@ -50,6 +51,7 @@ mod stamp;
 mod studies;
 mod study;
 mod sweep;
+mod test;
 mod top;
 mod torture;
 mod trouble;

@@ -5,6 +5,7 @@
 //! | [`options`] | what may be said on the command line |
 //! | [`contest`] | tools run in turn, and the table they make |
 //! | [`speed`], [`pace`], [`latency`] | the figures: full speed; `cbr` and `poisson`; round trips |
+//! | [`one_off`] | `trunkline test` with the flags of iperf3 |
 //! | [`ours`] | Trunkline, through its binary and its record |
 //! | [`peers`] | the other tools: which are here, how they are started |
 //! | [`pingpong`] | the least a round trip can cost: two blocking processes |
@@ -19,6 +20,7 @@
 
 mod contest;
 mod latency;
+mod one_off;
 mod options;
 mod ours;
 mod pace;
@@ -78,10 +80,11 @@ fn bench(options: &Options) -> Outcome<()> {
 /// Measures some rows of the table; the last argument says whether there is a tap.
 type Figure = fn(&Options, &Peers, bool) -> Outcome<Vec<Row>>;
 
-const FIGURES: [(&str, Figure); 5] = [
+const FIGURES: [(&str, Figure); 6] = [
     ("udp", speed::udp),
     ("tcp", speed::tcp),
     ("cbr", pace::cbr),
     ("poisson", pace::poisson),
     ("request", latency::request),
+    ("test", one_off::one_off),
 ];

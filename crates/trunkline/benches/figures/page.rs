@@ -60,7 +60,7 @@ Written by `cargo bench -p trunkline --bench figures{flags}`.
 }
 
 const NOTES: &str = "\
-Other benchmarks: [the simulator](benchmarks/simulator.md), [guaranteed delivery](benchmarks/guaranteed.md),
+Other benchmarks: [one-off tests beside iperf3](benchmarks/test.md), [the simulator](benchmarks/simulator.md), [guaranteed delivery](benchmarks/guaranteed.md),
 [LLC over Ethernet](benchmarks/llc.md), [bundles](benchmarks/bundle.md), [the archive of counters](benchmarks/monitor.md).
 
 ## Definitions

@@ -52,7 +52,7 @@ pub fn tcp(options: &Options, peers: &Peers, _tap: bool) -> Outcome<Vec<Row>> {
 }
 
 /// Trunkline, and iperf3 where it is installed.
-fn beside<'a>(peers: &Peers, trunkline: Run<'a>, iperf3: Run<'a>) -> Vec<Tool<'a>> {
+pub fn beside<'a>(peers: &Peers, trunkline: Run<'a>, iperf3: Run<'a>) -> Vec<Tool<'a>> {
     let mut tools = vec![Tool { name: "trunkline", every: 1, run: trunkline }];
     if peers.has("iperf3") {
         tools.push(Tool { name: "iperf3", every: 1, run: iperf3 });

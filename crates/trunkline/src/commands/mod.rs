@@ -22,6 +22,7 @@ mod serve;
 mod stamp;
 mod study;
 mod sweep;
+mod test;
 mod torture;
 
 use std::path::PathBuf;
@@ -44,6 +45,7 @@ pub fn run(command: Command) -> Result<(), Failure> {
         Command::Run(flags) => run::run(&flags),
         Command::Scenario(flags) => scenario::scenario(&flags),
         Command::Schedule(flags) => schedule::schedule(flags.action),
+        Command::Test(flags) => test::test(&flags),
         Command::Sweep(flags) => sweep::sweep(&flags),
         Command::Reproduce(flags) => reproduce::reproduce(&flags),
         Command::Torture(flags) => torture::torture(&flags),

@@ -114,7 +114,7 @@ fn show(flags: &Run, records: &[Record], html: Option<&PathBuf>) -> Result<(), F
 }
 
 /// Returns an error if a run is partial or an expectation failed.
-fn check_outcome(records: &[Record]) -> Result<(), Failure> {
+pub(super) fn check_outcome(records: &[Record]) -> Result<(), Failure> {
     if let Some(record) = records.iter().find(|r| r.partial) {
         let problem = record.problems.first().map_or("the run is incomplete", String::as_str);
         return Err(Failure::run(format!("{problem}; the partial results are stored")));
