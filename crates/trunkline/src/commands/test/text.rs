@@ -218,7 +218,7 @@ mod tests {
     #[test]
     fn an_agent_controls_the_other_end() {
         for (flag, control) in [("-t1", "rcvcntl"), ("-R", "xmtcntl")] {
-            let words = ["lab7", flag].map(str::to_owned);
+            let words = [flag.to_owned()];
             let text = experiment(&flags(&words), Some("lab7"));
             assert!(text.contains(&format!("{control} = \"agent:lab7\";")), "{text}");
             let plan = plan(&text);
