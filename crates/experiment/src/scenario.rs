@@ -275,6 +275,16 @@ mod tests {
     }
 
     #[test]
+    fn unusual_names_are_quoted_and_connections_have_different_names() {
+        // Both a to b-c and a-b to c would be `a-b-c`.
+        let hosts = ["a", "b-c", "a-b", "c", "x y", "fe80::1", "q\"\\", "s/t"];
+        let plan = plan(&text(Configuration::Mesh, &hosts)).unwrap();
+        assert_eq!(plan.hosts, hosts);
+        let unique: BTreeSet<&String> = plan.connections.iter().map(|c| &c.name).collect();
+        assert_eq!(unique.len(), 56);
+    }
+
+    #[test]
     fn the_traffic_is_that_of_every_connection() {
         let traffic =
             Traffic { protocol: "udp", test: "cbr (messagesize = 1 kB, period = 1 ms)", duration: "3s" };

@@ -359,8 +359,6 @@ fn events() -> impl Strategy<Value = Vec<(i64, Event)>> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 100, ..ProptestConfig::default() })]
-
     /// A day of conflicts, crashes and clock steps. No two conflicting runs run at once, no run twice, and every planned run
     /// ends in one state.
     #[test]
