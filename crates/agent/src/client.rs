@@ -1,6 +1,5 @@
 //! The controller's requests to an agent.
 
-use std::io;
 use std::time::Duration;
 
 use hyper::Method;
@@ -11,9 +10,11 @@ use crate::connection::Connection;
 use crate::enrol::EnrolRequest;
 use crate::fingerprint::Fingerprint;
 use crate::identity::Identity;
-use crate::join::{JoinError, JoinString};
+use crate::join::JoinString;
 use crate::key_store::{self, KeyStore};
 use crate::peers::{Name, Peer};
+pub use crate::request_error::Error;
+use crate::request_error::one_line;
 use crate::server::Description;
 use crate::tls::ClientError;
 
@@ -21,54 +22,6 @@ use crate::tls::ClientError;
 const TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum number of characters of an agent's version.
 const MAX_VERSION: usize = 64;
-
-/// Why a request to an agent failed.
-#[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// The join string is of no use.
-    #[error(transparent)]
-    Join(#[from] JoinError),
-    /// The own key store cannot be used.
-    #[error(transparent)]
-    KeyStore(#[from] key_store::Error),
-    /// The agent refuses the join string, and it has expired by this host's clock.
-    #[error(
-        "{address} refuses the join string, which expired at {expires}; the clock of this host is {now}: \
-         get a new one from the agent"
-    )]
-    Expired {
-        /// The address of the agent.
-        address: Address,
-        /// When it expired, by the agent's clock.
-        expires: Timestamp,
-        /// The time by this host's clock.
-        now: Timestamp,
-    },
-    /// The host name has no address.
-    #[error("{0}: the host name cannot be resolved: {1}")]
-    Resolve(Address, String),
-    /// No connection, or one of the keys is refused.
-    #[error("{0}: {1}")]
-    Connect(Address, ClientError),
-    /// No answer in time.
-    #[error("{0} does not answer")]
-    Silent(Address),
-    /// The connection ended.
-    #[error("{0} has closed the connection")]
-    Lost(Address),
-    /// The agent has ended the run.
-    #[error("{0} has ended the run: {1}")]
-    Ended(Address, String),
-    /// The agent refuses the request.
-    #[error("{0} refuses: {1}")]
-    Refused(Address, String),
-    /// The answer is not one of an agent.
-    #[error("{0} does not answer as an agent: {1}")]
-    Answer(Address, String),
-    /// An error of the operating system.
-    #[error("cannot run: {0}")]
-    System(io::Error),
-}
 
 impl Error {
     /// Returns whether the agent may have done what was requested.
@@ -171,11 +124,6 @@ fn send(
     // A name that does not resolve in time must not delay the end.
     runtime.shutdown_background();
     result
-}
-
-/// Returns the printable part of a text from another host.
-pub(crate) fn one_line(text: &str) -> String {
-    text.chars().filter(|c| c.is_ascii_graphic() || *c == ' ').take(300).collect()
 }
 
 #[cfg(test)]

@@ -16,9 +16,9 @@ use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
 use crate::address::Address;
-use crate::client::{Error, one_line};
 use crate::fingerprint::Fingerprint;
 use crate::identity::Identity;
+use crate::request_error::{Error, one_line};
 use crate::tls;
 
 /// Maximum length of an answer in octets.

@@ -43,11 +43,12 @@
 //! | [`trust`] | which keys an agent accepts now |
 //! | [`tls`] | TLS configurations of both sides, and their errors |
 //! | [`server`] | the agent's HTTP server |
-//! | [`runs`] | the runs of an agent |
+//! | [`server::runs`] | the runs of an agent |
 //! | [`join_socket`] | how a running agent gives another join string to its owner |
 //! | [`activation`] | the listening socket that systemd passes |
 //! | [`client`] | the controller's requests |
 //! | `connection` | a connection to an agent, over which requests are sent |
+//! | [`request_error`] | why a request failed |
 //! | [`remote`] | the controller's side of runs |
 //! | [`time`] | exchanges of time |
 
@@ -65,7 +66,7 @@ pub mod join_socket;
 pub mod key_store;
 pub mod peers;
 pub mod remote;
-pub mod runs;
+pub mod request_error;
 pub mod server;
 pub mod time;
 pub mod tls;

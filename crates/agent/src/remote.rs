@@ -1,6 +1,6 @@
 //! The controller's side of runs on agents: starts them, and carries their messages.
 //!
-//! A thread with a runtime of its own connects a run to the stream that `trunkline_live` reads and writes, as if the agent
+//! A thread with its own runtime connects a run to the stream that `trunkline_live` reads and writes, as if the agent
 //! were a process of this machine. It has three connections: for messages, events, and exchanges of time, so that none
 //! waits for another.
 
@@ -26,11 +26,11 @@ use trunkline_live::{AgentClock, Launch, LaunchedAgent, RemoteAgent};
 use trunkline_units::Span;
 
 use crate::address::Address;
-use crate::client::{Error, one_line};
 use crate::connection::{Connection, broken, read};
 use crate::fingerprint::Fingerprint;
 use crate::identity::Identity;
-use crate::runs::RunDescription;
+use crate::request_error::{Error, one_line};
+use crate::server::runs::RunDescription;
 use crate::time::RemoteClock;
 
 /// Time for a connection with its handshake, and for a request.

@@ -11,6 +11,7 @@
 
 mod counts;
 mod log;
+pub mod runs;
 
 use std::future::poll_fn;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, TcpListener as Listener};
@@ -42,12 +43,12 @@ use tokio_rustls::server::TlsStream;
 use self::counts::Counts;
 use self::log::LimitedLog;
 pub use self::log::Log;
+use self::runs::{RunOptions, Runs, supervise};
 use crate::address::Address;
 use crate::enrol::EnrolRequest;
 use crate::fingerprint::Fingerprint;
 use crate::join::{JoinError, JoinString};
 use crate::key_store::{self, KeyStore};
-use crate::runs::{self, RunOptions, Runs, supervise};
 use crate::tls::{self, ServerError};
 use crate::trust::{Admission, EnrolError, Refusal, TrustedKeys};
 

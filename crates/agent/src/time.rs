@@ -1,6 +1,6 @@
 //! Exchanges of time between a controller and an agent.
 //!
-//! The offset is estimated between the clocks `CLOCK_MONOTONIC_RAW` of both machines, whose rate nobody adjusts, so that
+//! The offset is estimated between the clocks `CLOCK_MONOTONIC_RAW` of both machines, whose rate is not adjusted, so that
 //! their drift is bounded. Each side knows the difference between this clock and its `CLOCK_MONOTONIC`, which times the
 //! messages of a test.
 

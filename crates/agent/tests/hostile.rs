@@ -14,7 +14,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
-use trunkline_agent::runs::RunOptions;
+use trunkline_agent::server::runs::RunOptions;
 use trunkline_agent::server::{Options, Server};
 use trunkline_agent::tls::{client_config, server_name};
 use trunkline_agent::trust::JOIN_LIFETIME;
@@ -166,7 +166,7 @@ fn nothing_hostile_is_accepted() {
                 send_raw(address, &altered)
             }
             4 => send_raw(address, valid),
-            // A key that nobody has enrolled.
+            // A key that is not enrolled.
             5 | 6 => {
                 let answer = runtime.block_on(send_tls(address, &foreign, agent, valid));
                 assert_eq!(answer, b"", "a foreign key learns nothing");

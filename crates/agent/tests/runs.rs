@@ -1,5 +1,7 @@
 //! Experiments over agents on loopback: the whole path from the plan to the record, with TLS, consent and clocks.
 
+#![allow(clippy::disallowed_methods, reason = "agents run in real time")]
+
 use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
@@ -10,7 +12,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use trunkline_agent::remote::{RemoteAgents, RemoteHost};
-use trunkline_agent::runs::RunOptions;
+use trunkline_agent::server::runs::RunOptions;
 use trunkline_agent::server::{Options, Server, StopHandle};
 use trunkline_agent::trust::JOIN_LIFETIME;
 use trunkline_agent::{KeyStore, Name, client};
@@ -252,7 +254,7 @@ fn the_limits_of_the_owner_apply() {
 }
 
 #[test]
-fn a_full_agent_says_whose_runs_it_has() {
+fn a_full_agent_names_the_controllers_of_its_runs() {
     let lab = Lab::new(&["a", "b"], &limits());
     let text = "experiment { connection c { xmt = a; rcv = b; protocol = udp;
         test = cbr (messagesize = 500, period = 10 ms); duration = 10 s; } }";

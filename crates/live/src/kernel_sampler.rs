@@ -45,12 +45,17 @@ impl KernelSampler {
 
 /// Reads what is measured.
 fn read(measure: &Measure) -> Vec<Metric> {
-    let parts: [(bool, fn() -> Vec<Metric>); 3] = [
-        (measure.interface, kernel_counters::interfaces),
-        (measure.tcp, kernel_counters::protocols),
-        (measure.kernel, kernel_counters::kernel),
-    ];
-    parts.iter().filter(|(is_wanted, _)| *is_wanted).flat_map(|(_, read)| read()).collect()
+    let mut metrics = Vec::new();
+    if measure.interface {
+        metrics.extend(kernel_counters::interfaces());
+    }
+    if measure.tcp {
+        metrics.extend(kernel_counters::protocols());
+    }
+    if measure.kernel {
+        metrics.extend(kernel_counters::kernel());
+    }
+    metrics
 }
 
 fn sample(measure: &Measure, clock: Clock, writer: &AgentWriter, stopped: &Receiver<()>) {

@@ -10,7 +10,7 @@ use trunkline_run::reports::SenderReport;
 use trunkline_traffic::Pattern;
 use trunkline_units::Span;
 
-use crate::wire::{EndSpec, Role};
+use crate::wire::{Cut, EndSpec, Role};
 
 /// Limits of an agent. Each end is checked against them before it opens a socket; the default permits everything, as
 /// on the controller's own machine.
@@ -77,20 +77,11 @@ pub enum LimitError {
     File(PathBuf),
 }
 
-/// Limits that end a test which the plan would continue.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Cut {
-    time: Option<Span>,
-    bytes: Option<u64>,
-}
-
-impl Cut {
-    /// Returns the limit that ended a sender with this report.
-    pub fn reached(&self, report: &SenderReport) -> Option<LimitError> {
-        let bytes = self.bytes.filter(|bytes| report.bytes >= *bytes).map(LimitError::Bytes);
-        let is_over = |time: &Span| report.sending_time >= *time;
-        bytes.or(self.time.filter(is_over).map(LimitError::Duration))
-    }
+/// Returns the limit that ended a sender with this report.
+pub(crate) fn reached(cut: Cut, report: &SenderReport) -> Option<LimitError> {
+    let bytes = cut.bytes.filter(|bytes| report.bytes >= *bytes).map(LimitError::Bytes);
+    let is_over = |time: &Span| report.sending_time >= *time;
+    bytes.or(cut.time.filter(is_over).map(LimitError::Duration))
 }
 
 impl RemoteLimits {
@@ -283,8 +274,8 @@ mod tests {
         let Role::Sender { limit, .. } = &spec.role else { panic!("a sender") };
         assert_eq!((limit.time, limit.bytes), (Some(Span::from_s(60)), Some(1_000)));
         let report = |bytes| SenderReport { bytes, ..SenderReport::default() };
-        assert_eq!(spec.cut.reached(&report(999)), None);
-        assert_eq!(spec.cut.reached(&report(1_000)), Some(LimitError::Bytes(1_000)));
+        assert_eq!(reached(spec.cut, &report(999)), None);
+        assert_eq!(reached(spec.cut, &report(1_000)), Some(LimitError::Bytes(1_000)));
         assert_eq!(limits().restrict(&mut spec, 2), Err(LimitError::Ends(2)));
         let with = |change: fn(&mut Limit)| {
             let mut spec = sender(udp(), "10.0.0.2:5");

@@ -17,7 +17,6 @@ use trunkline_traffic::source::Limit;
 use trunkline_units::{Instant, Seed, Size, Span};
 
 use crate::consent::{RunId, RunKey};
-use crate::limits::Cut;
 use crate::station::StationConfig;
 use crate::time_exchange::TimeGrant;
 use crate::{bundles, locked};
@@ -134,6 +133,15 @@ pub struct EndSpec {
     /// What the agent's owner permits beyond the plan.
     #[serde(skip)]
     pub(crate) cut: Cut,
+}
+
+/// Limits of the agent's owner that end a test which the plan would continue.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Cut {
+    /// Time for which the end sends.
+    pub time: Option<Span>,
+    /// Message bytes that it sends.
+    pub bytes: Option<u64>,
 }
 
 /// Consent to the load of one repetition of a connection.

@@ -19,7 +19,7 @@ const CRATES: &[(&str, &[&str])] = &[
     ("traffic", &["units"]),
     ("endpoint", &["units"]),
     ("io", &["endpoint", "units"]),
-    ("agent", &[]),
+    ("agent", &["live", "units"]),
     ("experiment", &["units", "traffic"]),
     ("record", &["units", "traffic"]),
     ("models", &["endpoint", "units"]),

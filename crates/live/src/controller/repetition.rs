@@ -19,10 +19,10 @@ use super::start::{Participant, Start};
 use super::{Controller, LossCause, RunError, STOP_TIMEOUT, uses_bundles};
 use crate::consent::{RunId, RunKey};
 use crate::launch::AgentClock;
-use crate::limits::Cut;
 use crate::locked;
 use crate::wire::{
-    AgentMessage, ControllerMessage, EndConsent, EndId, EndSpec, GivenConsent, NeededConsent, Report, Role,
+    AgentMessage, ControllerMessage, Cut, EndConsent, EndId, EndSpec, GivenConsent, NeededConsent, Report,
+    Role,
 };
 
 /// How long ends may take to open, in addition to the timeouts of their sockets.

@@ -48,6 +48,7 @@ use trunkline_units::{Instant, Size, Span};
 
 use crate::bundles::BundleWorker;
 use crate::consent::{Consent, ConsentService, ServiceError};
+use crate::limits;
 use crate::locked;
 use crate::station::Station;
 use crate::wire::{AgentMessage, AgentWriter, EndConsent, EndSpec, Report, Role};
@@ -539,7 +540,7 @@ pub(crate) fn prepare(
             }
             (Ok(report), None) => {
                 let limit = match &report {
-                    Report::Sender(sent) => cut.reached(sent),
+                    Report::Sender(sent) => limits::reached(cut, sent),
                     Report::Receiver(_) => None,
                 };
                 match limit {

@@ -45,7 +45,7 @@ mod daemon {
     use signal_hook::consts::{SIGINT, SIGTERM};
     use signal_hook::iterator::Signals;
     use trunkline_agent::join_socket::{self, JoinSocket};
-    use trunkline_agent::runs::RunOptions;
+    use trunkline_agent::server::runs::RunOptions;
     use trunkline_agent::server::{Error, JoinIssuer, Log, Options, Server};
     use trunkline_agent::{Address, JoinString, KeyStore, activation};
 

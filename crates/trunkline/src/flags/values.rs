@@ -169,12 +169,12 @@ impl fmt::Display for Placement {
 
 /// Parses `NAME=ADDRESS` or `NAME=agent:AGENT`.
 pub fn placement(text: &str) -> Result<(String, Placement), String> {
-    let (name, place) = name_value(text)?;
-    if let Some(agent) = place.strip_prefix("agent:") {
+    let (name, location) = name_value(text)?;
+    if let Some(agent) = location.strip_prefix("agent:") {
         return Ok((name, Placement::Agent(agent.into())));
     }
-    let bare = place.trim_start_matches('[').trim_end_matches(']');
-    let wrong = || format!("`{place}` is no IPv4 or IPv6 address; an agent is `agent:NAME`");
+    let bare = location.trim_start_matches('[').trim_end_matches(']');
+    let wrong = || format!("`{location}` is no IPv4 or IPv6 address; an agent is `agent:NAME`");
     Ok((name, Placement::Address(bare.parse().map_err(|_| wrong())?)))
 }
 

@@ -131,7 +131,7 @@ def hit(lab, victim, process):
     else:
         run("ip", "link", "set", "br0" if host == "controller" else host, "down")
         if host == "controller":
-            # The bridge goes on without its own address.
+            # The bridge still forwards, without an address.
             run("ip", "link", "set", "br0", "up")
             run("ip", "addr", "flush", "dev", "br0")
     return True

@@ -40,8 +40,8 @@ use tokio::time::timeout;
 use trunkline_live::Launch;
 use trunkline_live::time_exchange::{TimeAnswer, monotonic_minus_raw_ns, raw_ns};
 
+use super::{ServerState, error_response, json};
 use crate::fingerprint::Fingerprint;
-use crate::server::{ServerState, error_response, json};
 use crate::trust::Admission;
 
 /// A run whose controller sends nothing for this long ends.
