@@ -40,6 +40,8 @@ const END_TIMEOUT: Duration = Duration::from_millis(500);
 /// Number of exchanges of time before a run begins, and their interval.
 const FIRST_EXCHANGES: usize = 8;
 const FIRST_INTERVAL: Duration = Duration::from_millis(5);
+/// Interval of the exchanges over UDP: two clocks may drift apart by 10 us in that time.
+const TIME_INTERVAL: Duration = Duration::from_millis(50);
 /// Time to wait for an answer over UDP.
 const TIME_LIMIT: Span = Span::from_ms(50);
 /// Interval of the exchanges of time during a run. They also say that the controller is alive.
@@ -130,7 +132,7 @@ impl RemoteAgent for RemoteRun {
         }
         let go_on = move || {
             while exchange() {
-                std::thread::sleep(INTERVAL);
+                std::thread::sleep(TIME_INTERVAL);
             }
         };
         let thread = std::thread::Builder::new().name("time".into()).spawn(go_on);

@@ -279,15 +279,15 @@ fn the_runs_of_a_week_are_previewed_with_their_conflicts() {
 #[test]
 fn the_schedule_of_the_documents_is_the_file() {
     let file = std::fs::read_to_string(repository("experiments/sc95.toml")).unwrap();
-    let page = std::fs::read_to_string(repository("docs/schedules.md")).unwrap();
+    let page = std::fs::read_to_string(repository("docs/how-to/schedules.md")).unwrap();
     assert!(
         page.contains(&format!("```toml\n{file}```\n")),
-        "docs/schedules.md has another experiments/sc95.toml"
+        "docs/how-to/schedules.md has another experiments/sc95.toml"
     );
     let path = repository("experiments/sc95.toml");
     let check =
         ["schedule", "check", path.to_str().unwrap(), "--from", "2026-12-04T21:44:00Z", "--limit", "14"];
     let ended = TestDir::new().execute(&check);
     assert_eq!((ended.status, ended.err.as_str()), (0, ""));
-    assert!(page.contains(&ended.out), "docs/schedules.md has another output than:\n{}", ended.out);
+    assert!(page.contains(&ended.out), "docs/how-to/schedules.md has another output than:\n{}", ended.out);
 }
