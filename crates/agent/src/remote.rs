@@ -40,8 +40,8 @@ const END_TIMEOUT: Duration = Duration::from_millis(500);
 /// Number of exchanges of time before a run begins, and their interval.
 const FIRST_EXCHANGES: usize = 8;
 const FIRST_INTERVAL: Duration = Duration::from_millis(5);
-/// Interval of the exchanges over UDP: two clocks may drift apart by 10 us in that time.
-const TIME_INTERVAL: Duration = Duration::from_millis(50);
+/// Interval of the exchanges over UDP: two clocks may drift apart by 4 us in that time, and be slewed by 10 us.
+const TIME_INTERVAL: Duration = Duration::from_millis(20);
 /// Time to wait for an answer over UDP.
 const TIME_LIMIT: Span = Span::from_ms(50);
 /// Interval of the exchanges of time during a run. They also say that the controller is alive.

@@ -72,7 +72,7 @@ const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
 /// Octets read from a refused client, so that it receives the alert.
 const MAX_DRAINED: u64 = 1 << 20;
 /// Maximum age of a connection, so that idle clients free their places.
-const MAX_CONNECTION_AGE: Duration = Duration::from_secs(600);
+pub const MAX_CONNECTION_AGE: Duration = Duration::from_secs(600);
 
 /// Options of the server.
 #[derive(Clone, Debug)]
@@ -83,6 +83,8 @@ pub struct Options {
     pub address: Option<Address>,
     /// How long join strings are valid.
     pub join_lifetime: SignedDuration,
+    /// Maximum age of connections without a run, so that idle clients free their slots: [`MAX_CONNECTION_AGE`].
+    pub connection_age: Duration,
 }
 
 /// Why the server cannot run.
@@ -168,6 +170,7 @@ pub(crate) struct ServerState {
     pub trusted: Arc<TrustedKeys>,
     pub log: LimitedLog,
     pub runs: Option<Runs>,
+    connection_age: Duration,
 }
 
 tokio::task_local! {
@@ -211,9 +214,14 @@ impl Server {
         let trusted = Arc::new(TrustedKeys::new(store)?);
         listener.set_nonblocking(true).map_err(Error::System)?;
         let listen = listener.local_addr().map_err(Error::System)?;
-        let Options { address, join_lifetime: lifetime, .. } = options;
+        let Options { address, join_lifetime: lifetime, connection_age, .. } = options;
         let joins = JoinIssuer { trusted: trusted.clone(), listen, address, lifetime };
-        let state = Arc::new(ServerState { trusted, log: LimitedLog::new(log), runs: runs.map(Runs::new) });
+        let state = Arc::new(ServerState {
+            trusted,
+            log: LimitedLog::new(log),
+            runs: runs.map(Runs::new),
+            connection_age,
+        });
         Ok(Server { listener, joins, state, stop: StopHandle::default() })
     }
 
@@ -353,15 +361,19 @@ async fn serve(stream: TlsStream<TcpStream>, key: Fingerprint, router: Router, s
     http.timer(TokioTimer::new()).header_read_timeout(TIMEOUT).max_buf_size(MAX_HEADER);
     let service = TowerToHyperService::new(router.layer(Extension(key)));
     let mut connection = pin!(http.serve_connection(TokioIo::new(stream), service));
-    match timeout(MAX_CONNECTION_AGE, connection.as_mut()).await {
-        Ok(Err(error)) if error.is_parse() => state.log(&format!("no valid HTTP request: {error}")),
-        // Other errors of the connection need no handling.
-        Ok(_) => {}
-        Err(_) => {
-            // The request in progress may be for the events of a run, which has its own limit of time.
-            connection.as_mut().graceful_shutdown();
-            let _ = connection.await;
+    loop {
+        match timeout(state.connection_age, connection.as_mut()).await {
+            Ok(Err(error)) if error.is_parse() => state.log(&format!("no valid HTTP request: {error}")),
+            // Other errors of the connection need no handling.
+            Ok(_) => {}
+            // A run keeps its connections, which may be idle for long; it has its own limit of time.
+            Err(_) if state.runs.as_ref().is_some_and(|runs| runs.has_run_of(key)) => continue,
+            Err(_) => {
+                connection.as_mut().graceful_shutdown();
+                let _ = timeout(TIMEOUT, connection).await;
+            }
         }
+        return;
     }
 }
 

@@ -12,6 +12,9 @@ use trunkline_units::{Instant, Span};
 /// Error of a conversion between the two clocks of one machine: they are not read at the same moment.
 const CONVERSION_ERROR: Span = Span::from_us(2);
 
+/// By how much the kernel slews `CLOCK_MONOTONIC` at most for a time server, in millionths: 500 for its frequency.
+const MAX_SLEW_PPM: u64 = 500;
+
 /// The clock of an agent, as its controller knows it.
 #[derive(Debug, Default)]
 pub struct RemoteClock {
@@ -19,8 +22,8 @@ pub struct RemoteClock {
     /// Readings of both clocks at the first exchange: the estimator counts from there.
     origin: Option<(u64, u64)>,
     monotonic_minus_raw_ns: i64,
-    /// By how much that difference changed between the last two exchanges: it may have changed as much since.
-    change_ns: u64,
+    /// The own reading at the last exchange.
+    latest_ns: u64,
 }
 
 /// Keeps readings of the estimator above zero.
@@ -47,10 +50,8 @@ impl RemoteClock {
         if let Some(exchange) = exchange
             && self.offset.record(exchange).is_ok()
         {
-            let difference = answer.monotonic_minus_raw_ns;
-            let is_first = local == sent_ns && remote == answer.received_ns;
-            self.change_ns = if is_first { 0 } else { difference.abs_diff(self.monotonic_minus_raw_ns) };
-            self.monotonic_minus_raw_ns = difference;
+            self.monotonic_minus_raw_ns = answer.monotonic_minus_raw_ns;
+            self.latest_ns = received_ns;
         }
     }
 
@@ -64,7 +65,9 @@ impl RemoteClock {
             + i128::from(self.monotonic_minus_raw_ns)
             - i128::from(own_difference_ns);
         let monotonic_ns = u64::try_from(i128::from(monotonic_ns) + offset).ok()?;
-        let bound = estimate.bound + CONVERSION_ERROR + Span::from_ns(self.change_ns.min(1_000_000_000));
+        let age_ns = now_ns.saturating_sub(self.latest_ns).min(1_000_000_000_000);
+        let slewed = Span::from_ns(age_ns / 1_000_000 * MAX_SLEW_PPM);
+        let bound = estimate.bound + CONVERSION_ERROR + slewed;
         Some(AgentClock { monotonic_ns, bound, steps: estimate.steps })
     }
 }

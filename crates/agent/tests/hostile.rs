@@ -15,7 +15,7 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 use trunkline_agent::server::runs::RunOptions;
-use trunkline_agent::server::{Options, Server};
+use trunkline_agent::server::{MAX_CONNECTION_AGE, Options, Server};
 use trunkline_agent::tls::{client_config, server_name};
 use trunkline_agent::trust::JOIN_LIFETIME;
 use trunkline_agent::{Fingerprint, Identity, KeyStore, client};
@@ -111,8 +111,12 @@ fn record(address: SocketAddr) -> (SocketAddr, thread::JoinHandle<Vec<u8>>) {
 fn nothing_hostile_is_accepted() {
     let folder = tempfile::tempdir().unwrap();
     let store = |name: &str| KeyStore::open(&folder.path().join(name)).unwrap();
-    let options =
-        Options { listen: "127.0.0.1:0".parse().unwrap(), address: None, join_lifetime: JOIN_LIFETIME };
+    let options = Options {
+        listen: "127.0.0.1:0".parse().unwrap(),
+        address: None,
+        join_lifetime: JOIN_LIFETIME,
+        connection_age: MAX_CONNECTION_AGE,
+    };
     let (launched, lines) = (Arc::<AtomicUsize>::default(), Arc::<Mutex<usize>>::default());
     let launch = Box::new(Counting(launched.clone()));
     let runs = RunOptions { launch, max_runs: 4, max_time: Duration::from_secs(600) };

@@ -45,7 +45,8 @@ impl Agent {
         let folder = tempfile::tempdir().unwrap();
         let store = KeyStore::open(&folder.path().join("agent")).unwrap();
         let listen = "127.0.0.1:0".parse().unwrap();
-        let options = Options { listen, address, join_lifetime: JOIN_LIFETIME };
+        let options =
+            Options { listen, address, join_lifetime: JOIN_LIFETIME, connection_age: MAX_CONNECTION_AGE };
         let (lines, log) = mpsc::channel();
         let log_line = Arc::new(move |line: &str| {
             drop(lines.send(line.to_owned()));

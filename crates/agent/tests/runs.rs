@@ -23,6 +23,9 @@ use trunkline_record::Record;
 use trunkline_run::{Backend, NoProgress, StopFlag};
 use trunkline_units::{Seed, Span};
 
+/// Age of connections without a run. Connections of a run become older.
+const AGE: Duration = Duration::from_millis(500);
+
 /// Runs each agent's runs as threads, with limits.
 struct LimitedThreads {
     limits: Limits,
@@ -90,8 +93,12 @@ impl Lab {
 
     fn add(&mut self, host: &str, limits: &RemoteLimits) {
         let store = KeyStore::open(&self.folder.path().join(host)).unwrap();
-        let options =
-            Options { listen: "127.0.0.1:0".parse().unwrap(), address: None, join_lifetime: JOIN_LIFETIME };
+        let options = Options {
+            listen: "127.0.0.1:0".parse().unwrap(),
+            address: None,
+            join_lifetime: JOIN_LIFETIME,
+            connection_age: AGE,
+        };
         let log = Arc::<Mutex<Vec<String>>>::default();
         let lines = log.clone();
         let log_line = Arc::new(move |line: &str| lines.lock().unwrap().push(line.to_owned()));
@@ -100,7 +107,7 @@ impl Lab {
             limits: Limits { remote: Some(limits.clone()), ports: None },
             streams: streams.clone(),
         };
-        let runs = RunOptions { launch: Box::new(launch), max_runs: 2, max_time: Duration::from_secs(100) };
+        let runs = RunOptions { launch: Box::new(launch), max_runs: 3, max_time: Duration::from_secs(100) };
         let server = Server::bind(store, options, Some(runs), log_line).unwrap();
         let (address, stop, join) = (server.address(), server.stop_handle(), server.issue_join().unwrap());
         let thread = thread::spawn(move || server.run().unwrap());
@@ -254,6 +261,49 @@ fn the_limits_of_the_owner_apply() {
 }
 
 #[test]
+fn a_run_may_last_longer_than_other_connections() {
+    let lab = Lab::new(&["a", "b"], &limits());
+    let text = "experiment { connection c { xmt = a; rcv = b; protocol = udp;
+        test = cbr (messagesize = 500, period = 10 ms); messages = 250; } }";
+    let record = lab.run(text);
+    assert!(!record.partial, "{:?}", record.connections[0].error);
+    assert_eq!(record.connections[0].messages_received, 250);
+}
+
+#[test]
+fn files_go_between_the_folders_of_the_owners() {
+    let folder = tempfile::tempdir().unwrap();
+    let (send, receive) = (folder.path().join("send"), folder.path().join("receive"));
+    std::fs::create_dir(&send).unwrap();
+    let bytes: Vec<u8> = (0..300_000u32).map(|n| (n / 7) as u8).collect();
+    std::fs::write(send.join("data.bin"), &bytes).unwrap();
+    let both = RemoteLimits {
+        send_folder: Some(send),
+        receive_folder: Some(receive.clone()),
+        bytes: 350_000,
+        ..limits()
+    };
+    let lab = Lab::new(&["a", "b"], &both);
+    for protocol in ["tcp", "guaranteed", "udp"] {
+        let test = "test = file (path = \"data.bin\", messagesize = 1000)";
+        let record = lab.run(&format!(
+            "experiment {{ connection c {{ xmt = a; rcv = b; protocol = {protocol}; {test}; }} }}"
+        ));
+        assert!(!record.partial, "{protocol}: {:?}", record.connections[0].error);
+    }
+    let received: Vec<_> = std::fs::read_dir(&receive).unwrap().map(|entry| entry.unwrap().path()).collect();
+    assert_eq!(received.len(), 3, "{received:?}");
+    for folder in received {
+        assert!(std::fs::read(folder.join("data.bin")).unwrap() == bytes, "{folder:?}");
+    }
+    let record = lab.run(
+        "experiment { connection c { xmt = a; rcv = b; protocol = tcp; test = file (path = \"../secret\"); } }",
+    );
+    let error = record.connections[0].error.clone().unwrap();
+    assert!(error.contains("no such file below the folder"), "{error}");
+}
+
+#[test]
 fn a_full_agent_names_the_controllers_of_its_runs() {
     let lab = Lab::new(&["a", "b"], &limits());
     let text = "experiment { connection c { xmt = a; rcv = b; protocol = udp;
@@ -266,7 +316,7 @@ fn a_full_agent_names_the_controllers_of_its_runs() {
         }
         let refused = lab.run(text);
         assert!(
-            refused.problems[0].contains("permits 2 runs at a time, and has runs of: ctl, ctl"),
+            refused.problems[0].contains("permits 2 runs at a time, and has runs of: ctl"),
             "{:?}",
             refused.problems
         );

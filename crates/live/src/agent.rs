@@ -77,10 +77,16 @@ fn execute(
     let mut clock = Clock::start();
     let mut station = Err("the host has none".to_owned());
     let (mut bundle_worker, mut consent, mut samplers) = (None, None, Vec::new());
+    let mut has_hello = false;
     let find = |id: EndId| locked(ends).get(&id).cloned();
     while let Ok(Some(message)) = input.read::<ControllerMessage>() {
         match message {
             ControllerMessage::Hello { epoch_ns, station: config, bundles, consent_at, time } => {
+                // Stations and converters send to others without their consent.
+                let is_forbidden = limits.remote.is_some() && (config.is_some() || bundles.is_some());
+                if std::mem::replace(&mut has_hello, true) || is_forbidden {
+                    break;
+                }
                 clock = Clock::at(epoch_ns);
                 if let Some(address) = consent_at {
                     let opened =
@@ -102,7 +108,11 @@ fn execute(
             ControllerMessage::Prepare(mut spec) => {
                 let id = spec.id;
                 let open = locked(ends).values().filter(|c| !c.is_over()).count();
-                let restricted = limits.remote.as_ref().map_or(Ok(()), |l| l.restrict(&mut spec, open));
+                // The end before could no longer be stopped.
+                if find(id).is_some_and(|control| !control.is_over()) {
+                    break;
+                }
+                let restricted = limits.restrict(&mut spec, open);
                 if let Err(error) = restricted {
                     writer.send(&AgentMessage::Failed(id, error.to_string(), None));
                     continue;

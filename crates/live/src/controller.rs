@@ -14,7 +14,7 @@ mod start;
 
 use std::collections::BTreeMap;
 use std::io;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::process::ExitStatus;
 use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, Mutex};
@@ -62,6 +62,9 @@ pub enum RunError {
     /// The agent cannot exchange consent, which connections between hosts need.
     #[error("host {0}: {1}")]
     Consent(String, String),
+    /// The agent reports an address of another host.
+    #[error("host {0}: its agent reports the address {1} of another host")]
+    ForeignAddress(String, SocketAddr),
     /// The offset of the agent's clock is not known, or no longer.
     #[error("host {0}: its clock is unknown: no time exchange with its agent succeeded")]
     Clock(String),

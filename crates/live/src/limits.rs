@@ -1,13 +1,13 @@
 //! What the owner of an agent permits to controllers on other hosts.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use trunkline_experiment::plan::Protocol;
 use trunkline_run::reports::SenderReport;
-use trunkline_traffic::Pattern;
+use trunkline_traffic::{Pattern, Variable};
 use trunkline_units::Span;
 
 use crate::wire::{Cut, EndSpec, Role};
@@ -42,6 +42,13 @@ pub struct RemoteLimits {
     pub receive_folder: Option<PathBuf>,
 }
 
+/// Maximum size of a socket buffer or window.
+const MAX_BUFFER: u64 = 64 << 20;
+/// Maximum length of a message: it is sent at once, however low the rate limit is.
+pub(crate) const MAX_MESSAGE: u32 = 1 << 20;
+/// Minimum interval of reports.
+const MIN_REPORT_INTERVAL: Span = Span::from_ms(20);
+
 /// What a limit forbids. The text is one line for the user of the controller.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LimitError {
@@ -63,9 +70,27 @@ pub enum LimitError {
     /// The test sends too much.
     #[error("the owner of the agent permits at most {0} bytes a test")]
     Bytes(u64),
+    /// Responses are too many, or take too long.
+    #[error("the owner of the agent does not permit so many bytes of responses, or for so long")]
+    Responses,
     /// Too many ends.
     #[error("the owner of the agent permits at most {0} ends of connections at a time")]
     Ends(usize),
+    /// The port is not among those that are permitted.
+    #[error("the owner of the agent does not permit the port {0}")]
+    Port(u16),
+    /// A buffer is too large.
+    #[error("an agent on another host has buffers of at most {} MiB", MAX_BUFFER >> 20)]
+    Buffer,
+    /// A message is too long.
+    #[error("an agent on another host sends messages of at most {} MiB", MAX_MESSAGE >> 20)]
+    Message,
+    /// Reports would be too frequent.
+    #[error("an agent on another host reports at most every {MIN_REPORT_INTERVAL}")]
+    ReportInterval,
+    /// The operating system has no random numbers.
+    #[error("the agent has no random numbers")]
+    Random,
     /// Files may not be sent.
     #[error("the owner of the agent has named no folder for files to send")]
     NoSendFolder,
@@ -84,40 +109,65 @@ pub(crate) fn reached(cut: Cut, report: &SenderReport) -> Option<LimitError> {
     bytes.or(cut.time.filter(is_over).map(LimitError::Duration))
 }
 
+impl Limits {
+    /// Checks an end, and restricts what it leaves open. `open` is the number of open ends.
+    pub(crate) fn restrict(&self, spec: &mut EndSpec, open: usize) -> Result<(), LimitError> {
+        let Some(remote) = &self.remote else { return Ok(()) };
+        if let (Some(port), Some(ports)) = (spec.port, &self.ports)
+            && !ports.contains(&port)
+        {
+            return Err(LimitError::Port(port));
+        }
+        remote.restrict(spec, open)
+    }
+}
+
+/// The host of an address: a link-local one is another host on another interface.
+fn host(address: SocketAddr) -> (IpAddr, u32) {
+    let scope = if let SocketAddr::V6(v6) = address { v6.scope_id() } else { 0 };
+    (address.ip().to_canonical(), scope)
+}
+
 impl RemoteLimits {
     /// Checks an end, and restricts what it leaves open: its time, its bytes, its files. `open` is the number of open ends.
-    pub(crate) fn restrict(&self, spec: &mut EndSpec, open: usize) -> Result<(), LimitError> {
+    fn restrict(&self, spec: &mut EndSpec, open: usize) -> Result<(), LimitError> {
         if open >= self.ends {
             return Err(LimitError::Ends(self.ends));
         }
-        let needs = spec.consent.needs.as_ref().map(|needs| needs.destination.ip().to_canonical());
+        check_sizes(spec)?;
+        let needs = spec.consent.needs.as_ref().map(|needs| host(needs.destination));
+        let gives = spec.consent.gives.as_ref().map(|gives| gives.source.to_canonical());
         let is_request = matches!(spec.pattern, Pattern::Request { .. });
         match (&spec.protocol, &spec.role) {
-            (Protocol::Multicast { group, .. }, Role::Sender { peer, .. }) => {
-                let groups = [*group, peer.ip()].map(|group| group.to_canonical());
+            // Groups cannot consent, so nothing but messages to permitted groups may be sent.
+            (Protocol::Multicast { .. }, _) if is_request => return Err(LimitError::NoConsent),
+            (Protocol::Multicast { group, .. }, role) => {
+                let peer = if let Role::Sender { peer, .. } = role { peer.ip() } else { *group };
                 let is_permitted = |group: &IpAddr| self.groups.iter().any(|net| contains(*net, *group));
+                let groups = [*group, peer].map(|group| group.to_canonical());
                 if let Some(group) = groups.iter().find(|group| !group.is_multicast() || !is_permitted(group))
                 {
                     return Err(LimitError::Group(*group));
                 }
             }
-            (Protocol::Multicast { .. }, Role::Receiver { .. }) => {}
             (Protocol::Tcp { .. } | Protocol::Udp { .. } | Protocol::Guaranteed { .. }, role) => match role {
                 Role::Sender { peer, .. } => {
-                    let (host, peer) = (needs.ok_or(LimitError::NoConsent)?, peer.ip().to_canonical());
-                    if host != peer {
-                        return Err(LimitError::OtherHost(host, peer));
+                    let (needs, peer) = (needs.ok_or(LimitError::NoConsent)?, host(*peer));
+                    if needs != peer {
+                        return Err(LimitError::OtherHost(needs.0, peer.0));
                     }
                 }
-                // Responses are load, too; they go only to the host that gave its consent to them.
-                Role::Receiver { .. } if is_request => {
-                    let host = needs.ok_or(LimitError::NoConsent)?;
-                    let source = spec.consent.gives.as_ref().ok_or(LimitError::NoConsent)?;
-                    if source.source.to_canonical() != host {
-                        return Err(LimitError::OtherHost(host, source.source));
+                // Responses and reports of progress go to the sender, so it is one that is named.
+                Role::Receiver { .. } => {
+                    let source = gives.ok_or(LimitError::NoConsent)?;
+                    match needs {
+                        Some((needs, _)) if needs != source => {
+                            return Err(LimitError::OtherHost(needs, source));
+                        }
+                        None if is_request => return Err(LimitError::NoConsent),
+                        _ => {}
                     }
                 }
-                Role::Receiver { .. } => {}
             },
             (protocol, _) => return Err(LimitError::Protocol(protocol.name())),
         }
@@ -140,10 +190,13 @@ impl RemoteLimits {
                 }
             }
             Role::Receiver { file } => {
+                // Of responses, and of a received file.
+                spec.cut = Cut { time: Some(self.duration), bytes: Some(self.bytes) };
                 if let Some(path) = file {
                     let folder = self.receive_folder.as_ref().ok_or(LimitError::NoReceiveFolder)?;
                     let name = path.file_name().ok_or_else(|| LimitError::File(path.clone()))?;
-                    *path = folder.join(format!("{:08x}-{}", spec.token, spec.id)).join(name);
+                    // A name that the controller does not know before: it cannot be that of another file.
+                    *path = folder.join(format!("{:016x}", random()?)).join(name);
                 }
             }
         }
@@ -160,6 +213,36 @@ impl RemoteLimits {
     }
 }
 
+/// Checks sizes that would cost memory, or that the rate limit could not divide.
+fn check_sizes(spec: &EndSpec) -> Result<(), LimitError> {
+    let buffers =
+        [spec.buffer, if let Protocol::Tcp { window, .. } = &spec.protocol { *window } else { None }];
+    if buffers.iter().flatten().any(|size| size.as_bytes() > MAX_BUFFER) {
+        return Err(LimitError::Buffer);
+    }
+    if spec.report_interval.is_some_and(|interval| interval < MIN_REPORT_INTERVAL) {
+        return Err(LimitError::ReportInterval);
+    }
+    let sizes: &[&Variable] = match &spec.pattern {
+        Pattern::Full { size_bytes }
+        | Pattern::Poisson { size_bytes, .. }
+        | Pattern::Stairs { size_bytes, .. }
+        | Pattern::File { size_bytes, .. } => &[size_bytes],
+        Pattern::Cbr { burst, .. } | Pattern::Burst { burst, .. } | Pattern::Random { burst, .. } => {
+            &[&burst.size_bytes]
+        }
+        Pattern::Request { request_bytes, response_bytes } => &[request_bytes, response_bytes],
+        Pattern::Application { .. } => &[],
+    };
+    let is_too_long =
+        |size: &&Variable| matches!(size, Variable::Constant(size) if *size > f64::from(MAX_MESSAGE));
+    if sizes.iter().any(is_too_long) { Err(LimitError::Message) } else { Ok(()) }
+}
+
+fn random() -> Result<u64, LimitError> {
+    getrandom::u64().map_err(|_| LimitError::Random)
+}
+
 /// Returns whether a network contains an address.
 fn contains((network, length): (IpAddr, u8), address: IpAddr) -> bool {
     let (network, address, bits) = match (network, address) {
@@ -173,9 +256,6 @@ fn contains((network, length): (IpAddr, u8), address: IpAddr) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::net::SocketAddr;
-
-    use trunkline_traffic::Variable;
     use trunkline_traffic::source::Limit;
     use trunkline_units::Seed;
 
@@ -225,6 +305,11 @@ mod tests {
         }
     }
 
+    fn request() -> Pattern {
+        let size = Variable::Constant(64.0);
+        Pattern::Request { request_bytes: size.clone(), response_bytes: size }
+    }
+
     fn udp() -> Protocol {
         Protocol::Udp { flow_control: true }
     }
@@ -239,10 +324,9 @@ mod tests {
         none.consent.needs = None;
         assert_eq!(check(none), Err(LimitError::NoConsent));
         // Responses are load.
-        let size = Variable::Constant(64.0);
         let mut receiver = sender(udp(), "10.0.0.2:5");
         receiver.role = Role::Receiver { file: None };
-        receiver.pattern = Pattern::Request { request_bytes: size.clone(), response_bytes: size };
+        receiver.pattern = request();
         assert_eq!(check(receiver.clone()), Err(LimitError::NoConsent));
         receiver.consent.gives = gives("10.0.0.4");
         assert!(matches!(check(receiver.clone()), Err(LimitError::OtherHost(..))));
@@ -262,6 +346,15 @@ mod tests {
             assert_eq!(multicast(group), Err(LimitError::Group(group.parse().unwrap())));
         }
         // The peer is what is sent to.
+        let mut receiver =
+            sender(Protocol::Multicast { group: "239.2.0.1".parse().unwrap(), ttl: 1 }, "239.2.0.1:5");
+        receiver.role = Role::Receiver { file: None };
+        let group = Err(LimitError::Group("239.2.0.1".parse().unwrap()));
+        assert_eq!(limits().restrict(&mut receiver, 0), group, "a receiver");
+        receiver.protocol = Protocol::Multicast { group: "239.1.2.3".parse().unwrap(), ttl: 1 };
+        assert_eq!(limits().restrict(&mut receiver, 0), Ok(()));
+        receiver.pattern = request();
+        assert_eq!(limits().restrict(&mut receiver, 0), Err(LimitError::NoConsent));
         let mut spec =
             sender(Protocol::Multicast { group: "239.1.2.3".parse().unwrap(), ttl: 1 }, "10.0.0.9:5");
         assert_eq!(limits().restrict(&mut spec, 0), Err(LimitError::Group("10.0.0.9".parse().unwrap())));
@@ -313,9 +406,13 @@ mod tests {
         }
         let mut spec = sender(udp(), "10.0.0.2:5");
         spec.role = Role::Receiver { file: Some("../../etc/passwd".into()) };
+        spec.consent.gives = gives("10.0.0.2");
         own.restrict(&mut spec, 0).unwrap();
         let Role::Receiver { file: Some(path) } = &spec.role else { panic!("a receiver") };
-        assert_eq!(path, Path::new("/r/00000007-1/passwd"));
+        assert!(
+            path.starts_with("/r") && path.ends_with("passwd") && path.components().count() == 4,
+            "{path:?}"
+        );
         spec.role = Role::Receiver { file: Some("x/..".into()) };
         assert!(own.restrict(&mut spec, 0).is_err());
     }

@@ -17,7 +17,7 @@ pub struct RateLimit {
 }
 
 impl RateLimit {
-    /// Limits the rate to `bps` bit/s of messages, apart from a burst of 2 ms.
+    /// Limits the rate to `bps` bit/s of messages, apart from a burst of 2 ms and one message, or one batch, of each sender.
     pub fn new(bps: u64) -> RateLimit {
         RateLimit { bps: bps.max(1), earliest_ps: Arc::default() }
     }

@@ -66,7 +66,13 @@ impl Sender {
             return SenderStep::Wait(Some(until));
         }
         match self.source.as_mut().map(|source| source.next(now)) {
-            Some(Step::Send(message)) => SenderStep::Send(message),
+            Some(Step::Send(message)) => {
+                // Before it is sent: other senders must not pass at the same time.
+                if let Some(limit) = &self.rate_limit {
+                    limit.record(u64::from(message.size), now);
+                }
+                SenderStep::Send(message)
+            }
             Some(Step::Wait(until)) => SenderStep::Wait(Some(until)),
             Some(Step::Done) => SenderStep::Done,
             None => SenderStep::Wait(None),
@@ -109,9 +115,6 @@ impl Sender {
         if let Some(requester) = &mut self.requester {
             requester.record_request(self.sequence, now);
         }
-        if let Some(limit) = &self.rate_limit {
-            limit.record(u64::from(message.size), now);
-        }
         self.sequence += 1;
     }
 
@@ -128,7 +131,12 @@ impl Sender {
     pub fn batch(&mut self, now: Instant, max: u64) -> Option<(u32, u64)> {
         match &self.rate_limit {
             Some(limit) if limit.wait(now).is_some() => None,
-            _ => self.source.as_mut()?.batch(now, max),
+            Some(limit) => {
+                let (size, count) = self.source.as_mut()?.batch(now, max)?;
+                limit.record(u64::from(size) * count, now);
+                Some((size, count))
+            }
+            None => self.source.as_mut()?.batch(now, max),
         }
     }
 
@@ -136,9 +144,6 @@ impl Sender {
     #[inline]
     pub fn record_batch(&mut self, size: u32, count: u64, now: Instant) {
         self.meter.record_batch(size, count, now);
-        if let Some(limit) = &self.rate_limit {
-            limit.record(u64::from(size) * count, now);
-        }
         self.sequence += count;
     }
 

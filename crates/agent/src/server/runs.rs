@@ -23,7 +23,7 @@ use std::process::Child;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use axum::body::{Body, Bytes};
+use axum::body::{Body, Bytes, to_bytes};
 use axum::extract::{DefaultBodyLimit, Path, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -142,6 +142,11 @@ impl Runs {
     /// Starts a run.
     fn start(&self, controller: Fingerprint, name: String) -> Result<String, StartError> {
         let mut runs = lock(&self.runs);
+        let of_controller = runs.values().filter(|run| run.controller == controller).count();
+        // One controller cannot take all runs, if there are several.
+        if of_controller >= self.options.max_runs.saturating_sub(1).max(1) && self.options.max_runs > 1 {
+            return Err(StartError::TooMany(of_controller, name));
+        }
         if runs.len() >= self.options.max_runs {
             let names: Vec<&str> = runs.values().map(|run| run.name.as_str()).collect();
             return Err(StartError::TooMany(self.options.max_runs, names.join(", ")));
@@ -180,6 +185,11 @@ impl Runs {
         let run = lock(&self.runs).get(id).filter(|run| run.controller == controller).cloned()?;
         *lock(&run.last_request) = Instant::now();
         Some(run)
+    }
+
+    /// Returns whether a controller has a run.
+    pub fn has_run_of(&self, controller: Fingerprint) -> bool {
+        lock(&self.runs).values().any(|run| run.controller == controller)
     }
 
     fn remove(&self, id: &str) {
@@ -286,17 +296,21 @@ async fn messages(
     State(state): State<Arc<ServerState>>,
     Extension(key): Extension<Fingerprint>,
     Path(id): Path<String>,
-    body: Bytes,
+    body: Body,
 ) -> Response {
     let run = match find(&state, &id, key) {
         Ok(run) => run,
         Err(answer) => return *answer,
     };
+    // A run has the body of one request in memory.
+    let mut input = run.input.lock().await;
+    let Ok(body) = to_bytes(body, MAX_MESSAGES).await else {
+        return error_response(StatusCode::BAD_REQUEST, "the body is too long or incomplete");
+    };
     // The process ignores nothing: a line that is no message ends it.
     if !body.ends_with(b"\n") {
         return error_response(StatusCode::BAD_REQUEST, "each message is a line, with its end");
     }
-    let mut input = run.input.lock().await;
     match timeout(WRITE_TIMEOUT, input.write_all(&body)).await {
         Ok(Ok(())) => StatusCode::NO_CONTENT.into_response(),
         Ok(Err(_)) => error_response(StatusCode::GONE, "the run has ended"),

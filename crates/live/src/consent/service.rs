@@ -19,8 +19,10 @@ use crate::time_exchange::{self, TimeGrant, TimeResponder};
 /// How long the thread waits for a datagram: an upper bound of its delay in sending challenges and in noticing the
 /// end of consent.
 const WAIT: Span = Span::from_ms(10);
-/// How long a grant lasts. It is revoked earlier, when its end is over.
+/// How long a grant lasts at most.
 const GRANT: Span = Span::from_s(7 * 24 * 3600);
+/// How long a grant lasts after the end that gave it.
+const AFTER_END: Span = Span::from_s(1);
 
 /// Error of consent. The text is one line for the user.
 #[derive(Debug, thiserror::Error)]
@@ -31,6 +33,9 @@ pub enum ServiceError {
     /// An error of the operating system.
     #[error("consent: {0}")]
     System(#[from] io::Error),
+    /// Another end has this run: a proof would count for both.
+    #[error("consent: this run is requested already")]
+    Duplicate,
     /// The grant is refused.
     #[error("consent: {0}")]
     Grant(#[from] GrantError),
@@ -111,10 +116,14 @@ impl Consent {
         let mut secret = [0; 32];
         getrandom::fill(&mut secret).map_err(|error| io::Error::other(error.to_string()))?;
         let requester = ConsentRequester::new(run, key, destination, &RequesterSecret::new(secret));
+        let mut state = locked(&self.service.0.state);
+        if state.requests.contains_key(&run) {
+            return Err(ServiceError::Duplicate);
+        }
         self.needed = Some(run);
         let on_lapse = Box::new(on_lapse);
         let request = Request { requester, destination, had_consent: false, has_lapsed: false, on_lapse };
-        locked(&self.service.0.state).requests.insert(run, request);
+        state.requests.insert(run, request);
         Ok(())
     }
 
@@ -124,7 +133,7 @@ impl Consent {
         let deadline = now() + limit;
         let mut state = locked(&self.service.0.state);
         loop {
-            if state.requests.get(run).is_some_and(|request| request.had_consent) {
+            if state.requests.get(run).is_some_and(|request| request.requester.may_send(now())) {
                 return true;
             }
             if is_stopped() || now() >= deadline {
@@ -152,8 +161,10 @@ impl Drop for Consent {
         if let Some(run) = &self.needed {
             state.requests.remove(run);
         }
+        // A sender in the other direction may learn later that the test is over.
+        let now = now();
         for run in &self.granted {
-            state.responder.revoke(*run);
+            state.responder.extend(now, *run, now + AFTER_END);
         }
     }
 }
@@ -254,6 +265,20 @@ mod tests {
         assert!(needed.wait(Span::from_s(5), || false));
         drop(granted);
         stopped.recv_timeout(Duration::from_secs(30)).expect("consent ends");
+    }
+
+    #[test]
+    fn the_consent_of_one_host_does_not_count_for_another() {
+        let [sender, willing] = [0; 2].map(|_| ConsentService::open(LOOPBACK, &None, None).unwrap());
+        let mut granted = willing.consent();
+        granted.grant(LOOPBACK, RUN, &key(7)).unwrap();
+        let silent = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        let mut victim = sender.consent();
+        victim.request(silent.local_addr().unwrap(), (RUN, &key(7)), || ()).unwrap();
+        let mut accomplice = sender.consent();
+        let second = accomplice.request(willing.address(), (RUN, &key(7)), || ());
+        assert!(matches!(second, Err(ServiceError::Duplicate)));
+        assert!(!victim.wait(Span::from_ms(400), || false));
     }
 
     #[test]

@@ -126,7 +126,7 @@ impl Agent {
         let (host, routes, stream) = (agent.host.clone(), routes.clone(), launched.stream);
         let remote = agent.remote.clone();
         std::thread::Builder::new().name("listener".into()).spawn(move || {
-            let cause = listen(stream, &routes, &status);
+            let cause = listen(stream, index, &routes, &status);
             let cause = remote.and_then(|remote| remote.failure()).map_or(cause, LossCause::Remote);
             *locked(&failure) = Some(cause.clone());
             if !is_shutting_down.load(Ordering::Relaxed) {
@@ -146,7 +146,8 @@ impl Agent {
         loop {
             let address = locked(&self.status.consent_address).clone();
             if let Some(address) = address {
-                return address.map_err(|cause| RunError::Consent(self.host.clone(), cause));
+                let address = address.map_err(|cause| RunError::Consent(self.host.clone(), cause))?;
+                return self.own(address);
             }
             let failure = locked(&self.failure).clone();
             if let Some(cause) = failure {
@@ -156,6 +157,14 @@ impl Agent {
                 return Err(RunError::Silent(self.host.clone()));
             }
             std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    /// Returns the address if it is one of the agent's host: an agent must not direct the load of others elsewhere.
+    pub fn own(&self, address: SocketAddr) -> Result<SocketAddr, RunError> {
+        match address.ip().to_canonical() == self.address.to_canonical() {
+            true => Ok(address),
+            false => Err(RunError::ForeignAddress(self.host.clone(), address)),
         }
     }
 
@@ -212,7 +221,7 @@ impl Agent {
 }
 
 /// Dispatches the messages of an agent until it is lost; returns the cause.
-fn listen(stream: UnixStream, routes: &EventRoutes, status: &AgentStatus) -> LossCause {
+fn listen(stream: UnixStream, index: usize, routes: &EventRoutes, status: &AgentStatus) -> LossCause {
     let mut reader = LineReader::new(stream);
     loop {
         let message = match reader.read::<AgentMessage>() {
@@ -236,7 +245,9 @@ fn listen(stream: UnixStream, routes: &EventRoutes, status: &AgentStatus) -> Los
             | AgentMessage::Progress(id, _)
             | AgentMessage::Done(id, _)
             | AgentMessage::Failed(id, ..) => {
-                let sender = locked(routes).get(&id).map(|route| route.sender.clone());
+                // An agent speaks for its own ends only.
+                let of_agent = |route: &&EventRoute| route.agent == index;
+                let sender = locked(routes).get(&id).filter(of_agent).map(|route| route.sender.clone());
                 if let Some(sender) = sender {
                     let _ = sender.send(AgentEvent::Message(message));
                 }

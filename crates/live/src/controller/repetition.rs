@@ -272,7 +272,11 @@ impl<'a, 'c> Repetition<'a, 'c> {
                 return Err(agent.loss(&cause));
             }
         }
-        let clock = controller.agent_clock(&end.host)?;
+        // Both ends on one host have one clock.
+        let clock = match self.clocks.get(&end.host) {
+            Some(clock) => Some(*clock),
+            None => controller.agent_clock(&end.host)?,
+        };
         self.clocks.extend(clock.map(|clock| (end.host.clone(), clock)));
         let consent = self.end_consent(receiver.is_none())?;
         self.ends.insert(
@@ -351,6 +355,9 @@ impl<'a, 'c> Repetition<'a, 'c> {
     fn handle_message(&mut self, message: AgentMessage) -> Result<(), RunError> {
         match message {
             AgentMessage::Ready(id, address) => {
+                if let Some(end) = self.ends.get(&id).filter(|_| self.consent.is_some()) {
+                    self.controller.agent(&end.host).own(address)?;
+                }
                 self.ends.get_mut(&id).into_iter().for_each(|end| end.address = Some(address));
                 self.set_state(id, EndState::Open(address));
             }

@@ -321,6 +321,7 @@ fn send_batches(
     let mut batch = vec![0; 0];
     let mut single = payload_datagram(context, context.max_message() as usize);
     let mut flow_control = FlowControl::new(context);
+    let mut pacer = Pacer::new(context.clock);
     while !control.is_stopped() {
         if !flow_control.can_send(context, batch_sender.socket(), &mut send_stats.calls)? {
             continue;
@@ -337,7 +338,10 @@ fn send_batches(
             }
             None => match sender.next(now) {
                 SenderStep::Send(m) => (m.size, 1),
-                SenderStep::Wait(_) => continue,
+                SenderStep::Wait(until) => {
+                    pacer.wait(until.unwrap_or(now), control.stop_flag());
+                    continue;
+                }
                 SenderStep::Done => break,
             },
         };
@@ -387,7 +391,7 @@ fn receive_datagram(
                 return Ok(());
             }
             if let Some(sink) = sink {
-                sink.write_at(header.sequence * context.file_payload_size(), body)?;
+                sink.write_at(header.sequence.saturating_mul(context.file_payload_size()), body)?;
             }
             meter.record(&header, now);
         }
@@ -401,7 +405,7 @@ fn receive_datagram(
 /// Receives message by message.
 pub(crate) fn receive(mut context: EndContext, file: Option<&Path>) -> Result<Report, EndFailure> {
     let (socket, address) = open_receiver(&context, file.is_some())?;
-    let mut sink = file.map(Sink::create).transpose()?;
+    let mut sink = file.map(|path| Sink::create(path, context.spec.cut.bytes)).transpose()?;
     let start = context.ready(address)?;
     let mut meter = ReceiverMeter::new(start);
     let mut calls = 0u64;
@@ -411,13 +415,21 @@ pub(crate) fn receive(mut context: EndContext, file: Option<&Path>) -> Result<Re
     let mut sender = None;
     while error.is_none() && !context.control.is_stopped() {
         calls += 1;
-        let received = socket.recv_from(&mut buffer).map(|(length, peer)| {
-            sender = Some(peer);
+        let received = socket.recv_from(&mut buffer);
+        let is_stranger = received.as_ref().is_ok_and(|(_, peer)| !context.accepts(peer.ip()));
+        let received = received.map(|(length, peer)| {
+            if !is_stranger {
+                sender = Some(peer);
+            }
             length
         });
         let now = context.clock.now();
         reporter.report_progress(&context, &socket, sender, &meter, received.is_err(), &mut calls);
         error = match received {
+            Ok(_) if is_stranger => {
+                meter.record_unknown_peer();
+                None
+            }
             Ok(length) => receive_datagram(&context, &mut meter, &buffer[..length], now, &mut sink).err(),
             Err(e) if socket::is_timeout(&e) => None,
             Err(e) => Some(io_error("receiving")(e)),
@@ -475,6 +487,10 @@ pub(crate) fn receive_full(mut context: EndContext) -> Result<Report, EndFailure
         let mut sink_error = None;
         let received = receiver.receive(STOP_CHECK_INTERVAL, |batch| {
             let now = context.clock.now();
+            if !context.accepts(batch.peer.ip()) {
+                meter.record_unknown_peer();
+                return;
+            }
             sender = Some(batch.peer);
             for datagram in batch.datagrams() {
                 if let Err(e) = receive_datagram(&context, &mut meter, datagram, now, &mut None) {
@@ -531,8 +547,7 @@ impl ProgressReporter {
         calls: &mut u64,
     ) {
         let unreported_bytes = meter.arrivals().bytes - self.reported_bytes;
-        let is_reported = |sender: &SocketAddr| unreported_bytes > 0 && context.accepts(sender.ip());
-        let Some(sender) = sender.filter(|sender| self.is_enabled && is_reported(sender)) else { return };
+        let Some(sender) = sender.filter(|_| self.is_enabled && unreported_bytes > 0) else { return };
         if !is_queue_empty && unreported_bytes <= u64::from(self.window) / 4 {
             return;
         }

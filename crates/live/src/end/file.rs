@@ -49,7 +49,7 @@ pub(crate) fn send(
     report.counters.insert("file_bytes".into(), file_bytes as f64);
     match &mut transport {
         FileTransport::Stream(writer) => {
-            writer.close();
+            writer.end(&context);
             writer.add_to(&mut report);
         }
         FileTransport::Datagrams(socket, send_stats, _) => {

@@ -63,6 +63,9 @@ impl GuaranteedConnection {
         let deadline = context.clock.now() + PEER_TIMEOUT;
         loop {
             match listener.accept_timeout(STOP_CHECK_INTERVAL.into()) {
+                Ok(connection) if !connection.peer().is_some_and(|peer| context.accepts(peer.ip())) => {
+                    let _ = connection.reset();
+                }
                 Ok(connection) => return GuaranteedConnection::new(context, connection, Direction::In),
                 Err(Error::TimedOut) if context.control.is_stopped() => return Err(EndError::Stopped),
                 Err(Error::TimedOut) if context.clock.now() < deadline => {}
@@ -321,7 +324,7 @@ pub(crate) fn receive(mut context: EndContext, path: Option<&Path>) -> Result<Re
         Listener::bind_with(address, &options, &settings).map_err(|error| listen_error(address, error))
     })?;
     let address = listener.address();
-    let mut sink = path.map(Sink::create).transpose()?;
+    let mut sink = path.map(|path| Sink::create(path, context.spec.cut.bytes)).transpose()?;
     let start = context.ready(address)?;
     let connection = GuaranteedConnection::accept(&context, &listener, address)?;
     if context.is_request_test() {
@@ -361,9 +364,11 @@ fn receive_messages(
                 if let Some(sink) = sink {
                     sink.append(&message[HEADER..])?;
                 }
-                if header.response_length > 0 {
+                if header.response_length > 0 && context.is_request_test() {
                     encode_message(context, &mut response, &header.response(now));
-                    context.limit_response(response.len());
+                    if !context.limit_response(response.len()) {
+                        break;
+                    }
                     connection.send(context, &response)?;
                 }
             }

@@ -48,7 +48,7 @@ use trunkline_units::{Instant, Size, Span};
 
 use crate::bundles::BundleWorker;
 use crate::consent::{Consent, ConsentService, ServiceError};
-use crate::limits;
+use crate::limits::{self, LimitError};
 use crate::locked;
 use crate::station::Station;
 use crate::wire::{AgentMessage, AgentWriter, EndConsent, EndSpec, Report, Role};
@@ -73,6 +73,10 @@ pub struct EndControl {
     over: AtomicBool,
     /// Whether consent to the load of this end was given and has ended.
     consent_lapsed: AtomicBool,
+    /// Bytes of responses.
+    responded: AtomicU64,
+    /// Whether responses have exceeded a limit of the host's owner.
+    exceeds_limit: AtomicBool,
     /// One more than the number of messages sent; 0 while it is unknown.
     expected: AtomicU64,
     /// When that number became known, in picoseconds.
@@ -93,6 +97,8 @@ impl EndControl {
             stop: AtomicBool::default(),
             over: AtomicBool::default(),
             consent_lapsed: AtomicBool::default(),
+            responded: AtomicU64::default(),
+            exceeds_limit: AtomicBool::default(),
             expected: AtomicU64::default(),
             finished_at_ps: AtomicU64::default(),
             snapshot: Mutex::default(),
@@ -181,6 +187,8 @@ pub enum EndError {
     File { doing: &'static str, path: std::path::PathBuf, cause: std::io::Error },
     #[error(transparent)]
     Source(#[from] SourceError),
+    #[error("the file is longer than the {0} bytes that are permitted")]
+    FileTooLong(u64),
     #[error("the file is incomplete: {missing} of {sent} messages did not arrive")]
     FileIncomplete { missing: u64, sent: u64 },
     #[error("no peer connected to {0} within {PEER_TIMEOUT}")]
@@ -201,6 +209,8 @@ pub enum EndError {
     Consent(#[from] ServiceError),
     #[error("the agent exchanges no consent, which the load of this connection needs")]
     NoConsentService,
+    #[error("consent would come from {0}, but the load goes to {1}")]
+    OtherHost(SocketAddr, SocketAddr),
     #[error("{0} has not proved within {CONSENT_TIMEOUT} that it agrees to receive load")]
     NoConsent(SocketAddr),
     #[error("stopped sending: {0} no longer proves that it agrees to receive load")]
@@ -259,6 +269,12 @@ impl EndContext {
         let consent = self.consent.insert(service.consent());
         let Some(needs) = needs else { return Ok(()) };
         let port = match self.spec.role {
+            // Whoever reports the addresses: load goes only to the host that consents.
+            Role::Sender { peer, .. }
+                if peer.ip().to_canonical() != needs.destination.ip().to_canonical() =>
+            {
+                return Err(EndError::OtherHost(needs.destination, peer));
+            }
             Role::Sender { peer, .. } => peer.port(),
             Role::Receiver { .. } => 0,
         };
@@ -313,13 +329,22 @@ impl EndContext {
         socket::first_free(self.spec.port, self.services.ports.clone(), open)
     }
 
-    /// Waits until the rate limit permits a response of `length` bytes.
-    pub fn limit_response(&self, length: usize) {
-        let Some(limit) = &self.services.rate_limit else { return };
-        while let Some(until) = limit.wait(self.clock.now()).filter(|_| !self.control.is_stopped()) {
-            Pacer::new(self.clock).wait(until, self.control.stop_flag());
+    /// Waits until the limits permit a response of `length` bytes. Returns false if they never do, or a stop was requested.
+    pub fn limit_response(&self, length: usize) -> bool {
+        let responded = self.control.responded.fetch_add(length as u64, Ordering::Relaxed) + length as u64;
+        let elapsed = self.clock.now().since(self.start);
+        let cut = self.spec.cut;
+        if cut.bytes.is_some_and(|max| responded > max) || cut.time.is_some_and(|max| elapsed > max) {
+            self.control.exceeds_limit.store(true, Ordering::Relaxed);
+            self.control.stop();
         }
-        limit.record(length as u64, self.clock.now());
+        if let Some(limit) = &self.services.rate_limit {
+            while let Some(until) = limit.wait(self.clock.now()).filter(|_| !self.control.is_stopped()) {
+                Pacer::new(self.clock).wait(until, self.control.stop_flag());
+            }
+            limit.record(length as u64, self.clock.now());
+        }
+        !self.control.is_stopped()
     }
 
     fn snapshot_interval(&self) -> Span {
@@ -399,6 +424,10 @@ impl EndContext {
     /// Returns the maximum message length of the protocol.
     pub fn max_message(&self) -> u32 {
         match self.spec.protocol {
+            // A limited rate is one between messages.
+            Protocol::Tcp { .. } | Protocol::Guaranteed { .. } if self.services.rate_limit.is_some() => {
+                limits::MAX_MESSAGE
+            }
             Protocol::Tcp { .. } | Protocol::Guaranteed { .. } => MAX_MESSAGE,
             Protocol::Bundle { .. } => {
                 let max_message = self
@@ -541,6 +570,9 @@ pub(crate) fn prepare(
             (Ok(report), None) => {
                 let limit = match &report {
                     Report::Sender(sent) => limits::reached(cut, sent),
+                    Report::Receiver(_) if shared.exceeds_limit.load(Ordering::Relaxed) => {
+                        Some(LimitError::Responses)
+                    }
                     Report::Receiver(_) => None,
                 };
                 match limit {
@@ -560,6 +592,7 @@ pub(crate) fn prepare(
     };
     // Detached: an end reports by itself.
     if let Err(e) = std::thread::Builder::new().name(format!("end {id}")).spawn(run_end) {
+        control.over.store(true, Ordering::Relaxed);
         spawn_writer.send(&AgentMessage::Failed(id, format!("cannot start a thread: {e}"), None));
     }
     control

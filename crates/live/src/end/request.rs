@@ -165,7 +165,7 @@ pub(crate) fn send_requests(
     let mut report = context.sender_report(&sender);
     match &mut transport {
         RequestTransport::Stream(writer, _) => {
-            writer.close();
+            writer.end(&context);
             // Round-trip times of requests, not the kernel's estimate.
             let rtt = report.rtt.clone();
             writer.add_to(&mut report);
@@ -285,7 +285,9 @@ fn respond_over_stream(mut context: EndContext) -> Result<Report, EndFailure> {
             Ok(ReadOutcome::Message(h)) => {
                 meter.record(&h, now);
                 encode_message(&context, &mut response, &h.response(now));
-                context.limit_response(response.len());
+                if !context.limit_response(response.len()) {
+                    break;
+                }
                 reader.calls += 1;
                 error = write_all(&mut stream, &context, &response).err();
             }
@@ -294,6 +296,9 @@ fn respond_over_stream(mut context: EndContext) -> Result<Report, EndFailure> {
             Err(e) => error = Some(e),
         }
         context.snapshot_receiver(&meter, now);
+    }
+    if context.control.has_lost_consent() {
+        stream::discard_unsent(&stream);
     }
     receiver_report(&context, meter, &reader, buffer_counter(&stream, false), error)
 }
@@ -322,7 +327,9 @@ fn respond_over_datagrams(mut context: EndContext) -> Result<Report, EndFailure>
             Ok((ReadOutcome::Message(h), Some(peer))) if context.accepts(peer.ip()) => {
                 meter.record(&h, now);
                 encode_message(&context, &mut response, &h.response(now));
-                context.limit_response(response.len());
+                if !context.limit_response(response.len()) {
+                    break;
+                }
                 reader.calls += 1;
                 // A response that cannot be sent counts as unanswered at the requester.
                 let _ = socket.send_to(&response, peer);

@@ -15,16 +15,17 @@ pub(crate) struct Sink {
     file: File,
     path: PathBuf,
     length: u64,
+    max_length: u64,
 }
 
 impl Sink {
-    /// Creates the file and its folder.
-    pub fn create(path: &Path) -> Result<Sink, EndError> {
+    /// Creates the file and its folder. It can have at most `max_length` bytes.
+    pub fn create(path: &Path, max_length: Option<u64>) -> Result<Sink, EndError> {
         if let Some(folder) = path.parent() {
             std::fs::create_dir_all(folder).map_err(file_error("creating", folder))?;
         }
         let file = File::create(path).map_err(file_error("creating", path))?;
-        Ok(Sink { file, path: path.to_owned(), length: 0 })
+        Ok(Sink { file, path: path.to_owned(), length: 0, max_length: max_length.unwrap_or(u64::MAX) })
     }
 
     /// Appends bytes.
@@ -34,8 +35,10 @@ impl Sink {
 
     /// Writes bytes at an offset.
     pub fn write_at(&mut self, offset: u64, bytes: &[u8]) -> Result<(), EndError> {
+        let end = offset.checked_add(bytes.len() as u64).filter(|end| *end <= self.max_length);
+        let end = end.ok_or(EndError::FileTooLong(self.max_length))?;
         self.file.write_all_at(bytes, offset).map_err(file_error("writing", &self.path))?;
-        self.length = self.length.max(offset + bytes.len() as u64);
+        self.length = self.length.max(end);
         Ok(())
     }
 

@@ -157,14 +157,13 @@ impl StreamWriter {
         }
     }
 
-    /// Closes the sending direction.
-    pub fn close(&mut self) {
-        let _ = self.stream.shutdown(Shutdown::Write);
-    }
-
-    /// Makes the system discard what it has not sent yet when the stream is dropped.
-    pub fn abort(&mut self) {
-        let _ = socket2::SockRef::from(&self.stream).set_linger(Some(std::time::Duration::ZERO));
+    /// Closes the sending direction. Without consent, what the system has not sent yet is discarded.
+    pub fn end(&mut self, context: &EndContext) {
+        if context.control.has_lost_consent() {
+            discard_unsent(&self.stream);
+        } else {
+            let _ = self.stream.shutdown(Shutdown::Write);
+        }
     }
 
     /// Adds round-trip times, counters, notes and samples to a report.
@@ -186,6 +185,11 @@ impl StreamWriter {
         report.notes.insert("nodelay".into(), if nodelay { "on" } else { "off" }.into());
         report.samples = self.samples.iter().map(|(time, info)| (time.as_s(), metrics(info))).collect();
     }
+}
+
+/// Makes the system discard what it has not sent yet when the stream is dropped.
+pub(crate) fn discard_unsent(stream: &TcpStream) {
+    let _ = socket2::SockRef::from(stream).set_linger(Some(std::time::Duration::ZERO));
 }
 
 /// Returns the metrics of a sample by their names in the series of the record.
@@ -217,10 +221,7 @@ pub(crate) fn send(mut context: EndContext, peer: SocketAddr, limit: Limit) -> R
     let start = context.ready(address)?;
     let mut sender = context.sender(start, limit, None)?;
     let result = send_messages(&mut context, &mut writer, &mut sender);
-    match context.control.has_lost_consent() {
-        true => writer.abort(),
-        false => writer.close(),
-    }
+    writer.end(&context);
     let mut report = context.sender_report(&sender);
     writer.add_to(&mut report);
     EndFailure::after(result, report)
@@ -341,7 +342,7 @@ impl EncodedMessages {
 /// Receives messages until the sender has closed.
 pub(crate) fn receive(mut context: EndContext, file: Option<&Path>) -> Result<Report, EndFailure> {
     let (listener, address) = listen(&context)?;
-    let mut sink = file.map(Sink::create).transpose()?;
+    let mut sink = file.map(|path| Sink::create(path, context.spec.cut.bytes)).transpose()?;
     let (mut stream, start) = accept(&mut context, &listener, address)?;
     drop(listener);
     let mut meter = ReceiverMeter::new(start);

@@ -3,8 +3,14 @@
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 
+use nix::sys::resource::{Resource, setrlimit};
+use trunkline_live::limits::Limits;
+
 use crate::failure::Failure;
 use crate::flags::agents::Agent;
+
+/// Address space of the process of a run for a controller on another machine, in bytes.
+const MAX_ADDRESS_SPACE: u64 = 8 << 30;
 
 /// Runs an agent.
 pub fn agent(flags: &Agent) -> Result<(), Failure> {
@@ -19,7 +25,12 @@ pub fn agent(flags: &Agent) -> Result<(), Failure> {
 
 /// Runs one host over standard input. The controller, not the agent, handles Ctrl-C.
 fn serve_standard_input(limits: &str) -> Result<(), Failure> {
-    let limits = serde_json::from_str(limits).map_err(|e| Failure::input(format!("--limits: {e}")))?;
+    let limits: Limits =
+        serde_json::from_str(limits).map_err(|e| Failure::input(format!("--limits: {e}")))?;
+    if limits.remote.is_some() {
+        // What a controller makes a run allocate ends that run, not the machine.
+        let _ = setrlimit(Resource::RLIMIT_AS, MAX_ADDRESS_SPACE, MAX_ADDRESS_SPACE);
+    }
     let input = std::io::stdin().as_fd().try_clone_to_owned().map_err(Failure::run)?;
     let stream = UnixStream::from(input);
     if stream.peer_addr().is_err() {
@@ -46,7 +57,7 @@ mod daemon {
     use signal_hook::iterator::Signals;
     use trunkline_agent::join_socket::{self, JoinSocket};
     use trunkline_agent::server::runs::RunOptions;
-    use trunkline_agent::server::{Error, JoinIssuer, Log, Options, Server};
+    use trunkline_agent::server::{Error, JoinIssuer, Log, MAX_CONNECTION_AGE, Options, Server};
     use trunkline_agent::{Address, JoinString, KeyStore, activation};
 
     use trunkline_live::Processes;
@@ -94,8 +105,12 @@ mod daemon {
         let address =
             flags.address.as_deref().map(str::parse::<Address>).transpose().map_err(Failure::input)?;
         let ns = i64::try_from(flags.join_lifetime.as_ns()).unwrap_or(i64::MAX);
-        let options =
-            Options { listen: flags.listen, address, join_lifetime: SignedDuration::from_nanos(ns) };
+        let options = Options {
+            listen: flags.listen,
+            address,
+            join_lifetime: SignedDuration::from_nanos(ns),
+            connection_age: MAX_CONNECTION_AGE,
+        };
         let log: Log = Arc::new(warn);
         let runs = run_options(&complete(&flags.limits)?)?;
         let server = match listener {
@@ -144,7 +159,7 @@ mod daemon {
             .map_err(|e| Failure::run(format!("cannot find the path of this program: {e}")))?;
         Ok(RunOptions {
             launch: Box::new(Processes { program, limits }),
-            max_runs: flags.max_runs.unwrap_or(4).into(),
+            max_runs: flags.max_runs.unwrap_or(8).into(),
             // A run may have several tests, one after the other.
             max_time: RUN_TIME,
         })

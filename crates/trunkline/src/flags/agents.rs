@@ -68,7 +68,7 @@ pub struct OwnerLimits {
     /// Open ends of connections of a run [default: 512]
     #[arg(long, value_name = "N")]
     pub max_ends: Option<u16>,
-    /// Runs at a time [default: 4]
+    /// Runs at a time; one controller has at most one less [default: 8]
     #[arg(long, value_name = "N")]
     pub max_runs: Option<u16>,
     /// Ports of receivers and of consent, for a firewall; at least one more than there are receivers [default: the
