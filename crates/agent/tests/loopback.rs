@@ -16,7 +16,7 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use trunkline_agent::client::{self, Error};
 use trunkline_agent::server::{
-    Description, Log, MAX_BODY, MAX_CONNECTIONS_PER_KEY, Options, Server, StopHandle,
+    Description, Log, MAX_BODY, MAX_CONNECTION_AGE, MAX_CONNECTIONS_PER_KEY, Options, Server, StopHandle,
 };
 use trunkline_agent::tls::{ClientError, client_config, server_name};
 use trunkline_agent::trust::JOIN_LIFETIME;

@@ -416,9 +416,9 @@ pub(crate) fn receive(mut context: EndContext, file: Option<&Path>) -> Result<Re
     while error.is_none() && !context.control.is_stopped() {
         calls += 1;
         let received = socket.recv_from(&mut buffer);
-        let is_stranger = received.as_ref().is_ok_and(|(_, peer)| !context.accepts(peer.ip()));
+        let is_unknown_peer = received.as_ref().is_ok_and(|(_, peer)| !context.accepts(peer.ip()));
         let received = received.map(|(length, peer)| {
-            if !is_stranger {
+            if !is_unknown_peer {
                 sender = Some(peer);
             }
             length
@@ -426,7 +426,7 @@ pub(crate) fn receive(mut context: EndContext, file: Option<&Path>) -> Result<Re
         let now = context.clock.now();
         reporter.report_progress(&context, &socket, sender, &meter, received.is_err(), &mut calls);
         error = match received {
-            Ok(_) if is_stranger => {
+            Ok(_) if is_unknown_peer => {
                 meter.record_unknown_peer();
                 None
             }

@@ -269,7 +269,7 @@ impl EndContext {
         let consent = self.consent.insert(service.consent());
         let Some(needs) = needs else { return Ok(()) };
         let port = match self.spec.role {
-            // Whoever reports the addresses: load goes only to the host that consents.
+            // Agents report both addresses: load goes only to the host that consents.
             Role::Sender { peer, .. }
                 if peer.ip().to_canonical() != needs.destination.ip().to_canonical() =>
             {
