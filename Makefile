@@ -8,7 +8,7 @@ RUN     = $(CARGO) run --release --quiet --locked --features full --
 # Every command, and the socket APIs and encryption of the protocol crates.
 FEATURES = --features trunkline/full,trunkline-arq/tokio,trunkline-arq/aead,trunkline-llc/sockets,trunkline-bundle/sockets
 # Long tests, which only `make soak` runs, must compile.
-SOAK     = ,trunkline/soak,trunkline-arq/soak,trunkline-bundle/soak,trunkline-live/soak,trunkline-llc/soak,trunkline-models/soak,trunkline-sim/soak,trunkline-tcp/soak,trunkline-traffic/soak
+SOAK     = ,trunkline/soak,trunkline-agent/soak,trunkline-arq/soak,trunkline-bundle/soak,trunkline-live/soak,trunkline-llc/soak,trunkline-models/soak,trunkline-sim/soak,trunkline-tcp/soak,trunkline-traffic/soak
 TARGET  = $(or $(CARGO_TARGET_DIR),target)
 # Most tests wait for other programs or for timers: run three per processor.
 THREADS = RUST_TEST_THREADS=$$((3 * $$(nproc)))
@@ -97,7 +97,8 @@ soak: ## what takes long: theory and real peers, then experiments for SECONDS, s
 	MOMENTS=100 $(CARGO) test --release --locked -p trunkline-counters archive_crash::
 	SOAK_SECONDS=$(SECONDS) $(CARGO) test --release --locked -p trunkline-llc --features sockets,soak \
 		--test ring_stations -- --nocapture
-	$(CARGO) test --release --locked -p trunkline --features full,soak --test main -- --nocapture converter_replay converter_router monitor_poll
+	$(CARGO) test --release --locked -p trunkline --features full,soak --test main -- --nocapture converter_replay converter_router monitor_poll agents::
+	$(CARGO) test --release --locked -p trunkline-agent --features soak --test hostile -- --nocapture
 	$(CARGO) build --release --locked -p trunkline --features full
 	@set -eu; until=$$(( $$(date +%s) + $(SECONDS) )); seed=0; \
 	while [ "$$(date +%s)" -lt "$$until" ]; do seed=$$(( seed + 1 )); \

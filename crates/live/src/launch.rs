@@ -71,7 +71,7 @@ pub struct AgentClock {
     pub steps: u64,
 }
 
-/// Runs each agent as a process: `program agent --stdio NAME --limits JSON`, with the stream as its standard input.
+/// Runs each agent as a process: `program agent --stdio NAME [--limits JSON]`, with the stream as its standard input.
 #[derive(Clone, Debug)]
 pub struct Processes {
     /// The program to run.
@@ -83,9 +83,14 @@ pub struct Processes {
 impl Launch for Processes {
     fn launch(&self, host: &str) -> io::Result<LaunchedAgent> {
         let (ours, theirs) = UnixStream::pair()?;
+        // Without limits the list of processes stays readable.
+        let limits = match self.limits == Limits::default() {
+            true => Vec::new(),
+            false => vec!["--limits".to_owned(), serde_json::to_string(&self.limits)?],
+        };
         let child = Command::new(&self.program)
-            .args(["agent", "--stdio", host, "--limits"])
-            .arg(serde_json::to_string(&self.limits)?)
+            .args(["agent", "--stdio", host])
+            .args(limits)
             .stdin(Stdio::from(OwnedFd::from(theirs)))
             .stdout(Stdio::null())
             // Ctrl-C signals the whole process group of the terminal; only the controller handles it.

@@ -14,7 +14,7 @@ use crate::wire::{Cut, EndSpec, Role};
 
 /// Limits of an agent. Each end is checked against them before it opens a socket; the default permits everything, as
 /// on the controller's own machine.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Limits {
     /// Limits for controllers on other machines; none for the own machine.

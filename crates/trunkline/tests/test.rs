@@ -101,8 +101,8 @@ fn an_interrupt_keeps_the_partial_result() {
 fn wrong_usage_is_one_line() {
     let dir = TestDir::new();
     for (arguments, words) in [
-        (&["elsewhere"][..], "host `elsewhere`: expected `local` or an address of this machine"),
-        (&["192.0.2.7"], "host 192.0.2.7: this is not an address of this machine"),
+        (&["elsewhere"][..], "the key store has no agent `elsewhere`: add it with `trunkline keys add`"),
+        (&["192.0.2.7"], "host 192.0.2.7: this is no address of this machine"),
         (&["local", "-C", "nonesuch"], "nonesuch"),
         (&["local", "--guaranteed", "-C", "bbr"], "`bbr` is not possible here"),
         (&["local", "-u", "-l", "70000"], "70000"),
