@@ -37,6 +37,8 @@ use crate::time::RemoteClock;
 const TIMEOUT: Duration = Duration::from_secs(4);
 /// Time to tell the agent that the run is over.
 const END_TIMEOUT: Duration = Duration::from_millis(500);
+/// Interval of requests over the connection for messages.
+const KEEP_ALIVE: Duration = Duration::from_secs(3);
 /// Number of exchanges of time before a run begins, and their interval.
 const FIRST_EXCHANGES: usize = 8;
 const FIRST_INTERVAL: Duration = Duration::from_millis(5);
@@ -283,10 +285,17 @@ async fn carry_messages(
     connection: &mut Connection,
     path: &str,
 ) -> Result<(), Error> {
-    let path = format!("{path}/messages");
+    let (path, time) = (format!("{path}/messages"), format!("{path}/time"));
     let (mut buffer, mut chunk) = (Vec::new(), vec![0; 64 << 10]);
     loop {
-        let length = input.read(&mut chunk).await.unwrap_or(0);
+        let length = match timeout(KEEP_ALIVE, input.read(&mut chunk)).await {
+            Ok(length) => length.unwrap_or(0),
+            // The agent closes connections without requests.
+            Err(_) => {
+                connection.exchange(Method::POST, &time, Vec::new(), TIMEOUT).await?;
+                continue;
+            }
+        };
         if length == 0 {
             // The controller has closed its stream.
             return Ok(());

@@ -263,8 +263,9 @@ fn the_limits_of_the_owner_apply() {
 #[test]
 fn a_run_may_last_longer_than_other_connections() {
     let lab = Lab::new(&["a", "b"], &limits());
+    // The agent waits 10 s for a request.
     let text = "experiment { connection c { xmt = a; rcv = b; protocol = udp;
-        test = cbr (messagesize = 500, period = 10 ms); messages = 250; } }";
+        test = cbr (messagesize = 500, period = 50 ms); messages = 250; } }";
     let record = lab.run(text);
     assert!(!record.partial, "{:?}", record.connections[0].error);
     assert_eq!(record.connections[0].messages_received, 250);

@@ -57,7 +57,7 @@ pub enum RunError {
     /// No agent serves the address that was assigned to a host.
     #[error("host {0} does not answer: {1} is not an address of this machine, and no agent serves it")]
     NotLocal(String, IpAddr),
-    #[error("host {0}: its agent cannot be started: {1}")]
+    #[error("host {0}: its agent is not available: {1}")]
     Start(String, io::Error),
     /// The agent cannot exchange consent, which connections between hosts need.
     #[error("host {0}: {1}")]

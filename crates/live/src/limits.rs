@@ -103,9 +103,10 @@ pub enum LimitError {
 }
 
 /// Returns the limit that ended a sender with this report.
-pub(crate) fn reached(cut: Cut, report: &SenderReport) -> Option<LimitError> {
+/// `elapsed` is the time since its start.
+pub(crate) fn reached(cut: Cut, report: &SenderReport, elapsed: Span) -> Option<LimitError> {
     let bytes = cut.bytes.filter(|bytes| report.bytes >= *bytes).map(LimitError::Bytes);
-    let is_over = |time: &Span| report.sending_time >= *time;
+    let is_over = |time: &Span| elapsed >= *time;
     bytes.or(cut.time.filter(is_over).map(LimitError::Duration))
 }
 
@@ -367,8 +368,10 @@ mod tests {
         let Role::Sender { limit, .. } = &spec.role else { panic!("a sender") };
         assert_eq!((limit.time, limit.bytes), (Some(Span::from_s(60)), Some(1_000)));
         let report = |bytes| SenderReport { bytes, ..SenderReport::default() };
-        assert_eq!(reached(spec.cut, &report(999)), None);
-        assert_eq!(reached(spec.cut, &report(1_000)), Some(LimitError::Bytes(1_000)));
+        assert_eq!(reached(spec.cut, &report(999), Span::from_s(59)), None);
+        assert_eq!(reached(spec.cut, &report(1_000), Span::ZERO), Some(LimitError::Bytes(1_000)));
+        let over = LimitError::Duration(Span::from_s(60));
+        assert_eq!(reached(spec.cut, &report(999), Span::from_s(60)), Some(over));
         assert_eq!(limits().restrict(&mut spec, 2), Err(LimitError::Ends(2)));
         let with = |change: fn(&mut Limit)| {
             let mut spec = sender(udp(), "10.0.0.2:5");

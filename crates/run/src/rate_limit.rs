@@ -1,7 +1,7 @@
 //! A limit of the rate at which senders hand over messages.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use trunkline_units::{Instant, Span};
 
@@ -14,18 +14,33 @@ pub struct RateLimit {
     bps: u64,
     /// When everything sent so far would have left at the limit, in picoseconds.
     earliest_ps: Arc<AtomicU64>,
+    has_delayed: Arc<AtomicBool>,
 }
 
 impl RateLimit {
     /// Limits the rate to `bps` bit/s of messages, apart from a burst of 2 ms and one message, or one batch, of each sender.
     pub fn new(bps: u64) -> RateLimit {
-        RateLimit { bps: bps.max(1), earliest_ps: Arc::default() }
+        RateLimit { bps: bps.max(1), earliest_ps: Arc::default(), has_delayed: Arc::default() }
     }
 
     /// Returns until when the limit forbids to send, if it does at `now`.
     pub fn wait(&self, now: Instant) -> Option<Instant> {
         let earliest = Instant::from_ps(self.earliest_ps.load(Ordering::Relaxed));
-        (earliest > now + TOLERANCE).then(|| earliest - TOLERANCE)
+        let is_ahead = earliest > now + TOLERANCE;
+        if is_ahead {
+            self.has_delayed.store(true, Ordering::Relaxed);
+        }
+        is_ahead.then(|| earliest - TOLERANCE)
+    }
+
+    /// Returns the limit in bit/s.
+    pub fn bps(&self) -> u64 {
+        self.bps
+    }
+
+    /// Returns whether a sender had to wait.
+    pub fn has_delayed(&self) -> bool {
+        self.has_delayed.load(Ordering::Relaxed)
     }
 
     /// Records that `bytes` were sent at `now`.

@@ -1,7 +1,6 @@
 //! The schedule file: a list of entries in TOML.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
 use jiff::SignedDuration;
@@ -42,9 +41,9 @@ pub struct Definition {
     /// Backends.
     #[serde(default = "live")]
     pub on: String,
-    /// Addresses of hosts.
+    /// Addresses or agents of hosts, as the flag `--at` has them.
     #[serde(default)]
-    pub at: BTreeMap<String, IpAddr>,
+    pub at: BTreeMap<String, String>,
     /// Overrides of options.
     #[serde(default)]
     pub set: BTreeMap<String, String>,
@@ -264,7 +263,7 @@ mod tests {
             ("[[entry]]", "[entry", "line 2"),
             ("late =", "latest =", "line 12: unknown field `latest`"),
             ("\"exclusive\"", "\"urgent\"", "line 11: unknown variant `urgent`"),
-            ("\"127.0.0.1\"", "\"here\"", "line 5: invalid IP address"),
+            ("\"127.0.0.1\"", "7", "line 5: invalid type"),
             ("\"stair-step\"", "\"../x\"", "the entry name `../x`"),
             ("\"stair-step\"", "\"a#1\"", "the entry name `a#1`"),
             ("\"stair-step\"", "\"\"", "the entry name ``"),

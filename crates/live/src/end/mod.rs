@@ -484,6 +484,10 @@ impl EndContext {
     pub fn sender_report(&self, sender: &Sender) -> SenderReport {
         let mut report = sender.report();
         report.cpu = self.cpu();
+        if let Some(limit) = self.services.rate_limit.as_ref().filter(|limit| limit.has_delayed()) {
+            let note = format!("the owner of the sender's agent permits {} b/s", limit.bps());
+            report.notes.insert("rate_limit".into(), note);
+        }
         report
     }
 
@@ -562,6 +566,7 @@ pub(crate) fn prepare(
         let destination = context.spec.consent.needs.as_ref().map(|needs| needs.destination);
         let result = context.request_consent().map_err(EndFailure::from).and_then(|()| run(context));
         // A receiver whose sender has ended has no consent to respond any more.
+        let elapsed = locked(&shared.start).map_or(Span::ZERO, |start| clock.now().since(start));
         let has_lapsed = shared.has_lost_consent() && shared.expected().is_none();
         let message = match (result, destination.filter(|_| has_lapsed)) {
             (Ok(report), Some(address)) => {
@@ -569,7 +574,7 @@ pub(crate) fn prepare(
             }
             (Ok(report), None) => {
                 let limit = match &report {
-                    Report::Sender(sent) => limits::reached(cut, sent),
+                    Report::Sender(sent) => limits::reached(cut, sent, elapsed),
                     Report::Receiver(_) if shared.exceeds_limit.load(Ordering::Relaxed) => {
                         Some(LimitError::Responses)
                     }

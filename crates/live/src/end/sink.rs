@@ -16,6 +16,7 @@ pub(crate) struct Sink {
     path: PathBuf,
     length: u64,
     max_length: u64,
+    is_truncated: bool,
 }
 
 impl Sink {
@@ -24,8 +25,16 @@ impl Sink {
         if let Some(folder) = path.parent() {
             std::fs::create_dir_all(folder).map_err(file_error("creating", folder))?;
         }
-        let file = File::create(path).map_err(file_error("creating", path))?;
-        Ok(Sink { file, path: path.to_owned(), length: 0, max_length: max_length.unwrap_or(u64::MAX) })
+        // What was there before remains until the first byte: the sender may be refused.
+        let options = File::options().write(true).create(true).truncate(false).open(path);
+        let file = options.map_err(file_error("creating", path))?;
+        Ok(Sink {
+            file,
+            path: path.to_owned(),
+            length: 0,
+            max_length: max_length.unwrap_or(u64::MAX),
+            is_truncated: false,
+        })
     }
 
     /// Appends bytes.
@@ -35,6 +44,9 @@ impl Sink {
 
     /// Writes bytes at an offset.
     pub fn write_at(&mut self, offset: u64, bytes: &[u8]) -> Result<(), EndError> {
+        if !std::mem::replace(&mut self.is_truncated, true) {
+            self.file.set_len(0).map_err(file_error("writing", &self.path))?;
+        }
         let end = offset.checked_add(bytes.len() as u64).filter(|end| *end <= self.max_length);
         let end = end.ok_or(EndError::FileTooLong(self.max_length))?;
         self.file.write_all_at(bytes, offset).map_err(file_error("writing", &self.path))?;
@@ -43,7 +55,8 @@ impl Sink {
     }
 
     /// Flushes the file to the disk, where the transfer ends.
-    pub fn finish(self) -> Result<(), EndError> {
+    pub fn finish(mut self) -> Result<(), EndError> {
+        self.append(&[])?;
         self.file.sync_all().map_err(file_error("writing", &self.path))
     }
 }

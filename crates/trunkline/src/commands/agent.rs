@@ -92,6 +92,9 @@ mod daemon {
             }
         });
         let joins = server.join_issuer();
+        if server.address().ip().is_loopback() && flags.address.is_none() {
+            warn("only this machine reaches that address: for others, use --listen and --address");
+        }
         let join = (!flags.no_join).then(|| issue(&joins)).transpose().map_err(of_server)?;
         warn(&format!("listening on {} with the key {}", server.address(), server.fingerprint()));
         if let Some(join) = join {

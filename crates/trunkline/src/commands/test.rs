@@ -72,7 +72,9 @@ fn show(flags: &Test, lines: &Lines<'_>, record: &Record, id: Option<RunId>) -> 
         export::write_json(std::slice::from_ref(record), &mut json)?;
         return print(&json);
     }
-    let mut text = result::result(record, lines.outcomes());
+    // Without a message the error says all.
+    let has_messages = record.connections.iter().any(|c| c.messages_sent > 0);
+    let mut text = if has_messages { result::result(record, lines.outcomes()) } else { String::new() };
     if let Some(RunId(id)) = id {
         text += &format!("Stored as run {id}: `trunkline report {id}` shows it all\n");
     }

@@ -5,7 +5,7 @@ use trunkline_units::Span;
 
 use super::RunArchive;
 use super::agents::KeyDirectory;
-use super::values::{in_range, long_span, rate, size};
+use super::values::{in_range, long_span, rate_or_zero, size};
 
 /// The smallest message: the measurement header.
 const MIN_LENGTH: u64 = trunkline_run::message::HEADER as u64;
@@ -27,7 +27,7 @@ pub struct Test {
     /// Rate of message bytes of each connection, e.g. 10M or 10Mb/s (K, M, G: decimal); 0: as fast as possible [default: 0, with
     /// --udp 1M]
     #[arg(long, short = 'b', alias = "bitrate", value_name = "RATE", value_parser = rate_or_zero)]
-    pub rate: Option<f64>,
+    pub rate: Option<u64>,
     /// Let the other host send
     #[arg(long, short = 'R')]
     pub reverse: bool,
@@ -71,14 +71,6 @@ pub struct Test {
     /// Do not store the run in the archive
     #[arg(long)]
     pub no_archive: bool,
-}
-
-/// Parses a rate in bits per second, or 0.
-fn rate_or_zero(text: &str) -> Result<f64, String> {
-    if text.trim().parse() == Ok(0.0) {
-        return Ok(0.0);
-    }
-    rate(text).map(|bps| bps as f64).map_err(|expected| format!("{expected}, or 0"))
 }
 
 fn length(text: &str) -> Result<u64, String> {
@@ -126,7 +118,9 @@ mod tests {
 
     #[test]
     fn units_are_those_of_iperf3_and_of_the_language() {
-        for (text, bps) in [("10M", 10e6), ("10Mb/s", 10e6), ("1.5g", 1.5e9), ("800", 800.0), ("0", 0.0)] {
+        for (text, bps) in
+            [("10M", 10_000_000), ("10Mb/s", 10_000_000), ("1.5g", 1_500_000_000), ("800", 800), ("0M", 0)]
+        {
             assert_eq!(rate_or_zero(text), Ok(bps), "{text}");
         }
         for (text, bytes) in [("128K", 131_072), ("128KiB", 131_072), ("128kB", 128_000), ("1400 B", 1400)] {

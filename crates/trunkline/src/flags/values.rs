@@ -45,18 +45,32 @@ fn number_and_unit(text: &str) -> Option<(f64, &str)> {
     Some((number, text[unit..].trim()))
 }
 
+const RATE: &str = "expected a rate such as 10M or 10Mb/s, from 1 b/s to 1000 Gb/s";
+
 /// Parses a rate in bits per second, from 1 b/s to 1 Tb/s.
 pub fn rate(text: &str) -> Result<u64, String> {
-    let expected = "expected a rate such as 10M or 10Mb/s, from 1 b/s to 1000 Gb/s";
-    let (number, unit) = number_and_unit(text).ok_or(expected)?;
+    bits_per_second(text).filter(|bps| (1.0..=1e12).contains(bps)).map(|bps| bps as u64).ok_or(RATE.into())
+}
+
+/// Parses a rate in bits per second as [`rate`], or 0.
+pub fn rate_or_zero(text: &str) -> Result<u64, String> {
+    if bits_per_second(text) == Some(0.0) {
+        Ok(0)
+    } else {
+        rate(text).map_err(|error| format!("{error}, or 0"))
+    }
+}
+
+fn bits_per_second(text: &str) -> Option<f64> {
+    let (number, unit) = number_and_unit(text)?;
     let scale = match unit {
         "" | "b/s" => 1.0,
         "K" | "k" | "kb/s" => 1e3,
         "M" | "m" | "Mb/s" => 1e6,
         "G" | "g" | "Gb/s" => 1e9,
-        _ => return Err(expected.into()),
+        _ => return None,
     };
-    in_range(number * scale, 1.0..=1e12, expected).map(|bps| bps as u64)
+    Some(number * scale)
 }
 
 /// Parses a number of bytes, from 1 B to 1 PB.

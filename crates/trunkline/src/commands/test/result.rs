@@ -49,16 +49,21 @@ fn direction(name: &str, connections: &[(&Connection, Option<&RepetitionOutcome>
     let mut text = String::from("\n");
     text += &row("sender", bytes_sent, total(|c| c.sent_bps), &of_sender);
     text += &row("receiver", bytes_received, total(|c| c.received_bps), &of_receiver);
-    text += &delay.distribution_us().map_or(String::new(), |delay| delay_line(&delay));
+    let uncertainty = connections.iter().filter_map(|(c, _)| c.delay_uncertainty_us).reduce(f64::max);
+    text += &delay.distribution_us().map_or(String::new(), |delay| delay_line(&delay, uncertainty));
+    if let Some(note) = connections.iter().find_map(|(c, _)| c.notes.get("rate_limit")) {
+        text += &format!("  {note}\n");
+    }
     text + &processor_line(connections, total(|c| c.repetitions.iter().map(|r| r.duration_s).sum()))
 }
 
-fn delay_line(delay: &Distribution) -> String {
+fn delay_line(delay: &Distribution, uncertainty: Option<f64>) -> String {
     let us = |value: f64| Unit::Microseconds.format(value);
     let points = [("p50", delay.p50), ("p90", delay.p90), ("p99", delay.p99), ("p99.9", delay.p999)];
     let points: String = points.iter().map(|(name, value)| format!(", {name} {}", us(*value))).collect();
     let (min, max, jitter) = (us(delay.min), us(delay.max), us(delay.p99 - delay.min));
-    format!("  one-way delay: min {min}{points}, max {max}; jitter (p99 - min) {jitter}\n")
+    let uncertainty = uncertainty.map(|error| format!(" (± {})", us(error))).unwrap_or_default();
+    format!("  one-way delay{uncertainty}: min {min}{points}, max {max}; jitter (p99 - min) {jitter}\n")
 }
 
 /// Returns the processor time of both ends, as a share of a processor over the sending time.

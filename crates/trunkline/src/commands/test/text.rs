@@ -10,7 +10,7 @@ const STREAM_LENGTH: u64 = 128 << 10;
 /// Default message length of datagrams: with the headers of UDP and IPv6 less than 1500 bytes.
 const DATAGRAM_LENGTH: u64 = 1448;
 /// Default rate over UDP in b/s, as in iperf3: a test floods a network only on request.
-const DATAGRAM_RATE: f64 = 1e6;
+const DATAGRAM_RATE: u64 = 1_000_000;
 
 /// Returns the experiment of a test between this host and another one, which an agent controls if there is one.
 pub fn experiment(flags: &Test, agent: Option<&str>) -> String {
@@ -88,13 +88,13 @@ fn protocol(flags: &Test) -> String {
 fn pattern(flags: &Test) -> String {
     let (length, rate) = match flags.udp {
         true => (DATAGRAM_LENGTH, DATAGRAM_RATE),
-        false => (STREAM_LENGTH, 0.0),
+        false => (STREAM_LENGTH, 0),
     };
     let (length, rate) = (flags.length.unwrap_or(length), flags.rate.unwrap_or(rate));
-    if rate == 0.0 {
+    if rate == 0 {
         return format!("full (messagesize = {length} B)");
     }
-    let period_us = length as f64 * 8e6 / rate;
+    let period_us = length as f64 * 8e6 / rate as f64;
     format!("cbr (messagesize = {length} B, period = {period_us} us)")
 }
 
@@ -171,7 +171,7 @@ mod tests {
             }
             other => panic!("{other:?}"),
         }
-        let rate = flags.rate.unwrap_or(if flags.udp { 1e6 } else { 0.0 });
+        let rate = flags.rate.unwrap_or(if flags.udp { 1_000_000 } else { 0 }) as f64;
         let size = match &c.test {
             Pattern::Full { size_bytes } if rate == 0.0 => size_bytes.clone(),
             Pattern::Cbr { burst, period_s: Variable::Constant(period) } => {
