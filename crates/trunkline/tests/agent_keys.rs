@@ -232,7 +232,11 @@ fn damaged_input_is_found_before_a_connection() {
         dir.execute(&[&["keys"], arguments].concat()).assert_line(2, "a name has 1 to 64 ASCII letters");
     }
     assert_eq!(add(&dir, &join, "alice").status, 0);
-    assert_eq!(agent.stop().err.lines().count(), 3, "issued, listening and enrolled");
+    assert_eq!(
+        agent.stop().err.lines().count(),
+        4,
+        "issued, a warning about the loopback, listening and enrolled"
+    );
 }
 
 #[test]

@@ -32,8 +32,8 @@ fn twelve_connections_of_four_agents_start_together() {
 }
 
 #[test]
-fn two_agents_carry_two_hundred_connections() {
-    check("many");
+fn two_agents_carry_many_connections() {
+    check(if cfg!(feature = "soak") { "many" } else { "some" });
 }
 
 #[test]

@@ -90,7 +90,7 @@ fn a_sender_that_dies_costs_only_its_connections() {
 
 #[test]
 fn an_agent_that_falls_silent_does_not_answer() {
-    lose_the_agent_of("b", Signal::SIGSTOP, " does not answer: silent for 5 s");
+    lose_the_agent_of("b", Signal::SIGSTOP, " does not answer: silent for 4 s");
 }
 
 /// A request to stop ends a run in order: what was under way has arrived.

@@ -10,7 +10,7 @@ use std::time::Duration;
 use nix::time::{ClockId, clock_gettime};
 use trunkline_io::timestamped::{Received, TimestampedSocket};
 use trunkline_io::{SocketError, socket};
-use trunkline_units::{Instant, Span};
+use trunkline_units::{Instant, Size, Span};
 
 use super::{ConsentRequester, ConsentResponder, Grant, GrantError, RequesterSecret, RunId, RunKey};
 use crate::locked;
@@ -83,7 +83,9 @@ impl ConsentService {
         ports: &Option<RangeInclusive<u16>>,
         time: Option<TimeGrant>,
     ) -> Result<ConsentService, ServiceError> {
-        let options = socket::Options::default();
+        // The datagrams of 200 ends arrive together while the thread does not run.
+        let receive_buffer = Some(Size::from_bytes(4 << 20));
+        let options = socket::Options { receive_buffer, ..socket::Options::default() };
         let open = |port| TimestampedSocket::open(SocketAddr::new(address, port), &options);
         let socket = socket::first_free(None, ports.clone(), open)?;
         let address = socket.socket().local_addr()?;

@@ -116,7 +116,7 @@ class Lab:
 
     def run(self, text, hosts=None, *more):
         status, record, err = self.end_run(self.start_run(text, hosts, *more))
-        assert status == 0, (status, err, record and record["problems"])
+        assert status == 0, (status, err, record and record["trouble"])
         return record
 
     def process_of_run(self, host):
