@@ -72,6 +72,8 @@ pub mod time;
 pub mod tls;
 pub mod trust;
 
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
 pub use address::Address;
 pub use enrol::Enrolment;
 pub use fingerprint::Fingerprint;
@@ -80,3 +82,8 @@ pub use join::JoinString;
 pub use key_store::KeyStore;
 pub use peers::{Name, Peer, PeerList, Role};
 pub use trust::{Admission, Refusal, RefusalCause, TrustedKeys};
+
+/// Locks a mutex. The data under all locks of this crate is valid after a panic: every change is a single assignment.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

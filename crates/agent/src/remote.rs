@@ -1,15 +1,14 @@
 //! The controller's side of runs on agents: starts them, and carries their messages.
 //!
 //! A thread with its own runtime connects a run to the stream that `trunkline_live` reads and writes, as if the agent
-//! were a process of this machine. It has three connections: for messages, events, and exchanges of time, so that none
-//! waits for another.
+//! were a process of this machine. It has two connections: for events, and for messages and exchanges of time.
 
 use std::collections::BTreeMap;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::unix::net::UnixStream as Stream;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -20,7 +19,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::Notify;
-use tokio::time::{sleep, timeout};
+use tokio::time::{sleep, timeout, timeout_at};
 use trunkline_live::time_exchange::{TimeAnswer, TimeGrant, TimeRequester, monotonic_minus_raw_ns, raw_ns};
 use trunkline_live::{AgentClock, Launch, LaunchedAgent, RemoteAgent};
 use trunkline_units::Span;
@@ -29,6 +28,7 @@ use crate::address::Address;
 use crate::connection::{Connection, broken, read};
 use crate::fingerprint::Fingerprint;
 use crate::identity::Identity;
+use crate::lock;
 use crate::request_error::{Error, one_line};
 use crate::server::runs::RunDescription;
 use crate::time::RemoteClock;
@@ -37,8 +37,6 @@ use crate::time::RemoteClock;
 const TIMEOUT: Duration = Duration::from_secs(4);
 /// Time to tell the agent that the run is over.
 const END_TIMEOUT: Duration = Duration::from_millis(500);
-/// Interval of requests over the connection for messages.
-const KEEP_ALIVE: Duration = Duration::from_secs(3);
 /// Number of exchanges of time before a run begins, and their interval.
 const FIRST_EXCHANGES: usize = 8;
 const FIRST_INTERVAL: Duration = Duration::from_millis(5);
@@ -46,10 +44,8 @@ const FIRST_INTERVAL: Duration = Duration::from_millis(5);
 const TIME_INTERVAL: Duration = Duration::from_millis(20);
 /// Time to wait for an answer over UDP.
 const TIME_LIMIT: Span = Span::from_ms(50);
-/// Interval of the exchanges of time during a run. They also say that the controller is alive.
+/// Interval of the exchanges of time during a run. They also say that the controller is alive, and keep the connection open.
 const INTERVAL: Duration = Duration::from_millis(250);
-/// Maximum octets of messages in a request.
-const MAX_MESSAGES: usize = 1 << 20;
 /// Maximum length of a message of the run in octets.
 const MAX_EVENT: usize = 64 << 20;
 
@@ -98,10 +94,6 @@ struct Shared {
     failure: Mutex<Option<String>>,
     stop: Notify,
     is_over: AtomicBool,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl RemoteAgent for RemoteRun {
@@ -184,7 +176,7 @@ fn launch(host: RemoteHost, identity: Arc<Identity>) -> Result<LaunchedAgent, Er
                 Ok(started) => started,
                 Err(error) => return drop(started.send(Err(error))),
             };
-            let ends = run.messages.ends;
+            let ends = run.requests.ends;
             let path = run.path.clone();
             if started.send(Ok(ends)).is_ok() {
                 run.carry(stream, &in_thread).await;
@@ -211,11 +203,10 @@ fn launch(host: RemoteHost, identity: Arc<Identity>) -> Result<LaunchedAgent, Er
 struct Run {
     address: Address,
     path: String,
-    messages: Connection,
+    requests: Connection,
     events: Response<Incoming>,
     /// Keeps the connection of the events open.
     _events: Connection,
-    time: Connection,
 }
 
 /// Starts a run, opens its connections, and exchanges time until the clock is known.
@@ -225,8 +216,8 @@ async fn start(host: &RemoteHost, identity: &Identity, shared: &Shared) -> Resul
         let connection = timeout(TIMEOUT, Connection::open(address, *fingerprint, identity)).await;
         connection.map_err(|_| Error::Silent(address.clone()))?
     };
-    let mut messages = open().await?;
-    let answer = messages.exchange(Method::POST, "/v1/runs", Vec::new(), TIMEOUT).await?;
+    let mut requests = open().await?;
+    let answer = requests.exchange(Method::POST, "/v1/runs", Vec::new(), TIMEOUT).await?;
     let wrong = |error: serde_json::Error| Error::Answer(address.clone(), one_line(&error.to_string()));
     let RunDescription { run } = serde_json::from_slice(&answer).map_err(wrong)?;
     if run.len() > 64 || !run.bytes().all(|c| c.is_ascii_alphanumeric()) {
@@ -239,12 +230,11 @@ async fn start(host: &RemoteHost, identity: &Identity, shared: &Shared) -> Resul
     if !events.status().is_success() {
         return Err(read(address, events).await.err().unwrap_or_else(|| Error::Silent(address.clone())));
     }
-    let mut time = open().await?;
     for _ in 0..FIRST_EXCHANGES {
-        exchange_time(&mut time, &path, &shared.clock).await?;
+        exchange_time(&mut requests, &path, &shared.clock).await?;
         sleep(FIRST_INTERVAL).await;
     }
-    Ok(Run { address: address.clone(), path, messages, events, _events: reader, time })
+    Ok(Run { address: address.clone(), path, requests, events, _events: reader })
 }
 
 async fn exchange_time(
@@ -265,12 +255,11 @@ async fn exchange_time(
 impl Run {
     /// Carries messages until the run ends or a stop is requested.
     async fn carry(self, stream: UnixStream, shared: &Shared) {
-        let Run { address, path, mut messages, events, _events, mut time } = self;
+        let Run { address, path, mut requests, events, _events } = self;
         let (input, output) = stream.into_split();
         let result = tokio::select! {
-            result = carry_messages(input, &mut messages, &path) => result,
+            result = carry_requests(input, &mut requests, &path, &shared.clock) => result,
             result = carry_events(events, output, &address) => result,
-            result = keep_time(&mut time, &path, &shared.clock) => result,
             () = shared.stop.notified() => Ok(()),
         };
         if let Err(error) = &result {
@@ -279,38 +268,37 @@ impl Run {
     }
 }
 
-/// Sends the controller's messages to the agent, in order.
-async fn carry_messages(
+/// Sends the controller's messages to the agent, in order, and exchanges time in between.
+async fn carry_requests(
     mut input: OwnedReadHalf,
     connection: &mut Connection,
     path: &str,
+    clock: &Mutex<RemoteClock>,
 ) -> Result<(), Error> {
-    let (path, time) = (format!("{path}/messages"), format!("{path}/time"));
+    let messages = format!("{path}/messages");
     let (mut buffer, mut chunk) = (Vec::new(), vec![0; 64 << 10]);
+    let mut next = tokio::time::Instant::now() + INTERVAL;
     loop {
-        let length = match timeout(KEEP_ALIVE, input.read(&mut chunk)).await {
-            Ok(length) => length.unwrap_or(0),
-            // The agent closes connections without requests.
+        let result = match timeout_at(next, input.read(&mut chunk)).await {
+            // The controller has closed its stream.
+            Ok(Ok(0) | Err(_)) => return Ok(()),
+            Ok(Ok(length)) => {
+                buffer.extend_from_slice(&chunk[..length]);
+                // Whole messages only; a request may have several.
+                let Some(end) = buffer.iter().rposition(|byte| *byte == b'\n') else { continue };
+                let rest = buffer.split_off(end + 1);
+                let body = std::mem::replace(&mut buffer, rest);
+                connection.exchange(Method::POST, &messages, body, TIMEOUT).await.map(drop)
+            }
             Err(_) => {
-                connection.exchange(Method::POST, &time, Vec::new(), TIMEOUT).await?;
-                continue;
+                next += INTERVAL;
+                exchange_time(connection, path, clock).await
             }
         };
-        if length == 0 {
-            // The controller has closed its stream.
-            return Ok(());
-        }
-        buffer.extend_from_slice(&chunk[..length]);
-        // Whole messages only. A request may have several; a long message is one request.
-        while let Some(end) = buffer
-            .iter()
-            .take(MAX_MESSAGES.max(1))
-            .rposition(|byte| *byte == b'\n')
-            .or_else(|| buffer.iter().position(|byte| *byte == b'\n'))
-        {
-            let rest = buffer.split_off(end + 1);
-            let body = std::mem::replace(&mut buffer, rest);
-            connection.exchange(Method::POST, &path, body, TIMEOUT).await?;
+        match result {
+            // The run has ended; the events say why.
+            Err(Error::Refused(..)) => std::future::pending().await,
+            result => result?,
         }
     }
 }
@@ -344,18 +332,6 @@ async fn carry_events(
                 Event::End(Some(reason)) => return Err(Error::Ended(address.clone(), one_line(&reason))),
                 Event::End(None) => return Ok(()),
             }
-        }
-    }
-}
-
-/// Exchanges time as long as the run lasts.
-async fn keep_time(connection: &mut Connection, path: &str, clock: &Mutex<RemoteClock>) -> Result<(), Error> {
-    loop {
-        sleep(INTERVAL).await;
-        match exchange_time(connection, path, clock).await {
-            // The run has ended; the events say why.
-            Err(Error::Refused(..)) => std::future::pending().await,
-            result => result?,
         }
     }
 }

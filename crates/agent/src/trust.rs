@@ -1,7 +1,7 @@
 //! Which keys an agent accepts now.
 
 use std::fmt;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
@@ -13,6 +13,7 @@ use crate::fingerprint::Fingerprint;
 use crate::identity::Identity;
 use crate::join::{JoinError, JoinString, Secret};
 use crate::key_store::{self, FileVersion, KeyStore};
+use crate::lock;
 use crate::peers::{Name, Peer, PeerList, Role, Status};
 
 /// How long a join string is valid unless the user requests another time.
@@ -119,11 +120,6 @@ fn boot_time() -> Duration {
     #[cfg(not(target_os = "linux"))]
     let clock = ClockId::CLOCK_MONOTONIC;
     clock_gettime(clock).map(Duration::from).expect("the system has this clock")
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Every change under the locks is a single assignment, so the data is valid after a panic.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl TrustedKeys {

@@ -139,6 +139,13 @@ impl Lab {
         live.run(&plan, &options, &mut NoProgress)
     }
 
+    /// Waits until the second agent has started so many runs.
+    fn await_runs(&self, count: usize) {
+        while self.agents[1].streams.lock().unwrap().len() < count {
+            thread::sleep(Duration::from_millis(10));
+        }
+    }
+
     fn run(&self, text: &str) -> Record {
         self.run_with(text, StopFlag::default())
     }
@@ -191,9 +198,7 @@ fn an_agent_that_dies_is_named_and_the_next_run_works() {
         test = cbr (messagesize = 500, period = 1 ms); duration = 15 s; } }";
     let record = thread::scope(|scope| {
         scope.spawn(|| {
-            while lab.agents[1].streams.lock().unwrap().is_empty() {
-                thread::sleep(Duration::from_millis(10));
-            }
+            lab.await_runs(1);
             thread::sleep(Duration::from_millis(1500));
             for stream in &*lab.agents[1].streams.lock().unwrap() {
                 stream.shutdown(std::net::Shutdown::Both).unwrap();
@@ -217,9 +222,7 @@ fn a_revoked_controller_loses_its_run() {
         test = cbr (messagesize = 500, period = 1 ms); duration = 15 s; } }";
     let record = thread::scope(|scope| {
         scope.spawn(|| {
-            while lab.agents[1].streams.lock().unwrap().is_empty() {
-                thread::sleep(Duration::from_millis(10));
-            }
+            lab.await_runs(1);
             thread::sleep(Duration::from_millis(1000));
             agent.revoke(&"ctl".parse().unwrap(), Timestamp::now()).unwrap();
         });
@@ -312,9 +315,7 @@ fn a_full_agent_names_the_controllers_of_its_runs() {
     let stop = StopFlag::default();
     thread::scope(|scope| {
         let runs: Vec<_> = (0..2).map(|_| scope.spawn(|| lab.run_with(text, stop.clone()))).collect();
-        while lab.agents[1].streams.lock().unwrap().len() < 2 {
-            thread::sleep(Duration::from_millis(10));
-        }
+        lab.await_runs(2);
         let refused = lab.run(text);
         assert!(
             refused.problems[0].contains("permits 2 runs at a time, and has runs of: ctl"),

@@ -20,7 +20,7 @@ use std::io;
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream as Stream;
 use std::process::Child;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use axum::body::{Body, Bytes, to_bytes};
@@ -42,6 +42,7 @@ use trunkline_live::time_exchange::{TimeAnswer, monotonic_minus_raw_ns, raw_ns};
 
 use super::{ServerState, error_response, json};
 use crate::fingerprint::Fingerprint;
+use crate::lock;
 use crate::trust::Admission;
 
 /// A run whose controller sends nothing for this long ends.
@@ -54,8 +55,6 @@ pub(crate) const MAX_MESSAGES: usize = 16 << 20;
 const MAX_EVENT: u64 = 64 << 20;
 /// Time for the process of a run to accept messages.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(2);
-/// Time for the process of a run to exit after it has closed its stream.
-const EXIT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// What a server needs for runs.
 pub struct RunOptions {
@@ -94,14 +93,8 @@ struct Run {
     input: AsyncMutex<OwnedWriteHalf>,
     /// Taken by the request for events.
     output: Mutex<Option<OwnedReadHalf>>,
-    /// When the process closed its stream.
-    closed: Mutex<Option<Instant>>,
     /// Why the agent ended the run.
     end: Mutex<Option<String>>,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Drop for Run {
@@ -127,10 +120,9 @@ impl Run {
         self.kill();
     }
 
-    /// Returns whether the process has exited, or the thread has closed its stream.
+    /// Returns whether the process has exited.
     fn has_exited(&self) -> bool {
-        let has_closed = lock(&self.closed).is_some();
-        lock(&self.child).as_mut().map_or(has_closed, |child| !matches!(child.try_wait(), Ok(None)))
+        lock(&self.child).as_mut().is_some_and(|child| !matches!(child.try_wait(), Ok(None)))
     }
 }
 
@@ -173,7 +165,6 @@ impl Runs {
             stream,
             input: AsyncMutex::new(input),
             output: Mutex::new(Some(output)),
-            closed: Mutex::default(),
             end: Mutex::default(),
         };
         runs.insert(id.clone(), Arc::new(run));
@@ -217,13 +208,10 @@ pub(crate) async fn supervise(state: Arc<ServerState>) {
             lock(&runs.runs).iter().map(|(id, run)| (id.clone(), run.clone())).collect();
         for (id, run) in current {
             let now = Instant::now();
-            let closed = *lock(&run.closed);
             let reason = if run.has_exited() {
                 // The events that are still unread end with the stream.
                 runs.remove(&id);
                 continue;
-            } else if closed.is_some_and(|closed| now.duration_since(closed) > EXIT_TIMEOUT) {
-                "its process did not exit".to_owned()
             } else if now.duration_since(*lock(&run.last_request)) > LEASE {
                 format!("its controller has been silent for {} s", LEASE.as_secs())
             } else if now.duration_since(run.started) > runs.options.max_time {
@@ -364,7 +352,6 @@ impl EventReader {
         }
         event.truncate(start);
         self.is_over = true;
-        *lock(&self.run.closed) = Some(Instant::now());
         self.state.runs.iter().for_each(|runs| runs.remove(&self.id));
         // A run that the agent has ended has its reason shortly before its stream closes.
         let reason = lock(&self.run.end).clone();

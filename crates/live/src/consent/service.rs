@@ -21,8 +21,6 @@ use crate::time_exchange::{self, TimeGrant, TimeResponder};
 const WAIT: Span = Span::from_ms(10);
 /// How long a grant lasts at most.
 const GRANT: Span = Span::from_s(7 * 24 * 3600);
-/// How long a grant lasts after the end that gave it.
-const AFTER_END: Span = Span::from_s(1);
 
 /// Error of consent. The text is one line for the user.
 #[derive(Debug, thiserror::Error)]
@@ -72,7 +70,8 @@ struct Request {
 pub(crate) struct Consent {
     service: ConsentService,
     needed: Option<RunId>,
-    granted: Vec<RunId>,
+    /// What was granted, and for how long after the end.
+    granted: Option<(RunId, Span)>,
 }
 
 impl ConsentService {
@@ -103,7 +102,7 @@ impl ConsentService {
 
     /// Returns the consent of an end, which neither needs nor gives any yet.
     pub fn consent(&self) -> Consent {
-        Consent { service: self.clone(), needed: None, granted: Vec::new() }
+        Consent { service: self.clone(), needed: None, granted: None }
     }
 }
 
@@ -147,12 +146,17 @@ impl Consent {
         }
     }
 
-    /// Agrees to load from this address.
-    pub fn grant(&mut self, source: IpAddr, run: RunId, key: &RunKey) -> Result<(), ServiceError> {
+    /// Agrees to load from this address, until `after` this is dropped.
+    pub fn grant(
+        &mut self,
+        source: IpAddr,
+        (run, key): (RunId, &RunKey),
+        after: Span,
+    ) -> Result<(), ServiceError> {
         let now = now();
         let grant = Grant { run, key: key.clone(), source, expires_at: now + GRANT };
         locked(&self.service.0.state).responder.grant(now, grant)?;
-        self.granted.push(run);
+        self.granted = Some((run, after));
         Ok(())
     }
 }
@@ -163,10 +167,9 @@ impl Drop for Consent {
         if let Some(run) = &self.needed {
             state.requests.remove(run);
         }
-        // A sender in the other direction may learn later that the test is over.
-        let now = now();
-        for run in &self.granted {
-            state.responder.extend(now, *run, now + AFTER_END);
+        if let Some((run, after)) = self.granted {
+            let now = now();
+            state.responder.extend(now, run, now + after);
         }
     }
 }
@@ -254,7 +257,7 @@ mod tests {
     fn consent_is_given_for_one_port_until_the_receiver_ends() {
         let [sender, receiver] = [0; 2].map(|_| ConsentService::open(LOOPBACK, &None, None).unwrap());
         let mut granted = receiver.consent();
-        granted.grant(LOOPBACK, RUN, &key(7)).unwrap();
+        granted.grant(LOOPBACK, (RUN, &key(7)), Span::ZERO).unwrap();
 
         let mut other_port = sender.consent();
         other_port.request(receiver.address(), (RUN, &key(8)), || ()).unwrap();
@@ -273,7 +276,7 @@ mod tests {
     fn the_consent_of_one_host_does_not_count_for_another() {
         let [sender, willing] = [0; 2].map(|_| ConsentService::open(LOOPBACK, &None, None).unwrap());
         let mut granted = willing.consent();
-        granted.grant(LOOPBACK, RUN, &key(7)).unwrap();
+        granted.grant(LOOPBACK, (RUN, &key(7)), Span::ZERO).unwrap();
         let silent = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
         let mut victim = sender.consent();
         victim.request(silent.local_addr().unwrap(), (RUN, &key(7)), || ()).unwrap();

@@ -62,6 +62,8 @@ pub(crate) const PEER_TIMEOUT: Span = Span::from_s(5);
 
 /// How long an end waits for consent before it sends.
 const CONSENT_TIMEOUT: Span = Span::from_s(3);
+/// How long a requester agrees to responses after its end.
+const RESPONSES_AFTER_END: Span = Span::from_s(1);
 
 /// Controls an end from the agent's thread.
 pub struct EndControl {
@@ -310,11 +312,12 @@ impl EndContext {
     /// Reports that the sockets are open, then waits for the start and returns it.
     pub fn ready(&mut self, address: SocketAddr) -> Result<Instant, EndError> {
         if let (Some(consent), Some(gives)) = (&mut self.consent, &self.spec.consent.gives) {
-            let port = match self.spec.role {
-                Role::Sender { .. } => 0,
-                Role::Receiver { .. } => address.port(),
+            let (port, after) = match self.spec.role {
+                // The other end may learn later that the test is over.
+                Role::Sender { .. } => (0, RESPONSES_AFTER_END),
+                Role::Receiver { .. } => (address.port(), Span::ZERO),
             };
-            consent.grant(gives.source, gives.run, &gives.key.for_port(port))?;
+            consent.grant(gives.source, (gives.run, &gives.key.for_port(port)), after)?;
         }
         self.writer.send(&AgentMessage::Ready(self.spec.id, address));
         let start = self.control.await_start().ok_or(EndError::Stopped)?;

@@ -115,34 +115,12 @@ mod daemon {
             connection_age: MAX_CONNECTION_AGE,
         };
         let log: Log = Arc::new(warn);
-        let runs = run_options(&complete(&flags.limits)?)?;
+        let runs = run_options(&config::complete(&flags.limits, flags.limits.config.as_deref())?)?;
         let server = match listener {
             Some(listener) => Server::from_listener(listener, store, options, Some(runs), log),
             None => Server::bind(store, options, Some(runs), log),
         };
         server.map_err(of_server)
-    }
-
-    /// Returns the limits, completed from the file of `--config`.
-    fn complete(flags: &OwnerLimits) -> Result<OwnerLimits, Failure> {
-        let Some(path) = &flags.config else { return Ok(flags.clone()) };
-        let named = |error: String| Failure::input(format!("{}: {error}", path.display()));
-        let text = std::fs::read_to_string(path).map_err(|e| named(e.to_string()))?;
-        let file: OwnerLimits = config::parse(&text).map_err(named)?;
-        let flags = flags.clone();
-        let allow_groups = [flags.allow_groups, file.allow_groups].concat();
-        Ok(OwnerLimits {
-            config: None,
-            max_rate: flags.max_rate.or(file.max_rate),
-            max_bytes: flags.max_bytes.or(file.max_bytes),
-            max_duration: flags.max_duration.or(file.max_duration),
-            max_ends: flags.max_ends.or(file.max_ends),
-            max_runs: flags.max_runs.or(file.max_runs),
-            ports: flags.ports.or(file.ports),
-            allow_groups,
-            send_folder: flags.send_folder.or(file.send_folder),
-            receive_folder: flags.receive_folder.or(file.receive_folder),
-        })
     }
 
     /// Returns how runs are started, and what they may do.

@@ -46,9 +46,9 @@ const CAPACITY: u64 = 600_000;
 /// Runs a daemon.
 pub fn converter(daemon: &Daemon) -> Result<(), Failure> {
     match daemon {
-        Daemon::Level1(flags) => level1(config::complete(flags, &flags.common)?),
-        Daemon::Central(flags) => central(config::complete(flags, &flags.common)?),
-        Daemon::Host(flags) => host(config::complete(flags, &flags.common)?),
+        Daemon::Level1(flags) => level1(config::complete(flags, flags.common.config.as_deref())?),
+        Daemon::Central(flags) => central(config::complete(flags, flags.common.config.as_deref())?),
+        Daemon::Host(flags) => host(config::complete(flags, flags.common.config.as_deref())?),
         Daemon::Replay(flags) => replay::replay(flags),
     }
 }

@@ -1,11 +1,13 @@
 //! Flags from a TOML file: each key is the name of a flag.
 
 use std::fs;
+use std::path::Path;
 
 use clap::{Arg, Args, Command};
 use toml::{Table, Value};
 
 use crate::failure::Failure;
+use crate::flags::agents::OwnerLimits;
 use crate::flags::converter::{Central, Common, Host, Level1};
 
 /// Flags that a file can complete.
@@ -15,9 +17,9 @@ pub trait FileFlags: Args + Clone {
 }
 
 /// Returns the flags, completed from the file of `--config`.
-pub fn complete<F: FileFlags>(flags: &F, common: &Common) -> Result<F, Failure> {
+pub fn complete<F: FileFlags>(flags: &F, config: Option<&Path>) -> Result<F, Failure> {
     let mut flags = flags.clone();
-    if let Some(path) = &common.config {
+    if let Some(path) = config {
         let from_file = fs::read_to_string(path).map_err(|e| e.to_string()).and_then(|text| parse(&text));
         flags.fill(from_file.map_err(|error| Failure::input(format!("{}: {error}", path.display())))?);
     }
@@ -25,7 +27,7 @@ pub fn complete<F: FileFlags>(flags: &F, common: &Common) -> Result<F, Failure> 
 }
 
 /// Parses flags from the text of a file.
-pub fn parse<F: Args>(text: &str) -> Result<F, String> {
+pub fn parse<F: FileFlags>(text: &str) -> Result<F, String> {
     let table: Table = text.parse().map_err(|e| toml_error(text, &e))?;
     let command = F::augment_args(Command::new("file").no_binary_name(true).disable_help_flag(true));
     let mut words = Vec::new();
@@ -103,26 +105,34 @@ macro_rules! fill {
     ($flags:ident, $other:ident: $($one:ident),* $(; $($list:ident),*)?) => {
         $($flags.$one = $flags.$one.take().or($other.$one);)*
         $($(if $flags.$list.is_empty() { $flags.$list = $other.$list; })*)?
-        $flags.common.fill($other.common);
     };
 }
 
 impl FileFlags for Level1 {
     fn fill(&mut self, other: Level1) {
+        self.common.fill(other.common);
         fill!(self, other: number, central, listen, interface, base, port, ttl);
     }
 }
 
 impl FileFlags for Central {
     fn fill(&mut self, other: Central) {
+        self.common.fill(other.common);
         fill!(self, other: listen_level1, listen_hosts, capacity, wide_capacity, retell, rebalance, ttl; level1, hosts);
     }
 }
 
 impl FileFlags for Host {
     fn fill(&mut self, other: Host) {
+        self.common.fill(other.common);
         self.priority |= other.priority;
         fill!(self, other: number, central, listen, interface, dis, dis_to, rules, script, rate, size, within, saturate, time, retell; join, send);
+    }
+}
+
+impl FileFlags for OwnerLimits {
+    fn fill(&mut self, other: OwnerLimits) {
+        fill!(self, other: max_rate, max_bytes, max_duration, max_ends, max_runs, ports, send_folder, receive_folder; allow_groups);
     }
 }
 
