@@ -11,7 +11,7 @@
 //! | [`scenario`] | `trunkline scenario` |
 //! | [`schedule`] | `trunkline schedule` |
 //! | [`stamp`] | `trunkline stamp` |
-//! | [`test`] | `trunkline test` |
+//! | [`mod@test`] | `trunkline test` |
 
 pub mod agents;
 pub mod analyse;
