@@ -60,7 +60,7 @@ use trunkline_units::Span;
 
 pub use requester::{ConsentRequester, RequesterSecret};
 pub use responder::{ConsentResponder, Grant, GrantError, MAX_GRANTS};
-pub(crate) use service::{Consent, ConsentService, ServiceError};
+pub(crate) use service::{CONTROLLER_SILENCE, Consent, ConsentService, Lapse, ServiceError};
 pub use wire::{LENGTH, RunId, RunKey, is_consent};
 
 /// How long consent lasts after its challenge was sent.

@@ -21,6 +21,18 @@ use crate::time_exchange::{self, TimeGrant, TimeResponder};
 const WAIT: Span = Span::from_ms(10);
 /// How long a grant lasts at most.
 const GRANT: Span = Span::from_s(7 * 24 * 3600);
+/// How long a controller on another machine may be silent while load is sent for it. It asks for the time every 20 ms, and
+/// after 50 ms if an answer is lost.
+pub(crate) const CONTROLLER_SILENCE: Span = Span::from_ms(700);
+
+/// Why load must end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Lapse {
+    /// The destination no longer agrees.
+    Consent,
+    /// The controller has been silent for [`CONTROLLER_SILENCE`].
+    Controller,
+}
 
 /// Error of consent. The text is one line for the user.
 #[derive(Debug, thiserror::Error)]
@@ -55,6 +67,8 @@ struct Shared {
 struct State {
     responder: ConsentResponder,
     time: Option<TimeResponder>,
+    /// When the controller asked for the time last; none if it never has, as behind a firewall.
+    last_request_at: Option<Instant>,
     requests: BTreeMap<RunId, Request>,
 }
 
@@ -63,7 +77,7 @@ struct Request {
     destination: SocketAddr,
     had_consent: bool,
     has_lapsed: bool,
-    on_lapse: Box<dyn Fn() + Send>,
+    on_lapse: Box<dyn Fn(Lapse) + Send>,
 }
 
 /// What an end needs and gives; both end when it is dropped.
@@ -107,12 +121,12 @@ impl ConsentService {
 }
 
 impl Consent {
-    /// Requests consent at a destination's consent address. `on_lapse` is called once, when consent ends.
+    /// Requests consent at a destination's consent address. `on_lapse` is called once, when the load must end.
     pub fn request(
         &mut self,
         destination: SocketAddr,
         (run, key): (RunId, &RunKey),
-        on_lapse: impl Fn() + Send + 'static,
+        on_lapse: impl Fn(Lapse) + Send + 'static,
     ) -> Result<(), ServiceError> {
         let mut secret = [0; 32];
         getrandom::fill(&mut secret).map_err(|error| io::Error::other(error.to_string()))?;
@@ -206,6 +220,7 @@ impl Shared {
         if bytes.len() == time_exchange::LENGTH {
             let answer = state.time.as_mut().and_then(|time| time.answer(received, bytes));
             if let Some(answer) = answer {
+                state.last_request_at = Some(now);
                 let _ = self.socket.socket().send_to(&answer, from);
             }
             return;
@@ -229,11 +244,17 @@ impl Shared {
     fn poll(&self) {
         let now = now();
         let mut state = locked(&self.state);
+        let last_request_at = state.last_request_at;
+        let is_controller_silent = last_request_at.is_some_and(|at| now.since(at) > CONTROLLER_SILENCE);
         for request in state.requests.values_mut() {
-            let is_over = request.had_consent && !request.requester.may_send(now);
-            if is_over {
+            let lapse = match request.had_consent {
+                true if !request.requester.may_send(now) => Some(Lapse::Consent),
+                true if is_controller_silent => Some(Lapse::Controller),
+                _ => None,
+            };
+            if let Some(lapse) = lapse {
                 if !std::mem::replace(&mut request.has_lapsed, true) {
-                    (request.on_lapse)();
+                    (request.on_lapse)(lapse);
                 }
             } else if let Some(challenge) = request.requester.poll(now) {
                 let _ = self.socket.socket().send_to(&challenge, request.destination);
@@ -245,6 +266,7 @@ impl Shared {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::time_exchange::TimeRequester;
 
     const LOOPBACK: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
     const RUN: RunId = RunId([3; 8]);
@@ -260,16 +282,32 @@ mod tests {
         granted.grant(LOOPBACK, (RUN, &key(7)), Span::ZERO).unwrap();
 
         let mut other_port = sender.consent();
-        other_port.request(receiver.address(), (RUN, &key(8)), || ()).unwrap();
+        other_port.request(receiver.address(), (RUN, &key(8)), |_| ()).unwrap();
         assert!(!other_port.wait(Span::from_ms(400), || false), "the receiver agreed to another port");
         drop(other_port);
 
         let mut needed = sender.consent();
         let (lapsed, stopped) = std::sync::mpsc::channel();
-        needed.request(receiver.address(), (RUN, &key(7)), move || lapsed.send(()).unwrap()).unwrap();
+        needed.request(receiver.address(), (RUN, &key(7)), move |lapse| lapsed.send(lapse).unwrap()).unwrap();
         assert!(needed.wait(Span::from_s(5), || false));
         drop(granted);
-        stopped.recv_timeout(Duration::from_secs(30)).expect("consent ends");
+        assert_eq!(stopped.recv_timeout(Duration::from_secs(30)), Ok(Lapse::Consent));
+    }
+
+    #[test]
+    fn load_ends_when_the_controller_is_silent() {
+        let time = TimeGrant { run: RunId([4; 8]), key: RunKey::new([6; 32]), source: LOOPBACK };
+        let sender = ConsentService::open(LOOPBACK, &None, Some(time.clone())).unwrap();
+        let receiver = ConsentService::open(LOOPBACK, &None, None).unwrap();
+        let mut granted = receiver.consent();
+        granted.grant(LOOPBACK, (RUN, &key(7)), Span::ZERO).unwrap();
+        let mut needed = sender.consent();
+        let (lapsed, stopped) = std::sync::mpsc::channel();
+        needed.request(receiver.address(), (RUN, &key(7)), move |lapse| lapsed.send(lapse).unwrap()).unwrap();
+        assert!(needed.wait(Span::from_s(5), || false));
+        let mut controller = TimeRequester::open(sender.address(), &time).unwrap();
+        while controller.exchange(Span::from_ms(50)).unwrap().is_none() {}
+        assert_eq!(stopped.recv_timeout(Duration::from_secs(30)), Ok(Lapse::Controller));
     }
 
     #[test]
@@ -279,9 +317,9 @@ mod tests {
         granted.grant(LOOPBACK, (RUN, &key(7)), Span::ZERO).unwrap();
         let silent = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
         let mut victim = sender.consent();
-        victim.request(silent.local_addr().unwrap(), (RUN, &key(7)), || ()).unwrap();
+        victim.request(silent.local_addr().unwrap(), (RUN, &key(7)), |_| ()).unwrap();
         let mut accomplice = sender.consent();
-        let second = accomplice.request(willing.address(), (RUN, &key(7)), || ());
+        let second = accomplice.request(willing.address(), (RUN, &key(7)), |_| ());
         assert!(matches!(second, Err(ServiceError::Duplicate)));
         assert!(!victim.wait(Span::from_ms(400), || false));
     }

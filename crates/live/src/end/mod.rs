@@ -32,7 +32,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::{Arc, Condvar, Mutex, OnceLock};
 
 use trunkline_experiment::plan::{Checksum, Protocol};
 use trunkline_io::socket::Options;
@@ -47,7 +47,7 @@ use trunkline_traffic::{Pattern, Source, SourceError};
 use trunkline_units::{Instant, Size, Span};
 
 use crate::bundles::BundleWorker;
-use crate::consent::{Consent, ConsentService, ServiceError};
+use crate::consent::{CONTROLLER_SILENCE, Consent, ConsentService, Lapse, ServiceError};
 use crate::limits::{self, LimitError};
 use crate::locked;
 use crate::station::Station;
@@ -73,8 +73,8 @@ pub struct EndControl {
     started: Condvar,
     stop: AtomicBool,
     over: AtomicBool,
-    /// Whether consent to the load of this end was given and has ended.
-    consent_lapsed: AtomicBool,
+    /// Why the load of this end had to end, after it had consent.
+    lapse: OnceLock<Lapse>,
     /// Bytes of responses.
     responded: AtomicU64,
     /// Whether responses have exceeded a limit of the host's owner.
@@ -98,7 +98,7 @@ impl EndControl {
             started: Condvar::default(),
             stop: AtomicBool::default(),
             over: AtomicBool::default(),
-            consent_lapsed: AtomicBool::default(),
+            lapse: OnceLock::new(),
             responded: AtomicU64::default(),
             exceeds_limit: AtomicBool::default(),
             expected: AtomicU64::default(),
@@ -146,9 +146,9 @@ impl EndControl {
         }
     }
 
-    /// Returns whether consent to the load of this end was given and has ended.
+    /// Returns whether the load of this end had to end, after it had consent.
     pub(crate) fn has_lost_consent(&self) -> bool {
-        self.consent_lapsed.load(Ordering::Relaxed)
+        self.lapse.get().is_some()
     }
 
     pub(crate) fn is_stopped(&self) -> bool {
@@ -217,6 +217,8 @@ pub enum EndError {
     NoConsent(SocketAddr),
     #[error("stopped sending: {0} no longer proves that it agrees to receive load")]
     ConsentLapsed(SocketAddr),
+    #[error("stopped sending: the controller has been silent for {CONTROLLER_SILENCE}")]
+    ControllerSilent,
     #[error("stopped before the start")]
     Stopped,
 }
@@ -282,8 +284,8 @@ impl EndContext {
         };
         let key = needs.key.for_port(port);
         let control = self.control.clone();
-        let on_lapse = move || {
-            control.consent_lapsed.store(true, Ordering::Relaxed);
+        let on_lapse = move |lapse| {
+            let _ = control.lapse.set(lapse);
             control.stop();
         };
         consent.request(needs.destination, (needs.run, &key), on_lapse)?;
@@ -565,16 +567,18 @@ pub(crate) fn prepare(
             next_snapshot: Instant::ZERO,
             sample: None,
         };
-        let (lapsed, cut) = (EndError::ConsentLapsed, context.spec.cut);
+        let cut = context.spec.cut;
         let destination = context.spec.consent.needs.as_ref().map(|needs| needs.destination);
         let result = context.request_consent().map_err(EndFailure::from).and_then(|()| run(context));
         // A receiver whose sender has ended has no consent to respond any more.
         let elapsed = locked(&shared.start).map_or(Span::ZERO, |start| clock.now().since(start));
-        let has_lapsed = shared.has_lost_consent() && shared.expected().is_none();
-        let message = match (result, destination.filter(|_| has_lapsed)) {
-            (Ok(report), Some(address)) => {
-                AgentMessage::Failed(id, lapsed(address).to_string(), Some(report))
-            }
+        let lapse = shared.lapse.get().filter(|_| shared.expected().is_none());
+        let lapse = destination.zip(lapse).map(|(destination, lapse)| match lapse {
+            Lapse::Consent => EndError::ConsentLapsed(destination),
+            Lapse::Controller => EndError::ControllerSilent,
+        });
+        let message = match (result, lapse) {
+            (Ok(report), Some(error)) => AgentMessage::Failed(id, error.to_string(), Some(report)),
             (Ok(report), None) => {
                 let limit = match &report {
                     Report::Sender(sent) => limits::reached(cut, sent, elapsed),
@@ -588,9 +592,8 @@ pub(crate) fn prepare(
                     None => AgentMessage::Done(id, report),
                 }
             }
-            (Err(failure), address) => {
-                let error = address.map_or(failure.error, lapsed);
-                AgentMessage::Failed(id, error.to_string(), failure.report)
+            (Err(failure), lapse) => {
+                AgentMessage::Failed(id, lapse.unwrap_or(failure.error).to_string(), failure.report)
             }
         };
         shared.over.store(true, Ordering::Relaxed);

@@ -32,7 +32,7 @@ fn trunkline(transport: &str, seconds: u64) -> Outcome<Vec<Option<f64>>> {
     let what = format!(
         "protocol = {transport}; test = request (request = 64, response = 64); duration = {seconds} s;"
     );
-    let c = ours::run(&what, peers::free_port()?, 1, true)?;
+    let c = ours::run(&what, peers::free_port()?, 1, &PINNED, &[])?;
     Ok(vec![Some(ours::number(&c, "rtt_us/p50")?), Some(ours::number(&c, "rtt_us/p99")?)])
 }
 

@@ -5,6 +5,7 @@
 //! | [`options`] | what may be said on the command line |
 //! | [`contest`] | tools run in turn, and the table they make |
 //! | [`speed`], [`pace`], [`latency`] | the figures: full speed; `cbr` and `poisson`; round trips |
+//! | [`agents`] | full speed over agents, beside the local run |
 //! | [`one_off`] | `trunkline test` with the flags of iperf3 |
 //! | [`ours`] | Trunkline, through its binary and its record |
 //! | [`peers`] | the other tools: which are here, how they are started |
@@ -18,6 +19,7 @@
 
 #![allow(clippy::disallowed_methods, reason = "a bench measures in real time")]
 
+mod agents;
 mod contest;
 mod latency;
 mod one_off;
@@ -80,11 +82,12 @@ fn bench(options: &Options) -> Outcome<()> {
 /// Measures some rows of the table; the last argument says whether there is a tap.
 type Figure = fn(&Options, &Peers, bool) -> Outcome<Vec<Row>>;
 
-const FIGURES: [(&str, Figure); 6] = [
+const FIGURES: [(&str, Figure); 7] = [
     ("udp", speed::udp),
     ("tcp", speed::tcp),
     ("cbr", pace::cbr),
     ("poisson", pace::poisson),
     ("request", latency::request),
     ("test", one_off::one_off),
+    ("agents", agents::agents),
 ];

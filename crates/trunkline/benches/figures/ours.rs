@@ -6,17 +6,19 @@ use std::process::{Command, Stdio};
 use serde_json::Value;
 
 use crate::Outcome;
-use crate::peers::{self, PINNED};
+use crate::peers;
 
 /// Runs one connection from `a` to `b` on this machine, and gives its part of the record.
 ///
-/// `what` is the rest of the connection: protocol, test, how long. A run that is partial is an error.
-pub fn run(what: &str, port: u16, seed: usize, pinned: bool) -> Outcome<Value> {
+/// `what` is the rest of the connection: protocol, test, how long. `before` are words before the command, such as
+/// [`peers::PINNED`]; `flags` are more flags. A run that is partial is an error.
+pub fn run(what: &str, port: u16, seed: usize, before: &[&str], flags: &[&str]) -> Outcome<Value> {
     let text = format!("experiment \"figures\" {{ connection c {{ xmt = a; rcv = b:{port}; {what} }} }}\n");
-    let mut words = if pinned { PINNED.to_vec() } else { Vec::new() };
+    let mut words = before.to_vec();
     let seed = seed.to_string();
     words.extend([env!("CARGO_BIN_EXE_trunkline"), "run", "-", "--json", "--no-archive", "--seed", &seed]);
     words.extend(["--out", concat!(env!("CARGO_TARGET_TMPDIR"), "/figures")]);
+    words.extend(flags);
 
     let mut child = peers::limited(&words)
         .stdin(Stdio::piped())

@@ -47,7 +47,7 @@ pub fn cbr(options: &Options, peers: &Peers, tap: bool) -> Outcome<Vec<Row>> {
         options.seconds
     );
     let trunkline = move |_| {
-        let (c, gaps) = tapped(tap, traffic, |port| ours::run(&what, port, 1, false))?;
+        let (c, gaps) = tapped(tap, traffic, |port| ours::run(&what, port, 1, &[], &[]))?;
         let rate_error = 100.0 * ours::number(&c, "asked/rate_error")?.abs();
         let told = [rate_error, ours::number(&c, "gap_us/p50")?, ours::number(&c, "gap_us/p99")?];
         Ok([told.map(Some), on_the_wire(traffic, gaps.as_deref())].concat())
@@ -69,7 +69,7 @@ pub fn poisson(options: &Options, peers: &Peers, tap: bool) -> Outcome<Vec<Row>>
         options.poisson_seconds
     );
     let trunkline = move |run| {
-        let (c, gaps) = tapped(tap, traffic, |port| ours::run(&what, port, run + 1, false))?;
+        let (c, gaps) = tapped(tap, traffic, |port| ours::run(&what, port, run + 1, &[], &[]))?;
         Ok(vec![Some(ours::number(&c, "asked/gap_p_value")?), gaps.map(|gaps| p_value(traffic, &gaps))])
     };
     let peer = move |gaps: &[f64]| vec![None, Some(p_value(traffic, gaps))];

@@ -15,7 +15,7 @@ pub fn udp(options: &Options, peers: &Peers, _tap: bool) -> Outcome<Vec<Row>> {
     let seconds = options.seconds;
     let what = format!("protocol = udp; test = full (messagesize = 1400); duration = {seconds} s;");
     let trunkline = move |_| {
-        let c = ours::run(&what, free_port()?, 1, false)?;
+        let c = ours::run(&what, free_port()?, 1, &[], &[])?;
         let lost_percent = 100.0 * ours::number(&c, "lost")? / ours::number(&c, "messages_sent")?;
         Ok(vec![Some(ours::number(&c, "received_bps")? / 1e9), Some(lost_percent)])
     };
@@ -40,7 +40,7 @@ pub fn tcp(options: &Options, peers: &Peers, _tap: bool) -> Outcome<Vec<Row>> {
         let what =
             format!("protocol = tcp {window}; test = full (messagesize = 131072); duration = {seconds} s;");
         let trunkline = move |_| {
-            let c = ours::run(&what, free_port()?, 1, false)?;
+            let c = ours::run(&what, free_port()?, 1, &[], &[])?;
             Ok(vec![Some(ours::number(&c, "received_bps")? / 1e9)])
         };
         let iperf3 =
