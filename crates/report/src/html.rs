@@ -42,6 +42,7 @@ pub fn html(records: &[Record]) -> String {
             (expectations(records, &labels))
             (overview(records, &labels, &mut plots))
             @for (index, views) in views.iter().enumerate() { (plot_section(index, views, &mut plots)) }
+            (host_plots(records, &labels, &mut plots))
             (connections_table(records))
             @if records.len() > 1 { (comparison(&compare(records))) }
             @for views in &views { (table_section(views)) }
@@ -292,6 +293,22 @@ fn plot_section(index: usize, views: &[View<'_>], plots: &mut Vec<PlotData>) -> 
                 div.plots { @for (i, plot) in connection_plots.into_iter().enumerate() {
                     (plot_element(plot, class(i), plots))
                 } }
+            }
+        }
+    }
+}
+
+/// Returns the plots of what was measured of the hosts' kernels.
+fn host_plots(records: &[Record], labels: &[String], plots: &mut Vec<PlotData>) -> Markup {
+    let hosts = distinct(records.iter().flat_map(|r| &r.hosts).map(|host| host.name.as_str()));
+    page! {
+        @for name in hosts {
+            @let of_host = plots::host(name, records, labels);
+            @if !of_host.is_empty() {
+                section {
+                    h2 { "Host " (name) }
+                    div.plots { @for plot in of_host { (plot_element(plot, "", plots)) } }
+                }
             }
         }
     }

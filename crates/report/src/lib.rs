@@ -20,6 +20,7 @@
 //! | [`plot_page`](mod@plot_page) | arbitrary plots on one HTML page |
 //! | `summary` | the table of connections, shared by terminal and HTML |
 //! | `stages` | the table of processing stages, shared by terminal and HTML |
+//! | `measured` | what was read of the hosts' kernels, shared by terminal and HTML |
 //! | `format` | [`Unit`]: formatting of numbers; [`sanitize`]: texts without control characters |
 //!
 //! A report reads only records: an old record can be reported again without running anything. A new field of the record
@@ -33,6 +34,7 @@ pub mod compare;
 mod format;
 pub mod html;
 pub mod junit;
+mod measured;
 pub mod plot_page;
 mod stages;
 mod summary;

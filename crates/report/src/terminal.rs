@@ -10,10 +10,10 @@ use crate::compare::{self, Comparison};
 use crate::format::{Unit, sanitize};
 use crate::stages::{COLUMNS_PER_RECORD, stages};
 use crate::summary::{SummaryTable, connection, names, summary};
-use crate::{labels, network_note};
+use crate::{labels, measured, network_note};
 
 /// Returns the report of records as text: a heading for each record, expectations, the table of connections,
-/// processing stages, requested and actual traffic, the network and problems. Several records are shown side by side
+/// processing stages, requested and actual traffic, the network, the hosts' kernels and problems. Several records are shown side by side
 /// and compared to the first.
 ///
 /// Tables are at most `width` columns wide: less important columns are dropped first, and tables of several records are
@@ -42,6 +42,8 @@ pub fn terminal(records: &[Record], width: Option<u16>) -> String {
         let requested: Vec<String> = record.connections.iter().flat_map(requested).collect();
         text += &block(&title("Requested vs. actual", label), &requested);
         text += &block(&title("Network", label), &network(record));
+        let measured: Vec<String> = record.hosts.iter().filter_map(measured::line).collect();
+        text += &block(&title("Measured of the hosts' kernels", label), &measured);
         text += &block(&title("Problems", label), &problems(record));
     }
     text

@@ -162,6 +162,47 @@ fn processing_stages_are_side_by_side() {
     assert!(!html(&[sample::record("live")]).contains("Where the time goes"));
 }
 
+/// Returns readings of a host's kernel, every 100 ms.
+fn rows<const N: usize>(values: [[f64; N]; 3]) -> Vec<(f64, Vec<f64>)> {
+    values.into_iter().enumerate().map(|(i, values)| (1.0 + 0.1 * i as f64, values.into())).collect()
+}
+
+/// Returns the data of the plots of a page.
+fn plots(page: &str) -> Vec<serde_json::Value> {
+    let data = page.split("id=\"plots\">").nth(1).unwrap().split("</script>").next().unwrap();
+    serde_json::from_str(data).unwrap()
+}
+
+#[test]
+fn what_was_measured_of_the_hosts_is_plotted() {
+    let mut records = [sample::record("live"), sample::record("live")];
+    let names = ["lo.rx_bytes", "lo.tx_bytes", "tcp.timeouts", "udp.no_port"].map(String::from).into();
+    let measured =
+        Measured { names, rows: rows([[0.0, 0.0, 1.0, 4.0], [1e6, 0.0, 1.0, 4.0], [3e6, 2e6, 3.0, 4.0]]) };
+    let before = plots(&html(&records)).len();
+    for record in &mut records {
+        record.hosts[1].measured = Some(measured.clone());
+    }
+    let page = html(&records);
+    let data = plots(&page);
+    let figures: Vec<_> = page.split("<figcaption>").filter(|text| text.starts_with("b: ")).collect();
+    assert!(figures[0].starts_with("b: lo bytes<") && figures[1].starts_with("b: tcp timeouts<"));
+    assert!(
+        figures[0].contains("received, live 1: 3\u{202f}MB in all, at most 160\u{202f}Mb/s"),
+        "{}",
+        figures[0]
+    );
+    assert_eq!((figures.len(), data.len()), (2, before + 2), "unchanged counters have no plot");
+    assert!(page.contains("<h2>Host b</h2>") && !page.contains("<h2>Host a</h2>"));
+    let bytes = data.iter().rfind(|plot| plot["lines"][0]["label"] == "received, live 1").unwrap();
+    assert_eq!(bytes["lines"].as_array().unwrap().len(), 4);
+    assert_eq!(bytes["lines"][1]["y"], serde_json::json!([0.0, 1.6e8]), "sent, by the first run");
+    assert_eq!((&bytes["y"]["unit"], &bytes["lines"][3]["dash"]), (&"bps".into(), &true.into()));
+    let text = terminal(&records[..1], None);
+    let want = "\nMeasured of the hosts' kernels\n  b: lo received 3 MB, sent 2 MB; tcp.timeouts 2\n";
+    assert!(text.contains(want), "{text}");
+}
+
 /// Returns a record in which every text is `text`.
 fn hostile(text: &str) -> Record {
     let mut r = sample::record("live");
@@ -172,6 +213,8 @@ fn hostile(text: &str) -> Record {
     r.environment = [(text.into(), text.into())].into();
     r.links[0].name = text.into();
     (r.hosts[0].name, r.hosts[0].address) = (text.into(), Some(text.into()));
+    let names = vec![text.into(), format!("{text}.rx_bytes"), format!("{text}.errors")];
+    r.hosts[0].measured = Some(Measured { names, rows: rows([[0.0; 3], [1.0; 3], [2.0; 3]]) });
     r.expectations[0].text = text.into();
     for c in &mut r.connections {
         for field in [&mut c.name, &mut c.transport, &mut c.test, &mut c.from, &mut c.to[0]] {
@@ -233,9 +276,7 @@ fn the_page_loads_nothing() {
 #[test]
 fn every_plot_has_an_element_data_and_a_description() {
     let page = html(&[sample::record("live")]);
-    let data = page.split("id=\"plots\">").nth(1).unwrap().split("</script>").next().unwrap();
-    let plots: Vec<serde_json::Value> = serde_json::from_str(data).unwrap();
-    for (i, plot) in plots.iter().enumerate() {
+    for (i, plot) in plots(&page).iter().enumerate() {
         assert!(page.contains(&format!("data-plot=\"{i}\" role=\"img\" aria-label=\"")), "{i}");
         for line in plot["lines"].as_array().unwrap() {
             let [x, y] = ["x", "y"].map(|axis| line[axis].as_array().unwrap());

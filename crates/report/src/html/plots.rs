@@ -9,6 +9,7 @@ use trunkline_record::schema::{Connection, Distribution, Fit};
 
 use super::format_value;
 use crate::format::Unit;
+use crate::measured::{Quantity, quantities, title_and_line};
 use crate::summary::distinct;
 
 /// One plot.
@@ -81,11 +82,21 @@ pub(super) struct View<'a> {
     pub(super) connection: &'a Connection,
 }
 
+/// Returns a line of the record with this index and label; `None` with less than two points.
+fn line(
+    (index, label): (usize, Option<&str>),
+    name: &str,
+    color: usize,
+    points: impl Iterator<Item = (f64, f64)>,
+) -> Option<Line> {
+    let (x, y): (Vec<f64>, Vec<f64>) = points.map(|(x, y)| (round(x), round(y))).unzip();
+    let label = label.map_or(name.to_owned(), |l| format!("{name}, {l}"));
+    (x.len() > 1).then_some(Line { label, color, dash: index > 0, x, y, ..Line::default() })
+}
+
 impl View<'_> {
     fn line(&self, name: &str, color: usize, points: impl Iterator<Item = (f64, f64)>) -> Option<Line> {
-        let (x, y): (Vec<f64>, Vec<f64>) = points.map(|(x, y)| (round(x), round(y))).unzip();
-        let label = self.label.map_or(name.to_owned(), |l| format!("{name}, {l}"));
-        (x.len() > 1).then_some(Line { label, color, dash: self.index > 0, x, y, ..Line::default() })
+        line((self.index, self.label), name, color, points)
     }
 
     /// Prefixes a text with the label, if any: `live: 98.2 Mb/s`.
@@ -276,6 +287,52 @@ fn transport_metrics(views: &[View<'_>]) -> Vec<PlotData> {
         plot(title.unwrap_or(key), TIME, y, lines, texts)
     };
     keys.into_iter().filter_map(metric_plot).collect()
+}
+
+/// A quantity that was measured of a host's kernel, with its plot and its line.
+struct HostLine<'a> {
+    title: String,
+    name: String,
+    /// Index of the record.
+    index: usize,
+    quantity: Quantity<'a>,
+}
+
+/// Returns the plots of what was measured of the kernel of the host with this name: one for each quantity that has changed,
+/// with both directions.
+pub(super) fn host(name: &str, records: &[Record], labels: &[String]) -> Vec<PlotData> {
+    let mut all = Vec::new();
+    for (index, record) in records.iter().enumerate() {
+        for quantity in record.hosts.iter().filter(|h| h.name == name).flat_map(quantities) {
+            let (title, name) = title_and_line(quantity.name);
+            all.push(HostLine { title, name, index, quantity });
+        }
+    }
+    let host_plot = |title: &str| {
+        let shown: Vec<&HostLine<'_>> = all.iter().filter(|line| line.title == title).collect();
+        let names = distinct(shown.iter().map(|line| line.name.as_str()));
+        let (mut lines, mut texts) = (Vec::new(), Vec::new());
+        for HostLine { name, index, quantity, .. } in &shown {
+            let label = (records.len() > 1).then(|| labels[*index].as_str());
+            let color = names.iter().position(|known| known == name).unwrap_or(0);
+            let Some(line) = line((*index, label), name, color, quantity.points.iter().copied()) else {
+                continue;
+            };
+            let largest = format_value(quantity.point_unit, line.y.iter().copied().fold(f64::MIN, f64::max));
+            let sum = quantity.growth.map(|sum| format!("{} in all, ", format_value(quantity.unit, sum)));
+            texts.push(format!("{}: {}at most {largest}", line.label, sum.unwrap_or_default()));
+            lines.push(line);
+        }
+        let Quantity { point_unit, growth, .. } = shown.first()?.quantity;
+        let label = match (growth, point_unit) {
+            (None, _) => "value",
+            (_, Unit::Number) => "per second",
+            _ => "rate",
+        };
+        let y = Axis::new(label, axis_unit(point_unit), false);
+        plot(&format!("{name}: {title}"), TIME, y, lines, texts)
+    };
+    distinct(all.iter().map(|line| line.title.as_str())).into_iter().filter_map(host_plot).collect()
 }
 
 /// Returns title and label of a metric, if it is known.
