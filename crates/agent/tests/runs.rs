@@ -164,6 +164,7 @@ fn every_transport_runs_between_agents() {
             connection udp { xmt = a; rcv = b; protocol = udp; test = cbr (messagesize = 500, period = 1 ms); messages = 300; }
             connection tcp { xmt = b; rcv = a; protocol = tcp; test = cbr (messagesize = 500, period = 1 ms); messages = 300; }
             connection guaranteed { xmt = a; rcv = b; protocol = guaranteed; test = cbr (messagesize = 500, period = 1 ms); messages = 300; }
+            connection stamp { xmt = a; rcv = b; protocol = stamp; test = cbr (messagesize = 500, period = 2 ms); messages = 150; }
             connection requests { xmt = a; rcv = b; protocol = udp; test = request (request = 64, response = 640); messages = 50; }
             connection calls { xmt = b; rcv = a; protocol = tcp; test = request (request = 64, response = 640); messages = 50; }
             connection mixed { xmt = c; rcv = a; protocol = guaranteed; test = request (request = 64, response = 640); messages = 50; }
@@ -175,7 +176,7 @@ fn every_transport_runs_between_agents() {
         record.problems,
         record.connections.iter().map(|c| &c.error).collect::<Vec<_>>()
     );
-    assert_eq!(record.connections.len(), 6);
+    assert_eq!(record.connections.len(), 7);
     let starts: Vec<f64> = record.connections.iter().map(|c| c.repetitions[0].start_s).collect();
     assert!(starts.iter().all(|start| *start == starts[0]), "{starts:?}");
     for c in &record.connections {
@@ -185,9 +186,10 @@ fn every_transport_runs_between_agents() {
         assert!(uncertainty > 0.0 && delay.count == c.messages_sent, "{}: {delay:?} {uncertainty}", c.name);
         assert!(c.notes.contains_key("receiver_address") && c.notes.contains_key("sender_address"));
     }
-    for name in ["requests", "calls", "mixed"] {
+    for (name, answers) in [("requests", 50.0), ("calls", 50.0), ("mixed", 50.0), ("stamp", 150.0)] {
         let c = record.connections.iter().find(|c| c.name == name).unwrap();
-        assert_eq!(c.counters["answers"], 50.0, "{name}");
+        assert_eq!(c.counters["answers"], answers, "{name}");
+        assert!(c.rtt_us.as_ref().is_some_and(|rtt| rtt.count == answers as u64), "{name}");
     }
 }
 
@@ -253,14 +255,43 @@ fn the_limits_of_the_owner_apply() {
     // 100 kB at 2 Mb/s take 400 ms.
     assert!(c.sent_bps < 2_200_000.0, "{} b/s", c.sent_bps);
     let (error, _) = run("protocol = tcp; test = full; duration = 6 s;");
-    assert!(error.contains("permits tests of at most 5 s"), "{error}");
+    assert_eq!(
+        error,
+        "c: the agent of host a refuses it: the owner of the agent permits tests of at most 5 s"
+    );
+    let line = "refused `c` of `ctl`: the owner of the agent permits tests of at most 5 s";
+    assert!(lab.agents[0].log.lock().unwrap().iter().any(|logged| logged == line));
     let (error, _) = run("protocol = tcp; test = file (path = \"/etc/hostname\");");
-    assert!(error.contains("has named no folder for received files"), "{error}");
+    assert!(error.contains("has named no folder for files to send"), "{error}");
     let (error, _) =
         run("protocol = multicast (group = 239.1.2.3); test = cbr (messagesize = 100, period = 10 ms);");
     assert!(error.contains("does not permit the multicast group 239.1.2.3"), "{error}");
     let (error, _) = run("protocol = udp; test = cbr (messagesize = 100, period = 10 ms); messages = 20;");
     assert_eq!(error, "");
+}
+
+#[test]
+fn a_refusal_ends_the_run_before_any_end_opens() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("data"), "x").unwrap();
+    let send_folder = Some(folder.path().to_owned());
+    let lab = Lab::new(&["a", "b"], &RemoteLimits { duration: Span::from_s(5), send_folder, ..limits() });
+    let connection = |name: &str, test: &str| {
+        format!("connection {name} {{ xmt = a; rcv = b; protocol = tcp; test = {test}; }}")
+    };
+    let good = connection("good", "cbr (messagesize = 500, period = 10 ms); duration = 1 s");
+    for (bad, host, cause) in [
+        // Both agents refuse it, and either may be the first to answer.
+        ("full (messagesize = 2 MB); duration = 1 s", "", "sends messages of at most 1 MiB"),
+        ("full; duration = 6 s", "a refuses it: ", "permits tests of at most 5 s"),
+        ("file (path = \"data\")", "b refuses it: ", "has named no folder for received files"),
+    ] {
+        let record = lab.run(&format!("experiment {{ {good} {} }}", connection("bad", bad)));
+        let [problem] = &record.problems[..] else { panic!("{:?}", record.problems) };
+        assert!(problem.starts_with(&format!("bad: the agent of host {host}")), "{problem}");
+        assert!(problem.ends_with(cause), "{problem}");
+        assert!(record.partial && record.connections.iter().all(|c| c.repetitions.is_empty()), "{bad}");
+    }
 }
 
 #[test]
@@ -303,7 +334,7 @@ fn files_go_between_the_folders_of_the_owners() {
     let record = lab.run(
         "experiment { connection c { xmt = a; rcv = b; protocol = tcp; test = file (path = \"../secret\"); } }",
     );
-    let error = record.connections[0].error.clone().unwrap();
+    let error = record.problems[0].clone();
     assert!(error.contains("no such file below the folder"), "{error}");
 }
 

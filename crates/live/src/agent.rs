@@ -15,10 +15,10 @@ use crate::bundles::BundleWorker;
 use crate::consent::ConsentService;
 use crate::end::{self, EndControl};
 use crate::kernel_sampler::KernelSampler;
-use crate::limits::Limits;
+use crate::limits::{LimitError, Limits};
 use crate::locked;
 use crate::station::Station;
-use crate::wire::{AgentMessage, AgentWriter, ControllerMessage, EndId, LineReader};
+use crate::wire::{AgentMessage, AgentWriter, ControllerMessage, EndId, EndSpec, LineReader};
 
 /// Interval between heartbeats; each heartbeat also reports what the ends have measured so far.
 const HEARTBEAT: Duration = Duration::from_millis(500);
@@ -105,6 +105,11 @@ fn execute(
                     }
                 }
             }
+            ControllerMessage::Check(mut spec) => {
+                let permitted = AgentMessage::Permitted(spec.id);
+                let restricted = limits.restrict(&mut spec, 0);
+                writer.send(&restricted.map_or_else(|error| refusal(*spec, &error), |()| permitted));
+            }
             ControllerMessage::Prepare(mut spec) => {
                 let id = spec.id;
                 let open = locked(ends).values().filter(|c| !c.is_over()).count();
@@ -112,9 +117,8 @@ fn execute(
                 if find(id).is_some_and(|control| !control.is_over()) {
                     break;
                 }
-                let restricted = limits.restrict(&mut spec, open);
-                if let Err(error) = restricted {
-                    writer.send(&AgentMessage::Failed(id, error.to_string(), None));
+                if let Err(error) = limits.restrict(&mut spec, open) {
+                    writer.send(&refusal(*spec, &error));
                     continue;
                 }
                 if spec.report_interval.is_some() {
@@ -151,4 +155,20 @@ fn execute(
     }
     samplers.into_iter().for_each(KernelSampler::finish);
     bundle_worker
+}
+
+/// Returns the name of the connection and the cause if this message of an agent to its controller refuses a test; for the
+/// agent's log.
+pub fn refused_test(message: &[u8]) -> Option<(String, String)> {
+    if !message.starts_with(b"{\"Refused\"") {
+        return None;
+    }
+    match serde_json::from_slice(message) {
+        Ok(AgentMessage::Refused { connection, cause, .. }) => Some((connection, cause)),
+        _ => None,
+    }
+}
+
+fn refusal(spec: EndSpec, error: &LimitError) -> AgentMessage {
+    AgentMessage::Refused { id: spec.id, connection: spec.repetition_name, cause: error.to_string() }
 }

@@ -135,7 +135,7 @@ impl Backend for Live {
             Ok(controller) => controller.observe(observer.report_interval()),
             Err(error) => return failed_record(record, plan, error),
         };
-        if let Err(error) = controller.await_subscriptions() {
+        if let Err(error) = controller.await_subscriptions().and_then(|()| controller.check_limits()) {
             return failed_record(record, plan, error);
         }
         let (expected, addresses) = (expected_duration(plan), controller.addresses());

@@ -81,6 +81,9 @@ pub enum RunError {
     Lost(String, LossCause),
     #[error("host {0}: {1}")]
     End(String, String),
+    /// The agent of a host does not permit an end of a connection.
+    #[error("{connection}: the agent of host {host} refuses it: {cause}")]
+    Refused { connection: String, host: String, cause: String },
     /// An end of this host did not open or report in time.
     #[error("host {0} does not answer")]
     Silent(String),
@@ -118,6 +121,8 @@ pub struct Controller<'a> {
     plan: &'a Plan,
     options: &'a RunOptions,
     clock: Clock,
+    /// The wall clock when the run began, as time since 1970.
+    unix_epoch: Duration,
     agents: Vec<Agent>,
     routes: Arc<EventRoutes>,
     next_id: AtomicU32,
@@ -163,7 +168,8 @@ impl<'a> Controller<'a> {
         agents.iter().try_for_each(Agent::start_time_exchange)?;
         let outcomes = plan.connections.iter().map(|_| Mutex::default()).collect();
         let (next_id, observation) = (AtomicU32::new(1), Observation::default());
-        Ok(Controller { plan, options, clock, agents, routes, next_id, outcomes, observation })
+        let unix_epoch = clock.unix().saturating_sub(clock.now().since(Instant::ZERO).into());
+        Ok(Controller { plan, options, clock, unix_epoch, agents, routes, next_id, outcomes, observation })
     }
 
     /// Lets ends report for an observer, at this interval if it requests reports.
@@ -207,6 +213,19 @@ impl<'a> Controller<'a> {
             std::thread::sleep(Duration::from_millis(2));
         }
         Ok(())
+    }
+
+    /// Lets the agents on other machines compare all connections with the limits of their owners, so that a refusal ends the
+    /// run before one of its ends opens.
+    ///
+    /// # Errors
+    /// The first refusal, or the loss of an agent.
+    pub fn check_limits(&self) -> Result<(), RunError> {
+        let has_limits = |c: &&plan::Connection| c.ends().any(|end| self.agent(&end.host).remote.is_some());
+        let connections = self.plan.connections.iter().filter(has_limits);
+        let mut checks: Vec<_> = connections.map(|c| Repetition::new(self, c, c.name.clone())).collect();
+        checks.iter_mut().try_for_each(Repetition::request_checks)?;
+        checks.iter_mut().try_for_each(Repetition::await_checks)
     }
 
     /// Executes the whole schedule, and measures hosts at least as long as the plan says.

@@ -1,16 +1,18 @@
 //! What the owner of an agent permits to controllers on other hosts.
 
+use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use trunkline_experiment::plan::Protocol;
+use trunkline_io::{SocketError, socket};
 use trunkline_run::reports::SenderReport;
 use trunkline_traffic::{Pattern, Variable};
 use trunkline_units::Span;
 
-use crate::wire::{Cut, EndSpec, Role};
+use crate::wire::{self, Cut, EndSpec, Role};
 
 /// Limits of an agent. Each end is checked against them before it opens a socket; the default permits everything, as
 /// on the controller's own machine.
@@ -48,6 +50,31 @@ const MAX_BUFFER: u64 = 64 << 20;
 pub(crate) const MAX_MESSAGE: u32 = 1 << 20;
 /// Minimum interval of reports.
 const MIN_REPORT_INTERVAL: Span = Span::from_ms(20);
+
+/// Error of opening a socket at one of the ports that the owner permits.
+#[derive(Debug, thiserror::Error)]
+pub enum PortError {
+    /// The socket cannot be opened.
+    #[error(transparent)]
+    Socket(#[from] SocketError),
+    /// None of the ports is free.
+    #[error("all ports from {0} to {1}, which the owner of the agent permits, are in use")]
+    AllInUse(u16, u16),
+}
+
+/// Opens a socket at the fixed port if there is one, otherwise at the first free one of `ports`, otherwise at any port.
+pub(crate) fn open_at_port<T>(
+    fixed: Option<u16>,
+    ports: &Option<RangeInclusive<u16>>,
+    open: impl FnMut(u16) -> Result<T, SocketError>,
+) -> Result<T, PortError> {
+    socket::first_free(fixed, ports.clone(), open).map_err(|error| match ports {
+        Some(ports) if fixed.is_none() && error.cause.kind() == io::ErrorKind::AddrInUse => {
+            PortError::AllInUse(*ports.start(), *ports.end())
+        }
+        _ => error.into(),
+    })
+}
 
 /// What a limit forbids. The text is one line for the user of the controller.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -138,10 +165,10 @@ impl RemoteLimits {
         check_sizes(spec)?;
         let needs = spec.consent.needs.as_ref().map(|needs| host(needs.destination));
         let gives = spec.consent.gives.as_ref().map(|gives| gives.source.to_canonical());
-        let is_request = matches!(spec.pattern, Pattern::Request { .. });
+        let has_answers = wire::has_answers(&spec.protocol, &spec.pattern);
         match (&spec.protocol, &spec.role) {
             // Groups cannot consent, so nothing but messages to permitted groups may be sent.
-            (Protocol::Multicast { .. }, _) if is_request => return Err(LimitError::NoConsent),
+            (Protocol::Multicast { .. }, _) if has_answers => return Err(LimitError::NoConsent),
             (Protocol::Multicast { group, .. }, role) => {
                 let peer = if let Role::Sender { peer, .. } = role { peer.ip() } else { *group };
                 let is_permitted = |group: &IpAddr| self.groups.iter().any(|net| contains(*net, *group));
@@ -151,7 +178,10 @@ impl RemoteLimits {
                     return Err(LimitError::Group(*group));
                 }
             }
-            (Protocol::Tcp { .. } | Protocol::Udp { .. } | Protocol::Guaranteed { .. }, role) => match role {
+            (
+                Protocol::Tcp { .. } | Protocol::Udp { .. } | Protocol::Guaranteed { .. } | Protocol::Stamp,
+                role,
+            ) => match role {
                 Role::Sender { peer, .. } => {
                     let (needs, peer) = (needs.ok_or(LimitError::NoConsent)?, host(*peer));
                     if needs != peer {
@@ -165,7 +195,7 @@ impl RemoteLimits {
                         Some((needs, _)) if needs != source => {
                             return Err(LimitError::OtherHost(needs, source));
                         }
-                        None if is_request => return Err(LimitError::NoConsent),
+                        None if has_answers => return Err(LimitError::NoConsent),
                         _ => {}
                     }
                 }
@@ -257,6 +287,8 @@ fn contains((network, length): (IpAddr, u8), address: IpAddr) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use trunkline_traffic::source::Limit;
     use trunkline_units::Seed;
 
@@ -302,6 +334,7 @@ mod tests {
             report_interval: None,
             consent: EndConsent { needs: needs("10.0.0.2"), gives: None },
             epoch_ns: None,
+            unix_epoch: Duration::ZERO,
             cut: Cut::default(),
         }
     }
@@ -324,15 +357,19 @@ mod tests {
         let mut none = sender(udp(), "10.0.0.2:5");
         none.consent.needs = None;
         assert_eq!(check(none), Err(LimitError::NoConsent));
-        // Responses are load.
-        let mut receiver = sender(udp(), "10.0.0.2:5");
-        receiver.role = Role::Receiver { file: None };
-        receiver.pattern = request();
-        assert_eq!(check(receiver.clone()), Err(LimitError::NoConsent));
-        receiver.consent.gives = gives("10.0.0.4");
-        assert!(matches!(check(receiver.clone()), Err(LimitError::OtherHost(..))));
-        receiver.consent.gives = gives("10.0.0.2");
-        assert_eq!(check(receiver), Ok(()));
+        // Responses are load, and so are answers of a reflector.
+        let mut responder = sender(udp(), "10.0.0.2:5");
+        responder.pattern = request();
+        for mut receiver in [responder, sender(Protocol::Stamp, "10.0.0.2:5")] {
+            receiver.role = Role::Receiver { file: None };
+            assert_eq!(check(receiver.clone()), Err(LimitError::NoConsent));
+            receiver.consent.gives = gives("10.0.0.4");
+            assert!(matches!(check(receiver.clone()), Err(LimitError::OtherHost(..))));
+            receiver.consent.gives = gives("10.0.0.2");
+            assert_eq!(check(receiver.clone()), Ok(()));
+            receiver.consent.needs = None;
+            assert_eq!(check(receiver), Err(LimitError::NoConsent));
+        }
     }
 
     #[test]
@@ -418,6 +455,20 @@ mod tests {
         );
         spec.role = Role::Receiver { file: Some("x/..".into()) };
         assert!(own.restrict(&mut spec, 0).is_err());
+    }
+
+    #[test]
+    fn ports_that_are_all_in_use_are_named() {
+        let taken = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        let port = taken.local_addr().unwrap().port();
+        let udp =
+            |port| socket::udp(("127.0.0.1".parse::<IpAddr>().unwrap(), port).into(), &Default::default());
+        let text = |fixed, ports| open_at_port(fixed, &ports, udp).unwrap_err().to_string();
+        let all =
+            format!("all ports from {port} to {port}, which the owner of the agent permits, are in use");
+        assert_eq!(text(None, Some(port..=port)), all);
+        assert!(text(Some(port), Some(port..=port)).contains(&format!("127.0.0.1:{port}")));
+        assert!(open_at_port(None, &None, udp).is_ok());
     }
 
     #[test]

@@ -6,6 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -40,7 +41,10 @@ pub enum ControllerMessage {
         consent_at: Option<IpAddr>,
         time: Option<TimeGrant>,
     },
-    /// Opens an end. The agent answers with `Ready` or `Failed`.
+    /// Compares an end with the limits of the agent's owner, without opening it. Its ports may be 0 where they are not yet
+    /// known. The agent answers with `Permitted` or `Refused`.
+    Check(Box<EndSpec>),
+    /// Opens an end. The agent answers with `Ready`, `Refused` or `Failed`.
     Prepare(Box<EndSpec>),
     /// Reads counters of the kernel until the shutdown.
     Measure(Measure),
@@ -61,6 +65,10 @@ pub enum AgentMessage {
     Alive,
     /// Where the agent exchanges consent datagrams, or why it cannot.
     ConsentAddress(Result<SocketAddr, String>),
+    /// The limits of the agent's owner permit an end.
+    Permitted(EndId),
+    /// They forbid it. `connection` is the name of its repetition.
+    Refused { id: EndId, connection: String, cause: String },
     /// An end is open at this address.
     Ready(EndId, SocketAddr),
     /// What an end has measured so far.
@@ -130,6 +138,9 @@ pub struct EndSpec {
     /// The agent's monotonic clock when the run began, if it is known better than at `Hello`.
     #[serde(default)]
     pub epoch_ns: Option<u64>,
+    /// The controller's wall clock when the run began, as time since 1970: timestamps in packets count from it.
+    #[serde(default)]
+    pub unix_epoch: Duration,
     /// What the agent's owner permits beyond the plan.
     #[serde(skip)]
     pub(crate) cut: Cut,
@@ -142,6 +153,11 @@ pub(crate) struct Cut {
     pub time: Option<Span>,
     /// Message bytes that it sends.
     pub bytes: Option<u64>,
+}
+
+/// Returns whether the receiver of a connection answers each message, which is load, too.
+pub(crate) fn has_answers(protocol: &Protocol, pattern: &Pattern) -> bool {
+    matches!(protocol, Protocol::Stamp) || matches!(pattern, Pattern::Request { .. })
 }
 
 /// Consent to the load of one repetition of a connection.

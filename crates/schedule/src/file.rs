@@ -76,8 +76,8 @@ pub struct Steps {
     pub option: String,
     /// Its values, one per run.
     pub values: Vec<String>,
-    /// The interval between the runs of a round.
-    pub every: String,
+    /// The interval between the runs of a round; required.
+    pub every: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -91,16 +91,11 @@ struct File {
 #[derive(Debug, thiserror::Error)]
 pub enum ScheduleError {
     /// The file cannot be read.
-    #[error("cannot read {}: {source}", path.display())]
-    Io {
-        /// The file.
-        path: PathBuf,
-        /// The error of the system.
-        source: std::io::Error,
-    },
+    #[error("cannot read the file: {0}")]
+    Io(#[from] std::io::Error),
     /// The file is too large.
-    #[error("{} is larger than 1 MiB", .0.display())]
-    TooLarge(PathBuf),
+    #[error("the file is larger than 1 MiB")]
+    TooLarge,
     /// The text is not TOML, or has an unknown key or a value of the wrong type; in a line, from 1.
     #[error("line {0}: {1}")]
     Syntax(usize, String),
@@ -129,12 +124,11 @@ fn live() -> String {
 
 /// Reads a schedule file.
 pub fn read(path: &Path) -> Result<Vec<Definition>, ScheduleError> {
-    let io = |source| ScheduleError::Io { path: path.into(), source };
     let mut text = String::new();
-    let file = std::fs::File::open(path).map_err(io)?;
-    std::io::Read::read_to_string(&mut std::io::Read::take(file, MAX_FILE + 1), &mut text).map_err(io)?;
+    let file = std::fs::File::open(path)?;
+    std::io::Read::read_to_string(&mut std::io::Read::take(file, MAX_FILE + 1), &mut text)?;
     if text.len() as u64 > MAX_FILE {
-        return Err(ScheduleError::TooLarge(path.into()));
+        return Err(ScheduleError::TooLarge);
     }
     parse(&text)
 }
@@ -144,7 +138,10 @@ pub fn parse(text: &str) -> Result<Vec<Definition>, ScheduleError> {
     let file: File = toml::from_str(text).map_err(|error| {
         let start = error.span().map_or(0, |span| span.start);
         let line = text.get(..start).unwrap_or_default().matches('\n').count() + 1;
-        ScheduleError::Syntax(line, error.message().replace('\n', "; "))
+        let message = error.message().replace('\n', "; ");
+        // TOML has times without quotes, which have no time zone in brackets.
+        let is_bare_time = message == "invalid type: map, expected a string";
+        ScheduleError::Syntax(line, if is_bare_time { "expected a text in quotes".into() } else { message })
     })?;
     let entries = file.entry;
     if !(1..=MAX_ENTRIES).contains(&entries.len()) {
@@ -179,14 +176,19 @@ impl Definition {
 
     /// Returns the planned times.
     pub fn timetable(&self) -> Result<Timetable, ScheduleError> {
+        let invalid = |error| ScheduleError::Timetable(self.name.clone(), error);
+        let steps = self.steps.as_ref().map(|steps| {
+            let every = steps.every.as_deref().ok_or(TimetableError::NoStepInterval)?;
+            Ok((steps.values.len(), every))
+        });
         let texts = TimetableTexts {
             first: &self.first,
             every: self.every.as_deref(),
             count: self.count,
             end: self.end.as_deref(),
-            steps: self.steps.as_ref().map(|steps| (steps.values.len(), steps.every.as_str())),
+            steps: steps.transpose().map_err(invalid)?,
         };
-        Timetable::new(&texts).map_err(|error| ScheduleError::Timetable(self.name.clone(), error))
+        Timetable::new(&texts).map_err(invalid)
     }
 
     /// Returns the tolerance: how late a run may start.
@@ -270,6 +272,12 @@ mod tests {
             ("[\"1 Mb/s\", \"2 Mb/s\"]", "[]", "expected 1 to 100 values in `steps`, not 0"),
             ("\"2 min\"", "\"0 s\"", "entry `stair-step`: `late` must be at least 1 s"),
             ("\"30 min\"", "\"1 min\"", "entry `stair-step`: the steps take longer than `every`"),
+            (
+                ", every = \"1 min\" }",
+                " }",
+                "entry `stair-step`: `steps` needs `every`, the interval between its runs, such as `every = \"1 min\"`",
+            ),
+            ("\"2026-12-04T14:00:00Z\"", "2026-12-04T14:00:00Z", "line 7: expected a text in quotes"),
         ] {
             let error = with(from, to);
             assert!(error.contains(words), "{error}");
@@ -280,6 +288,6 @@ mod tests {
         assert_eq!(parse(&twice).unwrap_err().to_string(), "two entries have the name `stair-step`");
         let many: String = (0..1001).map(|n| STAIRS.replace("stair-step", &n.to_string())).collect();
         assert!(parse(&many).unwrap_err().to_string().ends_with("not 1001"));
-        assert!(matches!(read(Path::new("/dev/zero")), Err(ScheduleError::TooLarge(_))));
+        assert!(matches!(read(Path::new("/dev/zero")), Err(ScheduleError::TooLarge)));
     }
 }

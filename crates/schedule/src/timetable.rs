@@ -37,8 +37,11 @@ pub enum TimetableError {
     #[error("the steps take longer than `every`")]
     StepsTooLong,
     /// Rounds are repeated without an interval.
-    #[error("`{0}` needs `every`")]
+    #[error("`{0}` needs `every`, the interval between rounds, such as `every = \"1 d\"`")]
     NoInterval(&'static str),
+    /// Steps have no interval.
+    #[error("`steps` needs `every`, the interval between its runs, such as `every = \"1 min\"`")]
+    NoStepInterval,
     /// Two options state the end.
     #[error("both `count` and `end` state the end")]
     TwoEnds,
@@ -264,7 +267,10 @@ mod tests {
     #[test]
     fn impossible_timetables_are_refused() {
         for (texts, words) in [
-            (TimetableTexts { count: Some(2), ..Default::default() }, "`count` needs `every`"),
+            (
+                TimetableTexts { count: Some(2), ..Default::default() },
+                "`count` needs `every`, the interval between rounds, such as `every = \"1 d\"`",
+            ),
             (every("0 s"), "`every` must be at least 1 s"),
             (every("-1 h"), "`every` must be at least 1 s"),
             (every("often"), "`often` is no duration"),

@@ -177,6 +177,8 @@ pub struct Check {
     pub file: PathBuf,
     #[command(flatten)]
     pub overrides: Overrides,
+    #[command(flatten)]
+    pub keys: agents::KeyDirectory,
 }
 
 #[derive(Debug, Args)]

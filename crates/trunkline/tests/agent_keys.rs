@@ -176,6 +176,30 @@ fn a_controller_enrols_and_is_revoked() {
 }
 
 #[test]
+fn a_check_warns_of_unknown_agents() {
+    let dir = TestDir::new();
+    let mut agent = Agent::start(&dir, "agent", &[]);
+    let experiment =
+        EXPERIMENT.replace("xmt = a;", "xmt = a; xmtcntl = \"agent:lab7\"; rcvcntl = \"agent:lab8\";");
+    dir.write("experiment.ns", experiment);
+    let check = || {
+        let ended = dir.execute(&["check", "experiment.ns", "--keys", "controller"]);
+        assert!(ended.status == 0 && ended.out.contains("xmtcntl = \"agent:lab7\""), "{ended:?}");
+        ended.err
+    };
+    let err = check();
+    assert!(
+        err.contains("warning: this machine has no key store, so no agent `lab7`\n --> experiment.ns:1:20"),
+        "{err}"
+    );
+    assert!(err.contains("no agent `lab8`") && !dir.path("controller").exists(), "{err}");
+    add(&dir, &agent.join(), "controller");
+    let err = check();
+    assert!(err.contains("warning: the key store has no agent `lab8`: add it with"), "{err}");
+    assert!(!err.contains("no agent `lab7`"), "{err}");
+}
+
+#[test]
 fn an_unknown_key_is_refused() {
     let dir = TestDir::new();
     let mut agent = Agent::start(&dir, "agent", &[]);

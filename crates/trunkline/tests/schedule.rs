@@ -202,6 +202,17 @@ fn failures_are_stored_with_their_line() {
     let running = controller(&dir);
     let failed = wait_for(&dir, "failed");
     assert_eq!(failed["reason"], "an expectation failed");
+    // Experiments are read again at each run.
+    for (text, reason) in [
+        (Some("experiment {"), "the experiment has changed: ./short.ns:1:12: this `{` is never closed"),
+        (None, "cannot read ./short.ns: No such file or directory (os error 2)"),
+    ] {
+        match text {
+            Some(text) => dir.write("short.ns", text),
+            None => std::fs::remove_file(dir.path("short.ns")).unwrap(),
+        }
+        within(LIMIT, reason, || decided(&dir).iter().any(|run| run["reason"] == reason));
+    }
     drop(running);
     dir.write(
         "s.toml",
@@ -238,7 +249,11 @@ fn bad_schedules_are_one_line() {
         dir.execute(&["schedule", "run", "s.toml"]).assert_line(2, words);
     }
     dir.write("s.toml", [0xff]);
-    check().assert_line(2, "cannot read s.toml: ");
+    check().assert_line(2, "s.toml: cannot read the file: ");
+    dir.write("s.toml", entry("e", "short.ns", "2020-01-01T00:00:00Z", "every = \"1 d\"\ncount = 3"));
+    let over = check();
+    let want = "trunkline: entry `e`: its last run is over; set `first`, now 2020-01-01T00:00:00Z, to a later time\n";
+    assert_eq!((over.status, over.err.as_str()), (0, want));
     dir.execute(&["schedule", "list"]).assert_line(2, "there is no state of a schedule at ");
     dir.execute(&["schedule", "list", "--state", "short.ns"])
         .assert_line(2, "is not the state of a schedule");

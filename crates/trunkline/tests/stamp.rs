@@ -95,10 +95,18 @@ fn a_key_is_required_at_both_ends() {
     let to = reflector.address.clone();
     let result = json(&dir, &to, &["--count", "3", "--key", "key", "--interval", "1ms"]);
     assert_eq!((&result["answered"], &result["authenticated"]), (&3.into(), &true.into()));
-    for words in [&["--key", "other"][..], &["--size", "112"], &[]] {
-        let ended = send(&dir, &to, &[&["--count", "2", "--timeout", "100ms"], words].concat());
-        ended.assert_line(1, "does not answer");
+    let few = &["--count", "2", "--timeout", "100ms"];
+    for (words, key) in [
+        (&["--key", "other"][..], "has another key"),
+        (&["--size", "112"], "demands a key (--key)"),
+        (&[], "demands a key (--key)"),
+    ] {
+        let silent = format!("{to} does not answer: it is no reflector, does not allow this host, or {key}");
+        send(&dir, &to, &[few, words].concat()).assert_line(1, &silent);
     }
+    let open = TestReflector::start(&dir, &["--listen", "127.0.0.1:0"]);
+    let ended = send(&dir, &open.address, &[&few[..], &["--key", "key"]].concat());
+    ended.assert_line(1, &format!("{} answers with another key, or without one", open.address));
     let text = reflector.end();
     assert!(text.contains("3 packets reflected"), "{text}");
     assert!(text.contains("4 without an answer: with a wrong HMAC"), "{text}");

@@ -113,6 +113,22 @@ fn stop_with(ask: impl FnOnce(&Running)) {
 }
 
 #[test]
+fn the_place_of_partial_results_is_named() {
+    let dir = TestDir::new();
+    let running = dir.start(LONG, &["--no-archive"]);
+    running.agents_with_results(["a", "b"]);
+    signal(running.id(), Signal::SIGTERM);
+    let ended = running.end();
+    ended.assert_line(1, "stopped on request; the partial results are in out/live/record.json");
+    assert!(dir.recorded("out")["partial"] == true && !dir.path("archive.sqlite").exists());
+    let taken = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().port();
+    let text = SHORT.replace("rcv = b;", &format!("rcv = b:{port};"));
+    let ended = dir.run(&text, &[]);
+    ended.assert_line(1, "; nothing was measured");
+}
+
+#[test]
 fn sigterm_stops_a_run() {
     stop_with(|running| signal(running.id(), Signal::SIGTERM));
 }

@@ -38,6 +38,7 @@ use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::Mutex as AsyncMutex;
 use tokio::time::timeout;
 use trunkline_live::Launch;
+use trunkline_live::agent::refused_test;
 use trunkline_live::time_exchange::{TimeAnswer, monotonic_minus_raw_ns, raw_ns};
 
 use super::{ServerState, error_response, json};
@@ -53,6 +54,8 @@ const CHECK_INTERVAL: Duration = Duration::from_millis(250);
 pub(crate) const MAX_MESSAGES: usize = 16 << 20;
 /// Maximum length of a message of a run in octets.
 const MAX_EVENT: u64 = 64 << 20;
+/// Maximum length of the name of a connection in the log.
+const MAX_NAME: usize = 64;
 /// Time for the process of a run to accept messages.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -347,6 +350,7 @@ impl EventReader {
         let start = event.len();
         let read = (&mut self.lines).take(MAX_EVENT).read_until(b'\n', &mut event).await;
         if read.is_ok_and(|length| length > 0) && event.ends_with(b"\n") {
+            self.log_refusal(&event[start..]);
             event.push(b'\n');
             return Some(Ok(event.into()));
         }
@@ -357,6 +361,16 @@ impl EventReader {
         let reason = lock(&self.run.end).clone();
         let reason = serde_json::to_string(&reason).unwrap_or_default();
         Some(Ok(format!("event: end\ndata: {reason}\n\n").into()))
+    }
+}
+
+impl EventReader {
+    /// Writes a line to the log if this message refuses a test.
+    fn log_refusal(&self, message: &[u8]) {
+        if let Some((connection, cause)) = refused_test(message) {
+            let connection: String = connection.chars().take(MAX_NAME).collect();
+            self.state.log.write(&format!("refused `{connection}` of `{}`: {cause}", self.run.name));
+        }
     }
 }
 

@@ -8,11 +8,12 @@ use std::sync::{Arc, Condvar, Mutex, Weak};
 use std::time::Duration;
 
 use nix::time::{ClockId, clock_gettime};
+use trunkline_io::socket;
 use trunkline_io::timestamped::{Received, TimestampedSocket};
-use trunkline_io::{SocketError, socket};
 use trunkline_units::{Instant, Size, Span};
 
 use super::{ConsentRequester, ConsentResponder, Grant, GrantError, RequesterSecret, RunId, RunKey};
+use crate::limits::{self, PortError};
 use crate::locked;
 use crate::time_exchange::{self, TimeGrant, TimeResponder};
 
@@ -39,7 +40,7 @@ pub(crate) enum Lapse {
 pub enum ServiceError {
     /// The socket cannot be opened.
     #[error("consent: {0}")]
-    Socket(#[from] SocketError),
+    Socket(#[from] PortError),
     /// An error of the operating system.
     #[error("consent: {0}")]
     System(#[from] io::Error),
@@ -100,7 +101,7 @@ impl ConsentService {
         let receive_buffer = Some(Size::from_bytes(4 << 20));
         let options = socket::Options { receive_buffer, ..socket::Options::default() };
         let open = |port| TimestampedSocket::open(SocketAddr::new(address, port), &options);
-        let socket = socket::first_free(None, ports.clone(), open)?;
+        let socket = limits::open_at_port(None, ports, open)?;
         let address = socket.socket().local_addr()?;
         let state = Mutex::new(State { time: time.map(TimeResponder::new), ..State::default() });
         let shared = Arc::new(Shared { socket, address, state, changed: Condvar::default() });

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::time::Duration;
@@ -22,7 +23,7 @@ use crate::launch::AgentClock;
 use crate::locked;
 use crate::wire::{
     AgentMessage, ControllerMessage, Cut, EndConsent, EndId, EndSpec, GivenConsent, NeededConsent, Report,
-    Role,
+    Role, has_answers,
 };
 
 /// How long ends may take to open, in addition to the timeouts of their sockets.
@@ -102,10 +103,47 @@ impl<'a, 'c> Repetition<'a, 'c> {
         self.outcome.start = self.start;
         self.note_addresses();
         self.outcome.delay_uncertainty = self.delay_uncertainty();
-        let mut routes = locked(&self.controller.routes);
-        self.ends.keys().for_each(|id| drop(routes.remove(id)));
-        drop(routes);
-        self.outcome
+        std::mem::take(&mut self.outcome)
+    }
+
+    /// Requests a check of the ends on other machines. Ports that are not known yet are 0.
+    pub fn request_checks(&mut self) -> Result<(), RunError> {
+        self.create_consent()?;
+        let (connection, controller) = (self.connection, self.controller);
+        let limit = self.limit()?;
+        let receiver = connection.to.first().ok_or(RunError::NoReceiver)?;
+        let destination = match &connection.protocol {
+            Protocol::Multicast { group, .. } => *group,
+            protocol => address_for(protocol, controller.agent(&receiver.host).address),
+        };
+        let peer = SocketAddr::new(destination, receiver.port.unwrap_or(0));
+        for (index, end) in connection.ends().enumerate() {
+            if controller.agent(&end.host).remote.is_none() {
+                continue;
+            }
+            // The sender is the first end.
+            let (role, port, receiver) = match index.checked_sub(1) {
+                None => (Role::Sender { peer, limit, file: self.sent_file() }, None, None),
+                Some(index) => {
+                    (Role::Receiver { file: self.received_file(&end.host) }, end.port, Some(index))
+                }
+            };
+            let spec = self.spec(end, port, role, receiver)?;
+            controller.agent(&end.host).send(&ControllerMessage::Check(spec));
+        }
+        Ok(())
+    }
+
+    /// Waits until the agents have permitted all ends.
+    ///
+    /// # Errors
+    /// If one is refused, or an agent is lost or silent.
+    pub fn await_checks(&mut self) -> Result<(), RunError> {
+        let deadline = self.controller.clock.now() + OPEN_TIMEOUT;
+        while self.ends.values().any(|end| end.state != EndState::Over) {
+            self.receive(deadline)?;
+        }
+        Ok(())
     }
 
     /// Executes the repetition. Returns the first error; what was reported before is retained.
@@ -141,7 +179,7 @@ impl<'a, 'c> Repetition<'a, 'c> {
     fn agree_on_start(&mut self, participant: Participant<'_>, delay: Span) {
         let lead = match &self.connection.test {
             _ if self.consent.is_none() => LOCAL_LEAD,
-            Pattern::Request { .. } => REQUEST_LEAD,
+            test if has_answers(&self.connection.protocol, test) => REQUEST_LEAD,
             _ => REMOTE_LEAD,
         };
         // A message takes half a round trip, which the bound of the clock contains.
@@ -173,29 +211,10 @@ impl<'a, 'c> Repetition<'a, 'c> {
 
     /// Opens the receivers, then the sender; returns the sender's id and the delay of the first message.
     fn open(&mut self) -> Result<(EndId, Span), RunError> {
-        let draw = |variable: &Variable, quantity: &str| -> Result<f64, RunError> {
-            let mut stream = self.controller.options.seed.stream(&format!("{} / {quantity}", self.name));
-            Ok(Law::new(variable.clone(), 0.0)?.sample(&mut stream))
-        };
-        let delay = draw(&self.connection.delay_s, "delay")?;
-        let limit = match &self.connection.stop {
-            plan::Stop::DurationS(v) => {
-                Limit { time: Some(Span::from_seconds(draw(v, "duration")?)), ..Limit::default() }
-            }
-            plan::Stop::Bytes(v) => {
-                Limit { bytes: Some(draw(v, "bytes")?.round() as u64), ..Limit::default() }
-            }
-            plan::Stop::Messages(v) => {
-                Limit { messages: Some(draw(v, "messages")?.round() as u64), ..Limit::default() }
-            }
-            plan::Stop::FileEnd => Limit::default(),
-        };
+        let delay = self.draw(&self.connection.delay_s, "delay")?;
+        let limit = self.limit()?;
         let connection = self.connection;
-        if self.controller.needs_consent(connection) {
-            let key = || -> std::io::Result<_> { Ok((RunId(random()?), RunKey::new(random()?))) };
-            let keys = key().and_then(|one| Ok([one, key()?]));
-            self.consent = Some(keys.map_err(|_| RunError::Random)?);
-        }
+        self.create_consent()?;
         let mut peer = None;
         let mut port = None;
         for (i, station) in connection.to.iter().enumerate() {
@@ -206,17 +225,41 @@ impl<'a, 'c> Repetition<'a, 'c> {
             peer.get_or_insert(address);
         }
         let peer = peer.ok_or(RunError::NoReceiver)?;
-        let file = match &connection.test {
-            // An agent on another machine has its own folder.
-            Pattern::File { path, .. } if self.controller.agent(&connection.from.host).remote.is_some() => {
-                Some(path.into())
-            }
-            Pattern::File { path, .. } => Some(self.controller.options.folder.join(path)),
-            _ => None,
-        };
+        let file = self.sent_file();
         let sender = self.prepare(&connection.from, None, Role::Sender { peer, limit, file }, None)?;
         self.await_open(sender)?;
         Ok((sender, Span::from_seconds(delay)))
+    }
+
+    fn draw(&self, variable: &Variable, quantity: &str) -> Result<f64, RunError> {
+        let mut stream = self.controller.options.seed.stream(&format!("{} / {quantity}", self.name));
+        Ok(Law::new(variable.clone(), 0.0)?.sample(&mut stream))
+    }
+
+    /// Returns how much the sender sends.
+    fn limit(&self) -> Result<Limit, RunError> {
+        Ok(match &self.connection.stop {
+            plan::Stop::DurationS(v) => {
+                Limit { time: Some(Span::from_seconds(self.draw(v, "duration")?)), ..Limit::default() }
+            }
+            plan::Stop::Bytes(v) => {
+                Limit { bytes: Some(self.draw(v, "bytes")?.round() as u64), ..Limit::default() }
+            }
+            plan::Stop::Messages(v) => {
+                Limit { messages: Some(self.draw(v, "messages")?.round() as u64), ..Limit::default() }
+            }
+            plan::Stop::FileEnd => Limit::default(),
+        })
+    }
+
+    /// Creates the keys of the consent, if the connection needs it.
+    fn create_consent(&mut self) -> Result<(), RunError> {
+        if self.controller.needs_consent(self.connection) {
+            let key = || -> std::io::Result<_> { Ok((RunId(random()?), RunKey::new(random()?))) };
+            let keys = key().and_then(|one| Ok([one, key()?]));
+            self.consent = Some(keys.map_err(|_| RunError::Random)?);
+        }
+        Ok(())
     }
 
     /// Returns the consent of an end: to messages in one direction, and to responses in the other.
@@ -227,8 +270,8 @@ impl<'a, 'c> Repetition<'a, 'c> {
         let (from, to) = (&self.connection.from.host, &self.connection.to[0].host);
         let peer = self.controller.agent(if is_sender { to } else { from });
         let messages = (run, key);
-        let responses =
-            matches!(self.connection.test, Pattern::Request { .. }).then_some((response_run, response_key));
+        let has_answers = has_answers(&self.connection.protocol, &self.connection.test);
+        let responses = has_answers.then_some((response_run, response_key));
         let (needs, gives) = match is_sender {
             true => (Some(messages), responses),
             false => (responses, Some(messages)),
@@ -241,8 +284,16 @@ impl<'a, 'c> Repetition<'a, 'c> {
         })
     }
 
+    /// Returns the file that the sender sends.
+    fn sent_file(&self) -> Option<PathBuf> {
+        let Pattern::File { path, .. } = &self.connection.test else { return None };
+        // An agent on another machine has its own folder.
+        let is_remote = self.controller.agent(&self.connection.from.host).remote.is_some();
+        Some(if is_remote { path.into() } else { self.controller.options.folder.join(path) })
+    }
+
     /// Returns where a receiving host stores the file of the test.
-    fn received_file(&self, host: &str) -> Option<std::path::PathBuf> {
+    fn received_file(&self, host: &str) -> Option<PathBuf> {
         let Pattern::File { path, .. } = &self.connection.test else { return None };
         let file_name = std::path::Path::new(path).file_name()?.to_string_lossy().into_owned();
         let safe = |s: &str| s.replace(['/', '\0'], "_");
@@ -258,6 +309,20 @@ impl<'a, 'c> Repetition<'a, 'c> {
         role: Role,
         receiver: Option<usize>,
     ) -> Result<EndId, RunError> {
+        let spec = self.spec(end, port, role, receiver)?;
+        let id = spec.id;
+        self.controller.agent(&end.host).send(&ControllerMessage::Prepare(spec));
+        Ok(id)
+    }
+
+    /// Returns the configuration of an end, which is tracked from now on.
+    fn spec(
+        &mut self,
+        end: &plan::ConnectionEnd,
+        port: Option<u16>,
+        role: Role,
+        receiver: Option<usize>,
+    ) -> Result<Box<EndSpec>, RunError> {
         let controller = self.controller;
         let id = controller.next_id.fetch_add(1, Ordering::Relaxed);
         let index = controller.agents.iter().position(|a| a.host == end.host).expect("a host of the plan");
@@ -265,6 +330,10 @@ impl<'a, 'c> Repetition<'a, 'c> {
         let needs_converters = uses_bundles(&self.connection.protocol);
         let route = EventRoute { agent: index, needs_converters, sender: self.event_sender.clone() };
         locked(&controller.routes).insert(id, route);
+        self.ends.insert(
+            id,
+            TrackedEnd { host: end.host.clone(), receiver, state: EndState::Opening, address: None },
+        );
         // Check after the route is registered: a loss from then on is an event.
         for agent in controller.converters(self.connection).chain([agent]) {
             let failure = locked(&agent.failure).clone();
@@ -279,11 +348,7 @@ impl<'a, 'c> Repetition<'a, 'c> {
         };
         self.clocks.extend(clock.map(|clock| (end.host.clone(), clock)));
         let consent = self.end_consent(receiver.is_none())?;
-        self.ends.insert(
-            id,
-            TrackedEnd { host: end.host.clone(), receiver, state: EndState::Opening, address: None },
-        );
-        agent.send(&ControllerMessage::Prepare(Box::new(EndSpec {
+        Ok(Box::new(EndSpec {
             id,
             repetition_name: self.name.clone(),
             token: xxh3_64_with_seed(self.name.as_bytes(), controller.clock.epoch_ns()) as u32,
@@ -298,9 +363,9 @@ impl<'a, 'c> Repetition<'a, 'c> {
             role,
             consent,
             epoch_ns: clock.map(|clock| clock.monotonic_ns),
+            unix_epoch: controller.unix_epoch,
             cut: Cut::default(),
-        })));
-        Ok(id)
+        }))
     }
 
     fn await_open(&mut self, id: EndId) -> Result<SocketAddr, RunError> {
@@ -368,6 +433,12 @@ impl<'a, 'c> Repetition<'a, 'c> {
             AgentMessage::Done(id, report) => {
                 self.store_report(id, report);
                 self.set_state(id, EndState::Over);
+            }
+            AgentMessage::Permitted(id) => self.set_state(id, EndState::Over),
+            AgentMessage::Refused { id, cause, .. } => {
+                self.set_state(id, EndState::Over);
+                let host = self.ends.get(&id).map_or("?", |e| e.host.as_str()).to_owned();
+                return Err(RunError::Refused { connection: self.connection.name.clone(), host, cause });
             }
             AgentMessage::Failed(id, cause, report) => {
                 if let Some(report) = report {
@@ -459,6 +530,13 @@ impl<'a, 'c> Repetition<'a, 'c> {
     fn mark_lost(&mut self, host: &str, cause: &LossCause) -> RunError {
         self.ends.values_mut().filter(|e| e.host == host).for_each(|e| e.state = EndState::Over);
         self.controller.agent(host).loss(cause)
+    }
+}
+
+impl Drop for Repetition<'_, '_> {
+    fn drop(&mut self) {
+        let mut routes = locked(&self.controller.routes);
+        self.ends.keys().for_each(|id| drop(routes.remove(id)));
     }
 }
 

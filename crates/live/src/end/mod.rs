@@ -37,7 +37,7 @@ use std::sync::{Arc, Condvar, Mutex, OnceLock};
 use trunkline_experiment::plan::{Checksum, Protocol};
 use trunkline_io::socket::Options;
 use trunkline_io::usage::CpuTime;
-use trunkline_io::{Clock, Pacer, SocketError, socket};
+use trunkline_io::{Clock, Pacer, SocketError};
 use trunkline_run::message::{HEADER, MAX_MESSAGE, Payload};
 use trunkline_run::reports::{Metrics, ReceiverReport, SenderReport};
 use trunkline_run::timeouts::LINGER;
@@ -48,7 +48,7 @@ use trunkline_units::{Instant, Size, Span};
 
 use crate::bundles::BundleWorker;
 use crate::consent::{CONTROLLER_SILENCE, Consent, ConsentService, Lapse, ServiceError};
-use crate::limits::{self, LimitError};
+use crate::limits::{self, LimitError, PortError};
 use crate::locked;
 use crate::station::Station;
 use crate::wire::{AgentMessage, AgentWriter, EndConsent, EndSpec, Report, Role};
@@ -183,6 +183,8 @@ impl EndControl {
 pub enum EndError {
     #[error(transparent)]
     Socket(#[from] SocketError),
+    #[error(transparent)]
+    Port(#[from] PortError),
     #[error("{doing}: {cause}")]
     Io { doing: &'static str, cause: std::io::Error },
     #[error("{doing} {}: {cause}", path.display())]
@@ -330,8 +332,8 @@ impl EndContext {
     }
 
     /// Opens the socket of a receiver at the port of the plan, at one that the host's owner permits, or at any port.
-    pub fn open_at_port<T>(&self, open: impl FnMut(u16) -> Result<T, SocketError>) -> Result<T, SocketError> {
-        socket::first_free(self.spec.port, self.services.ports.clone(), open)
+    pub fn open_at_port<T>(&self, open: impl FnMut(u16) -> Result<T, SocketError>) -> Result<T, PortError> {
+        limits::open_at_port(self.spec.port, &self.services.ports, open)
     }
 
     /// Waits until the limits permit a response of `length` bytes. Returns false if they never do, or a stop was requested.

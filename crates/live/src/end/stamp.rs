@@ -1,10 +1,12 @@
 //! Ends over STAMP (RFC 8762): test packets whose sizes and times are those of the pattern's messages, and a stateful
 //! reflector.
 //!
-//! The reflector's end is the receiver of the messages: it measures their delay by the timestamps of the sender, whose wall
-//! clock is that of this machine. Both ends use the arrival times of the kernel, where the system has them.
+//! The reflector's end is the receiver of the messages: it measures their delay by the timestamps of the sender. Timestamps
+//! count from the controller's wall clock at the start of the run, by the clock of the run, so they agree although the wall
+//! clocks of two machines do not. Both ends use the arrival times of the kernel, where the system has them.
 
 use std::net::{SocketAddr, UdpSocket};
+use std::time::Duration;
 
 use trunkline_io::timestamped::Received;
 use trunkline_io::{Pacer, SocketError, TimestampedSocket, socket};
@@ -31,17 +33,20 @@ fn session_id(context: &EndContext) -> u16 {
     (context.spec.token as u16).max(1)
 }
 
-/// Reads both clocks. No error relative to UTC is claimed: the ends share the clocks of this machine.
+/// Returns the reading of the clocks at this time of the run. No error relative to UTC is claimed: that of the controller's
+/// clock is not known.
+fn reading(context: &EndContext, at: Instant) -> ClockReading {
+    ClockReading { at, unix: context.spec.unix_epoch + Duration::from_nanos(at.as_ns()), utc_error: None }
+}
+
 fn read_clocks(context: &EndContext) -> ClockReading {
-    ClockReading { at: context.clock.now(), unix: context.clock.unix(), utc_error: None }
+    reading(context, context.clock.now())
 }
 
 /// Reads the clocks as of the arrival of a datagram.
 fn read_arrival(context: &EndContext, received: &Received) -> ClockReading {
-    match received.unix {
-        Some(unix) => ClockReading { at: context.clock.instant_of_unix(unix), unix, utc_error: None },
-        None => read_clocks(context),
-    }
+    let at = received.unix.map_or_else(|| context.clock.now(), |unix| context.clock.instant_of_unix(unix));
+    reading(context, at)
 }
 
 fn note_arrival_times(notes: &mut trunkline_run::reports::Notes, end: &str, socket: &TimestampedSocket) {
@@ -60,7 +65,13 @@ struct Session {
 
 impl Session {
     fn open(context: &EndContext, peer: SocketAddr) -> Result<Session, EndError> {
-        let socket = TimestampedSocket::open(SocketAddr::new(context.spec.address, 0), &context.options())?;
+        let local = SocketAddr::new(context.spec.address, 0);
+        let open = || TimestampedSocket::open(local, &context.options());
+        let mut socket = open()?;
+        // The reflector answers no source port with its own number, as that could be another reflector's.
+        if local_address(socket.socket().local_addr())?.port() == peer.port() {
+            socket = open()?;
+        }
         let connect_error = |cause| SocketError { step: socket::Step::Connect, address: peer, cause };
         socket.socket().connect(peer).map_err(connect_error)?;
         let options =
@@ -167,13 +178,15 @@ fn pace(context: &mut EndContext, sender: &mut Sender, session: &mut Session) ->
 
 /// Reflects test packets and measures their arrival.
 pub(crate) fn reflect(mut context: EndContext) -> Result<Report, EndFailure> {
-    let local = SocketAddr::new(context.spec.address, context.spec.port.unwrap_or(0));
-    let socket = TimestampedSocket::open(local, &context.options())?;
+    let socket = context.open_at_port(|port| {
+        TimestampedSocket::open(SocketAddr::new(context.spec.address, port), &context.options())
+    })?;
     let address = local_address(socket.socket().local_addr())?;
     let start = context.ready(address)?;
+    context.await_consent()?;
     let mut meter = ReceiverMeter::new(start);
     let mut reflector = Reflector::new(ReflectorOptions {
-        // Sources are known by the session: the sender may have any address of this machine.
+        // Sources are known by the session and by their consent: the sender may have any address.
         allow: [[0; 4].into(), [0u16; 8].into()].into_iter().filter_map(|any| Network::new(any, 0)).collect(),
         port: address.port(),
         rate: u32::MAX,
@@ -207,10 +220,17 @@ fn reflect_until_complete(
             let arrival = read_arrival(context, &received);
             let bytes = &buffer[..received.length];
             let packet = SenderPacket::decode(bytes, None).ok();
-            let Some(packet) = packet.filter(|packet| packet.ssid == session_id(context)) else {
+            let is_of_sender = |packet: &SenderPacket| {
+                packet.ssid == session_id(context) && context.accepts(received.from.ip())
+            };
+            let Some(packet) = packet.filter(is_of_sender) else {
                 meter.record_unknown_peer();
                 continue;
             };
+            // An answer has the length of its packet.
+            if !context.limit_response(received.length) {
+                break;
+            }
             let ttl = received.ttl.unwrap_or_default();
             let request = Request { from: received.from, bytes, ttl, unix: arrival.unix };
             if let Ok(length) = reflector.reflect(read_clocks(context), &request, &mut answer) {
@@ -240,7 +260,7 @@ fn record(meter: &mut ReceiverMeter, packet: &SenderPacket, arrival: ClockReadin
         meter.record_corrupted();
         return;
     };
-    // Zero if the wall clock was set back in between.
+    // Zero if the clocks of two machines differ by more than the delay.
     let delay = Span::from(arrival.unix.saturating_sub(sent_unix));
     let sent_at: Instant = arrival.at - delay;
     meter.record(&Header::pattern(sequence, sent_at, length as u32), arrival.at);

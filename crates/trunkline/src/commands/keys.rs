@@ -1,6 +1,7 @@
 //! `trunkline keys`: enrolment at agents, and the list of agents and controllers.
 
 use std::io::Read;
+use std::path::PathBuf;
 
 use trunkline_agent::client::{self, Error};
 use trunkline_agent::peers::Status;
@@ -38,12 +39,19 @@ pub fn keys(action: &KeysAction) -> Result<(), Failure> {
 
 /// Opens the key store; creates the folder if there is none.
 pub fn open_store(flags: &KeyDirectory) -> Result<KeyStore, Failure> {
-    let directory = match &flags.keys {
-        Some(directory) => directory.clone(),
-        None => state_path("keys")
-            .ok_or_else(|| Failure::input("no home folder for the keys: give --keys DIR"))?,
-    };
+    let directory =
+        directory(flags).ok_or_else(|| Failure::input("no home folder for the keys: give --keys DIR"))?;
     KeyStore::open(&directory).map_err(Failure::run)
+}
+
+/// Opens the key store, if there is one.
+pub fn open_existing_store(flags: &KeyDirectory) -> Result<Option<KeyStore>, Failure> {
+    let directory = directory(flags).filter(|directory| directory.exists());
+    directory.map(|directory| KeyStore::open(&directory).map_err(Failure::run)).transpose()
+}
+
+fn directory(flags: &KeyDirectory) -> Option<PathBuf> {
+    flags.keys.clone().or_else(|| state_path("keys"))
 }
 
 fn of_store(error: key_store::Error) -> Failure {

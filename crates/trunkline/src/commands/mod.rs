@@ -40,6 +40,8 @@ pub fn run(command: Command) -> Result<(), Failure> {
     match command {
         Command::Check(flags) => {
             let experiment = Experiment::read(&flags.file, &flags.overrides)?;
+            let warnings = hosts::unknown_agents(&experiment.plan, &flags.keys)?;
+            experiment::print_diagnostics(&experiment.name, &experiment.text, &warnings);
             print(&trunkline_experiment::plan_text(&experiment.plan))
         }
         Command::Run(flags) => run::run(&flags),

@@ -20,6 +20,9 @@ use crate::archive;
 use crate::failure::{Failure, print};
 use crate::flags::Run;
 
+/// What is said of the results of a run that was aborted, if there is an archive.
+pub(super) const PARTIAL_RESULTS_STORED: &str = "the partial results are stored";
+
 /// Runs an experiment on each backend, stores the records and shows the report.
 pub fn run(flags: &Run) -> Result<(), Failure> {
     let (experiment, mut backends) = prepare(flags)?;
@@ -35,7 +38,7 @@ pub fn run(flags: &Run) -> Result<(), Failure> {
     // Check before the run that the archive is writable; do not hold it open, because others may write to it.
     flags.counters.as_ref().map_or(Ok(()), |archive| Writer::open(archive).map(drop))?;
     let mut records = Vec::new();
-    let mut error = None;
+    let (mut error, mut files) = (None, Vec::new());
     for backend in &mut backends {
         let options = RunOptions {
             seed: Seed(flags.seed),
@@ -57,12 +60,17 @@ pub fn run(flags: &Run) -> Result<(), Failure> {
             record.environment.insert("simulated_in".into(), Span::from(start.elapsed()).to_string());
         }
         note_changes(&mut record, flags);
+        files.push(archiver.file.path().display().to_string());
         if let Err(failure) = archiver.store(&record).and_then(|()| store_counters(flags, &record)) {
             error.get_or_insert(failure);
         }
         records.push(record);
     }
-    finish(flags, &out, &records, error)
+    let stored = match flags.no_archive {
+        true => format!("the partial results are in {}", files.join(" and ")),
+        false => PARTIAL_RESULTS_STORED.to_owned(),
+    };
+    finish(flags, &out, (&records, &stored), error)
 }
 
 /// Reads the experiment and returns an error if a backend does not support it or the flags do not fit.
@@ -89,7 +97,7 @@ pub(super) fn prepare(flags: &Run) -> Result<(Experiment, Vec<Box<dyn Backend>>)
 fn finish(
     flags: &Run,
     out: &std::path::Path,
-    records: &[Record],
+    (records, stored): (&[Record], &str),
     error: Option<Failure>,
 ) -> Result<(), Failure> {
     let html = out.join("report.html");
@@ -98,7 +106,7 @@ fn finish(
     let shown = show(flags, records, written.is_ok().then_some(&html));
     error.map_or(Ok(()), Err)?;
     written?;
-    check_outcome(records)?;
+    check_outcome(records, stored)?;
     shown
 }
 
@@ -113,11 +121,14 @@ fn show(flags: &Run, records: &[Record], html: Option<&PathBuf>) -> Result<(), F
     html.map_or(Ok(()), |html| print(&format!("\nReport: {}\n", html.display())))
 }
 
-/// Returns an error if a run is partial or an expectation failed.
-pub(super) fn check_outcome(records: &[Record]) -> Result<(), Failure> {
+/// Returns an error if a run is partial or an expectation failed. `stored` says where partial results are.
+pub(super) fn check_outcome(records: &[Record], stored: &str) -> Result<(), Failure> {
     if let Some(record) = records.iter().find(|r| r.partial) {
         let problem = record.problems.first().map_or("the run is incomplete", String::as_str);
-        return Err(Failure::run(format!("{problem}; the partial results are stored")));
+        let has_messages = record.connections.iter().any(|c| c.messages_sent > 0 || c.messages_received > 0);
+        let is_empty = !has_messages && record.hosts.iter().all(|host| host.measured.is_none());
+        let stored = if is_empty { "nothing was measured" } else { stored };
+        return Err(Failure::run(format!("{problem}; {stored}")));
     }
     let failed = records.iter().flat_map(|r| &r.expectations).filter(|e| !e.passed).count();
     match failed {

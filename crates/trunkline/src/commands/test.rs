@@ -20,7 +20,7 @@ use trunkline_units::Seed;
 
 use self::lines::Lines;
 use super::hosts::live_backend;
-use super::run::{check_outcome, stop_on_signals};
+use super::run::{PARTIAL_RESULTS_STORED, check_outcome, stop_on_signals};
 use crate::archive;
 use crate::failure::{Failure, print};
 use crate::flags::test::Test;
@@ -61,7 +61,10 @@ pub fn test(flags: &Test) -> Result<(), Failure> {
     let stored = archive.as_ref().zip(id).map_or(Ok(()), |(archive, id)| archive.finish(id, &record));
     let shown = show(flags, &lines, &record, id);
     stored.map_err(Failure::run)?;
-    check_outcome(&[record])?;
+    check_outcome(
+        &[record],
+        if flags.no_archive { "the partial results are not stored" } else { PARTIAL_RESULTS_STORED },
+    )?;
     shown
 }
 

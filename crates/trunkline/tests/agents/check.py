@@ -70,7 +70,7 @@ def kill(program, quick=False):
     """Whatever dies at whatever moment: the load ends, the rest says what happened, and the next run works."""
     lab = Lab(program, 2)
     victims = ["agent of h1", "run on h1", "agent of h2", "run on h2", "controller", "link of h2", "link of controller"]
-    delays = {"udp": [0.05, 0.2, 0.4, 0.8, 1.6, 2.15], "tcp": [0.3, 1.8], "guaranteed": [0.3, 1.8]}
+    delays = {"udp": [0.05, 0.2, 0.4, 0.8, 1.6, 2.15], "tcp": [0.3, 1.8], "guaranteed": [0.3, 1.8], "stamp": [0.3, 1.8]}
     if quick:
         delays = {"udp": [0.2, 1.6]}
     figures, messages, number = {}, set(), 0

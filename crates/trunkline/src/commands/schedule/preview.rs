@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 
 use jiff::{SignedDuration, Timestamp};
 use trunkline_schedule::planner::show;
-use trunkline_schedule::{Class, Decision, Planner, RunName};
+use trunkline_schedule::{Class, Decision, Definition, Planner, RunName};
 
 use super::jobs::Job;
-use crate::failure::{Failure, print};
+use crate::failure::{Failure, print, warn};
 
 /// Prints the runs of the next days, at most `limit` lines.
 pub fn preview(jobs: &[Job], from: Timestamp, days: u16, limit: u32) -> Result<(), Failure> {
@@ -15,6 +15,9 @@ pub fn preview(jobs: &[Job], from: Timestamp, days: u16, limit: u32) -> Result<(
     let mut text = format!("{:<20}  {:<24}  {:<10}  CHANGES\n", "PLANNED", "RUN", "CLASS");
     let mut lines = 0;
     let mut simulation = Simulation::new(jobs, from)?;
+    for Definition { name, first, .. } in simulation.over(from) {
+        warn(&format!("entry `{name}`: its last run is over; set `first`, now {first}, to a later time"));
+    }
     while let Some(line) = simulation.next(end) {
         if lines == limit {
             text += &format!("… more runs follow until {}; `--limit` shows more\n", show(end));
@@ -47,6 +50,15 @@ impl<'a> Simulation<'a> {
         };
         let entries = jobs.iter().map(entry).collect::<Result<Vec<_>, Failure>>()?;
         Ok(Simulation { jobs, planner: Planner::new(entries, from), now: from, ends: BTreeSet::new() })
+    }
+
+    /// Returns the entries whose runs were all planned before `from`.
+    fn over(&self, from: Timestamp) -> impl Iterator<Item = &'a Definition> {
+        let definitions = self.jobs.iter().map(|job| &job.entry.definition);
+        let is_over = move |definition: &&Definition| {
+            definition.timetable().is_ok_and(|times| times.time(times.first_from(from, 1)).is_none())
+        };
+        definitions.filter(is_over)
     }
 
     /// Returns the line of the next decision before `end`.

@@ -99,13 +99,44 @@ impl RunProcess {
         self.errors.seek(SeekFrom::Start(length.saturating_sub(MAX_ERRORS))).ok()?;
         let mut bytes = Vec::new();
         (&mut self.errors).take(MAX_ERRORS).read_to_end(&mut bytes).ok()?;
-        let text = String::from_utf8_lossy(&bytes);
-        let line = text.lines().rev().find_map(|line| line.strip_prefix("trunkline: "));
-        line.or_else(|| text.lines().rev().find(|line| !line.trim().is_empty())).map(str::to_owned)
+        failure_line(&String::from_utf8_lossy(&bytes))
     }
+}
+
+/// Returns the line of the output to standard error that states the failure: that of the command, or the first error in the
+/// experiment, which has changed since the schedule was read.
+fn failure_line(text: &str) -> Option<String> {
+    if let Some(line) = text.lines().rev().find_map(|line| line.strip_prefix("trunkline: ")) {
+        return Some(line.to_owned());
+    }
+    let mut lines = text.lines().skip_while(|line| !line.starts_with("error: "));
+    if let (Some(error), Some(position)) = (lines.next(), lines.next()) {
+        let (error, position) =
+            (error.trim_start_matches("error: "), position.trim_start_matches([' ', '-', '>']));
+        return Some(format!("the experiment has changed: {position}: {error}"));
+    }
+    text.lines().rev().find(|line| !line.trim().is_empty()).map(str::to_owned)
 }
 
 #[expect(clippy::disallowed_methods, reason = "a time limit is in real time")]
 fn now() -> Instant {
     Instant::now()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_failure_is_one_line() {
+        let diagnostic = "warning: x\n --> a.ns:1:1\nerror: this `{` is never closed\n --> a.ns:1:12\n  |\n1 | experiment {\n";
+        for (text, want) in [
+            ("warning: x\ntrunkline: host a does not answer\n", "host a does not answer"),
+            (diagnostic, "the experiment has changed: a.ns:1:12: this `{` is never closed"),
+            ("Killed\n\n", "Killed"),
+        ] {
+            assert_eq!(failure_line(text).as_deref(), Some(want));
+        }
+        assert_eq!(failure_line(""), None);
+    }
 }

@@ -7,7 +7,7 @@ use trunkline_io::socket::{Options, readable};
 use trunkline_io::{TimestampedSocket, datagrams, pace};
 use trunkline_run::StopFlag;
 use trunkline_stamp::packet::base_length;
-use trunkline_stamp::sender::MAX_SIZE;
+use trunkline_stamp::sender::{Counts, MAX_SIZE};
 use trunkline_stamp::{ClockReading, Reception, Sender, SenderOptions};
 use trunkline_units::{Instant, Span};
 
@@ -57,9 +57,16 @@ pub fn send(flags: &Send, stop: &StopFlag) -> Result<(), Failure> {
         false => measurements.to_text(&sender),
     };
     print(&summary)?;
-    match sender.counts().answered {
-        0 => Err(Failure::run(format!("{peer} does not answer"))),
-        _ => Ok(()),
+    match sender.counts() {
+        Counts { answered: 1.., .. } => Ok(()),
+        Counts { forged: 1.., .. } => {
+            Err(Failure::run(format!("{peer} answers with another key, or without one")))
+        }
+        _ => {
+            let key = if session.is_authenticated { "has another key" } else { "demands a key (--key)" };
+            let causes = format!("it is no reflector, does not allow this host, or {key}");
+            Err(Failure::run(format!("{peer} does not answer: {causes}")))
+        }
     }
 }
 
