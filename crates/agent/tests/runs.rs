@@ -271,6 +271,23 @@ fn the_limits_of_the_owner_apply() {
 }
 
 #[test]
+fn repeated_frames_count_in_the_rate_limit() {
+    let lab = Lab::new(&["a", "b"], &RemoteLimits { rate_bps: 4_000_000, ..limits() });
+    let record = lab.run(
+        "experiment { connection c { xmt = a; rcv = b; protocol = guaranteed (drop = 0.2, mode = selective);
+            test = full (messagesize = 1000); duration = 1 s; } }",
+    );
+    let c = &record.connections[0];
+    assert!(!record.partial && c.messages_received == c.messages_sent, "{:?}", c.error);
+    assert!(c.notes["rate_limit"].contains("4000000 b/s"), "{:?}", c.notes);
+    let [frames, resent, bytes] =
+        ["sender_frames_sent", "sender_frames_resent", "sender_bytes_sent"].map(|name| c.counters[name]);
+    assert!(resent > 0.1 * frames, "{resent} of {frames} frames");
+    // 500 kB are permitted in 1 s; headers of frames and the last window are not counted.
+    assert!(bytes < 600_000.0, "{bytes} B, {resent} of {frames} frames repeated");
+}
+
+#[test]
 fn a_refusal_ends_the_run_before_any_end_opens() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("data"), "x").unwrap();

@@ -31,6 +31,8 @@ const SOCKET_BUFFER: Size = Size::from_bytes(4 << 20);
 const ETHERNET_DATAGRAM: usize = 1472;
 /// Time before a deadline at which a paced sender stops acting on acknowledgements: a wakeup may take as long.
 const WAKEUP_TIME: Span = Span::from_us(300);
+/// Interval at which repetitions are counted in the rate limit.
+const REPETITION_INTERVAL: Span = Span::from_ms(10);
 /// How long an end waits for the peer to close as well.
 const CLOSE_TIMEOUT: Span = Span::from_s(2);
 
@@ -232,7 +234,7 @@ pub(crate) fn send(
     let file = source_file.as_mut().zip(path);
     let result = send_messages(&mut context, &connection, &mut sender, file);
     let result = result.and_then(|()| connection.close(&context));
-    let mut report = sender.report();
+    let mut report = context.sender_report(&sender);
     report.cpu = connection.cpu(&context);
     report.counters.extend(connection.counters(&context, true));
     (report.stages, report.frame_departures) = connection.stage_timer.report();
@@ -252,8 +254,10 @@ fn send_messages(
 ) -> Result<(), EndError> {
     let (mut buffer, mut response) = (Vec::new(), Buffer::new());
     let mut pacer = Pacer::new(context.clock);
+    let mut repetitions = Repetitions::default();
     while !context.control.is_stopped() {
         let now = context.clock.now();
+        repetitions.count(context, connection, now);
         let message = match sender.next(now) {
             SenderStep::Send(message) => message,
             SenderStep::Wait(until) => {
@@ -278,6 +282,28 @@ fn send_messages(
         context.snapshot_sender(sender, now);
     }
     Ok(())
+}
+
+/// Counts repeated frames in the rate limit of the host's owner.
+#[derive(Default)]
+struct Repetitions {
+    counted: u64,
+    next: Instant,
+}
+
+impl Repetitions {
+    /// Counts those since the last call, with the mean length of a frame; seldom, because that locks the connection.
+    #[inline]
+    fn count(&mut self, context: &EndContext, connection: &GuaranteedConnection, now: Instant) {
+        let Some(limit) = context.services.rate_limit.as_ref().filter(|_| now >= self.next) else { return };
+        self.next = now + REPETITION_INTERVAL;
+        let Some(statistics) = connection.connection.statistics() else { return };
+        let new = statistics.frames_resent - self.counted;
+        self.counted = statistics.frames_resent;
+        if new > 0 {
+            limit.record(statistics.bytes_sent / statistics.frames_sent.max(1) * new, now);
+        }
+    }
 }
 
 /// Encodes a message and returns its length; returns `None` at the end of the file.
