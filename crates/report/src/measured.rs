@@ -39,10 +39,10 @@ fn quantity<'a>(name: &'a str, values: &[(f64, f64)]) -> Option<Quantity<'a>> {
         let quantity = Quantity { name, unit, growth: None, point_unit: unit, points: values.to_vec() };
         return has_changed.then_some(quantity);
     }
-    // Octets are shown as all rates are, and seconds of processor time per second as a share of a processor.
+    // Octets are shown as all rates are, and seconds of processor time per second as a share of one processor.
     let (factor, point_unit) = match unit {
         Unit::Bytes => (8.0, Unit::BitsPerSecond),
-        Unit::Seconds => (1.0, Unit::Share),
+        Unit::Seconds => (100.0, Unit::Percent),
         unit => (1.0, unit),
     };
     // A counter that was set back, such as that of an interface that was made again, has no rate there.
@@ -140,7 +140,7 @@ mod tests {
             found,
             [
                 ("lo.rx_bytes", Some(1000.0), Unit::BitsPerSecond, vec![(1.5, 16_000.0), (2.0, 0.0)]),
-                ("cpu.user_s", Some(1.25), Unit::Share, vec![(1.5, 0.5), (2.0, 2.0)]),
+                ("cpu.user_s", Some(1.25), Unit::Percent, vec![(1.5, 50.0), (2.0, 200.0)]),
                 ("tcp.established", None, Unit::Number, vec![(1.0, 2.0), (1.5, 3.0), (2.0, 3.0)]),
                 ("eth0.tx_packets", Some(10.0), Unit::Number, vec![(2.0, 20.0)]),
             ]

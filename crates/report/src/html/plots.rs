@@ -327,6 +327,7 @@ pub(super) fn host(name: &str, records: &[Record], labels: &[String]) -> Vec<Plo
         let label = match (growth, point_unit) {
             (None, _) => "value",
             (_, Unit::Number) => "per second",
+            (_, Unit::Percent) => "% of a processor",
             _ => "rate",
         };
         let y = Axis::new(label, axis_unit(point_unit), false);
