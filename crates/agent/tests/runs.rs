@@ -262,7 +262,8 @@ fn the_limits_of_the_owner_apply() {
     let line = "refused `c` of `ctl`: the owner of the agent permits tests of at most 5 s";
     assert!(lab.agents[0].log.lock().unwrap().iter().any(|logged| logged == line));
     let (error, _) = run("protocol = tcp; test = file (path = \"/etc/hostname\");");
-    assert!(error.contains("has named no folder for files to send"), "{error}");
+    // Both agents refuse it, and either may be the first to answer.
+    assert!(error.contains("has named no folder for "), "{error}");
     let (error, _) =
         run("protocol = multicast (group = 239.1.2.3); test = cbr (messagesize = 100, period = 10 ms);");
     assert!(error.contains("does not permit the multicast group 239.1.2.3"), "{error}");
