@@ -138,7 +138,7 @@ impl RemoteLimits {
         check_sizes(spec)?;
         let needs = spec.consent.needs.as_ref().map(|needs| host(needs.destination));
         let gives = spec.consent.gives.as_ref().map(|gives| gives.source.to_canonical());
-        let is_request = matches!(spec.pattern, Pattern::Request { .. });
+        let is_request = spec.pattern.has_responses();
         match (&spec.protocol, &spec.role) {
             // Groups cannot consent, so nothing but messages to permitted groups may be sent.
             (Protocol::Multicast { .. }, _) if is_request => return Err(LimitError::NoConsent),
@@ -228,12 +228,12 @@ fn check_sizes(spec: &EndSpec) -> Result<(), LimitError> {
         Pattern::Full { size_bytes }
         | Pattern::Poisson { size_bytes, .. }
         | Pattern::Stairs { size_bytes, .. }
+        | Pattern::Application { size_bytes, .. }
         | Pattern::File { size_bytes, .. } => &[size_bytes],
         Pattern::Cbr { burst, .. } | Pattern::Burst { burst, .. } | Pattern::Random { burst, .. } => {
             &[&burst.size_bytes]
         }
         Pattern::Request { request_bytes, response_bytes } => &[request_bytes, response_bytes],
-        Pattern::Application { .. } => &[],
     };
     let is_too_long =
         |size: &&Variable| matches!(size, Variable::Constant(size) if *size > f64::from(MAX_MESSAGE));

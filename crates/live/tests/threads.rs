@@ -60,13 +60,13 @@ fn unsupported_plans_are_refused_by_name() {
     let refusals = live.refuse(&plan(
         "experiment {
             connection a { xmt = x; rcv = y; protocol = bundle (address = 1); test = full; }
-            connection b { xmt = x; rcv = y; protocol = udp; test = telnet; }
+            connection b { xmt = x; rcv = y; protocol = stamp; test = voice; }
             connection c { xmt = x; rcv = y; protocol = udp; test = cbr (messagesize = 10, period = 1 ms); }
         }",
     ));
     let texts: Vec<&str> = refusals.iter().map(|r| r.text.as_str()).collect();
     assert!(texts[0].starts_with("a: `live` has no test `full` over bundle"), "{texts:?}");
-    assert!(texts[1].starts_with("b: `live` does not support the application model `telnet`"), "{texts:?}");
+    assert!(texts[1].starts_with("b: `live` has no test `voice` over stamp"), "{texts:?}");
     assert!(texts[2].starts_with("c: a message of 10 B is too small"), "{texts:?}");
     assert!(texts[3].starts_with("--at unknown"), "{texts:?}");
     assert!(refusals[0].location.start > 0);

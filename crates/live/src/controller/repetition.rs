@@ -141,7 +141,7 @@ impl<'a, 'c> Repetition<'a, 'c> {
     fn agree_on_start(&mut self, participant: Participant<'_>, delay: Span) {
         let lead = match &self.connection.test {
             _ if self.consent.is_none() => LOCAL_LEAD,
-            Pattern::Request { .. } => REQUEST_LEAD,
+            test if test.has_responses() => REQUEST_LEAD,
             _ => REMOTE_LEAD,
         };
         // A message takes half a round trip, which the bound of the clock contains.
@@ -227,8 +227,7 @@ impl<'a, 'c> Repetition<'a, 'c> {
         let (from, to) = (&self.connection.from.host, &self.connection.to[0].host);
         let peer = self.controller.agent(if is_sender { to } else { from });
         let messages = (run, key);
-        let responses =
-            matches!(self.connection.test, Pattern::Request { .. }).then_some((response_run, response_key));
+        let responses = self.connection.test.has_responses().then_some((response_run, response_key));
         let (needs, gives) = match is_sender {
             true => (Some(messages), responses),
             false => (responses, Some(messages)),
