@@ -20,6 +20,18 @@ mod composite;
 /// the requested one, and is refused.
 const MIN_PROBABILITY: f64 = 1e-3;
 
+/// Number of integers up to which a rounded mean is computed.
+const ROUNDED_CELLS: u32 = 4_096;
+
+/// Returns the index of a weight of Simpson's rule with 8 intervals: 1, 4, 2, 4, 2, …, 1.
+fn weight(i: u32) -> usize {
+    match i {
+        0 | 8 => 0,
+        i if i % 2 == 1 => 1,
+        _ => 2,
+    }
+}
+
 /// The distribution of a [`Variable`], given that it is at or above a floor. Values are in the variable's unit.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Law {
@@ -116,6 +128,27 @@ impl Law {
     /// Returns the mean; `None` if it is infinite (Pareto with a shape of 1 or less).
     pub fn mean(&self) -> Option<f64> {
         self.shape.mean()
+    }
+
+    /// Returns the mean of the values rounded to integers, a half upwards; `None` if it is infinite. The difference to
+    /// [`mean`](Self::mean) matters for small counts.
+    pub fn rounded_mean(&self) -> Option<f64> {
+        if let Shape::Constant(value) = self.shape {
+            return Some(libm::round(value));
+        }
+        let above = |x: f64| 1.0 - self.cdf(x);
+        let start = libm::floor(self.quantile(0.0));
+        let mut difference = 0.0;
+        // The mean is the integral of P(X > x), that of rounded values the sum of P(X ≥ k − ½). Far from the start both agree.
+        for k in 0..ROUNDED_CELLS {
+            let from = start + f64::from(k);
+            let simpson = |i: u32| above(from + f64::from(i) / 8.0) * [1.0, 4.0, 2.0][weight(i)];
+            difference += 1.0 - self.cdf((from + 0.5).next_down()) - (0..=8).map(simpson).sum::<f64>() / 24.0;
+            if above(from) < 1e-12 {
+                break;
+            }
+        }
+        Some(self.mean()? + difference)
     }
 
     /// Returns whether no single value has a positive probability: constants, empirical and clamped variables have such.
@@ -497,6 +530,31 @@ mod tests {
             );
         }
         assert_eq!(law(Variable::Pareto { shape: 1.0, min: 1.0 }, 0.0).mean(), None);
+    }
+
+    #[test]
+    fn the_rounded_mean_is_that_of_rounded_quantiles() {
+        for (variable, floor) in [
+            (bounded(Variable::Pareto { shape: 2.43, min: 1.0 }, 1.0, 1_000.0), 1.0),
+            (Variable::Exponential { mean: 1.5 }, 1.0),
+            (
+                Variable::Clamped {
+                    of: Box::new(Variable::Pareto { shape: 1.1, min: 2.0 }),
+                    min: 2.0,
+                    max: 55.0,
+                },
+                1.0,
+            ),
+            (Variable::Lognormal { mean: 900.0, sd: 3000.0 }, 32.0),
+            (Variable::Constant(3.4), 1.0),
+        ] {
+            let law = law(variable, floor);
+            let n = 1_000_000;
+            let rounded = |i: i32| libm::round(law.quantile((f64::from(i) + 0.5) / f64::from(n)));
+            let (mean, integrated) =
+                (law.rounded_mean().unwrap(), (0..n).map(rounded).sum::<f64>() / f64::from(n));
+            assert!((mean / integrated - 1.0).abs() < 1e-3, "{law:?}: {mean} is not {integrated}");
+        }
     }
 
     #[test]

@@ -228,4 +228,32 @@ pub(super) mod values {
     pub fn exponential(mean: f64) -> Variable {
         Variable::Exponential { mean }
     }
+
+    pub fn pareto(shape: f64, min: f64) -> Variable {
+        Variable::Pareto { shape, min }
+    }
+
+    pub fn weibull(scale: f64, shape: f64) -> Variable {
+        Variable::Weibull { scale, shape }
+    }
+
+    /// Lognormal by the mean and the standard deviation of its logarithm, as most papers have it; its own mean and standard
+    /// deviation are rounded to integers.
+    pub fn lognormal(mu: f64, sigma: f64) -> Variable {
+        let mean = libm::exp(mu + sigma * sigma / 2.0);
+        let sd = mean * libm::sqrt(libm::expm1(sigma * sigma));
+        Variable::Lognormal { mean: libm::round(mean), sd: libm::round(sd) }
+    }
+
+    pub fn truncated(of: Variable, min: f64, max: f64) -> Variable {
+        Variable::Truncated { of: Box::new(of), min, max }
+    }
+
+    pub fn clamped(of: Variable, min: f64, max: f64) -> Variable {
+        Variable::Clamped { of: Box::new(of), min, max }
+    }
+
+    pub fn mixture(share: f64, first: Variable, second: Variable) -> Variable {
+        Variable::Mixture { share, first: Box::new(first), second: Box::new(second) }
+    }
 }

@@ -5,7 +5,7 @@ use trunkline_units::{Seed, Span};
 use super::{Application, Unit};
 use crate::source::LawFit;
 use crate::variate::VariateGenerator;
-use crate::{Rounding, Variable, VariableError};
+use crate::{Rounding, Sample, Variable, VariableError};
 
 /// A quantity of a model: one of its parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,6 +16,8 @@ pub struct QuantityId(u16);
 pub struct Interval {
     quantity: QuantityId,
     span: Span,
+    /// Its index among the times that have not ended.
+    pending: u32,
 }
 
 /// A drawn length.
@@ -66,6 +68,9 @@ struct Quantity {
 #[derive(Debug)]
 pub struct Draws {
     quantities: Vec<Quantity>,
+    /// Drawn times that have not ended, and free indices in it. Without them, a test that ends would prefer short times.
+    pending: Vec<Option<Interval>>,
+    free: Vec<u32>,
 }
 
 impl Draws {
@@ -103,7 +108,8 @@ impl Draws {
             let generator = VariateGenerator::new(&value, floor, seed, &stream).map_err(error)?;
             Ok(Quantity { name: parameter.name, unit: parameter.unit, generator })
         };
-        Ok(Draws { quantities: definition.parameters.iter().map(quantity).collect::<Result<_, _>>()? })
+        let quantities = definition.parameters.iter().map(quantity).collect::<Result<_, _>>()?;
+        Ok(Draws { quantities, pending: Vec::new(), free: Vec::new() })
     }
 
     /// Returns the quantity of a parameter.
@@ -119,9 +125,26 @@ impl Draws {
         &mut self.quantities[usize::from(id.0)]
     }
 
-    /// Draws a time. It is recorded when the item that ends it leaves.
+    /// Draws a time. It is recorded when the item that ends it leaves. A model that will not return it with an item calls
+    /// [`finish`](Self::finish).
     pub fn interval(&mut self, quantity: QuantityId) -> Interval {
-        Interval { quantity, span: self.quantity(quantity).generator.span() }
+        let span = self.quantity(quantity).generator.span();
+        let pending = self.free.pop().unwrap_or(self.pending.len() as u32);
+        let interval = Interval { quantity, span, pending };
+        match self.pending.get_mut(pending as usize) {
+            Some(slot) => *slot = Some(interval),
+            None => self.pending.push(Some(interval)),
+        }
+        interval
+    }
+
+    /// Ends a time. Records how long it was, in seconds, unless this is unknown.
+    pub fn finish(&mut self, interval: Interval, seconds: Option<f64>) {
+        self.pending[interval.pending as usize] = None;
+        self.free.push(interval.pending);
+        if let Some(seconds) = seconds {
+            self.record(interval.quantity, seconds);
+        }
     }
 
     /// Draws a length. It is recorded when the item is sent or the response has arrived.
@@ -159,12 +182,22 @@ impl Draws {
         self.quantity(quantity).generator.sample.push(value);
     }
 
-    /// Compares what was recorded with the laws: times, and what is not constant.
+    /// Compares what was recorded with the laws: times, and what is not constant. Times that have not ended count as they were
+    /// drawn: the number of times that have begun is independent of how long the last ones are (Wald's identity).
     pub fn fits(&self) -> Vec<LawFit> {
-        let of_interest = |q: &&Quantity| {
-            q.generator.sample.count() > 0 && (q.unit == Unit::Seconds || !q.generator.law.is_constant())
+        // A time of 0 cannot be sent late or early: there is nothing to compare.
+        let of_interest = |(_, q): &(usize, &Quantity)| {
+            let Quantity { unit, generator, .. } = q;
+            let is_time = *unit == Unit::Seconds && generator.law.mean() != Some(0.0);
+            generator.sample.count() > 0 && (is_time || !generator.law.is_constant())
         };
-        self.quantities.iter().filter(of_interest).map(Quantity::fit).collect()
+        let fit = |(index, quantity): (usize, &Quantity)| {
+            let mut sample = quantity.generator.sample.clone();
+            let pending = self.pending.iter().flatten().filter(|p| usize::from(p.quantity.0) == index);
+            pending.for_each(|interval| sample.push(interval.span.as_s()));
+            quantity.fit(&sample)
+        };
+        self.quantities.iter().enumerate().filter(of_interest).map(fit).collect()
     }
 
     /// As [`fits`](Self::fits), of times and lengths only: what a receiver can see.
@@ -176,7 +209,7 @@ impl Draws {
 }
 
 impl Quantity {
-    fn fit(&self) -> LawFit {
+    fn fit(&self, sample: &Sample) -> LawFit {
         let (unit, rounding) = match self.unit {
             Unit::Bytes => ("bytes", Rounding::Integer),
             Unit::Seconds => ("us", Rounding::None),
@@ -186,9 +219,11 @@ impl Quantity {
         };
         let generator = &self.generator;
         let format = |value| self.unit.format(value);
-        let mut fit = LawFit::new(self.name, unit, &generator.law, &generator.sample, rounding, format);
-        if self.unit == Unit::Seconds {
-            fit.scale(1e6);
+        let mut fit = LawFit::new(self.name, unit, &generator.law, sample, rounding, format);
+        match rounding {
+            Rounding::Integer => fit.requested_mean = generator.law.rounded_mean(),
+            Rounding::None if self.unit == Unit::Seconds => fit.scale(1e6),
+            Rounding::None => {}
         }
         fit
     }

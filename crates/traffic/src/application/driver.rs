@@ -152,24 +152,31 @@ impl Driver {
     pub(super) fn record_times(&mut self, item: &Item, lateness_ps: i128) {
         for timed in item.intervals.into_iter().flatten() {
             let reference = match timed.since {
-                Since::Departure(lane) => self.lanes.get(lane as usize).copied().unwrap_or(Some(0)),
+                Since::Departure(lane) => self.lanes.get(lane as usize).copied().flatten(),
                 Since::Event => Some(0),
             };
-            let Some(reference) = reference else { continue };
-            let span = i128::from(timed.interval.span().as_ps()) + lateness_ps - reference;
-            self.draws.record(timed.interval.quantity(), (span.max(0)) as f64 / 1e12);
+            let drawn = i128::from(timed.interval.span().as_ps());
+            let span = reference.map(|reference| (drawn + lateness_ps - reference).max(0) as f64 / 1e12);
+            self.draws.finish(timed.interval, span);
         }
-        self.set_lateness(item.lane, Some(lateness_ps));
+        self.set_lateness(item, Some(lateness_ps));
     }
 
-    /// Sets the lateness of the last departure of a lane.
-    pub(super) fn set_lateness(&mut self, lane: u32, lateness_ps: Option<i128>) {
-        let lane = lane as usize;
-        if self.lanes.len() <= lane {
-            // Of a departure before the first: it was on time.
-            self.lanes.resize(lane + 1, Some(0));
+    /// Handles an item that is lost: the times that it ends and begins are unknown.
+    pub(super) fn forget_times(&mut self, item: &Item) {
+        item.intervals.into_iter().flatten().for_each(|timed| self.draws.finish(timed.interval, None));
+        self.set_lateness(item, None);
+    }
+
+    /// Sets the lateness of the last departure of the lanes of an item.
+    fn set_lateness(&mut self, item: &Item, lateness_ps: Option<i128>) {
+        for lane in [Some(item.lane), item.second_lane].into_iter().flatten() {
+            let lane = lane as usize;
+            if self.lanes.len() <= lane {
+                self.lanes.resize(lane + 1, None);
+            }
+            self.lanes[lane] = lateness_ps;
         }
-        self.lanes[lane] = lateness_ps;
     }
 
     /// Records a length.

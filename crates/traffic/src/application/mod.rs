@@ -7,8 +7,8 @@
 //!
 //! # Adding a model
 //!
-//! 1. A file `application/NAME.rs` with `pub static NAME: Definition` and a type that implements [`Model`]; [`voice`] is the
-//!    shortest example, [`ftp`] one with overlapping sessions, [`www`] one that waits for responses.
+//! 1. A file `application/NAME.rs` with `pub static NAME: Definition` and a type that implements [`Model`]; `voip` is the
+//!    shortest example, `ftp` one with overlapping sessions, `www` one that waits for responses.
 //! 2. A line `mod NAME;` below and a line `&NAME::NAME` in [`MODELS`].
 //! 3. The reference page: `BLESS=1 cargo test -p trunkline-traffic models_page` rewrites its tables; a paragraph about the model
 //!    goes above them in `docs/reference/traffic-models.md`.
@@ -42,7 +42,10 @@ pub mod received;
 pub mod reference;
 pub mod sessions;
 
-mod voice;
+mod ftp;
+mod telnet;
+mod voip;
+mod www;
 
 use std::fmt::Debug;
 
@@ -55,7 +58,7 @@ pub use received::ReceivedItems;
 pub use sessions::Sessions;
 
 /// All models, in the order of the reference page.
-pub static MODELS: &[&Definition] = &[&voice::VOICE];
+pub static MODELS: &[&Definition] = &[&voip::VOIP, &ftp::FTP, &telnet::TELNET, &www::WWW];
 
 /// The state machine of an application.
 pub trait Model: Debug + Send {
@@ -101,6 +104,8 @@ pub struct Item {
     pub intervals: [Option<Timed>; 2],
     /// The series of departures that it belongs to, from 0: one for each session that exists at a time.
     pub lane: u32,
+    /// Another series that it belongs to, such as that of the first items of all sessions.
+    pub second_lane: Option<u32>,
 }
 
 /// A drawn time that ends with the departure of an item.
@@ -124,7 +129,7 @@ pub enum Since {
 impl Item {
     /// Creates an item of lane 0 that requests nothing and ends no drawn time.
     pub fn new(due: Instant, size: Size) -> Item {
-        Item { due, size, response: None, intervals: [None; 2], lane: 0 }
+        Item { due, size, response: None, intervals: [None; 2], lane: 0, second_lane: None }
     }
 
     /// Adds a drawn time that ends with this item; at most two.

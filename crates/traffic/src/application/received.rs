@@ -82,8 +82,7 @@ impl ReceivedItems {
                 Some((_, at)) => {
                     self.driver.record_times(&item, i128::from(at.as_ps()) - i128::from(item.due.as_ps()));
                 }
-                // The times that begin here are unknown.
-                None => self.driver.set_lateness(item.lane, None),
+                None => self.driver.forget_times(&item),
             }
         }
         if let Some(bytes) = self.bytes.filter(|_| self.position == self.pieces.count) {

@@ -39,11 +39,11 @@ impl<S> Sessions<S> {
         }
     }
 
-    /// Adds a session whose next item is due at `due`. Refuses it if there are as many as the limit.
-    pub fn start(&mut self, due: Instant, session: S) {
+    /// Adds a session whose next item is due at `due`. Refuses it, and returns false, if there are as many as the limit.
+    pub fn start(&mut self, due: Instant, session: S) -> bool {
         if self.heap.len() >= self.limit {
             self.refused += 1;
-            return;
+            return false;
         }
         self.started += 1;
         let lane = self.free_lanes.pop().unwrap_or_else(|| {
@@ -51,6 +51,7 @@ impl<S> Sessions<S> {
             self.next_lane - 1
         });
         self.heap.push(Reverse(Entry { due, lane, session }));
+        true
     }
 
     /// Returns when the next item of any session is due.

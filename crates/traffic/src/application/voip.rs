@@ -9,7 +9,7 @@ use super::{
 
 const TABLE: &str = "ITU-T P.59 (1993), table 1; exponential: Brady 1969, Bell Syst. Tech. J. 48, p. 2445";
 
-pub(super) static VOICE: Definition = Definition {
+pub(super) static VOIP: Definition = Definition {
     name: "voice",
     summary: "One direction of a conversation with silence suppression: Brady's on-off model with the frames of a codec.",
     choice: Some(&Choice {
@@ -57,12 +57,12 @@ pub(super) static VOICE: Definition = Definition {
     ],
     max_outstanding: 0,
     needs_stream: false,
-    start: |start, draws| Box::new(Voice::new(start, draws)),
+    start: |start, draws| Box::new(Voip::new(start, draws)),
 };
 
 #[derive(Debug)]
-struct Voice {
-    talk: QuantityId,
+struct Voip {
+    spurt_length: QuantityId,
     silence: QuantityId,
     frame: QuantityId,
     period: QuantityId,
@@ -75,10 +75,10 @@ struct Voice {
     pause: Option<Interval>,
 }
 
-impl Voice {
-    fn new(start: Instant, draws: &Draws) -> Voice {
-        Voice {
-            talk: draws.id("talk"),
+impl Voip {
+    fn new(start: Instant, draws: &Draws) -> Voip {
+        Voip {
+            spurt_length: draws.id("talk"),
             silence: draws.id("silence"),
             frame: draws.id("frame"),
             period: draws.id("period"),
@@ -90,14 +90,14 @@ impl Voice {
     }
 }
 
-impl Model for Voice {
+impl Model for Voip {
     fn next(&mut self, draws: &mut Draws) -> Next {
         let mut item = Item::new(self.due, draws.size(self.frame));
         if let Some(pause) = self.pause.take() {
             item = item.after(pause, Since::Departure(0));
         }
         let spurt = *self.spurt.get_or_insert_with(|| {
-            let spurt = draws.interval(self.talk);
+            let spurt = draws.interval(self.spurt_length);
             self.end = self.due + spurt.span();
             spurt
         });
@@ -118,7 +118,7 @@ impl Model for Voice {
 
     fn offered_bps(&self, draws: &Draws) -> Option<f64> {
         let [spurt, silence, frame, period] =
-            [self.talk, self.silence, self.frame, self.period].map(|quantity| draws.mean(quantity));
+            [self.spurt_length, self.silence, self.frame, self.period].map(|quantity| draws.mean(quantity));
         let (spurt, silence, frame, period) = (spurt?, silence?, frame?, period?);
         // A spurt that lasts k periods and a bit has k + 1 frames. If spurts are exponential, these are 1 / (1 − e^(−p/t)).
         let frames = 1.0 / -libm::expm1(-period / spurt);
@@ -137,7 +137,7 @@ mod tests {
     fn frames_have_the_period_within_a_spurt() {
         let application = Application::named("voice").unwrap();
         let mut draws = Draws::new(application, Some("g729"), &[], 32, Seed(5), "a-b").unwrap();
-        let mut model = Voice::new(Instant::ZERO, &draws);
+        let mut model = Voip::new(Instant::ZERO, &draws);
         let mut dues = Vec::new();
         for _ in 0..10_000 {
             let Next::Item(item) = model.next(&mut draws) else { panic!("an item") };
