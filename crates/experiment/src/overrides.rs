@@ -301,7 +301,7 @@ fn check_network(
 /// Every option that some protocol or test has.
 fn known_options() -> Vec<&'static str> {
     let protocols = protocol::PROTOCOLS.iter().filter_map(|name| protocol::default(name));
-    let tests = pattern::TESTS.iter().filter_map(|name| pattern::default(name, None));
+    let tests = pattern::tests().filter_map(|name| pattern::default(name, None));
     let mut known = COMMON.to_vec();
     known.extend(protocols.flat_map(|p| protocol_options(&p)));
     known.extend(tests.flat_map(|t| test_options(&t)));

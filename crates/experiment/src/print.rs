@@ -87,7 +87,7 @@ impl Printer {
         let control = [&connection.xmtcntl, &connection.rcvcntl, &connection.rep].map(|host| written(host));
         self.line(&format!("xmtcntl = {}; rcvcntl = {}; rep = {};", control[0], control[1], control[2]));
         self.line(&format!("protocol = {};", protocol(&connection.protocol)));
-        self.line(&format!("test = {};", test(&connection.test)));
+        self.line(&format!("test = {};", test(&connection.test, self.depth * 2)));
         if let Some(dscp) = connection.dscp {
             self.line(&format!("dscp = {};", dscp_text(dscp)));
         }
@@ -176,13 +176,25 @@ fn protocol(protocol: &Protocol) -> String {
     format!("{} ({})", protocol.name(), list(options, None))
 }
 
-fn test(test: &Pattern) -> String {
-    let options = match test {
-        Pattern::Application { parameters, .. } => {
-            parameters.iter().map(|(name, value)| (name.as_str(), variable(value, Dimension::Any))).collect()
-        }
-        _ => values(|v| pattern::present(&mut test.clone(), v)),
+/// A test with its options. Those of an application model are on lines of their own, with the sources of defaults.
+fn test(test: &Pattern, indent: usize) -> String {
+    let options = values(|v| pattern::present(&mut test.clone(), v));
+    let Pattern::Application { model, variant, parameters, .. } = test else {
+        let list = if options.is_empty() { String::new() } else { format!(" ({})", list(options, None)) };
+        return format!("{}{list}", pattern::test_name(test));
     };
-    let list = if options.is_empty() { String::new() } else { format!(" ({})", list(options, None)) };
-    format!("{}{list}", pattern::test_name(test))
+    let source = |name: &str| {
+        let parameter = model.definition().parameter(name)?;
+        let (value, source) = model.definition().default(parameter, variant.as_deref());
+        parameters.iter().any(|(other, given)| other == name && *given == value).then_some(source)
+    };
+    let last = options.len().saturating_sub(1);
+    let mut text = format!("{} (", model.name());
+    for (at, (name, value)) in options.iter().enumerate() {
+        let comma = if at == last { "" } else { "," };
+        let source = source(name).map_or(String::new(), |source| format!("  # {source}"));
+        let _ = write!(text, "\n{:indent$}  {name} = {value}{comma}{source}", "");
+    }
+    let _ = write!(text, "\n{:indent$})", "");
+    text
 }

@@ -237,16 +237,16 @@ fn refuse_connection(c: &Connection, max_message: u32) -> Vec<Refusal> {
         refusals.push(Refusal { location, text: format!("{}: {text}", c.name) });
     };
     let test = test_name(&c.test);
+    if let Some(text) = backend::refuse_test("live", c) {
+        refuse(c.test_location, text);
+    }
     match (&c.protocol, &c.test) {
-        (_, Pattern::Application { .. }) => {
-            refuse(c.test_location, format!("`live` does not support the application model `{test}` yet"));
-        }
         (Protocol::Bundle { .. }, _) => {
             if let Some(text) = bundle::refuse_test("live", c, max_message) {
                 refuse(c.test_location, text);
             }
         }
-        (Protocol::Multicast { .. }, Pattern::Request { .. } | Pattern::File { .. }) => {
+        (Protocol::Multicast { .. }, Pattern::File { .. }) => {
             refuse(c.test_location, format!("`live` has no test `{test}` over multicast"));
         }
         (Protocol::Stamp, Pattern::Full { .. } | Pattern::Request { .. } | Pattern::File { .. }) => {

@@ -258,12 +258,12 @@ fn check_sizes(spec: &EndSpec) -> Result<(), LimitError> {
         Pattern::Full { size_bytes }
         | Pattern::Poisson { size_bytes, .. }
         | Pattern::Stairs { size_bytes, .. }
+        | Pattern::Application { size_bytes, .. }
         | Pattern::File { size_bytes, .. } => &[size_bytes],
         Pattern::Cbr { burst, .. } | Pattern::Burst { burst, .. } | Pattern::Random { burst, .. } => {
             &[&burst.size_bytes]
         }
         Pattern::Request { request_bytes, response_bytes } => &[request_bytes, response_bytes],
-        Pattern::Application { .. } => &[],
     };
     let is_too_long =
         |size: &&Variable| matches!(size, Variable::Constant(size) if *size > f64::from(MAX_MESSAGE));

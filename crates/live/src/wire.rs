@@ -157,7 +157,7 @@ pub(crate) struct Cut {
 
 /// Returns whether the receiver of a connection answers each message, which is load, too.
 pub(crate) fn has_answers(protocol: &Protocol, pattern: &Pattern) -> bool {
-    matches!(protocol, Protocol::Stamp) || matches!(pattern, Pattern::Request { .. })
+    matches!(protocol, Protocol::Stamp) || pattern.has_responses()
 }
 
 /// Consent to the load of one repetition of a connection.

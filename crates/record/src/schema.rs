@@ -236,6 +236,9 @@ pub struct SendAccuracy {
     /// The fit of each random variable of the traffic.
     #[serde(default)]
     pub variables: Vec<Fit>,
+    /// The same at the receiver: the values of an application model as they arrived. With several receivers, of the first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub received: Vec<Fit>,
 }
 
 /// The requested distribution of a random variable compared with the sent values.
@@ -256,10 +259,24 @@ pub struct Fit {
     pub distance: f64,
     /// See [`SendAccuracy::gap_p_value`].
     pub p_value: Option<f64>,
+    /// Whether the values follow the distribution, at a level of 1 %: one correct sample in a hundred differs. Null without a
+    /// p-value.
+    #[serde(default, rename = "verdict")]
+    pub outcome: Option<FitOutcome>,
     /// Number of compared values.
     pub samples: u64,
     /// `[value, share requested at or below, share sent at or below]`, for a plot.
     pub curve: Vec<(f64, f64, f64)>,
+}
+
+/// Whether values follow a distribution.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum FitOutcome {
+    /// The p-value is at least 1 %.
+    Follows,
+    /// The p-value is below 1 %.
+    Differs,
 }
 
 /// One repetition of a connection.

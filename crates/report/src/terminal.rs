@@ -290,6 +290,7 @@ fn requested(c: &Connection) -> Vec<String> {
     let mut lines: Vec<String> =
         rate_line(&c.requested).into_iter().map(|line| format!("{name}: {line}")).collect();
     lines.extend(c.requested.variables.iter().map(|fit| format!("{name}: {}", fit_line(fit))));
+    lines.extend(c.requested.received.iter().map(|fit| format!("{name}: received {}", fit_line(fit))));
     lines
 }
 

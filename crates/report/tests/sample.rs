@@ -189,6 +189,7 @@ fn poisson(random: &mut Stream) -> Connection {
         sent_mean: 1001.3,
         distance: 0.0071,
         p_value: Some(0.68),
+        outcome: Some(FitOutcome::Follows),
         samples: 9_999,
         curve: curve.collect(),
     };

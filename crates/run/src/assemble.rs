@@ -145,7 +145,10 @@ pub fn connection(plan: &plan::Connection, outcomes: &[RepetitionOutcome]) -> Co
             .iter()
             .map(|s| &s.requested)
             .max_by(|a, b| error_of(a).total_cmp(&error_of(b)))
-            .cloned()
+            .map(|requested| SendAccuracy {
+                received: receivers.first().map(|receiver| receiver.fits.clone()).unwrap_or_default(),
+                ..requested.clone()
+            })
             .unwrap_or_default(),
         repeats: if repetitions.len() > 1 { repeats::summarize(&repetitions) } else { BTreeMap::new() },
         repetitions,

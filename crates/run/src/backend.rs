@@ -5,11 +5,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use trunkline_experiment::plan::{self, Block, SourceRange};
-use trunkline_experiment::{Plan, message_sizes};
+use trunkline_experiment::plan::{self, Block, Protocol, SourceRange};
+use trunkline_experiment::{Plan, message_sizes, test_name};
 use trunkline_record::Record;
 use trunkline_record::schema;
-use trunkline_traffic::Variable;
+use trunkline_traffic::{Pattern, Variable};
 use trunkline_units::{Seed, Span};
 
 use crate::assemble::RepetitionOutcome;
@@ -105,6 +105,25 @@ pub fn refuse_small_messages(c: &plan::Connection) -> impl Iterator<Item = Refus
         }
         _ => None,
     })
+}
+
+/// Returns why a test cannot run over the protocol of its connection: what both backends refuse of application models and of
+/// tests with responses.
+pub fn refuse_test(backend: &str, c: &plan::Connection) -> Option<String> {
+    let name = test_name(&c.test);
+    let over =
+        |protocol: &Protocol| Some(format!("`{backend}` has no test `{name}` over {}", protocol.name()));
+    let is_stream = matches!(c.protocol, Protocol::Tcp { .. } | Protocol::Guaranteed { .. });
+    match (&c.protocol, &c.test) {
+        (Protocol::Multicast { .. }, test) if test.has_responses() => over(&c.protocol),
+        (Protocol::Stamp, Pattern::Application { .. }) => over(&c.protocol),
+        (protocol, Pattern::Application { model, .. }) if model.definition().needs_stream && !is_stream => {
+            Some(format!("`{name}` needs a byte stream, `tcp` or `guaranteed`, not `{}`", protocol.name()))
+        }
+        (Protocol::Tcp { .. } | Protocol::Udp { .. }, _) => None,
+        (protocol, test) if test.max_outstanding() > 1 => over(protocol),
+        _ => None,
+    }
 }
 
 /// Returns one line for each error, with the connections that have it.

@@ -247,7 +247,7 @@ impl CentralConfig {
 /// Returns why a test is refused over bundles on `backend`. A sender must be paced, because a host's interface accepts any
 /// number of messages at once and drops the excess. `max_message` is in octets.
 pub fn refuse_test(backend: &str, c: &Connection, max_message: u32) -> Option<String> {
-    if let Pattern::Full { .. } | Pattern::Request { .. } | Pattern::File { .. } = c.test {
+    if matches!(c.test, Pattern::Full { .. } | Pattern::File { .. }) || c.test.has_responses() {
         return Some(format!("`{backend}` has no test `{}` over bundle", test_name(&c.test)));
     }
     let mut sizes = message_sizes(&c.test).into_iter().filter_map(|(_, size)| match size {

@@ -27,7 +27,16 @@ pub fn test(pattern: &Pattern) -> String {
             format!("{name} {} for {}", bytes(request_bytes), bytes(response_bytes))
         }
         Pattern::File { path, .. } => format!("{name} {path}"),
-        Pattern::Application { .. } => name.to_owned(),
+        Pattern::Application { model, variant, parameters, .. } => {
+            let (definition, keyword) = (model.definition(), variant.as_deref());
+            let set = parameters.iter().filter_map(|(name, value)| {
+                let parameter = definition.parameter(name)?;
+                let is_default = definition.default(parameter, keyword).0 == *value;
+                (!is_default).then(|| format!("{name} {}", value.describe(|v| parameter.unit.format(v))))
+            });
+            let words: Vec<String> = keyword.map(str::to_owned).into_iter().chain(set).collect();
+            if words.is_empty() { name.to_owned() } else { format!("{name} {}", words.join(", ")) }
+        }
     }
 }
 

@@ -30,7 +30,8 @@ pub const MIN_SYNCHRONOUS_PRIORITY: u8 = 4;
 /// Returns the maximum number of pending messages of a connection.
 pub fn max_pending(test: &Pattern) -> u16 {
     match test {
-        Pattern::Full { .. } | Pattern::File { .. } | Pattern::Request { .. } => 1,
+        Pattern::Full { .. } | Pattern::File { .. } => 1,
+        test if test.has_responses() => 1,
         _ => MAX_PENDING,
     }
 }
@@ -132,8 +133,7 @@ pub fn traffic_contracts(plan: &Plan) -> Result<TrafficContracts, &str> {
     let (mut contracts, mut connections) = (Vec::new(), Vec::new());
     for (index, c) in plan.connections.iter().enumerate() {
         let Protocol::Llc { r#type, priority, limit, .. } = c.protocol else { continue };
-        let (octets, is_answered) =
-            (max_information(c), r#type == 3 || matches!(c.test, Pattern::Request { .. }));
+        let (octets, is_answered) = (max_information(c), r#type == 3 || c.test.has_responses());
         if priority < MIN_SYNCHRONOUS_PRIORITY {
             let answering_ends = c.to.iter().filter(|_| is_answered);
             for host in [&c.from].into_iter().chain(answering_ends).map(|end| number(&end.host)) {

@@ -11,6 +11,7 @@
 
 use serde::{Deserialize, Serialize};
 use trunkline_record::Histogram;
+use trunkline_traffic::application::ReceivedItems;
 use trunkline_units::{Instant, Span};
 
 use crate::message::Header;
@@ -50,7 +51,7 @@ impl Arrivals {
 }
 
 /// Measures one receiver.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct ReceiverMeter {
     start: Instant,
     arrivals: Arrivals,
@@ -63,6 +64,8 @@ pub struct ReceiverMeter {
     /// Bytes over time.
     pub(crate) series: Series,
     pub(crate) trend: Trend,
+    /// Comparison with the laws of an application model.
+    items: Option<Box<ReceivedItems>>,
 }
 
 /// Messages and the sum of their delays over time, from which mean delay and mean gap follow.
@@ -85,7 +88,18 @@ impl ReceiverMeter {
             gap: Histogram::default(),
             series: Series::default(),
             trend: Trend::default(),
+            items: None,
         }
+    }
+
+    /// Compares what arrives with the laws of an application model.
+    pub fn compare(&mut self, items: Option<ReceivedItems>) {
+        self.items = items.map(Box::new);
+    }
+
+    /// Returns the comparison with the laws of an application model.
+    pub(crate) fn items(&self) -> Option<&ReceivedItems> {
+        self.items.as_deref()
     }
 
     /// Records a complete, intact message that arrived at `now`. Does not allocate in the steady state.
@@ -108,6 +122,9 @@ impl ReceiverMeter {
         let elapsed = now.since(self.start);
         let series = [&mut self.series, &mut self.trend.messages, &mut self.trend.delay_ns];
         Series::add_each(series, elapsed, [u64::from(header.length), 1, delay.as_ns()]);
+        if let Some(items) = &mut self.items {
+            items.record(header.sequence, header.length, now);
+        }
     }
 
     /// Records a corrupted message. Its sequence number is unknown, so it is in no other count.

@@ -7,8 +7,9 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use trunkline_record::histogram::Counts;
-use trunkline_record::schema::{Fit, SendAccuracy};
+use trunkline_record::schema::{Fit, FitOutcome, SendAccuracy};
 use trunkline_traffic::Source;
+use trunkline_traffic::source::LawFit;
 use trunkline_units::{Instant, Span};
 
 use crate::receiver_meter::{Arrivals, ReceiverMeter, Trend};
@@ -73,6 +74,8 @@ pub struct ReceiverReport {
     pub trend: Trend,
     /// Processor time in user mode and in the kernel.
     pub cpu: (Span, Span),
+    /// What arrived, compared with the laws of an application model.
+    pub fits: Vec<Fit>,
     /// Counters of the transport.
     pub counters: Metrics,
     /// Durations of the receiver's stages of a message's delay.
@@ -104,6 +107,7 @@ impl SenderReport {
         report.sending_time = source.sending_time(meter.last_departure());
         report.offered_bps = source.offered_bps();
         report.requested = compare_requested(source, report.sent_bps());
+        report.counters.extend(source.counters().into_iter().map(|(name, value)| (name.to_owned(), value)));
         report
     }
 
@@ -114,7 +118,16 @@ impl SenderReport {
 }
 
 impl ReceiverReport {
-    /// Returns the report of a receiver, without counters, stages and notes.
+    /// Returns the report of a receiver that has ended, without counters, stages and notes.
+    pub fn complete(meter: &ReceiverMeter) -> Self {
+        let mut report = Self::from_meter(meter);
+        let Some(items) = meter.items() else { return report };
+        report.fits = items.fits().into_iter().map(fit).collect();
+        report.counters.insert("items_differing".into(), items.differing() as f64);
+        report
+    }
+
+    /// Returns the report of a receiver that is still running.
     pub fn from_meter(meter: &ReceiverMeter) -> Self {
         ReceiverReport {
             arrivals: *meter.arrivals(),
@@ -134,21 +147,7 @@ pub(crate) fn rate_bps(bytes: u64, time: Span) -> f64 {
 
 /// Compares the requested traffic of a source with the traffic that was sent.
 fn compare_requested(source: &Source, sent_bps: f64) -> SendAccuracy {
-    let variables: Vec<Fit> = source
-        .fits()
-        .into_iter()
-        .map(|fit| Fit {
-            name: fit.name.into(),
-            law: fit.law,
-            unit: fit.unit.into(),
-            requested_mean: fit.requested_mean,
-            sent_mean: fit.sent_mean,
-            distance: fit.goodness_of_fit.distance,
-            p_value: fit.goodness_of_fit.p_value,
-            samples: fit.goodness_of_fit.samples,
-            curve: fit.goodness_of_fit.curve,
-        })
-        .collect();
+    let variables: Vec<Fit> = source.fits().into_iter().map(fit).collect();
     let gap = variables.iter().find(|f| f.name == "gap" && f.samples > 0);
     let (bursts_skipped, bursts_late) = source.skipped_and_late();
     SendAccuracy {
@@ -159,5 +158,25 @@ fn compare_requested(source: &Source, sent_bps: f64) -> SendAccuracy {
         bursts_skipped,
         bursts_late,
         variables,
+        received: Vec::new(),
+    }
+}
+
+/// Converts a fit to its form in the record.
+fn fit(fit: LawFit) -> Fit {
+    Fit {
+        name: fit.name.into(),
+        law: fit.law,
+        unit: fit.unit.into(),
+        requested_mean: fit.requested_mean,
+        sent_mean: fit.sent_mean,
+        distance: fit.goodness_of_fit.distance,
+        p_value: fit.goodness_of_fit.p_value,
+        outcome: fit.goodness_of_fit.follows().map(|follows| match follows {
+            true => FitOutcome::Follows,
+            false => FitOutcome::Differs,
+        }),
+        samples: fit.goodness_of_fit.samples,
+        curve: fit.goodness_of_fit.curve,
     }
 }

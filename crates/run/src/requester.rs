@@ -1,28 +1,53 @@
-//! The requesting end of a request test: one request is in flight.
+//! The requesting end of a test with responses: one request is in flight, or several.
+
+use std::collections::VecDeque;
 
 use trunkline_record::Histogram;
+use trunkline_traffic::application::Outcome;
+use trunkline_traffic::source::Message;
 use trunkline_units::{Instant, Span};
 
 use crate::reports::SenderReport;
 
-/// Tracks the request in flight and measures the responses.
+/// Tracks the requests in flight and measures the responses.
 #[derive(Debug)]
 pub struct Requester {
     timeout: Option<Span>,
-    /// Sequence number and time of the request that waits for its response.
-    pending: Option<(u64, Instant)>,
+    max_outstanding: usize,
+    /// The requests that wait for their responses, in the order of their departure.
+    pending: VecDeque<PendingRequest>,
+    /// Number of requests.
+    requests: u64,
     rtt: Histogram,
     responses: u64,
     response_bytes: u64,
     unanswered: u64,
 }
 
+/// A request that waits for its response.
+#[derive(Clone, Copy, Debug)]
+struct PendingRequest {
+    sequence: u64,
+    request: u64,
+    due: Instant,
+    sent_at: Instant,
+}
+
+impl PendingRequest {
+    fn outcome(self, at: Instant, bytes: Option<u32>) -> Outcome {
+        Outcome { request: self.request, due: self.due, sent_at: self.sent_at, at, bytes }
+    }
+}
+
 impl Requester {
-    /// Creates a requester. A response counts as lost after `timeout`; over a reliable transport there is none.
-    pub fn new(timeout: Option<Span>) -> Self {
+    /// Creates a requester with at most `max_outstanding` requests in flight. A response counts as lost after `timeout`; over a
+    /// reliable transport there is none.
+    pub fn new(timeout: Option<Span>, max_outstanding: usize) -> Self {
         Requester {
             timeout,
-            pending: None,
+            max_outstanding,
+            pending: VecDeque::new(),
+            requests: 0,
             rtt: Histogram::default(),
             responses: 0,
             response_bytes: 0,
@@ -31,42 +56,55 @@ impl Requester {
     }
 
     /// Records that a request was sent.
-    pub fn record_request(&mut self, sequence: u64, now: Instant) {
-        self.pending = Some((sequence, now));
+    pub fn record_request(&mut self, sequence: u64, message: &Message, now: Instant) {
+        let request = self.requests;
+        self.requests += 1;
+        self.pending.push_back(PendingRequest { sequence, request, due: message.due, sent_at: now });
     }
 
-    /// Whether the next request must wait. Abandons the pending request after its timeout.
-    pub fn must_wait(&mut self, now: Instant) -> bool {
-        if self.deadline().is_some_and(|deadline| now >= deadline) {
-            self.abandon();
-        }
-        self.pending.is_some()
+    /// Whether the next request must wait.
+    pub fn must_wait(&self) -> bool {
+        self.pending.len() >= self.max_outstanding
+    }
+
+    /// Whether several requests may be in flight.
+    pub fn is_concurrent(&self) -> bool {
+        self.max_outstanding > 1
     }
 
     /// Whether a request waits for its response.
     pub fn is_pending(&self) -> bool {
-        self.pending.is_some()
+        !self.pending.is_empty()
     }
 
-    /// Returns when the pending request times out.
+    /// Returns when the first pending request times out.
     pub fn deadline(&self) -> Option<Instant> {
-        Some(self.pending?.1 + self.timeout?)
+        Some(self.pending.front()?.sent_at + self.timeout?)
     }
 
-    /// Counts the pending request, if there is one, as unanswered.
-    pub fn abandon(&mut self) {
-        self.unanswered += u64::from(self.pending.take().is_some());
+    /// Counts the first pending request as unanswered if it has timed out at `now`.
+    pub fn expire(&mut self, now: Instant) -> Option<Outcome> {
+        if self.deadline().is_some_and(|deadline| now >= deadline) { self.abandon(now) } else { None }
     }
 
-    /// Records a response of `length` bytes. Returns false if it is late: its request was abandoned.
-    pub fn record_response(&mut self, sequence: u64, length: u32, now: Instant) -> bool {
-        let Some((_, sent_at)) = self.pending.take_if(|(pending, _)| *pending == sequence) else {
-            return false;
-        };
-        self.rtt.record(now.since(sent_at));
+    /// Counts the first pending request, if there is one, as unanswered.
+    pub fn abandon(&mut self, now: Instant) -> Option<Outcome> {
+        let pending = self.pending.pop_front()?;
+        self.unanswered += 1;
+        Some(pending.outcome(now, None))
+    }
+
+    /// Records a response of `length` bytes. Returns `None` if it is late: its request was abandoned.
+    ///
+    /// If requests do not wait for each other, a round trip begins when its request is due: a request that leaves late because
+    /// of an earlier one does not hide the delay.
+    pub fn record_response(&mut self, sequence: u64, length: u32, now: Instant) -> Option<Outcome> {
+        let index = self.pending.iter().position(|pending| pending.sequence == sequence)?;
+        let pending = self.pending.remove(index)?;
+        self.rtt.record(now.since(if self.is_concurrent() { pending.due } else { pending.sent_at }));
         self.responses += 1;
         self.response_bytes += u64::from(length);
-        true
+        Some(pending.outcome(now, Some(length)))
     }
 
     /// Adds round-trip times and counters to a report.
@@ -87,17 +125,23 @@ mod tests {
         Instant::ZERO + Span::from_ms(ms)
     }
 
+    fn request(due: Instant) -> Message {
+        Message { size: 40, response: 40, due, first: true }
+    }
+
     #[test]
     fn a_late_response_does_not_answer_the_next_request() {
-        let mut requester = Requester::new(Some(Span::from_ms(100)));
-        assert!(!requester.must_wait(at(0)));
-        requester.record_request(0, at(0));
-        assert!(requester.must_wait(at(99)));
+        let mut requester = Requester::new(Some(Span::from_ms(100)), 1);
+        assert!(!requester.must_wait());
+        requester.record_request(0, &request(at(0)), at(0));
+        assert_eq!((requester.expire(at(99)), requester.must_wait()), (None, true));
         assert_eq!(requester.deadline(), Some(at(100)));
-        assert!(!requester.must_wait(at(100)));
-        requester.record_request(1, at(100));
-        assert!(!requester.record_response(0, 40, at(110)));
-        assert!(requester.record_response(1, 40, at(120)));
+        let lost = requester.expire(at(100)).unwrap();
+        assert_eq!((lost.request, lost.bytes, requester.must_wait()), (0, None, false));
+        requester.record_request(1, &request(at(90)), at(100));
+        assert_eq!(requester.record_response(0, 40, at(110)), None);
+        let outcome = Outcome { request: 1, due: at(90), sent_at: at(100), at: at(120), bytes: Some(40) };
+        assert_eq!(requester.record_response(1, 40, at(120)), Some(outcome));
         let mut report = SenderReport::default();
         requester.add_to(&mut report);
         let counters = ["answers", "answer_bytes", "unanswered"].map(|name| report.counters[name]);
@@ -105,10 +149,25 @@ mod tests {
     }
 
     #[test]
+    fn several_requests_wait_and_are_answered_in_any_order() {
+        let mut requester = Requester::new(None, 2);
+        requester.record_request(3, &request(at(0)), at(5));
+        assert!(!requester.must_wait());
+        requester.record_request(7, &request(at(6)), at(6));
+        assert!(requester.must_wait());
+        assert_eq!(requester.record_response(7, 40, at(8)).unwrap().request, 1);
+        assert_eq!(requester.record_response(3, 40, at(20)).unwrap().request, 0);
+        assert!(!requester.is_pending());
+        // From the due time: 20 ms, although it was sent 5 ms late.
+        let longest = requester.rtt.distribution_us().unwrap().max;
+        assert!((longest - 20_000.0).abs() < 20.0, "{longest}");
+    }
+
+    #[test]
     fn a_reliable_transport_has_no_timeout() {
-        let mut requester = Requester::new(None);
-        requester.record_request(0, at(0));
-        assert!(requester.must_wait(at(1_000_000)));
+        let mut requester = Requester::new(None, 1);
+        requester.record_request(0, &request(at(0)), at(0));
+        assert_eq!((requester.expire(at(1_000_000)), requester.must_wait()), (None, true));
         assert_eq!(requester.deadline(), None);
         let mut report = SenderReport::default();
         requester.add_to(&mut report);

@@ -32,7 +32,7 @@ pub enum SenderStep {
 }
 
 impl Sender {
-    /// Creates a sender whose source starts later. Request tests have a requester.
+    /// Creates a sender whose source starts later. Tests with responses have a requester.
     pub fn new(start: Instant, requester: Option<Requester>) -> Self {
         Sender { source: None, meter: SenderMeter::new(start), requester, sequence: 0, rate_limit: None }
     }
@@ -54,13 +54,11 @@ impl Sender {
         self.source.is_some()
     }
 
-    /// Returns what to do at `now`. The next request waits for the response to the one before, or for its timeout.
+    /// Returns what to do at `now`. A request waits while as many others as permitted wait for their responses or timeouts.
     #[inline]
     pub fn next(&mut self, now: Instant) -> SenderStep {
-        if let Some(requester) = &mut self.requester
-            && requester.must_wait(now)
-        {
-            return SenderStep::Wait(requester.deadline());
+        if self.awaits_response(now) {
+            return SenderStep::Wait(self.response_deadline());
         }
         if let Some(until) = self.rate_limit.as_ref().and_then(|limit| limit.wait(now)) {
             return SenderStep::Wait(Some(until));
@@ -73,7 +71,10 @@ impl Sender {
                 }
                 SenderStep::Send(message)
             }
-            Some(Step::Wait(until)) => SenderStep::Wait(Some(until)),
+            Some(Step::Wait(until)) => {
+                SenderStep::Wait(Some(self.response_deadline().map_or(until, |deadline| until.min(deadline))))
+            }
+            Some(Step::Done) if self.is_pending() => SenderStep::Wait(self.response_deadline()),
             Some(Step::Done) => SenderStep::Done,
             None => SenderStep::Wait(None),
         }
@@ -112,8 +113,10 @@ impl Sender {
         {
             source.departed(now);
         }
-        if let Some(requester) = &mut self.requester {
-            requester.record_request(self.sequence, now);
+        if message.response > 0
+            && let Some(requester) = &mut self.requester
+        {
+            requester.record_request(self.sequence, message, now);
         }
         self.sequence += 1;
     }
@@ -147,15 +150,28 @@ impl Sender {
         self.sequence += count;
     }
 
-    /// Records a response; returns whether it answers the pending request.
+    /// Records a response; returns whether it answers a pending request.
     pub fn record_response(&mut self, response: &Header, now: Instant) -> bool {
         let requester = self.requester.as_mut().filter(|_| response.kind == MessageKind::Response);
-        requester.is_some_and(|requester| requester.record_response(response.sequence, response.length, now))
+        let outcome = requester
+            .and_then(|requester| requester.record_response(response.sequence, response.length, now));
+        self.source.iter_mut().zip(outcome).for_each(|(source, outcome)| source.feedback(&outcome));
+        outcome.is_some()
     }
 
-    /// Returns whether a request waits for its response. Abandons it after its timeout.
+    /// Returns whether the next message must wait for a response. Abandons requests after their timeout.
+    #[inline]
     pub fn awaits_response(&mut self, now: Instant) -> bool {
-        self.requester.as_mut().is_some_and(|requester| requester.must_wait(now))
+        self.requester.is_some() && self.must_wait(now)
+    }
+
+    #[inline(never)]
+    fn must_wait(&mut self, now: Instant) -> bool {
+        let Some(requester) = &mut self.requester else { return false };
+        while let Some(lost) = requester.expire(now) {
+            self.source.iter_mut().for_each(|source| source.feedback(&lost));
+        }
+        requester.must_wait()
     }
 
     /// Returns whether a request waits for its response.
@@ -163,17 +179,23 @@ impl Sender {
         self.requester.as_ref().is_some_and(Requester::is_pending)
     }
 
-    /// Returns when the pending request times out.
+    /// Returns when the first pending request times out.
     pub fn response_deadline(&self) -> Option<Instant> {
         self.requester.as_ref()?.deadline()
     }
 
-    /// Counts the pending request, if there is one, as unanswered.
-    pub fn abandon_request(&mut self) {
-        self.requester.iter_mut().for_each(Requester::abandon);
+    /// Counts the first pending request, if there is one, as unanswered.
+    pub fn abandon_request(&mut self, now: Instant) {
+        let lost = self.requester.as_mut().and_then(|requester| requester.abandon(now));
+        self.source.iter_mut().zip(lost).for_each(|(source, lost)| source.feedback(&lost));
     }
 
-    /// Returns whether this is a request test.
+    /// Returns whether several requests may be in flight.
+    pub fn is_concurrent(&self) -> bool {
+        self.requester.as_ref().is_some_and(Requester::is_concurrent)
+    }
+
+    /// Returns whether this is a test with responses.
     pub fn is_requester(&self) -> bool {
         self.requester.is_some()
     }
@@ -265,8 +287,12 @@ mod tests {
     #[test]
     fn a_request_waits_for_its_response_or_timeout() {
         let timeout = Span::from_ms(100);
-        let mut sender = Sender::new(Instant::ZERO, Some(Requester::new(Some(timeout))));
-        sender.start(source(&full(), 3, Instant::ZERO), Instant::ZERO);
+        let mut sender = Sender::new(Instant::ZERO, Some(Requester::new(Some(timeout), 1)));
+        let pattern = Pattern::Request {
+            request_bytes: Variable::Constant(100.0),
+            response_bytes: Variable::Constant(100.0),
+        };
+        sender.start(source(&pattern, 3, Instant::ZERO), Instant::ZERO);
         let SenderStep::Send(message) = sender.next(Instant::ZERO) else { panic!("a request") };
         let request = sender.send(&message, Instant::ZERO);
         assert_eq!(sender.next(Instant::ZERO), SenderStep::Wait(Some(Instant::ZERO + timeout)));

@@ -10,7 +10,9 @@ use trunkline_experiment::test_name;
 use trunkline_record::Record;
 use trunkline_record::schema;
 use trunkline_run::assemble::{self, RepetitionOutcome};
-use trunkline_run::backend::{expected_duration, finish_record, new_record, refuse_small_messages};
+use trunkline_run::backend::{
+    expected_duration, finish_record, new_record, refuse_small_messages, refuse_test,
+};
 use trunkline_run::bundle::MessageOptions;
 use trunkline_run::{Backend, ProgressObserver, Refusal, RunOptions, bundle, llc};
 use trunkline_traffic::Pattern;
@@ -153,15 +155,15 @@ fn missing_network(plan: &Plan) -> String {
 
 fn refuse_connection(c: &Connection) -> Option<Refusal> {
     let test = test_name(&c.test);
+    if let Some(text) = refuse_test("sim", c) {
+        return Some(Refusal { location: c.test_location, text: format!("{}: {text}", c.name) });
+    }
     let (location, text) = match (&c.protocol, &c.test) {
-        (_, Pattern::Application { .. }) => {
-            (c.test_location, format!("`sim` does not support the application model `{test}` yet"))
-        }
         (Protocol::Stamp, _) => (
             c.protocol_location,
             "`sim` has no protocol stamp: it measures real paths; `live` has it".to_owned(),
         ),
-        (Protocol::Multicast { .. }, Pattern::Request { .. } | Pattern::File { .. }) => {
+        (Protocol::Multicast { .. }, Pattern::File { .. }) => {
             (c.test_location, format!("`sim` has no test `{test}` over multicast"))
         }
         (Protocol::Tcp { congestion: Some(name), .. }, _) if name != "reno" => {

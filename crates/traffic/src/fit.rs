@@ -52,6 +52,16 @@ pub struct GoodnessOfFit {
     pub curve: Vec<(f64, f64, f64)>,
 }
 
+/// The level at which a sample differs from its law: one correct sample in a hundred does.
+pub const SIGNIFICANCE: f64 = 0.01;
+
+impl GoodnessOfFit {
+    /// Returns whether the sample follows the law, at a level of 1 %; `None` without a p-value.
+    pub fn follows(&self) -> Option<bool> {
+        self.p_value.map(|p| p >= SIGNIFICANCE)
+    }
+}
+
 impl Sample {
     /// Creates an empty sample. The stream selects the retained values when there are more than fit.
     pub fn new(stream: Stream) -> Self {
@@ -103,6 +113,11 @@ impl Sample {
         if let Some(old) = self.reservoir.get_mut(index) {
             *old = value;
         }
+    }
+
+    /// Returns the number of values.
+    pub fn count(&self) -> u64 {
+        self.count
     }
 
     /// Returns the mean of all values; `None` if there are none.

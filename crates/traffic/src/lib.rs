@@ -17,6 +17,7 @@
 //! | [`law`] | [`Law`], the distribution of a variable truncated at its smallest usable value: draws, quantiles, mean |
 //! | [`fit`] | [`Sample`] and [`GoodnessOfFit`]: sent values compared with a law |
 //! | [`pattern`] | [`Pattern`]: sizes and times of messages |
+//! | [`application`] | application models, one file each, and how to add one |
 //! | [`series`] | [`Series`]: amounts in equal intervals, resampling, correlation |
 //! | [`autocorrelation`](mod@autocorrelation) | the autocorrelation of a series |
 //! | [`analysis`] | the distribution, spectrum and bursts of a series |
@@ -24,11 +25,13 @@
 //! | [`noise`] | exact fractional Gaussian noise |
 //! | [`profile`] | [`profile::Profile`], a model fitted to a series, and series drawn from it |
 //! | `fft` | the Fourier transform, with equal results on every machine |
+//! | `variate` | draws and records the values of a variable |
 //! | [`source`] | [`Source`]: generates the messages of a pattern, and compares them with the requested distributions |
 //!
 //! The crate reads no clock and opens no socket. All arithmetic uses `libm`, so results are equal on every machine.
 
 pub mod analysis;
+pub mod application;
 pub mod autocorrelation;
 mod fft;
 pub mod fit;
@@ -40,10 +43,12 @@ pub mod profile;
 pub mod series;
 pub mod source;
 pub mod variable;
+mod variate;
 
+pub use application::Application;
 pub use fit::{GoodnessOfFit, Rounding, Sample};
 pub use law::Law;
-pub use pattern::{Application, Burst, Pattern};
+pub use pattern::{Burst, Pattern};
 pub use series::Series;
 pub use source::{Source, SourceError};
 pub use variable::{Variable, VariableError};

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::Variable;
+use crate::application::Application;
 
 /// A burst: messages that are due at the same instant. `SIZE:COUNT` in the language.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -76,29 +77,31 @@ pub enum Pattern {
         /// Bytes of a message.
         size_bytes: Variable,
     },
-    /// An application model of NetSpec 3.
+    /// Traffic like that of an application.
     Application {
         /// The model.
         model: Application,
+        /// The keyword of its choice, such as a codec; `None` if it has none.
+        variant: Option<String>,
+        /// Bytes of the longest message; longer items are split.
+        size_bytes: Variable,
         /// Names and values of its parameters.
         parameters: Vec<(String, Variable)>,
     },
 }
 
-/// The application models of NetSpec 3.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Application {
-    /// File transfer sessions.
-    Ftp,
-    /// Keystrokes.
-    Telnet,
-    /// Constant-rate voice.
-    Voice,
-    /// MPEG video.
-    Mpeg,
-    /// Video conference.
-    Videoconference,
-    /// Web pages.
-    Www,
+impl Pattern {
+    /// Returns how many requests may wait for their responses at a time; 0 if messages request none.
+    pub fn max_outstanding(&self) -> usize {
+        match self {
+            Pattern::Request { .. } => 1,
+            Pattern::Application { model, .. } => model.definition().max_outstanding.into(),
+            _ => 0,
+        }
+    }
+
+    /// Returns whether messages request responses.
+    pub fn has_responses(&self) -> bool {
+        self.max_outstanding() > 0
+    }
 }

@@ -10,12 +10,12 @@ use std::borrow::Cow;
 use serde::{Deserialize, Serialize};
 use trunkline_units::{Instant, Seed, Span};
 
-use crate::{Application, Burst, GoodnessOfFit, Law, Pattern, Rounding, Sample, Variable, VariableError};
+use crate::application::{Driver, Outcome};
+use crate::variate::{MIN_PERIOD, VariateGenerator};
+use crate::{Burst, GoodnessOfFit, Law, Pattern, Rounding, Sample, Variable, VariableError};
 
 /// How long after its time limit a source that is late may still send messages that were due before the limit.
 const GRACE: Span = Span::from_ms(10);
-/// A shorter period is raised to this, so that time always advances.
-const MIN_PERIOD: Span = Span::from_ns(1);
 
 /// Why a pattern has no source.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -23,9 +23,14 @@ pub enum SourceError {
     /// A parameter of a random variable.
     #[error(transparent)]
     Variable(#[from] VariableError),
-    /// An application model that is more than one stream of messages.
-    #[error("the application model {0:?} is not a single stream of messages")]
-    Application(Application),
+    /// A parameter of an application model.
+    #[error("`{parameter}`: {error}")]
+    Parameter {
+        /// Its name.
+        parameter: &'static str,
+        /// What is wrong with its value.
+        error: VariableError,
+    },
 }
 
 /// What the sender has to do next.
@@ -44,7 +49,7 @@ pub enum Step {
 pub struct Message {
     /// Its length in bytes.
     pub size: u32,
-    /// Bytes of the requested response; 0 unless the pattern is `request`.
+    /// Bytes of the requested response; 0: none.
     pub response: u32,
     /// When it is due.
     pub due: Instant,
@@ -76,11 +81,12 @@ pub struct Bounds {
 /// The requested distribution of a variable compared with the sent values.
 #[derive(Clone, Debug)]
 pub struct LawFit {
-    /// The variable: `gap`, `size`, `count` or `response`.
+    /// The variable: `gap`, `size`, `count`, `response`, or a parameter of an application model.
     pub name: &'static str,
     /// The requested distribution as text: `exponential(1 ms)`.
     pub law: String,
-    /// Unit of the means and of the curve: `us`, `bytes`, `messages`, or `ratio` (actual gap over requested gap).
+    /// Unit of the means and of the curve: `us`, `bytes`, `bps`, `messages`, `count`, `number`, or `ratio` (actual gap over
+    /// requested gap).
     pub unit: &'static str,
     /// Mean of the distribution; `None` if it is infinite.
     pub requested_mean: Option<f64>,
@@ -88,68 +94,6 @@ pub struct LawFit {
     pub sent_mean: f64,
     /// Distance, p-value and curve.
     pub goodness_of_fit: GoodnessOfFit,
-}
-
-/// Draws the values of a variable and records them.
-#[derive(Debug)]
-struct VariateGenerator {
-    law: Law,
-    stream: trunkline_units::Stream,
-    sample: Sample,
-    /// The value of a constant, as an integer and as a span in seconds.
-    constant: Option<(u32, Span)>,
-}
-
-impl VariateGenerator {
-    /// Creates the generator of a variable that is at or above `floor`, with the random stream of this name.
-    fn new(variable: &Variable, floor: f64, seed: Seed, name: &str) -> Result<Self, VariableError> {
-        let mut generator = VariateGenerator {
-            law: Law::new(variable.clone(), floor)?,
-            stream: seed.stream(name),
-            sample: Sample::new(seed.stream(&format!("{name} / sample"))),
-            constant: None,
-        };
-        if generator.law.is_constant() {
-            let value = generator.draw();
-            generator.constant = Some((value.round() as u32, Span::from_seconds(value).max(MIN_PERIOD)));
-        }
-        Ok(generator)
-    }
-
-    #[inline]
-    fn draw(&mut self) -> f64 {
-        self.law.sample(&mut self.stream)
-    }
-
-    /// Returns an integer within bounds, and records it unless the variable is constant.
-    #[inline(always)]
-    fn integer(&mut self, smallest: u32, largest: u32) -> u32 {
-        match self.constant {
-            Some((value, _)) => value.max(smallest).min(largest),
-            None => self.draw_integer(smallest, largest),
-        }
-    }
-
-    #[inline(never)]
-    fn draw_integer(&mut self, smallest: u32, largest: u32) -> u32 {
-        let value = (self.draw().round() as u32).clamp(smallest, largest);
-        self.sample.push(f64::from(value));
-        value
-    }
-
-    /// Returns a span. It is not recorded, because the source compares the gaps between departures.
-    #[inline]
-    fn span(&mut self) -> Span {
-        match self.constant {
-            Some((_, span)) => span,
-            None => self.draw_span(),
-        }
-    }
-
-    #[inline(never)]
-    fn draw_span(&mut self) -> Span {
-        Span::from_seconds(self.draw()).max(MIN_PERIOD)
-    }
 }
 
 /// When bursts are due.
@@ -165,6 +109,8 @@ enum Schedule {
     },
     /// Evenly spaced messages at one rate after the other, each for the time `hold`.
     Stairs { rates_bps: Vec<f64>, hold: Span },
+    /// Items of an application model.
+    Application(Box<Driver>),
 }
 
 /// Generates the messages of one connection.
@@ -221,6 +167,8 @@ impl Source {
     ) -> Result<Source, SourceError> {
         let stream_name = |quantity: &str| format!("{name} / {quantity}");
         let single = Variable::Constant(1.0);
+        // Set for each item of an application model.
+        let none = Variable::Constant(1.0);
         let periods = |period: &Variable, skip| -> Result<Schedule, VariableError> {
             let period = VariateGenerator::new(period, 0.0, seed, &stream_name("gap"))?;
             Ok(Schedule::Periods { period, skip })
@@ -255,7 +203,14 @@ impl Source {
                 let hold = Span::from_seconds(draw_once(hold_s)?);
                 (Schedule::Stairs { rates_bps, hold }, size_bytes, &single, None)
             }
-            Pattern::Application { model, .. } => return Err(SourceError::Application(*model)),
+            Pattern::Application { model, size_bytes, .. } => {
+                let driver =
+                    Driver::of_pattern(pattern, bounds, start, seed, name).expect("an application model");
+                let driver =
+                    driver.map_err(|(parameter, error)| SourceError::Parameter { parameter, error })?;
+                let response = (model.definition().max_outstanding > 0).then_some(&none);
+                (Schedule::Application(Box::new(driver)), size_bytes, &single, response)
+            }
         };
         let last_step_ends = match &schedule {
             Schedule::Stairs { rates_bps, hold } => start + *hold * rates_bps.len() as u64,
@@ -268,7 +223,10 @@ impl Source {
         let mut source = Source {
             start,
             end: limit.time.map_or(Instant::MAX, |time| start + time).min(last_step_ends),
-            is_predictable: is_paced && limit.messages.is_none() && limit.bytes.is_none(),
+            is_predictable: is_paced
+                && limit.messages.is_none()
+                && limit.bytes.is_none()
+                && response.is_none(),
             sizes: generator(size, "size")?,
             counts: generator(count, "count")?,
             responses: response.map(|variable| generator(variable, "response")).transpose()?,
@@ -292,6 +250,9 @@ impl Source {
         // A Poisson process has no message at its origin; every other pattern begins with one.
         if let (Pattern::Poisson { .. }, Schedule::Periods { period, .. }) = (pattern, &mut source.schedule) {
             source.next_due = start + period.span();
+        }
+        if let Schedule::Application(driver) = &source.schedule {
+            source.next_due = driver.next_due();
         }
         source.regular = source.period_and_size();
         Ok(source)
@@ -334,8 +295,11 @@ impl Source {
         };
         let size = self.fit_to_limit(size);
         let response = match &mut self.responses {
-            Some(responses) => responses.integer(self.bounds.smallest, self.bounds.largest),
-            None => 0,
+            // The last message of an item requests the response.
+            Some(responses) if self.burst_remaining == 1 => {
+                responses.integer(self.bounds.smallest, self.bounds.largest)
+            }
+            _ => 0,
         };
         self.burst_remaining -= 1;
         self.messages += 1;
@@ -378,9 +342,10 @@ impl Source {
         while self.next_due < end {
             self.bursts_skipped += 1;
             let gap = match &mut self.schedule {
-                Schedule::Unpaced => return,
+                // The items that a model would have sent are not counted.
+                Schedule::Unpaced | Schedule::Application(_) => return,
                 Schedule::Periods { period, .. } => period.span(),
-                Schedule::Stairs { .. } => self.stair_gap(),
+                Schedule::Stairs { .. } => self.other_gap(),
             };
             self.next_due += gap;
         }
@@ -428,14 +393,14 @@ impl Source {
                 });
             }
             if self.next_due >= self.end {
-                return Some(Step::Done);
+                return Some(self.end_or_await(now));
             }
             if now < self.next_due {
                 return Some(Step::Wait(self.next_due));
             }
             let (gap, skip) = match &mut self.schedule {
                 Schedule::Periods { period, skip } => (period.span(), *skip),
-                _ => (self.stair_gap(), false),
+                _ => (self.other_gap(), false),
             };
             let due = self.next_due;
             self.next_due = due + gap;
@@ -452,10 +417,29 @@ impl Source {
         }
     }
 
-    /// Returns the gap after the message that is due, at the rate of its step.
+    /// Returns what to do when nothing is due before the end: a model may still wait for a response.
+    #[cold]
+    fn end_or_await(&self, now: Instant) -> Step {
+        match &self.schedule {
+            Schedule::Application(driver) if driver.awaits_feedback() && now < self.end => {
+                Step::Wait(self.end)
+            }
+            _ => Step::Done,
+        }
+    }
+
+    /// Returns the gap after the message or item that is due: the item of a model is begun, and split into messages.
     #[inline(never)]
-    fn stair_gap(&mut self) -> Span {
+    fn other_gap(&mut self) -> Span {
         let bounds = self.bounds;
+        if let Schedule::Application(driver) = &mut self.schedule {
+            let Some((pieces, response)) = driver.begin() else { return MIN_PERIOD };
+            self.counts.set_integer(pieces.count);
+            self.sizes.set_integer(pieces.rest);
+            self.next_size = Some(pieces.first);
+            self.responses.iter_mut().for_each(|responses| responses.set_integer(response));
+            return driver.next_due().since(self.next_due);
+        }
         let size = *self.next_size.get_or_insert_with(|| self.sizes.integer(bounds.smallest, bounds.largest));
         let Schedule::Stairs { rates_bps, hold } = &self.schedule else { return MIN_PERIOD };
         let step = self.next_due.since(self.start).as_ps() / hold.as_ps().max(1);
@@ -483,14 +467,34 @@ impl Source {
     #[inline(always)]
     pub fn departed(&mut self, at: Instant) {
         let requested_gap = std::mem::replace(&mut self.requested_gap, self.next_due.since(self.burst_due));
-        if let Some(last) = self.last_departure.replace(at) {
-            let gap = at.since(last);
-            match self.schedule {
-                Schedule::Unpaced => {}
-                Schedule::Periods { .. } => self.push_gap(gap.as_s()),
-                Schedule::Stairs { .. } => self.push_gap(gap.as_s() / requested_gap.as_s()),
-            }
+        let Some(last) = self.last_departure.replace(at) else { return self.item_departed(at) };
+        let gap = at.since(last);
+        match self.schedule {
+            Schedule::Unpaced => {}
+            Schedule::Periods { .. } => self.push_gap(gap.as_s()),
+            Schedule::Stairs { .. } => self.push_gap(gap.as_s() / requested_gap.as_s()),
+            Schedule::Application(_) => self.item_departed(at),
         }
+    }
+
+    #[inline(never)]
+    fn item_departed(&mut self, at: Instant) {
+        if let Schedule::Application(driver) = &mut self.schedule {
+            driver.departed(at);
+        }
+    }
+
+    /// Hands the outcome of a request to an application model, which may set the time of the next item.
+    pub fn feedback(&mut self, outcome: &Outcome) {
+        if let Schedule::Application(driver) = &mut self.schedule {
+            driver.feedback(outcome);
+            self.next_due = driver.next_due();
+        }
+    }
+
+    /// Returns the counters of an application model.
+    pub fn counters(&self) -> Vec<(&'static str, f64)> {
+        if let Schedule::Application(driver) = &self.schedule { driver.counters() } else { Vec::new() }
     }
 
     #[inline(always)]
@@ -537,6 +541,7 @@ impl Source {
     pub fn offered_bps(&self) -> Option<f64> {
         match &self.schedule {
             Schedule::Unpaced => None,
+            Schedule::Application(driver) => driver.offered_bps(),
             Schedule::Periods { period, .. } => {
                 Some(self.sizes.law.mean()? * self.counts.law.mean()? * 8.0 / period.law.mean()?)
             }
@@ -568,6 +573,7 @@ impl Source {
                 all.push(LawFit::new("gap", "ratio", &law, &gaps, Rounding::None, |x| x.to_string()));
             }
             Schedule::Unpaced => {}
+            Schedule::Application(driver) => return driver.fits(),
         }
         let variables = [
             ("size", "bytes", Some(&self.sizes)),
@@ -584,7 +590,7 @@ impl Source {
 }
 
 impl LawFit {
-    fn new(
+    pub(crate) fn new(
         name: &'static str,
         unit: &'static str,
         law: &Law,
@@ -603,7 +609,7 @@ impl LawFit {
     }
 
     /// Changes the unit of all values.
-    fn scale(&mut self, factor: f64) {
+    pub(crate) fn scale(&mut self, factor: f64) {
         self.requested_mean = self.requested_mean.map(|m| m * factor);
         self.sent_mean *= factor;
         self.goodness_of_fit.curve.iter_mut().for_each(|point| point.0 *= factor);

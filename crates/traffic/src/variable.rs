@@ -67,6 +67,33 @@ pub enum Variable {
         /// The values, ascending, in the unit of the field.
         values: Arc<[f64]>,
     },
+    /// A variable, given that it is from `min` to `max`: values outside are drawn again.
+    Truncated {
+        /// The variable before truncation, neither constant nor one of these three.
+        of: Box<Variable>,
+        /// Smallest value.
+        min: f64,
+        /// Largest value, above `min`.
+        max: f64,
+    },
+    /// A variable whose values below `min` become `min`, and those above `max` become `max`.
+    Clamped {
+        /// The variable before that, neither constant nor one of these three.
+        of: Box<Variable>,
+        /// Smallest value.
+        min: f64,
+        /// Largest value, above `min`.
+        max: f64,
+    },
+    /// With this probability the first variable, otherwise the second.
+    Mixture {
+        /// Probability of the first, above 0 and below 1.
+        share: f64,
+        /// The first; no mixture.
+        first: Box<Variable>,
+        /// The second; no mixture.
+        second: Box<Variable>,
+    },
 }
 
 /// Why a variable is invalid.
@@ -94,6 +121,23 @@ pub enum VariableError {
         /// The smallest usable value.
         floor: f64,
     },
+    /// The ends of a truncated or clamped variable are not in order.
+    #[error("`min` must be below `max`")]
+    Ends,
+    /// A truncated variable is rarely within its ends.
+    #[error("fewer than one draw in a thousand is from {min} to {max}")]
+    Within {
+        /// Smallest value.
+        min: f64,
+        /// Largest value.
+        max: f64,
+    },
+    /// A variable that cannot be truncated, clamped or mixed.
+    #[error("this variable cannot be part of another")]
+    Nested,
+    /// The mean is infinite where a mean is needed.
+    #[error("this variable has no mean")]
+    NoMean,
 }
 
 impl Variable {
@@ -119,12 +163,43 @@ impl Variable {
                 values.iter().try_for_each(|v| number("value", *v))?;
                 if !values.is_empty() && values.is_sorted() { Ok(()) } else { Err(VariableError::Values) }
             }
+            Variable::Truncated { of, min, max } | Variable::Clamped { of, min, max } => {
+                number("min", *min)?;
+                number("max", *max)?;
+                if min >= max {
+                    return Err(VariableError::Ends);
+                }
+                of.validate_part(|part| !matches!(part, Variable::Constant(_)) && part.is_simple())
+            }
+            Variable::Mixture { share, first, second } => {
+                within("share", *share, 1e-6, 1.0 - 1e-6)?;
+                let is_part = |part: &Variable| !matches!(part, Variable::Mixture { .. });
+                first.validate_part(is_part)?;
+                second.validate_part(is_part)
+            }
         }
+    }
+
+    /// Checks a part of another variable, which must satisfy `is_part`.
+    fn validate_part(&self, is_part: impl Fn(&Variable) -> bool) -> Result<(), VariableError> {
+        if is_part(self) { self.validate() } else { Err(VariableError::Nested) }
+    }
+
+    /// Returns whether no other variable is part of it.
+    fn is_simple(&self) -> bool {
+        !matches!(self, Variable::Truncated { .. } | Variable::Clamped { .. } | Variable::Mixture { .. })
     }
 
     /// Formats the variable as in the language: `exponential(1 ms)`, or only the value of a constant. `show` formats a value
     /// with its unit; shapes are plain numbers.
     pub fn describe(&self, show: impl Fn(f64) -> String) -> String {
+        self.describe_with(&show)
+    }
+
+    fn describe_with(&self, show: &dyn Fn(f64) -> String) -> String {
+        let bounded = |name: &str, of: &Variable, min: f64, max: f64| {
+            format!("{name}({}, {}, {})", of.describe_with(show), show(min), show(max))
+        };
         match self {
             Variable::Constant(value) => show(*value),
             Variable::Uniform { a, b } => format!("uniform({}, {})", show(*a), show(*b)),
@@ -134,6 +209,11 @@ impl Variable {
             Variable::Pareto { shape, min } => format!("pareto({shape}, {})", show(*min)),
             Variable::Weibull { scale, shape } => format!("weibull({}, {shape})", show(*scale)),
             Variable::Empirical { file, .. } => format!("empirical({file:?})"),
+            Variable::Truncated { of, min, max } => bounded("truncated", of, *min, *max),
+            Variable::Clamped { of, min, max } => bounded("clamped", of, *min, *max),
+            Variable::Mixture { share, first, second } => {
+                format!("mixture({share}, {}, {})", first.describe_with(show), second.describe_with(show))
+            }
         }
     }
 }
@@ -174,6 +254,22 @@ mod tests {
             (Variable::Pareto { shape: 1.5, min: 0.02 }, "pareto(1.5, 20 ms)"),
             (Variable::Weibull { scale: 0.02, shape: 0.7 }, "weibull(20 ms, 0.7)"),
             (empirical(&[1.0]), "empirical(\"gaps.csv\")"),
+            (
+                Variable::Truncated {
+                    of: Box::new(Variable::Exponential { mean: 0.001 }),
+                    min: 0.0,
+                    max: 0.01,
+                },
+                "truncated(exponential(1 ms), 0 ms, 10 ms)",
+            ),
+            (
+                Variable::Mixture {
+                    share: 0.9,
+                    first: Box::new(Variable::Constant(0.001)),
+                    second: Box::new(Variable::Pareto { shape: 1.5, min: 0.02 }),
+                },
+                "mixture(0.9, 1 ms, pareto(1.5, 20 ms))",
+            ),
         ] {
             assert_eq!(variable.describe(ms), text);
         }

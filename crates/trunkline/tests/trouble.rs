@@ -469,7 +469,7 @@ fn what_live_cannot_do_is_refused_at_its_position() {
             "protocol = bundle (address = 21); test = poisson (messagesize = 99, rate = 1 /s);",
             "bundles need the converters of a `network`",
         ),
-        ("protocol = tcp; test = telnet;", "`live` does not support the application model `telnet` yet"),
+        ("protocol = stamp; test = voice;", "`live` has no test `voice` over stamp"),
         ("protocol = udp; test = cbr (messagesize = 31, period = 1 ms);", "a message of 31 B is too small"),
         (
             "protocol = tcp (congestion = nonesuch); test = full;",

@@ -1,9 +1,10 @@
 //! `test = …`: each pattern with its defaults, and its options one by one (an override sets them too).
 
-use trunkline_traffic::{Application, Burst, Pattern, Variable};
+use trunkline_traffic::application::{Choice, MODELS, Parameter, Unit};
+use trunkline_traffic::{Application, Burst, Pattern, Variable, VariableError};
 
-use super::options::{Given, Visit, keyword, read, text};
-use super::quantity::{Dimension, single, variable, variable_part};
+use super::options::{Given, Visit, choice as choice_of, read, text};
+use super::quantity::{Dimension, number, single, variable, variable_part};
 use super::{Context, write};
 use crate::diagnostic::Diagnostic;
 use crate::parse::shorten;
@@ -11,33 +12,13 @@ use crate::plan::{Protocol, SourceRange};
 use crate::token::quoted;
 use crate::tree::{Setting, Value};
 
-/// Every test by name.
-pub(crate) const TESTS: &[&str] = &[
-    "full",
-    "cbr",
-    "burst",
-    "random",
-    "poisson",
-    "stairs",
-    "request",
-    "file",
-    "ftp",
-    "telnet",
-    "voice",
-    "mpeg",
-    "videoconference",
-    "www",
-];
+/// The tests that are no application models, by name.
+const TESTS: &[&str] = &["full", "cbr", "burst", "random", "poisson", "stairs", "request", "file"];
 
-/// The application models by name.
-const MODELS: &[(&str, Application)] = &[
-    ("ftp", Application::Ftp),
-    ("telnet", Application::Telnet),
-    ("voice", Application::Voice),
-    ("mpeg", Application::Mpeg),
-    ("videoconference", Application::Videoconference),
-    ("www", Application::Www),
-];
+/// Every test by name.
+pub(crate) fn tests() -> impl Iterator<Item = &'static str> {
+    TESTS.iter().copied().chain(MODELS.iter().map(|model| model.name))
+}
 
 /// RFC 768 and RFC 791: 65,535 bytes of an IPv4 packet less 20 of its header and 8 of UDP's.
 const LARGEST_DATAGRAM: f64 = 65_507.0;
@@ -69,8 +50,10 @@ pub(crate) fn default(name: &str, protocol: Option<&Protocol>) -> Option<Pattern
         },
         "file" => Pattern::File { path: String::new(), size_bytes: bulk },
         _ => {
-            let (_, model) = MODELS.iter().find(|(model, _)| *model == name)?;
-            Pattern::Application { model: *model, parameters: Vec::new() }
+            let model = Application::named(name)?;
+            let variant = model.definition().variant(None).map(|variant| variant.name.to_owned());
+            let parameters = model.defaults(variant.as_deref());
+            Pattern::Application { model, variant, size_bytes: bulk, parameters }
         }
     })
 }
@@ -86,7 +69,7 @@ pub fn test_name(pattern: &Pattern) -> &'static str {
         Pattern::Stairs { .. } => "stairs",
         Pattern::Request { .. } => "request",
         Pattern::File { .. } => "file",
-        Pattern::Application { model, .. } => keyword(MODELS, model),
+        Pattern::Application { model, .. } => model.name(),
     }
 }
 
@@ -106,16 +89,21 @@ pub(crate) fn pattern(cx: &mut Context<'_>, value: &Value, protocol: Option<&Pro
     let part = single(cx, value, "a test")?;
     let Some(mut pattern) = default(&part.text, protocol).filter(|_| part.unit.is_none()) else {
         let error = Diagnostic::error(part.location, format!("unknown test `{}`", shorten(&part.text)));
-        return cx.refuse(error.label("expected a test").suggest(&part.text, TESTS.iter().copied()));
+        return cx.refuse(error.label("expected a test").suggest(&part.text, tests()));
     };
     let arguments = part.arguments.as_deref().unwrap_or_default();
-    if let Pattern::Application { parameters, .. } = &mut pattern {
-        *parameters = model_parameters(cx, arguments);
-        return Some(pattern);
-    }
+    // The choice of a model sets other parameters, so what the text says of these comes after it.
+    let choice = match &pattern {
+        Pattern::Application { model, .. } => model.definition().choice,
+        _ => None,
+    };
+    let is_choice =
+        |a: &&Setting| choice.zip(a.key.as_ref()).is_some_and(|(choice, key)| key.text == choice.name);
+    let (first, rest): (Vec<_>, Vec<_>) = arguments.iter().partition(is_choice);
+    let arguments: Vec<Setting> = first.into_iter().chain(rest).cloned().collect();
     let owner = format!("`{}`", part.text);
     let required = required(&pattern);
-    let given = read(cx, &owner, part.location, arguments, required, |v| present(&mut pattern, v));
+    let given = read(cx, &owner, part.location, &arguments, required, |v| present(&mut pattern, v));
     check(cx, &pattern, protocol, &given, part.location);
     Some(pattern)
 }
@@ -163,12 +151,13 @@ pub(crate) fn conflict(pattern: &Pattern, protocol: &Protocol) -> Option<(&'stat
     Some((option, message, format!("expected at most {max_bytes} bytes over `{}`", protocol.name())))
 }
 
-/// Returns the sizes of the messages of a test, each with the option that sets it; none of an application model.
+/// Returns the sizes of the messages of a test, each with the option that sets it; the longest of an application model.
 pub fn message_sizes(pattern: &Pattern) -> Vec<(&'static str, &Variable)> {
     match pattern {
         Pattern::Full { size_bytes }
         | Pattern::Poisson { size_bytes, .. }
         | Pattern::Stairs { size_bytes, .. }
+        | Pattern::Application { size_bytes, .. }
         | Pattern::File { size_bytes, .. } => vec![("messagesize", size_bytes)],
         Pattern::Cbr { burst, .. } | Pattern::Burst { burst, .. } | Pattern::Random { burst, .. } => {
             vec![("messagesize", &burst.size_bytes)]
@@ -176,7 +165,6 @@ pub fn message_sizes(pattern: &Pattern) -> Vec<(&'static str, &Variable)> {
         Pattern::Request { request_bytes, response_bytes } => {
             vec![("request", request_bytes), ("response", response_bytes)]
         }
-        Pattern::Application { .. } => Vec::new(),
     }
 }
 
@@ -191,10 +179,12 @@ fn largest(size: &Variable) -> f64 {
         Variable::Pareto { min, .. } => *min,
         Variable::Weibull { scale, .. } => *scale,
         Variable::Empirical { values, .. } => values.last().copied().unwrap_or(0.0),
+        Variable::Truncated { max, .. } | Variable::Clamped { max, .. } => *max,
+        Variable::Mixture { first, second, .. } => largest(first).max(largest(second)),
     }
 }
 
-/// Presents the options of a test. An application model takes what it is given; its own room knows the names.
+/// Presents the options of a test; those of an application model are in its definition.
 pub(crate) fn present(pattern: &mut Pattern, v: &mut Visit<'_, '_>) {
     use Dimension::{Duration, PerSecond, Period, Size};
     match pattern {
@@ -225,7 +215,94 @@ pub(crate) fn present(pattern: &mut Pattern, v: &mut Visit<'_, '_>) {
             v.option("path", path, file_name, |path| quoted(path));
             v.variable("messagesize", size_bytes, Size);
         }
-        Pattern::Application { .. } => {}
+        Pattern::Application { model, variant, size_bytes, parameters } => {
+            let definition = model.definition();
+            if let Some(choice) = definition.choice {
+                let before = variant.clone();
+                v.option(
+                    choice.name,
+                    variant,
+                    |cx, value| variant_of(cx, value, choice),
+                    |variant| variant.clone().unwrap_or_default(),
+                );
+                if *variant != before {
+                    set_variant(*model, before.as_deref(), variant.as_deref(), parameters);
+                }
+            }
+            for (parameter, (_, value)) in definition.parameters.iter().zip(parameters) {
+                v.option(
+                    parameter.name,
+                    value,
+                    |cx, value| parameter_value(cx, value, parameter),
+                    |value| write::variable(value, dimension(parameter.unit)),
+                );
+            }
+            v.option(
+                "messagesize",
+                size_bytes,
+                |cx, value| number(cx, value, Size).map(Variable::Constant),
+                |size| write::variable(size, Size),
+            );
+        }
+    }
+}
+
+/// Returns how the language reads a parameter of a model.
+pub(crate) fn dimension(unit: Unit) -> Dimension {
+    match unit {
+        Unit::Bytes => Dimension::Size,
+        Unit::Seconds => Dimension::Delay,
+        Unit::Count => Dimension::Count,
+        Unit::Number => Dimension::Plain,
+        Unit::BitsPerSecond => Dimension::Rate,
+    }
+}
+
+/// The keyword of a choice.
+fn variant_of(cx: &mut Context<'_>, value: &Value, choice: &Choice) -> Option<Option<String>> {
+    let keywords: Vec<(&str, &str)> = choice.variants.iter().map(|v| (v.name, v.name)).collect();
+    choice_of(cx, value, &keywords).map(|name| Some(name.to_owned()))
+}
+
+/// Sets the parameters in which two variants differ from the defaults.
+fn set_variant(
+    model: Application,
+    old: Option<&str>,
+    new: Option<&str>,
+    parameters: &mut [(String, Variable)],
+) {
+    let definition = model.definition();
+    let variants = [definition.variant(old), definition.variant(new)];
+    for (name, _) in variants.into_iter().flatten().flat_map(|variant| variant.values) {
+        let Some(parameter) = definition.parameter(name) else { continue };
+        let target = parameters.iter_mut().find(|(parameter, _)| parameter == name);
+        target.into_iter().for_each(|(_, value)| *value = definition.default(parameter, new).0);
+    }
+}
+
+/// A value of a parameter of a model, in its unit.
+fn parameter_value(cx: &mut Context<'_>, value: &Value, parameter: &Parameter) -> Option<Variable> {
+    let dimension = dimension(parameter.unit);
+    let read = if parameter.is_constant {
+        number(cx, value, dimension).map(Variable::Constant)?
+    } else {
+        variable(cx, value, dimension)?
+    };
+    match parameter.check(&read) {
+        Ok(()) => Some(read),
+        Err(VariableError::NoMean) => {
+            let message = format!("`{}` needs a variable with a mean", parameter.name);
+            let error = Diagnostic::error(value.location, message).label("expected a finite mean");
+            cx.refuse(error.help(
+                "a Pareto variable has a mean if its shape is above 1, and always if it is `truncated(…)`",
+            ))
+        }
+        Err(other) => {
+            let message = format!("`{}` cannot be this: {other}", parameter.name);
+            cx.refuse(
+                Diagnostic::error(value.location, message).label(format!("expected {}", dimension.wanted())),
+            )
+        }
     }
 }
 
@@ -251,24 +328,4 @@ fn burst_of(cx: &mut Context<'_>, value: &Value) -> Option<Burst> {
         }
     };
     Some(Burst { size_bytes: size?, count: count? })
-}
-
-fn model_parameters(cx: &mut Context<'_>, arguments: &[Setting]) -> Vec<(String, Variable)> {
-    let mut parameters: Vec<(String, Variable)> = Vec::new();
-    let mut places: std::collections::BTreeMap<&str, SourceRange> = std::collections::BTreeMap::new();
-    for argument in arguments {
-        let Some(key) = &argument.key else {
-            let error = Diagnostic::error(argument.location(), "this value has no name");
-            cx.report(error.label("expected `PARAMETER = VALUE`"));
-            continue;
-        };
-        if let Some(first) = places.insert(&key.text, argument.location()) {
-            let error =
-                Diagnostic::error(argument.location(), format!("`{}` is given twice", shorten(&key.text)));
-            cx.report(error.label("and again here").with(first, "it is first given here"));
-        } else if let Some(value) = variable(cx, &argument.values[0], Dimension::Any) {
-            parameters.push((key.text.clone(), value));
-        }
-    }
-    parameters
 }

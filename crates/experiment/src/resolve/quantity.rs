@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use trunkline_traffic::{Law, Variable};
+use trunkline_traffic::{Law, Variable, VariableError};
 
 use super::Context;
 use crate::FileError;
@@ -32,7 +32,7 @@ pub(crate) enum Dimension {
     Count,
     /// A number without unit.
     Plain,
-    /// A parameter of an application model: any unit, folded to bytes, seconds, bits per second.
+    /// Any unit, folded to bytes, seconds, bits per second.
     Any,
 }
 
@@ -313,7 +313,7 @@ fn out_of_range(n: f64, dimension: Dimension) -> Option<(String, String)> {
     })
 }
 
-/// The laws and their parameters. A `shape` has no unit, the others have the unit of the variable.
+/// The laws and their parameters. A `shape` or `share` has no unit, the others have the unit of the variable.
 const LAWS: &[(&str, &[&str])] = &[
     ("uniform", &["a", "b"]),
     ("exponential", &["mean"]),
@@ -322,6 +322,9 @@ const LAWS: &[(&str, &[&str])] = &[
     ("pareto", &["shape", "min"]),
     ("weibull", &["scale", "shape"]),
     ("empirical", &["file"]),
+    ("truncated", &["variable", "min", "max"]),
+    ("clamped", &["variable", "min", "max"]),
+    ("mixture", &["share", "first", "second"]),
 ];
 
 /// A number, or a random variable whose parameters carry the same units.
@@ -345,6 +348,9 @@ pub(crate) fn variable_part(cx: &mut Context<'_>, part: &Part, dimension: Dimens
     if *law == "empirical" {
         return empirical(cx, parameters[0], dimension);
     }
+    if matches!(*law, "truncated" | "clamped" | "mixture") {
+        return composite(cx, law, names, &parameters, dimension);
+    }
     let mut read = |at: usize| {
         let part = single(cx, parameters[at], dimension.wanted())?;
         quantity(cx, part, if names[at] == "shape" { Dimension::Plain } else { dimension })
@@ -354,6 +360,41 @@ pub(crate) fn variable_part(cx: &mut Context<'_>, part: &Part, dimension: Dimens
     let variable = law_of(law, first?, second?);
     check_law(cx, &variable, dimension, names, &parameters)?;
     Some(variable)
+}
+
+/// A variable made of others: `truncated(VARIABLE, MIN, MAX)`, `mixture(SHARE, VARIABLE, VARIABLE)`.
+fn composite(
+    cx: &mut Context<'_>,
+    law: &str,
+    names: &[&str],
+    parameters: &[&Value],
+    dimension: Dimension,
+) -> Option<Variable> {
+    let mut number = |at: usize, dimension: Dimension| {
+        let part = single(cx, parameters[at], dimension.wanted())?;
+        quantity(cx, part, dimension)
+    };
+    let composite = if law == "mixture" {
+        let share = number(0, Dimension::Plain);
+        let [first, second] = [1, 2].map(|at| variable(cx, parameters[at], dimension).map(Box::new));
+        Variable::Mixture { share: share?, first: first?, second: second? }
+    } else {
+        let (min, max) = (number(1, dimension), number(2, dimension));
+        let of = variable(cx, parameters[0], dimension).map(Box::new);
+        let (of, min, max) = (of?, min?, max?);
+        if law == "truncated" {
+            Variable::Truncated { of, min, max }
+        } else {
+            Variable::Clamped { of, min, max }
+        }
+    };
+    let Err(error) = Law::new(composite.clone(), dimension.min()) else { return Some(composite) };
+    let at = match error {
+        VariableError::Ends | VariableError::Within { .. } => 2,
+        _ => 0,
+    };
+    let message = format!("`{}` cannot be this", names[at]);
+    cx.refuse(Diagnostic::error(parameters[at].location, message).label(error.to_string()))
 }
 
 fn law_of(law: &str, first: f64, second: f64) -> Variable {
@@ -430,7 +471,8 @@ fn check_law(
             (false, _) => (0, Some(at_least)),
             (true, shape) => (1, (!shape).then(|| "above 0".to_owned())),
         },
-        Variable::Constant(_) | Variable::Empirical { .. } => (0, None),
+        // The others are checked where their parts are read.
+        _ => (0, None),
     };
     let scale = match *law {
         Variable::Uniform { b, .. } => b,
@@ -438,7 +480,7 @@ fn check_law(
         Variable::Weibull { scale, .. } => scale,
         Variable::Normal { mean, sd } | Variable::Lognormal { mean, sd } => mean.max(sd),
         Variable::Exponential { mean } => mean,
-        Variable::Constant(_) | Variable::Empirical { .. } => 0.0,
+        _ => 0.0,
     };
     let wrong = wrong.or((scale > max).then(|| "smaller than that".to_owned()));
     // What the sampler itself would refuse: the last word is its own.

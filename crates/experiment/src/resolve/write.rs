@@ -8,9 +8,13 @@ use crate::plan::Amount;
 use crate::token::quoted;
 
 /// A number, or a random variable whose parameters carry the same unit.
-pub(crate) fn variable(variable: &Variable, dimension: Dimension) -> String {
+pub(crate) fn variable(value: &Variable, dimension: Dimension) -> String {
     let unit = |value: f64| number(value, dimension.base());
-    match variable {
+    let of_part = |part: &Variable| variable(part, dimension);
+    let bounded = |name: &str, of: &Variable, min: f64, max: f64| {
+        format!("{name}({}, {}, {})", of_part(of), unit(min), unit(max))
+    };
+    match value {
         Variable::Constant(value) => unit(*value),
         Variable::Uniform { a, b } => format!("uniform({}, {})", unit(*a), unit(*b)),
         Variable::Exponential { mean } => format!("exponential({})", unit(*mean)),
@@ -19,6 +23,11 @@ pub(crate) fn variable(variable: &Variable, dimension: Dimension) -> String {
         Variable::Pareto { shape, min } => format!("pareto({shape}, {})", unit(*min)),
         Variable::Weibull { scale, shape } => format!("weibull({}, {shape})", unit(*scale)),
         Variable::Empirical { file, .. } => format!("empirical({})", quoted(file)),
+        Variable::Truncated { of, min, max } => bounded("truncated", of, *min, *max),
+        Variable::Clamped { of, min, max } => bounded("clamped", of, *min, *max),
+        Variable::Mixture { share, first, second } => {
+            format!("mixture({share}, {}, {})", of_part(first), of_part(second))
+        }
     }
 }
 

@@ -309,10 +309,9 @@ pub(crate) struct Registration {
 }
 
 impl Registration {
-    /// Sets the start and records the messages received before.
-    pub fn start(&self, start: Instant) {
+    /// Sets the meter at the start and records the messages received before.
+    pub fn start(&self, mut meter: ReceiverMeter) {
         if let Some(receiver) = locked(&self.worker.0.shared.receivers).get_mut(&self.token) {
-            let mut meter = ReceiverMeter::new(start);
             receiver.early_messages.drain(..).for_each(|(at, header)| meter.record(&header, at));
             receiver.meter = Some(meter);
         }
@@ -496,7 +495,7 @@ mod tests {
         let count = MAX_EARLY_MESSAGES as u64 + 10;
         (0..count).for_each(|n| shared.record_message(Instant::ZERO, &message(5, n)));
         assert!(registration.with_meter(|_| ()).is_none());
-        registration.start(Instant::ZERO);
+        registration.start(ReceiverMeter::new(Instant::ZERO));
         // One more, one of another connection, and a corrupt one.
         shared.record_message(Instant::ZERO, &message(5, count));
         shared.record_message(Instant::ZERO, &message(6, 0));

@@ -9,7 +9,6 @@ use trunkline_bundle::single_message;
 use trunkline_bundle::wire::classic;
 use trunkline_experiment::plan::BundleFormat;
 use trunkline_io::socket;
-use trunkline_run::ReceiverMeter;
 use trunkline_run::bundle::MessageOptions;
 use trunkline_run::reports::ReceiverReport;
 use trunkline_traffic::source::Limit;
@@ -131,7 +130,7 @@ pub(crate) fn receive(context: EndContext) -> Result<Report, EndFailure> {
 fn receive_from_converter(mut context: EndContext, worker: &BundleWorker) -> Result<Report, EndFailure> {
     let registration = worker.register(context.spec.token, context.payload.clone());
     let start = context.ready(local_address(&context))?;
-    registration.start(start);
+    registration.start(context.receiver_meter(start));
     while !context.control.is_stopped() {
         std::thread::sleep(COMPLETION_CHECK_INTERVAL);
         let now = context.clock.now();
@@ -143,7 +142,7 @@ fn receive_from_converter(mut context: EndContext, worker: &BundleWorker) -> Res
             break;
         }
     }
-    let mut report = registration.with_meter(ReceiverReport::from_meter).unwrap_or_default();
+    let mut report = registration.with_meter(ReceiverReport::complete).unwrap_or_default();
     report.cpu = context.cpu();
     Ok(report.into())
 }
@@ -159,7 +158,8 @@ fn receive_from_group(
     let socket = socket::multicast_receiver(group, IpAddr::V4(Ipv4Addr::LOCALHOST), &context.options())?;
     socket::limit_blocking(&socket, STOP_CHECK_INTERVAL).map_err(io_error("setting a time limit"))?;
     let start = context.ready(local_address(&context))?;
-    let (mut meter, mut buffer, mut error) = (ReceiverMeter::new(start), vec![0; MAX_DATAGRAM_BUFFER], None);
+    let (mut meter, mut buffer, mut error) =
+        (context.receiver_meter(start), vec![0; MAX_DATAGRAM_BUFFER], None);
     while error.is_none() && !context.control.is_stopped() {
         let received = socket.recv(&mut buffer);
         let now = context.clock.now();

@@ -407,7 +407,7 @@ pub(crate) fn receive(mut context: EndContext, file: Option<&Path>) -> Result<Re
     let (socket, address) = open_receiver(&context, file.is_some())?;
     let mut sink = file.map(|path| Sink::create(path, context.spec.cut.bytes)).transpose()?;
     let start = context.ready(address)?;
-    let mut meter = ReceiverMeter::new(start);
+    let mut meter = context.receiver_meter(start);
     let mut calls = 0u64;
     let mut buffer = vec![0; MAX_DATAGRAM_BUFFER];
     let mut error = None;
@@ -479,7 +479,7 @@ pub(crate) fn receive_full(mut context: EndContext) -> Result<Report, EndFailure
     trunkline_io::pace::minimize_timer_slack();
     let mut reporter = ProgressReporter::new(&context, &socket, true);
     let mut receiver = BatchReceiver::new(socket).map_err(io_error("enabling receive coalescing"))?;
-    let mut meter = ReceiverMeter::new(start);
+    let mut meter = context.receiver_meter(start);
     let (mut calls, mut error) = (0u64, None);
     let mut sender = None;
     while error.is_none() && !context.control.is_stopped() {

@@ -11,7 +11,7 @@ use trunkline_io::{Pacer, SocketError, socket};
 use trunkline_run::guaranteed;
 use trunkline_run::message::{HEADER, Header, MessageKind};
 use trunkline_run::reports::{Metrics, ReceiverReport};
-use trunkline_run::{ReceiverMeter, Requester, Sender, SenderStep};
+use trunkline_run::{ReceiverMeter, Sender, SenderStep};
 use trunkline_traffic::source::{Limit, Message};
 use trunkline_units::{Instant, Size, Span};
 
@@ -229,7 +229,7 @@ pub(crate) fn send(
         path.map(|path| File::open(path).map_err(file_error("opening", path))).transpose()?;
     let connection = GuaranteedConnection::connect(&context, peer)?;
     let start = context.ready(connection.connection.address())?;
-    let requester = context.is_request_test().then(|| Requester::new(None));
+    let requester = context.requester(None);
     let mut sender = context.sender(start, limit, requester)?;
     let file = source_file.as_mut().zip(path);
     let result = send_messages(&mut context, &connection, &mut sender, file);
@@ -273,7 +273,7 @@ fn send_messages(
             break;
         }
         sender.record_send(&message, now);
-        if sender.is_requester() && !await_response(context, connection, &mut response, sender)? {
+        if sender.is_pending() && !await_response(context, connection, &mut response, sender)? {
             break;
         }
         if context.is_snapshot_due(now) {
@@ -356,9 +356,9 @@ pub(crate) fn receive(mut context: EndContext, path: Option<&Path>) -> Result<Re
     if context.is_request_test() {
         context.await_consent()?;
     }
-    let mut meter = ReceiverMeter::new(start);
+    let mut meter = context.receiver_meter(start);
     let result = receive_messages(&mut context, &connection, &mut meter, &mut sink);
-    let mut report = ReceiverReport::from_meter(&meter);
+    let mut report = ReceiverReport::complete(&meter);
     report.cpu = connection.cpu(&context);
     report.counters.extend(connection.counters(&context, false));
     (report.stages, report.frame_arrivals) = connection.stage_timer.report();

@@ -8,7 +8,7 @@ use trunkline_record::Histogram;
 use trunkline_run::llc::{self, SendOutcomes};
 use trunkline_run::message::{HEADER, Header};
 use trunkline_run::timeouts::RESPONSE_TIMEOUT;
-use trunkline_run::{ReceiverMeter, Requester, Sender, SenderStep};
+use trunkline_run::{Sender, SenderStep};
 use trunkline_traffic::source::Limit;
 use trunkline_units::{Instant, Span};
 
@@ -56,7 +56,7 @@ pub(crate) fn send(mut context: EndContext, peer: SocketAddr, limit: Limit) -> R
     let (handle, address) = open_handle(&context, true)?;
     let start = context.ready(address)?;
     let start = await_ring(&context, &handle, start)?;
-    let requester = context.is_request_test().then(|| Requester::new(Some(RESPONSE_TIMEOUT)));
+    let requester = context.requester(Some(RESPONSE_TIMEOUT));
     let sender = context.sender(start, limit, requester)?;
     let max_pending = llc::max_pending(&context.spec.pattern);
     let mut end = LlcSender {
@@ -157,7 +157,7 @@ impl LlcSender<'_> {
             let now = self.context.clock.now();
             let timeout = if self.pending > 0 { STATION_TIMEOUT } else { RESPONSE_TIMEOUT };
             if now.since(self.last_event) >= timeout {
-                self.sender.abandon_request();
+                self.sender.abandon_request(now);
                 break;
             }
             self.wait_event(now + STOP_CHECK_INTERVAL);
@@ -206,7 +206,7 @@ impl LlcSender<'_> {
 pub(crate) fn receive(mut context: EndContext) -> Result<Report, EndFailure> {
     let (handle, address) = open_handle(&context, false)?;
     let start = context.ready(address)?;
-    let (mut meter, mut response) = (ReceiverMeter::new(start), Vec::new());
+    let (mut meter, mut response) = (context.receiver_meter(start), Vec::new());
     while !context.control.is_stopped() {
         let event = handle.events.recv_timeout(STOP_CHECK_INTERVAL.into());
         let now = context.clock.now();

@@ -42,6 +42,7 @@ use trunkline_run::message::{HEADER, MAX_MESSAGE, Payload};
 use trunkline_run::reports::{Metrics, ReceiverReport, SenderReport};
 use trunkline_run::timeouts::LINGER;
 use trunkline_run::{RateLimit, ReceiverMeter, Requester, Sender};
+use trunkline_traffic::application::ReceivedItems;
 use trunkline_traffic::source::{Bounds, Limit};
 use trunkline_traffic::{Pattern, Source, SourceError};
 use trunkline_units::{Instant, Size, Span};
@@ -404,9 +405,23 @@ impl EndContext {
         Ok(sender)
     }
 
-    /// Returns whether the pattern is requests.
+    /// Returns whether messages request responses.
     pub fn is_request_test(&self) -> bool {
-        matches!(self.spec.pattern, Pattern::Request { .. })
+        self.spec.pattern.has_responses()
+    }
+
+    /// Returns the requester of a test with responses; a response is lost after `timeout`.
+    pub fn requester(&self, timeout: Option<Span>) -> Option<Requester> {
+        self.is_request_test().then(|| Requester::new(timeout, self.spec.pattern.max_outstanding()))
+    }
+
+    /// Returns the meter of a receiver, which compares application models with their laws.
+    pub fn receiver_meter(&self, start: Instant) -> ReceiverMeter {
+        let bounds = Bounds { smallest: HEADER as u32, largest: self.max_message() };
+        let EndSpec { pattern, seed, repetition_name, .. } = &self.spec;
+        let mut meter = ReceiverMeter::new(start);
+        meter.compare(ReceivedItems::new(pattern, bounds, *seed, repetition_name));
+        meter
     }
 
     /// Returns the interval of payload comparison: every message, or one in 16 at full speed if the transport's checksum
@@ -500,7 +515,7 @@ impl EndContext {
 
     /// Returns the report of a receiver, with the processor time.
     pub fn receiver_report(&self, meter: &ReceiverMeter) -> ReceiverReport {
-        let mut report = ReceiverReport::from_meter(meter);
+        let mut report = ReceiverReport::complete(meter);
         report.cpu = self.cpu();
         report
     }
@@ -626,10 +641,10 @@ fn run(context: EndContext) -> Result<Report, EndFailure> {
         (Protocol::Bundle { .. }, _, Role::Receiver { .. }) => bundle::receive(context),
         (Protocol::Stamp, _, Role::Sender { peer, limit, .. }) => stamp::send(context, peer, limit),
         (Protocol::Stamp, _, Role::Receiver { .. }) => stamp::reflect(context),
-        (_, Pattern::Request { .. }, Role::Sender { peer, limit, .. }) => {
+        (_, pattern, Role::Sender { peer, limit, .. }) if pattern.has_responses() => {
             request::send_requests(context, peer, limit)
         }
-        (_, Pattern::Request { .. }, Role::Receiver { .. }) => request::send_responses(context),
+        (_, pattern, Role::Receiver { .. }) if pattern.has_responses() => request::send_responses(context),
         (_, Pattern::File { .. }, Role::Sender { peer, limit, file: Some(path) }) => {
             file::send(context, peer, limit, &path)
         }

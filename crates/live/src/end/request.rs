@@ -1,21 +1,23 @@
-//! Requests and responses, one in flight. Over datagrams a request without a response for a second is lost and the
+//! Requests and responses, one in flight or several. Over datagrams a request without a response for a second is lost and the
 //! next is sent; over a stream the requester waits until the peer counts as stalled.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream, UdpSocket};
 
 use trunkline_experiment::plan::Protocol;
-use trunkline_io::socket;
+use trunkline_io::{Pacer, socket};
 use trunkline_run::message::{HEADER, Header};
 use trunkline_run::timeouts::RESPONSE_TIMEOUT;
-use trunkline_run::{ReceiverMeter, Requester, Sender, SenderStep};
+use trunkline_run::{ReceiverMeter, Sender, SenderStep};
 use trunkline_traffic::source::Limit;
-use trunkline_units::Instant;
+use trunkline_units::{Instant, Span};
 
 use super::stream::{self, STALL_TIMEOUT, StreamWriter};
-use super::{EndContext, EndError, EndFailure, buffer_counter, datagram, io_error};
+use super::{EndContext, EndError, EndFailure, STOP_CHECK_INTERVAL, buffer_counter, datagram, io_error};
 use crate::wire::Report;
 
+/// Shorter times are waited for by watching the clock, because the system wakes a waiting process later than that.
+const SHORT_WAIT: Span = Span::from_us(200);
 /// Buffer size; a longer message grows the buffer.
 const READ_BUFFER: usize = 1 << 16;
 
@@ -77,7 +79,7 @@ impl MessageReader {
         }
     }
 
-    /// Reads the next message of a stream. Only one is ever in flight, so nothing beyond it is read.
+    /// Reads the next message of a stream.
     fn read_message(
         &mut self,
         context: &EndContext,
@@ -87,14 +89,15 @@ impl MessageReader {
             let needed = match self.buffer[..self.filled].first_chunk::<HEADER>() {
                 None => HEADER,
                 Some(header) => match Header::decode(context.spec.token, header) {
-                    Ok(h) if h.length as usize == self.filled => {
-                        let outcome = self.check(context, self.filled);
-                        self.filled = 0;
+                    Ok(h) if h.length as usize <= self.filled => {
+                        let length = h.length as usize;
+                        let outcome = self.check(context, length);
+                        self.buffer.copy_within(length..self.filled, 0);
+                        self.filled -= length;
                         return Ok(outcome);
                     }
-                    Ok(h) if h.length as usize > self.filled => h.length as usize,
-                    // Not a header, or more than the one message that may be in flight.
-                    _ => {
+                    Ok(h) => h.length as usize,
+                    Err(_) => {
                         let peer = stream.peer_addr().map_err(io_error("reading the peer address"))?;
                         return Err(EndError::LostSync(peer));
                     }
@@ -104,15 +107,20 @@ impl MessageReader {
                 self.buffer.resize(needed, 0);
             }
             self.calls += 1;
-            // The first read may return the whole message, because there is only one.
-            let limit = if self.filled < HEADER { self.buffer.len() } else { needed };
-            match stream.read(&mut self.buffer[self.filled..limit]) {
+            match stream.read(&mut self.buffer[self.filled..]) {
                 Ok(0) => return Ok(ReadOutcome::Closed),
                 Ok(n) => self.filled += n,
                 Err(e) if socket::is_timeout(&e) => return Ok(ReadOutcome::Nothing),
                 Err(e) => return Err(io_error("receiving")(e)),
             }
         }
+    }
+
+    /// Whether a whole message is in the buffer.
+    fn has_message(&self, context: &EndContext) -> bool {
+        let header = self.buffer[..self.filled].first_chunk::<HEADER>();
+        let header = header.and_then(|header| Header::decode(context.spec.token, header).ok());
+        header.is_some_and(|header| header.length as usize <= self.filled)
     }
 }
 
@@ -159,7 +167,8 @@ pub(crate) fn send_requests(
         RequestTransport::Stream(..) => None,
         RequestTransport::Datagrams(_) => Some(RESPONSE_TIMEOUT),
     };
-    let mut sender = context.sender(start, limit, Some(Requester::new(timeout)))?;
+    let requester = context.requester(timeout);
+    let mut sender = context.sender(start, limit, requester)?;
     let mut stats = RequestStats::default();
     let result = exchange(&mut context, &mut transport, &mut sender, &mut stats);
     let mut report = context.sender_report(&sender);
@@ -178,25 +187,46 @@ pub(crate) fn send_requests(
     EndFailure::after(result, report)
 }
 
+/// Sends each request when it is due, and reads responses meanwhile.
 fn exchange(
     context: &mut EndContext,
     transport: &mut RequestTransport,
     sender: &mut Sender,
     stats: &mut RequestStats,
 ) -> Result<(), EndError> {
-    let mut pacer = trunkline_io::Pacer::new(context.clock);
+    let mut pacer = Pacer::new(context.clock);
     let control = context.control.clone();
     let (mut reader, mut request) = (MessageReader::new(), Vec::new());
+    // When the latest request was sent or its response arrived.
+    let mut last_progress = context.clock.now();
     while !control.is_stopped() {
-        let message = match sender.next(context.clock.now()) {
+        let now = context.clock.now();
+        let message = match sender.next(now) {
             SenderStep::Send(message) => message,
+            SenderStep::Wait(until) if !sender.is_pending() => {
+                pacer.wait(until.unwrap_or(now), control.stop_flag());
+                continue;
+            }
             SenderStep::Wait(until) => {
-                pacer.wait(until.unwrap_or(context.clock.now()), control.stop_flag());
+                let may_read = match until.filter(|_| sender.is_concurrent()) {
+                    Some(until) if until.since(now) < SHORT_WAIT => {
+                        pacer.wait(until, control.stop_flag());
+                        false
+                    }
+                    Some(until) => {
+                        let limit = (until - SHORT_WAIT / 2).since(now).min(STOP_CHECK_INTERVAL);
+                        transport.is_readable(context, &reader, limit)?
+                    }
+                    // Reading waits for a response by itself.
+                    None => true,
+                };
+                if may_read && !read_response(context, transport, &mut reader, sender, &mut last_progress)? {
+                    break;
+                }
                 continue;
             }
             SenderStep::Done => break,
         };
-        let now = context.clock.now();
         encode_message(context, &mut request, &sender.header(&message, now));
         match transport {
             RequestTransport::Stream(writer, _) => {
@@ -214,12 +244,18 @@ fn exchange(
                 }
             }
         }
-        sender.record_send(&message, now);
-        if !await_response(context, transport, &mut reader, now, sender)? {
-            break;
+        if !sender.is_pending() {
+            last_progress = now;
         }
+        sender.record_send(&message, now);
         if let RequestTransport::Stream(writer, _) = transport {
             writer.sample(sender.meter().start(), now);
+        }
+        // Requests that are always due must not keep responses from being read.
+        while sender.is_concurrent() && transport.is_readable(context, &reader, Span::ZERO)? {
+            if !read_response(context, transport, &mut reader, sender, &mut last_progress)? {
+                return Ok(());
+            }
         }
         context.snapshot_sender(sender, now);
     }
@@ -228,40 +264,54 @@ fn exchange(
     Ok(())
 }
 
-/// Waits for the response to the pending request. Returns false if the connection is over.
-fn await_response(
+impl RequestTransport {
+    /// Waits at most `limit` until there is something to read.
+    fn is_readable(
+        &self,
+        context: &EndContext,
+        reader: &MessageReader,
+        limit: Span,
+    ) -> Result<bool, EndError> {
+        let readable = match self {
+            RequestTransport::Stream(..) if reader.has_message(context) => return Ok(true),
+            RequestTransport::Stream(_, stream) => socket::readable(stream, limit),
+            RequestTransport::Datagrams(socket) => socket::readable(socket, limit),
+        };
+        readable.map_err(io_error("waiting for a response"))
+    }
+}
+
+/// Reads one message, or nothing for [`STOP_CHECK_INTERVAL`]. Returns false if the connection is over.
+fn read_response(
     context: &EndContext,
     transport: &mut RequestTransport,
     reader: &mut MessageReader,
-    sent_at: Instant,
     sender: &mut Sender,
+    last_progress: &mut Instant,
 ) -> Result<bool, EndError> {
-    loop {
-        let outcome = match transport {
-            RequestTransport::Stream(_, stream) => reader.read_message(context, stream)?,
-            RequestTransport::Datagrams(socket) => {
-                reader.read_datagram(context, socket).map_err(io_error("receiving"))?.0
+    let outcome = match transport {
+        RequestTransport::Stream(_, stream) => reader.read_message(context, stream)?,
+        RequestTransport::Datagrams(socket) => {
+            reader.read_datagram(context, socket).map_err(io_error("receiving"))?.0
+        }
+    };
+    let now = context.clock.now();
+    match outcome {
+        ReadOutcome::Message(h) if sender.record_response(&h, now) => *last_progress = now,
+        // A late response to a request that timed out.
+        ReadOutcome::Message(_) => {}
+        ReadOutcome::Nothing => match transport {
+            RequestTransport::Stream(writer, _) if now.since(*last_progress) >= STALL_TIMEOUT => {
+                return Err(EndError::PeerStalled(writer.peer, STALL_TIMEOUT));
             }
-        };
-        let now = context.clock.now();
-        match outcome {
-            ReadOutcome::Message(h) if sender.record_response(&h, now) => return Ok(true),
-            // A late response to a request that timed out.
-            ReadOutcome::Message(_) => {}
-            ReadOutcome::Nothing if context.control.is_stopped() => return Ok(false),
-            ReadOutcome::Nothing => match transport {
-                RequestTransport::Datagrams(_) if !sender.awaits_response(now) => return Ok(true),
-                RequestTransport::Stream(writer, _) if now.since(sent_at) >= STALL_TIMEOUT => {
-                    return Err(EndError::PeerStalled(writer.peer, STALL_TIMEOUT));
-                }
-                _ => {}
-            },
-            ReadOutcome::Closed => {
-                let RequestTransport::Stream(writer, _) = transport else { return Ok(false) };
-                return Err(EndError::ClosedEarly(writer.peer));
-            }
+            _ => {}
+        },
+        ReadOutcome::Closed => {
+            let RequestTransport::Stream(writer, _) = transport else { return Ok(false) };
+            return Err(EndError::ClosedEarly(writer.peer));
         }
     }
+    Ok(true)
 }
 
 /// Receives requests and responds to them.
@@ -276,7 +326,7 @@ fn respond_over_stream(mut context: EndContext) -> Result<Report, EndFailure> {
     let (listener, address) = stream::listen(&context)?;
     let (mut stream, start) = stream::accept(&mut context, &listener, address)?;
     context.await_consent()?;
-    let mut meter = ReceiverMeter::new(start);
+    let mut meter = context.receiver_meter(start);
     let (mut reader, mut response, mut error) = (MessageReader::new(), Vec::new(), None);
     while error.is_none() && !context.control.is_stopped() {
         let outcome = reader.read_message(&context, &mut stream);
@@ -318,7 +368,7 @@ fn respond_over_datagrams(mut context: EndContext) -> Result<Report, EndFailure>
     let (socket, address) = datagram::open_receiver(&context, false)?;
     let start = context.ready(address)?;
     context.await_consent()?;
-    let mut meter = ReceiverMeter::new(start);
+    let mut meter = context.receiver_meter(start);
     let (mut reader, mut response, mut error) = (MessageReader::new(), Vec::new(), None);
     while error.is_none() && !context.control.is_stopped() {
         let outcome = reader.read_datagram(&context, &socket);

@@ -345,7 +345,7 @@ pub(crate) fn receive(mut context: EndContext, file: Option<&Path>) -> Result<Re
     let mut sink = file.map(|path| Sink::create(path, context.spec.cut.bytes)).transpose()?;
     let (mut stream, start) = accept(&mut context, &listener, address)?;
     drop(listener);
-    let mut meter = ReceiverMeter::new(start);
+    let mut meter = context.receiver_meter(start);
     let mut calls = 0;
     let result = receive_messages(&mut context, &mut stream, &mut meter, &mut sink, &mut calls);
     let mut report = context.receiver_report(&meter);

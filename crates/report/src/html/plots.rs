@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use serde::Serialize;
 use trunkline_record::Record;
-use trunkline_record::schema::{Connection, Distribution, Fit};
+use trunkline_record::schema::{Connection, Distribution, Fit, SendAccuracy};
 
 use super::format_value;
 use crate::format::Unit;
@@ -230,16 +230,24 @@ fn percentiles(d: &Distribution) -> String {
     format!("median {}, 99 % at or below {}, largest {}", us(d.p50), us(d.p99), us(d.max))
 }
 
-/// Returns a plot for each random variable of the traffic: requested and actual distribution.
+/// Returns a plot for each random variable of the traffic: requested and actual distribution, at the sender and, for
+/// application models, at the receiver.
 fn fits(views: &[View<'_>]) -> Vec<PlotData> {
-    let fits = || views.iter().flat_map(|v| v.connection.requested.variables.iter().map(move |fit| (v, fit)));
+    let sent = fits_of(views, "Requested vs. actual", |requested| &requested.variables);
+    let received = fits_of(views, "Requested vs. received", |requested| &requested.received);
+    sent.into_iter().chain(received).collect()
+}
+
+fn fits_of(views: &[View<'_>], title: &str, variables: fn(&SendAccuracy) -> &[Fit]) -> Vec<PlotData> {
+    let fits =
+        || views.iter().flat_map(|v| variables(&v.connection.requested).iter().map(move |fit| (v, fit)));
     let names = distinct(fits().map(|(_, fit)| fit.name.as_str()));
-    let plot = |name| fit(name, &fits().filter(|(_, fit)| fit.name == name).collect::<Vec<_>>());
+    let plot = |name| fit(title, name, &fits().filter(|(_, fit)| fit.name == name).collect::<Vec<_>>());
     names.into_iter().filter_map(plot).collect()
 }
 
 /// Returns the plot of one random variable.
-fn fit(name: &str, fits: &[(&View<'_>, &Fit)]) -> Option<PlotData> {
+fn fit(title: &str, name: &str, fits: &[(&View<'_>, &Fit)]) -> Option<PlotData> {
     let (_, first) = fits.first()?;
     let mut lines = Vec::new();
     for (i, (v, fit)) in fits.iter().enumerate() {
@@ -262,7 +270,7 @@ fn fit(name: &str, fits: &[(&View<'_>, &Fit)]) -> Option<PlotData> {
         ))
     });
     let x = Axis::new("value", known_unit(&first.unit), false);
-    let title = format!("Requested vs. actual: {name} {}", first.law);
+    let title = format!("{title}: {name} {}", first.law);
     plot(&title, x, Axis::new("share at or below", "share", false), lines, texts.collect())
 }
 

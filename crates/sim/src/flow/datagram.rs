@@ -78,7 +78,7 @@ impl OutgoingDatagram {
 #[derive(Debug, Default)]
 struct Receiver {
     reassembler: Reassembler,
-    /// Responses to send; more than one only if requests were duplicated.
+    /// Responses to send; more than one if requests were duplicated or do not wait for each other.
     responses: VecDeque<OutgoingDatagram>,
 }
 
@@ -89,7 +89,7 @@ const GRACE: Span = Span::from_ms(10);
 /// Maximum number of extensions of the silence: lost packets must not prevent the end of a run.
 const MAX_SILENCE_EXTENSIONS: u32 = 100_000;
 /// Maximum number of responses that wait to be sent.
-const MAX_PENDING_RESPONSES: usize = 16;
+const MAX_PENDING_RESPONSES: usize = 4_096;
 
 impl DatagramFlow {
     pub(super) fn new(config: &FlowConfig<'_>, start: Instant) -> Result<Self, FlowError> {

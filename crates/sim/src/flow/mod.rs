@@ -18,6 +18,7 @@ use trunkline_run::bundle::MessageOptions;
 use trunkline_run::message::{HEADER, Header, MAX_MESSAGE};
 use trunkline_run::reports::{ReceiverReport, SenderReport};
 use trunkline_run::{ReceiverMeter, Requester, Sender, SenderStep};
+use trunkline_traffic::application::ReceivedItems;
 use trunkline_traffic::source::{Bounds, Limit};
 use trunkline_traffic::{Law, Pattern, Source, SourceError, Variable, VariableError};
 use trunkline_units::{Instant, Seed, Span};
@@ -192,7 +193,12 @@ impl Messages {
             Ok(source) => {
                 (self.start, self.read_until) = (start, start);
                 self.sender.start(source, start);
-                self.receiver_meters.fill_with(|| ReceiverMeter::new(start));
+                let items = || ReceivedItems::new(&self.test, self.bounds, self.seed, &self.stream_name);
+                self.receiver_meters.fill_with(|| {
+                    let mut meter = ReceiverMeter::new(start);
+                    meter.compare(items());
+                    meter
+                });
             }
             Err(e) => self.fail(e.to_string()),
         }
@@ -219,7 +225,7 @@ impl Messages {
     }
 
     fn into_reports(self) -> (SenderReport, Vec<ReceiverReport>) {
-        (self.sender.report(), self.receiver_meters.iter().map(ReceiverReport::from_meter).collect())
+        (self.sender.report(), self.receiver_meters.iter().map(ReceiverReport::complete).collect())
     }
 }
 
@@ -268,9 +274,10 @@ impl FlowConfig<'_> {
         (self.flow as u16) << 1 | side
     }
 
-    /// Returns the requester of a request test.
+    /// Returns the requester of a test with responses.
     fn requester(&self, timeout: Option<Span>) -> Option<Requester> {
-        matches!(self.plan.test, Pattern::Request { .. }).then(|| Requester::new(timeout))
+        let max_outstanding = self.plan.test.max_outstanding();
+        (max_outstanding > 0).then(|| Requester::new(timeout, max_outstanding))
     }
 }
 

@@ -1,0 +1,259 @@
+//! The table of a model: its parameters, their defaults, and where these come from.
+
+use serde::{Deserialize, Serialize};
+use trunkline_units::Instant;
+
+use super::{Draws, MODELS, Model};
+use crate::{Law, Variable, VariableError};
+
+/// What a parameter measures. Its base unit is that of the values of its [`Variable`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unit {
+    /// Bytes of a message or item, at least 1.
+    Bytes,
+    /// Seconds, 0 or more.
+    Seconds,
+    /// How many, at least 1.
+    Count,
+    /// A number without unit, 0 or more.
+    Number,
+    /// Bits per second.
+    BitsPerSecond,
+}
+
+impl Unit {
+    /// Returns the smallest usable value; draws below it are drawn again.
+    pub fn floor(self) -> f64 {
+        match self {
+            Unit::Bytes | Unit::Count => 1.0,
+            Unit::Seconds | Unit::Number | Unit::BitsPerSecond => 0.0,
+        }
+    }
+
+    /// Formats a value with its unit.
+    pub fn format(self, value: f64) -> String {
+        match self {
+            Unit::Bytes => format!("{value} B"),
+            Unit::Seconds => trunkline_units::Span::from_seconds(value).to_string(),
+            Unit::Count | Unit::Number => value.to_string(),
+            Unit::BitsPerSecond => format!("{value} b/s"),
+        }
+    }
+}
+
+/// Creates a default value: constants of Rust cannot allocate, and variables with parts do.
+pub type Default = fn() -> Variable;
+
+/// A quantity of a model, constant or random.
+#[derive(Debug)]
+pub struct Parameter {
+    /// Its name in the language, in its random stream and in the record.
+    pub name: &'static str,
+    /// What it is, for the reference page.
+    pub meaning: &'static str,
+    /// Its unit.
+    pub unit: Unit,
+    /// Its value unless a variant or the experiment sets another.
+    pub default: Default,
+    /// Where the default comes from: paper or standard with table or section.
+    pub source: &'static str,
+    /// Whether a variable with an infinite mean is refused.
+    pub needs_mean: bool,
+    /// Whether the value must be constant.
+    pub is_constant: bool,
+}
+
+impl Parameter {
+    /// Creates a parameter that may be any variable.
+    pub const fn new(
+        name: &'static str,
+        meaning: &'static str,
+        unit: Unit,
+        default: Default,
+        source: &'static str,
+    ) -> Parameter {
+        Parameter { name, meaning, unit, default, source, needs_mean: false, is_constant: false }
+    }
+
+    /// Refuses variables with an infinite mean.
+    #[must_use]
+    pub const fn with_mean(self) -> Parameter {
+        Parameter { needs_mean: true, ..self }
+    }
+
+    /// Refuses random variables.
+    #[must_use]
+    pub const fn constant(self) -> Parameter {
+        Parameter { is_constant: true, ..self }
+    }
+
+    /// Checks a value of this parameter.
+    ///
+    /// # Errors
+    /// Those of [`Law::new`], and [`VariableError::NoMean`].
+    pub fn check(&self, value: &Variable) -> Result<(), VariableError> {
+        let law = Law::new(value.clone(), self.unit.floor())?;
+        if self.needs_mean && law.mean().is_none() { Err(VariableError::NoMean) } else { Ok(()) }
+    }
+}
+
+/// A keyword of a model that sets several parameters: `codec = g711`.
+#[derive(Debug)]
+pub struct Choice {
+    /// Its name in the language.
+    pub name: &'static str,
+    /// Its values; the first is the default.
+    pub variants: &'static [Variant],
+}
+
+/// A value of a [`Choice`].
+#[derive(Debug)]
+pub struct Variant {
+    /// The keyword.
+    pub name: &'static str,
+    /// What it is, for the reference page.
+    pub meaning: &'static str,
+    /// Where its values come from.
+    pub source: &'static str,
+    /// The parameters that differ from their defaults.
+    pub values: &'static [(&'static str, Default)],
+}
+
+/// A model: its name and parameters, and its state machine.
+#[derive(Debug)]
+pub struct Definition {
+    /// Its name in the language.
+    pub name: &'static str,
+    /// One sentence for the reference page.
+    pub summary: &'static str,
+    /// The keyword that sets several parameters, if there is one.
+    pub choice: Option<&'static Choice>,
+    /// Its parameters.
+    pub parameters: &'static [Parameter],
+    /// How many requests may wait for their responses; 0: it requests none, 1: each waits for the one before.
+    pub max_outstanding: u16,
+    /// Whether its items need a byte stream, because responses cannot be split.
+    pub needs_stream: bool,
+    /// Creates the state machine, whose first item is due at the start or later.
+    pub start: fn(Instant, &Draws) -> Box<dyn Model>,
+}
+
+impl Definition {
+    /// Returns a parameter by its name.
+    pub fn parameter(&self, name: &str) -> Option<&'static Parameter> {
+        self.parameters.iter().find(|parameter| parameter.name == name)
+    }
+
+    /// Returns a variant by its keyword, or the default one if none is named.
+    pub fn variant(&self, keyword: Option<&str>) -> Option<&'static Variant> {
+        let variants = self.choice?.variants;
+        match keyword {
+            Some(keyword) => variants.iter().find(|variant| variant.name == keyword),
+            None => variants.first(),
+        }
+    }
+
+    /// Returns the default of a parameter in a variant, with its source.
+    pub fn default(&self, parameter: &Parameter, variant: Option<&str>) -> (Variable, &'static str) {
+        let variant = self.variant(variant);
+        let of_variant = variant.and_then(|variant| {
+            let (_, value) = variant.values.iter().find(|(name, _)| *name == parameter.name)?;
+            Some((value(), variant.source))
+        });
+        of_variant.unwrap_or_else(|| ((parameter.default)(), parameter.source))
+    }
+}
+
+/// A model by its name, as plans hold it.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Application(&'static Definition);
+
+/// A name that no model has.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("there is no application model `{0}`")]
+pub struct UnknownModel(String);
+
+impl Application {
+    /// Returns the model of this name.
+    pub fn named(name: &str) -> Option<Application> {
+        MODELS.iter().find(|model| model.name == name).map(|model| Application(model))
+    }
+
+    /// Returns the definition.
+    pub fn definition(self) -> &'static Definition {
+        self.0
+    }
+
+    /// Returns the name.
+    pub fn name(self) -> &'static str {
+        self.0.name
+    }
+
+    /// Returns all parameters with their defaults in a variant.
+    pub fn defaults(self, variant: Option<&str>) -> Vec<(String, Variable)> {
+        let default = |p: &Parameter| (p.name.to_owned(), self.0.default(p, variant).0);
+        self.0.parameters.iter().map(default).collect()
+    }
+}
+
+impl PartialEq for Application {
+    fn eq(&self, other: &Application) -> bool {
+        self.0.name == other.0.name
+    }
+}
+
+impl TryFrom<String> for Application {
+    type Error = UnknownModel;
+
+    fn try_from(name: String) -> Result<Application, UnknownModel> {
+        Application::named(&name).ok_or(UnknownModel(name))
+    }
+}
+
+impl From<Application> for String {
+    fn from(model: Application) -> String {
+        model.name().to_owned()
+    }
+}
+
+/// Variables for the tables of models.
+pub(super) mod values {
+    use crate::Variable;
+
+    pub fn constant(value: f64) -> Variable {
+        Variable::Constant(value)
+    }
+
+    pub fn exponential(mean: f64) -> Variable {
+        Variable::Exponential { mean }
+    }
+
+    pub fn pareto(shape: f64, min: f64) -> Variable {
+        Variable::Pareto { shape, min }
+    }
+
+    pub fn weibull(scale: f64, shape: f64) -> Variable {
+        Variable::Weibull { scale, shape }
+    }
+
+    /// Lognormal by the mean and the standard deviation of its logarithm, as most papers have it; its own mean and standard
+    /// deviation are rounded to integers.
+    pub fn lognormal(mu: f64, sigma: f64) -> Variable {
+        let mean = libm::exp(mu + sigma * sigma / 2.0);
+        let sd = mean * libm::sqrt(libm::expm1(sigma * sigma));
+        Variable::Lognormal { mean: libm::round(mean), sd: libm::round(sd) }
+    }
+
+    pub fn truncated(of: Variable, min: f64, max: f64) -> Variable {
+        Variable::Truncated { of: Box::new(of), min, max }
+    }
+
+    pub fn clamped(of: Variable, min: f64, max: f64) -> Variable {
+        Variable::Clamped { of: Box::new(of), min, max }
+    }
+
+    pub fn mixture(share: f64, first: Variable, second: Variable) -> Variable {
+        Variable::Mixture { share, first: Box::new(first), second: Box::new(second) }
+    }
+}

@@ -1,0 +1,230 @@
+//! Draws the quantities of a model and records those that left.
+
+use trunkline_units::{Seed, Span};
+
+use super::{Application, Unit};
+use crate::source::LawFit;
+use crate::variate::VariateGenerator;
+use crate::{Rounding, Sample, Variable, VariableError};
+
+/// A quantity of a model: one of its parameters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QuantityId(u16);
+
+/// A drawn time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Interval {
+    quantity: QuantityId,
+    span: Span,
+    /// Its index among the times that have not ended.
+    pending: u32,
+}
+
+/// A drawn length.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Size {
+    quantity: QuantityId,
+    bytes: u32,
+}
+
+impl Interval {
+    /// Returns the time.
+    pub fn span(self) -> Span {
+        self.span
+    }
+
+    /// Returns the quantity.
+    pub fn quantity(self) -> QuantityId {
+        self.quantity
+    }
+}
+
+impl Size {
+    /// Returns the bytes.
+    pub fn bytes(self) -> u32 {
+        self.bytes
+    }
+
+    /// Returns the quantity.
+    pub fn quantity(self) -> QuantityId {
+        self.quantity
+    }
+
+    /// Returns a shorter or longer size of the same quantity.
+    pub(super) fn with_bytes(self, bytes: u32) -> Size {
+        Size { bytes, ..self }
+    }
+}
+
+/// One quantity: its law, its random stream, and what was recorded of it.
+#[derive(Debug)]
+struct Quantity {
+    name: &'static str,
+    unit: Unit,
+    generator: VariateGenerator,
+}
+
+/// The quantities of a model. Each has its own random stream, `NAME / QUANTITY`.
+#[derive(Debug)]
+pub struct Draws {
+    quantities: Vec<Quantity>,
+    /// Drawn times that have not ended, and free indices in it. Without them, a test that ends would prefer short times.
+    pending: Vec<Option<Interval>>,
+    free: Vec<u32>,
+}
+
+impl Draws {
+    /// Creates the quantities of a model. Parameters that `parameters` does not name have their defaults in the variant.
+    ///
+    /// # Errors
+    /// The first parameter with an invalid value.
+    pub fn new(
+        model: Application,
+        variant: Option<&str>,
+        parameters: &[(String, Variable)],
+        smallest_message: u32,
+        seed: Seed,
+        name: &str,
+    ) -> Result<Draws, (&'static str, VariableError)> {
+        let definition = model.definition();
+        let quantity = |parameter: &'static super::Parameter| {
+            let given = parameters.iter().find(|(name, _)| name == parameter.name);
+            let value = match given {
+                Some((_, value)) => value.clone(),
+                None => definition.default(parameter, variant).0,
+            };
+            let error = |error| (parameter.name, error);
+            parameter.check(&value).map_err(error)?;
+            // A message is not shorter than its header, so shorter sizes are not drawn.
+            let floor = match parameter.unit {
+                Unit::Bytes => f64::from(smallest_message),
+                unit => unit.floor(),
+            };
+            let value = match value {
+                Variable::Constant(bytes) if bytes < floor => Variable::Constant(floor),
+                value => value,
+            };
+            let stream = format!("{name} / {}", parameter.name);
+            let generator = VariateGenerator::new(&value, floor, seed, &stream).map_err(error)?;
+            Ok(Quantity { name: parameter.name, unit: parameter.unit, generator })
+        };
+        let quantities = definition.parameters.iter().map(quantity).collect::<Result<_, _>>()?;
+        Ok(Draws { quantities, pending: Vec::new(), free: Vec::new() })
+    }
+
+    /// Returns the quantity of a parameter.
+    ///
+    /// # Panics
+    /// If the model has no such parameter.
+    pub fn id(&self, name: &str) -> QuantityId {
+        let index = self.quantities.iter().position(|quantity| quantity.name == name);
+        QuantityId(index.unwrap_or_else(|| panic!("no parameter `{name}`")) as u16)
+    }
+
+    fn quantity(&mut self, id: QuantityId) -> &mut Quantity {
+        &mut self.quantities[usize::from(id.0)]
+    }
+
+    /// Draws a time. It is recorded when the item that ends it leaves. A model that will not return it with an item calls
+    /// [`finish`](Self::finish).
+    pub fn interval(&mut self, quantity: QuantityId) -> Interval {
+        let span = self.quantity(quantity).generator.span();
+        let pending = self.free.pop().unwrap_or(self.pending.len() as u32);
+        let interval = Interval { quantity, span, pending };
+        match self.pending.get_mut(pending as usize) {
+            Some(slot) => *slot = Some(interval),
+            None => self.pending.push(Some(interval)),
+        }
+        interval
+    }
+
+    /// Ends a time. Records how long it was, in seconds, unless this is unknown.
+    pub fn finish(&mut self, interval: Interval, seconds: Option<f64>) {
+        self.pending[interval.pending as usize] = None;
+        self.free.push(interval.pending);
+        if let Some(seconds) = seconds {
+            self.record(interval.quantity, seconds);
+        }
+    }
+
+    /// Draws a length. It is recorded when the item is sent or the response has arrived.
+    pub fn size(&mut self, quantity: QuantityId) -> Size {
+        let bytes = libm::round(self.quantity(quantity).generator.draw()).clamp(1.0, f64::from(u32::MAX));
+        Size { quantity, bytes: bytes as u32 }
+    }
+
+    /// Draws a number of events, rounded, and records it.
+    pub fn count(&mut self, quantity: QuantityId) -> u32 {
+        let count = libm::round(self.quantity(quantity).generator.draw()).clamp(0.0, f64::from(u32::MAX));
+        self.record(quantity, count);
+        count as u32
+    }
+
+    /// Draws a number and records it.
+    pub fn number(&mut self, quantity: QuantityId) -> f64 {
+        let value = self.quantity(quantity).generator.draw();
+        self.record(quantity, value);
+        value
+    }
+
+    /// Draws a number that is only used once or not compared, such as a limit.
+    pub fn setting(&mut self, quantity: QuantityId) -> f64 {
+        self.quantity(quantity).generator.draw()
+    }
+
+    /// Returns the mean of a quantity; `None` if it is infinite.
+    pub fn mean(&self, quantity: QuantityId) -> Option<f64> {
+        self.quantities[usize::from(quantity.0)].generator.law.mean()
+    }
+
+    /// Records a value that left or arrived, in the unit of the quantity.
+    pub fn record(&mut self, quantity: QuantityId, value: f64) {
+        self.quantity(quantity).generator.sample.push(value);
+    }
+
+    /// Compares what was recorded with the laws: times, and what is not constant. Times that have not ended count as they were
+    /// drawn: the number of times that have begun is independent of how long the last ones are (Wald's identity).
+    pub fn fits(&self) -> Vec<LawFit> {
+        // A time of 0 cannot be sent late or early: there is nothing to compare.
+        let of_interest = |(_, q): &(usize, &Quantity)| {
+            let Quantity { unit, generator, .. } = q;
+            let is_time = *unit == Unit::Seconds && generator.law.mean() != Some(0.0);
+            generator.sample.count() > 0 && (is_time || !generator.law.is_constant())
+        };
+        let fit = |(index, quantity): (usize, &Quantity)| {
+            let mut sample = quantity.generator.sample.clone();
+            let pending = self.pending.iter().flatten().filter(|p| usize::from(p.quantity.0) == index);
+            pending.for_each(|interval| sample.push(interval.span.as_s()));
+            quantity.fit(&sample)
+        };
+        self.quantities.iter().enumerate().filter(of_interest).map(fit).collect()
+    }
+
+    /// As [`fits`](Self::fits), of times and lengths only: what a receiver can see.
+    pub fn visible_fits(&self) -> Vec<LawFit> {
+        let mut fits = self.fits();
+        fits.retain(|fit| matches!(fit.unit, "us" | "bytes"));
+        fits
+    }
+}
+
+impl Quantity {
+    fn fit(&self, sample: &Sample) -> LawFit {
+        let (unit, rounding) = match self.unit {
+            Unit::Bytes => ("bytes", Rounding::Integer),
+            Unit::Seconds => ("us", Rounding::None),
+            Unit::Count => ("count", Rounding::Integer),
+            Unit::Number => ("number", Rounding::None),
+            Unit::BitsPerSecond => ("bps", Rounding::None),
+        };
+        let generator = &self.generator;
+        let format = |value| self.unit.format(value);
+        let mut fit = LawFit::new(self.name, unit, &generator.law, sample, rounding, format);
+        match rounding {
+            Rounding::Integer => fit.requested_mean = generator.law.rounded_mean(),
+            Rounding::None if self.unit == Unit::Seconds => fit.scale(1e6),
+            Rounding::None => {}
+        }
+        fit
+    }
+}
