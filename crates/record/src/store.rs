@@ -6,7 +6,6 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
-use nix::fcntl::{FallocateFlags, fallocate};
 use serde::Deserialize;
 use serde_json::Value;
 use tempfile::NamedTempFile;
@@ -98,7 +97,7 @@ impl RecordFile {
             .permissions(Permissions::from_mode(0o666)) // minus the umask, so that other users can read results
             .tempfile_in(&folder)
             .map_err(prepare)?;
-        match fallocate(&file, FallocateFlags::empty(), 0, RESERVED_BYTES) {
+        match allocate(file.as_file(), RESERVED_BYTES) {
             // Reservation is optional: some file systems do not support it.
             Ok(()) | Err(Errno::EOPNOTSUPP | Errno::ENOSYS) => {}
             Err(errno) => return Err(prepare(errno.into())),
@@ -125,6 +124,19 @@ impl RecordFile {
         sync_folder(&path).map_err(write)?;
         if is_reduced { Err(StoreError::Reduced { path }) } else { Ok(path) }
     }
+}
+
+/// Reserves space for a file.
+#[cfg(target_os = "linux")]
+fn allocate(file: &fs::File, bytes: i64) -> Result<(), Errno> {
+    use nix::fcntl::{FallocateFlags, fallocate};
+    fallocate(file, FallocateFlags::empty(), 0, bytes)
+}
+
+/// Sets the length of a file: other systems reserve no space in a way that all their file systems have.
+#[cfg(not(target_os = "linux"))]
+fn allocate(file: &fs::File, bytes: i64) -> Result<(), Errno> {
+    nix::unistd::ftruncate(file, bytes)
 }
 
 /// Writes into the reserved blocks. If the disk is full, writes the record without series and curves and returns
