@@ -37,7 +37,7 @@
 //! | [`must`] | skipping tests that a machine cannot run |
 //! | [`pace`] | [`Pacer`]: precise waiting: sleep, then spin |
 //! | [`peer`] | socket addresses as peers of endpoints |
-//! | [`platform`] | [`MISSING`](platform::MISSING): the measures that this system lacks |
+//! | [`platform`] | [`missing`](platform::missing): the measures that this system lacks |
 //! | `poller` | several descriptors with one wait, on each system |
 //! | [`ports`] | [`Ports`]: several UDP sockets with one wait |
 //! | [`probe`] | [`Probe`]: durations and kernel timestamps of selected batches |
@@ -54,6 +54,9 @@
 //! | [`usage`] | processor time of threads, counters of interfaces |
 
 #![allow(clippy::disallowed_methods, reason = "this crate owns the clock")]
+
+#[cfg(not(unix))]
+compile_error!("Trunkline measures on Linux, FreeBSD and macOS; it has no sockets for Windows");
 
 pub mod batch;
 pub mod clock;

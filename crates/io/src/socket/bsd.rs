@@ -1,4 +1,4 @@
-//! The same for FreeBSD and macOS, as far as they have it; [`MISSING`](crate::platform::MISSING) names the rest.
+//! The same for FreeBSD and macOS, as far as they have it; [`missing`](crate::platform::missing) names the rest.
 
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
