@@ -124,13 +124,15 @@ pub(crate) fn open(
 ) -> Result<Socket, SocketError> {
     let fail = at(Step::Open, address);
     let socket = Socket::new(Domain::for_address(address), kind, Some(protocol)).map_err(&fail)?;
-    // The kernel caps the size silently; reports read the granted size back.
+    // The kernel may grant less; reports read the granted size back.
     let bytes = |size: Size| usize::try_from(size.as_bytes()).unwrap_or(usize::MAX).min(i32::MAX as usize);
     if let Some(size) = options.send_buffer {
-        socket.set_send_buffer_size(bytes(size)).map_err(&fail)?;
+        system::set_buffer(bytes(size), |bytes| socket.set_send_buffer_size(bytes)).map_err(&fail)?;
+    } else if kind == Type::DGRAM {
+        system::allow_long_datagrams(&socket).map_err(&fail)?;
     }
     if let Some(size) = options.receive_buffer {
-        socket.set_recv_buffer_size(bytes(size)).map_err(&fail)?;
+        system::set_buffer(bytes(size), |bytes| socket.set_recv_buffer_size(bytes)).map_err(&fail)?;
     }
     if let Some(dscp) = options.dscp {
         // The two low bits of the field are those of ECN (RFC 3168 section 5).

@@ -8,7 +8,7 @@ use libc::c_int;
 use nix::errno::Errno;
 use nix::poll::PollFd;
 use nix::sys::socket::sockopt::{RcvBuf, ReceiveTimestamp};
-use nix::sys::socket::{ControlMessage, ControlMessageOwned, GetSockOpt, SetSockOpt};
+use nix::sys::socket::{ControlMessage, ControlMessageOwned, SetSockOpt};
 use socket2::Socket;
 
 use super::{Control, set_options};
@@ -71,6 +71,23 @@ pub fn congestion(stream: &std::net::TcpStream) -> Option<Vec<u8>> {
 #[cfg(not(target_os = "freebsd"))]
 pub fn congestion(_stream: &std::net::TcpStream) -> Option<Vec<u8>> {
     None
+}
+
+/// Sets a buffer to `bytes`, or to half as often as the system refuses: unlike Linux it refuses more than its maximum.
+pub(super) fn set_buffer(mut bytes: usize, set: impl Fn(usize) -> io::Result<()>) -> io::Result<()> {
+    const MIN: usize = 4096;
+    while bytes > MIN {
+        if set(bytes).is_ok() {
+            return Ok(());
+        }
+        bytes /= 2;
+    }
+    set(bytes)
+}
+
+/// Makes the send buffer hold the longest datagram; by default these systems refuse one above 9,216 octets.
+pub(super) fn allow_long_datagrams(socket: &Socket) -> io::Result<()> {
+    set_buffer(128 << 10, |bytes| socket.set_send_buffer_size(bytes))
 }
 
 /// Waits for an event of a descriptor, at most `limit`.
@@ -164,13 +181,7 @@ pub(crate) fn control(message: &ControlMessageOwned) -> Option<Control> {
 /// Prepares a socket of [`Ports`](crate::Ports): a receive buffer of `buffer` bytes, or as much of it as the system
 /// grants.
 pub(crate) fn prepare_port(socket: &UdpSocket, buffer: usize) -> io::Result<()> {
-    let default = RcvBuf.get(socket)?;
-    // Unlike Linux, these systems refuse a size above their maximum.
-    let mut size = buffer;
-    while size > default && RcvBuf.set(socket, &size).is_err() {
-        size /= 2;
-    }
-    Ok(())
+    set_buffer(buffer, |bytes| Ok(RcvBuf.set(socket, &bytes)?))
 }
 
 /// Returns `None`: refusals are not reported to unconnected sockets.

@@ -67,6 +67,16 @@ pub fn congestion(stream: &std::net::TcpStream) -> Option<Vec<u8>> {
     SockRef::from(stream).tcp_congestion().ok()
 }
 
+/// Sets a buffer to `bytes`; the kernel silently grants its maximum instead of more.
+pub(super) fn set_buffer(bytes: usize, set: impl Fn(usize) -> io::Result<()>) -> io::Result<()> {
+    set(bytes)
+}
+
+/// Does nothing: the default send buffer holds the longest datagram.
+pub(super) fn allow_long_datagrams(_socket: &Socket) -> io::Result<()> {
+    Ok(())
+}
+
 /// Waits for an event of a descriptor, at most `limit`.
 pub(super) fn wait(descriptors: &mut [PollFd<'_>], limit: Option<Duration>) -> Result<c_int, Errno> {
     ppoll(descriptors, limit.map(TimeSpec::from_duration), None)
