@@ -160,10 +160,14 @@ impl Ports {
     /// # Errors
     /// System errors of the wait.
     pub fn wait(&mut self, now: Instant, until: Option<Instant>) -> io::Result<Ready> {
-        let may_wait = until.is_none_or(|at| at > now);
-        if let Some(at) = until.filter(|_| may_wait) {
-            self.timer.arm(at)?;
-        }
+        let may_wait = match until {
+            Some(at) if at <= now => false,
+            Some(at) => {
+                self.timer.arm(at)?;
+                true
+            }
+            None => true,
+        };
         let (mut ready, timer) = (Ready::default(), &mut self.timer);
         self.poller.wait(may_wait, |event| {
             match event.key {

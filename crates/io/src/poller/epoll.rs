@@ -36,11 +36,12 @@ impl Poller {
             Err(Errno::EINTR) => 0,
             Err(error) => return Err(error.into()),
         };
-        events[..count].iter().try_for_each(|event| {
+        for event in &events[..count] {
             let has = |flag| event.events().intersects(flag);
             let (is_readable, has_error) = (has(EpollFlags::EPOLLIN), has(EpollFlags::EPOLLERR));
-            each(Event { key: event.data(), is_readable, has_error })
-        })
+            each(Event { key: event.data(), is_readable, has_error })?;
+        }
+        Ok(())
     }
 }
 
