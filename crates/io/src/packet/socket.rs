@@ -97,7 +97,8 @@ impl PacketSocket {
         Ok(PacketSocket { socket, hardware: address.sll_hatype })
     }
 
-    /// Returns the hardware type (`ARPHRD_…`): [`ETHERNET`], [`LOOPBACK`], or one with other frames.
+    /// Returns the hardware type (`ARPHRD_…`): [`ETHERNET`](super::ETHERNET), [`LOOPBACK`](super::LOOPBACK), or one
+    /// with other frames.
     pub fn hardware(&self) -> u16 {
         self.hardware
     }
