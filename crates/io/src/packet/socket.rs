@@ -130,11 +130,12 @@ impl PacketSocket {
     /// other system errors.
     #[inline]
     pub fn send(&self, frame: &[u8]) -> io::Result<bool> {
-        let (fd, nobody) = (self.socket.as_raw_fd(), std::ptr::null::<c_void>());
+        let (fd, no_address) = (self.socket.as_raw_fd(), std::ptr::null::<c_void>());
         // SAFETY: the frame outlives the call, and its true size is passed; no address is given. A direct call: see
         // `receive_tagged`.
-        let sent =
-            unsafe { libc::syscall(libc::SYS_sendto, fd, frame.as_ptr(), frame.len(), 0, nobody, 0usize) };
+        let sent = unsafe {
+            libc::syscall(libc::SYS_sendto, fd, frame.as_ptr(), frame.len(), 0, no_address, 0usize)
+        };
         match Errno::result(sent) {
             Ok(_) => Ok(true),
             Err(Errno::EAGAIN | Errno::ENOBUFS) => Ok(false),
@@ -163,7 +164,7 @@ impl PacketSocket {
         while at < count {
             let rest = &mut messages[at..count];
             // SAFETY: each header points at one slice and each slice at a part of `frames`; all live through the call, which
-            // reads what the slices point at and writes into the headers only.
+            // reads data_kind the slices point at and writes into the headers only.
             let sent =
                 unsafe { libc::sendmmsg(self.socket.as_raw_fd(), rest.as_mut_ptr(), rest.len() as u32, 0) };
             match Errno::result(sent) {
@@ -228,13 +229,13 @@ impl PacketSocket {
         // multi-threaded program; no thread here is ever cancelled.
         // SAFETY: the header points at a buffer and room for control messages that live through the call, each with its
         // true size.
-        let got =
+        let received =
             unsafe { libc::syscall(libc::SYS_recvmsg, self.socket.as_raw_fd(), &raw mut message, flags) };
-        let got = Errno::result(got)? as usize;
+        let received = Errno::result(received)? as usize;
         let mut tag = None;
         // SAFETY: the kernel filled the header and the room that it points at.
         unsafe {
-            for_each_ancillary(&message, |what| match what {
+            for_each_ancillary(&message, |data_kind| match data_kind {
                 AncillaryData::At(_) => ControlFlow::Continue(()),
                 AncillaryData::Frame(aux) => {
                     tag = Tag::from_auxdata(aux.tp_status, aux.tp_vlan_tci, aux.tp_vlan_tpid);
@@ -242,7 +243,7 @@ impl PacketSocket {
                 }
             });
         }
-        Ok((got, tag))
+        Ok((received, tag))
     }
 
     fn receive_with_flags<'b>(&self, buffer: &'b mut [u8], flags: c_int) -> io::Result<Frame<'b>> {
@@ -261,13 +262,13 @@ impl PacketSocket {
         let flags = flags | libc::MSG_TRUNC;
         // SAFETY: the header points at an address, a buffer and room for control messages that live through the call,
         // each with its true size.
-        let got = unsafe { libc::recvmsg(self.socket.as_raw_fd(), &raw mut message, flags) };
-        let got = Errno::result(got)? as usize;
-        let (mut at_ns, mut tag, mut original) = (0, None, got);
+        let received = unsafe { libc::recvmsg(self.socket.as_raw_fd(), &raw mut message, flags) };
+        let received = Errno::result(received)? as usize;
+        let (mut at_ns, mut tag, mut original) = (0, None, received);
         // SAFETY: the kernel filled the header and the room that it points at.
         unsafe {
-            for_each_ancillary(&message, |what| {
-                match what {
+            for_each_ancillary(&message, |data_kind| {
+                match data_kind {
                     AncillaryData::At(at) => at_ns = at.tv_sec as u64 * 1_000_000_000 + at.tv_nsec as u64,
                     AncillaryData::Frame(aux) => {
                         tag = Tag::from_auxdata(aux.tp_status, aux.tp_vlan_tci, aux.tp_vlan_tpid);
@@ -277,7 +278,7 @@ impl PacketSocket {
                 ControlFlow::Continue(())
             });
         }
-        let length = got.min(buffer.len());
+        let length = received.min(buffer.len());
         let outgoing = from.sll_pkttype == libc::PACKET_OUTGOING;
         Ok(Frame { bytes: &buffer[..length], original, at_ns, tag, outgoing })
     }
@@ -306,18 +307,21 @@ enum AncillaryData {
     Frame(libc::tpacket_auxdata),
 }
 
-/// Passes each control message of a frame to `tell` until it breaks.
+/// Passes each control message of a frame to `report` until it breaks.
 ///
 /// # Safety
 /// The kernel has filled the header's room for control messages, and set how far.
 #[inline]
-unsafe fn for_each_ancillary(message: &libc::msghdr, mut tell: impl FnMut(AncillaryData) -> ControlFlow<()>) {
+unsafe fn for_each_ancillary(
+    message: &libc::msghdr,
+    mut report: impl FnMut(AncillaryData) -> ControlFlow<()>,
+) {
     // SAFETY: so there are whole messages, of the types asked for.
     unsafe {
         let mut one = libc::CMSG_FIRSTHDR(message);
         while let Some(header) = one.as_ref() {
             let data: *const c_void = libc::CMSG_DATA(one).cast();
-            let what = match (header.cmsg_level, header.cmsg_type) {
+            let data_kind = match (header.cmsg_level, header.cmsg_type) {
                 (SOL_PACKET, libc::PACKET_AUXDATA) => {
                     Some(AncillaryData::Frame(data.cast::<libc::tpacket_auxdata>().read_unaligned()))
                 }
@@ -326,7 +330,7 @@ unsafe fn for_each_ancillary(message: &libc::msghdr, mut tell: impl FnMut(Ancill
                 }
                 _ => None,
             };
-            if what.is_some_and(|what| tell(what).is_break()) {
+            if data_kind.is_some_and(|data_kind| report(data_kind).is_break()) {
                 return;
             }
             one = libc::CMSG_NXTHDR(message, one);

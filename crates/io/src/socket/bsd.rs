@@ -16,8 +16,8 @@ use super::{Control, set_options};
 /// Whether a socket can be [disconnected](disconnect) and keeps its local address.
 pub(crate) const CAN_DISCONNECT: bool = false;
 
-fn unsupported(what: &str) -> io::Error {
-    io::Error::new(io::ErrorKind::Unsupported, format!("{what} needs Linux"))
+fn unsupported(function: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::Unsupported, format!("{function} needs Linux"))
 }
 
 /// Fails: disconnecting would reset the local address.

@@ -25,10 +25,10 @@ pub(crate) const CAN_DISCONNECT: bool = true;
 
 /// Disconnects a UDP socket.
 pub(crate) fn disconnect(socket: &UdpSocket) -> io::Result<()> {
-    let nobody = libc::sockaddr { sa_family: libc::AF_UNSPEC as libc::sa_family_t, sa_data: [0; 14] };
-    let length = size_of_val(&nobody) as socklen_t;
+    let no_address = libc::sockaddr { sa_family: libc::AF_UNSPEC as libc::sa_family_t, sa_data: [0; 14] };
+    let length = size_of_val(&no_address) as socklen_t;
     // SAFETY: the descriptor is open, and the address is as long as is said.
-    match unsafe { libc::connect(socket.as_raw_fd(), &raw const nobody, length) } {
+    match unsafe { libc::connect(socket.as_raw_fd(), &raw const no_address, length) } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
     }
