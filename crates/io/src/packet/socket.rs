@@ -164,7 +164,7 @@ impl PacketSocket {
         while at < count {
             let rest = &mut messages[at..count];
             // SAFETY: each header points at one slice and each slice at a part of `frames`; all live through the call, which
-            // reads data_kind the slices point at and writes into the headers only.
+            // reads what the slices point at and writes into the headers only.
             let sent =
                 unsafe { libc::sendmmsg(self.socket.as_raw_fd(), rest.as_mut_ptr(), rest.len() as u32, 0) };
             match Errno::result(sent) {
