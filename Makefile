@@ -17,7 +17,7 @@ MUST    = $(if $(filter 0,$(shell id -u)),TRUNKLINE_MUST=1)
 VERSION = $(shell sed -n '/^\[workspace.package\]/,/^\[/s/^version = "\(.*\)"/\1/p' Cargo.toml)
 
 .DEFAULT_GOAL := help
-.PHONY: help test check deps fmt lint doc docs bench fuzz soak install clean
+.PHONY: help test check targets deps fmt lint doc docs bench fuzz soak install clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /\1|/p' $(MAKEFILE_LIST) | \
@@ -37,6 +37,9 @@ check: ## a quick look at a change: format, compile everything, rules of the sou
 	$(CARGO) fmt --all --check
 	$(CARGO) check --workspace --all-targets --locked $(FEATURES)
 	$(CARGO) test --quiet --locked -p trunkline $(FEATURES) --test conventions
+
+targets: ## compile agents for FreeBSD and macOS, without linking; needs their Rust targets and Zig
+	@bash .ci/targets
 
 deps: ## install what the tests need, or say what is missing
 	@bash .ci/packages

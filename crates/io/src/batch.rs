@@ -8,7 +8,7 @@ use std::io::{self, IoSlice, IoSliceMut};
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::AsRawFd;
 
-use nix::sys::socket::{ControlMessage, MsgFlags, SockaddrStorage, sendmsg};
+use nix::sys::socket::{MsgFlags, SockaddrStorage, sendmsg};
 use quinn_udp::{BATCH_SIZE, RecvMeta, Transmit, UdpSocketState};
 use trunkline_units::Span;
 
@@ -64,7 +64,7 @@ impl BatchSender {
     /// Sends datagrams with the socket's own traffic class.
     fn send_with_dscp(&self, datagrams: &[u8], segment_size: Option<usize>) -> io::Result<()> {
         let segment_size = segment_size.map(|length| length as u16);
-        let segmentation = segment_size.as_ref().map(ControlMessage::UdpGsoSegments);
+        let segmentation = segment_size.as_ref().and_then(socket::segmentation);
         let peer = SockaddrStorage::from(self.peer);
         let slices = [IoSlice::new(datagrams)];
         let fd = self.socket.as_raw_fd();

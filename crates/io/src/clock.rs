@@ -2,8 +2,19 @@
 
 use std::time::Duration;
 
-use libc::{CLOCK_MONOTONIC, CLOCK_REALTIME, clockid_t};
+use libc::{CLOCK_REALTIME, clockid_t};
 use trunkline_units::{Instant, Span};
+
+/// The monotonic clock. On macOS `CLOCK_MONOTONIC` counts whole microseconds.
+#[cfg(target_vendor = "apple")]
+const MONOTONIC: clockid_t = libc::CLOCK_UPTIME_RAW;
+#[cfg(not(target_vendor = "apple"))]
+const MONOTONIC: clockid_t = libc::CLOCK_MONOTONIC;
+
+#[cfg(target_os = "linux")]
+use libc::adjtimex as ntp_adjtime;
+#[cfg(not(target_os = "linux"))]
+use libc::ntp_adjtime;
 
 /// Converts the system's monotonic clock to [`Instant`]s of a run. Processes of one machine that share the epoch read
 /// the same time, so one-way delays between them are exact.
@@ -36,7 +47,7 @@ impl Clock {
 
     /// Returns the wall-clock time since 1970, UTC. Unlike the monotonic clock, it survives a reboot and may be set.
     pub fn unix(self) -> Duration {
-        Duration::from_nanos(read(CLOCK_REALTIME))
+        Duration::from_nanos(wall_clock_ns())
     }
 
     /// Converts a recent wall-clock time, such as a kernel timestamp, to this clock. The error is the amount by which
@@ -54,14 +65,38 @@ pub fn utc_error() -> Option<Span> {
     // SAFETY: all bits zero are a valid value: without modes it only asks.
     let mut state: libc::timex = unsafe { std::mem::zeroed() };
     // SAFETY: the system fills a value of the type that it expects, which lives through the call.
-    let result = unsafe { libc::adjtimex(&raw mut state) };
+    let result = unsafe { ntp_adjtime(&raw mut state) };
     let is_synchronized = result >= 0 && result != libc::TIME_ERROR && state.status & libc::STA_UNSYNC == 0;
     is_synchronized.then(|| Span::from_us(u64::try_from(state.maxerror).unwrap_or(u64::MAX)))
 }
 
+/// Reads the clock that the time service does not steer (`CLOCK_MONOTONIC_RAW`), in nanoseconds; on other systems than
+/// Linux the monotonic clock, which FreeBSD's time service steers.
+pub fn raw_ns() -> u64 {
+    #[cfg(target_os = "linux")]
+    return read(libc::CLOCK_MONOTONIC_RAW);
+    #[cfg(not(target_os = "linux"))]
+    return monotonic_ns();
+}
+
+/// Returns the time since the system started, including suspension.
+pub fn boot_time() -> Duration {
+    #[cfg(target_os = "linux")]
+    const CLOCK: clockid_t = libc::CLOCK_BOOTTIME;
+    #[cfg(not(target_os = "linux"))]
+    const CLOCK: clockid_t = libc::CLOCK_MONOTONIC;
+    Duration::from_nanos(read(CLOCK))
+}
+
+/// Reads the wall clock, in nanoseconds since 1970, UTC.
+pub fn wall_clock_ns() -> u64 {
+    read(CLOCK_REALTIME)
+}
+
+/// Reads the monotonic clock, in nanoseconds.
 #[inline]
-fn monotonic_ns() -> u64 {
-    read(CLOCK_MONOTONIC)
+pub fn monotonic_ns() -> u64 {
+    read(MONOTONIC)
 }
 
 #[inline]

@@ -14,15 +14,13 @@ use std::time::Duration;
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags};
-use nix::sys::socket::sockopt::{ReceiveTimestampns, UdpGroSegment, UdpGsoSegment};
 use nix::sys::socket::{
-    ControlMessage, ControlMessageOwned, GetSockOpt, MsgFlags, SetSockOpt, SockaddrIn, SockaddrIn6,
-    SockaddrLike, SockaddrStorage, recv, recvmsg, sendmsg,
+    MsgFlags, SockaddrIn, SockaddrIn6, SockaddrLike, SockaddrStorage, recv, recvmsg, sendmsg,
 };
 use trunkline_endpoint::{MAX_SEGMENTS, Segment};
 use trunkline_units::{Seed, Span, Stream};
 
-use crate::socket::{self, Options, SocketError, is_icmp_error};
+use crate::socket::{self, Control, Options, SocketError, is_icmp_error};
 
 /// Recommended buffer size for [`Datagrams::receive`]: the largest coalesced batch.
 pub const BUFFER_SIZE: usize = 1 << 16;
@@ -101,7 +99,7 @@ impl Datagrams {
             SocketAddr::V6(at) if at.ip().is_unspecified() => (Ipv6Addr::LOCALHOST, at.port()).into(),
             specified => specified,
         };
-        let max_segments = if UdpGsoSegment.get(&socket).is_ok() { MAX_SEGMENTS } else { 1 };
+        let max_segments = if socket::can_segment(&socket) { MAX_SEGMENTS } else { 1 };
         let datagrams = Datagrams {
             socket,
             local,
@@ -142,7 +140,7 @@ impl Datagrams {
         }
         let next = match long + 1 {
             _ if length < FLOW_LENGTH => 0,
-            FLOW_DATAGRAMS if UdpGroSegment.set(&self.socket, &true).is_ok() => COALESCING,
+            FLOW_DATAGRAMS if socket::enable_coalescing(&self.socket) => COALESCING,
             more => more.min(FLOW_DATAGRAMS),
         };
         self.long_datagrams.store(next, Ordering::Relaxed);
@@ -153,7 +151,7 @@ impl Datagrams {
     /// # Errors
     /// If the system does not support this.
     pub fn enable_timestamps(&self) -> io::Result<()> {
-        ReceiveTimestampns.set(&self.socket, &true)?;
+        socket::enable_timestamps(&self.socket)?;
         self.timestamps.store(true, Ordering::Relaxed);
         Ok(())
     }
@@ -201,7 +199,7 @@ impl Datagrams {
     fn connect_after(&self, to: SocketAddr, prepare: impl FnOnce() -> io::Result<()>) -> bool {
         let free = self.peers.iter().position(|peer| peer.get().is_none());
         let Some(at) = free.filter(|_| self.connected.load(Ordering::Relaxed) == 0) else { return false };
-        if !self.local.is_ipv4() || socket::is_bound_to_device(&self.socket) {
+        if !socket::CAN_DISCONNECT || !self.local.is_ipv4() || socket::is_bound_to_device(&self.socket) {
             return false;
         }
         let connected = prepare().and_then(|()| self.socket.connect(to)).is_ok();
@@ -295,11 +293,9 @@ impl Datagrams {
         };
         let (mut stride, mut timestamp) = (length, None);
         for control in message.cmsgs().into_iter().flatten() {
-            match control {
-                ControlMessageOwned::UdpGroSegments(bytes) => {
-                    stride = usize::try_from(bytes).unwrap_or(length)
-                }
-                ControlMessageOwned::ScmTimestampns(at) => timestamp = Some(at.into()),
+            match socket::control(&control) {
+                Some(Control::SegmentLength(bytes)) => stride = bytes,
+                Some(Control::Timestamp(at)) => timestamp = Some(at),
                 _ => {}
             }
         }
@@ -380,13 +376,14 @@ impl Datagrams {
 
     fn send_gso(&self, to: SocketAddr, bytes: &[u8], length: u16) -> Result<(), Errno> {
         let (fd, slices) = (self.socket.as_raw_fd(), [IoSlice::new(bytes)]);
-        let control = [ControlMessage::UdpGsoSegments(&length)];
+        let control = socket::segmentation(&length);
+        let control = control.as_slice();
         match to {
             SocketAddr::V4(to) => {
-                sendmsg(fd, &slices, &control, MsgFlags::empty(), Some(&SockaddrIn::from(to)))
+                sendmsg(fd, &slices, control, MsgFlags::empty(), Some(&SockaddrIn::from(to)))
             }
             SocketAddr::V6(to) => {
-                sendmsg(fd, &slices, &control, MsgFlags::empty(), Some(&SockaddrIn6::from(to)))
+                sendmsg(fd, &slices, control, MsgFlags::empty(), Some(&SockaddrIn6::from(to)))
             }
         }
         .map(drop)

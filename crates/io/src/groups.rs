@@ -8,6 +8,7 @@ use nix::sys::socket::{MsgFlags, SockaddrIn, recvfrom};
 use socket2::{Domain, InterfaceIndexOrAddress, Protocol, Socket, Type};
 use trunkline_units::Span;
 
+use crate::socket;
 use crate::usage::interface_of;
 
 /// Receives several multicast groups on one port of one interface, and sends to any group from its own port. Several
@@ -52,11 +53,11 @@ impl Groups {
         says.set_multicast_ttl_v4(1)?;
         says.set_multicast_loop_v4(true)?;
         let hears = open()?;
-        hears.set_reuse_address(true)?;
+        socket::share_port(&hears)?;
         let name = interface_of(interface.into()).ok_or(io::ErrorKind::AddrNotAvailable)?;
         // Receive neither from other interfaces nor groups that only other sockets have joined.
-        hears.bind_device(Some(name.as_bytes()))?;
-        hears.set_multicast_all_v4(false)?;
+        socket::bind_device(&hears, &name)?;
+        socket::set_multicast_all(&hears, false)?;
         hears.bind(&SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, port).into())?;
         for group in groups {
             hears.join_multicast_v4_n(group, &InterfaceIndexOrAddress::Address(interface))?;

@@ -37,6 +37,8 @@
 //! | [`must`] | skipping tests that a machine cannot run |
 //! | [`pace`] | [`Pacer`]: precise waiting: sleep, then spin |
 //! | [`peer`] | socket addresses as peers of endpoints |
+//! | [`platform`] | [`missing`](platform::missing): the measures that this system lacks |
+//! | `poller` | several descriptors with one wait, on each system |
 //! | [`ports`] | [`Ports`]: several UDP sockets with one wait |
 //! | [`probe`] | [`Probe`]: durations and kernel timestamps of selected batches |
 //! | [`shared_loop`] | [`SharedLoop`]: runs an endpoint on a link, shared by threads |
@@ -47,11 +49,14 @@
 //! | [`tcp`] | kernel statistics of a TCP connection |
 //! | [`timestamped`] | [`TimestampedSocket`]: arrival times of the kernel and TTLs of datagrams |
 //! | [`timer`] | [`Timer`](timer::Timer): a deadline as a file descriptor |
-//! | [`tun`] | [`Tun`]: a network interface whose other end is this process |
+//! | `tun` | `Tun`: a network interface whose other end is this process; only on Linux |
 //! | [`kernel_counters`] | counters of the kernel: interfaces, protocols, processors |
 //! | [`usage`] | processor time of threads, counters of interfaces |
 
 #![allow(clippy::disallowed_methods, reason = "this crate owns the clock")]
+
+#[cfg(not(unix))]
+compile_error!("Trunkline measures on Linux, FreeBSD and macOS; it has no sockets for Windows");
 
 pub mod batch;
 pub mod clock;
@@ -66,6 +71,8 @@ pub mod must;
 pub mod pace;
 pub mod packet;
 pub mod peer;
+pub mod platform;
+mod poller;
 pub mod ports;
 pub mod probe;
 pub mod shared_loop;
@@ -73,6 +80,7 @@ pub mod socket;
 pub mod tcp;
 pub mod timer;
 pub mod timestamped;
+#[cfg(target_os = "linux")]
 pub mod tun;
 pub mod usage;
 
@@ -88,4 +96,5 @@ pub use probe::Probe;
 pub use shared_loop::SharedLoop;
 pub use socket::SocketError;
 pub use timestamped::TimestampedSocket;
+#[cfg(target_os = "linux")]
 pub use tun::Tun;

@@ -115,14 +115,15 @@ impl Memberships {
 /// them.
 ///
 /// # Errors
-/// If the port is in use without sharing, or other system errors.
+/// If the port is in use without sharing, or other system errors; [`io::ErrorKind::Unsupported`] on other systems than
+/// Linux.
 pub fn shared_port(port: u16, options: &socket::Options) -> Result<UdpSocket, SocketError> {
     let address = SocketAddr::from((Ipv4Addr::UNSPECIFIED, port));
     let socket = socket::open(address, Type::DGRAM, Protocol::UDP, options)?;
     let fail = at(Step::Open, address);
     socket.set_reuse_address(true).map_err(&fail)?;
     socket.set_reuse_port(true).map_err(&fail)?;
-    socket.set_multicast_all_v4(true).map_err(&fail)?;
+    socket::set_multicast_all(&socket, true).map_err(&fail)?;
     socket.bind(&address.into()).map_err(at(Step::Bind, address))?;
     Ok(socket.into())
 }

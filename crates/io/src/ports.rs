@@ -2,18 +2,15 @@
 
 use std::io::{self, IoSliceMut};
 use std::net::{IpAddr, SocketAddr, UdpSocket};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 
-use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags};
-use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
-use nix::sys::socket::sockopt::{IpRecvTos, Ipv4RecvErr, RcvBuf, RcvBufForce, ReceiveTimestampns};
-use nix::sys::socket::{MsgFlags, SetSockOpt, SockaddrIn, recvmsg};
 use quinn_udp::{BATCH_SIZE, RecvMeta, Transmit, UdpSocketState};
 use trunkline_endpoint::{MAX_BATCH, Segment};
 use trunkline_units::{Instant, Span};
 
 use crate::clock::Clock;
+use crate::poller::Poller;
 use crate::socket::{self, is_icmp_error};
 use crate::timer::Timer;
 
@@ -27,16 +24,16 @@ const CACHE_BYTES: usize = 32 << 10;
 const RECEIVE_BUFFER: usize = 16 << 20;
 /// How long a send waits for buffer space before the datagram is dropped.
 const SEND_TIMEOUT: Span = Span::from_ms(10);
-/// Epoll key of the timer; sockets and watched descriptors have their indices.
+/// Key of the timer; sockets and watched descriptors have their indices.
 const TIMER: u64 = u64::MAX;
-/// First epoll key of watched descriptors.
+/// First key of watched descriptors.
 const WATCHED: u64 = 1 << 32;
 
 /// Several IPv4 UDP sockets, indexed in the order they were added. Receives in batches and reports which destinations
 /// refused datagrams.
 #[derive(Debug)]
 pub struct Ports {
-    epoll: Epoll,
+    poller: Poller,
     timer: Timer,
     sockets: Vec<PortSocket>,
     watched: usize,
@@ -97,10 +94,9 @@ impl Ports {
     /// # Errors
     /// System errors.
     pub fn new(clock: Clock) -> io::Result<Ports> {
-        let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
-        let timer = Timer::new(clock)?;
-        epoll.add(&timer, EpollEvent::new(EpollFlags::EPOLLIN, TIMER))?;
-        Ok(Ports { epoll, timer, sockets: Vec::new(), watched: 0, buffers: vec![0; STRIDE * BATCH_SIZE] })
+        let (poller, timer) = (Poller::new()?, Timer::new(clock)?);
+        poller.add(&timer, TIMER)?;
+        Ok(Ports { poller, timer, sockets: Vec::new(), watched: 0, buffers: vec![0; STRIDE * BATCH_SIZE] })
     }
 
     /// Adds a socket, makes it non-blocking, and returns its index. Datagrams longer than the MTU leave in fragments.
@@ -113,16 +109,10 @@ impl Ports {
     pub fn add(&mut self, socket: UdpSocket) -> io::Result<usize> {
         assert!(self.sockets.len() < 64, "at most 64 sockets");
         let state = UdpSocketState::new((&socket).into())?;
-        // `UdpSocketState` forbids fragments and enables per-datagram control messages that nothing here reads; they
-        // cost 10 to 20 % of receiving.
+        // `UdpSocketState` forbids fragments, and enables control messages that nothing here reads.
         socket::allow_fragments(&socket, socket.local_addr()?)?;
-        IpRecvTos.set(&socket, &false)?;
-        ReceiveTimestampns.set(&socket, &false)?;
-        Ipv4RecvErr.set(&socket, &true)?;
-        if RcvBufForce.set(&socket, &RECEIVE_BUFFER).is_err() {
-            RcvBuf.set(&socket, &RECEIVE_BUFFER)?;
-        }
-        self.epoll.add(&socket, EpollEvent::new(EpollFlags::EPOLLIN, self.sockets.len() as u64))?;
+        socket::prepare_port(&socket, RECEIVE_BUFFER)?;
+        self.poller.add(&socket, self.sockets.len() as u64)?;
         self.sockets.push(PortSocket { socket, state, batch_count: 1, last_length: 0 });
         Ok(self.sockets.len() - 1)
     }
@@ -141,7 +131,7 @@ impl Ports {
     /// If there are 64 already.
     pub fn watch(&mut self, thing: &impl AsFd) -> io::Result<usize> {
         assert!(self.watched < 64, "at most 64 descriptors");
-        self.epoll.add(thing, EpollEvent::new(EpollFlags::EPOLLIN, WATCHED + self.watched as u64))?;
+        self.poller.add(thing, WATCHED + self.watched as u64)?;
         self.watched += 1;
         Ok(self.watched - 1)
     }
@@ -168,34 +158,28 @@ impl Ports {
     /// also ends the wait.
     ///
     /// # Errors
-    /// System errors of epoll.
+    /// System errors of the wait.
     pub fn wait(&mut self, now: Instant, until: Option<Instant>) -> io::Result<Ready> {
-        let timeout = match until {
-            Some(at) if at <= now => EpollTimeout::ZERO,
+        let may_wait = match until {
+            Some(at) if at <= now => false,
             Some(at) => {
                 self.timer.arm(at)?;
-                EpollTimeout::NONE
+                true
             }
-            None => EpollTimeout::NONE,
+            None => true,
         };
-        let mut events = [EpollEvent::empty(); 16];
-        let count = match self.epoll.wait(&mut events, timeout) {
-            Ok(count) => count,
-            Err(Errno::EINTR) => 0,
-            Err(error) => return Err(error.into()),
-        };
-        let mut ready = Ready::default();
-        for event in &events[..count] {
-            match event.data() {
-                TIMER => self.timer.acknowledge()?,
+        let (mut ready, timer) = (Ready::default(), &mut self.timer);
+        self.poller.wait(may_wait, |event| {
+            match event.key {
+                TIMER => timer.acknowledge()?,
                 port @ 0..WATCHED => {
-                    let is = |flag| u64::from(event.events().intersects(flag)) << port;
-                    ready.sockets |= is(EpollFlags::EPOLLIN);
-                    ready.refused |= is(EpollFlags::EPOLLERR);
+                    ready.sockets |= u64::from(event.is_readable) << port;
+                    ready.refused |= u64::from(event.has_error) << port;
                 }
                 other => ready.watched |= 1 << (other - WATCHED),
             }
-        }
+            Ok(())
+        })?;
         Ok(ready)
     }
 
@@ -242,26 +226,10 @@ impl Ports {
         Ok(())
     }
 
-    /// Returns the destination of the oldest unreported datagram that was refused (ICMP port or host unreachable).
+    /// Returns the destination of the oldest unreported datagram that was refused (ICMP port or host unreachable);
+    /// always `None` where the [system](crate::platform) does not report it.
     pub fn refused(&self, port: usize) -> Option<SocketAddr> {
-        let mut room = [0; 1];
-        let mut control = [0; 256];
-        let fd = self.sockets[port].socket.as_raw_fd();
-        loop {
-            let mut slices = [IoSliceMut::new(&mut room)];
-            let flags = MsgFlags::MSG_ERRQUEUE | MsgFlags::MSG_DONTWAIT;
-            let told = recvmsg::<SockaddrIn>(fd, &mut slices, Some(&mut control), flags).ok()?;
-            // Without the extended error, another error could be taken for a refusal.
-            let refused = told.cmsgs().ok()?.any(|said| match said {
-                nix::sys::socket::ControlMessageOwned::Ipv4RecvErr(error, _) => {
-                    error.ee_errno == Errno::ECONNREFUSED as u32
-                }
-                _ => false,
-            });
-            if let (true, Some(to)) = (refused, told.address) {
-                return Some(SocketAddr::V4(to.into()));
-            }
-        }
+        socket::refused(&self.sockets[port].socket)
     }
 
     /// Sends a datagram; waits briefly for buffer space. Returns false if it is lost.
@@ -312,7 +280,7 @@ impl Ports {
 /// Readable when [`wait`](Ports::wait) would return; for use in another wait.
 impl AsFd for Ports {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.epoll.0.as_fd()
+        self.poller.as_fd()
     }
 }
 

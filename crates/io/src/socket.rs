@@ -1,4 +1,11 @@
 //! Opens UDP and TCP sockets with buffers, multicast groups and timeouts; errors name the address.
+//!
+//! What systems have in different ways, or not at all, is in `linux` and `bsd`, which have the same functions.
+
+#[cfg(not(target_os = "linux"))]
+mod bsd;
+#[cfg(target_os = "linux")]
+mod linux;
 
 use std::fmt;
 use std::io;
@@ -9,10 +16,32 @@ use std::time::Duration;
 
 use libc::{c_int, socklen_t};
 use nix::errno::Errno;
-use nix::poll::{PollFd, PollFlags, ppoll};
-use nix::sys::time::TimeSpec;
+use nix::poll::{PollFd, PollFlags};
 use socket2::{Domain, InterfaceIndexOrAddress, Protocol, SockRef, Socket, Type};
 use trunkline_units::{Size, Span};
+
+#[cfg(not(target_os = "linux"))]
+use bsd as system;
+#[cfg(target_os = "linux")]
+use linux as system;
+#[cfg(target_os = "linux")]
+pub(crate) use linux::option_words;
+pub(crate) use system::{
+    CAN_DISCONNECT, bind_device, can_segment, control, disconnect, enable_coalescing, enable_timestamps,
+    is_bound_to_device, prepare_port, refused, report_ttl, segmentation, share_port,
+};
+pub use system::{congestion, set_multicast_all};
+
+/// What a control message says of a datagram or batch.
+#[cfg_attr(not(target_os = "linux"), allow(dead_code, reason = "not every system has all of them"))]
+pub(crate) enum Control {
+    /// The length of each datagram of a coalesced batch.
+    SegmentLength(usize),
+    /// When the kernel received it, as wall-clock time since 1970.
+    Timestamp(Duration),
+    /// Its TTL or hop limit.
+    Ttl(u8),
+}
 
 /// An error while opening a socket.
 #[derive(Debug, thiserror::Error)]
@@ -95,13 +124,15 @@ pub(crate) fn open(
 ) -> Result<Socket, SocketError> {
     let fail = at(Step::Open, address);
     let socket = Socket::new(Domain::for_address(address), kind, Some(protocol)).map_err(&fail)?;
-    // The kernel caps the size silently; reports read the granted size back.
+    // The kernel may grant less; reports read the granted size back.
     let bytes = |size: Size| usize::try_from(size.as_bytes()).unwrap_or(usize::MAX).min(i32::MAX as usize);
     if let Some(size) = options.send_buffer {
-        socket.set_send_buffer_size(bytes(size)).map_err(&fail)?;
+        system::set_buffer(bytes(size), |bytes| socket.set_send_buffer_size(bytes)).map_err(&fail)?;
+    } else if kind == Type::DGRAM {
+        system::allow_long_datagrams(&socket).map_err(&fail)?;
     }
     if let Some(size) = options.receive_buffer {
-        socket.set_recv_buffer_size(bytes(size)).map_err(&fail)?;
+        system::set_buffer(bytes(size), |bytes| socket.set_recv_buffer_size(bytes)).map_err(&fail)?;
     }
     if let Some(dscp) = options.dscp {
         // The two low bits of the field are those of ECN (RFC 3168 section 5).
@@ -154,6 +185,9 @@ pub fn udp(local: SocketAddr, options: &Options) -> Result<UdpSocket, SocketErro
 /// As [`udp`], but the socket keeps its port after a disconnect: Linux releases a port that it selected itself.
 pub fn udp_to_connect(local: SocketAddr, options: &Options) -> Result<UdpSocket, SocketError> {
     let chosen = udp(local, options)?;
+    if !CAN_DISCONNECT {
+        return Ok(chosen);
+    }
     let address = chosen.local_addr().map_err(at(Step::Open, local))?;
     // An explicitly requested port can be bound again while the first socket shares it.
     let socket = udp_sharing_port(&chosen, address, options)?;
@@ -180,22 +214,6 @@ pub(crate) fn udp_sharing_port(
     Ok(second.into())
 }
 
-/// Returns whether a socket is bound to a device.
-pub(crate) fn is_bound_to_device(socket: &UdpSocket) -> bool {
-    SockRef::from(socket).device().is_ok_and(|device| device.is_some())
-}
-
-/// Disconnects a UDP socket.
-pub(crate) fn disconnect(socket: &UdpSocket) -> io::Result<()> {
-    let nobody = libc::sockaddr { sa_family: libc::AF_UNSPEC as libc::sa_family_t, sa_data: [0; 14] };
-    let length = size_of_val(&nobody) as socklen_t;
-    // SAFETY: the descriptor is open, and the address is as long as is said.
-    match unsafe { libc::connect(socket.as_raw_fd(), &raw const nobody, length) } {
-        0 => Ok(()),
-        _ => Err(io::Error::last_os_error()),
-    }
-}
-
 /// Opens a UDP socket that receives `group` on the interface with address `interface`. Several sockets may share the
 /// port; each receives every datagram.
 pub fn multicast_receiver(
@@ -210,7 +228,7 @@ pub fn multicast_receiver(
     }
     let fail = at(Step::Join, group);
     let socket = open(group, Type::DGRAM, Protocol::UDP, options)?;
-    socket.set_reuse_address(true).map_err(&fail)?;
+    share_port(&socket).map_err(&fail)?;
     // Bind to the group, so that unicast datagrams to the port are not received.
     socket.bind(&group.into()).map_err(at(Step::Bind, group))?;
     match group.ip() {
@@ -218,7 +236,7 @@ pub fn multicast_receiver(
             let on = InterfaceIndexOrAddress::Index(index);
             socket.join_multicast_v4_n(&ip, &on).map_err(&fail)?;
             // Receive only groups joined by this socket.
-            socket.set_multicast_all_v4(false).map_err(&fail)?;
+            set_multicast_all(&socket, false).map_err(&fail)?;
         }
         IpAddr::V6(ip) => socket.join_multicast_v6(&ip, index).map_err(&fail)?,
     }
@@ -245,7 +263,7 @@ pub fn shared_receiver(
     }
     let fail = at(Step::Open, local.into());
     let socket = open(local.into(), Type::DGRAM, Protocol::UDP, options)?;
-    socket.set_reuse_address(true).map_err(&fail)?;
+    share_port(&socket).map_err(&fail)?;
     socket.set_broadcast(true).map_err(&fail)?;
     socket.bind(&local.into()).map_err(at(Step::Bind, local.into()))?;
     Ok(socket.into())
@@ -294,7 +312,7 @@ pub(crate) fn interface_index(address: IpAddr) -> u32 {
 
 fn set_tcp_options(socket: &Socket, address: SocketAddr, options: &Options) -> Result<(), SocketError> {
     if let Some(name) = &options.congestion {
-        socket.set_tcp_congestion(name.as_bytes()).map_err(at(Step::Congestion, address))?;
+        system::set_congestion(socket, name).map_err(at(Step::Congestion, address))?;
     }
     socket.set_tcp_nodelay(options.nodelay).map_err(at(Step::Open, address))
 }
@@ -345,7 +363,7 @@ pub fn readable(socket: &impl AsFd, limit: Span) -> io::Result<bool> {
 pub(crate) fn poll(descriptors: &mut [PollFd<'_>], limit: Option<Span>) -> io::Result<bool> {
     // Rounded up, to avoid an early wakeup.
     let limit = limit.map(|limit| Duration::from_nanos(limit.as_ps().div_ceil(1_000)));
-    match ppoll(descriptors, limit.map(TimeSpec::from_duration), None) {
+    match system::wait(descriptors, limit) {
         Ok(count) => Ok(count > 0),
         Err(Errno::EINTR) => Ok(false),
         Err(error) => Err(error.into()),
@@ -363,39 +381,19 @@ pub fn granted_buffers(socket: &impl AsFd) -> (Size, Size) {
 /// Returns the number of datagrams dropped because the socket's buffer was full; `None` if the system does not report
 /// it.
 pub fn dropped(socket: &UdpSocket) -> Option<u64> {
-    // linux/sock_diag.h: SK_MEMINFO_DROPS is the ninth of these.
-    const DROPS: usize = 8;
-    let (info, length) = option_words::<{ DROPS + 1 }>(socket, libc::SOL_SOCKET, libc::SO_MEMINFO).ok()?;
-    (length == size_of_val(&info)).then_some(u64::from(info[DROPS]))
+    system::dropped(socket)
 }
 
 /// Allows fragmentation of datagrams to `peer`. Returns the longest datagram that needs no fragmentation; `None` if
 /// `socket` is not connected.
 pub fn allow_fragments(socket: &UdpSocket, peer: SocketAddr) -> io::Result<Option<usize>> {
-    use libc::{IP_MTU, IP_MTU_DISCOVER, IP_PMTUDISC_WANT, IPPROTO_IP};
-    use libc::{IPPROTO_IPV6, IPV6_DONTFRAG, IPV6_MTU, IPV6_MTU_DISCOVER, IPV6_PMTUDISC_WANT};
-    let (level, options, mtu, headers) = match peer {
-        SocketAddr::V4(_) => (IPPROTO_IP, &[(IP_MTU_DISCOVER, IP_PMTUDISC_WANT)][..], IP_MTU, 28),
-        SocketAddr::V6(_) => {
-            (IPPROTO_IPV6, &[(IPV6_MTU_DISCOVER, IPV6_PMTUDISC_WANT), (IPV6_DONTFRAG, 0)][..], IPV6_MTU, 48)
-        }
-    };
-    set_options(socket, level, options)?;
-    let mtu = option_words::<1>(socket, level, mtu).ok();
-    Ok(mtu.map(|([mtu], _)| (mtu as usize).saturating_sub(headers)))
+    system::allow_fragments(socket, peer)
 }
 
 /// Makes the socket, bound to `local`, refuse datagrams longer than the interface MTU and ignore the path MTU cache,
 /// so that the path can be probed.
 pub fn forbid_fragments(socket: &UdpSocket, local: SocketAddr) -> io::Result<()> {
-    use libc::{IP_MTU_DISCOVER, IP_PMTUDISC_PROBE, IPPROTO_IP};
-    use libc::{IPPROTO_IPV6, IPV6_DONTFRAG, IPV6_MTU_DISCOVER, IPV6_PMTUDISC_PROBE};
-    match local {
-        SocketAddr::V4(_) => set_options(socket, IPPROTO_IP, &[(IP_MTU_DISCOVER, IP_PMTUDISC_PROBE)]),
-        SocketAddr::V6(_) => {
-            set_options(socket, IPPROTO_IPV6, &[(IPV6_MTU_DISCOVER, IPV6_PMTUDISC_PROBE), (IPV6_DONTFRAG, 1)])
-        }
-    }
+    system::forbid_fragments(socket, local)
 }
 
 /// Sets integer socket options.
@@ -417,21 +415,6 @@ pub(crate) fn set_option<T: Copy>(
     Ok(())
 }
 
-/// Reads the first `N` words of a socket option; returns them, and how many bytes the system has written.
-pub(crate) fn option_words<const N: usize>(
-    socket: &impl AsRawFd,
-    level: c_int,
-    name: c_int,
-) -> io::Result<([u32; N], usize)> {
-    let mut words = [0; N];
-    let mut length = size_of_val(&words) as socklen_t;
-    let room = words.as_mut_ptr().cast();
-    // SAFETY: the words are valid for `length` bytes; the kernel writes at most that many.
-    let done = unsafe { libc::getsockopt(socket.as_raw_fd(), level, name, room, &raw mut length) };
-    Errno::result(done)?;
-    Ok((words, length as usize))
-}
-
 /// Limits blocking calls on `socket` to `limit`, so that a stop is noticed.
 pub fn limit_blocking(socket: &impl AsFd, limit: Span) -> io::Result<()> {
     let socket = SockRef::from(socket);
@@ -446,22 +429,19 @@ pub fn is_timeout(error: &io::Error) -> bool {
 
 /// Returns whether a receive error concerns an earlier datagram, not the socket.
 pub(crate) fn is_icmp_error(error: &io::Error) -> bool {
-    use Errno::{
-        EACCES, ECONNREFUSED, EHOSTDOWN, EHOSTUNREACH, EMSGSIZE, ENETUNREACH, ENONET, ENOPROTOOPT,
-        EOPNOTSUPP, EPROTO,
-    };
     // The errors that the kernel derives from ICMP messages, which anyone can send.
     let of_network = [
-        EACCES,
-        ECONNREFUSED,
-        EHOSTDOWN,
-        EHOSTUNREACH,
-        EMSGSIZE,
-        ENETUNREACH,
-        ENONET,
-        ENOPROTOOPT,
-        EOPNOTSUPP,
-        EPROTO,
+        Errno::EACCES,
+        Errno::ECONNREFUSED,
+        Errno::EHOSTDOWN,
+        Errno::EHOSTUNREACH,
+        Errno::EMSGSIZE,
+        Errno::ENETUNREACH,
+        #[cfg(target_os = "linux")]
+        Errno::ENONET,
+        Errno::ENOPROTOOPT,
+        Errno::EOPNOTSUPP,
+        Errno::EPROTO,
     ];
     error.raw_os_error().is_some_and(|raw| of_network.contains(&Errno::from_raw(raw)))
 }

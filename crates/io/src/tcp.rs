@@ -4,6 +4,7 @@ use std::net::TcpStream;
 
 use trunkline_units::Span;
 
+#[cfg(target_os = "linux")]
 use crate::socket::option_words;
 
 /// `TCP_INFO` of a connection. Counters run since the connection began; fields that an older kernel lacks are 0.
@@ -27,17 +28,26 @@ pub struct TcpInfo {
     pub segments_received: u64,
 }
 
+#[cfg(target_os = "linux")]
 /// Words of `struct tcp_info` (linux/tcp.h) that are read; the kernel truncates a longer one.
 const WORDS: usize = 36;
 
 impl TcpInfo {
-    /// Queries the kernel; `None` if it does not support `TCP_INFO`.
+    /// Queries the kernel; `None` if it does not support `TCP_INFO` with the fields of Linux.
+    #[cfg(target_os = "linux")]
     pub fn of(stream: &TcpStream) -> Option<TcpInfo> {
         let (info, _) = option_words(stream, libc::IPPROTO_TCP, libc::TCP_INFO).ok()?;
         Some(Self::read(&info))
     }
 
+    /// Returns `None`: the fields of `TCP_INFO` are those of Linux.
+    #[cfg(not(target_os = "linux"))]
+    pub fn of(_stream: &TcpStream) -> Option<TcpInfo> {
+        None
+    }
+
     /// Decodes the kernel's struct by the offsets of its fields in bytes, which are stable.
+    #[cfg(target_os = "linux")]
     fn read(info: &[u32; WORDS]) -> TcpInfo {
         let word = |at: usize| u64::from(info[at / 4]);
         let us = |at: usize| Span::from_us(word(at));

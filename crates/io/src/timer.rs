@@ -2,20 +2,17 @@
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::time::Duration;
 
-use nix::errno::Errno;
-use nix::sys::time::TimeSpec;
-use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
 use trunkline_units::Instant;
 
 use crate::Clock;
+use crate::poller::TimerDescriptor;
 
 /// A system timer that is set only when a deadline becomes earlier than the one it is set for. A deadline that moves later
 /// costs one early wakeup, which is cheaper than setting the timer each time.
 #[derive(Debug)]
 pub struct Timer {
-    fd: TimerFd,
+    descriptor: TimerDescriptor,
     clock: Clock,
     armed_for: Option<Instant>,
 }
@@ -26,8 +23,7 @@ impl Timer {
     /// # Errors
     /// If no timer is available.
     pub fn new(clock: Clock) -> io::Result<Timer> {
-        let flags = TimerFlags::TFD_NONBLOCK | TimerFlags::TFD_CLOEXEC;
-        Ok(Timer { fd: TimerFd::new(ClockId::CLOCK_MONOTONIC, flags)?, clock, armed_for: None })
+        Ok(Timer { descriptor: TimerDescriptor::new()?, clock, armed_for: None })
     }
 
     /// Makes the timer fire at `at` or earlier.
@@ -38,10 +34,7 @@ impl Timer {
         if self.armed_for.is_some_and(|set| set <= at) {
             return Ok(());
         }
-        // Rounded up, so that the clock shows `at` when the timer fires.
-        let ns = self.clock.epoch_ns() + at.as_ps().div_ceil(1_000);
-        let time = Expiration::OneShot(TimeSpec::from_duration(Duration::from_nanos(ns)));
-        self.fd.set(time, TimerSetTimeFlags::TFD_TIMER_ABSTIME)?;
+        self.descriptor.set(self.clock, at)?;
         self.armed_for = Some(at);
         Ok(())
     }
@@ -52,15 +45,12 @@ impl Timer {
     /// System errors.
     pub fn acknowledge(&mut self) -> io::Result<()> {
         self.armed_for = None;
-        match self.fd.wait() {
-            Ok(()) | Err(Errno::EAGAIN) => Ok(()),
-            Err(error) => Err(error.into()),
-        }
+        self.descriptor.clear()
     }
 }
 
 impl AsFd for Timer {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.fd.as_fd()
+        self.descriptor.as_fd()
     }
 }

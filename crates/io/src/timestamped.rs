@@ -7,16 +7,15 @@ use std::time::Duration;
 
 use nix::cmsg_space;
 use nix::errno::Errno;
-use nix::sys::socket::sockopt::{Ipv4RecvTtl, Ipv4Ttl, Ipv6RecvHopLimit, Ipv6Ttl, ReceiveTimestampns};
-use nix::sys::socket::{ControlMessageOwned, MsgFlags, SetSockOpt, SockaddrStorage, recvmsg};
+use nix::sys::socket::{MsgFlags, SockaddrStorage, recvmsg};
 use nix::sys::time::TimeSpec;
 use socket2::SockRef;
 
 use crate::datagrams::socket_addr;
-use crate::socket::{self, Options, SocketError, Step, at, is_icmp_error};
+use crate::socket::{self, Control, Options, SocketError, Step, at, is_icmp_error};
 
 /// The TTL or hop limit of sent datagrams, so that the receiver can count the hops.
-const TTL: u8 = 255;
+const TTL: u32 = 255;
 
 /// A non-blocking UDP socket whose datagrams have arrival times of the kernel, where the system has them.
 #[derive(Debug)]
@@ -47,17 +46,17 @@ impl TimestampedSocket {
         let socket = socket::udp(local, options)?;
         let fail = at(Step::Open, local);
         socket.set_nonblocking(true).map_err(&fail)?;
-        let ttl = i32::from(TTL);
+        let options = SockRef::from(&socket);
         // An IPv6 socket may receive IPv4, too.
-        let of_v4 = Ipv4RecvTtl.set(&socket, &true).and_then(|()| Ipv4Ttl.set(&socket, &ttl));
+        let of_v4 = socket::report_ttl(&socket, false).and_then(|()| options.set_ttl_v4(TTL));
         let of_own = match local {
             SocketAddr::V4(_) => of_v4,
             SocketAddr::V6(_) => {
-                Ipv6RecvHopLimit.set(&socket, &true).and_then(|()| Ipv6Ttl.set(&socket, &ttl))
+                socket::report_ttl(&socket, true).and_then(|()| options.set_unicast_hops_v6(TTL))
             }
         };
-        of_own.map_err(io::Error::from).map_err(&fail)?;
-        let has_kernel_timestamps = ReceiveTimestampns.set(&socket, &true).is_ok();
+        of_own.map_err(&fail)?;
+        let has_kernel_timestamps = socket::enable_timestamps(&socket).is_ok();
         Ok(TimestampedSocket { socket, has_kernel_timestamps })
     }
 
@@ -108,11 +107,9 @@ impl TimestampedSocket {
             let Some(from) = message.address.and_then(|address| socket_addr(&address)) else { continue };
             let mut received = Received { from, length: message.bytes, ttl: None, unix: None };
             for control in message.cmsgs().into_iter().flatten() {
-                match control {
-                    ControlMessageOwned::ScmTimestampns(at) => received.unix = Some(at.into()),
-                    ControlMessageOwned::Ipv4Ttl(ttl) | ControlMessageOwned::Ipv6HopLimit(ttl) => {
-                        received.ttl = u8::try_from(ttl).ok();
-                    }
+                match socket::control(&control) {
+                    Some(Control::Timestamp(at)) => received.unix = Some(at),
+                    Some(Control::Ttl(ttl)) => received.ttl = Some(ttl),
                     _ => {}
                 }
             }

@@ -7,8 +7,8 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use trunkline_io::Clock;
 use trunkline_io::usage::CpuTime;
+use trunkline_io::{Clock, platform};
 use trunkline_run::RateLimit;
 
 use crate::bundles::BundleWorker;
@@ -88,6 +88,10 @@ fn execute(
                     break;
                 }
                 clock = Clock::at(epoch_ns);
+                let missing: Vec<String> = platform::missing().map(str::to_owned).collect();
+                if !missing.is_empty() {
+                    writer.send(&AgentMessage::Missing(missing));
+                }
                 if let Some(address) = consent_at {
                     let opened =
                         ConsentService::open(address, &limits.ports, time).map_err(|e| e.to_string());

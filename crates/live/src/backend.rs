@@ -164,10 +164,11 @@ impl Backend for Live {
         let cpu_seconds = controller.shut_down();
         record.connections =
             plan.connections.iter().zip(&outcomes).map(|(c, o)| assemble::connection(c, o)).collect();
-        let mut measured = controller.measured();
+        let (mut measured, mut missing) = (controller.measured(), controller.missing());
         record.hosts = hosts(&addresses, (&cpu_seconds, &controller.counters()), &before, record.duration_s);
         for host in &mut record.hosts {
             host.measured = measured.remove(&host.name);
+            host.missing = missing.remove(&host.name).unwrap_or_default();
         }
         finish_record(&mut record, plan);
         record
@@ -225,6 +226,7 @@ fn hosts(
             .chain(converter_counters.get(name).cloned().unwrap_or_default())
             .collect(),
         measured: None,
+        missing: Vec::new(),
     };
     addresses.iter().map(host).collect()
 }

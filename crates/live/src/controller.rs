@@ -364,6 +364,11 @@ impl<'a> Controller<'a> {
         self.agents.iter().filter_map(of_agent).collect()
     }
 
+    /// Returns the measures that each host lacks.
+    pub fn missing(&self) -> BTreeMap<String, Vec<String>> {
+        self.agents.iter().map(|a| (a.host.clone(), locked(&a.status.missing).clone())).collect()
+    }
+
     /// Returns the address of each host and converter.
     pub fn addresses(&self) -> BTreeMap<String, IpAddr> {
         self.agents.iter().map(|a| (a.host.clone(), a.address)).collect()

@@ -12,7 +12,7 @@ pub fn describe() -> BTreeMap<String, String> {
     };
     let read = |path: &str| Some(fs::read_to_string(path).ok()?.trim().to_string());
     let facts = [
-        ("system", value_of("/etc/os-release", "PRETTY_NAME")),
+        ("system", value_of("/etc/os-release", "PRETTY_NAME").or(Some(std::env::consts::OS.into()))),
         ("kernel", read("/proc/sys/kernel/osrelease")),
         ("machine", Some(std::env::consts::ARCH.to_string())),
         ("processor", value_of("/proc/cpuinfo", "model name")),

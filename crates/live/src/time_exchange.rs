@@ -24,8 +24,9 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 
 use hmac::Mac;
-use nix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
+pub use trunkline_io::clock::raw_ns;
+use trunkline_io::clock::{monotonic_ns, wall_clock_ns};
 use trunkline_io::timestamped::{Received, TimestampedSocket};
 use trunkline_io::{SocketError, socket};
 use trunkline_units::{Instant, Span};
@@ -67,32 +68,22 @@ pub struct TimeGrant {
     pub source: IpAddr,
 }
 
-/// Reads `CLOCK_MONOTONIC_RAW`, in nanoseconds.
-pub fn raw_ns() -> u64 {
-    read(ClockId::CLOCK_MONOTONIC_RAW)
-}
-
 /// Returns the reading of `CLOCK_MONOTONIC` minus that of `CLOCK_MONOTONIC_RAW`.
 pub fn monotonic_minus_raw_ns() -> i64 {
-    difference_to_raw(ClockId::CLOCK_MONOTONIC)
+    difference_to_raw(monotonic_ns)
 }
 
 /// Returns the reading of a clock minus that of `CLOCK_MONOTONIC_RAW`.
-fn difference_to_raw(clock: ClockId) -> i64 {
+fn difference_to_raw(clock_ns: fn() -> u64) -> i64 {
     // The shorter of two attempts: an interruption between the readings would be an error.
     let attempt = || {
         let before = raw_ns();
-        let other = read(clock);
+        let other = clock_ns();
         let after = raw_ns();
         (after - before, other.wrapping_sub(before + (after - before) / 2) as i64)
     };
     let (first, second) = (attempt(), attempt());
     if first.0 <= second.0 { first.1 } else { second.1 }
-}
-
-fn read(clock: ClockId) -> u64 {
-    let time = clock_gettime(clock).expect("Linux has this clock");
-    time.tv_sec() as u64 * 1_000_000_000 + time.tv_nsec() as u64
 }
 
 /// Returns when a datagram arrived, by `CLOCK_MONOTONIC_RAW`.
@@ -101,7 +92,7 @@ fn arrival_ns(received: &Received) -> u64 {
     let Some(unix) = received.unix else { return now };
     let unix_ns = u64::try_from(unix.as_nanos()).unwrap_or(u64::MAX);
     // A wall clock that was set in between must not give times that are not yet.
-    let arrival = unix_ns.wrapping_sub(difference_to_raw(ClockId::CLOCK_REALTIME) as u64);
+    let arrival = unix_ns.wrapping_sub(difference_to_raw(wall_clock_ns) as u64);
     if now.wrapping_sub(arrival) < 100_000_000 { arrival } else { now }
 }
 

@@ -86,6 +86,8 @@ pub enum AgentMessage {
     Counters(BTreeMap<String, u64>),
     /// Readings of the kernel's counters since the report before.
     Measured(Measured),
+    /// The measures that the operating system of the agent lacks; not sent if there are none.
+    Missing(Vec<String>),
     /// Processor time of the agent process, user and system, in seconds.
     CpuTime(f64, f64),
 }

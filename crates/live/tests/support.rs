@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use trunkline_experiment::{Plan, Source, parse};
-use trunkline_live::{Live, Threads};
+use trunkline_live::{Launch, Live, Threads};
 use trunkline_record::Record;
 use trunkline_run::{Backend, NoProgress, ProgressObserver, RunOptions, StopFlag};
 use trunkline_units::{Seed, Span};
@@ -25,7 +25,16 @@ pub fn stopped_after(ms: u64, text: &str) -> Record {
 }
 
 pub fn run_observed(text: &str, stop: StopFlag, observer: &mut dyn ProgressObserver) -> Record {
-    let mut live = Live::new(Box::new(Threads), BTreeMap::new());
+    run_on(Box::new(Threads), text, stop, observer)
+}
+
+pub fn run_on(
+    agents: Box<dyn Launch + Send>,
+    text: &str,
+    stop: StopFlag,
+    observer: &mut dyn ProgressObserver,
+) -> Record {
+    let mut live = Live::new(agents, BTreeMap::new());
     let plan = plan(text);
     assert_eq!(live.refuse(&plan), []);
     let options = RunOptions {

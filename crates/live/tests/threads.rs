@@ -1,11 +1,14 @@
 //! The backend as a library, with agents as threads of this process.
 
 use std::collections::BTreeMap;
+use std::io::Write;
+use std::net::Shutdown;
+use std::os::unix::net::UnixStream;
 
-use crate::support::{plan, run, run_observed, stopped_after};
-use trunkline_live::{Live, Threads};
+use crate::support::{plan, run, run_observed, run_on, stopped_after};
+use trunkline_live::{Launch, LaunchedAgent, Live, Threads};
 use trunkline_run::assemble::RepetitionOutcome;
-use trunkline_run::{Backend, ProgressObserver, StopFlag};
+use trunkline_run::{Backend, NoProgress, ProgressObserver, StopFlag};
 use trunkline_units::Span;
 
 #[test]
@@ -60,6 +63,44 @@ fn models_are_compared_at_both_ends() {
             assert!(received.samples <= sent.samples && received.samples > 0, "{}: {received:?}", c.name);
         }
     }
+}
+
+/// Agents on a system that lacks some measures.
+struct WithoutMeasures(usize);
+
+impl Launch for WithoutMeasures {
+    fn launch(&self, host: &str) -> std::io::Result<LaunchedAgent> {
+        let agent = Threads.launch(host)?;
+        let (ours, theirs) = UnixStream::pair()?;
+        // The agent's first message, then what it sends itself.
+        let missing: Vec<String> = (0..self.0).map(|number| format!("{host} {number}")).collect();
+        let mut to_controller = theirs.try_clone()?;
+        to_controller.write_all(format!("{}\n", serde_json::json!({ "Missing": missing })).as_bytes())?;
+        let (mut from_agent, mut to_agent, mut from_controller) =
+            (agent.stream.try_clone()?, agent.stream, theirs);
+        std::thread::spawn(move || std::io::copy(&mut from_controller, &mut to_agent));
+        std::thread::spawn(move || {
+            let _ = std::io::copy(&mut from_agent, &mut to_controller);
+            let _ = to_controller.shutdown(Shutdown::Both);
+        });
+        Ok(LaunchedAgent { stream: ours, ..agent })
+    }
+}
+
+#[test]
+fn record_names_what_a_host_lacks() {
+    let text = "experiment { connection u { xmt = a; rcv = b; protocol = udp;
+                test = cbr (messagesize = 100, period = 1 ms); messages = 10; } }";
+    let missing = |agents: Box<dyn Launch + Send>| {
+        let record = run_on(agents, text, StopFlag::default(), &mut NoProgress);
+        assert!(!record.partial, "{:?}", record.problems);
+        let hosts = record.hosts.into_iter().map(|host| (host.name, host.missing));
+        hosts.collect::<Vec<_>>()
+    };
+    assert_eq!(missing(Box::new(Threads)), [("a".into(), vec![]), ("b".into(), vec![])]);
+    let two = |host: &str| (host.to_owned(), vec![format!("{host} 0"), format!("{host} 1")]);
+    assert_eq!(missing(Box::new(WithoutMeasures(2))), [two("a"), two("b")]);
+    assert!(missing(Box::new(WithoutMeasures(1000))).iter().all(|(_, names)| names.len() == 64));
 }
 
 #[test]

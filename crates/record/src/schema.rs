@@ -428,6 +428,9 @@ pub struct Host {
     /// What the statement `measure` has read of its kernel over time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub measured: Option<Measured>,
+    /// Measures that its operating system lacks; none on Linux.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub missing: Vec<String>,
 }
 
 /// Counters and gauges of a host's kernel over time.

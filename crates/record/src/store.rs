@@ -1,12 +1,9 @@
 //! Records as files: `DIR/BACKEND/record.json`.
 
-use std::fs::{self, Permissions};
+use std::fs;
 use std::io::{self, Read, Seek, SeekFrom, Write};
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use nix::errno::Errno;
-use nix::fcntl::{FallocateFlags, fallocate};
 use serde::Deserialize;
 use serde_json::Value;
 use tempfile::NamedTempFile;
@@ -17,7 +14,7 @@ use crate::schema::{Record, VERSION};
 const FILE_NAME: &str = "record.json";
 
 /// Bytes reserved on disk before a run; a record without its series is much smaller.
-const RESERVED_BYTES: i64 = 1 << 20;
+const RESERVED_BYTES: u64 = 1 << 20;
 
 /// An error of a record file; the message names the file.
 #[derive(Debug, thiserror::Error)]
@@ -92,17 +89,16 @@ impl RecordFile {
         let folder = dir.join(backend);
         let prepare = |source| StoreError::Prepare { path: folder.clone(), source };
         fs::create_dir_all(&folder).map_err(prepare)?;
-        let file = tempfile::Builder::new()
-            .prefix(".record-")
-            .suffix(".part")
-            .permissions(Permissions::from_mode(0o666)) // minus the umask, so that other users can read results
-            .tempfile_in(&folder)
-            .map_err(prepare)?;
-        match fallocate(&file, FallocateFlags::empty(), 0, RESERVED_BYTES) {
-            // Reservation is optional: some file systems do not support it.
-            Ok(()) | Err(Errno::EOPNOTSUPP | Errno::ENOSYS) => {}
-            Err(errno) => return Err(prepare(errno.into())),
+        let mut builder = tempfile::Builder::new();
+        builder.prefix(".record-").suffix(".part");
+        #[cfg(unix)]
+        {
+            use std::os::unix::fs::PermissionsExt;
+            // Minus the umask, so that other users can read results.
+            builder.permissions(fs::Permissions::from_mode(0o666));
         }
+        let file = builder.tempfile_in(&folder).map_err(prepare)?;
+        allocate(file.as_file(), RESERVED_BYTES).map_err(prepare)?;
         Ok(RecordFile { file, path: folder.join(FILE_NAME) })
     }
 
@@ -125,6 +121,23 @@ impl RecordFile {
         sync_folder(&path).map_err(write)?;
         if is_reduced { Err(StoreError::Reduced { path }) } else { Ok(path) }
     }
+}
+
+/// Reserves space for a file, where the file system supports it.
+#[cfg(target_os = "linux")]
+fn allocate(file: &fs::File, bytes: u64) -> io::Result<()> {
+    use nix::errno::Errno;
+    use nix::fcntl::{FallocateFlags, fallocate};
+    match fallocate(file, FallocateFlags::empty(), 0, bytes as i64) {
+        Ok(()) | Err(Errno::EOPNOTSUPP | Errno::ENOSYS) => Ok(()),
+        Err(errno) => Err(errno.into()),
+    }
+}
+
+/// Sets the length of a file: other systems reserve no space in a way that all their file systems have.
+#[cfg(not(target_os = "linux"))]
+fn allocate(file: &fs::File, bytes: u64) -> io::Result<()> {
+    file.set_len(bytes)
 }
 
 /// Writes into the reserved blocks. If the disk is full, writes the record without series and curves and returns
@@ -165,9 +178,9 @@ fn without_series(record: &Record) -> Record {
     reduced
 }
 
-/// A rename survives a power failure only if the directory is on disk.
+/// A rename survives a power failure only if the directory is on disk; Windows cannot open one as a file.
 fn sync_folder(path: &Path) -> io::Result<()> {
-    path.parent().map_or(Ok(()), |folder| fs::File::open(folder)?.sync_all())
+    path.parent().filter(|_| cfg!(unix)).map_or(Ok(()), |folder| fs::File::open(folder)?.sync_all())
 }
 
 /// Reads the records at `path`: a file with a record or an array of records, a directory with a `record.json`, or a
@@ -279,7 +292,7 @@ mod tests {
     fn space_is_reserved_before_the_run_and_released_after_it() {
         let dir = tempfile::tempdir().unwrap();
         let record_file = RecordFile::reserve(dir.path(), "live").unwrap();
-        assert_eq!(record_file.file.as_file().metadata().unwrap().len(), RESERVED_BYTES as u64);
+        assert_eq!(record_file.file.as_file().metadata().unwrap().len(), RESERVED_BYTES);
         assert!(!record_file.path().exists());
         let path = record_file.commit(&record("live", 1)).unwrap();
         assert!(path.metadata().unwrap().len() < 4096);

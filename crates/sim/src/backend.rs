@@ -508,6 +508,7 @@ fn host_records(engine: &Engine, end: Instant) -> Vec<schema::Host> {
             address: None,
             interfaces,
             measured: None,
+            missing: Vec::new(),
         }
     };
     (0..).zip(&network.hosts).map(host).collect()

@@ -7,7 +7,7 @@ use std::ops::RangeInclusive;
 use std::sync::{Arc, Condvar, Mutex, Weak};
 use std::time::Duration;
 
-use nix::time::{ClockId, clock_gettime};
+use trunkline_io::clock::boot_time;
 use trunkline_io::socket;
 use trunkline_io::timestamped::{Received, TimestampedSocket};
 use trunkline_units::{Instant, Size, Span};
@@ -191,8 +191,7 @@ impl Drop for Consent {
 
 /// Returns the time since the system started, including suspension.
 fn now() -> Instant {
-    let time = clock_gettime(ClockId::CLOCK_BOOTTIME).expect("Linux has this clock");
-    Instant::from_ns(time.tv_sec() as u64 * 1_000_000_000 + time.tv_nsec() as u64)
+    Instant::ZERO + boot_time().into()
 }
 
 /// Serves the socket until the last handle is dropped.

@@ -38,6 +38,9 @@ pub(super) struct EventRoute {
     pub sender: Sender<AgentEvent>,
 }
 
+/// Maximum number of measures that an agent may report as missing.
+const MAX_MISSING: usize = 64;
+
 /// What an agent has reported about itself.
 #[derive(Default)]
 pub(super) struct AgentStatus {
@@ -46,6 +49,7 @@ pub(super) struct AgentStatus {
     pub known_subscriptions: Mutex<Option<u64>>,
     pub counters: Mutex<BTreeMap<String, u64>>,
     pub measured: Mutex<Collected>,
+    pub missing: Mutex<Vec<String>>,
     /// Where it exchanges consent, or why it cannot, once it has reported.
     consent_address: Mutex<Option<Result<SocketAddr, String>>>,
 }
@@ -239,6 +243,10 @@ fn listen(stream: UnixStream, index: usize, routes: &EventRoutes, status: &Agent
             AgentMessage::KnownSubscriptions(known) => *locked(&status.known_subscriptions) = Some(known),
             AgentMessage::ConsentAddress(address) => *locked(&status.consent_address) = Some(address),
             AgentMessage::Measured(measured) => locked(&status.measured).add(measured),
+            AgentMessage::Missing(mut missing) => {
+                missing.truncate(MAX_MISSING);
+                *locked(&status.missing) = missing;
+            }
             AgentMessage::Counters(counts) => *locked(&status.counters) = counts,
             AgentMessage::ConverterFailed(cause) => return LossCause::Converter(cause),
             AgentMessage::Permitted(id)

@@ -454,7 +454,8 @@ impl<'a, 'c> Repetition<'a, 'c> {
             | AgentMessage::KnownSubscriptions(_)
             | AgentMessage::ConverterFailed(_)
             | AgentMessage::Counters(_)
-            | AgentMessage::Measured(_) => {}
+            | AgentMessage::Measured(_)
+            | AgentMessage::Missing(_) => {}
         }
         Ok(())
     }

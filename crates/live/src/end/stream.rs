@@ -205,7 +205,7 @@ fn metrics(info: &TcpInfo) -> Metrics {
 
 /// Returns the name of the congestion control.
 fn congestion(stream: &TcpStream) -> String {
-    let name = socket2::SockRef::from(stream).tcp_congestion().unwrap_or_default();
+    let name = socket::congestion(stream).unwrap_or_default();
     String::from_utf8_lossy(&name).trim_end_matches('\0').to_string()
 }
 

@@ -121,7 +121,7 @@ impl Members {
         let receiver = Socket::new(Domain::IPV4, Type::DGRAM, Some(Protocol::UDP))?;
         receiver.set_recv_buffer_size(RECEIVE_BUFFER)?;
         // It receives the messages of all groups that any socket of this machine has joined.
-        receiver.set_multicast_all_v4(true)?;
+        trunkline_io::socket::set_multicast_all(&receiver, true)?;
         receiver.bind(&SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0).into())?;
         Ok(Members { receiver: receiver.into(), members: join_groups(count)? })
     }

@@ -7,8 +7,6 @@ use std::sync::{Arc, Barrier};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use nix::sched::{CpuSet, sched_setaffinity};
-use nix::unistd::Pid;
 use trunkline_io::usage::thread_cpu_time;
 use trunkline_io::{Clock, pace, socket as net_socket};
 use trunkline_units::{Instant, Span};
@@ -68,11 +66,8 @@ impl LoadResult {
 /// Pins the calling thread to one processor: senders to the first, receivers to the last.
 pub(super) fn pin(first: bool) {
     let last = thread::available_parallelism().map_or(1, usize::from) - 1;
-    let mut set = CpuSet::new();
     // Without the permission the system selects the processor, and results vary more.
-    if set.set(if first { 0 } else { last }).is_ok() {
-        let _ = sched_setaffinity(Pid::from_raw(0), &set);
-    }
+    pace::pin_to_processor(if first { 0 } else { last });
 }
 
 /// Sends with `send`, one call for each message, from one thread and receives on `socket` in another, for the
@@ -195,10 +190,7 @@ impl IdleLoops {
             let (is_over, iterations, cpu_times_ns) =
                 (is_over.clone(), iterations.clone(), cpu_times_ns.clone());
             thread::Builder::new().name("loop".into()).spawn(move || {
-                let mut set = CpuSet::new();
-                if set.set(processor).is_ok() {
-                    let _ = sched_setaffinity(Pid::from_raw(0), &set);
-                }
+                pace::pin_to_processor(processor);
                 // At normal priority it would disturb the measurement.
                 if pace::set_idle_priority().is_err() {
                     return;

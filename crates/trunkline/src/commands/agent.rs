@@ -10,7 +10,7 @@ use crate::failure::Failure;
 use crate::flags::agents::Agent;
 
 /// Address space of the process of a run for a controller on another machine, in bytes.
-const MAX_ADDRESS_SPACE: u64 = 8 << 30;
+const MAX_ADDRESS_SPACE: nix::libc::rlim_t = 8 << 30;
 
 /// Runs an agent.
 pub fn agent(flags: &Agent) -> Result<(), Failure> {
@@ -29,7 +29,12 @@ fn serve_standard_input(limits: &str) -> Result<(), Failure> {
         serde_json::from_str(limits).map_err(|e| Failure::input(format!("--limits: {e}")))?;
     if limits.remote.is_some() {
         // What a controller makes a run allocate ends that run, not the machine.
-        let _ = setrlimit(Resource::RLIMIT_AS, MAX_ADDRESS_SPACE, MAX_ADDRESS_SPACE);
+        // macOS has the limit and does not enforce it.
+        #[cfg(target_os = "freebsd")]
+        let space = Resource::RLIMIT_VMEM;
+        #[cfg(not(target_os = "freebsd"))]
+        let space = Resource::RLIMIT_AS;
+        let _ = setrlimit(space, MAX_ADDRESS_SPACE, MAX_ADDRESS_SPACE);
     }
     let input = std::io::stdin().as_fd().try_clone_to_owned().map_err(Failure::run)?;
     let stream = UnixStream::from(input);

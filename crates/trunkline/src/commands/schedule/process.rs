@@ -8,9 +8,8 @@ use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-use nix::sys::prctl::set_pdeathsig;
 use nix::sys::signal::{Signal, kill};
-use nix::unistd::{Pid, getpid, getppid};
+use nix::unistd::Pid;
 use trunkline_schedule::{RunName, RunState};
 
 /// Time to store partial results after SIGTERM.
@@ -18,7 +17,8 @@ const GRACE: Duration = Duration::from_secs(10);
 /// The part of standard error that is read, at its end.
 const MAX_ERRORS: u64 = 4096;
 
-/// The process of a run; it is killed when the controller ends, however that happens.
+/// The process of a run. On Linux it is killed when the controller ends, however that happens; elsewhere it runs on if the
+/// controller is killed.
 pub struct RunProcess {
     /// The run.
     pub run: RunName,
@@ -38,19 +38,12 @@ impl RunProcess {
         limit: Duration,
     ) -> io::Result<RunProcess> {
         let errors = tempfile::tempfile()?;
-        let controller = getpid();
         let mut command = Command::new(program);
         command.args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).stderr(errors.try_clone()?);
         // Ctrl-C signals the whole process group of the terminal; only the controller handles it.
         command.process_group(0);
-        // SAFETY: between fork and exec this only makes two system calls and allocates nothing.
-        unsafe {
-            command.pre_exec(move || {
-                set_pdeathsig(Signal::SIGKILL)?;
-                // The controller may have ended before the call.
-                if getppid() == controller { Ok(()) } else { Err(io::ErrorKind::Interrupted.into()) }
-            });
-        }
+        #[cfg(target_os = "linux")]
+        end_with_this_thread(&mut command);
         let child = command.spawn()?;
         Ok(RunProcess { run, child, errors, started: now(), limit, stop: None })
     }
@@ -116,6 +109,21 @@ fn failure_line(text: &str) -> Option<String> {
         return Some(format!("the experiment has changed: {position}: {error}"));
     }
     text.lines().rev().find(|line| !line.trim().is_empty()).map(str::to_owned)
+}
+
+/// Has the process killed when the thread that starts it ends.
+#[cfg(target_os = "linux")]
+fn end_with_this_thread(command: &mut Command) {
+    let controller = nix::unistd::getpid();
+    // SAFETY: between fork and exec this only makes two system calls and allocates nothing.
+    unsafe {
+        command.pre_exec(move || {
+            nix::sys::prctl::set_pdeathsig(Signal::SIGKILL)?;
+            // The controller may have ended before the call.
+            let is_alive = nix::unistd::getppid() == controller;
+            if is_alive { Ok(()) } else { Err(io::ErrorKind::Interrupted.into()) }
+        });
+    }
 }
 
 #[expect(clippy::disallowed_methods, reason = "a time limit is in real time")]
