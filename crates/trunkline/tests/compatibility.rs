@@ -54,6 +54,11 @@ fn without_new_fields(mut record: Value) -> Value {
     for host in record["hosts"].as_array_mut().unwrap() {
         remove(&mut host["interfaces"], &["sent"]);
     }
+    for connection in record["connections"].as_array_mut().unwrap() {
+        for variable in connection["asked"]["variables"].as_array_mut().unwrap() {
+            assert!(!variable["verdict"].take().is_null(), "{variable}");
+        }
+    }
     record
 }
 
@@ -83,7 +88,8 @@ fn a_record_is_read_and_its_experiment_gives_the_same_figures() {
     let new = output(&dir, &["run", experiment.to_str().unwrap(), "--on", "sim", "--json", "--no-archive"]);
     let new: Value = serde_json::from_str(&new).unwrap();
     assert_eq!(new["environment"]["trace_hash"], old["environment"]["trace_hash"]);
-    assert_eq!(without_new_fields(measured(new)), measured(old));
+    // Not `assert_eq`, which would print both records whole.
+    assert!(without_new_fields(measured(new)) == measured(old), "the figures differ");
 
     let live: Value = serde_json::from_str(&export("2", "json")).unwrap();
     assert_eq!(live["backend"], "live");
