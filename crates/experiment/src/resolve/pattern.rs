@@ -178,6 +178,9 @@ fn largest(size: &Variable) -> f64 {
         }
         Variable::Pareto { min, .. } => *min,
         Variable::Weibull { scale, .. } => *scale,
+        Variable::Gamma { scale, shape } => scale * shape,
+        Variable::Extreme { a, .. } => *a,
+        Variable::Beta { max, .. } => *max,
         Variable::Empirical { values, .. } => values.last().copied().unwrap_or(0.0),
         Variable::Truncated { max, .. } | Variable::Clamped { max, .. } => *max,
         Variable::Mixture { first, second, .. } => largest(first).max(largest(second)),

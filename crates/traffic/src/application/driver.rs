@@ -144,7 +144,7 @@ impl Driver {
     /// Records that the current item has left at `at`, complete or not.
     pub fn departed(&mut self, at: Instant) {
         let Some(item) = self.current else { return };
-        self.draws.record(item.size.quantity(), f64::from(item.size.bytes()));
+        self.draws.record_size(item.size, u64::from(item.size.bytes()));
         self.record_times(&item, i128::from(at.as_ps()) - i128::from(item.due.as_ps()));
     }
 
@@ -179,9 +179,9 @@ impl Driver {
         }
     }
 
-    /// Records a length.
-    pub(super) fn record_size(&mut self, quantity: QuantityId, bytes: u64) {
-        self.draws.record(quantity, bytes as f64);
+    /// Records a length that arrived.
+    pub(super) fn record_size(&mut self, size: Size, bytes: u64) {
+        self.draws.record_size(size, bytes);
     }
 
     /// Hands the outcome of a request to the model.

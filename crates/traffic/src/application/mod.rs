@@ -42,10 +42,18 @@ pub mod received;
 pub mod reference;
 pub mod sessions;
 
+mod backup;
+mod frames;
 mod ftp;
+mod game;
+mod mpeg;
+mod sensor;
+mod smtp;
 mod telnet;
+mod videoconference;
 mod voip;
 mod www;
+mod xr;
 
 use std::fmt::Debug;
 
@@ -58,7 +66,19 @@ pub use received::ReceivedItems;
 pub use sessions::Sessions;
 
 /// All models, in the order of the reference page.
-pub static MODELS: &[&Definition] = &[&voip::VOIP, &ftp::FTP, &telnet::TELNET, &www::WWW];
+pub static MODELS: &[&Definition] = &[
+    &voip::VOIP,
+    &ftp::FTP,
+    &telnet::TELNET,
+    &www::WWW,
+    &mpeg::MPEG,
+    &videoconference::VIDEOCONFERENCE,
+    &game::GAME,
+    &xr::XR,
+    &backup::BACKUP,
+    &sensor::SENSOR,
+    &smtp::SMTP,
+];
 
 /// The state machine of an application.
 pub trait Model: Debug + Send {

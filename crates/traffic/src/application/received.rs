@@ -86,7 +86,7 @@ impl ReceivedItems {
             }
         }
         if let Some(bytes) = self.bytes.filter(|_| self.position == self.pieces.count) {
-            self.driver.record_size(item.size.quantity(), bytes);
+            self.driver.record_size(item.size, bytes);
         }
     }
 
