@@ -300,6 +300,10 @@ fn parameter_value(cx: &mut Context<'_>, value: &Value, parameter: &Parameter) -
                 "a Pareto variable has a mean if its shape is above 1, and always if it is `truncated(…)`",
             ))
         }
+        Err(VariableError::Range { low, high, .. }) if parameter.range.is_some() => {
+            let message = format!("`{}` cannot be this", parameter.name);
+            cx.refuse(Diagnostic::error(value.location, message).label(format!("expected {low} to {high}")))
+        }
         Err(other) => {
             let message = format!("`{}` cannot be this: {other}", parameter.name);
             cx.refuse(

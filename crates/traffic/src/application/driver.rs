@@ -17,6 +17,8 @@ pub struct Driver {
     upcoming: Next,
     /// The item that is being sent.
     current: Option<Item>,
+    /// Lateness that counts as none where a time began at a known instant, in picoseconds: the delay of a receiver's first message.
+    origin_ps: i128,
     /// Lateness of the last departure of each lane, in picoseconds; `None` if it is not known.
     lanes: Vec<Option<i128>>,
     /// Requests whose outcome is unknown: their number, and the quantity of the response.
@@ -96,6 +98,7 @@ impl Driver {
             draws,
             upcoming,
             current: None,
+            origin_ps: 0,
             lanes: Vec::new(),
             requests: VecDeque::new(),
             next_request: 0,
@@ -153,13 +156,18 @@ impl Driver {
         for timed in item.intervals.into_iter().flatten() {
             let reference = match timed.since {
                 Since::Departure(lane) => self.lanes.get(lane as usize).copied().flatten(),
-                Since::Event => Some(0),
+                Since::Event => Some(self.origin_ps),
             };
             let drawn = i128::from(timed.interval.span().as_ps());
             let span = reference.map(|reference| (drawn + lateness_ps - reference).max(0) as f64 / 1e12);
             self.draws.finish(timed.interval, span);
         }
         self.set_lateness(item, Some(lateness_ps));
+    }
+
+    /// Sets the lateness that counts as none where a time began at a known instant.
+    pub(super) fn set_origin(&mut self, lateness_ps: i128) {
+        self.origin_ps = lateness_ps;
     }
 
     /// Handles an item that is lost: the times that it ends and begins are unknown.

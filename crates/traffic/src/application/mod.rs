@@ -142,7 +142,7 @@ pub struct Timed {
 pub enum Since {
     /// At the last departure of a lane, late or not.
     Departure(u32),
-    /// At an instant that is known exactly, such as an arrival.
+    /// At an instant that is known exactly, such as an arrival. A receiver knows it relative to its first message.
     Event,
 }
 

@@ -27,6 +27,8 @@ pub struct ReceivedItems {
     /// Messages that were not as long as expected.
     differing: u64,
     ended: bool,
+    /// Whether the first message of an item has arrived.
+    has_origin: bool,
 }
 
 impl ReceivedItems {
@@ -46,6 +48,7 @@ impl ReceivedItems {
             bytes: None,
             differing: 0,
             ended: false,
+            has_origin: false,
         })
     }
 
@@ -80,7 +83,12 @@ impl ReceivedItems {
         if is_first {
             match arrival {
                 Some((_, at)) => {
-                    self.driver.record_times(&item, i128::from(at.as_ps()) - i128::from(item.due.as_ps()));
+                    let lateness_ps = i128::from(at.as_ps()) - i128::from(item.due.as_ps());
+                    if !self.has_origin {
+                        self.driver.set_origin(lateness_ps);
+                        self.has_origin = true;
+                    }
+                    self.driver.record_times(&item, lateness_ps);
                 }
                 None => self.driver.forget_times(&item),
             }

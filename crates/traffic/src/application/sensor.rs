@@ -157,7 +157,7 @@ impl Model for Sensors {
             return Next::End;
         };
         self.schedule(sensor, phase + self.period, due, draws);
-        Next::Item(Item::new(due, draws.size(self.size)).after(jitter, Since::Departure(0)))
+        Next::Item(Item::new(due, draws.size(self.size)).after(jitter, Since::Event))
     }
 
     fn offered_bps(&self, draws: &Draws) -> Option<f64> {

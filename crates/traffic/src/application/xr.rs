@@ -116,7 +116,7 @@ impl Model for Xr {
         // A frame that waits for the one before is as late as it is.
         let jitter = jitter.lasting(self.last.since(exact));
         let item = Item::new(self.last, draws.size(self.frame));
-        Next::Item(item.after(jitter, Since::Departure(0)))
+        Next::Item(item.after(jitter, Since::Event))
     }
 
     fn offered_bps(&self, draws: &Draws) -> Option<f64> {
