@@ -80,8 +80,11 @@ fn have(values: u64) -> impl Fn(&[LawFit]) -> bool {
     move |fits| fits.iter().all(|fit| fit.goodness_of_fit.samples >= values)
 }
 
+/// All models with their variants, or those that `MODELS=NAME,NAME` selects.
 fn variants() -> impl Iterator<Item = (Application, Option<&'static str>)> {
-    MODELS.iter().flat_map(|definition| {
+    let selected = std::env::var("MODELS").ok();
+    let is_selected = move |name: &str| selected.as_deref().is_none_or(|s| s.split(',').any(|s| s == name));
+    MODELS.iter().filter(move |model| is_selected(model.name)).flat_map(|definition| {
         let model = Application::named(definition.name).unwrap();
         let names =
             definition.choice.map_or(Vec::new(), |c| c.variants.iter().map(|v| Some(v.name)).collect());

@@ -18,7 +18,12 @@ pub(super) static GAME: Definition = Definition {
     choice: Some(&Choice {
         name: "profile",
         variants: &[
-            Variant { name: "ngmnDown", meaning: "from the server, NGMN", source: NGMN, values: &[] },
+            Variant {
+                name: "ngmnDown",
+                meaning: "from the server, NGMN",
+                source: NGMN,
+                values: &[("size", || extreme(120.0, 36.0)), ("interarrival", || extreme(0.055, 0.006))],
+            },
             Variant {
                 name: "ngmnUp",
                 meaning: "to the server, NGMN",
