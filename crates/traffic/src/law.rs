@@ -2,8 +2,8 @@
 //!
 //! Each draw maps one uniform random number through the inverse of the conditional distribution; none is rejected.
 //! Truncated uniform, exponential, Pareto and Weibull distributions stay in their family; only the normal and the lognormal
-//! distribution need a separate truncated form, and those whose quantiles are computed otherwise ([`family`]). Truncation at an upper end, clamping and mixtures ([`composite`]) are built
-//! on these.
+//! distribution need a separate truncated form, and those of `family`, which need special functions. Truncation at an upper
+//! end, clamping and mixtures (`composite`) are built on these.
 
 use std::f64::consts::{PI, SQRT_2};
 use std::sync::Arc;

@@ -39,12 +39,6 @@ impl Interval {
     pub fn quantity(self) -> QuantityId {
         self.quantity
     }
-
-    /// Returns the same time with another length: a model could not end it when it was drawn to end.
-    #[must_use]
-    pub fn lasting(self, span: Span) -> Interval {
-        Interval { span, ..self }
-    }
 }
 
 impl Size {

@@ -2,7 +2,7 @@
 //!
 //! The receiver runs the model a second time, with the same seed. So it knows which message ends which drawn time and which
 //! messages are one item, and nothing of that has to be in the messages. What it records is what arrived: the lengths of the
-//! messages, and drawn times corrected by the delays of the messages that bound them.
+//! messages, and the times between them.
 
 use trunkline_units::{Instant, Seed};
 
@@ -37,7 +37,7 @@ impl ReceivedItems {
     pub fn new(pattern: &Pattern, bounds: Bounds, seed: Seed, name: &str) -> Option<ReceivedItems> {
         let is_repeatable =
             matches!(pattern, Pattern::Application { model, .. } if model.definition().max_outstanding == 0);
-        // Times are relative to the first departure, so the start does not matter.
+        // Times are those between arrivals, so the start does not matter.
         let driver =
             Driver::of_pattern(pattern, bounds, Instant::ZERO, seed, name).filter(|_| is_repeatable)?.ok()?;
         Some(ReceivedItems {
@@ -83,12 +83,11 @@ impl ReceivedItems {
         if is_first {
             match arrival {
                 Some((_, at)) => {
-                    let lateness_ps = i128::from(at.as_ps()) - i128::from(item.due.as_ps());
                     if !self.has_origin {
-                        self.driver.set_origin(lateness_ps);
+                        self.driver.set_origin(at);
                         self.has_origin = true;
                     }
-                    self.driver.record_times(&item, lateness_ps);
+                    self.driver.record_times(&item, at);
                 }
                 None => self.driver.forget_times(&item),
             }

@@ -135,12 +135,11 @@ impl Sensors {
         }
     }
 
-    /// Adds the message of a sensor in the period that begins at `phase`, but not before `earliest`.
+    /// Adds the message of a sensor in the period that begins at `phase`, but not before `earliest`: with
+    /// jitter above the period, a message waits for the one before.
     fn schedule(&mut self, sensor: u32, phase: Instant, earliest: Instant, draws: &mut Draws) {
         let jitter = draws.interval(self.jitter);
         let due = earliest.max(phase + jitter.span());
-        // With jitter above the period, a message waits for the one before.
-        let jitter = jitter.lasting(due.since(phase));
         self.heap.push(Reverse(Upcoming { due, sensor, jitter, phase }));
     }
 }
@@ -157,7 +156,7 @@ impl Model for Sensors {
             return Next::End;
         };
         self.schedule(sensor, phase + self.period, due, draws);
-        Next::Item(Item::new(due, draws.size(self.size)).after(jitter, Since::Event))
+        Next::Item(Item::new(due, draws.size(self.size)).after(jitter, Since::Event(phase)))
     }
 
     fn offered_bps(&self, draws: &Draws) -> Option<f64> {

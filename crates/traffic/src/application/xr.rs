@@ -113,10 +113,8 @@ impl Model for Xr {
         let exact = self.clock.tick(draws);
         let jitter = draws.interval(self.jitter);
         self.last = self.last.max(exact + jitter.span());
-        // A frame that waits for the one before is as late as it is.
-        let jitter = jitter.lasting(self.last.since(exact));
         let item = Item::new(self.last, draws.size(self.frame));
-        Next::Item(item.after(jitter, Since::Event))
+        Next::Item(item.after(jitter, Since::Event(exact)))
     }
 
     fn offered_bps(&self, draws: &Draws) -> Option<f64> {
