@@ -4,7 +4,7 @@ use trunkline_units::Instant;
 
 use super::definition::values::{clamped, constant, gamma, normal};
 use super::frames::FrameClock;
-use super::{Choice, Definition, Draws, Item, Model, Next, Parameter, QuantityId, Unit, Variant};
+use super::{Choice, Definition, Draws, Item, Model, Next, Parameter, QuantityId, Size, Unit, Variant};
 use crate::Variable;
 use crate::law::{normal_cdf, normal_quantile};
 
@@ -86,11 +86,9 @@ struct Videoconference {
     frame: QuantityId,
     correlation: f64,
     repeats: bool,
-    /// The probability of a frame that is at most as long as the last one, and for `ar` the normal score.
-    p: f64,
+    /// The length of the last frame, and for `ar` its normal score.
+    last: Option<Size>,
     score: f64,
-    /// Whether the first frame has been drawn.
-    has_begun: bool,
     /// Frames until one is nearly independent of the last one that was compared, and how many they are.
     until_independent: u32,
     memory: u32,
@@ -110,45 +108,39 @@ impl Videoconference {
             frame: draws.id("frame"),
             correlation,
             repeats: setting("repeat") >= 0.5,
-            p: 0.5,
+            last: None,
             score: 0.0,
-            has_begun: false,
             until_independent: 0,
             memory,
         }
     }
 
-    /// Draws the probability of the next frame. Returns whether it is independent of all that were compared.
-    fn draw(&mut self, draws: &mut Draws) -> bool {
+    /// Returns the next length of `dar`. Only new lengths are compared with the law.
+    fn repeated(&self, draws: &mut Draws) -> Size {
         let u = draws.unit(self.frame);
-        if self.repeats {
-            // A number of the same stream decides, so that the length of a run and the next length are independent.
-            let is_new = !self.has_begun || u >= self.correlation;
-            if is_new {
-                self.p = draws.unit(self.frame);
-            }
-            return is_new;
+        match self.last {
+            Some(last) if u < self.correlation => last.not_compared(),
+            _ => draws.size(self.frame),
         }
+    }
+
+    /// Returns the next length of `ar`. Only those that hardly depend on the last compared one are compared with the law.
+    fn autoregressive(&mut self, draws: &mut Draws) -> Size {
         // The first frame has the stationary distribution.
-        let (past, present) = if self.has_begun {
-            (self.correlation, libm::sqrt(1.0 - self.correlation * self.correlation))
-        } else {
-            (0.0, 1.0)
-        };
-        self.score = past * self.score + present * normal_quantile(u.max(f64::MIN_POSITIVE));
-        self.p = normal_cdf(self.score);
+        let past = if self.last.is_some() { self.correlation } else { 0.0 };
+        let innovation = normal_quantile(draws.unit(self.frame).max(f64::MIN_POSITIVE));
+        self.score = past * self.score + libm::sqrt(1.0 - past * past) * innovation;
+        let size = draws.size_at(self.frame, normal_cdf(self.score));
         let is_independent = self.until_independent == 0;
         self.until_independent = if is_independent { self.memory } else { self.until_independent } - 1;
-        is_independent
+        if is_independent { size } else { size.not_compared() }
     }
 }
 
 impl Model for Videoconference {
     fn next(&mut self, draws: &mut Draws) -> Next {
-        let is_independent = self.draw(draws);
-        self.has_begun = true;
-        let size = draws.size_at(self.frame, self.p);
-        let size = if is_independent { size } else { size.not_compared() };
+        let size = if self.repeats { self.repeated(draws) } else { self.autoregressive(draws) };
+        self.last = Some(size);
         Next::Item(Item::new(self.clock.tick(draws), size))
     }
 
