@@ -90,6 +90,16 @@ mod tests {
             (Backup::new(Instant::ZERO, &draws), draws)
         };
         let (mut model, mut draws) = start(&[]);
+        // Of a lognormal variable below TAIL and of a Pareto variable from TAIL to LONGEST.
+        let normal = |z: f64| 0.5 * libm::erfc(-z / std::f64::consts::SQRT_2);
+        let z = (libm::log(TAIL) - 9.48) / 2.46;
+        let body = libm::exp(9.48 + 2.46 * 2.46 / 2.0) * normal(z - 2.46) / normal(z);
+        let (ratio, shape): (f64, f64) = (LONGEST / TAIL, 0.91);
+        let tail =
+            TAIL * shape / (1.0 - shape) * (ratio.powf(1.0 - shape) - 1.0) / (1.0 - ratio.powf(-shape));
+        let (mean, expected) = (draws.mean(model.item).unwrap(), 0.99994 * body + 0.00006 * tail);
+        // The body is from 32 B on.
+        assert!((mean / expected - 1.0).abs() < 0.01, "{mean} for {expected}");
         let n = 200_000;
         let (mut tail, mut longest) = (0, 0);
         for _ in 0..n {

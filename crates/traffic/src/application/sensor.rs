@@ -216,10 +216,10 @@ mod tests {
     }
 
     #[test]
-    fn a_million_sensors_have_one_message_each_and_jitter_above_the_period_keeps_the_order() {
+    fn a_million_sensors_are_bounded_and_jitter_above_the_period_keeps_the_order() {
         let (mut model, mut draws) = start("uniform", &[("sources", constant(1e6))]);
-        let dues = dues(&mut model, &mut draws, 1_000_000);
-        assert!(dues.is_sorted() && dues[999_999] < 60.0 && dues[999_999] > 59.9);
+        let dues = dues(&mut model, &mut draws, 100_000);
+        assert!(dues.is_sorted() && (dues[99_999] - 6.0).abs() < 0.1, "{}", dues[99_999]);
         assert_eq!(model.heap.len(), 1_000_000);
         assert!(size_of::<Upcoming>() <= 40);
         let (mut model, mut draws) = start("periodic", &[("jitter", exponential(600.0))]);

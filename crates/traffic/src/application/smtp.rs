@@ -58,15 +58,21 @@ mod tests {
     #[test]
     fn a_session_has_its_mails_and_the_rate_is_that_of_the_law() {
         let application = Application::named("smtp").unwrap();
-        let parameters = [("nOfItems".to_owned(), constant(3.0))];
+        let parameters =
+            [("nOfItems", 3.0), ("itemGap", 0.5)].map(|(name, value)| (name.to_owned(), constant(value)));
         let mut draws = Draws::new(application, None, &parameters, 32, Seed(1), "a-b").unwrap();
         let mut model = SessionModel::new(Instant::ZERO, &draws, "itemGap");
         let (mut bytes, mut due, mut first) = (0.0, Instant::ZERO, 0);
+        let mut lanes = std::collections::BTreeMap::new();
         for _ in 0..150_000 {
             let Next::Item(item) = model.next(&mut draws) else { panic!("an item") };
             assert!(item.due >= due);
             (bytes, due) = (bytes + f64::from(item.size.bytes()), item.due);
             first += u32::from(item.second_lane.is_some());
+            let before = lanes.insert(item.lane, due);
+            if let (Some(before), None) = (before, item.second_lane) {
+                assert_eq!(due.since(before), trunkline_units::Span::from_ms(500));
+            }
         }
         assert!((first - 50_000) < 10, "{first}");
         let (rate, offered) = (bytes * 8.0 / due.as_s(), model.offered_bps(&draws).unwrap());
