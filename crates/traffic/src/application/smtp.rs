@@ -52,7 +52,7 @@ pub(super) static SMTP: Definition = Definition {
 mod tests {
     use trunkline_units::{Instant, Seed};
 
-    use super::super::{Application, Draws, Model, Next};
+    use super::super::{Application, Draws, Next};
     use super::*;
 
     #[test]
@@ -61,7 +61,7 @@ mod tests {
         let parameters =
             [("nOfItems", 3.0), ("itemGap", 0.5)].map(|(name, value)| (name.to_owned(), constant(value)));
         let mut draws = Draws::new(application, None, &parameters, 32, Seed(1), "a-b").unwrap();
-        let mut model = SessionModel::new(Instant::ZERO, &draws, "itemGap");
+        let mut model = (SMTP.start)(Instant::ZERO, &draws);
         let (mut bytes, mut due, mut first) = (0.0, Instant::ZERO, 0);
         let mut lanes = std::collections::BTreeMap::new();
         for _ in 0..150_000 {
