@@ -2,8 +2,8 @@
 //!
 //! Each draw maps one uniform random number through the inverse of the conditional distribution; none is rejected.
 //! Truncated uniform, exponential, Pareto and Weibull distributions stay in their family; only the normal and the lognormal
-//! distribution need a separate truncated form. Truncation at an upper end, clamping and mixtures (`composite`) are built
-//! on these.
+//! distribution need a separate truncated form, and those of `family`, which need special functions. Truncation at an upper
+//! end, clamping and mixtures (`composite`) are built on these.
 
 use std::f64::consts::{PI, SQRT_2};
 use std::sync::Arc;
@@ -13,8 +13,10 @@ use trunkline_units::Stream;
 use crate::analysis::quantile;
 use crate::{Variable, VariableError};
 use composite::{Bounded, Mixed};
+use family::{Family, Truncated};
 
 mod composite;
+mod family;
 
 /// Minimum probability of a value at or above the floor. Below it, the truncated variable would have little in common with
 /// the requested one, and is refused.
@@ -72,6 +74,8 @@ enum Shape {
         shape: f64,
         hazard: f64,
     },
+    /// Extreme, gamma and beta distributions.
+    Family(Truncated),
     /// The ascending values from index `first` on.
     Empirical {
         values: Arc<[f64]>,
@@ -175,6 +179,7 @@ impl Shape {
             Shape::Weibull { scale, shape, hazard } => {
                 scale * libm::pow(hazard - libm::log1p(-p), 1.0 / shape)
             }
+            Shape::Family(truncated) => truncated.quantile(p),
             Shape::Empirical { values, first } => quantile(&values[*first..], p),
             Shape::Truncated(bounded) => bounded.truncated_quantile(p),
             Shape::Clamped(bounded) => bounded.clamped_quantile(p),
@@ -194,6 +199,7 @@ impl Shape {
                 -libm::expm1(hazard - libm::pow(x / scale, *shape))
             }
             Shape::Lognormal { .. } | Shape::Pareto { .. } | Shape::Weibull { .. } => 0.0,
+            Shape::Family(truncated) => truncated.cdf(x),
             Shape::Empirical { values, first } => {
                 let values = &values[*first..];
                 values.partition_point(|v| *v <= x) as f64 / values.len() as f64
@@ -218,6 +224,7 @@ impl Shape {
             Shape::Weibull { scale, shape, hazard } => {
                 Some(scale * libm::exp(*hazard) * upper_gamma(1.0 + 1.0 / shape, *hazard))
             }
+            Shape::Family(truncated) => Some(truncated.mean()),
             Shape::Empirical { values, first } => {
                 let values = &values[*first..];
                 Some(values.iter().sum::<f64>() / values.len() as f64)
@@ -267,6 +274,11 @@ fn truncate(variable: &Variable, floor: f64) -> Result<(f64, Shape), VariableErr
         Variable::Weibull { scale, shape } => {
             let hazard = libm::pow(floor.max(0.0) / scale, shape);
             (libm::exp(-hazard), Shape::Weibull { scale, shape, hazard })
+        }
+        Variable::Extreme { a, b } => Truncated::shape(Family::Extreme { a, b }, floor),
+        Variable::Gamma { scale, shape } => Truncated::shape(Family::Gamma { scale, shape }, floor),
+        Variable::Beta { shape1, shape2, max } => {
+            Truncated::shape(Family::Beta { shape1, shape2, max }, floor)
         }
         Variable::Empirical { ref values, .. } => {
             let first = values.partition_point(|v| *v < floor);
@@ -332,6 +344,16 @@ impl TruncatedNormal {
     }
 }
 
+/// Returns P(Z ≤ z) of the standard normal distribution.
+pub(crate) fn normal_cdf(z: f64) -> f64 {
+    upper_tail(-z)
+}
+
+/// Returns the `p`-quantile of the standard normal distribution.
+pub(crate) fn normal_quantile(p: f64) -> f64 {
+    if p < 0.5 { -upper_quantile(p) } else { upper_quantile(1.0 - p) }
+}
+
 /// Returns P(Z > z) of the standard normal distribution.
 fn upper_tail(z: f64) -> f64 {
     0.5 * libm::erfc(z / SQRT_2)
@@ -390,7 +412,7 @@ fn acklam(q: f64) -> f64 {
 /// x = a + 6, where at least a ten-thousandth of Γ(a) is above x, and by the continued fraction (DLMF 8.9.2) beyond.
 fn upper_gamma(a: f64, x: f64) -> f64 {
     if x > a + 6.0 {
-        return upper_gamma_fraction(a, x);
+        return libm::exp(a * libm::log(x) - x) * upper_gamma_fraction(a, x);
     }
     let mut term = libm::exp(a * libm::log(x) - x) / a;
     let mut lower = 0.0;
@@ -403,7 +425,7 @@ fn upper_gamma(a: f64, x: f64) -> f64 {
     libm::tgamma(a) - lower
 }
 
-/// Evaluates the continued fraction by Lentz's method.
+/// Evaluates the continued fraction of Γ(a, x) / (x^a · e^(−x)) for x > a ≥ 0 by Lentz's method.
 fn upper_gamma_fraction(a: f64, x: f64) -> f64 {
     let mut b = x + 1.0 - a;
     let mut c = 1e300;
@@ -420,7 +442,7 @@ fn upper_gamma_fraction(a: f64, x: f64) -> f64 {
             break;
         }
     }
-    libm::exp(a * libm::log(x) - x) * fraction
+    fraction
 }
 
 #[cfg(test)]
@@ -452,6 +474,13 @@ mod tests {
             law(Variable::Pareto { shape: 2.5, min: 0.5 }, 1.0),
             law(Variable::Weibull { scale: 2.0, shape: 0.7 }, 0.0),
             law(Variable::Weibull { scale: 2.0, shape: 3.0 }, 1.0),
+            law(Variable::Extreme { a: 55.0, b: 6.0 }, 0.0),
+            law(Variable::Extreme { a: 45.0, b: 5.7 }, 44.0),
+            law(Variable::Extreme { a: -2.0, b: 3.0 }, 0.0),
+            law(Variable::Gamma { scale: 400.0, shape: 12.5 }, 32.0),
+            law(Variable::Gamma { scale: 2.0, shape: 0.4 }, 1.0),
+            law(Variable::Beta { shape1: 3.0, shape2: 4.0, max: 10.0 }, 0.0),
+            law(Variable::Beta { shape1: 0.5, shape2: 1.5, max: 10.0 }, 1.0),
             law(Variable::Empirical { file: "x.csv".into(), values: values.clone() }, 1.0),
             // Truncated above, over the floor and below it.
             truncated(Variable::Uniform { a: -1.0, b: 3.0 }, 0.5, 2.0, 0.0),
@@ -462,6 +491,9 @@ mod tests {
             truncated(Variable::Pareto { shape: 1.0, min: 2.0 }, 2.0, 55.0, 1.0),
             truncated(Variable::Pareto { shape: 0.9, min: 0.05 }, 0.1, 300.0, 0.0),
             truncated(Variable::Weibull { scale: 2.0, shape: 0.7 }, 0.1, 30.0, 0.0),
+            truncated(Variable::Extreme { a: 120.0, b: 36.0 }, 20.0, 300.0, 32.0),
+            truncated(Variable::Gamma { scale: 8.0, shape: 12.5 }, 50.0, 220.0, 1.0),
+            truncated(Variable::Beta { shape1: 3.0, shape2: 4.0, max: 10.0 }, 1.0, 9.0, 0.0),
             Law::new(
                 Variable::Mixture {
                     share: 0.93,
@@ -515,7 +547,14 @@ mod tests {
     fn every_mean_is_the_mean_over_the_quantiles() {
         for law in laws() {
             // The midpoint rule neglects the end of the tail.
-            let n = 1_000_000;
+            let is_slow = |variable: &Variable| {
+                matches!(variable, Variable::Gamma { .. } | Variable::Beta { .. } | Variable::Extreme { .. })
+            };
+            let n = match law.variable() {
+                Variable::Truncated { of, .. } if is_slow(of) => 50_000,
+                variable if is_slow(variable) => 50_000,
+                _ => 1_000_000,
+            };
             let sum: f64 = (0..n).map(|i| law.quantile((f64::from(i) + 0.5) / f64::from(n))).sum();
             let (mean, integrated) = (law.mean().unwrap(), sum / f64::from(n));
             let tolerance = match law.variable() {
@@ -577,6 +616,9 @@ mod tests {
             (Variable::Lognormal { mean: 0.01, sd: 0.01 }, 1.0),
             (Variable::Pareto { shape: 3.0, min: 0.01 }, 1.0),
             (Variable::Weibull { scale: 0.1, shape: 1.0 }, 1.0),
+            (Variable::Extreme { a: -10.0, b: 1.0 }, 1.0),
+            (Variable::Gamma { scale: 0.1, shape: 1.0 }, 1.0),
+            (Variable::Beta { shape1: 3.0, shape2: 4.0, max: 0.9 }, 1.0),
             (Variable::Empirical { file: String::new(), values: [0.1, 0.2].into() }, 1.0),
             (bounded(Variable::Exponential { mean: 1.0 }, 0.0, 8.0), 7.5),
         ] {
@@ -637,7 +679,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn quantile_and_cdf_are_inverse(index in 0usize..23, p in 1e-6f64..=0.999_999) {
+        fn quantile_and_cdf_are_inverse(index in 0usize..33, p in 1e-6f64..=0.999_999) {
             let laws: Vec<_> = laws().into_iter().filter(Law::is_continuous).collect();
             let law = &laws[index];
             let x = law.quantile(p);

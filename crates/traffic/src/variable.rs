@@ -60,6 +60,29 @@ pub enum Variable {
         /// Shape, above 0.
         shape: f64,
     },
+    /// Largest extreme value (Gumbel): P(X ≤ x) = exp(−exp(−(x − a) / b)).
+    Extreme {
+        /// Location, the most likely value.
+        a: f64,
+        /// Scale, above 0.
+        b: f64,
+    },
+    /// Gamma, with the mean `scale · shape`.
+    Gamma {
+        /// Scale, above 0.
+        scale: f64,
+        /// Shape, above 0.
+        shape: f64,
+    },
+    /// Beta from 0 to `max`: the density is proportional to x^(shape1 − 1) · (max − x)^(shape2 − 1).
+    Beta {
+        /// First shape, above 0.
+        shape1: f64,
+        /// Second shape, above 0.
+        shape2: f64,
+        /// Upper end, above 0.
+        max: f64,
+    },
     /// The values of a file, each as likely as the others. Sorted, finite, at least one.
     Empirical {
         /// The path of their file in the experiment.
@@ -144,8 +167,8 @@ impl Variable {
     /// Checks the parameters.
     ///
     /// # Errors
-    /// The first parameter that is out of range: scales from 1e-30 to 1e30, the shapes of Pareto and Weibull
-    /// from 0.1 to 1000, all others within ±1e30; [`VariableError::Order`]; [`VariableError::Values`].
+    /// The first parameter that is out of range: scales from 1e-30 to 1e30, the shapes of Pareto, Weibull,
+    /// gamma and beta from 0.1 to 1000, all others within ±1e30; [`VariableError::Order`]; [`VariableError::Values`].
     pub fn validate(&self) -> Result<(), VariableError> {
         match self {
             Variable::Constant(value) => number("value", *value),
@@ -158,7 +181,15 @@ impl Variable {
             Variable::Normal { mean, sd } => number("mean", *mean).and_then(|()| scale("sd", *sd)),
             Variable::Lognormal { mean, sd } => scale("mean", *mean).and_then(|()| scale("sd", *sd)),
             Variable::Pareto { shape, min } => tail("shape", *shape).and_then(|()| scale("min", *min)),
-            Variable::Weibull { scale: s, shape } => scale("scale", *s).and_then(|()| tail("shape", *shape)),
+            Variable::Weibull { scale: s, shape } | Variable::Gamma { scale: s, shape } => {
+                scale("scale", *s).and_then(|()| tail("shape", *shape))
+            }
+            Variable::Extreme { a, b } => number("a", *a).and_then(|()| scale("b", *b)),
+            Variable::Beta { shape1, shape2, max } => {
+                tail("shape1", *shape1)?;
+                tail("shape2", *shape2)?;
+                scale("max", *max)
+            }
             Variable::Empirical { values, .. } => {
                 values.iter().try_for_each(|v| number("value", *v))?;
                 if !values.is_empty() && values.is_sorted() { Ok(()) } else { Err(VariableError::Values) }
@@ -208,6 +239,9 @@ impl Variable {
             Variable::Lognormal { mean, sd } => format!("lognormal({}, {})", show(*mean), show(*sd)),
             Variable::Pareto { shape, min } => format!("pareto({shape}, {})", show(*min)),
             Variable::Weibull { scale, shape } => format!("weibull({}, {shape})", show(*scale)),
+            Variable::Extreme { a, b } => format!("extreme({}, {})", show(*a), show(*b)),
+            Variable::Gamma { scale, shape } => format!("gamma({}, {shape})", show(*scale)),
+            Variable::Beta { shape1, shape2, max } => format!("beta({shape1}, {shape2}, {})", show(*max)),
             Variable::Empirical { file, .. } => format!("empirical({file:?})"),
             Variable::Truncated { of, min, max } => bounded("truncated", of, *min, *max),
             Variable::Clamped { of, min, max } => bounded("clamped", of, *min, *max),
@@ -253,6 +287,9 @@ mod tests {
             (Variable::Lognormal { mean: 0.02, sd: 0.002 }, "lognormal(20 ms, 2 ms)"),
             (Variable::Pareto { shape: 1.5, min: 0.02 }, "pareto(1.5, 20 ms)"),
             (Variable::Weibull { scale: 0.02, shape: 0.7 }, "weibull(20 ms, 0.7)"),
+            (Variable::Extreme { a: 0.055, b: 0.006 }, "extreme(55 ms, 6 ms)"),
+            (Variable::Gamma { scale: 0.02, shape: 0.7 }, "gamma(20 ms, 0.7)"),
+            (Variable::Beta { shape1: 3.0, shape2: 4.0, max: 10.0 }, "beta(3, 4, 10000 ms)"),
             (empirical(&[1.0]), "empirical(\"gaps.csv\")"),
             (
                 Variable::Truncated {
@@ -289,6 +326,9 @@ mod tests {
         assert_eq!(parameter(Variable::Lognormal { mean: -1.0, sd: 1.0 }), "mean");
         assert_eq!(parameter(Variable::Pareto { shape: 0.0, min: 1.0 }), "shape");
         assert_eq!(parameter(Variable::Weibull { scale: 1.0, shape: 1e9 }), "shape");
+        assert_eq!(parameter(Variable::Extreme { a: 1.0, b: 0.0 }), "b");
+        assert_eq!(parameter(Variable::Gamma { scale: 1.0, shape: 0.0 }), "shape");
+        assert_eq!(parameter(Variable::Beta { shape1: 1.0, shape2: 0.0, max: 1.0 }), "shape2");
         assert_eq!(refused(Variable::Uniform { a: 2.0, b: 2.0 }), VariableError::Order);
         assert_eq!(refused(empirical(&[])), VariableError::Values);
         assert_eq!(refused(empirical(&[2.0, 1.0])), VariableError::Values);

@@ -38,6 +38,11 @@ impl VariateGenerator {
         self.law.sample(&mut self.stream)
     }
 
+    /// Returns a number from 0 to 1 of the stream.
+    pub fn unit(&mut self) -> f64 {
+        self.stream.unit()
+    }
+
     /// Returns an integer within bounds, and records it unless the variable is constant.
     #[inline(always)]
     pub fn integer(&mut self, smallest: u32, largest: u32) -> u32 {

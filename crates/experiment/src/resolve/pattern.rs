@@ -178,6 +178,9 @@ fn largest(size: &Variable) -> f64 {
         }
         Variable::Pareto { min, .. } => *min,
         Variable::Weibull { scale, .. } => *scale,
+        Variable::Gamma { scale, shape } => scale * shape,
+        Variable::Extreme { a, .. } => *a,
+        Variable::Beta { max, .. } => *max,
         Variable::Empirical { values, .. } => values.last().copied().unwrap_or(0.0),
         Variable::Truncated { max, .. } | Variable::Clamped { max, .. } => *max,
         Variable::Mixture { first, second, .. } => largest(first).max(largest(second)),
@@ -296,6 +299,10 @@ fn parameter_value(cx: &mut Context<'_>, value: &Value, parameter: &Parameter) -
             cx.refuse(error.help(
                 "a Pareto variable has a mean if its shape is above 1, and always if it is `truncated(…)`",
             ))
+        }
+        Err(VariableError::Range { low, high, .. }) if parameter.range.is_some() => {
+            let message = format!("`{}` cannot be this", parameter.name);
+            cx.refuse(Diagnostic::error(value.location, message).label(format!("expected {low} to {high}")))
         }
         Err(other) => {
             let message = format!("`{}` cannot be this: {other}", parameter.name);

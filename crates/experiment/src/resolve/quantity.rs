@@ -313,7 +313,7 @@ fn out_of_range(n: f64, dimension: Dimension) -> Option<(String, String)> {
     })
 }
 
-/// The laws and their parameters. A `shape` or `share` has no unit, the others have the unit of the variable.
+/// The laws and their parameters. Shapes and a `share` have no unit, the others have the unit of the variable.
 const LAWS: &[(&str, &[&str])] = &[
     ("uniform", &["a", "b"]),
     ("exponential", &["mean"]),
@@ -321,6 +321,9 @@ const LAWS: &[(&str, &[&str])] = &[
     ("lognormal", &["mean", "sd"]),
     ("pareto", &["shape", "min"]),
     ("weibull", &["scale", "shape"]),
+    ("extreme", &["a", "b"]),
+    ("gamma", &["scale", "shape"]),
+    ("beta", &["shape1", "shape2", "max"]),
     ("empirical", &["file"]),
     ("truncated", &["variable", "min", "max"]),
     ("clamped", &["variable", "min", "max"]),
@@ -353,11 +356,12 @@ pub(crate) fn variable_part(cx: &mut Context<'_>, part: &Part, dimension: Dimens
     }
     let mut read = |at: usize| {
         let part = single(cx, parameters[at], dimension.wanted())?;
-        quantity(cx, part, if names[at] == "shape" { Dimension::Plain } else { dimension })
+        quantity(cx, part, if names[at].starts_with("shape") { Dimension::Plain } else { dimension })
     };
-    // Both are read before either can fail, so that both are reported.
-    let (first, second) = (read(0), if names.len() > 1 { read(1) } else { Some(0.0) });
-    let variable = law_of(law, first?, second?);
+    // All are read before any can fail, so that all are reported.
+    let numbers = [0, 1, 2].map(|at| if at < names.len() { read(at) } else { Some(0.0) });
+    let [first, second, third] = numbers;
+    let variable = law_of(law, [first?, second?, third?]);
     check_law(cx, &variable, dimension, names, &parameters)?;
     Some(variable)
 }
@@ -397,13 +401,16 @@ fn composite(
     cx.refuse(Diagnostic::error(parameters[at].location, message).label(error.to_string()))
 }
 
-fn law_of(law: &str, first: f64, second: f64) -> Variable {
+fn law_of(law: &str, [first, second, third]: [f64; 3]) -> Variable {
     match law {
         "uniform" => Variable::Uniform { a: first, b: second },
         "exponential" => Variable::Exponential { mean: first },
         "normal" => Variable::Normal { mean: first, sd: second },
         "lognormal" => Variable::Lognormal { mean: first, sd: second },
         "pareto" => Variable::Pareto { shape: first, min: second },
+        "extreme" => Variable::Extreme { a: first, b: second },
+        "gamma" => Variable::Gamma { scale: first, shape: second },
+        "beta" => Variable::Beta { shape1: first, shape2: second, max: third },
         _ => Variable::Weibull { scale: first, shape: second },
     }
 }
@@ -467,17 +474,25 @@ fn check_law(
             (false, _) => (0, Some("above 0".to_owned())),
             (true, min) => (1, (!min).then_some(at_least)),
         },
-        Variable::Weibull { scale, shape } => match (usable(scale), shape > 0.0) {
-            (false, _) => (0, Some(at_least)),
-            (true, shape) => (1, (!shape).then(|| "above 0".to_owned())),
-        },
+        Variable::Weibull { scale, shape } | Variable::Gamma { scale, shape } => {
+            match (usable(scale), shape > 0.0) {
+                (false, _) => (0, Some(at_least)),
+                (true, shape) => (1, (!shape).then(|| "above 0".to_owned())),
+            }
+        }
+        Variable::Extreme { b, .. } => (1, (b <= 0.0).then(|| "above 0".to_owned())),
+        Variable::Beta { shape1, .. } if shape1 <= 0.0 => (0, Some("above 0".to_owned())),
+        Variable::Beta { shape2, .. } if shape2 <= 0.0 => (1, Some("above 0".to_owned())),
+        Variable::Beta { max, .. } => (2, (!usable(max)).then_some(at_least)),
         // The others are checked where their parts are read.
         _ => (0, None),
     };
     let scale = match *law {
         Variable::Uniform { b, .. } => b,
         Variable::Pareto { min, .. } => min,
-        Variable::Weibull { scale, .. } => scale,
+        Variable::Weibull { scale, .. } | Variable::Gamma { scale, .. } => scale,
+        Variable::Extreme { a, b } => a.max(b),
+        Variable::Beta { max, .. } => max,
         Variable::Normal { mean, sd } | Variable::Lognormal { mean, sd } => mean.max(sd),
         Variable::Exponential { mean } => mean,
         _ => 0.0,

@@ -61,6 +61,10 @@ pub struct Parameter {
     pub needs_mean: bool,
     /// Whether the value must be constant.
     pub is_constant: bool,
+    /// The smallest and the largest constant that are usable, if the unit does not say it.
+    pub range: Option<(f64, f64)>,
+    /// Whether it is drawn once for a connection, so that there is nothing to compare.
+    pub is_drawn_once: bool,
 }
 
 impl Parameter {
@@ -72,7 +76,17 @@ impl Parameter {
         default: Default,
         source: &'static str,
     ) -> Parameter {
-        Parameter { name, meaning, unit, default, source, needs_mean: false, is_constant: false }
+        Parameter {
+            name,
+            meaning,
+            unit,
+            default,
+            source,
+            needs_mean: false,
+            is_constant: false,
+            range: None,
+            is_drawn_once: false,
+        }
     }
 
     /// Refuses variables with an infinite mean.
@@ -87,11 +101,28 @@ impl Parameter {
         Parameter { is_constant: true, ..self }
     }
 
+    /// Refuses random variables, and constants outside of these ends.
+    #[must_use]
+    pub const fn constant_within(self, low: f64, high: f64) -> Parameter {
+        Parameter { is_constant: true, range: Some((low, high)), ..self }
+    }
+
+    /// Says that it is drawn once for a connection.
+    #[must_use]
+    pub const fn once(self) -> Parameter {
+        Parameter { is_drawn_once: true, ..self }
+    }
+
     /// Checks a value of this parameter.
     ///
     /// # Errors
-    /// Those of [`Law::new`], and [`VariableError::NoMean`].
+    /// Those of [`Law::new`], [`VariableError::Range`], and [`VariableError::NoMean`].
     pub fn check(&self, value: &Variable) -> Result<(), VariableError> {
+        if let (Variable::Constant(value), Some((low, high))) = (value, self.range)
+            && !(low..=high).contains(value)
+        {
+            return Err(VariableError::Range { parameter: self.name, low, high });
+        }
         let law = Law::new(value.clone(), self.unit.floor())?;
         if self.needs_mean && law.mean().is_none() { Err(VariableError::NoMean) } else { Ok(()) }
     }
@@ -243,6 +274,26 @@ pub(super) mod values {
         let mean = libm::exp(mu + sigma * sigma / 2.0);
         let sd = mean * libm::sqrt(libm::expm1(sigma * sigma));
         Variable::Lognormal { mean: libm::round(mean), sd: libm::round(sd) }
+    }
+
+    pub fn extreme(a: f64, b: f64) -> Variable {
+        Variable::Extreme { a, b }
+    }
+
+    pub fn gamma(scale: f64, shape: f64) -> Variable {
+        Variable::Gamma { scale, shape }
+    }
+
+    pub fn beta(shape1: f64, shape2: f64, max: f64) -> Variable {
+        Variable::Beta { shape1, shape2, max }
+    }
+
+    pub fn normal(mean: f64, sd: f64) -> Variable {
+        Variable::Normal { mean, sd }
+    }
+
+    pub fn uniform(a: f64, b: f64) -> Variable {
+        Variable::Uniform { a, b }
     }
 
     pub fn truncated(of: Variable, min: f64, max: f64) -> Variable {

@@ -25,6 +25,8 @@ pub struct Interval {
 pub struct Size {
     quantity: QuantityId,
     bytes: u32,
+    /// Whether it is compared with the law.
+    is_compared: bool,
 }
 
 impl Interval {
@@ -40,6 +42,11 @@ impl Interval {
 }
 
 impl Size {
+    fn of(quantity: QuantityId, bytes: f64) -> Size {
+        let bytes = libm::round(bytes).clamp(1.0, f64::from(u32::MAX)) as u32;
+        Size { quantity, bytes, is_compared: true }
+    }
+
     /// Returns the bytes.
     pub fn bytes(self) -> u32 {
         self.bytes
@@ -48,6 +55,12 @@ impl Size {
     /// Returns the quantity.
     pub fn quantity(self) -> QuantityId {
         self.quantity
+    }
+
+    /// Returns the same size, not to be compared with the law: it depends on another one, and the test is of independent values.
+    #[must_use]
+    pub fn not_compared(self) -> Size {
+        Size { is_compared: false, ..self }
     }
 
     /// Returns a shorter or longer size of the same quantity.
@@ -149,8 +162,18 @@ impl Draws {
 
     /// Draws a length. It is recorded when the item is sent or the response has arrived.
     pub fn size(&mut self, quantity: QuantityId) -> Size {
-        let bytes = libm::round(self.quantity(quantity).generator.draw()).clamp(1.0, f64::from(u32::MAX));
-        Size { quantity, bytes: bytes as u32 }
+        let bytes = self.quantity(quantity).generator.draw();
+        Size::of(quantity, bytes)
+    }
+
+    /// Returns the length that is the `p`-quantile of the law, for models that draw `p` themselves by [`unit`](Self::unit).
+    pub fn size_at(&self, quantity: QuantityId, p: f64) -> Size {
+        Size::of(quantity, self.quantities[usize::from(quantity.0)].generator.law.quantile(p))
+    }
+
+    /// Draws a number from 0 to 1 from the random stream of a quantity.
+    pub fn unit(&mut self, quantity: QuantityId) -> f64 {
+        self.quantity(quantity).generator.unit()
     }
 
     /// Draws a number of events, rounded, and records it.
@@ -175,6 +198,13 @@ impl Draws {
     /// Returns the mean of a quantity; `None` if it is infinite.
     pub fn mean(&self, quantity: QuantityId) -> Option<f64> {
         self.quantities[usize::from(quantity.0)].generator.law.mean()
+    }
+
+    /// Records a length that left or arrived.
+    pub(super) fn record_size(&mut self, size: Size, bytes: u64) {
+        if size.is_compared {
+            self.record(size.quantity, bytes as f64);
+        }
     }
 
     /// Records a value that left or arrived, in the unit of the quantity.

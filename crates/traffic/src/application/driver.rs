@@ -17,6 +17,8 @@ pub struct Driver {
     upcoming: Next,
     /// The item that is being sent.
     current: Option<Item>,
+    /// What is added to the time of known instants, in picoseconds: the delay of a receiver's first message.
+    origin_ps: i128,
     /// The last departure of each lane; `None` if it is not known.
     lanes: Vec<Option<Instant>>,
     /// Requests whose outcome is unknown: their number, and the quantity of the response.
@@ -96,6 +98,7 @@ impl Driver {
             draws,
             upcoming,
             current: None,
+            origin_ps: 0,
             lanes: Vec::new(),
             requests: VecDeque::new(),
             next_request: 0,
@@ -144,7 +147,7 @@ impl Driver {
     /// Records that the current item has left at `at`, complete or not.
     pub fn departed(&mut self, at: Instant) {
         let Some(item) = self.current else { return };
-        self.draws.record(item.size.quantity(), f64::from(item.size.bytes()));
+        self.draws.record_size(item.size, u64::from(item.size.bytes()));
         self.record_times(&item, at);
     }
 
@@ -156,12 +159,18 @@ impl Driver {
             let start = match timed.since {
                 Since::Departure(lane) => last(lane).map(ps),
                 Since::Offset(lane, offset) => last(lane).map(|last| ps(last) + i128::from(offset)),
-                Since::Event(event) => Some(ps(event)),
+                Since::Event(event) => Some(ps(event) + self.origin_ps),
             };
             let seconds = start.map(|start| (ps(at) - start).max(0) as f64 / 1e12);
             self.draws.finish(timed.interval, seconds);
         }
         self.set_departure(item, Some(at));
+    }
+
+    /// Takes the arrival of the current item as the reference of known instants, whose clock a receiver does not have.
+    pub(super) fn set_origin(&mut self, at: Instant) {
+        let due = self.current.map_or(at, |item| item.due);
+        self.origin_ps = i128::from(at.as_ps()) - i128::from(due.as_ps());
     }
 
     /// Handles an item that is lost: the times that it ends and begins are unknown.
@@ -181,9 +190,9 @@ impl Driver {
         }
     }
 
-    /// Records a length.
-    pub(super) fn record_size(&mut self, quantity: QuantityId, bytes: u64) {
-        self.draws.record(quantity, bytes as f64);
+    /// Records a length that arrived.
+    pub(super) fn record_size(&mut self, size: Size, bytes: u64) {
+        self.draws.record_size(size, bytes);
     }
 
     /// Hands the outcome of a request to the model.

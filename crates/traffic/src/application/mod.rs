@@ -42,10 +42,18 @@ pub mod received;
 pub mod reference;
 pub mod sessions;
 
+mod backup;
+mod frames;
 mod ftp;
+mod game;
+mod mpeg;
+mod sensor;
+mod smtp;
 mod telnet;
+mod videoconference;
 mod voip;
 mod www;
+mod xr;
 
 use std::fmt::Debug;
 
@@ -58,7 +66,19 @@ pub use received::ReceivedItems;
 pub use sessions::Sessions;
 
 /// All models, in the order of the reference page.
-pub static MODELS: &[&Definition] = &[&voip::VOIP, &ftp::FTP, &telnet::TELNET, &www::WWW];
+pub static MODELS: &[&Definition] = &[
+    &voip::VOIP,
+    &ftp::FTP,
+    &telnet::TELNET,
+    &www::WWW,
+    &mpeg::MPEG,
+    &videoconference::VIDEOCONFERENCE,
+    &game::GAME,
+    &xr::XR,
+    &backup::BACKUP,
+    &sensor::SENSOR,
+    &smtp::SMTP,
+];
 
 /// The state machine of an application.
 pub trait Model: Debug + Send {
@@ -125,7 +145,7 @@ pub enum Since {
     Departure(u32),
     /// This many picoseconds after the last departure of a lane, or before it if negative.
     Offset(u32, i64),
-    /// At an instant that is known exactly, such as an arrival.
+    /// At an instant that is known exactly, such as an arrival. A receiver knows it relative to its first message.
     Event(Instant),
 }
 

@@ -27,6 +27,8 @@ pub struct ReceivedItems {
     /// Messages that were not as long as expected.
     differing: u64,
     ended: bool,
+    /// Whether the first message of an item has arrived.
+    has_origin: bool,
 }
 
 impl ReceivedItems {
@@ -46,6 +48,7 @@ impl ReceivedItems {
             bytes: None,
             differing: 0,
             ended: false,
+            has_origin: false,
         })
     }
 
@@ -79,12 +82,18 @@ impl ReceivedItems {
         let Some(item) = self.driver.current().copied() else { return };
         if is_first {
             match arrival {
-                Some((_, at)) => self.driver.record_times(&item, at),
+                Some((_, at)) => {
+                    if !self.has_origin {
+                        self.driver.set_origin(at);
+                        self.has_origin = true;
+                    }
+                    self.driver.record_times(&item, at);
+                }
                 None => self.driver.forget_times(&item),
             }
         }
         if let Some(bytes) = self.bytes.filter(|_| self.position == self.pieces.count) {
-            self.driver.record_size(item.size.quantity(), bytes);
+            self.driver.record_size(item.size, bytes);
         }
     }
 

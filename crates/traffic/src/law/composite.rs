@@ -150,6 +150,7 @@ impl Shape {
                 };
                 scale * libm::exp(*hazard) * (beyond(from) - beyond(to))
             }
+            Shape::Family(truncated) => truncated.partial_mean(from, to),
             Shape::Empirical { values, first } => {
                 let values = &values[*first..];
                 values.iter().filter(|v| (from..=to).contains(*v)).sum::<f64>() / values.len() as f64
