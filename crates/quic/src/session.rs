@@ -227,18 +227,17 @@ impl Session {
     /// Writes chunks to a stream; returns how many are written completely. Of a partly written chunk only the rest stays.
     pub fn write(&mut self, stream: u32, chunks: &mut [Bytes]) -> Result<usize, Refusal> {
         let id = self.stream(stream)?;
-        match self.connection.send_stream(id).write_chunks(chunks) {
-            Ok(written) => {
-                self.has_output = true;
-                Ok(written.chunks)
+        self.has_output = true;
+        let mut complete = 0;
+        // Only a refused write requests an event when there is room again.
+        while complete < chunks.len() {
+            match self.connection.send_stream(id).write_chunks(&mut chunks[complete..]) {
+                Ok(written) => complete += written.chunks,
+                Err(WriteError::Blocked) => break,
+                Err(_) => return Err(Refusal::Ended),
             }
-            Err(WriteError::Blocked) => {
-                // The peer is asked for more room.
-                self.has_output = true;
-                Ok(0)
-            }
-            Err(_) => Err(Refusal::Ended),
         }
+        Ok(complete)
     }
 
     /// Queues a datagram; returns false if there is no room.
