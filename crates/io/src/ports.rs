@@ -32,8 +32,8 @@ const TIMER: u64 = u64::MAX;
 /// First epoll key of watched descriptors.
 const WATCHED: u64 = 1 << 32;
 
-/// Several IPv4 UDP sockets, indexed in the order they were added. Receives in batches and reports which destinations
-/// refused datagrams.
+/// Several UDP sockets, indexed in the order they were added. Receives in batches and reports which destinations refused
+/// datagrams, over IPv4.
 #[derive(Debug)]
 pub struct Ports {
     epoll: Epoll,
@@ -115,10 +115,13 @@ impl Ports {
         let state = UdpSocketState::new((&socket).into())?;
         // `UdpSocketState` forbids fragments and enables per-datagram control messages that nothing here reads; they
         // cost 10 to 20 % of receiving.
-        socket::allow_fragments(&socket, socket.local_addr()?)?;
-        IpRecvTos.set(&socket, &false)?;
+        let local = socket.local_addr()?;
+        socket::allow_fragments(&socket, local)?;
         ReceiveTimestampns.set(&socket, &false)?;
-        Ipv4RecvErr.set(&socket, &true)?;
+        if local.is_ipv4() {
+            IpRecvTos.set(&socket, &false)?;
+            Ipv4RecvErr.set(&socket, &true)?;
+        }
         if RcvBufForce.set(&socket, &RECEIVE_BUFFER).is_err() {
             RcvBuf.set(&socket, &RECEIVE_BUFFER)?;
         }

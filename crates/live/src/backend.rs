@@ -241,6 +241,9 @@ fn refuse_connection(c: &Connection, max_message: u32) -> Vec<Refusal> {
         (_, Pattern::Application { .. }) => {
             refuse(c.test_location, format!("`live` does not support the application model `{test}` yet"));
         }
+        (Protocol::Quic { .. }, _) if !cfg!(feature = "quic") => {
+            refuse(c.protocol_location, backend::NO_QUIC.into());
+        }
         (Protocol::Bundle { .. }, _) => {
             if let Some(text) = bundle::refuse_test("live", c, max_message) {
                 refuse(c.test_location, text);

@@ -151,7 +151,13 @@ impl RemoteLimits {
                     return Err(LimitError::Group(*group));
                 }
             }
-            (Protocol::Tcp { .. } | Protocol::Udp { .. } | Protocol::Guaranteed { .. }, role) => match role {
+            (
+                Protocol::Tcp { .. }
+                | Protocol::Udp { .. }
+                | Protocol::Guaranteed { .. }
+                | Protocol::Quic { .. },
+                role,
+            ) => match role {
                 Role::Sender { peer, .. } => {
                     let (needs, peer) = (needs.ok_or(LimitError::NoConsent)?, host(*peer));
                     if needs != peer {
@@ -216,8 +222,11 @@ impl RemoteLimits {
 
 /// Checks sizes that would cost memory, or that the rate limit could not divide.
 fn check_sizes(spec: &EndSpec) -> Result<(), LimitError> {
-    let buffers =
-        [spec.buffer, if let Protocol::Tcp { window, .. } = &spec.protocol { *window } else { None }];
+    let window = match &spec.protocol {
+        Protocol::Tcp { window, .. } | Protocol::Quic { window, .. } => *window,
+        _ => None,
+    };
+    let buffers = [spec.buffer, window];
     if buffers.iter().flatten().any(|size| size.as_bytes() > MAX_BUFFER) {
         return Err(LimitError::Buffer);
     }
@@ -297,6 +306,7 @@ mod tests {
             buffer: None,
             protocol,
             pattern: Pattern::Full { size_bytes: Variable::Constant(100.0) },
+            peer_key: None,
             role: Role::Sender { peer: peer.parse().unwrap(), limit: Limit::default(), file: None },
             dscp: None,
             report_interval: None,

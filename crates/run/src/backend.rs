@@ -164,6 +164,9 @@ fn block_duration(block: &Block, plan: &Plan) -> Option<Span> {
     }
 }
 
+/// Why a build without the feature `quic` refuses a connection.
+pub const NO_QUIC: &str = "this build has no QUIC; build it with `--features quic` or `full`";
+
 /// A flag, shared by threads, that requests the end of a run.
 #[derive(Clone, Debug, Default)]
 pub struct StopFlag(Arc<AtomicBool>);

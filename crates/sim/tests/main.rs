@@ -12,5 +12,7 @@ mod llc;
 mod llc_token;
 mod llc_token_soak;
 mod losses;
+#[cfg(feature = "quic")]
+mod quic;
 mod random_plans;
 mod token;

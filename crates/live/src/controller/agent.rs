@@ -241,7 +241,7 @@ fn listen(stream: UnixStream, index: usize, routes: &EventRoutes, status: &Agent
             AgentMessage::Measured(measured) => locked(&status.measured).add(measured),
             AgentMessage::Counters(counts) => *locked(&status.counters) = counts,
             AgentMessage::ConverterFailed(cause) => return LossCause::Converter(cause),
-            AgentMessage::Ready(id, _)
+            AgentMessage::Ready(id, ..)
             | AgentMessage::Progress(id, _)
             | AgentMessage::Done(id, _)
             | AgentMessage::Failed(id, ..) => {
