@@ -29,7 +29,7 @@ use crate::tls::{self, Fingerprint, Identity, Randomness};
 const MAX_SESSIONS: usize = 8;
 /// Maximum number of answers without a connection that wait to be sent.
 const MAX_ANSWERS: usize = 16;
-/// The resolution of timers.
+/// The resolution of timers. The pacing of a path with a tiny round-trip time may set one to the present.
 const TICK: Span = Span::from_ns(1);
 
 /// The configuration of a node.
