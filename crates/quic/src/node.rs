@@ -256,7 +256,7 @@ impl Node {
     fn connect(&mut self, now: Instant, peer: Peer) -> Result<(), Refusal> {
         let client = self.client.take().ok_or(Refusal::NoClient)?;
         let connected =
-            self.endpoint.connect(self.clock.to_std(now), client, address_of(peer), tls::SERVER_NAME);
+            self.endpoint.connect(self.clock.std_instant(now), client, address_of(peer), tls::SERVER_NAME);
         let (handle, connection) = connected.expect("the address and the configuration are valid");
         self.current = Some(handle);
         self.sessions.push(Session::new(handle, connection, self.options.streams, self.clock, now));
@@ -292,7 +292,7 @@ impl Node {
     }
 
     fn receive(&mut self, now: Instant, peer: Peer, frame: &[u8]) {
-        let (at, remote) = (self.clock.to_std(now), address_of(peer));
+        let (at, remote) = (self.clock.std_instant(now), address_of(peer));
         let mut answer = Vec::new();
         match self.endpoint.handle(at, remote, None, None, BytesMut::from(frame), &mut answer) {
             Some(DatagramEvent::ConnectionEvent(handle, event)) => {
@@ -314,7 +314,7 @@ impl Node {
             let _ = self.endpoint.refuse(incoming, &mut answer);
             return self.answer(peer, answer);
         }
-        match self.endpoint.accept(incoming, self.clock.to_std(now), &mut answer, None) {
+        match self.endpoint.accept(incoming, self.clock.std_instant(now), &mut answer, None) {
             Ok((handle, connection)) => {
                 let session = Session::new(handle, connection, self.options.streams, self.clock, now);
                 self.sessions.push(session);

@@ -119,12 +119,12 @@ impl Session {
     /// Returns when a timer expires; none of a drained connection.
     pub fn deadline(&mut self) -> Option<Instant> {
         let deadline = self.connection.poll_timeout().filter(|_| !self.is_drained)?;
-        Some(self.clock.from_std(deadline))
+        Some(self.clock.instant(deadline))
     }
 
     pub fn wake(&mut self, now: Instant) {
         if self.deadline().is_some_and(|deadline| deadline <= now) {
-            self.connection.handle_timeout(self.clock.to_std(now));
+            self.connection.handle_timeout(self.clock.std_instant(now));
             self.touch();
         }
     }
@@ -148,7 +148,7 @@ impl Session {
     /// Returns packets to send, in `packets`.
     pub fn transmit(&mut self, now: Instant, segments: usize, packets: &mut Vec<u8>) -> Option<Transmit> {
         self.end_streams();
-        let transmit = self.connection.poll_transmit(self.clock.to_std(now), segments, packets);
+        let transmit = self.connection.poll_transmit(self.clock.std_instant(now), segments, packets);
         self.has_output = transmit.is_some();
         // Sending makes room for datagrams, which is an event.
         self.has_events = true;
@@ -296,7 +296,7 @@ impl Session {
     }
 
     pub fn close(&mut self, now: Instant) {
-        self.connection.close(self.clock.to_std(now), VarInt::from_u32(0), Bytes::new());
+        self.connection.close(self.clock.std_instant(now), VarInt::from_u32(0), Bytes::new());
         self.is_closed = true;
         self.touch();
     }

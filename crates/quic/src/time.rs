@@ -18,12 +18,12 @@ impl TimeBase {
     }
 
     /// Converts to an `Instant` with whole nanoseconds, rounded down.
-    pub fn to_std(self, at: Instant) -> std::time::Instant {
+    pub fn std_instant(self, at: Instant) -> std::time::Instant {
         self.origin + Duration::from_nanos(at.as_ps() / 1000)
     }
 
     /// Converts from an `Instant` that is not before the origin.
-    pub fn from_std(self, at: std::time::Instant) -> Instant {
+    pub fn instant(self, at: std::time::Instant) -> Instant {
         Instant::ZERO + span(at.saturating_duration_since(self.origin))
     }
 }
@@ -45,9 +45,9 @@ mod tests {
         let base = TimeBase::new();
         for ns in [0, 1, 999, 86_400_000_000_000] {
             let at = Instant::from_ns(ns);
-            assert_eq!(base.from_std(base.to_std(at)), at);
+            assert_eq!(base.instant(base.std_instant(at)), at);
         }
-        assert_eq!(base.from_std(base.to_std(Instant::from_ps(1_999))), Instant::from_ns(1));
+        assert_eq!(base.instant(base.std_instant(Instant::from_ps(1_999))), Instant::from_ns(1));
         assert_eq!(span(Duration::MAX), Span::MAX);
     }
 }
