@@ -82,6 +82,9 @@ pub enum LimitError {
     /// A buffer is too large.
     #[error("an agent on another host has buffers of at most {} MiB", MAX_BUFFER >> 20)]
     Buffer,
+    /// Streams or an MTU that no plan has.
+    #[error("QUIC has 1 to 256 streams, and an MTU of 1,200 to 65,507 B")]
+    Quic,
     /// A message is too long.
     #[error("an agent on another host sends messages of at most {} MiB", MAX_MESSAGE >> 20)]
     Message,
@@ -227,6 +230,11 @@ fn check_sizes(spec: &EndSpec) -> Result<(), LimitError> {
         _ => None,
     };
     let buffers = [spec.buffer, window];
+    if let Protocol::Quic { streams, mtu, .. } = &spec.protocol
+        && !((1..=256).contains(streams) && (1200..=65_507).contains(&mtu.as_bytes()))
+    {
+        return Err(LimitError::Quic);
+    }
     if buffers.iter().flatten().any(|size| size.as_bytes() > MAX_BUFFER) {
         return Err(LimitError::Buffer);
     }
@@ -267,7 +275,7 @@ fn contains((network, length): (IpAddr, u8), address: IpAddr) -> bool {
 #[cfg(test)]
 mod tests {
     use trunkline_traffic::source::Limit;
-    use trunkline_units::Seed;
+    use trunkline_units::{Seed, Size};
 
     use super::*;
     use crate::consent::{RunId, RunKey};
@@ -428,6 +436,19 @@ mod tests {
         );
         spec.role = Role::Receiver { file: Some("x/..".into()) };
         assert!(own.restrict(&mut spec, 0).is_err());
+    }
+
+    #[test]
+    fn quic_has_limits() {
+        let restrict = |streams, mtu| {
+            let (congestion, window, mtu) = (Default::default(), None, Size::from_bytes(mtu));
+            let protocol = Protocol::Quic { congestion, window, streams, datagrams: false, mtu };
+            limits().restrict(&mut sender(protocol, "10.0.0.2:5"), 0)
+        };
+        assert_eq!(restrict(256, 65_507), Ok(()));
+        for (streams, mtu) in [(0, 1452), (257, 1452), (1, 1199), (1, 65_508)] {
+            assert_eq!(restrict(streams, mtu), Err(LimitError::Quic), "{streams} {mtu}");
+        }
     }
 
     #[test]

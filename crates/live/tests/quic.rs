@@ -37,7 +37,7 @@ fn every_test_runs_over_streams_and_datagrams() {
 #[test]
 fn a_file_arrives_as_it_was() {
     let folder = tempfile::tempdir().unwrap();
-    let bytes: Vec<u8> = (0..3_000_007u32).map(|at| (at * 31 >> 8) as u8).collect();
+    let bytes: Vec<u8> = (0..3_000_007u32).map(|at| ((at * 31) >> 8) as u8).collect();
     let path = folder.path().join("data.bin");
     std::fs::write(&path, &bytes).unwrap();
     let name = format!("f{}", std::process::id());

@@ -29,7 +29,8 @@
 //!
 //! | module | contents |
 //! | --- | --- |
-//! | [`node`] | [`Node`], its commands and events |
+//! | [`event`] | [`Event`], [`CloseReason`], [`Refusal`] |
+//! | [`node`] | [`Node`] and its commands |
 //! | [`options`] | [`Options`]: congestion control, windows, streams, datagrams, MTU |
 //! | [`statistics`] | [`Statistics`] of a connection |
 //! | [`tls`] | [`Identity`] and [`Fingerprint`]: the server's key; where TLS takes random numbers from |
@@ -37,6 +38,7 @@
 //! | `session` | one connection of a node |
 //! | `time` | conversion between the project's time and `std::time::Instant` |
 
+pub mod event;
 mod ids;
 pub mod node;
 pub mod options;
@@ -45,8 +47,8 @@ pub mod statistics;
 mod time;
 pub mod tls;
 
-pub use node::{Command, Config, Event, Node, Refusal, Role};
+pub use event::{CloseReason, Event, Refusal};
+pub use node::{Command, Config, Node, Role};
 pub use options::{Congestion, Options};
-pub use session::CloseReason;
 pub use statistics::Statistics;
 pub use tls::{Fingerprint, Identity, Randomness};

@@ -18,9 +18,10 @@ use trunkline_endpoint::{
 };
 use trunkline_units::{Instant, Span};
 
+use crate::event::{Event, Refusal};
 use crate::ids::Secrets;
 use crate::options::Options;
-use crate::session::{CloseReason, Session};
+use crate::session::Session;
 use crate::statistics::Statistics;
 use crate::time::TimeBase;
 use crate::tls::{self, Fingerprint, Identity, Randomness};
@@ -101,46 +102,6 @@ pub enum Command<'a> {
     Finish,
     /// Closes the connection at once and reports this to the peer.
     Close,
-}
-
-/// An event of a node.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Event {
-    /// The handshake is complete.
-    Connected,
-    /// A stream may have data, or has ended.
-    Readable {
-        /// Its number.
-        stream: u32,
-    },
-    /// Datagrams have arrived.
-    DatagramsReadable,
-    /// There is room to send after a command found none.
-    Writable,
-    /// The peer has acknowledged everything on the streams, including their ends.
-    Delivered,
-    /// The connection has ended.
-    Closed(CloseReason),
-}
-
-/// Why a command is refused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Refusal {
-    /// No connection is open.
-    #[error("no connection is open")]
-    NotConnected,
-    /// A server does not connect, and a client does so once.
-    #[error("this end does not connect")]
-    NoClient,
-    /// The connection has no stream of this number.
-    #[error("the connection has no stream of this number")]
-    UnknownStream,
-    /// The stream or connection accepts no more data.
-    #[error("the stream has ended")]
-    Ended,
-    /// The message does not fit into a packet.
-    #[error("the message does not fit into a packet")]
-    TooLong,
 }
 
 /// A node of QUIC with one connection.

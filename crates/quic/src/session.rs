@@ -2,57 +2,14 @@
 
 use bytes::Bytes;
 use quinn_proto::{
-    Connection, ConnectionError, ConnectionEvent, ConnectionHandle, Dir, EndpointEvent, Event as QuinnEvent,
-    ReadError, SendDatagramError, Side, StreamEvent, StreamId, Transmit, TransportErrorCode, VarInt,
-    WriteError,
+    Connection, ConnectionEvent, ConnectionHandle, Dir, EndpointEvent, Event as QuinnEvent, ReadError,
+    SendDatagramError, Side, StreamEvent, StreamId, Transmit, VarInt, WriteError,
 };
 use trunkline_units::{Instant, Span};
 
-use crate::node::{Event, Refusal};
+use crate::event::{CloseReason, Event, Refusal};
 use crate::statistics::Statistics;
 use crate::time::TimeBase;
-
-/// The alert `access_denied` (RFC 8446 section 6.2), with which a client refuses the key of a server.
-const ACCESS_DENIED: u8 = 49;
-
-/// Why a connection has ended.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum CloseReason {
-    /// The peer has closed it.
-    #[error("the peer closed the connection")]
-    Completed,
-    /// The peer has been silent for 30 s.
-    #[error("the peer did not respond")]
-    TimedOut,
-    /// The peer does not know the connection.
-    #[error("the peer reset the connection")]
-    Reset,
-    /// The server has another key than the client expects.
-    #[error("the receiver's key is not the one that its host reported")]
-    WrongKey,
-    /// A peer that ended a stream or the connection, or an error of the protocol.
-    #[error("QUIC: {0}")]
-    Failed(String),
-}
-
-impl From<ConnectionError> for CloseReason {
-    fn from(error: ConnectionError) -> Self {
-        match error {
-            ConnectionError::ApplicationClosed(close) if close.error_code == VarInt::from_u32(0) => {
-                CloseReason::Completed
-            }
-            ConnectionError::LocallyClosed => CloseReason::Completed,
-            ConnectionError::TimedOut => CloseReason::TimedOut,
-            ConnectionError::Reset => CloseReason::Reset,
-            ConnectionError::TransportError(error)
-                if error.code == TransportErrorCode::crypto(ACCESS_DENIED) =>
-            {
-                CloseReason::WrongKey
-            }
-            error => CloseReason::Failed(error.to_string()),
-        }
-    }
-}
 
 /// A connection, its streams, and what it has to do.
 pub(crate) struct Session {

@@ -1,6 +1,6 @@
 //! The key of a server, and the TLS configurations of both ends.
 //!
-//! A server has a self-signed certificate with a key of its own. The client receives the [`Fingerprint`] of the key by
+//! A server has a key and a self-signed certificate for it. The client receives the [`Fingerprint`] of the key by
 //! another way and accepts no other key, whatever the rest of the certificate contains.
 
 use std::sync::Arc;

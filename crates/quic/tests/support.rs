@@ -129,7 +129,7 @@ impl Network for Sockets {
 
 /// Returns the byte of a stream at an offset.
 fn byte(stream: u32, offset: usize) -> u8 {
-    (offset.wrapping_mul(31) ^ offset >> 8 ^ stream as usize * 7) as u8
+    (offset.wrapping_mul(31) ^ (offset >> 8) ^ (stream as usize * 7)) as u8
 }
 
 /// Sends `length` bytes on each stream and checks that all arrive in order. Returns the statistics of both ends.
