@@ -167,6 +167,7 @@ fn every_transport_runs_between_agents() {
             connection stamp { xmt = a; rcv = b; protocol = stamp; test = cbr (messagesize = 500, period = 2 ms); messages = 150; }
             connection requests { xmt = a; rcv = b; protocol = udp; test = request (request = 64, response = 640); messages = 50; }
             connection calls { xmt = b; rcv = a; protocol = tcp; test = request (request = 64, response = 640); messages = 50; }
+            connection quic { xmt = a; rcv = b; protocol = quic; test = cbr (messagesize = 500, period = 1 ms); messages = 300; }
             connection mixed { xmt = c; rcv = a; protocol = guaranteed; test = request (request = 64, response = 640); messages = 50; }
         } }",
     );
@@ -337,7 +338,7 @@ fn files_go_between_the_folders_of_the_owners() {
         ..limits()
     };
     let lab = Lab::new(&["a", "b"], &both);
-    for protocol in ["tcp", "guaranteed", "udp"] {
+    for protocol in ["tcp", "guaranteed", "udp", "quic"] {
         let test = "test = file (path = \"data.bin\", messagesize = 1000)";
         let record = lab.run(&format!(
             "experiment {{ connection c {{ xmt = a; rcv = b; protocol = {protocol}; {test}; }} }}"
@@ -345,7 +346,7 @@ fn files_go_between_the_folders_of_the_owners() {
         assert!(!record.partial, "{protocol}: {:?}", record.connections[0].error);
     }
     let received: Vec<_> = std::fs::read_dir(&receive).unwrap().map(|entry| entry.unwrap().path()).collect();
-    assert_eq!(received.len(), 3, "{received:?}");
+    assert_eq!(received.len(), 4, "{received:?}");
     for folder in received {
         assert!(std::fs::read(folder.join("data.bin")).unwrap() == bytes, "{folder:?}");
     }

@@ -261,6 +261,32 @@ pub enum Protocol {
     },
     /// Test packets of the Simple Two-way Active Measurement Protocol (RFC 8762) and their reflection. Live only.
     Stamp,
+    /// QUIC (RFC 9000).
+    Quic {
+        /// Congestion control.
+        congestion: QuicCongestion,
+        /// Bytes that wait for acknowledgement at the sender, and unread at the receiver; none: defaults of the library.
+        window: Option<Size>,
+        /// Number of streams, 1 to 256, which carry the messages in turn.
+        streams: u32,
+        /// Whether each message is an unreliable datagram (RFC 9221).
+        datagrams: bool,
+        /// The largest UDP payload that path MTU discovery tries, 1,200 to 65,507 B.
+        mtu: Size,
+    },
+}
+
+/// Congestion control of QUIC.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum QuicCongestion {
+    /// CUBIC (RFC 9438).
+    #[default]
+    Cubic,
+    /// NewReno (RFC 9002).
+    Reno,
+    /// BBR version 1. Live only.
+    Bbr,
 }
 
 /// When the timers of a simulated TCP expire.

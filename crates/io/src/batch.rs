@@ -54,28 +54,32 @@ impl BatchSender {
     pub fn send(&self, datagrams: &[u8], length: usize) -> io::Result<()> {
         let segment_size = (datagrams.len() > length).then_some(length);
         if self.has_dscp {
-            return self.send_with_dscp(datagrams, segment_size);
+            return send_with_dscp(&self.socket, self.peer, datagrams, segment_size);
         }
         let transmit =
             Transmit { destination: self.peer, ecn: None, contents: datagrams, segment_size, src_ip: None };
         self.state.try_send((&self.socket).into(), &transmit)
     }
 
-    /// Sends datagrams with the socket's own traffic class.
-    fn send_with_dscp(&self, datagrams: &[u8], segment_size: Option<usize>) -> io::Result<()> {
-        let segment_size = segment_size.map(|length| length as u16);
-        let segmentation = segment_size.as_ref().and_then(socket::segmentation);
-        let peer = SockaddrStorage::from(self.peer);
-        let slices = [IoSlice::new(datagrams)];
-        let fd = self.socket.as_raw_fd();
-        sendmsg(fd, &slices, segmentation.as_slice(), MsgFlags::empty(), Some(&peer))?;
-        Ok(())
-    }
-
     /// Returns the socket.
     pub fn socket(&self) -> &UdpSocket {
         &self.socket
     }
+}
+
+/// Sends datagrams with the socket's own traffic class, which [`UdpSocketState`] would overwrite.
+pub(crate) fn send_with_dscp(
+    socket: &UdpSocket,
+    peer: SocketAddr,
+    datagrams: &[u8],
+    segment_size: Option<usize>,
+) -> io::Result<()> {
+    let segment_size = segment_size.map(|length| length as u16);
+    let segmentation = segment_size.as_ref().and_then(socket::segmentation);
+    let peer = SockaddrStorage::from(peer);
+    let slices = [IoSlice::new(datagrams)];
+    sendmsg(socket.as_raw_fd(), &slices, segmentation.as_slice(), MsgFlags::empty(), Some(&peer))?;
+    Ok(())
 }
 
 /// A received batch of datagrams of equal length; the last may be shorter.

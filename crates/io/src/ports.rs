@@ -9,6 +9,7 @@ use quinn_udp::{BATCH_SIZE, RecvMeta, Transmit, UdpSocketState};
 use trunkline_endpoint::{MAX_BATCH, Segment};
 use trunkline_units::{Instant, Span};
 
+use crate::batch::send_with_dscp;
 use crate::clock::Clock;
 use crate::poller::Poller;
 use crate::socket::{self, is_icmp_error};
@@ -29,8 +30,8 @@ const TIMER: u64 = u64::MAX;
 /// First key of watched descriptors.
 const WATCHED: u64 = 1 << 32;
 
-/// Several IPv4 UDP sockets, indexed in the order they were added. Receives in batches and reports which destinations
-/// refused datagrams.
+/// Several UDP sockets, indexed in the order they were added. Receives in batches and reports which destinations refused
+/// datagrams, over IPv4.
 #[derive(Debug)]
 pub struct Ports {
     poller: Poller,
@@ -44,6 +45,8 @@ pub struct Ports {
 struct PortSocket {
     socket: UdpSocket,
     state: UdpSocketState,
+    /// Whether packets have a DSCP.
+    has_dscp: bool,
     /// Batches to request in the next receive call.
     batch_count: usize,
     /// Length of the last batch.
@@ -110,10 +113,12 @@ impl Ports {
         assert!(self.sockets.len() < 64, "at most 64 sockets");
         let state = UdpSocketState::new((&socket).into())?;
         // `UdpSocketState` forbids fragments, and enables control messages that nothing here reads.
-        socket::allow_fragments(&socket, socket.local_addr()?)?;
-        socket::prepare_port(&socket, RECEIVE_BUFFER)?;
+        let local = socket.local_addr()?;
+        socket::allow_fragments(&socket, local)?;
+        socket::prepare_port(&socket, local, RECEIVE_BUFFER)?;
         self.poller.add(&socket, self.sockets.len() as u64)?;
-        self.sockets.push(PortSocket { socket, state, batch_count: 1, last_length: 0 });
+        let has_dscp = socket::has_dscp(&socket, local);
+        self.sockets.push(PortSocket { socket, state, has_dscp, batch_count: 1, last_length: 0 });
         Ok(self.sockets.len() - 1)
     }
 
@@ -257,7 +262,7 @@ impl Ports {
     /// # Panics
     /// If the length is 0.
     pub fn send_all(&self, port: usize, to: SocketAddr, bytes: &[u8], length: usize) -> usize {
-        let PortSocket { socket, state, .. } = &self.sockets[port];
+        let PortSocket { socket, state, has_dscp, .. } = &self.sockets[port];
         let together = state.max_gso_segments().min(MAX_BATCH / length).max(1);
         let send = |batch: &[u8]| {
             let transmit = Transmit {
@@ -267,7 +272,12 @@ impl Ports {
                 segment_size: Some(length),
                 src_ip: None,
             };
-            if batch.len() > length && state.try_send(socket.into(), &transmit).is_ok() {
+            let is_sent = batch.len() > length
+                && match has_dscp {
+                    true => send_with_dscp(socket, to, batch, Some(length)).is_ok(),
+                    false => state.try_send(socket.into(), &transmit).is_ok(),
+                };
+            if is_sent {
                 return batch.len().div_ceil(length);
             }
             // Datagrams that the system refuses to segment may leave one by one.

@@ -243,6 +243,9 @@ fn refuse_connection(c: &Connection, max_message: u32) -> Vec<Refusal> {
         refuse(c.test_location, text);
     }
     match (&c.protocol, &c.test) {
+        (Protocol::Quic { .. }, _) if !cfg!(feature = "quic") => {
+            refuse(c.protocol_location, backend::NO_QUIC.into());
+        }
         (Protocol::Bundle { .. }, _) => {
             if let Some(text) = bundle::refuse_test("live", c, max_message) {
                 refuse(c.test_location, text);

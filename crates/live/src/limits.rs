@@ -109,6 +109,9 @@ pub enum LimitError {
     /// A buffer is too large.
     #[error("an agent on another host has buffers of at most {} MiB", MAX_BUFFER >> 20)]
     Buffer,
+    /// Streams or an MTU that no plan has.
+    #[error("QUIC has 1 to 256 streams, and an MTU of 1,200 to 65,507 B")]
+    Quic,
     /// A message is too long.
     #[error("an agent on another host sends messages of at most {} MiB", MAX_MESSAGE >> 20)]
     Message,
@@ -179,7 +182,11 @@ impl RemoteLimits {
                 }
             }
             (
-                Protocol::Tcp { .. } | Protocol::Udp { .. } | Protocol::Guaranteed { .. } | Protocol::Stamp,
+                Protocol::Tcp { .. }
+                | Protocol::Udp { .. }
+                | Protocol::Guaranteed { .. }
+                | Protocol::Quic { .. }
+                | Protocol::Stamp,
                 role,
             ) => match role {
                 Role::Sender { peer, .. } => {
@@ -246,8 +253,16 @@ impl RemoteLimits {
 
 /// Checks sizes that would cost memory, or that the rate limit could not divide.
 fn check_sizes(spec: &EndSpec) -> Result<(), LimitError> {
-    let buffers =
-        [spec.buffer, if let Protocol::Tcp { window, .. } = &spec.protocol { *window } else { None }];
+    let window = match &spec.protocol {
+        Protocol::Tcp { window, .. } | Protocol::Quic { window, .. } => *window,
+        _ => None,
+    };
+    let buffers = [spec.buffer, window];
+    if let Protocol::Quic { streams, mtu, .. } = &spec.protocol
+        && !((1..=256).contains(streams) && (1200..=65_507).contains(&mtu.as_bytes()))
+    {
+        return Err(LimitError::Quic);
+    }
     if buffers.iter().flatten().any(|size| size.as_bytes() > MAX_BUFFER) {
         return Err(LimitError::Buffer);
     }
@@ -290,7 +305,7 @@ mod tests {
     use std::time::Duration;
 
     use trunkline_traffic::source::Limit;
-    use trunkline_units::Seed;
+    use trunkline_units::{Seed, Size};
 
     use super::*;
     use crate::consent::{RunId, RunKey};
@@ -329,6 +344,7 @@ mod tests {
             buffer: None,
             protocol,
             pattern: Pattern::Full { size_bytes: Variable::Constant(100.0) },
+            peer_key: None,
             role: Role::Sender { peer: peer.parse().unwrap(), limit: Limit::default(), file: None },
             dscp: None,
             report_interval: None,
@@ -470,6 +486,19 @@ mod tests {
         let fixed = text(Some(port), Some(port..=port));
         assert!(!fixed.contains("all ports") && fixed.contains(&port.to_string()), "{fixed}");
         assert!(open_at_port(None, &None, udp).is_ok());
+    }
+
+    #[test]
+    fn quic_has_limits() {
+        let restrict = |streams, mtu| {
+            let (congestion, window, mtu) = (Default::default(), None, Size::from_bytes(mtu));
+            let protocol = Protocol::Quic { congestion, window, streams, datagrams: false, mtu };
+            limits().restrict(&mut sender(protocol, "10.0.0.2:5"), 0)
+        };
+        assert_eq!(restrict(256, 65_507), Ok(()));
+        for (streams, mtu) in [(0, 1452), (257, 1452), (1, 1199), (1, 65_508)] {
+            assert_eq!(restrict(streams, mtu), Err(LimitError::Quic), "{streams} {mtu}");
+        }
     }
 
     #[test]

@@ -69,8 +69,8 @@ pub enum AgentMessage {
     Permitted(EndId),
     /// They forbid it. `connection` is the name of its repetition.
     Refused { id: EndId, connection: String, cause: String },
-    /// An end is open at this address.
-    Ready(EndId, SocketAddr),
+    /// An end is open at this address. Of a receiver over QUIC also the SHA-256 of its public key.
+    Ready(EndId, SocketAddr, Option<[u8; 32]>),
     /// What an end has measured so far.
     Progress(EndId, Report),
     /// The final report of an end.
@@ -134,6 +134,9 @@ pub struct EndSpec {
     pub report_interval: Option<Span>,
     pub pattern: Pattern,
     pub role: Role,
+    /// Of a sender over QUIC, the SHA-256 of the receiver's public key.
+    #[serde(default)]
+    pub peer_key: Option<[u8; 32]>,
     /// Consent to the load of the connection; none if all its hosts are this machine.
     #[serde(default)]
     pub consent: EndConsent,

@@ -51,6 +51,10 @@ fn packets_of_both_directions_have_the_dscp() {
             ("udp", "request", UDP),
             ("guaranteed", "full (messagesize = 10 kB)", UDP),
             ("guaranteed", "request", UDP),
+            #[cfg(feature = "quic")]
+            ("quic", "full (messagesize = 10 kB)", UDP),
+            #[cfg(feature = "quic")]
+            ("quic", "request", UDP),
             ("multicast (group = 239.7.7.7)", "cbr (messagesize = 100, period = 1 ms)", UDP),
         ] {
             for (dscp, class) in [("EF", 46 << 2), ("none", 0)] {

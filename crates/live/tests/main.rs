@@ -6,5 +6,7 @@ mod bundle;
 mod consent;
 mod dscp;
 mod llc;
+#[cfg(feature = "quic")]
+mod quic;
 mod support;
 mod threads;

@@ -295,7 +295,7 @@ fn every_plot_has_an_element_data_and_a_description() {
         "Requested vs. actual: gap exponential(1 ms)",
         "Congestion window",
         "Retransmissions",
-        "Round-trip time, kernel estimate",
+        "Round-trip time, estimate of the transport",
     ] {
         assert!(page.contains(&format!("<figcaption>{title}</figcaption>")), "{title}");
     }

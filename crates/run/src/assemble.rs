@@ -223,9 +223,10 @@ fn stage_distributions(
 fn is_gauge(name: &str) -> bool {
     name.ends_with("_buffer_bytes")
         || name.ends_with("_mss_bytes")
+        || name.ends_with("_mtu_bytes")
         || name.ends_with("_percent")
         || name.starts_with("token_")
-        || matches!(name, "llc_priority" | "llc_tries_max")
+        || matches!(name, "llc_priority" | "llc_tries_max" | "handshake_us")
 }
 
 /// Returns the entries of the receivers, one for each receiving host of the plan.

@@ -113,12 +113,18 @@ pub fn refuse_test(backend: &str, c: &plan::Connection) -> Option<String> {
     let name = test_name(&c.test);
     let over =
         |protocol: &Protocol| Some(format!("`{backend}` has no test `{name}` over {}", protocol.name()));
-    let is_stream = matches!(c.protocol, Protocol::Tcp { .. } | Protocol::Guaranteed { .. });
+    let is_stream = matches!(
+        c.protocol,
+        Protocol::Tcp { .. } | Protocol::Guaranteed { .. } | Protocol::Quic { datagrams: false, .. }
+    );
     match (&c.protocol, &c.test) {
         (Protocol::Multicast { .. }, test) if test.has_responses() => over(&c.protocol),
         (Protocol::Stamp, Pattern::Application { .. }) => over(&c.protocol),
         (protocol, Pattern::Application { model, .. }) if model.definition().needs_stream && !is_stream => {
-            Some(format!("`{name}` needs a byte stream, `tcp` or `guaranteed`, not `{}`", protocol.name()))
+            Some(format!(
+                "`{name}` needs a byte stream, `tcp`, `guaranteed` or `quic`, not `{}`",
+                protocol.name()
+            ))
         }
         (Protocol::Tcp { .. } | Protocol::Udp { .. }, _) => None,
         (protocol, test) if test.max_outstanding() > 1 => over(protocol),
@@ -182,6 +188,9 @@ fn block_duration(block: &Block, plan: &Plan) -> Option<Span> {
         }
     }
 }
+
+/// Why a build without the feature `quic` refuses a connection.
+pub const NO_QUIC: &str = "this build has no QUIC; build it with `--features quic` or `full`";
 
 /// A flag, shared by threads, that requests the end of a run.
 #[derive(Clone, Debug, Default)]

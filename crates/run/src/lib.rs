@@ -25,6 +25,7 @@
 //! | [`guaranteed`] | the guaranteed transport: options, fault injection, counters |
 //! | [`llc`] | LLC: stations, service access points, traffic contracts, outcomes of messages |
 //! | [`message`] | the measurement message: header, checksum, payload |
+//! | `quic` | QUIC: options, counters, samples, messages; with the feature `quic` |
 //! | [`rate_limit`] | a limit of the rate of several senders |
 //! | [`receiver_meter`], [`sender_meter`], [`series`] | measurements of each message |
 //! | [`reports`] | the reports of both ends of a connection |
@@ -44,6 +45,8 @@ pub mod expect;
 pub mod guaranteed;
 pub mod llc;
 pub mod message;
+#[cfg(feature = "quic")]
+pub mod quic;
 pub mod rate_limit;
 pub mod receiver_meter;
 pub mod reports;

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::{fs, io};
 
 use trunkline_endpoint::{Destination, Port};
-use trunkline_experiment::plan::{self, Connection, NodeKind, Plan, Protocol, SourceRange};
+use trunkline_experiment::plan::{self, Connection, NodeKind, Plan, Protocol, QuicCongestion, SourceRange};
 use trunkline_experiment::test_name;
 use trunkline_record::Record;
 use trunkline_record::schema;
@@ -169,6 +169,14 @@ fn refuse_connection(c: &Connection) -> Option<Refusal> {
         (Protocol::Tcp { congestion: Some(name), .. }, _) if name != "reno" => {
             (c.protocol_location, format!("`sim` has no `congestion = {name}`; it has reno, that of 4.3BSD"))
         }
+        (Protocol::Quic { .. }, _) if !cfg!(feature = "quic") => {
+            (c.protocol_location, trunkline_run::backend::NO_QUIC.to_owned())
+        }
+        (Protocol::Quic { congestion: QuicCongestion::Bbr, .. }, _) => (
+            c.protocol_location,
+            "`sim` has no `congestion = bbr`: it draws random numbers without a seed; `live` has it"
+                .to_owned(),
+        ),
         _ if c.dscp.is_some_and(|dscp| dscp != 0) => {
             (c.location, "`sim` has no `dscp`: its queues serve all packets alike".to_owned())
         }

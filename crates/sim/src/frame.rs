@@ -73,6 +73,8 @@ pub enum Content {
     /// A frame of the guaranteed transport over UDP, with the times at which it passed each point. All bytes are present,
     /// because the receiver verifies a checksum.
     Guaranteed(Box<(FrameTimes, Box<[u8]>)>),
+    /// A packet of QUIC over UDP. All bytes are present, because the receiver verifies and decrypts them.
+    Quic(Box<[u8]>),
     /// A frame of an LLC station, including its first octet (a priority or a token marker). A message consists of its
     /// header only; all other frames are complete. Receivers share the bytes.
     Pdu {
@@ -176,8 +178,10 @@ impl PacketPool {
     /// Keeps the box of a dropped packet for reuse.
     #[inline]
     pub fn recycle(&mut self, mut packet: Box<Packet>) {
-        if let Content::Guaranteed(frame) = &mut packet.content {
-            frame.1 = Box::default();
+        match &mut packet.content {
+            Content::Guaranteed(frame) => frame.1 = Box::default(),
+            Content::Quic(bytes) => *bytes = Box::default(),
+            _ => {}
         }
         if self.spare.len() < MAX_SPARE {
             self.spare.push(packet);

@@ -239,7 +239,7 @@ fn encode_packet(
     packet: &Packet,
 ) -> Option<u32> {
     let (protocol, ports) = match packet.content {
-        Content::Datagram(_) | Content::Guaranteed(_) => (IpNumber::UDP, PORTS),
+        Content::Datagram(_) | Content::Guaranteed(_) | Content::Quic(_) => (IpNumber::UDP, PORTS),
         Content::Segment(_) => (IpNumber::TCP, PORTS),
         // The channel number is the port number.
         Content::Bundle { .. } => (IpNumber::UDP, (packet.channel, packet.channel)),
@@ -330,6 +330,10 @@ fn encode_packet(
         Content::Guaranteed(frame) => {
             out.extend_from_slice(&udp(length - UDP_IP_HEADERS));
             out.extend_from_slice(&frame.1);
+        }
+        Content::Quic(bytes) => {
+            out.extend_from_slice(&udp(length - UDP_IP_HEADERS));
+            out.extend_from_slice(bytes);
         }
         Content::Bundle { datagram, .. } => {
             if offset == 0 {

@@ -13,5 +13,18 @@ mod llc_token;
 mod llc_token_soak;
 mod losses;
 mod models;
+#[cfg(feature = "quic")]
+mod quic;
 mod random_plans;
 mod token;
+
+#[cfg(not(feature = "quic"))]
+#[test]
+fn a_build_without_quic_refuses_it_in_one_line() {
+    use trunkline_run::Backend as _;
+    let network = "host a, b; link a - b (rate = 10 Mb/s);";
+    let text = common::experiment(network, "protocol = quic; test = full; duration = 1 s;");
+    let refusals = trunkline_sim::Sim::default().refuse(&common::plan(&text));
+    assert_eq!(refusals.len(), 1);
+    assert!(refusals[0].text.contains("build it with `--features quic`"), "{refusals:?}");
+}

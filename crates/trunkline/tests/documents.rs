@@ -284,6 +284,8 @@ fn every_name_in_a_record_is_documented() {
         ("tcp", "request"),
         ("tcp", "file (path = \"LICENSE-MIT\")"),
         ("udp", "file (path = \"LICENSE-MIT\", messagesize = 500)"),
+        #[cfg(feature = "quic")]
+        ("quic", "full"),
     ];
     let connections: String = pairs
         .iter()

@@ -24,10 +24,15 @@ pub(crate) fn tests() -> impl Iterator<Item = &'static str> {
 const LARGEST_DATAGRAM: f64 = 65_507.0;
 /// And of guaranteed delivery: 1 GiB.
 const LARGEST_GUARANTEED: f64 = 1_073_741_824.0;
+/// And of a datagram of QUIC: a packet of 1,200 bytes, which every path carries, less its headers.
+const LARGEST_QUIC_DATAGRAM: f64 = 1_162.0;
 
 /// A message when the text does not say: the 1996 block over a byte stream, one packet over the rest.
 fn default_size(protocol: Option<&Protocol>, bulk: bool) -> Variable {
-    let stream = matches!(protocol, Some(Protocol::Tcp { .. }));
+    if let Some(Protocol::Quic { datagrams: true, .. }) = protocol {
+        return Variable::Constant(1_000.0);
+    }
+    let stream = matches!(protocol, Some(Protocol::Tcp { .. } | Protocol::Quic { .. }));
     Variable::Constant(if stream && bulk { 65_536.0 } else { 1_400.0 })
 }
 
@@ -138,11 +143,16 @@ pub(crate) fn conflict(pattern: &Pattern, protocol: &Protocol) -> Option<(&'stat
         let label = "expected at least `minPeriod`".to_owned();
         return Some(("maxPeriod", "the longest period is shorter than the shortest".to_owned(), label));
     }
+    if let (Pattern::File { .. }, Protocol::Quic { datagrams: true, .. }) = (pattern, protocol) {
+        let label = "expected `datagrams = off` beside `file`".to_owned();
+        return Some(("path", "a file needs streams, which lose nothing".to_owned(), label));
+    }
     let (max_bytes, problem) = match protocol {
         Protocol::Udp { .. } | Protocol::Multicast { .. } | Protocol::Stamp => {
             (LARGEST_DATAGRAM, "does not fit a UDP datagram")
         }
         Protocol::Guaranteed { .. } => (LARGEST_GUARANTEED, "is longer than guaranteed delivery takes"),
+        Protocol::Quic { datagrams: true, .. } => (LARGEST_QUIC_DATAGRAM, "does not fit a datagram of QUIC"),
         _ => return None,
     };
     let sizes = message_sizes(pattern).into_iter().map(|(option, size)| (option, largest(size)));

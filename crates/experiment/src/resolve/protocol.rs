@@ -4,6 +4,7 @@
 //! table of keywords here; reading, printing and suggestions use the table. `docs/language.md` documents it.
 
 use std::net::{IpAddr, Ipv4Addr};
+use std::ops::RangeInclusive;
 
 use trunkline_units::{Size, Span};
 
@@ -12,12 +13,15 @@ use super::quantity::single;
 use super::{Context, write};
 use crate::diagnostic::Diagnostic;
 use crate::parse::shorten;
-use crate::plan::{ArqCongestion, ArqFec, ArqMode, BundlePriority, Checksum, Protocol, TcpTimers};
+use crate::plan::{
+    ArqCongestion, ArqFec, ArqMode, BundlePriority, Checksum, Protocol, QuicCongestion, TcpTimers,
+};
 use crate::token;
 use crate::tree::Value;
 
 /// Names of the protocols.
-pub(crate) const PROTOCOLS: &[&str] = &["tcp", "udp", "multicast", "llc", "guaranteed", "bundle", "stamp"];
+pub(crate) const PROTOCOLS: &[&str] =
+    &["tcp", "udp", "multicast", "llc", "guaranteed", "bundle", "stamp", "quic"];
 
 /// The SAP that sends and receives the token.
 const TOKEN_SAP: u8 = 0x54;
@@ -44,6 +48,10 @@ const MODES: &[(&str, ArqMode)] = &[
 const CONGESTION_POLICIES: &[(&str, ArqCongestion)] =
     &[("fixed", ArqCongestion::Fixed), ("reno", ArqCongestion::Reno), ("paced", ArqCongestion::Paced)];
 
+/// Keywords of `congestion`, the congestion controls of `quic`.
+const QUIC_CONGESTION: &[(&str, QuicCongestion)] =
+    &[("cubic", QuicCongestion::Cubic), ("reno", QuicCongestion::Reno), ("bbr", QuicCongestion::Bbr)];
+
 /// Keywords of `priority` of `bundle`.
 const PRIORITIES: &[(&str, Option<BundlePriority>)] =
     &[("high", Some(BundlePriority::High)), ("low", Some(BundlePriority::Low)), ("none", None)];
@@ -52,7 +60,8 @@ const PRIORITIES: &[(&str, Option<BundlePriority>)] =
 pub(crate) const MOST: u64 = u32::MAX as u64;
 
 impl Protocol {
-    /// Returns its name in the language and in the record: `tcp`, `udp`, `multicast`, `llc`, `guaranteed`, `bundle`, `stamp`.
+    /// Returns its name in the language and in the record: `tcp`, `udp`, `multicast`, `llc`, `guaranteed`, `bundle`, `stamp`,
+    /// `quic`.
     pub fn name(&self) -> &'static str {
         match self {
             Protocol::Tcp { .. } => "tcp",
@@ -62,6 +71,7 @@ impl Protocol {
             Protocol::Guaranteed { .. } => "guaranteed",
             Protocol::Bundle { .. } => "bundle",
             Protocol::Stamp => "stamp",
+            Protocol::Quic { .. } => "quic",
         }
     }
 }
@@ -104,6 +114,13 @@ pub(crate) fn default(name: &str) -> Option<Protocol> {
         },
         "bundle" => Protocol::Bundle { address: 0, priority: None, within: None },
         "stamp" => Protocol::Stamp,
+        "quic" => Protocol::Quic {
+            congestion: QuicCongestion::Cubic,
+            window: None,
+            streams: 1,
+            datagrams: false,
+            mtu: Size::from_bytes(1452),
+        },
         _ => return None,
     })
 }
@@ -152,6 +169,11 @@ pub(crate) fn conflict(protocol: &Protocol) -> Option<(&'static str, String, Str
             "ack_every",
             "an acknowledgement would come after the window is full".to_owned(),
             format!("expected `ack_every` ({ack_every}) up to `window` ({window})"),
+        )),
+        Protocol::Quic { streams: 2.., datagrams: true, .. } => Some((
+            "streams",
+            "datagrams use no streams".to_owned(),
+            "expected `streams = 1` beside `datagrams = on`".to_owned(),
         )),
         _ => None,
     }
@@ -215,7 +237,29 @@ pub(crate) fn present(protocol: &mut Protocol, v: &mut Visit<'_, '_>) {
             v.optional("within", within, "none", super::network::short, write::span);
         }
         Protocol::Stamp => {}
+        Protocol::Quic { congestion, window, streams, datagrams, mtu } => {
+            v.keyword("congestion", congestion, QUIC_CONGESTION);
+            v.optional("window", window, "auto", |cx, value| size_in(cx, value, QUIC_WINDOW), write::size);
+            v.integer("streams", streams, 1..=256);
+            v.on_off("datagrams", datagrams);
+            v.option("mtu", mtu, |cx, value| size_in(cx, value, QUIC_MTU), write::size);
+        }
     }
+}
+
+/// Bytes of a window of `quic`: two packets at least, and what the simulator and the sockets count.
+const QUIC_WINDOW: RangeInclusive<u64> = 4096..=1 << 30;
+/// Bytes of the longest UDP payload of `quic` (RFC 9000 section 14).
+const QUIC_MTU: RangeInclusive<u64> = 1200..=65_507;
+
+/// Reads a size within a range of bytes.
+fn size_in(cx: &mut Context<'_>, value: &Value, range: RangeInclusive<u64>) -> Option<Size> {
+    let read = size(cx, value)?;
+    if range.contains(&read.as_bytes()) {
+        return Some(read);
+    }
+    let error = Diagnostic::error(value.location, format!("{} bytes are out of range", read.as_bytes()));
+    cx.refuse(error.label(format!("expected {} B to {} B", range.start(), range.end())))
 }
 
 /// Reads a frame length, up to the longest datagram (`MIN_FRAME` to `MAX_FRAME` of `arq`).

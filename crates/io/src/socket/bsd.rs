@@ -180,7 +180,7 @@ pub(crate) fn control(message: &ControlMessageOwned) -> Option<Control> {
 
 /// Prepares a socket of [`Ports`](crate::Ports): a receive buffer of `buffer` bytes, or as much of it as the system
 /// grants.
-pub(crate) fn prepare_port(socket: &UdpSocket, buffer: usize) -> io::Result<()> {
+pub(crate) fn prepare_port(socket: &UdpSocket, _local: SocketAddr, buffer: usize) -> io::Result<()> {
     set_buffer(buffer, |bytes| Ok(RcvBuf.set(socket, &bytes)?))
 }
 

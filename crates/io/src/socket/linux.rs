@@ -159,10 +159,12 @@ pub(crate) fn control(message: &ControlMessageOwned) -> Option<Control> {
 
 /// Prepares a socket of [`Ports`](crate::Ports): no control messages that nothing reads, which cost 10 to 20 % of
 /// receiving; a receive buffer of `buffer` bytes, or the system's maximum; [reports of refusals](refused).
-pub(crate) fn prepare_port(socket: &UdpSocket, buffer: usize) -> io::Result<()> {
-    IpRecvTos.set(socket, &false)?;
+pub(crate) fn prepare_port(socket: &UdpSocket, local: SocketAddr, buffer: usize) -> io::Result<()> {
     ReceiveTimestampns.set(socket, &false)?;
-    Ipv4RecvErr.set(socket, &true)?;
+    if local.is_ipv4() {
+        IpRecvTos.set(socket, &false)?;
+        Ipv4RecvErr.set(socket, &true)?;
+    }
     if RcvBufForce.set(socket, &buffer).is_err() {
         RcvBuf.set(socket, &buffer)?;
     }

@@ -251,7 +251,7 @@ fn listen(stream: UnixStream, index: usize, routes: &EventRoutes, status: &Agent
             AgentMessage::ConverterFailed(cause) => return LossCause::Converter(cause),
             AgentMessage::Permitted(id)
             | AgentMessage::Refused { id, .. }
-            | AgentMessage::Ready(id, _)
+            | AgentMessage::Ready(id, ..)
             | AgentMessage::Progress(id, _)
             | AgentMessage::Done(id, _)
             | AgentMessage::Failed(id, ..) => {

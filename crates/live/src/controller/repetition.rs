@@ -73,6 +73,8 @@ pub(super) struct Repetition<'a, 'c> {
     /// Consent to the messages, and to the responses.
     consent: Option<[(RunId, RunKey); 2]>,
     outcome: RepetitionOutcome,
+    /// The SHA-256 of the receiver's public key, over QUIC.
+    receiver_key: Option<[u8; 32]>,
 }
 
 impl<'a, 'c> Repetition<'a, 'c> {
@@ -88,6 +90,7 @@ impl<'a, 'c> Repetition<'a, 'c> {
             events,
             event_sender,
             ends: BTreeMap::new(),
+            receiver_key: None,
             clocks: BTreeMap::new(),
             consent: None,
             outcome,
@@ -360,6 +363,7 @@ impl<'a, 'c> Repetition<'a, 'c> {
             dscp: self.connection.dscp,
             report_interval: controller.observation.interval(),
             pattern: self.connection.test.clone(),
+            peer_key: self.receiver_key.filter(|_| receiver.is_none()),
             role,
             consent,
             epoch_ns: clock.map(|clock| clock.monotonic_ns),
@@ -419,11 +423,12 @@ impl<'a, 'c> Repetition<'a, 'c> {
     /// Handles a message of an end; a failed end fails the repetition.
     fn handle_message(&mut self, message: AgentMessage) -> Result<(), RunError> {
         match message {
-            AgentMessage::Ready(id, address) => {
+            AgentMessage::Ready(id, address, key) => {
                 if let Some(end) = self.ends.get(&id).filter(|_| self.consent.is_some()) {
                     self.controller.agent(&end.host).own(address)?;
                 }
                 self.ends.get_mut(&id).into_iter().for_each(|end| end.address = Some(address));
+                self.receiver_key = self.receiver_key.or(key);
                 self.set_state(id, EndState::Open(address));
             }
             // An agent may send a snapshot after the final report: the final report stays.

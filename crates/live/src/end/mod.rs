@@ -6,6 +6,7 @@
 //! | `stream` | `tcp` |
 //! | `guaranteed` | `guaranteed`: all tests |
 //! | `stage_timer` | time of the processing stages of `guaranteed` |
+//! | `quic` | `quic`: all tests; with the feature `quic` |
 //! | `llc` | `llc`: all tests except `file` |
 //! | `bundle` | `bundle`: paced tests |
 //! | `stamp` | `stamp`: paced tests |
@@ -22,6 +23,8 @@ mod datagram;
 mod file;
 mod guaranteed;
 mod llc;
+#[cfg(feature = "quic")]
+mod quic;
 mod request;
 mod sink;
 mod stage_timer;
@@ -61,6 +64,8 @@ pub(crate) const STOP_CHECK_INTERVAL: Span = Span::from_ms(50);
 /// How long an end waits for its peer.
 pub(crate) const PEER_TIMEOUT: Span = Span::from_s(5);
 
+/// The longest message in a datagram of QUIC; the language permits no longer ones.
+const MAX_QUIC_DATAGRAM: u32 = 1162;
 /// How long an end waits for consent before it sends.
 const CONSENT_TIMEOUT: Span = Span::from_s(3);
 /// How long a requester agrees to responses after its end.
@@ -206,6 +211,15 @@ pub enum EndError {
     PeerStalled(SocketAddr, Span),
     #[error("{0}: {1}")]
     ConnectionEnded(SocketAddr, trunkline_arq::CloseReason),
+    #[cfg(feature = "quic")]
+    #[error("{0}: {1}")]
+    QuicEnded(SocketAddr, trunkline_quic::CloseReason),
+    #[cfg(feature = "quic")]
+    #[error("the receiver has reported no key")]
+    NoKey,
+    #[cfg(not(feature = "quic"))]
+    #[error("{}", trunkline_run::backend::NO_QUIC)]
+    NoQuic,
     #[error("LLC station: {0}")]
     Station(String),
     #[error("this host has no bundle interface")]
@@ -316,6 +330,13 @@ impl EndContext {
 
     /// Reports that the sockets are open, then waits for the start and returns it.
     pub fn ready(&mut self, address: SocketAddr) -> Result<Instant, EndError> {
+        self.report_ready(address, None)?;
+        let start = self.control.await_start().ok_or(EndError::Stopped)?;
+        Ok(self.begin(start))
+    }
+
+    /// Reports that the sockets are open, with the hash of the receiver's key if the sender must know it.
+    pub fn report_ready(&mut self, address: SocketAddr, key: Option<[u8; 32]>) -> Result<(), EndError> {
         if let (Some(consent), Some(gives)) = (&mut self.consent, &self.spec.consent.gives) {
             let (port, after) = match self.spec.role {
                 // The other end may learn later that the test is over.
@@ -324,12 +345,25 @@ impl EndContext {
             };
             consent.grant(gives.source, (gives.run, &gives.key.for_port(port)), after)?;
         }
-        self.writer.send(&AgentMessage::Ready(self.spec.id, address));
-        let start = self.control.await_start().ok_or(EndError::Stopped)?;
+        self.writer.send(&AgentMessage::Ready(self.spec.id, address, key));
+        Ok(())
+    }
+
+    /// Returns the start if it is known.
+    #[cfg(feature = "quic")]
+    pub fn poll_start(&mut self) -> Result<Option<Instant>, EndError> {
+        if self.control.is_stopped() {
+            return Err(EndError::Stopped);
+        }
+        let start = *locked(&self.control.start);
+        Ok(start.map(|start| self.begin(start)))
+    }
+
+    fn begin(&mut self, start: Instant) -> Instant {
         self.cpu = CpuTime::of_this_thread();
         self.start = start;
         self.next_snapshot = start + self.snapshot_interval();
-        Ok(start)
+        start
     }
 
     /// Opens the socket of a receiver at the port of the plan, at one that the host's owner permits, or at any port.
@@ -447,10 +481,13 @@ impl EndContext {
     pub fn max_message(&self) -> u32 {
         match self.spec.protocol {
             // A limited rate is one between messages.
-            Protocol::Tcp { .. } | Protocol::Guaranteed { .. } if self.services.rate_limit.is_some() => {
+            Protocol::Quic { datagrams: true, .. } => MAX_QUIC_DATAGRAM,
+            Protocol::Tcp { .. } | Protocol::Guaranteed { .. } | Protocol::Quic { .. }
+                if self.services.rate_limit.is_some() =>
+            {
                 limits::MAX_MESSAGE
             }
-            Protocol::Tcp { .. } | Protocol::Guaranteed { .. } => MAX_MESSAGE,
+            Protocol::Tcp { .. } | Protocol::Guaranteed { .. } | Protocol::Quic { .. } => MAX_MESSAGE,
             Protocol::Bundle { .. } => {
                 let max_message = self
                     .services
@@ -635,6 +672,14 @@ fn run(context: EndContext) -> Result<Report, EndFailure> {
         (Protocol::Guaranteed { .. }, _, Role::Receiver { file }) => {
             guaranteed::receive(context, file.as_deref())
         }
+        #[cfg(feature = "quic")]
+        (Protocol::Quic { .. }, _, Role::Sender { peer, limit, file }) => {
+            quic::send(context, peer, limit, file.as_deref())
+        }
+        #[cfg(feature = "quic")]
+        (Protocol::Quic { .. }, _, Role::Receiver { file }) => quic::receive(context, file.as_deref()),
+        #[cfg(not(feature = "quic"))]
+        (Protocol::Quic { .. }, ..) => Err(EndError::NoQuic.into()),
         (Protocol::Llc { .. }, _, Role::Sender { peer, limit, .. }) => llc::send(context, peer, limit),
         (Protocol::Llc { .. }, _, Role::Receiver { .. }) => llc::receive(context),
         (Protocol::Bundle { .. }, _, Role::Sender { limit, .. }) => bundle::send(context, limit),

@@ -350,8 +350,9 @@ fn title_and_label(key: &str) -> (Option<&'static str>, Option<&'static str>) {
         "cwnd_bytes" => ("Congestion window", "window"),
         "delay_us" => ("Delay over time", "delay"),
         "gap_us" => ("Gaps over time", "gap"),
-        "rtt_us" => ("Round-trip time, kernel estimate", "round trip"),
+        "rtt_us" => ("Round-trip time, estimate of the transport", "round trip"),
         "retransmissions" => ("Retransmissions", "segments"),
+        "packets_lost" => ("Lost packets", "packets"),
         _ => return (None, None),
     };
     (Some(title), Some(label))

@@ -8,6 +8,8 @@ pub mod datagram;
 pub mod fragment;
 pub mod guaranteed;
 pub mod llc;
+#[cfg(feature = "quic")]
+pub mod quic;
 pub mod tcp;
 
 use trunkline_endpoint::{Destination, Port};
@@ -28,6 +30,8 @@ use bundle::BundleFlow;
 use datagram::DatagramFlow;
 use guaranteed::GuaranteedFlow;
 use llc::{LlcFlow, LlcMessage};
+#[cfg(feature = "quic")]
+use quic::QuicFlow;
 use tcp::TcpFlow;
 
 /// Bytes of the headers of IPv4 and UDP.
@@ -70,6 +74,8 @@ enum Transport {
     Guaranteed(Box<GuaranteedFlow>),
     Llc(Box<LlcFlow>),
     Bundle(Box<BundleFlow>),
+    #[cfg(feature = "quic")]
+    Quic(Box<QuicFlow>),
 }
 
 /// The output of an end.
@@ -128,6 +134,9 @@ pub enum FlowError {
     Source(#[from] SourceError),
     #[error("the plan has no bundle converter")]
     NoConverter,
+    #[cfg(feature = "quic")]
+    #[error("QUIC needs an MTU of 1228 B on all links (RFC 9000 section 14), and one has {0} B")]
+    QuicMtu(u32),
 }
 
 /// The messages of a flow: their source, which starts when the connection is open, and the measurements of both ends.
@@ -295,6 +304,8 @@ impl Flow {
             }
             Protocol::Llc { .. } => Transport::Llc(Box::new(LlcFlow::new(&config, start)?)),
             Protocol::Bundle { .. } => Transport::Bundle(Box::new(BundleFlow::new(&config, start)?)),
+            #[cfg(feature = "quic")]
+            Protocol::Quic { .. } => Transport::Quic(Box::new(QuicFlow::new(&config, start)?)),
             _ => Transport::Datagram(Box::new(DatagramFlow::new(&config, start)?)),
         };
         Ok(Flow {
@@ -317,6 +328,11 @@ impl Flow {
             }
             Transport::Guaranteed(guaranteed) => {
                 guaranteed.receive(now, side, packet);
+                true
+            }
+            #[cfg(feature = "quic")]
+            Transport::Quic(quic) => {
+                quic.receive(now, side, packet);
                 true
             }
             // The LLC station or bundle worker handles the packets and delivers messages.
@@ -349,13 +365,14 @@ impl Flow {
             Transport::Datagram(_) | Transport::Llc(_) | Transport::Bundle(_) => {}
             Transport::Tcp(tcp) => tcp.handle_deadline(now, side),
             Transport::Guaranteed(guaranteed) => guaranteed.handle_deadline(now, side),
+            #[cfg(feature = "quic")]
+            Transport::Quic(quic) => quic.handle_deadline(now, side),
         }
     }
 
     pub fn record_loss(&mut self, packet: &Packet) {
-        match &mut self.transport {
-            Transport::Datagram(datagram) => datagram.record_loss(packet),
-            Transport::Tcp(_) | Transport::Guaranteed(_) | Transport::Llc(_) | Transport::Bundle(_) => {}
+        if let Transport::Datagram(datagram) = &mut self.transport {
+            datagram.record_loss(packet);
         }
     }
 
@@ -368,6 +385,8 @@ impl Flow {
             Transport::Guaranteed(guaranteed) => guaranteed.poll(now, side, room, pool),
             Transport::Llc(llc) => llc.poll(now, side),
             Transport::Bundle(bundle) => bundle.poll(now, side),
+            #[cfg(feature = "quic")]
+            Transport::Quic(quic) => quic.poll(now, side, room, pool),
         }
     }
 
@@ -378,6 +397,8 @@ impl Flow {
             Transport::Guaranteed(guaranteed) => &guaranteed.messages,
             Transport::Llc(llc) => &llc.messages,
             Transport::Bundle(bundle) => &bundle.messages,
+            #[cfg(feature = "quic")]
+            Transport::Quic(quic) => &quic.messages,
         }
     }
 
@@ -397,6 +418,8 @@ impl Flow {
             Transport::Guaranteed(guaranteed) => guaranteed.into_reports(),
             Transport::Llc(llc) => llc.into_reports(),
             Transport::Bundle(bundle) => bundle.into_reports(),
+            #[cfg(feature = "quic")]
+            Transport::Quic(quic) => quic.into_reports(),
         };
         if let Some(bytes) = self.file_bytes {
             sender.counters.insert("file_bytes".into(), bytes as f64);

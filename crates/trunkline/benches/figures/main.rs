@@ -6,6 +6,7 @@
 //! | [`contest`] | tools run in turn, and the table they make |
 //! | [`speed`], [`pace`], [`latency`] | the figures: full speed; `cbr` and `poisson`; round trips |
 //! | [`agents`] | full speed over agents, beside the local run |
+//! | [`quic`] | full speed over QUIC, beside the least program with `quinn` |
 //! | [`one_off`] | `trunkline test` with the flags of iperf3 |
 //! | [`ours`] | Trunkline, through its binary and its record |
 //! | [`peers`] | the other tools: which are here, how they are started |
@@ -29,6 +30,7 @@ mod pace;
 mod page;
 mod peers;
 mod pingpong;
+mod quic;
 mod speed;
 mod statistics;
 mod tap;
@@ -48,6 +50,8 @@ fn main() -> ExitCode {
     let done = match arguments.first().map(String::as_str) {
         Some(pingpong::SERVE) => pingpong::serve(&arguments[1..]),
         Some(pingpong::PING) => pingpong::ping(&arguments[1..]),
+        Some(quic::SERVE) => quic::serve(&arguments[1..]),
+        Some(quic::SEND) => quic::send(&arguments[1..]),
         _ => Options::read(&arguments).and_then(|options| bench(&options)),
     };
     match done {
@@ -82,7 +86,7 @@ fn bench(options: &Options) -> Outcome<()> {
 /// Measures some rows of the table; the last argument says whether there is a tap.
 type Figure = fn(&Options, &Peers, bool) -> Outcome<Vec<Row>>;
 
-const FIGURES: [(&str, Figure); 7] = [
+const FIGURES: [(&str, Figure); 8] = [
     ("udp", speed::udp),
     ("tcp", speed::tcp),
     ("cbr", pace::cbr),
@@ -90,4 +94,5 @@ const FIGURES: [(&str, Figure); 7] = [
     ("request", latency::request),
     ("test", one_off::one_off),
     ("agents", agents::agents),
+    ("quic", quic::quic),
 ];

@@ -75,6 +75,8 @@ Other benchmarks: [one-off tests beside iperf3](benchmarks/test.md), [the simula
 - **poisson**: a run passes if a Kolmogorov–Smirnov test of its gaps against the exponential law has a p-value above 0.01;
   a perfect source passes 99 of 100. The test on the wire is the benchmark's own, not the record's. D-ITG and mgen run
   with their defaults.
+- **full, QUIC**: received message bytes, with path MTU discovery up to the given size, which the loopback carries. The
+  peer is a program of two processes with `quinn` that sends one stream and discards what it reads.
 - **request**: both ends on one processor. The plain ping-pong is two processes that block and measure only the time.
 ";
 

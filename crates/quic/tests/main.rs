@@ -1,0 +1,6 @@
+//! Tests of the endpoint.
+
+mod contract;
+mod exchange;
+mod hostile;
+mod support;
