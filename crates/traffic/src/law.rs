@@ -268,7 +268,7 @@ fn truncate(variable: &Variable, floor: f64) -> Result<(f64, Shape), VariableErr
             let hazard = libm::pow(floor.max(0.0) / scale, shape);
             (libm::exp(-hazard), Shape::Weibull { scale, shape, hazard })
         }
-        Variable::Empirical { ref values, .. } => {
+        Variable::Empirical { ref values, .. } | Variable::List { ref values } => {
             let first = values.partition_point(|v| *v < floor);
             let share = (values.len() - first) as f64 / values.len() as f64;
             (share, Shape::Empirical { values: values.clone(), first })

@@ -492,6 +492,11 @@ impl Source {
         }
     }
 
+    /// Returns the gauges of an application model.
+    pub fn gauges(&self) -> Vec<(&'static str, f64)> {
+        if let Schedule::Application(driver) = &self.schedule { driver.gauges() } else { Vec::new() }
+    }
+
     /// Returns the counters of an application model.
     pub fn counters(&self) -> Vec<(&'static str, f64)> {
         if let Schedule::Application(driver) = &self.schedule { driver.counters() } else { Vec::new() }

@@ -67,6 +67,12 @@ pub enum Variable {
         /// The values, ascending, in the unit of the field.
         values: Arc<[f64]>,
     },
+    /// Several constants, such as the bit rates of a video: a setting of an application model. Ascending, at least one. As a
+    /// random variable, each is as likely as the others.
+    List {
+        /// The values, in the unit of the field.
+        values: Arc<[f64]>,
+    },
     /// A variable, given that it is from `min` to `max`: values outside are drawn again.
     Truncated {
         /// The variable before truncation, neither constant nor one of these three.
@@ -159,7 +165,7 @@ impl Variable {
             Variable::Lognormal { mean, sd } => scale("mean", *mean).and_then(|()| scale("sd", *sd)),
             Variable::Pareto { shape, min } => tail("shape", *shape).and_then(|()| scale("min", *min)),
             Variable::Weibull { scale: s, shape } => scale("scale", *s).and_then(|()| tail("shape", *shape)),
-            Variable::Empirical { values, .. } => {
+            Variable::Empirical { values, .. } | Variable::List { values } => {
                 values.iter().try_for_each(|v| number("value", *v))?;
                 if !values.is_empty() && values.is_sorted() { Ok(()) } else { Err(VariableError::Values) }
             }
@@ -169,7 +175,9 @@ impl Variable {
                 if min >= max {
                     return Err(VariableError::Ends);
                 }
-                of.validate_part(|part| !matches!(part, Variable::Constant(_)) && part.is_simple())
+                let is_fixed =
+                    |part: &Variable| matches!(part, Variable::Constant(_) | Variable::List { .. });
+                of.validate_part(|part| !is_fixed(part) && part.is_simple())
             }
             Variable::Mixture { share, first, second } => {
                 within("share", *share, 1e-6, 1.0 - 1e-6)?;
@@ -209,6 +217,9 @@ impl Variable {
             Variable::Pareto { shape, min } => format!("pareto({shape}, {})", show(*min)),
             Variable::Weibull { scale, shape } => format!("weibull({}, {shape})", show(*scale)),
             Variable::Empirical { file, .. } => format!("empirical({file:?})"),
+            Variable::List { values } => {
+                values.iter().map(|value| show(*value)).collect::<Vec<_>>().join(" : ")
+            }
             Variable::Truncated { of, min, max } => bounded("truncated", of, *min, *max),
             Variable::Clamped { of, min, max } => bounded("clamped", of, *min, *max),
             Variable::Mixture { share, first, second } => {

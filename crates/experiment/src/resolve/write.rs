@@ -23,6 +23,7 @@ pub(crate) fn variable(value: &Variable, dimension: Dimension) -> String {
         Variable::Pareto { shape, min } => format!("pareto({shape}, {})", unit(*min)),
         Variable::Weibull { scale, shape } => format!("weibull({}, {shape})", unit(*scale)),
         Variable::Empirical { file, .. } => format!("empirical({})", quoted(file)),
+        Variable::List { values } => values.iter().map(|value| unit(*value)).collect::<Vec<_>>().join(" : "),
         Variable::Truncated { of, min, max } => bounded("truncated", of, *min, *max),
         Variable::Clamped { of, min, max } => bounded("clamped", of, *min, *max),
         Variable::Mixture { share, first, second } => {

@@ -8,7 +8,7 @@ use trunkline_experiment::plan::Protocol;
 use trunkline_io::{Pacer, socket};
 use trunkline_run::message::{HEADER, Header};
 use trunkline_run::timeouts::RESPONSE_TIMEOUT;
-use trunkline_run::{ReceiverMeter, Sender, SenderStep};
+use trunkline_run::{ReceiverMeter, Responder, Sender, SenderStep};
 use trunkline_traffic::source::Limit;
 use trunkline_units::{Instant, Span};
 
@@ -322,19 +322,29 @@ pub(crate) fn send_responses(context: EndContext) -> Result<Report, EndFailure> 
     }
 }
 
+/// Waits for the end of the responder's stall, if there is one.
+fn wait_for_stall(context: &EndContext, responder: &Responder) {
+    if let Some(until) = responder.stalled_until(context.clock.now()) {
+        Pacer::new(context.clock).wait(until, context.control.stop_flag());
+    }
+}
+
 fn respond_over_stream(mut context: EndContext) -> Result<Report, EndFailure> {
     let (listener, address) = stream::listen(&context)?;
     let (mut stream, start) = stream::accept(&mut context, &listener, address)?;
     context.await_consent()?;
     let mut meter = context.receiver_meter(start);
     let (mut reader, mut response, mut error) = (MessageReader::new(), Vec::new(), None);
+    let responder = Responder::new(&context.spec.pattern, start);
     while error.is_none() && !context.control.is_stopped() {
         let outcome = reader.read_message(&context, &mut stream);
+        wait_for_stall(&context, &responder);
         let now = context.clock.now();
         match outcome {
             Ok(ReadOutcome::Message(h)) => {
                 meter.record(&h, now);
-                encode_message(&context, &mut response, &h.response(now));
+                let received_bytes = meter.arrivals().bytes;
+                encode_message(&context, &mut response, &responder.respond(&h, received_bytes, now));
                 if !context.limit_response(response.len()) {
                     break;
                 }
@@ -370,13 +380,16 @@ fn respond_over_datagrams(mut context: EndContext) -> Result<Report, EndFailure>
     context.await_consent()?;
     let mut meter = context.receiver_meter(start);
     let (mut reader, mut response, mut error) = (MessageReader::new(), Vec::new(), None);
+    let responder = Responder::new(&context.spec.pattern, start);
     while error.is_none() && !context.control.is_stopped() {
         let outcome = reader.read_datagram(&context, &socket);
+        wait_for_stall(&context, &responder);
         let now = context.clock.now();
         match outcome {
             Ok((ReadOutcome::Message(h), Some(peer))) if context.accepts(peer.ip()) => {
                 meter.record(&h, now);
-                encode_message(&context, &mut response, &h.response(now));
+                let received_bytes = meter.arrivals().bytes;
+                encode_message(&context, &mut response, &responder.respond(&h, received_bytes, now));
                 if !context.limit_response(response.len()) {
                     break;
                 }

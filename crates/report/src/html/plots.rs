@@ -170,7 +170,12 @@ fn delay(views: &[View<'_>]) -> Option<PlotData> {
     let (mut lines, mut texts, mut distributions) = (Vec::new(), Vec::new(), Vec::new());
     for v in views {
         let c = v.connection;
-        for (name, color, d) in [("one way", 0, &c.delay_us), ("round trip", 2, &c.rtt_us)] {
+        let distributions_of = [
+            ("one way", 0, &c.delay_us),
+            ("round trip", 2, &c.rtt_us),
+            ("round trip, closed loop", 3, &c.closed_loop_rtt_us),
+        ];
+        for (name, color, d) in distributions_of {
             let Some(d) = d else { continue };
             lines.extend(v.line(name, color, d.curve.iter().map(|&(share, us)| (nines(share, d.count), us))));
             texts.push(v.labelled(format!("{name} {}", percentiles(d))));
@@ -294,6 +299,8 @@ fn title_and_label(key: &str) -> (Option<&'static str>, Option<&'static str>) {
         "gap_us" => ("Gaps over time", "gap"),
         "rtt_us" => ("Round-trip time, kernel estimate", "round trip"),
         "retransmissions" => ("Retransmissions", "segments"),
+        "bit_rate_bps" => ("Bit rate of the video", "bit rate"),
+        "playback_buffer_s" => ("Playback buffer", "buffer"),
         _ => return (None, None),
     };
     (Some(title), Some(label))

@@ -61,6 +61,19 @@ pub struct Parameter {
     pub needs_mean: bool,
     /// Whether the value must be constant.
     pub is_constant: bool,
+    /// Whether the value is a [`Variable::List`].
+    pub is_list: bool,
+    /// How the value, a constant, relates to that of another parameter.
+    pub relation: Option<Relation>,
+}
+
+/// What a constant parameter must be with respect to another parameter of its model.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Relation {
+    /// One of the values of this list.
+    OneOf(&'static str),
+    /// At most this, a constant too; `messagesize` is the longest message.
+    AtMost(&'static str),
 }
 
 impl Parameter {
@@ -72,7 +85,17 @@ impl Parameter {
         default: Default,
         source: &'static str,
     ) -> Parameter {
-        Parameter { name, meaning, unit, default, source, needs_mean: false, is_constant: false }
+        Parameter {
+            name,
+            meaning,
+            unit,
+            default,
+            source,
+            needs_mean: false,
+            is_constant: false,
+            is_list: false,
+            relation: None,
+        }
     }
 
     /// Refuses variables with an infinite mean.
@@ -85,6 +108,24 @@ impl Parameter {
     #[must_use]
     pub const fn constant(self) -> Parameter {
         Parameter { is_constant: true, ..self }
+    }
+
+    /// Requires a list of constants.
+    #[must_use]
+    pub const fn list(self) -> Parameter {
+        Parameter { is_list: true, ..self }
+    }
+
+    /// Requires one of the values of a list of the model.
+    #[must_use]
+    pub const fn one_of(self, list: &'static str) -> Parameter {
+        Parameter { is_constant: true, relation: Some(Relation::OneOf(list)), ..self }
+    }
+
+    /// Requires a constant of at most that of another parameter of the model, or of at most `messagesize`.
+    #[must_use]
+    pub const fn at_most(self, other: &'static str) -> Parameter {
+        Parameter { is_constant: true, relation: Some(Relation::AtMost(other)), ..self }
     }
 
     /// Checks a value of this parameter.
@@ -223,6 +264,10 @@ pub(super) mod values {
 
     pub fn constant(value: f64) -> Variable {
         Variable::Constant(value)
+    }
+
+    pub fn list(values: &[f64]) -> Variable {
+        Variable::List { values: values.into() }
     }
 
     pub fn exponential(mean: f64) -> Variable {

@@ -43,22 +43,26 @@ pub mod reference;
 pub mod sessions;
 
 mod ftp;
+mod rpc;
 mod telnet;
+mod video;
 mod voip;
+mod webrtc;
 mod www;
 
 use std::fmt::Debug;
 
 use trunkline_units::Instant;
 
-pub use definition::{Application, Choice, Definition, Parameter, Unit, UnknownModel, Variant};
+pub use definition::{Application, Choice, Definition, Parameter, Relation, Unit, UnknownModel, Variant};
 pub use draws::{Draws, Interval, QuantityId, Size};
 pub use driver::Driver;
 pub use received::ReceivedItems;
 pub use sessions::Sessions;
 
 /// All models, in the order of the reference page.
-pub static MODELS: &[&Definition] = &[&voip::VOIP, &ftp::FTP, &telnet::TELNET, &www::WWW];
+pub static MODELS: &[&Definition] =
+    &[&voip::VOIP, &ftp::FTP, &telnet::TELNET, &www::WWW, &rpc::RPC, &video::VIDEO, &webrtc::WEBRTC];
 
 /// The state machine of an application.
 pub trait Model: Debug + Send {
@@ -74,7 +78,14 @@ pub trait Model: Debug + Send {
         None
     }
 
-    /// Returns counts of events, such as refused sessions, by their name in the record. Repetitions are added.
+    /// Returns levels that follow the traffic, such as a chosen bit rate, by their name in the series of the record. They are
+    /// read after each outcome of a request.
+    fn gauges(&self) -> Vec<(&'static str, f64)> {
+        Vec::new()
+    }
+
+    /// Returns counts of events, such as refused sessions, by their name in the record. Repetitions are added; if a name begins
+    /// with `mean_`, their mean is taken.
     fn counters(&self) -> Vec<(&'static str, f64)> {
         Vec::new()
     }
@@ -158,4 +169,8 @@ pub struct Outcome {
     pub at: Instant,
     /// Bytes of the response; `None` if it was given up.
     pub bytes: Option<u32>,
+    /// When the response was sent, by the clock of the responder.
+    pub responded_at: Instant,
+    /// Message bytes that had arrived at the responder then, modulo 2³⁰; 0 if the model has no parameter `feedback`.
+    pub received_bytes: u32,
 }
