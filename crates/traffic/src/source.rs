@@ -295,8 +295,10 @@ impl Source {
         };
         let size = self.fit_to_limit(size);
         let response = match &mut self.responses {
-            // The last message of an item requests the response.
-            Some(responses) if self.burst_remaining == 1 => {
+            // The last message of an item requests the response; items of a model may request none.
+            Some(responses)
+                if self.burst_remaining == 1 && responses.constant.is_none_or(|(size, _)| size > 0) =>
+            {
                 responses.integer(self.bounds.smallest, self.bounds.largest)
             }
             _ => 0,
