@@ -17,6 +17,9 @@ use crate::{Burst, GoodnessOfFit, Law, Pattern, Rounding, Sample, Variable, Vari
 /// How long after its time limit a source that is late may still send messages that were due before the limit.
 const GRACE: Span = Span::from_ms(10);
 
+/// Items of an application model that were due and not sent are counted up to this number, because each must be drawn.
+const MOST_SKIPPED_ITEMS: u64 = 1 << 20;
+
 /// Why a pattern has no source.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum SourceError {
@@ -344,8 +347,13 @@ impl Source {
         while self.next_due < end {
             self.bursts_skipped += 1;
             let gap = match &mut self.schedule {
-                // The items that a model would have sent are not counted.
-                Schedule::Unpaced | Schedule::Application(_) => return,
+                Schedule::Unpaced => return,
+                Schedule::Application(driver) => {
+                    if self.bursts_skipped >= MOST_SKIPPED_ITEMS || driver.begin().is_none() {
+                        return;
+                    }
+                    driver.next_due().since(self.next_due)
+                }
                 Schedule::Periods { period, .. } => period.span(),
                 Schedule::Stairs { .. } => self.other_gap(),
             };

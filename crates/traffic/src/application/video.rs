@@ -19,7 +19,7 @@ pub(super) static VIDEO: Definition = Definition {
             Variant {
                 name: "throughput",
                 meaning: "the highest rate below a share of the recent throughput",
-                source: "Jiang et al. 2012, CoNEXT (FESTIVE), section 4.3: harmonic mean; of dash.js: 3 segments, 0.9, a buffer of 12 s or more",
+                source: "harmonic mean: Jiang et al. 2012, CoNEXT (FESTIVE)",
                 values: &[],
             },
             Variant {
@@ -27,7 +27,7 @@ pub(super) static VIDEO: Definition = Definition {
                 meaning: "the rate is a function of the buffer: BBA-0",
                 source: BBA,
                 values: &[
-                    ("buffer", || constant(240.0)),
+                    ("maxBuffer", || constant(240.0)),
                     ("reservoir", || constant(90.0)),
                     ("cushion", || constant(126.0)),
                 ],
@@ -56,20 +56,20 @@ pub(super) static VIDEO: Definition = Definition {
             "video of a segment",
             Unit::Seconds,
             || constant(4.0),
-            "Huang et al. 2014, section 2; 2 s to 10 s are common",
+            "Huang et al. 2014; 2 s to 10 s are common",
         )
-        .at_most("buffer"),
+        .at_most("maxBuffer"),
         Parameter::new(
             "variation",
             "bytes of a segment over its bit rate times its duration",
             Unit::Number,
             || Variable::Lognormal { mean: 1.0, sd: 0.15 },
-            "a choice; Huang et al. 2014, figure 10, for variable rates",
+            "a choice",
         )
         .with_mean(),
         Parameter::new("request", "a request", Unit::Bytes, || constant(350.0), "3GPP2 C.R1002-0 (2004)").constant(),
         Parameter::new(
-            "buffer",
+            "maxBuffer",
             "video in a full buffer; the next request waits until a segment fits",
             Unit::Seconds,
             || constant(30.0),
@@ -83,13 +83,13 @@ pub(super) static VIDEO: Definition = Definition {
             || constant(4.0),
             "a choice: a segment",
         )
-        .at_most("buffer"),
+        .at_most("maxBuffer"),
         Parameter::new(
             "history",
             "segments whose throughput counts",
             Unit::Count,
             || constant(3.0),
-            "dash.js; 20 in Jiang et al. 2012",
+            "a choice; 20 in Jiang et al. 2012",
         )
         .constant(),
         Parameter::new(
@@ -231,7 +231,7 @@ impl Video {
             cushion: draws.constant("cushion"),
             due: Some(start),
             throughputs: VecDeque::new(),
-            playback: Playback::new(span("buffer"), span("startup"), start),
+            playback: Playback::new(span("maxBuffer"), span("startup"), start),
             segments: 0,
             switches: 0,
             bit_rates: 0.0,

@@ -25,7 +25,7 @@ pub(super) static WEBRTC: Definition = Definition {
             "time between reports, which the last packet of a frame requests",
             Unit::Seconds,
             || constant(0.1),
-            "draft-holmer-rmcat-transport-wide-cc-extensions-01, section 3: 50 ms to 250 ms",
+            "libwebrtc: 50 ms to 250 ms",
         )
         .constant(),
         Parameter::new("report", "a report", Unit::Bytes, || constant(64.0), "a choice").constant(),
