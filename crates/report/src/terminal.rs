@@ -4,8 +4,9 @@ use std::ops::Range;
 
 use comfy_table::{Cell, CellAlignment, ContentArrangement, LineStyle, Table, TableStyle};
 use trunkline_record::Record;
-use trunkline_record::schema::{Connection, Distribution, Fit, Link, Outcome, SendAccuracy};
+use trunkline_record::schema::{Connection, Fit, Link, Outcome, SendAccuracy};
 
+use crate::applications::applications;
 use crate::compare::{self, Comparison};
 use crate::format::{Unit, sanitize};
 use crate::stages::{COLUMNS_PER_RECORD, stages};
@@ -40,13 +41,19 @@ pub fn terminal(records: &[Record], width: Option<u16>) -> String {
     text += &stage_tables(records, width);
     for (record, label) in records.iter().zip(&labels) {
         let requested: Vec<String> = record.connections.iter().flat_map(requested).collect();
-        let latencies: Vec<String> = record.connections.iter().flat_map(latency).collect();
-        text += &block(&title("Latency", label), &latencies);
+        let of_applications = record.connections.iter().flat_map(application_lines);
+        text += &block(&title("Applications", label), &of_applications.collect::<Vec<_>>());
         text += &block(&title("Requested vs. actual", label), &requested);
         text += &block(&title("Network", label), &network(record));
         text += &block(&title("Problems", label), &problems(record));
     }
     text
+}
+
+/// Returns the lines about the application of a connection.
+fn application_lines(c: &Connection) -> impl Iterator<Item = String> {
+    let name = sanitize(&c.name);
+    applications(c).into_iter().map(move |line| format!("{name}: {line}"))
 }
 
 /// Returns the processing stages of each connection that has any.
@@ -292,19 +299,6 @@ fn requested(c: &Connection) -> Vec<String> {
     lines.extend(c.requested.variables.iter().map(|fit| format!("{name}: {}", fit_line(fit))));
     lines.extend(c.requested.received.iter().map(|fit| format!("{name}: received {}", fit_line(fit))));
     lines
-}
-
-/// Returns lines such as `x: from the due time p50 1.2 ms, p90 1.4 ms, p99 900 ms, p99.9 990 ms, max 1 s` of open-loop requests,
-/// and what a closed loop would have measured.
-fn latency(c: &Connection) -> Vec<String> {
-    let (Some(open), Some(closed)) = (&c.rtt_us, &c.closed_loop_rtt_us) else { return Vec::new() };
-    let line = |title: &str, d: &Distribution| {
-        let values = [("p50", d.p50), ("p90", d.p90), ("p99", d.p99), ("p99.9", d.p999), ("max", d.max)];
-        let values = values.map(|(name, us)| format!("{name} {}", Unit::Microseconds.format(us)));
-        let count = Unit::Number.format(d.count as f64);
-        format!("{}: {title} {} over {count}", sanitize(&c.name), values.join(", "))
-    };
-    vec![line("from the due time", open), line("a closed loop would have measured", closed)]
 }
 
 /// Returns a line such as `rate -0.012 %, gap error 1.03 % (p 0.43), 3 late bursts`.
