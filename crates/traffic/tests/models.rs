@@ -47,8 +47,9 @@ fn run(sent: &Pattern, expected: &Pattern, seed: u64, enough: impl Fn(&[LawFit])
             match source.next(now) {
                 Step::Send(message) => break Some(message),
                 Step::Done => break None,
-                Step::Wait(until) => match pending.pop_front_if(|outcome| outcome.at <= until) {
+                Step::Wait(until) => match pending.front().copied().filter(|outcome| outcome.at <= until) {
                     Some(outcome) => {
+                        pending.pop_front();
                         now = now.max(outcome.at);
                         source.feedback(&outcome);
                     }
