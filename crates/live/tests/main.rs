@@ -2,6 +2,7 @@
 
 #![allow(clippy::disallowed_methods, reason = "these tests run in real time")]
 
+mod applications;
 mod bundle;
 mod consent;
 mod dscp;

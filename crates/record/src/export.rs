@@ -97,7 +97,7 @@ const DISTRIBUTIONS: [&str; 5] = ["delay_us", "rtt_us", "gap_us", "sent_gap_us",
 const STATISTICS: [&str; 9] = ["count", "min", "p50", "p90", "p99", "p999", "max", "mean", "sd"];
 
 /// Returns one row per connection: its run, its text fields, and every scalar metric, named by its path in the
-/// record. Stages, counters and repeats are columns if any connection has them.
+/// record. Stages, counters, repeats and `closed_loop_rtt_us` are columns if any connection has them.
 pub fn connections(records: &[Record]) -> Table {
     let rows = || records.iter().flat_map(|r| r.connections.iter().map(move |c| (r, c)));
     let text = |name: &str, get: &dyn Fn(&Record, &Connection) -> String| {
@@ -129,7 +129,11 @@ fn paths<'a>(connections: impl Iterator<Item = &'a Connection>) -> Vec<String> {
     let statistics = DISTRIBUTIONS.iter().flat_map(|d| STATISTICS.iter().map(move |s| format!("{d}.{s}")));
     let mut paths: Vec<String> = METRICS.iter().map(|&path| path.to_owned()).chain(statistics).collect();
     let (mut counters, mut repeats, mut stages) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
+    let mut closed_loop = Vec::new();
     for c in connections {
+        if c.closed_loop_rtt_us.is_some() && closed_loop.is_empty() {
+            closed_loop.extend(STATISTICS.map(|s| format!("closed_loop_rtt_us.{s}")));
+        }
         counters.extend(c.counters.keys().map(|k| format!("counters.{k}")));
         let stage_columns = |stage| STATISTICS.map(|s| format!("stages_us.{stage}.{s}"));
         stages.extend(c.stages_us.keys().flat_map(stage_columns));
@@ -137,6 +141,7 @@ fn paths<'a>(connections: impl Iterator<Item = &'a Connection>) -> Vec<String> {
             |metric| ["n", "mean", "sd", "low", "high"].map(|s| format!("repeats.{metric}.{s}"));
         repeats.extend(c.repeats.keys().flat_map(interval_columns));
     }
+    paths.extend(closed_loop);
     paths.extend(stages);
     paths.extend(counters);
     paths.extend(repeats);
@@ -254,6 +259,7 @@ pub(crate) mod tests {
         let mut full = record().connections.remove(0);
         let d = || Some(Distribution::default());
         (full.delay_us, full.rtt_us, full.gap_us, full.sent_gap_us, full.late_us) = (d(), d(), d(), d(), d());
+        full.closed_loop_rtt_us = d();
         (full.requested.rate_error, full.requested.gap_distance, full.requested.gap_p_value) =
             (Some(0.0), Some(0.0), Some(0.0));
         full.stages_us = [("seal".to_owned(), d())].into();

@@ -139,6 +139,9 @@ pub struct Connection {
     /// Time between departures.
     #[serde(default)]
     pub sent_gap_us: Option<Distribution>,
+    /// What a closed loop would have measured instead of `rtt_us`. Only of open-loop requests (`rpc`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub closed_loop_rtt_us: Option<Distribution>,
     /// Delay of departures after their due time.
     #[serde(default)]
     pub late_us: Option<Distribution>,
@@ -486,6 +489,7 @@ mod tests {
             rtt_us: some(),
             gap_us: some(),
             sent_gap_us: some(),
+            closed_loop_rtt_us: some(),
             late_us: some(),
             requested: SendAccuracy {
                 rate_error: Some(hard[1]),

@@ -169,8 +169,14 @@ fn without_series(record: &Record) -> Record {
     for c in &mut reduced.connections {
         c.series.clear();
         c.requested.variables.iter_mut().for_each(|v| v.curve.clear());
-        let of_connection =
-            [&mut c.delay_us, &mut c.rtt_us, &mut c.gap_us, &mut c.sent_gap_us, &mut c.late_us];
+        let of_connection = [
+            &mut c.delay_us,
+            &mut c.rtt_us,
+            &mut c.closed_loop_rtt_us,
+            &mut c.gap_us,
+            &mut c.sent_gap_us,
+            &mut c.late_us,
+        ];
         let of_receivers = c.receivers.iter_mut().map(|r| &mut r.delay_us);
         let distributions = of_connection.into_iter().chain(of_receivers).chain(c.stages_us.values_mut());
         distributions.flatten().for_each(|d| d.curve.clear());

@@ -345,9 +345,10 @@ fn about(v: &View<'_>) -> Markup {
 /// Returns the table of percentiles.
 fn distributions(views: &[View<'_>]) -> Markup {
     fn all(c: &Connection) -> Vec<(String, &Distribution)> {
-        let of_connection: [(&str, &Option<Distribution>); 5] = [
+        let of_connection: [(&str, &Option<Distribution>); 6] = [
             ("delay", &c.delay_us),
             ("round trip", &c.rtt_us),
+            ("round trip, closed loop", &c.closed_loop_rtt_us),
             ("gap between arrivals", &c.gap_us),
             ("gap between departures", &c.sent_gap_us),
             ("lateness of sending", &c.late_us),

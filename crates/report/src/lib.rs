@@ -19,6 +19,7 @@
 //! | [`sweep`](mod@sweep) | metrics over points and seeds: text, JSON, CSV, an HTML file of curves |
 //! | [`plot_page`](mod@plot_page) | arbitrary plots on one HTML page |
 //! | `summary` | the table of connections, shared by terminal and HTML |
+//! | `applications` | lines about latency, video and pages |
 //! | `stages` | the table of processing stages, shared by terminal and HTML |
 //! | `measured` | what was read of the hosts' kernels, shared by terminal and HTML |
 //! | `format` | [`Unit`]: formatting of numbers; [`sanitize`]: texts without control characters |
@@ -30,6 +31,7 @@
 //! The texts of a record are untrusted: HTML is written through `maud`, which escapes by construction, and texts for a
 //! terminal pass [`sanitize`].
 
+mod applications;
 pub mod compare;
 mod format;
 pub mod html;

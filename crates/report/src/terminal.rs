@@ -6,6 +6,7 @@ use comfy_table::{Cell, CellAlignment, ContentArrangement, LineStyle, Table, Tab
 use trunkline_record::Record;
 use trunkline_record::schema::{Connection, Fit, Link, Outcome, SendAccuracy};
 
+use crate::applications::applications;
 use crate::compare::{self, Comparison};
 use crate::format::{Unit, sanitize};
 use crate::stages::{COLUMNS_PER_RECORD, stages};
@@ -40,6 +41,8 @@ pub fn terminal(records: &[Record], width: Option<u16>) -> String {
     text += &stage_tables(records, width);
     for (record, label) in records.iter().zip(&labels) {
         let requested: Vec<String> = record.connections.iter().flat_map(requested).collect();
+        let of_applications = record.connections.iter().flat_map(application_lines);
+        text += &block(&title("Applications", label), &of_applications.collect::<Vec<_>>());
         text += &block(&title("Requested vs. actual", label), &requested);
         text += &block(&title("Network", label), &network(record));
         let measured: Vec<String> = record.hosts.iter().filter_map(measured::line).collect();
@@ -47,6 +50,12 @@ pub fn terminal(records: &[Record], width: Option<u16>) -> String {
         text += &block(&title("Problems", label), &problems(record));
     }
     text
+}
+
+/// Returns the lines about the application of a connection.
+fn application_lines(c: &Connection) -> impl Iterator<Item = String> {
+    let name = sanitize(&c.name);
+    applications(c).into_iter().map(move |line| format!("{name}: {line}"))
 }
 
 /// Returns the processing stages of each connection that has any.

@@ -397,6 +397,7 @@ fn a_record_may_lack_anything() {
         offered_bps: Some(0.0),
         delay_us: d(),
         rtt_us: Some(one),
+        closed_loop_rtt_us: d(),
         gap_us: d(),
         sent_gap_us: d(),
         late_us: d(),

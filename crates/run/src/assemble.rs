@@ -137,6 +137,7 @@ pub fn connection(plan: &plan::Connection, outcomes: &[RepetitionOutcome]) -> Co
         delay_us: delay.filter(|_| is_delay_known),
         delay_uncertainty_us: delay_uncertainty.filter(|_| is_delay_known).map(Span::as_us),
         rtt_us: merge_histograms(senders.iter().map(|s| &s.rtt)).distribution_us(),
+        closed_loop_rtt_us: merge_histograms(senders.iter().map(|s| &s.closed_loop_rtt)).distribution_us(),
         gap_us: merge_histograms(receivers.iter().map(|r| &r.gap)).distribution_us(),
         sent_gap_us: merge_histograms(senders.iter().map(|s| &s.gap)).distribution_us(),
         late_us: merge_histograms(senders.iter().map(|s| &s.lateness)).distribution_us(),
@@ -182,13 +183,16 @@ fn mean(values: impl Iterator<Item = f64>) -> Option<f64> {
     (n > 0).then(|| sum / n as f64)
 }
 
-/// Merges counters of repetitions and receivers: counts are added, gauges keep their maximum.
+/// Merges counters of repetitions and receivers: counts are added, gauges keep their maximum, and means are averaged.
 fn merge_counters(senders: &[&SenderReport], receivers: &[&ReceiverReport]) -> BTreeMap<String, f64> {
     let mut all = BTreeMap::new();
     let reported = senders.iter().map(|s| &s.counters).chain(receivers.iter().map(|r| &r.counters));
     for (name, value) in reported.flatten() {
         let entry = all.entry(name.clone()).or_insert(0.0);
         *entry = if is_gauge(name) { f64::max(*entry, *value) } else { *entry + *value };
+    }
+    for (name, sum) in all.iter_mut().filter(|(name, _)| name.starts_with("mean_")) {
+        *sum /= senders.iter().filter(|sender| sender.counters.contains_key(name)).count().max(1) as f64;
     }
     all.insert("strangers".into(), receivers.iter().map(|r| r.arrivals.unknown_peers).sum::<u64>() as f64);
     all

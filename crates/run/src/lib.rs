@@ -30,6 +30,7 @@
 //! | [`receiver_meter`], [`sender_meter`], [`series`] | measurements of each message |
 //! | [`reports`] | the reports of both ends of a connection |
 //! | [`requester`] | the requesting end of a request test |
+//! | [`responder`] | the responding end of a request test |
 //! | [`sender`] | the sending application: draws and numbers messages, and measures them |
 //! | [`stages`] | delay of guaranteed messages by stage |
 //! | [`timeouts`] | how long ends wait for messages in flight and for responses |
@@ -51,6 +52,7 @@ pub mod rate_limit;
 pub mod receiver_meter;
 pub mod reports;
 pub mod requester;
+pub mod responder;
 pub mod sender;
 pub mod sender_meter;
 pub mod series;
@@ -61,5 +63,6 @@ pub use backend::{Backend, NoProgress, ProgressObserver, Refusal, RunOptions, St
 pub use rate_limit::RateLimit;
 pub use receiver_meter::ReceiverMeter;
 pub use requester::Requester;
+pub use responder::Responder;
 pub use sender::{Sender, SenderStep};
 pub use sender_meter::SenderMeter;

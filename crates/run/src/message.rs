@@ -3,7 +3,8 @@
 //! ```text
 //!  0 token    u32   identifies the connection and the repetition
 //!  4 length   u32   bytes of the message including the header
-//!  8 response u32   bytes of the requested response; 0: none
+//!  8 response u32   bytes of the requested response; 0: none. In a response to a model that asks for reports: bytes
+//!                  received, modulo 2^30
 //! 12 check    u32   CRC-32C over the header with this field 0, and over the payload if CHECKED
 //! 16 flags    u16 | sequence u48
 //! 24 sent     u64   picoseconds since the run began
@@ -36,7 +37,8 @@ pub struct Header {
     pub sent_at: Instant,
     /// Bytes of the message including the header.
     pub length: u32,
-    /// Bytes of the requested response; 0: none.
+    /// Bytes of the requested response; 0: none. In a response to a model that asks for reports: message bytes that have
+    /// arrived, modulo 2³⁰.
     pub response_length: u32,
     /// The kind of the message.
     pub kind: MessageKind,

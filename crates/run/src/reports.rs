@@ -41,9 +41,11 @@ pub struct SenderReport {
     pub lateness: Counts,
     /// Round-trip times.
     pub rtt: Counts,
+    /// What a closed loop would have measured instead, of open-loop requests.
+    pub closed_loop_rtt: Counts,
     /// Bytes over time.
     pub series: Series,
-    /// Metrics of the transport over time: seconds since the start, metrics.
+    /// Metrics of the transport and of an application model over time: seconds since the start, metrics.
     pub samples: Vec<(f64, Metrics)>,
     /// Requested versus sent traffic; empty while the sender is running.
     pub requested: SendAccuracy,

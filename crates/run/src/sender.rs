@@ -2,10 +2,10 @@
 
 use trunkline_traffic::Source;
 use trunkline_traffic::source::{Message, Step};
-use trunkline_units::Instant;
+use trunkline_units::{Instant, Span};
 
 use crate::message::{Header, MessageKind};
-use crate::reports::SenderReport;
+use crate::reports::{Metrics, SenderReport};
 use crate::{RateLimit, Requester, SenderMeter};
 
 /// Draws the messages of one sender and measures it. It reads no clock and sends nothing, so it serves simulated and
@@ -18,6 +18,47 @@ pub struct Sender {
     requester: Option<Requester>,
     sequence: u64,
     rate_limit: Option<RateLimit>,
+    gauges: GaugeSeries,
+}
+
+/// Interval between samples of the gauges of an application model, and their maximum number.
+const SAMPLE_INTERVAL: Span = Span::from_ms(50);
+const MAX_SAMPLES: usize = 4_096;
+
+/// The gauges of an application model over time. A long run keeps every second sample and samples half as often.
+#[derive(Debug)]
+struct GaugeSeries {
+    start: Instant,
+    samples: Vec<(f64, Metrics)>,
+    interval: Span,
+    next: Instant,
+}
+
+impl GaugeSeries {
+    fn new(start: Instant) -> Self {
+        GaugeSeries { start, samples: Vec::new(), interval: SAMPLE_INTERVAL, next: start }
+    }
+
+    fn sample(&mut self, source: &Source, now: Instant) {
+        if now < self.next {
+            return;
+        }
+        let gauges: Metrics =
+            source.gauges().into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
+        if gauges.is_empty() {
+            return;
+        }
+        self.next = now + self.interval;
+        self.samples.push((now.since(self.start).as_s(), gauges));
+        if self.samples.len() == MAX_SAMPLES {
+            let mut index = 0;
+            self.samples.retain(|_| {
+                index += 1;
+                index % 2 == 1
+            });
+            self.interval = self.interval * 2;
+        }
+    }
 }
 
 /// What a sender does next.
@@ -34,7 +75,14 @@ pub enum SenderStep {
 impl Sender {
     /// Creates a sender whose source starts later. Tests with responses have a requester.
     pub fn new(start: Instant, requester: Option<Requester>) -> Self {
-        Sender { source: None, meter: SenderMeter::new(start), requester, sequence: 0, rate_limit: None }
+        Sender {
+            source: None,
+            meter: SenderMeter::new(start),
+            requester,
+            sequence: 0,
+            rate_limit: None,
+            gauges: GaugeSeries::new(start),
+        }
     }
 
     /// Limits the rate; messages are delayed, not dropped. Live senders only: [`send_on_time`](Sender::send_on_time)
@@ -46,6 +94,7 @@ impl Sender {
     /// Starts the source, and the measurements, at `start`.
     pub fn start(&mut self, source: Source, start: Instant) {
         (self.source, self.meter) = (Some(source), SenderMeter::new(start));
+        self.gauges = GaugeSeries::new(start);
     }
 
     /// Returns whether the source has started.
@@ -153,9 +202,11 @@ impl Sender {
     /// Records a response; returns whether it answers a pending request.
     pub fn record_response(&mut self, response: &Header, now: Instant) -> bool {
         let requester = self.requester.as_mut().filter(|_| response.kind == MessageKind::Response);
-        let outcome = requester
-            .and_then(|requester| requester.record_response(response.sequence, response.length, now));
-        self.source.iter_mut().zip(outcome).for_each(|(source, outcome)| source.feedback(&outcome));
+        let outcome = requester.and_then(|requester| requester.record_response(response, now));
+        if let (Some(source), Some(outcome)) = (&mut self.source, &outcome) {
+            source.feedback(outcome);
+            self.gauges.sample(source, now);
+        }
         outcome.is_some()
     }
 
@@ -220,6 +271,7 @@ impl Sender {
         if let Some(requester) = &self.requester {
             requester.add_to(&mut report);
         }
+        report.samples = self.gauges.samples.clone();
         report
     }
 }
@@ -228,7 +280,7 @@ impl Sender {
 mod tests {
     use trunkline_traffic::source::{Bounds, Limit};
     use trunkline_traffic::{Pattern, Variable};
-    use trunkline_units::{Seed, Span};
+    use trunkline_units::Seed;
 
     use super::*;
 

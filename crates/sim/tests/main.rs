@@ -4,6 +4,7 @@ mod bodies {
     pub mod bundle;
     pub mod llc;
 }
+mod applications;
 mod bundle;
 mod common;
 mod determinism;

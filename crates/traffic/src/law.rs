@@ -280,7 +280,7 @@ fn truncate(variable: &Variable, floor: f64) -> Result<(f64, Shape), VariableErr
         Variable::Beta { shape1, shape2, max } => {
             Truncated::shape(Family::Beta { shape1, shape2, max }, floor)
         }
-        Variable::Empirical { ref values, .. } => {
+        Variable::Empirical { ref values, .. } | Variable::List { ref values } => {
             let first = values.partition_point(|v| *v < floor);
             let share = (values.len() - first) as f64 / values.len() as f64;
             (share, Shape::Empirical { values: values.clone(), first })

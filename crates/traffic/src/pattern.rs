@@ -95,9 +95,21 @@ impl Pattern {
     pub fn max_outstanding(&self) -> usize {
         match self {
             Pattern::Request { .. } => 1,
-            Pattern::Application { model, .. } => model.definition().max_outstanding.into(),
+            Pattern::Application { model, .. } => match self.setting("maxOutstanding") {
+                Some(limit) => limit as usize,
+                None => model.definition().max_outstanding.into(),
+            },
             _ => 0,
         }
+    }
+
+    /// Returns the value of a constant parameter of an application model; `None` if there is none of this name.
+    pub fn setting(&self, name: &str) -> Option<f64> {
+        let Pattern::Application { parameters, .. } = self else { return None };
+        parameters.iter().find_map(|(parameter, value)| match value {
+            Variable::Constant(value) if parameter == name => Some(*value),
+            _ => None,
+        })
     }
 
     /// Returns whether messages request responses.

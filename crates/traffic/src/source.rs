@@ -17,6 +17,9 @@ use crate::{Burst, GoodnessOfFit, Law, Pattern, Rounding, Sample, Variable, Vari
 /// How long after its time limit a source that is late may still send messages that were due before the limit.
 const GRACE: Span = Span::from_ms(10);
 
+/// Items of an application model that were due and not sent are counted up to this number, because each must be drawn.
+const MOST_SKIPPED_ITEMS: u64 = 1 << 20;
+
 /// Why a pattern has no source.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum SourceError {
@@ -295,8 +298,10 @@ impl Source {
         };
         let size = self.fit_to_limit(size);
         let response = match &mut self.responses {
-            // The last message of an item requests the response.
-            Some(responses) if self.burst_remaining == 1 => {
+            // The last message of an item requests the response; items of a model may request none.
+            Some(responses)
+                if self.burst_remaining == 1 && responses.constant.is_none_or(|(size, _)| size > 0) =>
+            {
                 responses.integer(self.bounds.smallest, self.bounds.largest)
             }
             _ => 0,
@@ -342,8 +347,13 @@ impl Source {
         while self.next_due < end {
             self.bursts_skipped += 1;
             let gap = match &mut self.schedule {
-                // The items that a model would have sent are not counted.
-                Schedule::Unpaced | Schedule::Application(_) => return,
+                Schedule::Unpaced => return,
+                Schedule::Application(driver) => {
+                    if self.bursts_skipped >= MOST_SKIPPED_ITEMS || driver.begin().is_none() {
+                        return;
+                    }
+                    driver.next_due().since(self.next_due)
+                }
                 Schedule::Periods { period, .. } => period.span(),
                 Schedule::Stairs { .. } => self.other_gap(),
             };
@@ -490,6 +500,11 @@ impl Source {
             driver.feedback(outcome);
             self.next_due = driver.next_due();
         }
+    }
+
+    /// Returns the gauges of an application model.
+    pub fn gauges(&self) -> Vec<(&'static str, f64)> {
+        if let Schedule::Application(driver) = &self.schedule { driver.gauges() } else { Vec::new() }
     }
 
     /// Returns the counters of an application model.

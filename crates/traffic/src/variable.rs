@@ -90,6 +90,12 @@ pub enum Variable {
         /// The values, ascending, in the unit of the field.
         values: Arc<[f64]>,
     },
+    /// Several constants, such as the bit rates of a video: a setting of an application model. Ascending, at least one. As a
+    /// random variable, each is as likely as the others.
+    List {
+        /// The values, in the unit of the field.
+        values: Arc<[f64]>,
+    },
     /// A variable, given that it is from `min` to `max`: values outside are drawn again.
     Truncated {
         /// The variable before truncation, neither constant nor one of these three.
@@ -190,7 +196,7 @@ impl Variable {
                 tail("shape2", *shape2)?;
                 scale("max", *max)
             }
-            Variable::Empirical { values, .. } => {
+            Variable::Empirical { values, .. } | Variable::List { values } => {
                 values.iter().try_for_each(|v| number("value", *v))?;
                 if !values.is_empty() && values.is_sorted() { Ok(()) } else { Err(VariableError::Values) }
             }
@@ -200,7 +206,9 @@ impl Variable {
                 if min >= max {
                     return Err(VariableError::Ends);
                 }
-                of.validate_part(|part| !matches!(part, Variable::Constant(_)) && part.is_simple())
+                let is_fixed =
+                    |part: &Variable| matches!(part, Variable::Constant(_) | Variable::List { .. });
+                of.validate_part(|part| !is_fixed(part) && part.is_simple())
             }
             Variable::Mixture { share, first, second } => {
                 within("share", *share, 1e-6, 1.0 - 1e-6)?;
@@ -243,6 +251,9 @@ impl Variable {
             Variable::Gamma { scale, shape } => format!("gamma({}, {shape})", show(*scale)),
             Variable::Beta { shape1, shape2, max } => format!("beta({shape1}, {shape2}, {})", show(*max)),
             Variable::Empirical { file, .. } => format!("empirical({file:?})"),
+            Variable::List { values } => {
+                values.iter().map(|value| show(*value)).collect::<Vec<_>>().join(" : ")
+            }
             Variable::Truncated { of, min, max } => bounded("truncated", of, *min, *max),
             Variable::Clamped { of, min, max } => bounded("clamped", of, *min, *max),
             Variable::Mixture { share, first, second } => {

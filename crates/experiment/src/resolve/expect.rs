@@ -55,6 +55,7 @@ const CONNECTION: &[(&str, Figure)] = &[
     ("delay_us", DISTRIBUTION),
     ("delay_uncertainty_us", Figure::Number),
     ("rtt_us", DISTRIBUTION),
+    ("closed_loop_rtt_us", DISTRIBUTION),
     ("gap_us", DISTRIBUTION),
     ("sent_gap_us", DISTRIBUTION),
     ("late_us", DISTRIBUTION),

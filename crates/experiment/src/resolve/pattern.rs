@@ -1,10 +1,10 @@
 //! `test = …`: each pattern with its defaults, and its options one by one (an override sets them too).
 
-use trunkline_traffic::application::{Choice, MODELS, Parameter, Unit};
+use trunkline_traffic::application::{Choice, MODELS, Parameter, Relation, Unit};
 use trunkline_traffic::{Application, Burst, Pattern, Variable, VariableError};
 
 use super::options::{Given, Visit, choice as choice_of, read, text};
-use super::quantity::{Dimension, number, single, variable, variable_part};
+use super::quantity::{Dimension, constant, number, single, variable, variable_part};
 use super::{Context, write};
 use crate::diagnostic::Diagnostic;
 use crate::parse::shorten;
@@ -147,6 +147,9 @@ pub(crate) fn conflict(pattern: &Pattern, protocol: &Protocol) -> Option<(&'stat
         let label = "expected `datagrams = off` beside `file`".to_owned();
         return Some(("path", "a file needs streams, which lose nothing".to_owned(), label));
     }
+    if let Some(conflict) = relation_conflict(pattern) {
+        return Some(conflict);
+    }
     let (max_bytes, problem) = match protocol {
         Protocol::Udp { .. } | Protocol::Multicast { .. } | Protocol::Stamp => {
             (LARGEST_DATAGRAM, "does not fit a UDP datagram")
@@ -159,6 +162,36 @@ pub(crate) fn conflict(pattern: &Pattern, protocol: &Protocol) -> Option<(&'stat
     let (option, largest) = sizes.into_iter().find(|(_, size)| *size > max_bytes)?;
     let message = format!("a message of {largest} bytes {problem}");
     Some((option, message, format!("expected at most {max_bytes} bytes over `{}`", protocol.name())))
+}
+
+/// What is wrong between two parameters of an application model.
+fn relation_conflict(pattern: &Pattern) -> Option<(&'static str, String, String)> {
+    let Pattern::Application { model, parameters, size_bytes, .. } = pattern else { return None };
+    model.definition().parameters.iter().find_map(|parameter| {
+        let value_of = |name: &str| match name {
+            "messagesize" => Some(size_bytes),
+            _ => parameters.iter().find(|(other, _)| other == name).map(|(_, value)| value),
+        };
+        let Some(Variable::Constant(value)) = value_of(parameter.name) else { return None };
+        let show = |value: &Variable| write::variable(value, dimension(parameter.unit));
+        let shown = show(&Variable::Constant(*value));
+        match parameter.relation? {
+            Relation::OneOf(name) => {
+                let list = value_of(name)?;
+                let Variable::List { values } = list else { return None };
+                let message = format!("`{name}` has no {shown}");
+                let label = format!("expected one of {}", show(list).replace(" : ", ", "));
+                (!values.contains(value)).then_some((parameter.name, message, label))
+            }
+            Relation::AtMost(name) => {
+                let Variable::Constant(most) = value_of(name)? else { return None };
+                let most_shown = show(&Variable::Constant(*most));
+                let message = format!("`{}` is above `{name}`, {most_shown}", parameter.name);
+                let label = format!("expected at most {most_shown}");
+                (value > most).then_some((parameter.name, message, label))
+            }
+        }
+    })
 }
 
 /// Returns the sizes of the messages of a test, each with the option that sets it; the longest of an application model.
@@ -191,7 +224,9 @@ fn largest(size: &Variable) -> f64 {
         Variable::Gamma { scale, shape } => scale * shape,
         Variable::Extreme { a, .. } => *a,
         Variable::Beta { max, .. } => *max,
-        Variable::Empirical { values, .. } => values.last().copied().unwrap_or(0.0),
+        Variable::Empirical { values, .. } | Variable::List { values } => {
+            values.last().copied().unwrap_or(0.0)
+        }
         Variable::Truncated { max, .. } | Variable::Clamped { max, .. } => *max,
         Variable::Mixture { first, second, .. } => largest(first).max(largest(second)),
     }
@@ -296,7 +331,9 @@ fn set_variant(
 /// A value of a parameter of a model, in its unit.
 fn parameter_value(cx: &mut Context<'_>, value: &Value, parameter: &Parameter) -> Option<Variable> {
     let dimension = dimension(parameter.unit);
-    let read = if parameter.is_constant {
+    let read = if parameter.is_list {
+        list_of(cx, value, dimension)?
+    } else if parameter.is_constant {
         number(cx, value, dimension).map(Variable::Constant)?
     } else {
         variable(cx, value, dimension)?
@@ -325,6 +362,17 @@ fn parameter_value(cx: &mut Context<'_>, value: &Value, parameter: &Parameter) -
 
 fn file_name(cx: &mut Context<'_>, value: &Value) -> Option<String> {
     text(cx, value, "a file name, such as `\"data.bin\"`").map(str::to_owned)
+}
+
+/// `VALUE : VALUE : …`, ascending constants.
+fn list_of(cx: &mut Context<'_>, value: &Value, dimension: Dimension) -> Option<Variable> {
+    let values: Vec<_> = value.parts.iter().map(|part| constant(cx, part, dimension)).collect();
+    let values = values.into_iter().collect::<Option<Vec<f64>>>()?;
+    if let Some(at) = values.windows(2).position(|pair| pair[0] >= pair[1]) {
+        let error = Diagnostic::error(value.parts[at + 1].location, "this list is not ascending");
+        return cx.refuse(error.label("expected a larger value than the one before"));
+    }
+    Some(Variable::List { values: values.into() })
 }
 
 /// `RATE : RATE : …`, each read, so that each wrong one is reported.

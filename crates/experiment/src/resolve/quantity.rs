@@ -261,7 +261,7 @@ pub(crate) fn number(cx: &mut Context<'_>, value: &Value, dimension: Dimension) 
 }
 
 /// A number in the range of its dimension.
-fn constant(cx: &mut Context<'_>, part: &Part, dimension: Dimension) -> Option<f64> {
+pub(crate) fn constant(cx: &mut Context<'_>, part: &Part, dimension: Dimension) -> Option<f64> {
     let n = quantity(cx, part, dimension)?;
     // Kilobytes of a decimal fraction: 1.1 kB is 1100 bytes, and not 1100.0000000000002.
     let whole = n.round();

@@ -26,6 +26,7 @@ pub(crate) fn variable(value: &Variable, dimension: Dimension) -> String {
         Variable::Gamma { scale, shape } => format!("gamma({}, {shape})", unit(*scale)),
         Variable::Beta { shape1, shape2, max } => format!("beta({shape1}, {shape2}, {})", unit(*max)),
         Variable::Empirical { file, .. } => format!("empirical({})", quoted(file)),
+        Variable::List { values } => values.iter().map(|value| unit(*value)).collect::<Vec<_>>().join(" : "),
         Variable::Truncated { of, min, max } => bounded("truncated", of, *min, *max),
         Variable::Clamped { of, min, max } => bounded("clamped", of, *min, *max),
         Variable::Mixture { share, first, second } => {

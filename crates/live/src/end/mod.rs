@@ -446,7 +446,7 @@ impl EndContext {
 
     /// Returns the requester of a test with responses; a response is lost after `timeout`.
     pub fn requester(&self, timeout: Option<Span>) -> Option<Requester> {
-        self.is_request_test().then(|| Requester::new(timeout, self.spec.pattern.max_outstanding()))
+        Requester::of_pattern(&self.spec.pattern, timeout)
     }
 
     /// Returns the meter of a receiver, which compares application models with their laws.

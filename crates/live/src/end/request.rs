@@ -8,7 +8,7 @@ use trunkline_experiment::plan::Protocol;
 use trunkline_io::{Pacer, socket};
 use trunkline_run::message::{HEADER, Header};
 use trunkline_run::timeouts::RESPONSE_TIMEOUT;
-use trunkline_run::{ReceiverMeter, Sender, SenderStep};
+use trunkline_run::{ReceiverMeter, Responder, Sender, SenderStep};
 use trunkline_traffic::source::Limit;
 use trunkline_units::{Instant, Span};
 
@@ -40,13 +40,15 @@ struct MessageReader {
     buffer: Vec<u8>,
     /// Bytes in the buffer of an incomplete message of a stream.
     filled: usize,
+    /// Bytes read from a stream.
+    bytes: u64,
     calls: u64,
     corrupted: u64,
 }
 
 impl MessageReader {
     fn new() -> Self {
-        MessageReader { buffer: vec![0; READ_BUFFER], filled: 0, calls: 0, corrupted: 0 }
+        MessageReader { buffer: vec![0; READ_BUFFER], filled: 0, bytes: 0, calls: 0, corrupted: 0 }
     }
 
     /// Reads one datagram; returns its sender, too.
@@ -109,7 +111,10 @@ impl MessageReader {
             self.calls += 1;
             match stream.read(&mut self.buffer[self.filled..]) {
                 Ok(0) => return Ok(ReadOutcome::Closed),
-                Ok(n) => self.filled += n,
+                Ok(n) => {
+                    self.filled += n;
+                    self.bytes += n as u64;
+                }
                 Err(e) if socket::is_timeout(&e) => return Ok(ReadOutcome::Nothing),
                 Err(e) => return Err(io_error("receiving")(e)),
             }
@@ -197,7 +202,7 @@ fn exchange(
     let mut pacer = Pacer::new(context.clock);
     let control = context.control.clone();
     let (mut reader, mut request) = (MessageReader::new(), Vec::new());
-    // When the latest request was sent or its response arrived.
+    // When the latest request was sent or bytes of a response arrived.
     let mut last_progress = context.clock.now();
     while !control.is_stopped() {
         let now = context.clock.now();
@@ -289,6 +294,7 @@ fn read_response(
     sender: &mut Sender,
     last_progress: &mut Instant,
 ) -> Result<bool, EndError> {
+    let bytes_before = reader.bytes;
     let outcome = match transport {
         RequestTransport::Stream(_, stream) => reader.read_message(context, stream)?,
         RequestTransport::Datagrams(socket) => {
@@ -296,6 +302,10 @@ fn read_response(
         }
     };
     let now = context.clock.now();
+    // A long response is progress before it is complete.
+    if reader.bytes > bytes_before {
+        *last_progress = now;
+    }
     match outcome {
         ReadOutcome::Message(h) if sender.record_response(&h, now) => *last_progress = now,
         // A late response to a request that timed out.
@@ -322,19 +332,29 @@ pub(crate) fn send_responses(context: EndContext) -> Result<Report, EndFailure> 
     }
 }
 
+/// Waits for the end of the responder's stall, if there is one.
+fn wait_for_stall(context: &EndContext, responder: &Responder) {
+    if let Some(until) = responder.stalled_until(context.clock.now()) {
+        Pacer::new(context.clock).wait(until, context.control.stop_flag());
+    }
+}
+
 fn respond_over_stream(mut context: EndContext) -> Result<Report, EndFailure> {
     let (listener, address) = stream::listen(&context)?;
     let (mut stream, start) = stream::accept(&mut context, &listener, address)?;
     context.await_consent()?;
     let mut meter = context.receiver_meter(start);
     let (mut reader, mut response, mut error) = (MessageReader::new(), Vec::new(), None);
+    let responder = Responder::new(&context.spec.pattern, start);
     while error.is_none() && !context.control.is_stopped() {
         let outcome = reader.read_message(&context, &mut stream);
+        wait_for_stall(&context, &responder);
         let now = context.clock.now();
         match outcome {
             Ok(ReadOutcome::Message(h)) => {
                 meter.record(&h, now);
-                encode_message(&context, &mut response, &h.response(now));
+                let received_bytes = meter.arrivals().bytes;
+                encode_message(&context, &mut response, &responder.respond(&h, received_bytes, now));
                 if !context.limit_response(response.len()) {
                     break;
                 }
@@ -370,13 +390,16 @@ fn respond_over_datagrams(mut context: EndContext) -> Result<Report, EndFailure>
     context.await_consent()?;
     let mut meter = context.receiver_meter(start);
     let (mut reader, mut response, mut error) = (MessageReader::new(), Vec::new(), None);
+    let responder = Responder::new(&context.spec.pattern, start);
     while error.is_none() && !context.control.is_stopped() {
         let outcome = reader.read_datagram(&context, &socket);
+        wait_for_stall(&context, &responder);
         let now = context.clock.now();
         match outcome {
             Ok((ReadOutcome::Message(h), Some(peer))) if context.accepts(peer.ip()) => {
                 meter.record(&h, now);
-                encode_message(&context, &mut response, &h.response(now));
+                let received_bytes = meter.arrivals().bytes;
+                encode_message(&context, &mut response, &responder.respond(&h, received_bytes, now));
                 if !context.limit_response(response.len()) {
                     break;
                 }

@@ -183,7 +183,7 @@ impl StreamWriter {
         report.notes.insert("congestion".into(), congestion(&self.stream));
         let nodelay = socket2::SockRef::from(&self.stream).tcp_nodelay().unwrap_or(false);
         report.notes.insert("nodelay".into(), if nodelay { "on" } else { "off" }.into());
-        report.samples = self.samples.iter().map(|(time, info)| (time.as_s(), metrics(info))).collect();
+        report.samples.extend(self.samples.iter().map(|(time, info)| (time.as_s(), metrics(info))));
     }
 }
 

@@ -181,7 +181,12 @@ fn delay(views: &[View<'_>]) -> Option<PlotData> {
     let (mut lines, mut texts, mut distributions) = (Vec::new(), Vec::new(), Vec::new());
     for v in views {
         let c = v.connection;
-        for (name, color, d) in [("one way", 0, &c.delay_us), ("round trip", 2, &c.rtt_us)] {
+        let distributions_of = [
+            ("one way", 0, &c.delay_us),
+            ("round trip", 2, &c.rtt_us),
+            ("round trip, closed loop", 3, &c.closed_loop_rtt_us),
+        ];
+        for (name, color, d) in distributions_of {
             let Some(d) = d else { continue };
             lines.extend(v.line(name, color, d.curve.iter().map(|&(share, us)| (nines(share, d.count), us))));
             texts.push(v.labelled(format!("{name} {}", percentiles(d))));
@@ -353,6 +358,8 @@ fn title_and_label(key: &str) -> (Option<&'static str>, Option<&'static str>) {
         "rtt_us" => ("Round-trip time, estimate of the transport", "round trip"),
         "retransmissions" => ("Retransmissions", "segments"),
         "packets_lost" => ("Lost packets", "packets"),
+        "bit_rate_bps" => ("Bit rate of the video", "bit rate"),
+        "playback_buffer_s" => ("Playback buffer", "buffer"),
         _ => return (None, None),
     };
     (Some(title), Some(label))

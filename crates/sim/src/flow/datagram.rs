@@ -78,6 +78,8 @@ impl OutgoingDatagram {
 #[derive(Debug, Default)]
 struct Receiver {
     reassembler: Reassembler,
+    /// Messages that arrived while the responder was stalled.
+    unread: VecDeque<Header>,
     /// Responses to send; more than one if requests were duplicated or do not wait for each other.
     responses: VecDeque<OutgoingDatagram>,
 }
@@ -136,16 +138,31 @@ impl DatagramFlow {
                     return false;
                 }
                 let header = d.header();
-                self.messages.receiver_meters[receiver].record(&header, now);
-                if d.response_length > 0 && r.responses.len() < MAX_PENDING_RESPONSES {
-                    let message = unfragmented(&self.fragmenter, &header.response(now));
-                    r.responses.push_back(OutgoingDatagram { message, next: 0 });
+                if self.messages.responder.stalled_until(now).is_some()
+                    && r.unread.len() < MAX_PENDING_RESPONSES
+                {
+                    r.unread.push_back(header);
+                    return true;
                 }
+                self.read(now, receiver, &header);
                 if self.source_ended.is_some() {
                     self.update_finished(now);
                 }
                 d.response_length > 0 || self.messages.finished
             }
+        }
+    }
+
+    /// Records a message at a receiver, and responds to a request.
+    #[inline(always)]
+    fn read(&mut self, now: Instant, receiver: usize, header: &Header) {
+        let meter = &mut self.messages.receiver_meters[receiver];
+        meter.record(header, now);
+        let responses = &mut self.receivers[receiver].responses;
+        if header.response_length > 0 && responses.len() < MAX_PENDING_RESPONSES {
+            let response = self.messages.responder.respond(header, meter.arrivals().bytes, now);
+            let message = unfragmented(&self.fragmenter, &response);
+            responses.push_back(OutgoingDatagram { message, next: 0 });
         }
     }
 
@@ -188,7 +205,7 @@ impl DatagramFlow {
         match side.checked_sub(1) {
             None if self.outgoing.is_none() => self.send(now, room, pool),
             None => self.send_fragment(now, room, pool),
-            Some(receiver) => self.send_response(receiver, room, pool),
+            Some(receiver) => self.send_response(now, receiver, room, pool),
         }
     }
 
@@ -295,7 +312,21 @@ impl DatagramFlow {
     }
 
     #[inline(never)]
-    fn send_response(&mut self, receiver: usize, room: bool, pool: &mut PacketPool) -> FlowOutput {
+    fn send_response(
+        &mut self,
+        now: Instant,
+        receiver: usize,
+        room: bool,
+        pool: &mut PacketPool,
+    ) -> FlowOutput {
+        if !self.receivers[receiver].unread.is_empty() {
+            if let Some(until) = self.messages.responder.stalled_until(now) {
+                return FlowOutput::Idle { deadline: Some(until), blocked: false };
+            }
+            while let Some(header) = self.receivers[receiver].unread.pop_front() {
+                self.read(now, receiver, &header);
+            }
+        }
         let responses = &mut self.receivers[receiver].responses;
         let Some(response) = responses.front_mut() else {
             return FlowOutput::Idle { deadline: None, blocked: false };

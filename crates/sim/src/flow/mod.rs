@@ -19,7 +19,7 @@ use trunkline_run::assemble::RepetitionOutcome;
 use trunkline_run::bundle::MessageOptions;
 use trunkline_run::message::{HEADER, Header, MAX_MESSAGE};
 use trunkline_run::reports::{ReceiverReport, SenderReport};
-use trunkline_run::{ReceiverMeter, Requester, Sender, SenderStep};
+use trunkline_run::{ReceiverMeter, Requester, Responder, Sender, SenderStep};
 use trunkline_traffic::application::ReceivedItems;
 use trunkline_traffic::source::{Bounds, Limit};
 use trunkline_traffic::{Law, Pattern, Source, SourceError, Variable, VariableError};
@@ -148,6 +148,7 @@ pub struct Messages {
     seed: Seed,
     stream_name: String,
     pub sender: Sender,
+    pub responder: Responder,
     pub receiver_meters: Vec<ReceiverMeter>,
     disk: Option<Disk>,
     /// When the disk has read the last message.
@@ -180,6 +181,7 @@ impl Messages {
             seed: config.seed,
             stream_name: config.stream_name.clone(),
             sender: Sender::new(start, requester),
+            responder: Responder::new(&config.plan.test, start),
             receiver_meters: config.plan.to.iter().map(|_| ReceiverMeter::new(start)).collect(),
             disk: config.disk(0),
             read_until: start,
@@ -202,6 +204,7 @@ impl Messages {
             Ok(source) => {
                 (self.start, self.read_until) = (start, start);
                 self.sender.start(source, start);
+                self.responder = Responder::new(&self.test, start);
                 let items = || ReceivedItems::new(&self.test, self.bounds, self.seed, &self.stream_name);
                 self.receiver_meters.fill_with(|| {
                     let mut meter = ReceiverMeter::new(start);
@@ -285,8 +288,7 @@ impl FlowConfig<'_> {
 
     /// Returns the requester of a test with responses.
     fn requester(&self, timeout: Option<Span>) -> Option<Requester> {
-        let max_outstanding = self.plan.test.max_outstanding();
-        (max_outstanding > 0).then(|| Requester::new(timeout, max_outstanding))
+        Requester::of_pattern(&self.plan.test, timeout)
     }
 }
 

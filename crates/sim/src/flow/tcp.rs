@@ -262,6 +262,12 @@ impl TcpFlow {
         while self.ends[side].tcp.readable() > 0 {
             let end = &mut self.ends[side];
             let mut count = end.tcp.readable();
+            if side == 1
+                && let Some(until) = self.messages.responder.stalled_until(now)
+            {
+                deadline = Some(until);
+                break;
+            }
             if let Some(disk) = self.disks[1].as_mut().filter(|_| side == 1) {
                 if now < end.disk_until {
                     deadline = Some(end.disk_until);
@@ -289,9 +295,11 @@ impl TcpFlow {
 
     fn record_message(&mut self, now: Instant, side: usize, header: &Header) {
         if side == 1 {
-            self.messages.receiver_meters[0].record(header, now);
+            let meter = &mut self.messages.receiver_meters[0];
+            meter.record(header, now);
             if header.response_length > 0 {
-                self.ends[1].queue_message(header.response(now));
+                let received_bytes = meter.arrivals().bytes;
+                self.ends[1].queue_message(self.messages.responder.respond(header, received_bytes, now));
             }
         } else {
             self.messages.sender.record_response(header, now);
@@ -320,7 +328,7 @@ impl TcpFlow {
         sender.counters.extend(counters(from.tcp.statistics()));
         sender.counters.insert("tcp_mss_bytes".into(), f64::from(from.tcp.gauges().mss));
         sender.counters.insert("sender_buffer_bytes".into(), f64::from(from.tcp.options().send_buffer));
-        sender.samples = self.samples.points;
+        sender.samples.extend(self.samples.points);
         if !is_requester {
             sender.rtt = self.samples.rtt.counts();
         }

@@ -65,6 +65,19 @@ pub struct Parameter {
     pub range: Option<(f64, f64)>,
     /// Whether it is drawn once for a connection, so that there is nothing to compare.
     pub is_drawn_once: bool,
+    /// Whether the value is a [`Variable::List`].
+    pub is_list: bool,
+    /// How the value, a constant, relates to that of another parameter.
+    pub relation: Option<Relation>,
+}
+
+/// What a constant parameter must be with respect to another parameter of its model.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Relation {
+    /// One of the values of this list.
+    OneOf(&'static str),
+    /// At most this, a constant too; `messagesize` is the longest message.
+    AtMost(&'static str),
 }
 
 impl Parameter {
@@ -86,6 +99,8 @@ impl Parameter {
             is_constant: false,
             range: None,
             is_drawn_once: false,
+            is_list: false,
+            relation: None,
         }
     }
 
@@ -111,6 +126,24 @@ impl Parameter {
     #[must_use]
     pub const fn once(self) -> Parameter {
         Parameter { is_drawn_once: true, ..self }
+    }
+
+    /// Requires a list of constants.
+    #[must_use]
+    pub const fn list(self) -> Parameter {
+        Parameter { is_list: true, ..self }
+    }
+
+    /// Requires one of the values of a list of the model.
+    #[must_use]
+    pub const fn one_of(self, list: &'static str) -> Parameter {
+        Parameter { is_constant: true, relation: Some(Relation::OneOf(list)), ..self }
+    }
+
+    /// Requires a constant of at most that of another parameter of the model, or of at most `messagesize`.
+    #[must_use]
+    pub const fn at_most(self, other: &'static str) -> Parameter {
+        Parameter { is_constant: true, relation: Some(Relation::AtMost(other)), ..self }
     }
 
     /// Checks a value of this parameter.
@@ -254,6 +287,10 @@ pub(super) mod values {
 
     pub fn constant(value: f64) -> Variable {
         Variable::Constant(value)
+    }
+
+    pub fn list(values: &[f64]) -> Variable {
+        Variable::List { values: values.into() }
     }
 
     pub fn exponential(mean: f64) -> Variable {

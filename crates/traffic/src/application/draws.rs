@@ -195,6 +195,26 @@ impl Draws {
         self.quantity(quantity).generator.draw()
     }
 
+    /// Returns the value of a constant parameter, in its unit.
+    ///
+    /// # Panics
+    /// If the model has no such parameter.
+    pub fn constant(&self, name: &str) -> f64 {
+        self.mean(self.id(name)).unwrap_or_default()
+    }
+
+    /// Returns the values of a list, ascending.
+    ///
+    /// # Panics
+    /// If the model has no such parameter.
+    pub fn list(&self, name: &str) -> Vec<f64> {
+        match self.quantities[usize::from(self.id(name).0)].generator.law.variable() {
+            Variable::List { values } => values.to_vec(),
+            Variable::Constant(value) => vec![*value],
+            _ => Vec::new(),
+        }
+    }
+
     /// Returns the mean of a quantity; `None` if it is infinite.
     pub fn mean(&self, quantity: QuantityId) -> Option<f64> {
         self.quantities[usize::from(quantity.0)].generator.law.mean()

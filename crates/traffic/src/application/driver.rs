@@ -214,6 +214,11 @@ impl Driver {
         self.model.offered_bps(&self.draws)
     }
 
+    /// Returns the gauges of the model.
+    pub fn gauges(&self) -> Vec<(&'static str, f64)> {
+        self.model.gauges()
+    }
+
     /// Returns the counters of the model.
     pub fn counters(&self) -> Vec<(&'static str, f64)> {
         self.model.counters()

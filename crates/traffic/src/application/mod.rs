@@ -47,11 +47,14 @@ mod frames;
 mod ftp;
 mod game;
 mod mpeg;
+mod rpc;
 mod sensor;
 mod smtp;
 mod telnet;
+mod video;
 mod videoconference;
 mod voip;
+mod webrtc;
 mod www;
 mod xr;
 
@@ -59,7 +62,7 @@ use std::fmt::Debug;
 
 use trunkline_units::Instant;
 
-pub use definition::{Application, Choice, Definition, Parameter, Unit, UnknownModel, Variant};
+pub use definition::{Application, Choice, Definition, Parameter, Relation, Unit, UnknownModel, Variant};
 pub use draws::{Draws, Interval, QuantityId, Size};
 pub use driver::Driver;
 pub use received::ReceivedItems;
@@ -78,6 +81,9 @@ pub static MODELS: &[&Definition] = &[
     &backup::BACKUP,
     &sensor::SENSOR,
     &smtp::SMTP,
+    &rpc::RPC,
+    &video::VIDEO,
+    &webrtc::WEBRTC,
 ];
 
 /// The state machine of an application.
@@ -94,7 +100,14 @@ pub trait Model: Debug + Send {
         None
     }
 
-    /// Returns counts of events, such as refused sessions, by their name in the record. Repetitions are added.
+    /// Returns levels that follow the traffic, such as a chosen bit rate, by their name in the series of the record. They are
+    /// read after each outcome of a request.
+    fn gauges(&self) -> Vec<(&'static str, f64)> {
+        Vec::new()
+    }
+
+    /// Returns counts of events, such as refused sessions, by their name in the record. Repetitions are added; if a name begins
+    /// with `mean_`, their mean is taken.
     fn counters(&self) -> Vec<(&'static str, f64)> {
         Vec::new()
     }
@@ -181,4 +194,8 @@ pub struct Outcome {
     pub at: Instant,
     /// Bytes of the response; `None` if it was given up.
     pub bytes: Option<u32>,
+    /// When the response was sent, by the clock of the responder.
+    pub responded_at: Instant,
+    /// Message bytes that had arrived at the responder then, modulo 2³⁰; 0 if the model has no parameter `feedback`.
+    pub received_bytes: u32,
 }
