@@ -61,6 +61,8 @@ pub struct Parameter {
     pub needs_mean: bool,
     /// Whether the value must be constant.
     pub is_constant: bool,
+    /// The smallest and the largest value of a constant.
+    pub range: Option<(f64, f64)>,
 }
 
 impl Parameter {
@@ -72,7 +74,7 @@ impl Parameter {
         default: Default,
         source: &'static str,
     ) -> Parameter {
-        Parameter { name, meaning, unit, default, source, needs_mean: false, is_constant: false }
+        Parameter { name, meaning, unit, default, source, needs_mean: false, is_constant: false, range: None }
     }
 
     /// Refuses variables with an infinite mean.
@@ -87,11 +89,22 @@ impl Parameter {
         Parameter { is_constant: true, ..self }
     }
 
+    /// Refuses random variables, and constants outside of a range.
+    #[must_use]
+    pub const fn within(self, low: f64, high: f64) -> Parameter {
+        Parameter { is_constant: true, range: Some((low, high)), ..self }
+    }
+
     /// Checks a value of this parameter.
     ///
     /// # Errors
-    /// Those of [`Law::new`], and [`VariableError::NoMean`].
+    /// Those of [`Law::new`], [`VariableError::NoMean`], and [`VariableError::Range`] outside of its range.
     pub fn check(&self, value: &Variable) -> Result<(), VariableError> {
+        if let (Some((low, high)), Variable::Constant(value)) = (self.range, value)
+            && !(low..=high).contains(value)
+        {
+            return Err(VariableError::Range { parameter: self.name, low, high });
+        }
         let law = Law::new(value.clone(), self.unit.floor())?;
         if self.needs_mean && law.mean().is_none() { Err(VariableError::NoMean) } else { Ok(()) }
     }

@@ -42,7 +42,10 @@ pub mod received;
 pub mod reference;
 pub mod sessions;
 
+mod fgn;
 mod ftp;
+mod mginf;
+mod onoff;
 mod telnet;
 mod voip;
 mod www;
@@ -58,7 +61,7 @@ pub use received::ReceivedItems;
 pub use sessions::Sessions;
 
 /// All models, in the order of the reference page.
-pub static MODELS: &[&Definition] = &[&voip::VOIP, &ftp::FTP, &telnet::TELNET, &www::WWW];
+pub static MODELS: &[&Definition] = &[&voip::VOIP, &ftp::FTP, &telnet::TELNET, &www::WWW, &mginf::MGINF, &onoff::ONOFF, &fgn::FGN];
 
 /// The state machine of an application.
 pub trait Model: Debug + Send {
