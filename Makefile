@@ -90,7 +90,7 @@ fuzz: ## throw texts at the language, segments at TCP, frames at arq, llc and th
 
 # Every round has a seed of its own; the one that fails is the last one printed.
 soak: ## what takes long: theory and real peers, then experiments for SECONDS, seed after seed; the first that fails ends it
-	$(CARGO) test --release --locked -p trunkline-traffic --features soak --test soak_hurst
+	$(CARGO) test --release --locked -p trunkline-traffic --features soak --test soak_hurst --test models
 	$(CARGO) test --release --locked -p trunkline-models -p trunkline-tcp -p trunkline-arq -p trunkline-llc -p trunkline-live -p trunkline-bundle -p trunkline-sim \
 		--features trunkline-sim/soak,trunkline-models/soak,trunkline-tcp/soak,trunkline-arq/soak,trunkline-arq/aead,trunkline-llc/soak,trunkline-live/soak,trunkline-bundle/soak \
 		--tests soak_

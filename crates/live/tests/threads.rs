@@ -34,6 +34,34 @@ fn every_message_is_accounted_for() {
     assert!(record.connections.iter().all(|c| c.stages_us.is_empty()));
 }
 
+/// The laws of models over sockets: what arrives is what left. A busy machine sends late, so p-values are not tested.
+#[test]
+fn models_are_compared_at_both_ends() {
+    let record = run("experiment { parallel {
+            connection v { xmt = a; rcv = b; protocol = udp; duration = 2 s;
+                           test = voice (talk = exponential(20 ms), silence = exponential(20 ms), frame = uniform(40, 200), period = 2 ms); }
+            connection f { xmt = a; rcv = b; protocol = tcp; duration = 2 s;
+                           test = ftp (sessionInterarrival = exponential(50 ms), itemSize = uniform(100, 5000), itemGap = exponential(5 ms), messagesize = 500); }
+            connection w { xmt = a; rcv = b; protocol = tcp; duration = 2 s;
+                           test = www (reading = exponential(5 ms), objectGap = 0 s, main = uniform(100, 200000)); }
+            connection g { xmt = a; rcv = b; protocol = guaranteed; duration = 2 s;
+                           test = www (model = 3gpp, reading = exponential(5 ms), parse = 0 s); }
+        } }");
+    assert!(!record.partial, "{:?}", record.problems);
+    for c in &record.connections {
+        let fits = &c.requested.variables;
+        assert!(!fits.is_empty() && fits.iter().all(|fit| fit.samples > 0), "{}: {fits:?}", c.name);
+        if let Some(pages) = c.counters.get("pages") {
+            assert!(*pages > 0.0 && c.counters["answers"] == c.messages_sent as f64, "{}", c.name);
+            continue;
+        }
+        assert_eq!(c.counters["items_differing"], 0.0, "{}", c.name);
+        for (sent, received) in fits.iter().filter(|fit| fit.unit == "bytes").zip(&c.requested.received) {
+            assert!(received.samples <= sent.samples && received.samples > 0, "{}: {received:?}", c.name);
+        }
+    }
+}
+
 #[test]
 fn a_stop_retains_measurements() {
     let text = "experiment { serial {

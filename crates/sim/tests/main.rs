@@ -12,5 +12,6 @@ mod llc;
 mod llc_token;
 mod llc_token_soak;
 mod losses;
+mod models;
 mod random_plans;
 mod token;

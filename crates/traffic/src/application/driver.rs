@@ -17,8 +17,8 @@ pub struct Driver {
     upcoming: Next,
     /// The item that is being sent.
     current: Option<Item>,
-    /// Lateness of the last departure of each lane, in picoseconds; `None` if it is not known.
-    lanes: Vec<Option<i128>>,
+    /// The last departure of each lane; `None` if it is not known.
+    lanes: Vec<Option<Instant>>,
     /// Requests whose outcome is unknown: their number, and the quantity of the response.
     requests: VecDeque<(u64, QuantityId)>,
     next_request: u64,
@@ -145,37 +145,39 @@ impl Driver {
     pub fn departed(&mut self, at: Instant) {
         let Some(item) = self.current else { return };
         self.draws.record(item.size.quantity(), f64::from(item.size.bytes()));
-        self.record_times(&item, i128::from(at.as_ps()) - i128::from(item.due.as_ps()));
+        self.record_times(&item, at);
     }
 
-    /// Records the times that end with an item which was `lateness_ps` late.
-    pub(super) fn record_times(&mut self, item: &Item, lateness_ps: i128) {
+    /// Records the times that end with an item which left or arrived at `at`.
+    pub(super) fn record_times(&mut self, item: &Item, at: Instant) {
         for timed in item.intervals.into_iter().flatten() {
-            let reference = match timed.since {
-                Since::Departure(lane) => self.lanes.get(lane as usize).copied().flatten(),
-                Since::Event => Some(0),
+            let last = |lane: u32| self.lanes.get(lane as usize).copied().flatten();
+            let ps = |instant: Instant| i128::from(instant.as_ps());
+            let start = match timed.since {
+                Since::Departure(lane) => last(lane).map(ps),
+                Since::Offset(lane, offset) => last(lane).map(|last| ps(last) + i128::from(offset)),
+                Since::Event(event) => Some(ps(event)),
             };
-            let drawn = i128::from(timed.interval.span().as_ps());
-            let span = reference.map(|reference| (drawn + lateness_ps - reference).max(0) as f64 / 1e12);
-            self.draws.finish(timed.interval, span);
+            let seconds = start.map(|start| (ps(at) - start).max(0) as f64 / 1e12);
+            self.draws.finish(timed.interval, seconds);
         }
-        self.set_lateness(item, Some(lateness_ps));
+        self.set_departure(item, Some(at));
     }
 
     /// Handles an item that is lost: the times that it ends and begins are unknown.
     pub(super) fn forget_times(&mut self, item: &Item) {
         item.intervals.into_iter().flatten().for_each(|timed| self.draws.finish(timed.interval, None));
-        self.set_lateness(item, None);
+        self.set_departure(item, None);
     }
 
-    /// Sets the lateness of the last departure of the lanes of an item.
-    fn set_lateness(&mut self, item: &Item, lateness_ps: Option<i128>) {
+    /// Sets the last departure of the lanes of an item.
+    fn set_departure(&mut self, item: &Item, at: Option<Instant>) {
         for lane in [Some(item.lane), item.second_lane].into_iter().flatten() {
             let lane = lane as usize;
             if self.lanes.len() <= lane {
                 self.lanes.resize(lane + 1, None);
             }
-            self.lanes[lane] = lateness_ps;
+            self.lanes[lane] = at;
         }
     }
 

@@ -1,6 +1,6 @@
 //! File transfer: sessions of a Poisson process, each with several items.
 
-use trunkline_units::Instant;
+use trunkline_units::{Instant, Span};
 
 use super::definition::values::{constant, exponential, pareto, truncated};
 use super::{Definition, Draws, Interval, Item, Model, Next, Parameter, QuantityId, Sessions, Since, Unit};
@@ -60,14 +60,16 @@ pub(super) struct SessionModel {
     /// When the next session arrives, after this time since the one before.
     next_arrival: Instant,
     arrival_gap: Option<Interval>,
+    /// The last session that was not refused arrived this long before the one before the next.
+    refused_for: Span,
 }
 
 #[derive(Debug)]
 struct Session {
     /// Items that follow.
     remaining: u32,
-    /// The time before the next item: between sessions for the first item, else between items.
-    pause: Option<Interval>,
+    /// The time before the next item, between sessions or between items, and when it began.
+    pause: Option<(Interval, i64)>,
     is_first: bool,
 }
 
@@ -86,18 +88,21 @@ impl SessionModel {
             sessions: Sessions::new(max_sessions, ARRIVALS + 1),
             next_arrival: start,
             arrival_gap: None,
+            refused_for: Span::ZERO,
         }
     }
 
     /// Starts the session that arrives next.
     fn arrive(&mut self, draws: &mut Draws) {
-        let pause = self.arrival_gap.take();
+        let gap = self.arrival_gap.take();
+        let pause = gap.map(|gap| (gap, self.refused_for.as_ps() as i64));
         let session = Session { remaining: draws.count(self.items).max(1), pause, is_first: true };
-        if !self.sessions.start(self.next_arrival, session)
-            && let Some(pause) = pause
-        {
+        if self.sessions.start(self.next_arrival, session) {
+            self.refused_for = Span::ZERO;
+        } else if let Some(gap) = gap {
             // It has arrived, although it is refused.
-            draws.finish(pause, Some(pause.span().as_s()));
+            draws.finish(gap, Some(gap.span().as_s()));
+            self.refused_for += gap.span();
         }
         let interarrival = draws.interval(self.interarrival);
         self.next_arrival += interarrival.span();
@@ -114,16 +119,16 @@ impl Model for SessionModel {
         let item = self.sessions.advance(|lane, due, session| {
             let mut item = Item::new(due, draws.size(item_size));
             item.lane = lane;
-            if let Some(pause) = session.pause {
-                let since = if session.is_first { ARRIVALS } else { lane };
-                item = item.after(pause, Since::Departure(since));
+            if let Some((pause, offset)) = session.pause.take() {
+                item =
+                    item.after(pause, Since::Offset(if session.is_first { ARRIVALS } else { lane }, offset));
             }
             item.second_lane = session.is_first.then_some(ARRIVALS);
             session.is_first = false;
             session.remaining -= 1;
             let next = (session.remaining > 0).then(|| {
                 let pause = draws.interval(gap);
-                session.pause = Some(pause);
+                session.pause = Some((pause, 0));
                 due + pause.span()
             });
             (item, next)
@@ -144,7 +149,7 @@ impl Model for SessionModel {
 
 #[cfg(test)]
 mod tests {
-    use trunkline_units::{Seed, Span};
+    use trunkline_units::Seed;
 
     use super::super::Application;
     use super::*;

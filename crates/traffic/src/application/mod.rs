@@ -23,7 +23,7 @@
 //! - [`Model::next`] returns items in the order of their due times. A model that does not use responses must not depend on when
 //!   it is called: the receiver runs it a second time to learn what it should see.
 //! - A drawn time is returned with the item that ends it ([`Item::after`]), a drawn size as the item's size. They are recorded
-//!   when the item leaves, as they were: with the lateness of the departure.
+//!   when the item leaves, as they were: from departure to departure.
 //! - Memory is bounded: [`Sessions`] refuses sessions above its limit and counts them.
 //!
 //! | module | contents |
@@ -120,13 +120,16 @@ pub struct Timed {
     pub since: Since,
 }
 
-/// When a drawn time began.
+/// When a drawn time began. It is recorded as it was, from there to the departure of the item; so an error of the model in the
+/// due times shows in the fit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Since {
-    /// At the last departure of a lane, late or not.
+    /// At the last departure of a lane.
     Departure(u32),
+    /// This many picoseconds after the last departure of a lane, or before it if negative.
+    Offset(u32, i64),
     /// At an instant that is known exactly, such as an arrival.
-    Event,
+    Event(Instant),
 }
 
 impl Item {

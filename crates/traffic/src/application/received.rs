@@ -2,7 +2,7 @@
 //!
 //! The receiver runs the model a second time, with the same seed. So it knows which message ends which drawn time and which
 //! messages are one item, and nothing of that has to be in the messages. What it records is what arrived: the lengths of the
-//! messages, and drawn times corrected by the delays of the messages that bound them.
+//! messages, and the times between them.
 
 use trunkline_units::{Instant, Seed};
 
@@ -35,7 +35,7 @@ impl ReceivedItems {
     pub fn new(pattern: &Pattern, bounds: Bounds, seed: Seed, name: &str) -> Option<ReceivedItems> {
         let is_repeatable =
             matches!(pattern, Pattern::Application { model, .. } if model.definition().max_outstanding == 0);
-        // Times are relative to the first departure, so the start does not matter.
+        // Times are those between arrivals, so the start does not matter.
         let driver =
             Driver::of_pattern(pattern, bounds, Instant::ZERO, seed, name).filter(|_| is_repeatable)?.ok()?;
         Some(ReceivedItems {
@@ -79,9 +79,7 @@ impl ReceivedItems {
         let Some(item) = self.driver.current().copied() else { return };
         if is_first {
             match arrival {
-                Some((_, at)) => {
-                    self.driver.record_times(&item, i128::from(at.as_ps()) - i128::from(item.due.as_ps()));
-                }
+                Some((_, at)) => self.driver.record_times(&item, at),
                 None => self.driver.forget_times(&item),
             }
         }

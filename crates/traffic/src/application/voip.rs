@@ -1,6 +1,6 @@
 //! Voice: frames of a codec at a constant period in talk spurts, silence between them.
 
-use trunkline_units::Instant;
+use trunkline_units::{Instant, Span};
 
 use super::definition::values::{constant, exponential};
 use super::{
@@ -60,6 +60,10 @@ pub(super) static VOIP: Definition = Definition {
     start: |start, draws| Box::new(Voip::new(start, draws)),
 };
 
+/// The lanes of all frames, and of the first frames of talk spurts.
+const FRAMES: u32 = 0;
+const SPURTS: u32 = 1;
+
 #[derive(Debug)]
 struct Voip {
     spurt_length: QuantityId,
@@ -71,8 +75,8 @@ struct Voip {
     end: Instant,
     /// The talk spurt, until its last frame.
     spurt: Option<Interval>,
-    /// The pause before the next frame.
-    pause: Option<Interval>,
+    /// The pause before the next frame, and when it begins after the frame before.
+    pause: Option<(Interval, Span)>,
 }
 
 impl Voip {
@@ -93,25 +97,32 @@ impl Voip {
 impl Model for Voip {
     fn next(&mut self, draws: &mut Draws) -> Next {
         let mut item = Item::new(self.due, draws.size(self.frame));
-        if let Some(pause) = self.pause.take() {
-            item = item.after(pause, Since::Departure(0));
+        if let Some((pause, offset)) = self.pause.take() {
+            item = item.after(pause, Since::Offset(FRAMES, offset.as_ps() as i64));
         }
-        let spurt = *self.spurt.get_or_insert_with(|| {
-            let spurt = draws.interval(self.spurt_length);
+        let is_first = self.spurt.is_none();
+        item.second_lane = is_first.then_some(SPURTS);
+        let spurt = *self.spurt.get_or_insert_with(|| draws.interval(self.spurt_length));
+        if is_first {
             self.end = self.due + spurt.span();
-            spurt
-        });
+        }
         let period = draws.interval(self.period);
         if self.due + period.span() < self.end {
             self.due += period.span();
-            self.pause = Some(period);
+            self.pause = Some((period, Span::ZERO));
         } else {
-            // The last frame of the spurt.
-            item = item.after(spurt, Since::Departure(0));
+            draws.finish(period, None);
+            // No frame marks the end of a spurt: the time after its last frame is taken from the drawn end.
+            let rest = self.end.since(self.due);
+            if is_first {
+                draws.finish(spurt, Some(rest.as_s()));
+            } else {
+                item = item.after(spurt, Since::Offset(SPURTS, -(rest.as_ps() as i64)));
+            }
             let silence = draws.interval(self.silence);
             self.spurt = None;
-            self.due = self.end.max(self.due) + silence.span();
-            self.pause = Some(silence);
+            self.due = self.end + silence.span();
+            self.pause = Some((silence, rest));
         }
         Next::Item(item)
     }
@@ -128,7 +139,7 @@ impl Model for Voip {
 
 #[cfg(test)]
 mod tests {
-    use trunkline_units::{Seed, Span};
+    use trunkline_units::Seed;
 
     use super::super::Application;
     use super::*;

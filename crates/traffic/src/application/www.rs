@@ -118,7 +118,8 @@ struct Www {
 struct Request {
     due: Instant,
     object: QuantityId,
-    pause: Option<Interval>,
+    /// The pause before it, and when that began.
+    pause: Option<(Interval, Instant)>,
 }
 
 impl Www {
@@ -151,7 +152,7 @@ impl Model for Www {
         let item = Item::new(due, draws.size(self.request));
         let item = Item { response: Some(draws.size(object)), ..item };
         Next::Item(match pause {
-            Some(pause) => item.after(pause, Since::Event),
+            Some((pause, since)) => item.after(pause, Since::Event(since)),
             None => item,
         })
     }
@@ -171,7 +172,8 @@ impl Model for Www {
             (self.main, self.reading)
         };
         let pause = draws.interval(pause);
-        self.next = Some(Request { due: outcome.at + pause.span(), object, pause: Some(pause) });
+        self.next =
+            Some(Request { due: outcome.at + pause.span(), object, pause: Some((pause, outcome.at)) });
     }
 
     fn counters(&self) -> Vec<(&'static str, f64)> {
