@@ -7,7 +7,6 @@
 //! | [`wavelet`] | energy by octave (Abry and Veitch 1998) |
 //! | [`variance_time`] | variance of the means of blocks of growing length |
 //! | [`rescaled_range`] | range over standard deviation, R/S (Hurst 1951; Mandelbrot and Wallis 1969) |
-//! | [`perturbed`] | as local Whittle, with white noise beside the long memory; not one of the five |
 //! | `calibration` | results of the last two for fractional Gaussian noise |
 //!
 //! The first three are unbiased for long series and have a known standard deviation. The last two are biased: the mean of
@@ -22,7 +21,6 @@ mod calibration;
 mod line;
 pub mod local_whittle;
 pub mod periodogram;
-pub mod perturbed;
 pub mod rescaled_range;
 pub mod variance_time;
 pub mod wavelet;

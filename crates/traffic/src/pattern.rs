@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::Variable;
+use crate::{Recording, RecordingRequest, Variable};
 use crate::application::Application;
 
 /// A burst: messages that are due at the same instant. `SIZE:COUNT` in the language.
@@ -75,6 +75,17 @@ pub enum Pattern {
         /// The path in the experiment, relative to the experiment's folder.
         path: String,
         /// Bytes of a message.
+        size_bytes: Variable,
+    },
+    /// Sizes and times of recorded messages.
+    Replay {
+        /// Where they come from.
+        request: RecordingRequest,
+        /// The messages.
+        recording: Recording,
+        /// Times are divided by this.
+        scale: f64,
+        /// Bytes of the longest message.
         size_bytes: Variable,
     },
     /// Traffic like that of an application.

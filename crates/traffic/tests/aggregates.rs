@@ -1,7 +1,7 @@
 //! The Hurst exponent of self-similar aggregates, from the messages that left.
 
 use trunkline_traffic::application::Application;
-use trunkline_traffic::hurst::{self, Method, perturbed};
+use trunkline_traffic::hurst::{self, Method};
 use trunkline_traffic::source::{Bounds, Limit, Step};
 use trunkline_traffic::{Pattern, Source, Variable};
 use trunkline_units::{Instant, Seed, Span};
@@ -35,7 +35,7 @@ fn pattern(model: &str, set: &[(&str, Variable)]) -> Pattern {
     for (name, value) in set {
         parameters.iter_mut().find(|(other, _)| other == name).unwrap().1 = value.clone();
     }
-    Pattern::Application { model, variant: None, size_bytes: Variable::Constant(1_400.0), parameters }
+    Pattern::Application { model, variant: None, size_bytes: Variable::Constant(65_507.0), parameters }
 }
 
 fn pareto(shape: f64) -> Variable {
@@ -47,38 +47,38 @@ fn pareto(shape: f64) -> Variable {
 fn explore() {
     let env = |name: &str, default: f64| std::env::var(name).map_or(default, |v| v.parse().unwrap());
     let (log, seeds) = (env("LOG", 20.0), env("SEEDS", 10.0) as u64);
-    let (rate, sources) = (env("RATE", 3.0), env("SOURCES", 20.0));
-    for alpha in [1.2, 1.4, 1.6, 1.8] {
-        for model in ["mginf", "onoff"] {
-            let pattern = match model {
-                "mginf" => pattern(model, &[
-                    ("interarrival", Variable::Exponential { mean: 1.0 / rate }),
-                    ("duration", pareto(alpha)),
-                ]),
-                _ => pattern(model, &[
-                    ("sources", Variable::Constant(sources)), ("on", pareto(alpha)), ("off", pareto(alpha))]),
-            };
-            let begun = std::time::Instant::now();
-            let want = (3.0 - alpha) / 2.0;
-            let (mut all, mut lw, mut wav) = (Vec::new(), Vec::new(), Vec::new());
-            let (mut sd, mut noise) = (0.0, 0.0);
-            for seed in 0..seeds {
-                let x = amounts(&pattern, Span::from_s(1), 1 << log as u32, seed);
-                let e = perturbed::estimate(&x).unwrap();
-                sd = e.sd;
-                noise = e.noise;
-                all.push(e.h - want);
-                lw.push(hurst::estimate(Method::LocalWhittle, &x).unwrap().h - want);
-                wav.push(hurst::estimate(Method::Wavelet, &x).unwrap().h - want);
+    let c = Variable::Constant;
+    let mut cases: Vec<(String, f64, Pattern)> = Vec::new();
+    let exp = Variable::Exponential { mean: 1_000.0 };
+    let log = |sd| Variable::Lognormal { mean: 1_000.0, sd };
+    let _ = &exp;
+    for (alpha, period, size) in [(1.6, 8.0, log(450.0)), (1.6, 8.0, log(550.0)), (1.8, 4.0, log(750.0)), (1.8, 4.0, log(850.0)), (1.2, 4.0, c(1_000.0)), (1.4, 6.0, c(1_000.0))] {
+            cases.push((format!("onoff {alpha} p{period} {size:?}"), alpha, pattern("onoff", &[
+                ("sources", c(20.0)), ("on", pareto(alpha)), ("off", pareto(alpha)), ("period", c(period)), ("message", size)])));
+    }
+    let log = env("LOG", 20.0);
+    let only = std::env::var("ONLY").unwrap_or_default();
+    for (name, alpha, pattern) in cases.iter().filter(|c| c.0.starts_with(&only)) {
+        let begun = std::time::Instant::now();
+        let want = (3.0 - alpha) / 2.0;
+        let mut found: std::collections::BTreeMap<usize, Vec<(f64, f64)>> = Default::default();
+        for seed in 0..seeds {
+            let x = amounts(pattern, Span::from_s(1), 1 << log as u32, seed);
+            for g in [1, 4, 16, 64] {
+                let y: Vec<f64> = x.chunks(g).map(|c| c.iter().sum()).collect();
+                found.entry(g).or_default().push((
+                    hurst::estimate(Method::LocalWhittle, &y).unwrap().h - want,
+                    hurst::estimate(Method::Wavelet, &y).unwrap().h - want,
+                ));
             }
-            let show = |v: &[f64]| {
-                let n = v.len() as f64;
-                let mean = v.iter().sum::<f64>() / n;
-                let sd = (v.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / n).sqrt();
-                let worst = v.iter().map(|x| x.abs()).fold(0.0, f64::max);
-                format!("mean {mean:+.4} sd {sd:.4} worst {worst:.4}")
-            };
-            println!("{model} {alpha}: perturbed {} (sd {sd:.4} noise {noise:.3}); lw {}; wavelet {}; {:.1} s", show(&all), show(&lw), show(&wav), begun.elapsed().as_secs_f64());
         }
+        let show = |v: Vec<f64>| {
+            let n = v.len() as f64;
+            let mean = v.iter().sum::<f64>() / n;
+            let sd = (v.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / n).sqrt();
+            format!("{mean:+.3}±{sd:.3}")
+        };
+        let text: Vec<String> = found.iter().map(|(g, v)| format!("{g}: {} {}", show(v.iter().map(|p| p.0).collect()), show(v.iter().map(|p| p.1).collect()))).collect();
+        println!("{name}: {} | {:.1} s", text.join(" | "), begun.elapsed().as_secs_f64());
     }
 }

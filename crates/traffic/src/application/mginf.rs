@@ -25,7 +25,7 @@ pub(super) static MGINF: Definition = Definition {
             "how long a session lasts",
             Unit::Seconds,
             || pareto(1.4, 1.0),
-            "Pareto with a shape of 1 to 2: Paxson and Floyd 1995, IEEE/ACM Trans. Netw. 3(3), appendix D; the shape is a choice",
+            "Pareto with a shape of 1 to 2: Paxson and Floyd 1995, IEEE/ACM Trans. Netw. 3(3), section VII; the shape is a choice",
         )
         .with_mean(),
         Parameter::new("period", "time between the messages of a session", Unit::Seconds, || constant(1.0), "a choice")

@@ -33,12 +33,14 @@
 //! | [`driver`] | [`Driver`]: runs a model for a source, or for a receiver that compares what arrives |
 //! | [`received`] | [`ReceivedItems`]: compares what arrives with the laws of the model |
 //! | [`sessions`] | [`Sessions`]: overlapping sessions in the order of their next items |
+//! | [`long_memory`] | the Hurst exponent that follows from the parameters |
 //! | [`reference`](mod@reference) | the reference page |
 
 pub mod definition;
 pub mod draws;
 pub mod driver;
 pub mod received;
+pub mod long_memory;
 pub mod reference;
 pub mod sessions;
 

@@ -7,7 +7,7 @@ use super::{Definition, Draws, Interval, Item, Model, Next, Parameter, QuantityI
 use crate::law::length_biased::LengthBiased;
 
 const PAPER: &str =
-    "Pareto with a shape of 1 to 2: Willinger, Taqqu, Sherman and Wilson 1997, IEEE/ACM Trans. Netw. 5(1), sections II and IV; the \
+    "Pareto with a shape of 1 to 2: Willinger, Taqqu, Sherman and Wilson 1997, IEEE/ACM Trans. Netw. 5(1), section II; the \
      shape is a choice";
 
 pub(super) static ONOFF: Definition = Definition {

@@ -8,10 +8,11 @@ use std::rc::Rc;
 use trunkline_counters::archive::Location;
 use trunkline_record::Record;
 
-use super::archived;
+use super::{archived, fit};
 use super::column::{Column, Reading, Times, nanoseconds};
 use super::table::table;
 use crate::archive;
+use crate::commands::recording;
 use crate::failure::Failure;
 
 /// Returns every column of a file, figure of a run, or series of an archive.
@@ -28,6 +29,10 @@ pub fn columns(name: &str, reading: &Reading<'_>) -> Result<Vec<Column>, Failure
         return archived::columns(&at, reading);
     }
     let fail = |reason: String| Failure::input(format!("{name}: {reason}"));
+    if recording::is_capture(path) {
+        let messages = recording::messages(path, "").map_err(fail)?;
+        return Ok(fit::columns(messages, reading.interval));
+    }
     match name {
         "-" => table(io::stdin().lock(), reading.time).map_err(fail),
         _ => {
