@@ -4,7 +4,7 @@ use serde::Serialize;
 use trunkline_report::{Unit as Shown, sanitize};
 use trunkline_traffic::profile::compare::{Resemblance, compare};
 use trunkline_traffic::selection::{Candidate, FEWEST_VALUES, laws};
-use trunkline_traffic::{Rounding, Series, hurst};
+use trunkline_traffic::{Rounding, Series, Variable, hurst};
 use trunkline_units::{Seed, Span};
 
 use super::column::{Column, Reading};
@@ -206,10 +206,27 @@ fn describe(candidate: &Candidate, unit: &str) -> String {
     if candidate.family == "empirical" {
         return format!("{} values", candidate.parameters + 1);
     }
-    candidate.variable.describe(|value| match unit {
+    // Shares and shapes are written as they are.
+    let mut variable = candidate.variable.clone();
+    round_numbers(&mut variable);
+    variable.describe(|value| match unit {
         "s" if value >= 0.0 => Shown::Seconds.format(value),
         unit => format!("{} {unit}", Shown::Number.format(value)).trim_end().to_owned(),
     })
+}
+
+/// Rounds shares and shapes to four digits.
+fn round_numbers(variable: &mut Variable) {
+    let round = |value: &mut f64| *value = format!("{value:.3e}").parse().unwrap_or(*value);
+    match variable {
+        Variable::Pareto { shape, .. } | Variable::Weibull { shape, .. } => round(shape),
+        Variable::Mixture { share, first, second } => {
+            round(share);
+            round_numbers(first);
+            round_numbers(second);
+        }
+        _ => {}
+    }
 }
 
 fn text(report: &Report) -> String {
