@@ -2,7 +2,7 @@
 //!
 //! Each draw maps one uniform random number through the inverse of the conditional distribution; none is rejected.
 //! Truncated uniform, exponential, Pareto and Weibull distributions stay in their family; only the normal and the lognormal
-//! distribution need a separate truncated form. Truncation at an upper end, clamping and mixtures ([`composite`]) are built
+//! distribution need a separate truncated form. Truncation at an upper end, clamping and mixtures (`composite`) are built
 //! on these.
 
 use std::f64::consts::{PI, SQRT_2};
