@@ -210,9 +210,9 @@ impl<'a> Packet<'a> {
         self.ports = Some((from, to));
         self.payload = match ip.protocol {
             UDP => half(content, 4).map(|length| u32::from(length).saturating_sub(8)),
-            TCP => content
-                .get(12)
-                .map(|offset| length.unwrap_or(0).saturating_sub(u32::from(offset >> 4) * 4)),
+            TCP => {
+                content.get(12).map(|offset| length.unwrap_or(0).saturating_sub(u32::from(offset >> 4) * 4))
+            }
             _ => None,
         };
         if ip.protocol == TCP {

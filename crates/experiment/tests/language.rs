@@ -5,7 +5,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use proptest::prelude::*;
-use trunkline_experiment::{Plan, Severity, Source, apply_override, parse, parse_with, parse_with_recordings, plan_text, render};
+use trunkline_experiment::{
+    Plan, Severity, Source, apply_override, parse, parse_with, parse_with_recordings, plan_text, render,
+};
 use trunkline_traffic::{Recording, RecordingRequest};
 
 fn folder(name: &str) -> PathBuf {

@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Recording, RecordingRequest, Variable};
 use crate::application::Application;
+use crate::{Recording, RecordingRequest, Variable};
 
 /// A burst: messages that are due at the same instant. `SIZE:COUNT` in the language.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

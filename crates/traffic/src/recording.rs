@@ -96,8 +96,10 @@ impl Recording {
                 return Err(RecordingError::TooMany);
             }
             credit -= count * size;
-            let at = |i: u64| begin.saturating_add((u128::from(i) * u128::from(length) / count as u128) as u64);
-            messages.extend((0..count as u64).map(|i| (i64::try_from(at(i)).unwrap_or(i64::MAX), message_bytes)));
+            let at =
+                |i: u64| begin.saturating_add((u128::from(i) * u128::from(length) / count as u128) as u64);
+            messages
+                .extend((0..count as u64).map(|i| (i64::try_from(at(i)).unwrap_or(i64::MAX), message_bytes)));
             begin = begin.saturating_add(length);
         }
         Recording::new(messages)

@@ -92,7 +92,8 @@ impl Fgn {
     fn amount(&mut self, draws: &mut Draws) -> f64 {
         if self.path.is_empty() {
             let stream = draws.stream(self.hurst);
-            self.path = self.noise.as_ref().map_or_else(|| vec![0.0; self.intervals], |noise| noise.path(stream));
+            self.path =
+                self.noise.as_ref().map_or_else(|| vec![0.0; self.intervals], |noise| noise.path(stream));
             self.path.reverse();
         }
         self.path.pop().unwrap_or(0.0)
@@ -119,7 +120,8 @@ impl Model for Fgn {
                 return Next::End;
             }
         }
-        let place = 0.5 + if self.jitter > 0.0 { self.jitter * (draws.stream(self.message).unit() - 0.5) } else { 0.0 };
+        let place = 0.5
+            + if self.jitter > 0.0 { self.jitter * (draws.stream(self.message).unit() - 0.5) } else { 0.0 };
         let share = (self.sent as f64 + place) / self.count as f64;
         self.sent += 1;
         Next::Item(Item::new(self.begin + Span::from_seconds(self.interval.as_s() * share), size))

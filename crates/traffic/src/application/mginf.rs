@@ -39,7 +39,7 @@ pub(super) static MGINF: Definition = Definition {
     start: |start, draws| Box::new(MgInf::new(start, draws)),
 };
 
-/// The lane of session arrivals. Those of sessions follow.
+/// The lane of session arrivals. Two lanes of each session follow: its first message, and its last one so far.
 const ARRIVALS: u32 = 0;
 
 #[derive(Debug)]
@@ -54,16 +54,27 @@ struct MgInf {
     start: Option<Instant>,
     next_arrival: Instant,
     arrival_gap: Option<Interval>,
+    /// The last session that was not refused arrived this long before the one before the next.
+    refused_for: Span,
 }
 
 #[derive(Debug)]
 struct Session {
     end: Instant,
-    /// The time before the next message: since the arrival before for the first one, else the period.
-    pause: Option<Interval>,
-    is_first: bool,
+    /// The time before the next message, and when it began after the message before: since the arrival before for the first
+    /// message, else the period.
+    pause: Option<(Interval, i64)>,
+    position: Position,
     /// Its duration, unless it was under way at the start.
     duration: Option<Interval>,
+}
+
+/// The place of the next message in its session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Position {
+    First,
+    Second,
+    Later,
 }
 
 impl MgInf {
@@ -75,10 +86,11 @@ impl MgInf {
             period: draws.id("period"),
             message: draws.id("message"),
             period_span: Span::from_seconds(constant("period")),
-            sessions: Sessions::new(constant("maxSessions") as usize, ARRIVALS + 1),
+            sessions: Sessions::new(constant("maxSessions") as usize, 0),
             start: Some(start),
             next_arrival: start,
             arrival_gap: None,
+            refused_for: Span::ZERO,
         }
     }
 
@@ -100,7 +112,7 @@ impl MgInf {
                 let next = (libm::floor(age / period) + 1.0) * period - age;
                 if next < rest {
                     let end = start + Span::from_seconds(rest);
-                    let session = Session { end, pause: None, is_first: false, duration: None };
+                    let session = Session { end, pause: None, position: Position::Later, duration: None };
                     self.sessions.start(start + Span::from_seconds(next), session);
                 }
                 arrived -= libm::log(stream.unit());
@@ -117,15 +129,19 @@ impl MgInf {
 
     /// Starts the session that arrives next.
     fn arrive(&mut self, draws: &mut Draws) {
-        let pause = self.arrival_gap.take();
+        let gap = self.arrival_gap.take();
+        let pause = gap.map(|gap| (gap, self.refused_for.as_ps() as i64));
         let duration = draws.interval(self.duration);
         let end = self.next_arrival + duration.span();
-        let session = Session { end, pause, is_first: true, duration: Some(duration) };
-        if !self.sessions.start(self.next_arrival, session) {
+        let session = Session { end, pause, position: Position::First, duration: Some(duration) };
+        if self.sessions.start(self.next_arrival, session) {
+            self.refused_for = Span::ZERO;
+        } else {
             // It has arrived, although it is refused.
-            for refused in [pause, Some(duration)].into_iter().flatten() {
+            for refused in [gap, Some(duration)].into_iter().flatten() {
                 draws.finish(refused, Some(refused.span().as_s()));
             }
+            self.refused_for += gap.map_or(Span::ZERO, |gap| gap.span());
         }
         self.schedule_arrival(draws);
     }
@@ -142,21 +158,30 @@ impl Model for MgInf {
         let (message, period, period_span) = (self.message, self.period, self.period_span);
         let item = self.sessions.advance(|lane, due, session| {
             let mut item = Item::new(due, draws.size(message));
-            item.lane = lane;
-            let since = Since::Departure(if session.is_first { ARRIVALS } else { lane });
-            if let Some(pause) = session.pause.take() {
-                item = item.after(pause, since);
+            let (first, last) = (ARRIVALS + 2 * lane + 1, ARRIVALS + 2 * lane + 2);
+            let is_first = session.position == Position::First;
+            item.lane = if is_first { first } else { last };
+            item.second_lane = is_first.then_some(ARRIVALS);
+            if let Some((pause, offset)) = session.pause.take() {
+                let before = match session.position {
+                    Position::First => ARRIVALS,
+                    Position::Second => first,
+                    Position::Later => last,
+                };
+                item = item.after(pause, Since::Offset(before, offset));
             }
-            item.second_lane = session.is_first.then_some(ARRIVALS);
-            session.is_first = false;
+            session.position = if is_first { Position::Second } else { Position::Later };
             let next = due + period_span;
             if next < session.end {
-                session.pause = Some(draws.interval(period));
+                session.pause = Some((draws.interval(period), 0));
                 return (item, Some(next));
             }
-            // The last message of the session.
-            if let Some(duration) = session.duration {
-                item = item.after(duration, since);
+            // No message marks the end of a session: the time after its last message is taken from the drawn end.
+            let rest = session.end.since(due);
+            match session.duration {
+                Some(duration) if is_first => draws.finish(duration, Some(rest.as_s())),
+                Some(duration) => item = item.after(duration, Since::Offset(first, -(rest.as_ps() as i64))),
+                None => {}
             }
             (item, None)
         });

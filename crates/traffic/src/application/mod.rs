@@ -39,8 +39,8 @@
 pub mod definition;
 pub mod draws;
 pub mod driver;
-pub mod received;
 pub mod long_memory;
+pub mod received;
 pub mod reference;
 pub mod sessions;
 
@@ -63,7 +63,8 @@ pub use received::ReceivedItems;
 pub use sessions::Sessions;
 
 /// All models, in the order of the reference page.
-pub static MODELS: &[&Definition] = &[&voip::VOIP, &ftp::FTP, &telnet::TELNET, &www::WWW, &mginf::MGINF, &onoff::ONOFF, &fgn::FGN];
+pub static MODELS: &[&Definition] =
+    &[&voip::VOIP, &ftp::FTP, &telnet::TELNET, &www::WWW, &mginf::MGINF, &onoff::ONOFF, &fgn::FGN];
 
 /// The state machine of an application.
 pub trait Model: Debug + Send {

@@ -6,8 +6,7 @@ use super::definition::values::{constant, pareto};
 use super::{Definition, Draws, Interval, Item, Model, Next, Parameter, QuantityId, Sessions, Since, Unit};
 use crate::law::length_biased::LengthBiased;
 
-const PAPER: &str =
-    "Pareto with a shape of 1 to 2: Willinger, Taqqu, Sherman and Wilson 1997, IEEE/ACM Trans. Netw. 5(1), section II; the \
+const PAPER: &str = "Pareto with a shape of 1 to 2: Willinger, Taqqu, Sherman and Wilson 1997, IEEE/ACM Trans. Netw. 5(1), section II; the \
      shape is a choice";
 
 pub(super) static ONOFF: Definition = Definition {
@@ -17,9 +16,12 @@ pub(super) static ONOFF: Definition = Definition {
               smaller α of both shapes.",
     choice: None,
     parameters: &[
-        Parameter::new("sources", "number of sources", Unit::Count, || constant(50.0), "a choice").within(1.0, 100_000.0),
-        Parameter::new("on", "how long a source is on", Unit::Seconds, || pareto(1.4, 1.0), PAPER).with_mean(),
-        Parameter::new("off", "how long a source is off", Unit::Seconds, || pareto(1.4, 1.0), PAPER).with_mean(),
+        Parameter::new("sources", "number of sources", Unit::Count, || constant(50.0), "a choice")
+            .within(1.0, 100_000.0),
+        Parameter::new("on", "how long a source is on", Unit::Seconds, || pareto(1.4, 1.0), PAPER)
+            .with_mean(),
+        Parameter::new("off", "how long a source is off", Unit::Seconds, || pareto(1.4, 1.0), PAPER)
+            .with_mean(),
         Parameter::new(
             "period",
             "time between the messages of a source that is on",
@@ -55,8 +57,8 @@ struct Source {
     end: Option<Instant>,
     /// How long it is on, unless it was so at the start.
     on: Option<Interval>,
-    /// The time before the next message: off or the period.
-    pause: Option<Interval>,
+    /// The time before the next message, off or the period, and when it begins after the message before.
+    pause: Option<(Interval, i64)>,
 }
 
 impl OnOff {
@@ -105,7 +107,6 @@ impl OnOff {
     }
 }
 
-
 impl Model for OnOff {
     fn next(&mut self, draws: &mut Draws) -> Next {
         if let Some(start) = self.start.take() {
@@ -114,9 +115,13 @@ impl Model for OnOff {
         let OnOff { on, off, period, message, period_span, .. } = *self;
         let item = self.queue.advance(|lane, due, source| {
             let mut item = Item::new(due, draws.size(message));
-            item.lane = lane;
-            if let Some(pause) = source.pause.take() {
-                item = item.after(pause, Since::Departure(lane));
+            // Two lanes: its messages, and the first ones of times on.
+            let (last, first) = (2 * lane, 2 * lane + 1);
+            let is_first = source.end.is_none();
+            item.lane = last;
+            item.second_lane = is_first.then_some(first);
+            if let Some((pause, offset)) = source.pause.take() {
+                item = item.after(pause, Since::Offset(last, offset));
             }
             let end = *source.end.get_or_insert_with(|| {
                 let on = source.on.insert(draws.interval(on));
@@ -124,15 +129,18 @@ impl Model for OnOff {
             });
             let next = due + period_span;
             if next < end {
-                source.pause = Some(draws.interval(period));
+                source.pause = Some((draws.interval(period), 0));
                 return (item, Some(next));
             }
-            // The last message before the source is off.
-            if let Some(on) = source.on.take() {
-                item = item.after(on, Since::Departure(lane));
+            // No message marks the end of a time on: the time after its last message is taken from the drawn end.
+            let rest = end.since(due);
+            match source.on.take() {
+                Some(on) if is_first => draws.finish(on, Some(rest.as_s())),
+                Some(on) => item = item.after(on, Since::Offset(first, -(rest.as_ps() as i64))),
+                None => {}
             }
             let pause = draws.interval(off);
-            (source.end, source.pause) = (None, Some(pause));
+            (source.end, source.pause) = (None, Some((pause, rest.as_ps() as i64)));
             (item, Some(end + pause.span()))
         });
         item.map_or(Next::End, Next::Item)

@@ -56,7 +56,9 @@ impl MgInf {
 
     pub(super) fn draw(&self, intervals: usize, stream: &mut Stream) -> Vec<f64> {
         let variable = Variable::Pareto { shape: self.shape, min: self.min };
-        let (Ok(law), length) = (Law::new(variable, 0.0), intervals as f64) else { return vec![0.0; intervals] };
+        let (Ok(law), length) = (Law::new(variable, 0.0), intervals as f64) else {
+            return vec![0.0; intervals];
+        };
         let (Some(mean), Some(biased)) = (law.mean(), LengthBiased::new(&law)) else {
             return vec![0.0; intervals];
         };

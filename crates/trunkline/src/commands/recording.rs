@@ -50,7 +50,9 @@ pub fn read_recording(folder: &Path, request: &RecordingRequest) -> Result<Recor
         }
         let messages = messages(&path, &request.filter)?;
         return Recording::new(messages).map_err(|error| match error {
-            RecordingError::Empty => "it has no UDP or TCP packets with a payload that the filter selects".into(),
+            RecordingError::Empty => {
+                "it has no UDP or TCP packets with a payload that the filter selects".into()
+            }
             error => error.to_string(),
         });
     }
@@ -104,7 +106,9 @@ pub fn messages(path: &Path, filter: &str) -> Result<Vec<(i64, u32)>, String> {
         });
         match next {
             Ok(true) if messages.len() > MOST_MESSAGES => {
-                return Err(format!("more than {MOST_MESSAGES} packets are selected: select fewer with `filter`"));
+                return Err(format!(
+                    "more than {MOST_MESSAGES} packets are selected: select fewer with `filter`"
+                ));
             }
             Ok(true) => {}
             Ok(false) => return Ok(messages),
@@ -120,7 +124,11 @@ fn sizes(column: &Column) -> Result<Vec<(i64, u32)>, String> {
         // A row without a size is no message.
         let Some(size) = size else { continue };
         if size.fract() != 0.0 || !(1.0..=f64::from(u32::MAX)).contains(&size) {
-            return Err(format!("value {} of column `{}` is not a size in bytes: {size}", row + 1, column.name));
+            return Err(format!(
+                "value {} of column `{}` is not a size in bytes: {size}",
+                row + 1,
+                column.name
+            ));
         }
         messages.push((at, size as u32));
     }

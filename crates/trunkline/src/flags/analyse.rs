@@ -113,7 +113,11 @@ fn fit_kind() -> impl TypedValueParser<Value = Fit> {
         ("empirical", "Independent draws from the observed values", Fit::Model(Kind::Empirical)),
         ("on-off", "Alternating on and off periods", Fit::Model(Kind::OnOff)),
         ("fgn", "Fractional Gaussian noise: mean, variance, Hurst exponent", Fit::Model(Kind::Fgn)),
-        ("poisson", "A Poisson number of equal amounts in each interval: mean, variance", Fit::Model(Kind::Poisson)),
+        (
+            "poisson",
+            "A Poisson number of equal amounts in each interval: mean, variance",
+            Fit::Model(Kind::Poisson),
+        ),
         (
             "mginf",
             "Sessions of M/G/inf with Pareto durations: mean, variance, Hurst exponent, first autocorrelation",

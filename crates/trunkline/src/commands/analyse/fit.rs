@@ -82,7 +82,8 @@ pub fn best(flags: &Analyse, reading: &Reading<'_>) -> Result<(), Failure> {
         Some(Err(error)) => (Vec::new(), Some(error.to_string())),
         None => (Vec::new(), Some("the times do not give equal intervals".into())),
     };
-    let local_whittle = |series: &Series| hurst::estimate(hurst::Method::LocalWhittle, &series.stretch().1).ok();
+    let local_whittle =
+        |series: &Series| hurst::estimate(hurst::Method::LocalWhittle, &series.stretch().1).ok();
     let report = Report {
         version: VERSION,
         series: name,
@@ -134,7 +135,8 @@ fn amounts(sorted: &[(i64, u32)], interval: Option<Span>) -> Option<Series> {
 pub fn columns(mut messages: Vec<(i64, u32)>, interval: Option<Span>) -> Vec<Column> {
     messages.sort_by_key(|(at, _)| *at);
     let column = |series: Series| {
-        let ns = (0..series.values().len() as i64).map(|i| series.start_ns() + series.grain().as_ns() as i64 * i);
+        let ns =
+            (0..series.values().len() as i64).map(|i| series.start_ns() + series.grain().as_ns() as i64 * i);
         Column::of_intervals("bytes".into(), ns.collect(), series.values().to_vec())
     };
     amounts(&messages, interval).map(column).into_iter().collect()
@@ -232,12 +234,19 @@ fn round_numbers(variable: &mut Variable) {
 fn text(report: &Report) -> String {
     let mut text = sanitize(&report.series) + "\n";
     for quantity in report.quantities.iter().filter(|quantity| !quantity.laws.is_empty()) {
-        text += &format!("\n{}, {} values", sanitize(&quantity.name), Shown::Number.format(quantity.values as f64));
+        text += &format!(
+            "\n{}, {} values",
+            sanitize(&quantity.name),
+            Shown::Number.format(quantity.values as f64)
+        );
         if quantity.zeros > 0 {
             text += &format!(", {} of them 0", Shown::Number.format(quantity.zeros as f64));
         }
         let best = quantity.laws[0].aic;
-        text += &format!("\n  {:<24}{:>10}{:>12}{:>14}  {:>6}  law\n", "family", "AIC - best", "AIC", "ln L", "KS");
+        text += &format!(
+            "\n  {:<24}{:>10}{:>12}{:>14}  {:>6}  law\n",
+            "family", "AIC - best", "AIC", "ln L", "KS"
+        );
         for law in &quantity.laws {
             text += &format!(
                 "  {:<24}{:>10.1}{:>12.1}{:>14.1}  {:>6.4}  {}\n",
@@ -253,8 +262,14 @@ fn text(report: &Report) -> String {
     match (&report.models_refused, report.interval_s) {
         (None, Some(interval)) => {
             let hurst = report.hurst.map_or_else(String::new, |h| format!(", Hurst exponent {h:.3}"));
-            text += &format!("\nmodels of the amounts in intervals of {}{hurst}\n", Shown::Seconds.format(interval));
-            text += &format!("  {:<12}{:>12}{:>12}{:>18}{:>8}\n", "model", "difference", "values", "autocorrelation", "Hurst");
+            text += &format!(
+                "\nmodels of the amounts in intervals of {}{hurst}\n",
+                Shown::Seconds.format(interval)
+            );
+            text += &format!(
+                "  {:<12}{:>12}{:>12}{:>18}{:>8}\n",
+                "model", "difference", "values", "autocorrelation", "Hurst"
+            );
             for model in &report.models {
                 let hurst = model.hurst.map_or_else(|| "-".to_owned(), |h| format!("{h:.3}"));
                 text += &format!(
@@ -292,7 +307,12 @@ mod tests {
     fn times_of_a_poller_are_regular() {
         let points = |gaps: &[i64]| {
             let mut at = 0;
-            gaps.iter().map(|gap| { at += gap; (at, Some(1.0)) }).collect::<Vec<_>>()
+            gaps.iter()
+                .map(|gap| {
+                    at += gap;
+                    (at, Some(1.0))
+                })
+                .collect::<Vec<_>>()
         };
         assert!(are_regular(&points(&[1000, 1001, 999, 1003, 1000])));
         assert!(!are_regular(&points(&[1000, 10, 300, 2000, 1000])));

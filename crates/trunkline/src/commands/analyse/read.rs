@@ -8,9 +8,9 @@ use std::rc::Rc;
 use trunkline_counters::archive::Location;
 use trunkline_record::Record;
 
-use super::{archived, fit};
 use super::column::{Column, Reading, Times, nanoseconds};
 use super::table::table;
+use super::{archived, fit};
 use crate::archive;
 use crate::commands::recording;
 use crate::failure::Failure;
