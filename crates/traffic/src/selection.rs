@@ -321,10 +321,10 @@ mod tests {
         ]
     }
 
-    /// 95 of 100 seeds.
+    /// 95 of 100 seeds; all of 3 without the feature `soak`.
     #[test]
     fn laws_are_recognised_by_2000_of_their_values() {
-        let seeds = if cfg!(feature = "soak") { 100 } else { 10 };
+        let seeds = if cfg!(feature = "soak") { 100 } else { 3 };
         for (variable, expected) in families() {
             let best = |seed| laws(&drawn(&variable, 2_000, seed), Rounding::None)[0].family;
             let found: Vec<_> = (0..seeds).map(best).collect();
@@ -337,7 +337,7 @@ mod tests {
     #[test]
     fn parameters_are_recovered() {
         for (variable, expected) in families() {
-            let values = drawn(&variable, 20_000, 7);
+            let values = drawn(&variable, 5_000, 7);
             let found = laws(&values, Rounding::None);
             let of = |family: &str| found.iter().find(|c| c.family == family).expect("a candidate");
             let candidate = of(expected[0]);
@@ -345,9 +345,9 @@ mod tests {
             let actual = Law::new(candidate.variable.clone(), f64::NEG_INFINITY).unwrap();
             for p in [0.1, 0.3, 0.5, 0.7, 0.9] {
                 let (a, b) = (actual.quantile(p), want.quantile(p));
-                assert!(((a - b) / b).abs() < 0.08, "{variable:?} at {p}: {a} for {b}");
+                assert!(((a - b) / b).abs() < 0.15, "{variable:?} at {p}: {a} for {b}");
             }
-            assert!(candidate.distance < 0.015, "{variable:?}: {}", candidate.distance);
+            assert!(candidate.distance < 0.025, "{variable:?}: {}", candidate.distance);
             assert!(found.windows(2).all(|pair| pair[0].aic <= pair[1].aic));
         }
     }

@@ -53,7 +53,8 @@ const SOURCES: [Case; 4] = [(1.2, 4.0, 0.0), (1.4, 6.0, 0.0), (1.6, 8.0, 0.25), 
 /// Intervals of 1 s of a series.
 const INTERVALS: usize = if cfg!(feature = "soak") { 1 << 19 } else { 1 << 17 };
 const SEEDS: u64 = if cfg!(feature = "soak") { 100 } else { 3 };
-const TOLERANCE: f64 = 0.03;
+/// The estimate of a shorter series has twice the standard deviation.
+const TOLERANCE: f64 = if cfg!(feature = "soak") { 0.03 } else { 0.05 };
 
 fn size(share: f64) -> Variable {
     match share {
