@@ -157,8 +157,8 @@ impl Law {
     pub fn mean_multiples(&self, step: f64) -> Option<f64> {
         let above = |x: f64| 1.0 - self.cdf(x);
         let mut difference = 0.0;
-        // The mean is the integral of P(X > x), this number its sum over the multiples. Far from 0 the sum is the integral from
-        // half a step before, as it is a trapezoid: half of the last term is missing.
+        // The mean is the integral of P(X > x), this number its sum over the multiples. Far from 0 the integral of a step is
+        // that of a trapezoid, so half of the last term is missing.
         for k in 0..ROUNDED_CELLS {
             let from = step * f64::from(k);
             let simpson = |i: u32| above(from + step * f64::from(i) / 8.0) * [1.0, 4.0, 2.0][weight(i)];

@@ -120,9 +120,9 @@ impl Model for Fgn {
                 return Next::End;
             }
         }
-        let place = 0.5
+        let position = 0.5
             + if self.jitter > 0.0 { self.jitter * (draws.stream(self.message).unit() - 0.5) } else { 0.0 };
-        let share = (self.sent as f64 + place) / self.count as f64;
+        let share = (self.sent as f64 + position) / self.count as f64;
         self.sent += 1;
         Next::Item(Item::new(self.begin + Span::from_seconds(self.interval.as_s() * share), size))
     }

@@ -69,7 +69,7 @@ struct Session {
     duration: Option<Interval>,
 }
 
-/// The place of the next message in its session.
+/// The position of the next message in its session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Position {
     First,
@@ -106,8 +106,8 @@ impl MgInf {
             // Arrivals of a Poisson process in a time of `mean`.
             let mut arrived = -libm::log(stream.unit());
             while arrived < mean {
-                let (total, place) = (biased.sample(stream), stream.unit());
-                let (age, rest) = (total * place, total * (1.0 - place));
+                let (total, position) = (biased.sample(stream), stream.unit());
+                let (age, rest) = (total * position, total * (1.0 - position));
                 let period = self.period_span.as_s();
                 let next = (libm::floor(age / period) + 1.0) * period - age;
                 if next < rest {

@@ -88,8 +88,8 @@ impl OnOff {
             let stream = draws.stream(self.on);
             let (mut due, mut end) = (start, None);
             if stream.chance(mean_on / (mean_on + mean_off)) {
-                let (total, place) = (on.sample(stream), stream.unit());
-                let (age, rest) = (total * place, total * (1.0 - place));
+                let (total, position) = (on.sample(stream), stream.unit());
+                let (age, rest) = (total * position, total * (1.0 - position));
                 let next = (libm::floor(age / period) + 1.0) * period - age;
                 let off_at = start + Span::from_seconds(rest);
                 if next < rest {

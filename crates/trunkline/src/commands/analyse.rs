@@ -5,6 +5,7 @@
 //! | [`read`] | selecting a series from files, runs and archives |
 //! | [`mod@column`] | a column, and its conversion to a series |
 //! | [`table`] | CSV files |
+//! | [`capture`] | the packets of a capture |
 //! | [`archived`] | archives of counters |
 //! | [`text`] | the report as text |
 //! | [`page`] | the report as plots |
@@ -12,6 +13,7 @@
 //! | [`source`] | a fitted source as an experiment |
 
 mod archived;
+pub mod capture;
 pub mod column;
 mod fit;
 mod page;

@@ -1,38 +1,16 @@
 //! Recorded traffic for the test `replay`: captures, and the columns of files, runs and archives that `analyse` reads.
 
-use std::fs::File;
-use std::io::Read;
 use std::path::Path;
 
-use trunkline_capture::Filter;
-use trunkline_capture::packet::Packet;
-use trunkline_capture::source::CaptureFile;
-use trunkline_traffic::recording::{MOST_MESSAGES, RecordedValues, RecordingError};
+use trunkline_traffic::recording::{RecordedValues, RecordingError};
 use trunkline_traffic::{Recording, RecordingRequest};
 
+use super::analyse::capture::{is_capture, messages};
 use super::analyse::column::{Column, Reading};
 use super::analyse::read;
 use crate::failure::Failure;
 use crate::flags::RunArchive;
 use crate::flags::analyse::Unit;
-
-/// How captures begin: pcap with micro- and nanoseconds in both orders of bytes, and pcapng.
-const CAPTURES: [[u8; 4]; 5] = [
-    [0xA1, 0xB2, 0xC3, 0xD4],
-    [0xD4, 0xC3, 0xB2, 0xA1],
-    [0xA1, 0xB2, 0x3C, 0x4D],
-    [0x4D, 0x3C, 0xB2, 0xA1],
-    [0x0A, 0x0D, 0x0D, 0x0A],
-];
-
-/// Whether a file is a capture.
-pub fn is_capture(path: &Path) -> bool {
-    let mut head = [0; 4];
-    // Opening a pipe or a device could wait.
-    path.is_file()
-        && File::open(path).and_then(|mut file| file.read_exact(&mut head)).is_ok()
-        && CAPTURES.contains(&head)
-}
 
 /// Reads the recording that an experiment in `folder` names. The error is a clause.
 pub fn read_recording(folder: &Path, request: &RecordingRequest) -> Result<Recording, String> {
@@ -85,36 +63,6 @@ pub fn read_recording(folder: &Path, request: &RecordingRequest) -> Result<Recor
 fn size_column(columns: &[Column]) -> Option<&str> {
     let names = ["size", "length", "bytes", "frame.len", "udp.length"];
     names.into_iter().find(|name| columns.iter().any(|column| column.name == *name))
-}
-
-/// Reads times, in nanoseconds since 1970, and payloads of UDP and TCP of the packets that a filter selects.
-pub fn messages(path: &Path, filter: &str) -> Result<Vec<(i64, u32)>, String> {
-    let filter = match filter {
-        "" => None,
-        words => Some(words.parse::<Filter>().map_err(|error| format!("`filter`: {error}"))?),
-    };
-    let mut capture = CaptureFile::open(path).map_err(|error| error.to_string())?;
-    let (mut messages, mut packets) = (Vec::new(), 0_u64);
-    loop {
-        let next = capture.next_packet(|captured| {
-            packets += 1;
-            let packet = Packet::read(captured, None);
-            let is_selected = filter.as_ref().is_none_or(|filter| filter.matches(&packet));
-            if let Some(bytes) = packet.payload.filter(|bytes| *bytes > 0 && is_selected) {
-                messages.push((i64::try_from(packet.at_ns).unwrap_or(i64::MAX), bytes));
-            }
-        });
-        match next {
-            Ok(true) if messages.len() > MOST_MESSAGES => {
-                return Err(format!(
-                    "more than {MOST_MESSAGES} packets are selected: select fewer with `filter`"
-                ));
-            }
-            Ok(true) => {}
-            Ok(false) => return Ok(messages),
-            Err(error) => return Err(format!("after packet {packets}: {error}")),
-        }
-    }
 }
 
 /// Returns the times and sizes of a column with one message a row.

@@ -7,16 +7,14 @@ use trunkline_traffic::selection::{Candidate, FEWEST_VALUES, laws};
 use trunkline_traffic::{Rounding, Series, Variable, hurst};
 use trunkline_units::{Seed, Span};
 
+use super::capture::{amounts, is_capture, messages};
 use super::column::{Column, Reading};
 use super::{display_name, input_error, read};
-use crate::commands::recording;
 use crate::failure::{Failure, print};
 use crate::flags::analyse::Analyse;
 
 /// Version of the JSON.
 const VERSION: u32 = 1;
-/// About how many intervals a list of messages is divided into.
-const INTERVALS: i64 = 4_096;
 /// Times are equally spaced if this share of the gaps is within [`TOLERANCE`] of the median: a series, not messages.
 const REGULAR: f64 = 0.9;
 const TOLERANCE: f64 = 0.05;
@@ -65,8 +63,8 @@ pub fn best(flags: &Analyse, reading: &Reading<'_>) -> Result<(), Failure> {
     let path = std::path::Path::new(&flags.series);
     let name = display_name(&flags.series);
     let fail = |reason: &str| input_error(&name, reason);
-    let (quantities, series) = if recording::is_capture(path) {
-        let messages = recording::messages(path, "").map_err(|error| fail(&error))?;
+    let (quantities, series) = if is_capture(path) {
+        let messages = messages(path, "").map_err(|error| fail(&error))?;
         of_messages(&messages, "size", flags.interval)
     } else {
         let columns = read::columns(&flags.series, reading)?;
@@ -111,44 +109,6 @@ fn of_messages(
     let sizes: Vec<f64> = sorted.iter().map(|(_, size)| f64::from(*size)).collect();
     let quantities = vec![quantity("gap", "s", &gaps), quantity(size, "B", &sizes)];
     (quantities, amounts(&sorted, interval))
-}
-
-/// Returns the bytes of sorted messages in equal intervals; `None` if they are all at one time, or too many.
-fn amounts(sorted: &[(i64, u32)], interval: Option<Span>) -> Option<Series> {
-    let (first, last) = (sorted.first()?.0, sorted.last()?.0);
-    let length = interval.map_or_else(|| round_up((last - first) / INTERVALS), |span| span.as_ns() as i64);
-    let count = usize::try_from((last - first).checked_div(length)?).ok()?;
-    if count < 2 || count > trunkline_traffic::series::LONGEST {
-        return None;
-    }
-    // The last interval is not complete.
-    let mut values = vec![0.0; count];
-    for (at, size) in sorted {
-        if let Some(value) = values.get_mut(((at - first) / length) as usize) {
-            *value += f64::from(*size);
-        }
-    }
-    Series::new(first, Span::from_ns(length as u64), values.into_iter().map(Some).collect()).ok()
-}
-
-/// Returns the bytes of a capture in equal intervals as a column; none if its packets are all at one time.
-pub fn columns(mut messages: Vec<(i64, u32)>, interval: Option<Span>) -> Vec<Column> {
-    messages.sort_by_key(|(at, _)| *at);
-    let column = |series: Series| {
-        let ns =
-            (0..series.values().len() as i64).map(|i| series.start_ns() + series.grain().as_ns() as i64 * i);
-        Column::of_intervals("bytes".into(), ns.collect(), series.values().to_vec())
-    };
-    amounts(&messages, interval).map(column).into_iter().collect()
-}
-
-/// Returns 1, 2 or 5 times a power of ten, at least `ns`.
-fn round_up(ns: i64) -> i64 {
-    let mut power = 1_i64;
-    while power < i64::MAX / 10 && power * 5 < ns {
-        power *= 10;
-    }
-    [1, 2, 5, 10].into_iter().map(|m| m * power).find(|length| *length >= ns).unwrap_or(10 * power)
 }
 
 /// The values of a column, and its gaps unless its times are equally spaced.
@@ -291,17 +251,6 @@ fn text(report: &Report) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn intervals_are_round() {
-        for (ns, want) in [(1, 1), (3, 5), (6, 10), (51, 100), (60_000_000, 100_000_000), (200, 200)] {
-            assert_eq!(round_up(ns), want, "{ns}");
-        }
-        assert!(round_up(i64::MAX / 4_096) > 0);
-        assert!(amounts(&[(5, 1), (5, 1)], None).is_none());
-        let series = amounts(&[(0, 3), (10, 4), (25, 5)], Some(Span::from_ns(10))).unwrap();
-        assert_eq!(series.values(), [Some(3.0), Some(4.0)]);
-    }
 
     #[test]
     fn times_of_a_poller_are_regular() {

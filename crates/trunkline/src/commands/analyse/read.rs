@@ -10,9 +10,8 @@ use trunkline_record::Record;
 
 use super::column::{Column, Reading, Times, nanoseconds};
 use super::table::table;
-use super::{archived, fit};
+use super::{archived, capture};
 use crate::archive;
-use crate::commands::recording;
 use crate::failure::Failure;
 
 /// Returns every column of a file, figure of a run, or series of an archive.
@@ -29,9 +28,9 @@ pub fn columns(name: &str, reading: &Reading<'_>) -> Result<Vec<Column>, Failure
         return archived::columns(&at, reading);
     }
     let fail = |reason: String| Failure::input(format!("{name}: {reason}"));
-    if recording::is_capture(path) {
-        let messages = recording::messages(path, "").map_err(fail)?;
-        return Ok(fit::columns(messages, reading.interval));
+    if capture::is_capture(path) {
+        let messages = capture::messages(path, "").map_err(fail)?;
+        return Ok(capture::columns(messages, reading.interval));
     }
     match name {
         "-" => table(io::stdin().lock(), reading.time).map_err(fail),
