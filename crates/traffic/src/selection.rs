@@ -200,8 +200,11 @@ fn two_exponentials(values: &[f64]) -> Option<(f64, f64, f64)> {
     (a > 0.0 && b > 0.0 && (1e-3..=1.0 - 1e-3).contains(&share)).then_some((share, a, b))
 }
 
+/// A mean with its standard deviation.
+type Moments = (f64, f64);
+
 /// Fits a mixture of two normal laws: the share of the first, and both means with standard deviations.
-fn two_normals(values: &[f64]) -> Option<(f64, (f64, f64), (f64, f64))> {
+fn two_normals(values: &[f64]) -> Option<(f64, Moments, Moments)> {
     let (mean, sd) = moments(values);
     let least = sd * sd * LEAST_VARIANCE;
     let mut part = [(0.5, mean - sd, sd * sd / 2.0), (0.5, mean + sd, sd * sd / 2.0)];
