@@ -68,7 +68,7 @@ pub fn amounts(sorted: &[(i64, u32)], interval: Option<Span>) -> Option<Series> 
     let (first, last) = (sorted.first()?.0, sorted.last()?.0);
     let length = interval.map_or_else(|| round_up((last - first) / INTERVALS), |span| span.as_ns() as i64);
     let count = usize::try_from((last - first).checked_div(length)?).ok()?;
-    if count < 2 || count > trunkline_traffic::series::LONGEST {
+    if !(2..=trunkline_traffic::series::LONGEST).contains(&count) {
         return None;
     }
     // The last interval is not complete.
