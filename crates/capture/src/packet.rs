@@ -77,6 +77,8 @@ pub struct Packet<'a> {
     pub ip: Option<Ip>,
     /// Source and destination port of TCP, UDP or SCTP; not in a later fragment.
     pub ports: Option<(u16, u16)>,
+    /// Octets that UDP or TCP carries: of a datagram whole, also if it is cut or fragmented; none in a later fragment.
+    pub payload: Option<u32>,
     /// Flags of TCP, as the octet that holds them.
     pub tcp_flags: Option<u8>,
     /// What of IEEE 802.2 it holds.
@@ -198,7 +200,7 @@ impl<'a> Packet<'a> {
     }
 
     fn internet(&mut self, bytes: &'a [u8], llc_port: Option<u16>) {
-        let Some(Transport { ip, first, content }) = Transport::of(bytes) else { return };
+        let Some(Transport { ip, first, length, content }) = Transport::of(bytes) else { return };
         self.ethertype.get_or_insert(if ip.source.is_ipv4() { IPV4 } else { IPV6 });
         self.ip = Some(ip);
         if !matches!(ip.protocol, TCP | UDP | SCTP) || !first {
@@ -206,6 +208,13 @@ impl<'a> Packet<'a> {
         }
         let (Some(from), Some(to)) = (half(content, 0), half(content, 2)) else { return };
         self.ports = Some((from, to));
+        self.payload = match ip.protocol {
+            UDP => half(content, 4).map(|length| u32::from(length).saturating_sub(8)),
+            TCP => {
+                content.get(12).map(|offset| length.unwrap_or(0).saturating_sub(u32::from(offset >> 4) * 4))
+            }
+            _ => None,
+        };
         if ip.protocol == TCP {
             self.tcp_flags = content.get(13).copied();
         } else if ip.protocol == UDP
@@ -227,6 +236,8 @@ struct Transport<'a> {
     ip: Ip,
     /// Whether it begins here: in a packet that is whole, or its first fragment.
     first: bool,
+    /// Its octets by the header, also if it was cut short.
+    length: Option<u32>,
     content: &'a [u8],
 }
 
@@ -250,7 +261,8 @@ impl<'a> Transport<'a> {
         // Offload leaves the length 0; what is behind the length is padding.
         let end = if length >= header { length.min(bytes.len()) } else { bytes.len() };
         let content = bytes.get(header.max(20)..end).unwrap_or_default();
-        Some(Transport { ip, first, content })
+        let carried = length.checked_sub(header).filter(|_| header >= 20).and_then(|n| u32::try_from(n).ok());
+        Some(Transport { ip, first, length: carried, content })
     }
 
     /// RFC 8200 sections 3 and 4.
@@ -264,6 +276,7 @@ impl<'a> Transport<'a> {
         let octets = |at: usize| Some(<[u8; 16]>::try_from(bytes.get(at..at + 16)?).ok()?.into());
         let mut ip = Ip { source: octets(8)?, destination: octets(24)?, protocol: bytes[6] };
         let (mut content, mut first) = (&bytes[40..], true);
+        let mut carried = u32::from(half(bytes, 4)?);
         for _ in 0..MOST {
             let Some(&[next, length, ..]) = content.first_chunk::<8>() else { break };
             let length = match ip.protocol {
@@ -275,12 +288,13 @@ impl<'a> Transport<'a> {
                 }
                 _ => break,
             };
+            carried = carried.saturating_sub(length as u32);
             (ip.protocol, content) = (next, content.get(length..).unwrap_or_default());
             if !first {
                 break;
             }
         }
-        Some(Transport { ip, first, content })
+        Some(Transport { ip, first, length: Some(carried), content })
     }
 }
 

@@ -62,6 +62,7 @@ pub use vary::Variation;
 use diagnostic::Diagnostics;
 use plan::SourceRange;
 use resolve::Context;
+use trunkline_traffic::{Recording, RecordingRequest};
 
 /// Maximum length of a text in bytes.
 const LARGEST_TEXT: usize = 4 << 20;
@@ -131,14 +132,37 @@ fn describe(error: &io::Error) -> String {
 
 /// Reads an experiment. Files it names are read from [`Source::folder`].
 pub fn parse(source: &Source<'_>) -> Parsed {
-    parse_with(source, &|file| match source.folder {
+    parse_with_recordings(source, &no_recordings)
+}
+
+/// Reads an experiment as [`parse`] does, with a reader of the recorded traffic that it names: captures, CSV files and archives,
+/// which are read by others. Its error is a clause.
+pub fn parse_with_recordings(
+    source: &Source<'_>,
+    recordings: &dyn Fn(&RecordingRequest) -> Result<Recording, String>,
+) -> Parsed {
+    let files = |file: &str| match source.folder {
         Some(folder) => read_file(&folder.join(file)),
         None => Err(FileError::NoFolder),
-    })
+    };
+    parse_all(source, &files, recordings)
 }
 
 /// Reads an experiment; `files` returns the text of a file that it names.
 pub fn parse_with(source: &Source<'_>, files: &dyn Fn(&str) -> Result<String, FileError>) -> Parsed {
+    parse_all(source, files, &no_recordings)
+}
+
+/// Refuses every recording.
+fn no_recordings(_: &RecordingRequest) -> Result<Recording, String> {
+    Err("recorded traffic cannot be read here".to_owned())
+}
+
+fn parse_all(
+    source: &Source<'_>,
+    files: &dyn Fn(&str) -> Result<String, FileError>,
+    recordings: &dyn Fn(&RecordingRequest) -> Result<Recording, String>,
+) -> Parsed {
     let mut diagnostics = Diagnostics::default();
     if source.text.len() > LARGEST_TEXT {
         let size = source.text.len();
@@ -150,7 +174,7 @@ pub fn parse_with(source: &Source<'_>, files: &dyn Fn(&str) -> Result<String, Fi
     }
     let tokens = token::tokens(source.text, &mut diagnostics);
     let script = parse::script(source.text, &tokens, &mut diagnostics);
-    let mut cx = Context { diagnostics, files };
+    let mut cx = Context { diagnostics, files, recordings };
     let plan = resolve::plan(&mut cx, &script, stem(source.name));
     let whole = cx.diagnostics.errors() == 0;
     Parsed { plan: whole.then_some(plan), diagnostics: cx.diagnostics.into_vec() }

@@ -253,7 +253,11 @@ fn reading(key: &str, value: &str, set: impl FnOnce(&mut Context<'_>, &Value)) -
 
 /// Makes a check without files; returns the first error that it reports, in one line.
 fn fits(check: impl FnOnce(&mut Context<'_>)) -> Result<(), String> {
-    let mut cx = Context { diagnostics: Diagnostics::default(), files: &|_| Err(FileError::CommandLine) };
+    let mut cx = Context {
+        diagnostics: Diagnostics::default(),
+        files: &|_| Err(FileError::CommandLine),
+        recordings: &|_| Err(FileError::CommandLine.to_string()),
+    };
     check(&mut cx);
     let error = cx.diagnostics.into_vec().into_iter().find(|d| d.severity == Severity::Error);
     error.map_or(Ok(()), |error| Err(error.line()))

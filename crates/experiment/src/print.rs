@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use trunkline_traffic::Pattern;
+use trunkline_traffic::{Pattern, application};
 
 use crate::plan::{Block, Connection, ConnectionEnd, Link, Measure, Medium, Network, Plan, Protocol, Stop};
 use crate::resolve::dscp::dscp_text;
@@ -189,7 +189,9 @@ fn test(test: &Pattern, indent: usize) -> String {
         parameters.iter().any(|(other, given)| other == name && *given == value).then_some(source)
     };
     let last = options.len().saturating_sub(1);
-    let mut text = format!("{} (", model.name());
+    let memory = application::long_memory::hurst(*model, parameters)
+        .map_or(String::new(), |(hurst, how)| format!("  # Hurst exponent {hurst:.6}, {how}"));
+    let mut text = format!("{} ({memory}", model.name());
     for (at, (name, value)) in options.iter().enumerate() {
         let comma = if at == last { "" } else { "," };
         let source = source(name).map_or(String::new(), |source| format!("  # {source}"));

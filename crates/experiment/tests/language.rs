@@ -5,7 +5,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use proptest::prelude::*;
-use trunkline_experiment::{Plan, Severity, Source, apply_override, parse, parse_with, plan_text, render};
+use trunkline_experiment::{
+    Plan, Severity, Source, apply_override, parse, parse_with, parse_with_recordings, plan_text, render,
+};
+use trunkline_traffic::{Recording, RecordingRequest};
 
 fn folder(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join(name)
@@ -33,10 +36,19 @@ fn matches(file: &Path, actual: &str) -> bool {
     expected == actual
 }
 
+/// Recorded traffic of two messages; that of the command is tested there.
+fn recording(request: &RecordingRequest) -> Result<Recording, String> {
+    match request.path.as_str() {
+        "missing.pcap" => Err("there is no such file".into()),
+        "jumbo.pcap" => Ok(Recording::new(vec![(0, 70_000)]).unwrap()),
+        _ => Ok(Recording::new(vec![(5, 144), (1_000_005, 200)]).unwrap()),
+    }
+}
+
 fn check<'a>(text: &'a str, file: &'a Path) -> (Option<Plan>, String) {
     let name = file.file_name().and_then(|name| name.to_str()).expect("a name");
     let source = Source { name, text, folder: file.parent() };
-    let parsed = parse(&source);
+    let parsed = parse_with_recordings(&source, &recording);
     (parsed.plan, render(&source, &parsed.diagnostics, false))
 }
 

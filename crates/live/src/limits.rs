@@ -274,6 +274,7 @@ fn check_sizes(spec: &EndSpec) -> Result<(), LimitError> {
         | Pattern::Poisson { size_bytes, .. }
         | Pattern::Stairs { size_bytes, .. }
         | Pattern::Application { size_bytes, .. }
+        | Pattern::Replay { size_bytes, .. }
         | Pattern::File { size_bytes, .. } => &[size_bytes],
         Pattern::Cbr { burst, .. } | Pattern::Burst { burst, .. } | Pattern::Random { burst, .. } => {
             &[&burst.size_bytes]

@@ -27,6 +27,10 @@ pub fn test(pattern: &Pattern) -> String {
             format!("{name} {} for {}", bytes(request_bytes), bytes(response_bytes))
         }
         Pattern::File { path, .. } => format!("{name} {path}"),
+        Pattern::Replay { request, recording, scale, .. } => {
+            let speed = if *scale == 1.0 { String::new() } else { format!(" at {scale} times its speed") };
+            format!("{name} {}, {} messages{speed}", request.path, recording.messages().len())
+        }
         Pattern::Application { model, variant, parameters, .. } => {
             let (definition, keyword) = (model.definition(), variant.as_deref());
             let set = parameters.iter().filter_map(|(name, value)| {

@@ -17,6 +17,7 @@ use family::{Family, Truncated};
 
 mod composite;
 mod family;
+pub mod length_biased;
 
 /// Minimum probability of a value at or above the floor. Below it, the truncated variable would have little in common with
 /// the requested one, and is refused.
@@ -153,6 +154,24 @@ impl Law {
             }
         }
         Some(self.mean()? + difference)
+    }
+
+    /// Returns the mean number of the multiples of `step`, from 0 on, that are below a value, for a law of positive values; `None`
+    /// if it is infinite.
+    pub fn mean_multiples(&self, step: f64) -> Option<f64> {
+        let above = |x: f64| 1.0 - self.cdf(x);
+        let mut difference = 0.0;
+        // The mean is the integral of P(X > x), this number its sum over the multiples. Far from 0 the integral of a step is
+        // that of a trapezoid, so half of the last term is missing.
+        for k in 0..ROUNDED_CELLS {
+            let from = step * f64::from(k);
+            let simpson = |i: u32| above(from + step * f64::from(i) / 8.0) * [1.0, 4.0, 2.0][weight(i)];
+            difference += above(from) - (0..=8).map(simpson).sum::<f64>() / 24.0;
+            if above(from) < 1e-12 {
+                break;
+            }
+        }
+        Some(self.mean()? / step + difference + above(step * f64::from(ROUNDED_CELLS)) / 2.0)
     }
 
     /// Returns whether no single value has a positive probability: constants, empirical and clamped variables have such.

@@ -18,9 +18,11 @@
 //! | [`fit`] | [`Sample`] and [`GoodnessOfFit`]: sent values compared with a law |
 //! | [`pattern`] | [`Pattern`]: sizes and times of messages |
 //! | [`application`] | application models, one file each, and how to add one |
+//! | [`selection`] | which law fits values best: maximum likelihood, AIC |
 //! | [`series`] | [`Series`]: amounts in equal intervals, resampling, correlation |
 //! | [`autocorrelation`](mod@autocorrelation) | the autocorrelation of a series |
 //! | [`analysis`] | the distribution, spectrum and bursts of a series |
+//! | [`recording`] | [`Recording`]: sizes and times of recorded messages, for `replay` |
 //! | [`hurst`] | the Hurst exponent of a series, by five estimators |
 //! | [`noise`] | exact fractional Gaussian noise |
 //! | [`profile`] | [`profile::Profile`], a model fitted to a series, and series drawn from it |
@@ -40,6 +42,8 @@ pub mod law;
 pub mod noise;
 pub mod pattern;
 pub mod profile;
+pub mod recording;
+pub mod selection;
 pub mod series;
 pub mod source;
 pub mod variable;
@@ -49,6 +53,7 @@ pub use application::Application;
 pub use fit::{GoodnessOfFit, Rounding, Sample};
 pub use law::Law;
 pub use pattern::{Burst, Pattern};
+pub use recording::{Recording, RecordingRequest};
 pub use series::Series;
 pub use source::{Source, SourceError};
 pub use variable::{Variable, VariableError};

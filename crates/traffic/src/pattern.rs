@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::Variable;
 use crate::application::Application;
+use crate::{Recording, RecordingRequest, Variable};
 
 /// A burst: messages that are due at the same instant. `SIZE:COUNT` in the language.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -75,6 +75,17 @@ pub enum Pattern {
         /// The path in the experiment, relative to the experiment's folder.
         path: String,
         /// Bytes of a message.
+        size_bytes: Variable,
+    },
+    /// Sizes and times of recorded messages.
+    Replay {
+        /// Where they come from.
+        request: RecordingRequest,
+        /// The messages.
+        recording: Recording,
+        /// Times are divided by this.
+        scale: f64,
+        /// Bytes of the longest message.
         size_bytes: Variable,
     },
     /// Traffic like that of an application.

@@ -3,23 +3,29 @@
 //! | module | contents |
 //! | --- | --- |
 //! | [`on_off`] | an on–off source with the durations of both states |
+//! | [`sessions`] | independent sessions: a Poisson number without memory, or M/G/∞ |
+//! | [`compare`](mod@compare) | which model resembles a series most |
 //! | [`tes`] | transform–expand–sample: the values of the series and its short memory |
 //!
 //! A draw depends only on the profile and the random stream, and is equal on every machine.
 
+pub mod compare;
 pub mod on_off;
+pub mod sessions;
 pub mod tes;
 
 use serde::Serialize;
 use trunkline_units::{Span, Stream};
 
 use crate::analysis::{distribution, quantile};
+use crate::autocorrelation::autocorrelation;
 use crate::hurst::{HurstError, Method, estimate};
 use crate::noise::{self, Noise};
 use crate::series::Series;
 use crate::{Pattern, Variable};
 
 pub use on_off::OnOff;
+pub use sessions::{MgInf, Poisson};
 pub use tes::Tes;
 
 /// Maximum number of values that a profile stores; of a longer series, values evenly spaced in rank.
@@ -43,6 +49,28 @@ pub enum Kind {
     Fgn,
     /// Transform–expand–sample: the values and their short memory.
     Tes,
+    /// A Poisson number of equal amounts: mean and variance, without memory.
+    Poisson,
+    /// Sessions of M/G/∞ with Pareto durations: mean, variance, Hurst exponent and the autocorrelation of neighbours.
+    MgInf,
+}
+
+impl Kind {
+    /// All kinds.
+    pub const ALL: [Kind; 6] =
+        [Kind::Empirical, Kind::OnOff, Kind::Fgn, Kind::Tes, Kind::Poisson, Kind::MgInf];
+
+    /// Returns the name of the kind.
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::Empirical => "empirical",
+            Kind::OnOff => "on-off",
+            Kind::Fgn => "fgn",
+            Kind::Tes => "tes",
+            Kind::Poisson => "poisson",
+            Kind::MgInf => "mginf",
+        }
+    }
 }
 
 /// A model fitted to a series.
@@ -57,6 +85,10 @@ pub enum Profile {
     Fgn(Fgn),
     /// As [`Kind::Tes`].
     Tes(Tes),
+    /// As [`Kind::Poisson`].
+    Poisson(Poisson),
+    /// As [`Kind::MgInf`].
+    MgInf(MgInf),
 }
 
 /// The values of a series.
@@ -132,6 +164,12 @@ impl Profile {
                 Profile::Fgn(Fgn { mean, sd, hurst, below_zero })
             }
             Kind::Tes => Profile::Tes(Tes::fit(&stretch, sorted_values(series)).ok_or(ProfileError::Still)?),
+            Kind::Poisson => Profile::Poisson(Poisson::fit(all.mean, all.sd)),
+            Kind::MgInf => {
+                let hurst = estimate(Method::LocalWhittle, &stretch)?.h;
+                let neighbours = autocorrelation(series.values(), 1).r.get(1).copied().unwrap_or(0.0);
+                Profile::MgInf(MgInf::fit(all.mean, all.sd, hurst, neighbours))
+            }
         })
     }
 
@@ -153,6 +191,8 @@ impl Profile {
                 path
             }
             Profile::Tes(p) => p.draw(intervals, stream),
+            Profile::Poisson(p) => p.draw(intervals, stream),
+            Profile::MgInf(p) => p.draw(intervals, stream),
         })
     }
 }
@@ -210,7 +250,6 @@ mod tests {
     use trunkline_units::{Instant, Seed};
 
     use super::*;
-    use crate::autocorrelation::autocorrelation;
     use crate::source::{Bounds, Limit, Source, Step};
 
     fn series(values: &[f64]) -> Series {

@@ -12,7 +12,7 @@ use trunkline_units::{Instant, Seed, Span};
 
 use crate::application::{Driver, Outcome};
 use crate::variate::{MIN_PERIOD, VariateGenerator};
-use crate::{Burst, GoodnessOfFit, Law, Pattern, Rounding, Sample, Variable, VariableError};
+use crate::{Burst, GoodnessOfFit, Law, Pattern, Recording, Rounding, Sample, Variable, VariableError};
 
 /// How long after its time limit a source that is late may still send messages that were due before the limit.
 const GRACE: Span = Span::from_ms(10);
@@ -112,6 +112,8 @@ enum Schedule {
     },
     /// Evenly spaced messages at one rate after the other, each for the time `hold`.
     Stairs { rates_bps: Vec<f64>, hold: Span },
+    /// Recorded messages, of which `index` is the next. Times are divided by `scale`.
+    Replay { recording: Recording, scale: f64, index: usize },
     /// Items of an application model.
     Application(Box<Driver>),
 }
@@ -205,6 +207,10 @@ impl Source {
                 let rates_bps = rates_bps.iter().map(&mut draw_once).collect::<Result<_, _>>()?;
                 let hold = Span::from_seconds(draw_once(hold_s)?);
                 (Schedule::Stairs { rates_bps, hold }, size_bytes, &single, None)
+            }
+            Pattern::Replay { recording, scale, .. } => {
+                let schedule = Schedule::Replay { recording: recording.clone(), scale: *scale, index: 0 };
+                (schedule, &none, &single, None)
             }
             Pattern::Application { model, size_bytes, .. } => {
                 let driver =
@@ -355,7 +361,7 @@ impl Source {
                     driver.next_due().since(self.next_due)
                 }
                 Schedule::Periods { period, .. } => period.span(),
-                Schedule::Stairs { .. } => self.other_gap(),
+                Schedule::Stairs { .. } | Schedule::Replay { .. } => self.other_gap(),
             };
             self.next_due += gap;
         }
@@ -450,6 +456,15 @@ impl Source {
             self.responses.iter_mut().for_each(|responses| responses.set_integer(response));
             return driver.next_due().since(self.next_due);
         }
+        if let Schedule::Replay { recording, scale, index } = &mut self.schedule {
+            let message = |index: usize| recording.messages().get(index).copied();
+            self.next_size = message(*index).map(|(_, size)| size.clamp(bounds.smallest, bounds.largest));
+            *index += 1;
+            // Relative to the start, so that rounding does not accumulate.
+            let due = message(*index)
+                .map_or(Instant::MAX, |(at, _)| self.start + Span::from_seconds(at as f64 / 1e9 / *scale));
+            return due.since(self.next_due);
+        }
         let size = *self.next_size.get_or_insert_with(|| self.sizes.integer(bounds.smallest, bounds.largest));
         let Schedule::Stairs { rates_bps, hold } = &self.schedule else { return MIN_PERIOD };
         let step = self.next_due.since(self.start).as_ps() / hold.as_ps().max(1);
@@ -482,7 +497,11 @@ impl Source {
         match self.schedule {
             Schedule::Unpaced => {}
             Schedule::Periods { .. } => self.push_gap(gap.as_s()),
-            Schedule::Stairs { .. } => self.push_gap(gap.as_s() / requested_gap.as_s()),
+            // Messages of one time have no ratio.
+            Schedule::Replay { .. } if requested_gap.is_zero() => {}
+            Schedule::Stairs { .. } | Schedule::Replay { .. } => {
+                self.push_gap(gap.as_s() / requested_gap.as_s());
+            }
             Schedule::Application(_) => self.item_departed(at),
         }
     }
@@ -541,6 +560,8 @@ impl Source {
         let planned_end = match (&self.schedule, self.limit.time) {
             (Schedule::Unpaced, _) => last,
             (_, Some(_)) if self.next_due >= self.end => self.end,
+            // Nothing follows.
+            _ if self.next_due == Instant::MAX => last,
             _ => self.next_due,
         };
         planned_end.max(last).since(self.start)
@@ -557,6 +578,10 @@ impl Source {
         match &self.schedule {
             Schedule::Unpaced => None,
             Schedule::Application(driver) => driver.offered_bps(),
+            Schedule::Replay { recording, scale, .. } => {
+                let seconds = recording.duration().as_s() / scale;
+                (seconds > 0.0).then(|| recording.total() as f64 * 8.0 / seconds)
+            }
             Schedule::Periods { period, .. } => {
                 Some(self.sizes.law.mean()? * self.counts.law.mean()? * 8.0 / period.law.mean()?)
             }
@@ -583,7 +608,7 @@ impl Source {
                 fit.scale(1e6);
                 all.push(fit);
             }
-            Schedule::Stairs { .. } => {
+            Schedule::Stairs { .. } | Schedule::Replay { .. } => {
                 let law = Law::new(Variable::Constant(1.0), 0.0).expect("a constant is a law");
                 all.push(LawFit::new("gap", "ratio", &law, &gaps, Rounding::None, |x| x.to_string()));
             }
@@ -672,6 +697,40 @@ mod tests {
 
     fn seconds(s: u64) -> Limit {
         Limit { time: Some(Span::from_s(s)), ..Limit::default() }
+    }
+
+    #[test]
+    fn replay_has_the_sizes_and_the_scaled_times() {
+        let messages = vec![(7_000, 100), (7_000, 8), (1_007_000, 70_000), (1_007_003, 500)];
+        let recording = Recording::new(messages).unwrap();
+        let request = crate::RecordingRequest {
+            path: "x".into(),
+            column: String::new(),
+            filter: String::new(),
+            values: crate::recording::RecordedValues::Sizes,
+            message_bytes: 1_400.0,
+        };
+        for (scale, times) in [(1.0, [0, 0, 1_000_000, 1_000_003]), (10.0, [0, 0, 100_000, 100_000])] {
+            let pattern = Pattern::Replay {
+                request: request.clone(),
+                recording: recording.clone(),
+                scale,
+                size_bytes: constant(70_000.0),
+            };
+            let mut s = source(&pattern, Limit::default());
+            let sent = send_all(&mut s);
+            assert_eq!(sent.iter().map(|m| m.size).collect::<Vec<_>>(), [100, 32, 65_507, 500]);
+            let due: Vec<u64> = sent.iter().map(|m| m.due.since(START).as_ns()).collect();
+            assert_eq!(due, times);
+            let last = sent.last().unwrap().due;
+            assert_eq!(s.sending_time(last), last.since(START));
+            assert_eq!(s.fits()[0].goodness_of_fit.distance, 0.0);
+            let rate = 70_608.0 * 8.0 / (1_000_003e-9 / scale);
+            assert!((s.offered_bps().unwrap() / rate - 1.0).abs() < 1e-9);
+            // A limit ends it earlier.
+            let limit = Limit { time: Some(Span::from_us(50)), ..Limit::default() };
+            assert_eq!(send_all(&mut source(&pattern, limit)).len(), 2);
+        }
     }
 
     #[test]

@@ -11,7 +11,7 @@ pub(crate) const MIN_PERIOD: Span = Span::from_ns(1);
 #[derive(Debug)]
 pub(crate) struct VariateGenerator {
     pub law: Law,
-    stream: Stream,
+    pub stream: Stream,
     pub sample: Sample,
     /// The value of a constant, as an integer and as a span in seconds.
     pub constant: Option<(u32, Span)>,

@@ -42,6 +42,14 @@ impl Failure {
         ))
     }
 
+    /// Returns the reason; empty if there is none or it has been reported.
+    pub fn reason(&self) -> &str {
+        match self {
+            Failure::Run(reason) | Failure::Input(reason) => reason,
+            Failure::AlreadyReported | Failure::BrokenPipe => "",
+        }
+    }
+
     /// Prints the reason to standard error and returns the exit status.
     pub fn report(self) -> ExitCode {
         let (reason, code) = match self {

@@ -112,7 +112,7 @@ fn an_inventory_is_table_15() {
 #[test]
 fn every_fit_is_an_experiment_that_sends_it() {
     let dir = test_dir();
-    for kind in ["empirical", "on-off", "fgn", "tes"] {
+    for kind in ["empirical", "on-off", "fgn", "tes", "poisson", "mginf"] {
         let flags = ["--fit", kind, "--grain", "30s", "--intervals", "20", "--seed", "7"];
         let printed = dir.execute(&[&["analyse", "recorded.csv"], &flags[..]].concat());
         assert_eq!((printed.status, printed.err.as_str()), (0, ""), "{kind}");
@@ -196,4 +196,76 @@ fn errors_are_one_line() {
     assert!(ended.out.contains("a Hurst exponent needs 256 values in a row, not 4"), "{}", ended.out);
     let ended = dir.execute(&["analyse", "still.csv", "--burst-above", "0.5"]);
     assert_eq!(ended.status, 0, "{}", ended.err);
+}
+
+/// Frames of Ethernet, IPv4 and UDP with these payloads, at these times in microseconds, as a pcap file.
+pub fn udp_capture(packets: &[(u64, u16)]) -> Vec<u8> {
+    let mut file = [0xa1b2_c3d4_u32, 0x0004_0002, 0, 0, 65_535, 1].map(u32::to_le_bytes).concat();
+    for (us, payload) in packets {
+        let udp = payload + 8;
+        let frame = [
+            &[2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 0, 0x45, 0][..],
+            &(udp + 20).to_be_bytes(),
+            &[0, 0, 0, 0, 64, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2],
+            &[3_000_u16.to_be_bytes(), 3_001_u16.to_be_bytes(), udp.to_be_bytes(), [0; 2]].concat(),
+            &vec![0; usize::from(*payload)],
+        ]
+        .concat();
+        let (seconds, rest, length) = ((us / 1_000_000) as u32, (us % 1_000_000) as u32, frame.len() as u32);
+        file.extend([seconds, rest, length, length].map(u32::to_le_bytes).concat());
+        file.extend(frame);
+    }
+    file
+}
+
+#[test]
+fn the_laws_of_gaps_and_sizes_are_recognised() {
+    let dir = TestDir::new();
+    let mut stream = Seed(1).stream("gaps");
+    let mut at = 1e6;
+    let mut packets = Vec::new();
+    let mut rows = String::from("time,size\n");
+    for i in 0..4_000 {
+        at -= 20_000.0 * stream.unit().ln();
+        let size = if i % 4 == 0 { 1_000 } else { 144 };
+        packets.push((at as u64, size));
+        writeln!(rows, "{},{size}", at / 1e6).unwrap();
+    }
+    dir.write("flow.pcap", udp_capture(&packets));
+    dir.write("flow.csv", rows);
+    for input in ["flow.pcap", "flow.csv"] {
+        let ended = dir.execute(&["analyse", input, "--fit", "best", "--json"]);
+        assert_eq!((ended.status, ended.err.as_str()), (0, ""));
+        let found: Value = serde_json::from_str(&ended.out).expect("JSON");
+        let [gap, size] = [0, 1].map(|i| &found["quantities"][i]);
+        let best = gap["laws"][0]["family"].as_str().unwrap();
+        assert!(["exponential", "weibull", "mixture of exponential"].contains(&best), "{input}: {best}");
+        assert_eq!(
+            (size["name"].as_str(), size["laws"][0]["family"].as_str()),
+            (Some("size"), Some("empirical"))
+        );
+        assert_eq!((number(&gap["values"]), number(&size["values"])), (3_999.0, 4_000.0));
+        let aic: Vec<f64> = gap["laws"].as_array().unwrap().iter().map(|law| number(&law["aic"])).collect();
+        assert!(aic.is_sorted() && aic.len() > 5, "{aic:?}");
+        assert_eq!(found["models"].as_array().unwrap().len(), 6, "{found}");
+    }
+    let ended = dir.execute(&["analyse", "flow.pcap", "--fit"]);
+    for words in
+        ["gap, 3,999 values", "size, 4,000 values", "2 values", "models of the amounts in intervals of"]
+    {
+        assert!(ended.out.contains(words), "{words}:\n{}", ended.out);
+    }
+    // A series has values and models, and no gaps.
+    let ended = test_dir().execute(&["analyse", "recorded.csv", "--fit", "best"]);
+    assert!(ended.out.contains("bytes, 3,999 values") && !ended.out.contains("gap,"), "{}", ended.out);
+    // The capture as a series.
+    let ended = dir.execute(&["analyse", "flow.pcap", "--interval", "100ms", "--json"]);
+    let found: Value = serde_json::from_str(&ended.out).expect("JSON");
+    assert_eq!((found["column"].as_str(), number(&found["grain_s"])), (Some("bytes"), 0.1));
+    dir.execute(&["analyse", "flow.pcap", "--fit", "tes", "--json"])
+        .assert_line(2, "--json prints no experiment");
+    let mut cut = udp_capture(&packets);
+    cut.truncate(cut.len() - 5);
+    dir.write("cut.pcap", cut);
+    dir.execute(&["analyse", "cut.pcap", "--fit"]).assert_line(2, "cut.pcap: after packet 3999: ");
 }

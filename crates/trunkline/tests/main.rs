@@ -16,6 +16,7 @@
 //! | `llc_tools`, `llc_wire` | the LLC commands, and their frames in Wireshark |
 //! | `monitor_poll` | polling devices and interfaces |
 //! | `reproduce`, `studies`, `study`, `sweep`, `torture` | these commands |
+//! | `replay` | recorded traffic as a test |
 //! | `runs`, `simulated` | live and simulated runs |
 //! | `scenario`, `schedule` | these commands |
 //! | `serve` | the web page of counters |
@@ -25,7 +26,7 @@
 
 mod agent_keys;
 mod agents;
-mod analyse;
+pub mod analyse;
 mod bundle_c;
 mod bundle_wireshark;
 mod capture;
@@ -41,6 +42,7 @@ mod documents;
 mod llc_tools;
 mod llc_wire;
 mod monitor_poll;
+mod replay;
 mod reproduce;
 mod runs;
 mod scenario;

@@ -94,12 +94,20 @@ impl CaptureFile {
 
     /// The next packet or block; false at the end.
     fn next(&mut self, monitor: &mut Monitor) -> io::Result<bool> {
+        self.next_packet(|packet| monitor.add(packet))
+    }
+
+    /// Hands over the next packet, if the next block of the file is one. False at the end.
+    ///
+    /// # Errors
+    /// If the file cannot be read on, or is cut off.
+    pub fn next_packet(&mut self, mut handle: impl FnMut(&Captured<'_>)) -> io::Result<bool> {
         let frame = match &mut self.reader {
             Reader::Pcap(reader, link) => {
                 let Some(packet) = reader.next_packet() else { return Ok(false) };
                 let packet = packet.map_err(plain)?;
                 let at_ns = packet.timestamp.as_nanos() as u64;
-                monitor.add(&Captured {
+                handle(&Captured {
                     link: *link,
                     at_ns,
                     bytes: &packet.data,
@@ -134,7 +142,7 @@ impl CaptureFile {
         };
         // The crate takes every stamp for nanoseconds.
         self.last_ns = stamp.map_or(self.last_ns, |stamp| nanoseconds(interface, stamp.as_nanos() as u64));
-        monitor.add(&Captured { link, at_ns: self.last_ns, bytes: &bytes, original, tag: None });
+        handle(&Captured { link, at_ns: self.last_ns, bytes: &bytes, original, tag: None });
         Ok(true)
     }
 

@@ -112,6 +112,9 @@ pub(crate) fn one_stop(cx: &mut Context<'_>, given: &Given, names: &[&str]) {
 pub(crate) fn default_stop(cx: &mut Context<'_>, test: &Pattern, location: SourceRange) -> Option<Stop> {
     match test {
         Pattern::File { .. } => Some(Stop::FileEnd),
+        Pattern::Replay { recording, .. } => {
+            Some(Stop::Messages(Variable::Constant(recording.messages().len().max(1) as f64)))
+        }
         Pattern::Stairs { rates_bps, hold_s: Variable::Constant(hold), .. } => {
             Some(Stop::DurationS(Variable::Constant(hold * rates_bps.len() as f64)))
         }

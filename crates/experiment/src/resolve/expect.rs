@@ -192,7 +192,11 @@ pub(crate) fn expectation(
 /// # Errors
 /// What is wrong, and what was perhaps meant.
 pub fn figures(plan: &Plan, written: &str) -> Result<Vec<(String, String)>, Diagnostic> {
-    let mut cx = Context { diagnostics: Diagnostics::default(), files: &|_| Err(FileError::NoFolder) };
+    let mut cx = Context {
+        diagnostics: Diagnostics::default(),
+        files: &|_| Err(FileError::NoFolder),
+        recordings: &crate::no_recordings,
+    };
     let subjects = Subjects::of(plan, &[]);
     let path = Word { text: written.to_owned(), location: SourceRange { start: 0, end: written.len() } };
     let found = if written.len() <= LONGEST_PATH { subjects.split(written) } else { None };

@@ -8,6 +8,7 @@
 //! | [`quantity`] | numbers with units, random variables |
 //! | [`protocol`] | protocols and their options |
 //! | [`pattern`] | tests and their options |
+//! | [`replay`] | the test `replay`: recorded traffic |
 //! | [`connection`] | connections of the 1996 dialect |
 //! | [`dscp`] | the DSCP of a connection |
 //! | [`measure`] | what is measured of hosts |
@@ -29,12 +30,14 @@ pub(crate) mod options;
 pub(crate) mod pattern;
 pub(crate) mod protocol;
 pub(crate) mod quantity;
+pub(crate) mod replay;
 pub(crate) mod stations;
 pub(crate) mod topology;
 pub(crate) mod write;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use trunkline_traffic::{Recording, RecordingRequest};
 use trunkline_units::Span;
 
 use crate::FileError;
@@ -49,10 +52,14 @@ use quantity::Dimension;
 /// Reads the text of a file that the experiment names.
 pub(crate) type Files<'a> = &'a dyn Fn(&str) -> Result<String, FileError>;
 
+/// Reads the recorded traffic that the experiment names, or says in a clause why not.
+pub(crate) type Recordings<'a> = &'a dyn Fn(&RecordingRequest) -> Result<Recording, String>;
+
 /// The diagnostics and files that every reader needs.
 pub(crate) struct Context<'a> {
     pub(crate) diagnostics: Diagnostics,
     pub(crate) files: Files<'a>,
+    pub(crate) recordings: Recordings<'a>,
 }
 
 impl Context<'_> {

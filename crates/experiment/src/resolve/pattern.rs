@@ -5,7 +5,7 @@ use trunkline_traffic::{Application, Burst, Pattern, Variable, VariableError};
 
 use super::options::{Given, Visit, choice as choice_of, read, text};
 use super::quantity::{Dimension, constant, number, single, variable, variable_part};
-use super::{Context, write};
+use super::{Context, replay, write};
 use crate::diagnostic::Diagnostic;
 use crate::parse::shorten;
 use crate::plan::{Protocol, SourceRange};
@@ -13,7 +13,7 @@ use crate::token::quoted;
 use crate::tree::{Setting, Value};
 
 /// The tests that are no application models, by name.
-const TESTS: &[&str] = &["full", "cbr", "burst", "random", "poisson", "stairs", "request", "file"];
+const TESTS: &[&str] = &["full", "cbr", "burst", "random", "poisson", "stairs", "request", "file", "replay"];
 
 /// Every test by name.
 pub(crate) fn tests() -> impl Iterator<Item = &'static str> {
@@ -54,6 +54,7 @@ pub(crate) fn default(name: &str, protocol: Option<&Protocol>) -> Option<Pattern
             response_bytes: Variable::Constant(64.0),
         },
         "file" => Pattern::File { path: String::new(), size_bytes: bulk },
+        "replay" => replay::default(),
         _ => {
             let model = Application::named(name)?;
             let variant = model.definition().variant(None).map(|variant| variant.name.to_owned());
@@ -74,6 +75,7 @@ pub fn test_name(pattern: &Pattern) -> &'static str {
         Pattern::Stairs { .. } => "stairs",
         Pattern::Request { .. } => "request",
         Pattern::File { .. } => "file",
+        Pattern::Replay { .. } => "replay",
         Pattern::Application { model, .. } => model.name(),
     }
 }
@@ -84,7 +86,7 @@ pub(crate) fn required(pattern: &Pattern) -> &'static [&'static str] {
         Pattern::Random { .. } => &["minPeriod", "maxPeriod"],
         Pattern::Poisson { .. } => &["rate"],
         Pattern::Stairs { .. } => &["rates", "hold"],
-        Pattern::File { .. } => &["path"],
+        Pattern::File { .. } | Pattern::Replay { .. } => &["path"],
         Pattern::Full { .. } | Pattern::Request { .. } | Pattern::Application { .. } => &[],
     }
 }
@@ -102,9 +104,13 @@ pub(crate) fn pattern(cx: &mut Context<'_>, value: &Value, protocol: Option<&Pro
         Pattern::Application { model, .. } => model.definition().choice,
         _ => None,
     };
-    let is_choice =
-        |a: &&Setting| choice.zip(a.key.as_ref()).is_some_and(|(choice, key)| key.text == choice.name);
-    let (first, rest): (Vec<_>, Vec<_>) = arguments.iter().partition(is_choice);
+    // The path of a recording is read last, as the other options say how.
+    let is_replay = matches!(pattern, Pattern::Replay { .. });
+    let is_first = |a: &&Setting| {
+        let is = |name| a.key.as_ref().is_some_and(|key| key.text == name);
+        choice.is_some_and(|choice| is(choice.name)) || (is_replay && !is("path"))
+    };
+    let (first, rest): (Vec<_>, Vec<_>) = arguments.iter().partition(is_first);
     let arguments: Vec<Setting> = first.into_iter().chain(rest).cloned().collect();
     let owner = format!("`{}`", part.text);
     let required = required(&pattern);
@@ -202,6 +208,7 @@ pub fn message_sizes(pattern: &Pattern) -> Vec<(&'static str, &Variable)> {
         | Pattern::Stairs { size_bytes, .. }
         | Pattern::Application { size_bytes, .. }
         | Pattern::File { size_bytes, .. } => vec![("messagesize", size_bytes)],
+        Pattern::Replay { size_bytes, .. } => vec![("path", size_bytes)],
         Pattern::Cbr { burst, .. } | Pattern::Burst { burst, .. } | Pattern::Random { burst, .. } => {
             vec![("messagesize", &burst.size_bytes)]
         }
@@ -262,6 +269,9 @@ pub(crate) fn present(pattern: &mut Pattern, v: &mut Visit<'_, '_>) {
         Pattern::File { path, size_bytes } => {
             v.option("path", path, file_name, |path| quoted(path));
             v.variable("messagesize", size_bytes, Size);
+        }
+        Pattern::Replay { request, recording, scale, size_bytes } => {
+            replay::present(v, request, recording, scale, size_bytes);
         }
         Pattern::Application { model, variant, size_bytes, parameters } => {
             let definition = model.definition();

@@ -1,11 +1,11 @@
 //! Draws the quantities of a model and records those that left.
 
-use trunkline_units::{Seed, Span};
+use trunkline_units::{Seed, Span, Stream};
 
 use super::{Application, Unit};
 use crate::source::LawFit;
 use crate::variate::VariateGenerator;
-use crate::{Rounding, Sample, Variable, VariableError};
+use crate::{Law, Rounding, Sample, Variable, VariableError};
 
 /// A quantity of a model: one of its parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -193,6 +193,16 @@ impl Draws {
     /// Draws a number that is only used once or not compared, such as a limit.
     pub fn setting(&mut self, quantity: QuantityId) -> f64 {
         self.quantity(quantity).generator.draw()
+    }
+
+    /// Returns the random stream of a quantity, for values that do not follow its law, such as those of a first state.
+    pub fn stream(&mut self, quantity: QuantityId) -> &mut Stream {
+        &mut self.quantity(quantity).generator.stream
+    }
+
+    /// Returns the law of a quantity.
+    pub fn law(&self, quantity: QuantityId) -> &Law {
+        &self.quantities[usize::from(quantity.0)].generator.law
     }
 
     /// Returns the value of a constant parameter, in its unit.

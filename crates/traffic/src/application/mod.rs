@@ -33,20 +33,25 @@
 //! | [`driver`] | [`Driver`]: runs a model for a source, or for a receiver that compares what arrives |
 //! | [`received`] | [`ReceivedItems`]: compares what arrives with the laws of the model |
 //! | [`sessions`] | [`Sessions`]: overlapping sessions in the order of their next items |
+//! | [`long_memory`] | the Hurst exponent that follows from the parameters |
 //! | [`reference`](mod@reference) | the reference page |
 
 pub mod definition;
 pub mod draws;
 pub mod driver;
+pub mod long_memory;
 pub mod received;
 pub mod reference;
 pub mod sessions;
 
 mod backup;
+mod fgn;
 mod frames;
 mod ftp;
 mod game;
+mod mginf;
 mod mpeg;
+mod onoff;
 mod rpc;
 mod sensor;
 mod smtp;
@@ -81,6 +86,9 @@ pub static MODELS: &[&Definition] = &[
     &backup::BACKUP,
     &sensor::SENSOR,
     &smtp::SMTP,
+    &mginf::MGINF,
+    &onoff::ONOFF,
+    &fgn::FGN,
     &rpc::RPC,
     &video::VIDEO,
     &webrtc::WEBRTC,

@@ -5,15 +5,19 @@
 //! | [`read`] | selecting a series from files, runs and archives |
 //! | [`mod@column`] | a column, and its conversion to a series |
 //! | [`table`] | CSV files |
+//! | [`capture`] | the packets of a capture |
 //! | [`archived`] | archives of counters |
 //! | [`text`] | the report as text |
 //! | [`page`] | the report as plots |
+//! | [`fit`] | which laws and models fit best |
 //! | [`source`] | a fitted source as an experiment |
 
 mod archived;
-mod column;
+pub mod capture;
+pub mod column;
+mod fit;
 mod page;
-mod read;
+pub mod read;
 mod source;
 mod table;
 mod text;
@@ -33,7 +37,7 @@ use self::column::{Column, Loaded, Reading};
 use super::monitor::time::format_moment;
 use super::report::{create_folder, terminal_width, write_atomically};
 use crate::failure::{Failure, print};
-use crate::flags::analyse::{Analyse, Unit};
+use crate::flags::analyse::{Analyse, Fit, Unit};
 
 /// Version of `analyse.json`, increased when the meaning of a field changes.
 const VERSION: u32 = 1;
@@ -124,6 +128,13 @@ pub fn analyse(flags: &Analyse) -> Result<(), Failure> {
         column: flags.column.as_deref(),
         archive: &flags.archive,
     };
+    match flags.fit {
+        Some(Fit::Best) => return fit::best(flags, &reading),
+        Some(Fit::Model(_)) if flags.json => {
+            return Err(Failure::input("--json prints no experiment; it prints the evidence of --fit best"));
+        }
+        _ => {}
+    }
     let columns = read::columns(&flags.series, &reading)?;
     // The address of a database may contain a password.
     let flags = &Analyse { series: display_name(&flags.series), ..flags.clone() };
@@ -141,7 +152,7 @@ pub fn analyse(flags: &Analyse) -> Result<(), Failure> {
             return Err(input_error(&flags.series, "no interval of that length is complete"));
         }
     }
-    if let Some(kind) = flags.fit {
+    if let Some(Fit::Model(kind)) = flags.fit {
         return print(&source::experiment(flags, &loaded, kind)?);
     }
     let correlate = flags.against.as_deref().map(|other| against(flags, &loaded.series, other, &reading));
@@ -260,7 +271,7 @@ fn bursts(found: &Inventory, grain_s: f64) -> Bursts {
 
 impl Unit {
     /// Returns the bytes per unit, for messages of `message` bytes.
-    fn bytes(self, message: u32) -> f64 {
+    pub fn bytes(self, message: u32) -> f64 {
         match self {
             Unit::Bits => 0.125,
             Unit::Bytes => 1.0,

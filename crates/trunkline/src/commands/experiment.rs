@@ -3,8 +3,9 @@
 use std::io::{self, IsTerminal, Read, Write};
 use std::path::{Path, PathBuf};
 
-use trunkline_experiment::{Diagnostic, Plan, Source, apply_overrides, parse, render};
+use trunkline_experiment::{Diagnostic, Plan, Source, apply_overrides, parse_with_recordings, render};
 
+use super::recording::read_recording;
 use crate::failure::Failure;
 use crate::flags::Overrides;
 
@@ -35,7 +36,8 @@ impl Experiment {
             Failure::input(format!("{name} is not UTF-8 text: byte {}", e.utf8_error().valid_up_to()))
         })?;
         let folder = file.parent().map(Path::to_path_buf).unwrap_or_default();
-        let parsed = parse(&Source { name: &name, text: &text, folder: Some(&folder) });
+        let source = Source { name: &name, text: &text, folder: Some(&folder) };
+        let parsed = parse_with_recordings(&source, &|request| read_recording(&folder, request));
         print_diagnostics(&name, &text, &parsed.diagnostics);
         let mut plan = parsed.plan.ok_or(Failure::AlreadyReported)?;
         let set = overrides.set.iter().map(|(option, value)| (option.as_str(), value.as_str()));

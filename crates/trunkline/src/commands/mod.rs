@@ -11,6 +11,7 @@ mod keys;
 mod llc;
 mod monitor;
 mod pool;
+mod recording;
 mod records;
 mod report;
 mod reproduce;

@@ -52,9 +52,9 @@ pub struct Analyse {
     /// Only list the columns as CSV: time range, and whether the column has a significant burst
     #[arg(long, conflicts_with_all = ["column", "against", "fit", "json", "out"])]
     pub inventory: bool,
-    /// Fit a traffic source to the series and print only an experiment with that source
-    #[arg(long, value_parser = fit_kind(), value_name = "KIND", conflicts_with = "json")]
-    pub fit: Option<Kind>,
+    /// Print which laws and models fit best; or fit one model to the series and print only an experiment with that source
+    #[arg(long, value_parser = fit_kind(), value_name = "KIND", num_args = 0..=1, default_missing_value = "best")]
+    pub fit: Option<Fit>,
     /// Intervals to generate [default: the length of the series, at most 1000]
     #[arg(long, value_name = "N", requires = "fit", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub intervals: Option<u32>,
@@ -97,16 +97,36 @@ pub enum Unit {
     Messages,
 }
 
+/// What `--fit` prints.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fit {
+    /// The evidence of all laws and models.
+    Best,
+    /// An experiment with this model.
+    Model(Kind),
+}
+
 /// Parses the model of a fitted source.
-fn fit_kind() -> impl TypedValueParser<Value = Kind> {
+fn fit_kind() -> impl TypedValueParser<Value = Fit> {
     one_of([
-        ("empirical", "Independent draws from the observed values", Kind::Empirical),
-        ("on-off", "Alternating on and off periods", Kind::OnOff),
-        ("fgn", "Fractional Gaussian noise: mean, variance, Hurst exponent", Kind::Fgn),
+        ("best", "Compare laws of gaps and sizes, and models of the series, the best first", Fit::Best),
+        ("empirical", "Independent draws from the observed values", Fit::Model(Kind::Empirical)),
+        ("on-off", "Alternating on and off periods", Fit::Model(Kind::OnOff)),
+        ("fgn", "Fractional Gaussian noise: mean, variance, Hurst exponent", Fit::Model(Kind::Fgn)),
+        (
+            "poisson",
+            "A Poisson number of equal amounts in each interval: mean, variance",
+            Fit::Model(Kind::Poisson),
+        ),
+        (
+            "mginf",
+            "Sessions of M/G/inf with Pareto durations: mean, variance, Hurst exponent, first autocorrelation",
+            Fit::Model(Kind::MgInf),
+        ),
         (
             "tes",
             "Transform-expand-sample (TES): the observed values and their short-range autocorrelation",
-            Kind::Tes,
+            Fit::Model(Kind::Tes),
         ),
     ])
 }

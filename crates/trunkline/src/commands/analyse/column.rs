@@ -65,6 +65,23 @@ impl Column {
         self.invalid_line.is_none() && self.values.iter().any(Option::is_some)
     }
 
+    /// Returns the times in nanoseconds, and the values, in the order of the file.
+    pub fn points(&self) -> Result<impl Iterator<Item = (i64, Option<f64>)> + '_, String> {
+        if let Some(line) = self.invalid_line {
+            return Err(format!("line {line} of column `{}` is not a number", self.name));
+        }
+        let times = self.times.as_ref().ok_or("there are no times: a column `time` is needed")?;
+        Ok(times.ns.iter().copied().zip(self.values.iter().copied()))
+    }
+
+    /// Returns the known values.
+    pub fn known(&self) -> Result<impl Iterator<Item = f64> + '_, String> {
+        match self.invalid_line {
+            Some(line) => Err(format!("line {line} of column `{}` is not a number", self.name)),
+            None => Ok(self.values.iter().flatten().copied()),
+        }
+    }
+
     /// Converts the column to amounts in equal intervals.
     pub fn load(&self, reading: &Reading<'_>) -> Result<Loaded, String> {
         if let Some(line) = self.invalid_line {

@@ -8,9 +8,9 @@ use std::rc::Rc;
 use trunkline_counters::archive::Location;
 use trunkline_record::Record;
 
-use super::archived;
 use super::column::{Column, Reading, Times, nanoseconds};
 use super::table::table;
+use super::{archived, capture};
 use crate::archive;
 use crate::failure::Failure;
 
@@ -28,6 +28,10 @@ pub fn columns(name: &str, reading: &Reading<'_>) -> Result<Vec<Column>, Failure
         return archived::columns(&at, reading);
     }
     let fail = |reason: String| Failure::input(format!("{name}: {reason}"));
+    if capture::is_capture(path) {
+        let messages = capture::messages(path, "").map_err(fail)?;
+        return Ok(capture::columns(messages, reading.interval));
+    }
     match name {
         "-" => table(io::stdin().lock(), reading.time).map_err(fail),
         _ => {

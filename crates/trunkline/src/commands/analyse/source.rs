@@ -81,6 +81,14 @@ fn describe_fit(profile: &Profile, grain_s: f64) -> String {
             describe_length(p.off_lasts, grain_s),
             p.between * 100.0
         ),
+        Profile::Poisson(p) => format!("Poisson, {:.6} an interval of {:.6} each", p.rate, p.amount),
+        Profile::MgInf(p) => format!(
+            "M/G/inf, {:.6} sessions at a time of {:.6} an interval each, Pareto durations with shape {:.3} from {:.6} s",
+            p.sessions,
+            p.amount,
+            p.shape,
+            p.min * grain_s
+        ),
         Profile::Tes(p) => format!(
             "TES, steps {:.5} wide about {:.5}, stitched at {}; autocorrelation off by {:.3} over {} lags",
             p.width, p.center, p.stitch, p.off, p.lags
