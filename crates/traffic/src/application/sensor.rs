@@ -20,7 +20,7 @@ pub(super) static SENSOR: Definition = Definition {
         variants: &[
             Variant {
                 name: "periodic",
-                meaning: "each sensor has a phase of its own, uniform over the period, and jitter",
+                meaning: "each sensor has its own phase, uniform over the period, and jitter",
                 source: "a choice",
                 values: &[],
             },
