@@ -37,6 +37,28 @@ fn what_leaves_and_what_arrives_follows_the_model() {
 }
 
 #[test]
+fn frames_games_and_sensors_follow_their_models() {
+    for (test, names) in [
+        ("mpeg (sceneLength = 2)", &["iFrame", "pFrame", "bFrame"][..]),
+        ("videoconference (model = dar, correlation = 0.5)", &["frame"]),
+        ("game (profile = tgaxDown)", &["size", "interarrival"]),
+        ("xr (frame = truncated(normal(2 kB, 200 B), 1 kB, 3 kB))", &["frame", "jitter"]),
+        ("sensor (arrivals = beta, period = 12 s, sources = 200)", &["jitter"]),
+    ] {
+        for protocol in ["udp", "tcp"] {
+            let record = run(&experiment(
+                NETWORK,
+                &format!("protocol = {protocol}; test = {test}; duration = 120 s;"),
+            ));
+            let x = connection(&record, "x");
+            follows(x, names);
+            assert_eq!((x.lost, x.counters["items_differing"]), (0, 0.0), "{test}");
+            assert!(x.requested.received.iter().all(|fit| fit.samples > 140), "{test}");
+        }
+    }
+}
+
+#[test]
 fn a_receiver_that_misses_messages_still_judges_the_others() {
     let network = "host a, b; link a - b (rate = 100 Mb/s, delay = 2 ms, loss = 0.02);";
     let test = "telnet (sessionInterarrival = exponential(500 ms), itemInterarrival = exponential(100 ms), \

@@ -17,8 +17,8 @@ pub struct Driver {
     upcoming: Next,
     /// The item that is being sent.
     current: Option<Item>,
-    /// What is added to the time of known instants, in picoseconds: the delay of a receiver's first message.
-    origin_ps: i128,
+    /// What a receiver adds to the time of known instants, in picoseconds: the smallest delay.
+    origin_ps: Option<i128>,
     /// The last departure of each lane; `None` if it is not known.
     lanes: Vec<Option<Instant>>,
     /// Requests whose outcome is unknown: their number, and the quantity of the response.
@@ -98,7 +98,7 @@ impl Driver {
             draws,
             upcoming,
             current: None,
-            origin_ps: 0,
+            origin_ps: None,
             lanes: Vec::new(),
             requests: VecDeque::new(),
             next_request: 0,
@@ -159,7 +159,7 @@ impl Driver {
             let start = match timed.since {
                 Since::Departure(lane) => last(lane).map(ps),
                 Since::Offset(lane, offset) => last(lane).map(|last| ps(last) + i128::from(offset)),
-                Since::Event(event) => Some(ps(event) + self.origin_ps),
+                Since::Event(event) => Some(ps(event) + self.origin_ps.unwrap_or(0)),
             };
             let seconds = start.map(|start| (ps(at) - start).max(0) as f64 / 1e12);
             self.draws.finish(timed.interval, seconds);
@@ -167,10 +167,12 @@ impl Driver {
         self.set_departure(item, Some(at));
     }
 
-    /// Takes the arrival of the current item as the reference of known instants, whose clock a receiver does not have.
+    /// Takes the arrival of the current item as the reference of known instants, whose clock a receiver does not have, unless an
+    /// earlier item had a smaller delay.
     pub(super) fn set_origin(&mut self, at: Instant) {
         let due = self.current.map_or(at, |item| item.due);
-        self.origin_ps = i128::from(at.as_ps()) - i128::from(due.as_ps());
+        let delay_ps = i128::from(at.as_ps()) - i128::from(due.as_ps());
+        self.origin_ps = Some(self.origin_ps.map_or(delay_ps, |origin| origin.min(delay_ps)));
     }
 
     /// Handles an item that is lost: the times that it ends and begins are unknown.

@@ -166,7 +166,7 @@ pub enum Since {
     Departure(u32),
     /// This many picoseconds after the last departure of a lane, or before it if negative.
     Offset(u32, i64),
-    /// At an instant that is known exactly, such as an arrival. A receiver knows it relative to its first message.
+    /// At an instant that is known exactly, such as an arrival. A receiver knows it relative to the message with the smallest delay.
     Event(Instant),
 }
 

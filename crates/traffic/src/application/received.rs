@@ -27,8 +27,6 @@ pub struct ReceivedItems {
     /// Messages that were not as long as expected.
     differing: u64,
     ended: bool,
-    /// Whether the first message of an item has arrived.
-    has_origin: bool,
 }
 
 impl ReceivedItems {
@@ -48,7 +46,6 @@ impl ReceivedItems {
             bytes: None,
             differing: 0,
             ended: false,
-            has_origin: false,
         })
     }
 
@@ -83,10 +80,7 @@ impl ReceivedItems {
         if is_first {
             match arrival {
                 Some((_, at)) => {
-                    if !self.has_origin {
-                        self.driver.set_origin(at);
-                        self.has_origin = true;
-                    }
+                    self.driver.set_origin(at);
                     self.driver.record_times(&item, at);
                 }
                 None => self.driver.forget_times(&item),

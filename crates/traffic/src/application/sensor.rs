@@ -14,13 +14,13 @@ const TABLE: &str = "3GPP TR 37.868 V11.0.0, table 6.1.1";
 
 pub(super) static SENSOR: Definition = Definition {
     name: "sensor",
-    summary: "Many sensors, each with a message in every period: regular ones with phases of their own and jitter, or all at random times.",
+    summary: "Many sensors, each with a message in every period: regular ones with constant phases and jitter, or all at random times.",
     choice: Some(&Choice {
         name: "arrivals",
         variants: &[
             Variant {
                 name: "periodic",
-                meaning: "each sensor has its own phase, uniform over the period, and jitter",
+                meaning: "each sensor has its own constant phase, uniform over the period, and jitter",
                 source: "a choice",
                 values: &[],
             },
