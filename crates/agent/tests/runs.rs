@@ -177,7 +177,7 @@ fn every_transport_runs_between_agents() {
         record.problems,
         record.connections.iter().map(|c| &c.error).collect::<Vec<_>>()
     );
-    assert_eq!(record.connections.len(), 7);
+    assert_eq!(record.connections.len(), 8);
     let starts: Vec<f64> = record.connections.iter().map(|c| c.repetitions[0].start_s).collect();
     assert!(starts.iter().all(|start| *start == starts[0]), "{starts:?}");
     for c in &record.connections {
