@@ -134,6 +134,9 @@ pub struct EndSpec {
     pub report_interval: Option<Span>,
     pub pattern: Pattern,
     pub role: Role,
+    /// Number of a receiver, from 0 in the order of the plan.
+    #[serde(default)]
+    pub receiver: u32,
     /// Consent to the load of the connection; none if all its hosts are this machine.
     #[serde(default)]
     pub consent: EndConsent,
@@ -194,6 +197,9 @@ pub enum Role {
         /// Destination address.
         peer: SocketAddr,
         limit: Limit,
+        /// Number of receivers.
+        #[serde(default)]
+        receivers: usize,
         /// The file to send (`file`).
         file: Option<PathBuf>,
     },

@@ -13,6 +13,7 @@ use trunkline_traffic::source::LawFit;
 use trunkline_units::{Instant, Span};
 
 use crate::receiver_meter::{Arrivals, ReceiverMeter, Trend};
+use crate::requester::ResponderCounts;
 use crate::sender_meter::SenderMeter;
 use crate::series::Series;
 use crate::stages::{FrameTimestamps, Stages};
@@ -41,6 +42,8 @@ pub struct SenderReport {
     pub lateness: Counts,
     /// Round-trip times.
     pub rtt: Counts,
+    /// Responses of each receiver, if the test has responses.
+    pub responders: Vec<ResponderCounts>,
     /// Bytes over time.
     pub series: Series,
     /// Metrics of the transport over time: seconds since the start, metrics.
@@ -84,6 +87,8 @@ pub struct ReceiverReport {
     pub frame_arrivals: FrameTimestamps,
     /// Notes about the measurement.
     pub notes: Notes,
+    /// Why the receiver failed although all ends have ended, in one line: a file is incomplete.
+    pub error: Option<String>,
 }
 
 impl SenderReport {
@@ -125,6 +130,15 @@ impl ReceiverReport {
         report.fits = items.fits().into_iter().map(fit).collect();
         report.counters.insert("items_differing".into(), items.differing() as f64);
         report
+    }
+
+    /// States as error of a receiver of a file that some of `sent` messages are missing.
+    pub fn check_file(&mut self, sent: u64) {
+        let missing = sent.saturating_sub(self.arrivals.messages);
+        if missing > 0 {
+            self.error =
+                Some(format!("the file is incomplete: {missing} of {sent} messages did not arrive"));
+        }
     }
 
     /// Returns the report of a receiver that is still running.

@@ -5,13 +5,16 @@ mod bodies {
     pub mod llc;
 }
 mod bundle;
+mod bursts;
 mod common;
 mod determinism;
 mod figures;
+mod group;
 mod llc;
 mod llc_token;
 mod llc_token_soak;
 mod losses;
+mod mixes;
 mod models;
 mod random_plans;
 mod token;

@@ -194,8 +194,6 @@ pub enum EndError {
     Source(#[from] SourceError),
     #[error("the file is longer than the {0} bytes that are permitted")]
     FileTooLong(u64),
-    #[error("the file is incomplete: {missing} of {sent} messages did not arrive")]
-    FileIncomplete { missing: u64, sent: u64 },
     #[error("no peer connected to {0} within {PEER_TIMEOUT}")]
     NoPeer(SocketAddr),
     #[error("lost message boundaries in the stream from {0}: corrupt header")]
@@ -412,7 +410,9 @@ impl EndContext {
 
     /// Returns the requester of a test with responses; a response is lost after `timeout`.
     pub fn requester(&self, timeout: Option<Span>) -> Option<Requester> {
-        self.is_request_test().then(|| Requester::new(timeout, self.spec.pattern.max_outstanding()))
+        let Role::Sender { receivers, .. } = self.spec.role else { return None };
+        let max_outstanding = self.spec.pattern.max_outstanding();
+        self.is_request_test().then(|| Requester::new(timeout, max_outstanding, receivers))
     }
 
     /// Returns the meter of a receiver, which compares application models with their laws.
@@ -629,7 +629,7 @@ pub(crate) fn prepare(
 fn run(context: EndContext) -> Result<Report, EndFailure> {
     let EndSpec { protocol, pattern, role, .. } = &context.spec;
     match (protocol, pattern, role.clone()) {
-        (Protocol::Guaranteed { .. }, _, Role::Sender { peer, limit, file }) => {
+        (Protocol::Guaranteed { .. }, _, Role::Sender { peer, limit, file, .. }) => {
             guaranteed::send(context, peer, limit, file.as_deref())
         }
         (Protocol::Guaranteed { .. }, _, Role::Receiver { file }) => {
@@ -645,7 +645,7 @@ fn run(context: EndContext) -> Result<Report, EndFailure> {
             request::send_requests(context, peer, limit)
         }
         (_, pattern, Role::Receiver { .. }) if pattern.has_responses() => request::send_responses(context),
-        (_, Pattern::File { .. }, Role::Sender { peer, limit, file: Some(path) }) => {
+        (_, Pattern::File { .. }, Role::Sender { peer, limit, file: Some(path), .. }) => {
             file::send(context, peer, limit, &path)
         }
         (Protocol::Tcp { .. }, _, Role::Sender { peer, limit, .. }) => stream::send(context, peer, limit),

@@ -138,7 +138,7 @@ impl DatagramFlow {
                 let header = d.header();
                 self.messages.receiver_meters[receiver].record(&header, now);
                 if d.response_length > 0 && r.responses.len() < MAX_PENDING_RESPONSES {
-                    let message = unfragmented(&self.fragmenter, &header.response(now));
+                    let message = unfragmented(&self.fragmenter, &header.response(now, receiver as u32));
                     r.responses.push_back(OutgoingDatagram { message, next: 0 });
                 }
                 if self.source_ended.is_some() {
@@ -313,8 +313,12 @@ impl DatagramFlow {
     }
 
     pub(super) fn into_reports(self) -> (SenderReport, Vec<ReceiverReport>) {
+        let is_file = self.messages.is_file();
         let (sender, mut receivers) = self.messages.into_reports();
         for (report, receiver) in receivers.iter_mut().zip(&self.receivers) {
+            if is_file {
+                report.check_file(sender.messages);
+            }
             if receiver.reassembler.abandoned > 0 {
                 report.counters.insert("reassembly_given_up".into(), receiver.reassembler.abandoned as f64);
             }

@@ -204,6 +204,11 @@ impl Messages {
         }
     }
 
+    /// Whether the messages are those of a file.
+    fn is_file(&self) -> bool {
+        matches!(self.test, Pattern::File { .. })
+    }
+
     fn fail(&mut self, reason: String) {
         self.error.get_or_insert(reason);
         self.finished = true;
@@ -277,7 +282,7 @@ impl FlowConfig<'_> {
     /// Returns the requester of a test with responses.
     fn requester(&self, timeout: Option<Span>) -> Option<Requester> {
         let max_outstanding = self.plan.test.max_outstanding();
-        (max_outstanding > 0).then(|| Requester::new(timeout, max_outstanding))
+        (max_outstanding > 0).then(|| Requester::new(timeout, max_outstanding, self.plan.to.len()))
     }
 }
 

@@ -291,7 +291,7 @@ impl TcpFlow {
         if side == 1 {
             self.messages.receiver_meters[0].record(header, now);
             if header.response_length > 0 {
-                self.ends[1].queue_message(header.response(now));
+                self.ends[1].queue_message(header.response(now, 0));
             }
         } else {
             self.messages.sender.record_response(header, now);
