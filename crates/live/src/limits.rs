@@ -329,7 +329,12 @@ mod tests {
             buffer: None,
             protocol,
             pattern: Pattern::Full { size_bytes: Variable::Constant(100.0) },
-            role: Role::Sender { peer: peer.parse().unwrap(), limit: Limit::default(), receivers: 1, file: None },
+            role: Role::Sender {
+                peer: peer.parse().unwrap(),
+                limit: Limit::default(),
+                receivers: 1,
+                file: None,
+            },
             receiver: 0,
             dscp: None,
             report_interval: None,

@@ -115,7 +115,9 @@ pub fn refuse_test(backend: &str, c: &plan::Connection) -> Option<String> {
         |protocol: &Protocol| Some(format!("`{backend}` has no test `{name}` over {}", protocol.name()));
     let is_stream = matches!(c.protocol, Protocol::Tcp { .. } | Protocol::Guaranteed { .. });
     match (&c.protocol, &c.test) {
-        (Protocol::Multicast { .. }, Pattern::Application { model, .. }) if model.definition().max_outstanding > 0 => {
+        (Protocol::Multicast { .. }, Pattern::Application { model, .. })
+            if model.definition().max_outstanding > 0 =>
+        {
             over(&c.protocol)
         }
         (Protocol::Stamp, Pattern::Application { .. }) => over(&c.protocol),

@@ -136,8 +136,7 @@ impl ReceiverReport {
     pub fn check_file(&mut self, sent: u64) {
         let missing = sent.saturating_sub(self.arrivals.messages);
         if missing > 0 {
-            self.error =
-                Some(format!("the file is incomplete: {missing} of {sent} messages did not arrive"));
+            self.error = Some(format!("the file is incomplete: {missing} of {sent} messages did not arrive"));
         }
     }
 

@@ -55,7 +55,8 @@ impl PendingRequest {
 
     /// Records that a receiver has answered; returns whether it had not before.
     fn record_answer(&mut self, responder: usize) -> bool {
-        let is_new = self.answered.get_mut(responder).is_none_or(|answered| !std::mem::replace(answered, true));
+        let is_new =
+            self.answered.get_mut(responder).is_none_or(|answered| !std::mem::replace(answered, true));
         self.missing -= usize::from(is_new);
         is_new
     }

@@ -6,7 +6,7 @@
 //! follow each other at once, because NetSpec's sessions have no time between items.
 
 use trunkline_traffic::application::{Parameter, Unit};
-use trunkline_traffic::{Application, Pattern, Variable};
+use trunkline_traffic::{Application, Law, Pattern, Variable};
 
 use super::Context;
 use super::pattern::{self, dimension};
@@ -151,7 +151,8 @@ fn law(cx: &mut Context<'_>, part: &Part, parameter: &Parameter) -> Option<Varia
             _ => {
                 let message = format!("`{}` has no such parameter", shorten(&part.text));
                 let error = Diagnostic::error(argument.location(), message);
-                return cx.refuse(error.label("expected `lambda`, `min`, `scale`, `shape` or `sceneLengthMean`"));
+                return cx
+                    .refuse(error.label("expected `lambda`, `min`, `scale`, `shape` or `sceneLengthMean`"));
             }
         }
     }
@@ -159,8 +160,8 @@ fn law(cx: &mut Context<'_>, part: &Part, parameter: &Parameter) -> Option<Varia
         let error = Diagnostic::error(part.location, "`lambda` is zero");
         return cx.refuse(error.label("expected the rate of an exponential law"));
     }
-    let microseconds = if parameter.unit == Unit::Seconds { 1e-6 } else { 1.0 };
-    let mean = mean.or(lambda.map(|lambda| microseconds / lambda));
+    let per_second = if parameter.unit == Unit::Seconds { 1e6 } else { 1.0 };
+    let mean = mean.or(lambda.map(|lambda| 1.0 / (lambda * per_second)));
     let law = if !scale_and_shape.is_empty() {
         // Frames of a conference have a gamma law.
         let gamma = Part { text: "gamma".to_owned(), arguments: Some(scale_and_shape), ..part.clone() };
@@ -173,10 +174,18 @@ fn law(cx: &mut Context<'_>, part: &Part, parameter: &Parameter) -> Option<Varia
     let largest = if parameter.unit == Unit::Seconds { LONGEST_S } else { LARGEST };
     Some(match (min, law) {
         (None, law) => law,
+        (Some(min), law) if lowest(&law) >= min => law,
         (Some(min), Variable::Constant(value)) => Variable::Constant(value.max(min)),
-        (Some(low), Variable::Truncated { of, min, max }) => Variable::Truncated { of, min: min.max(low), max },
+        (Some(low), Variable::Truncated { of, min, max }) => {
+            Variable::Truncated { of, min: min.max(low), max }
+        }
         (Some(min), of) => Variable::Truncated { of: Box::new(of), min, max: largest },
     })
+}
+
+/// Returns the smallest value of a law.
+fn lowest(law: &Variable) -> f64 {
+    Law::new(law.clone(), 0.0).map_or(0.0, |law| law.quantile(0.0))
 }
 
 /// Refuses a law that the parameter cannot have.

@@ -21,9 +21,9 @@
 pub(crate) mod bundles;
 pub(crate) mod connection;
 pub(crate) mod dscp;
+pub(crate) mod emulated;
 pub(crate) mod expect;
 pub(crate) mod measure;
-pub(crate) mod emulated;
 pub(crate) mod netspec3;
 pub(crate) mod network;
 pub(crate) mod options;

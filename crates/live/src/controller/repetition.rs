@@ -123,7 +123,11 @@ impl<'a, 'c> Repetition<'a, 'c> {
             }
             // The sender is the first end.
             let (role, port, receiver) = match index.checked_sub(1) {
-                None => (Role::Sender { peer, limit, receivers: connection.to.len(), file: self.sent_file() }, None, None),
+                None => (
+                    Role::Sender { peer, limit, receivers: connection.to.len(), file: self.sent_file() },
+                    None,
+                    None,
+                ),
                 Some(index) => {
                     (Role::Receiver { file: self.received_file(&end.host) }, end.port, Some(index))
                 }

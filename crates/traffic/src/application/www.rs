@@ -11,7 +11,8 @@ use super::{
 };
 use crate::Variable;
 
-const SURGE: &str = "Barford and Crovella 1998, SIGMETRICS, parameters of SURGE (not verified); upper ends are a choice";
+const SURGE: &str =
+    "Barford and Crovella 1998, SIGMETRICS, parameters of SURGE (not verified); upper ends are a choice";
 /// The end of active and of inactive OFF times of Crovella and Bestavros 1997, seconds.
 const OFF_ENDS: (f64, f64) = (1.0, 3_000.0);
 
@@ -34,7 +35,9 @@ pub(super) static WWW: Definition = Definition {
                 source: "3GPP2 C.R1002-0 (2004), HTTP traffic model; 3GPP TR 25.892, annex A.2.1; as in ThreeGppHttpVariables of ns-3",
                 values: &[
                     ("main", || truncated(Variable::Lognormal { mean: 10_710.0, sd: 25_032.0 }, 100.0, 2e6)),
-                    ("embedded", || truncated(Variable::Lognormal { mean: 7_758.0, sd: 126_168.0 }, 50.0, 2e6)),
+                    ("embedded", || {
+                        truncated(Variable::Lognormal { mean: 7_758.0, sd: 126_168.0 }, 50.0, 2e6)
+                    }),
                     ("objects", || clamped(pareto(1.1, 2.0), 2.0, 55.0)),
                     ("objectOffset", || constant(2.0)),
                     ("parse", || exponential(0.13)),
@@ -45,8 +48,14 @@ pub(super) static WWW: Definition = Definition {
         ],
     }),
     parameters: &[
-        Parameter::new("request", "a request", Unit::Bytes, || constant(350.0), "3GPP2 C.R1002-0 (2004), not verified; ns-3 has 328 B")
-            .with_mean(),
+        Parameter::new(
+            "request",
+            "a request",
+            Unit::Bytes,
+            || constant(350.0),
+            "3GPP2 C.R1002-0 (2004), not verified; ns-3 has 328 B",
+        )
+        .with_mean(),
         Parameter::new("main", "the main object of a page", Unit::Bytes, surge_object, SURGE).with_mean(),
         Parameter::new("embedded", "an embedded object", Unit::Bytes, surge_object, SURGE).with_mean(),
         Parameter::new(

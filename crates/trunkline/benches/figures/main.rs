@@ -7,6 +7,7 @@
 //! | [`speed`], [`pace`], [`latency`] | the figures: full speed; `cbr` and `poisson`; round trips |
 //! | [`agents`] | full speed over agents, beside the local run |
 //! | [`one_off`] | `trunkline test` with the flags of iperf3 |
+//! | [`models`] | application models: their laws, and many sessions at once |
 //! | [`ours`] | Trunkline, through its binary and its record |
 //! | [`peers`] | the other tools: which are here, how they are started |
 //! | [`pingpong`] | the least a round trip can cost: two blocking processes |
@@ -22,6 +23,7 @@
 mod agents;
 mod contest;
 mod latency;
+mod models;
 mod one_off;
 mod options;
 mod ours;
@@ -82,7 +84,7 @@ fn bench(options: &Options) -> Outcome<()> {
 /// Measures some rows of the table; the last argument says whether there is a tap.
 type Figure = fn(&Options, &Peers, bool) -> Outcome<Vec<Row>>;
 
-const FIGURES: [(&str, Figure); 7] = [
+const FIGURES: [(&str, Figure); 9] = [
     ("udp", speed::udp),
     ("tcp", speed::tcp),
     ("cbr", pace::cbr),
@@ -90,4 +92,6 @@ const FIGURES: [(&str, Figure); 7] = [
     ("request", latency::request),
     ("test", one_off::one_off),
     ("agents", agents::agents),
+    ("models", models::models),
+    ("sessions", models::sessions),
 ];
