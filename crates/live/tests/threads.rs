@@ -51,7 +51,7 @@ fn requests_and_files_reach_every_member_of_a_group() {
     assert_eq!((q.messages_sent, q.receivers.len(), q.error.as_ref()), (40, 3, None));
     for r in &q.receivers {
         assert_eq!(r.answers.unwrap() + r.unanswered.unwrap(), 40, "{r:?}");
-        assert!(r.answers.unwrap() > 0, "each receiver is told apart: {r:?}");
+        assert!(r.answers.unwrap() > 0, "each receiver has its number: {r:?}");
     }
     let answers: u64 = q.receivers.iter().map(|r| r.answers.unwrap()).sum();
     assert_eq!((q.counters["answers"], q.counters["answer_bytes"]), (answers as f64, answers as f64 * 200.0));

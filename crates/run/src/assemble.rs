@@ -21,8 +21,7 @@ use trunkline_units::{Instant, Span};
 
 use crate::describe;
 use crate::receiver_meter::Trend;
-use crate::reports::{ReceiverReport, SenderReport, rate_bps};
-use crate::requester::ResponderCounts;
+use crate::reports::{ReceiverReport, ResponderCounts, SenderReport, rate_bps};
 use crate::series::Series;
 use crate::stages::STAGES;
 

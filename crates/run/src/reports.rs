@@ -13,7 +13,6 @@ use trunkline_traffic::source::LawFit;
 use trunkline_units::{Instant, Span};
 
 use crate::receiver_meter::{Arrivals, ReceiverMeter, Trend};
-use crate::requester::ResponderCounts;
 use crate::sender_meter::SenderMeter;
 use crate::series::Series;
 use crate::stages::{FrameTimestamps, Stages};
@@ -60,6 +59,15 @@ pub struct SenderReport {
     pub frame_departures: FrameTimestamps,
     /// Notes about the measurement.
     pub notes: Notes,
+}
+
+/// Responses of one receiver.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ResponderCounts {
+    /// Responses in time.
+    pub responses: u64,
+    /// Requests without a response in time.
+    pub unanswered: u64,
 }
 
 /// The measurements of a receiver, final or so far.

@@ -3,13 +3,12 @@
 
 use std::collections::VecDeque;
 
-use serde::{Deserialize, Serialize};
 use trunkline_record::Histogram;
 use trunkline_traffic::application::Outcome;
 use trunkline_traffic::source::Message;
 use trunkline_units::{Instant, Span};
 
-use crate::reports::SenderReport;
+use crate::reports::{ResponderCounts, SenderReport};
 
 /// Tracks the requests in flight and measures the responses.
 #[derive(Debug)]
@@ -24,15 +23,6 @@ pub struct Requester {
     requests: u64,
     rtt: Histogram,
     response_bytes: u64,
-}
-
-/// Responses of one receiver.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ResponderCounts {
-    /// Responses in time.
-    pub responses: u64,
-    /// Requests without a response in time.
-    pub unanswered: u64,
 }
 
 /// A request that waits for its responses.

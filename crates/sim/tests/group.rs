@@ -60,10 +60,10 @@ fn an_incomplete_file_is_a_failure_of_its_receiver() {
     let path = Path::new(file!()).file_name().unwrap().to_str().unwrap();
     let file = format!("{}/tests/{path}", env!("CARGO_MANIFEST_DIR"));
     let test = format!("file (path = \"{file}\", messagesize = 100)");
-    let whole = record(&network(0.0), &test);
-    assert!(!whole.partial, "{:?}", whole.problems);
-    let messages = connection(&whole, "x").messages_sent;
-    assert!(messages > 50 && connection(&whole, "x").messages_received == 2 * messages);
+    let complete = record(&network(0.0), &test);
+    assert!(!complete.partial, "{:?}", complete.problems);
+    let messages = connection(&complete, "x").messages_sent;
+    assert!(messages > 50 && connection(&complete, "x").messages_received == 2 * messages);
     let record = record(&network(0.1), &test);
     let x = connection(&record, "x");
     let [b, c] = &x.receivers[..] else { panic!("two receivers") };
