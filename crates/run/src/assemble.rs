@@ -247,10 +247,10 @@ fn receiver_entries(plan: &plan::Connection, outcomes: &[RepetitionOutcome]) -> 
             .filter(|(_, name, _)| *name == host)
             .filter_map(|(outcome, _, report)| Some((outcome, report.as_ref()?)))
             .collect();
-        let senders = outcomes.iter().filter_map(|outcome| outcome.sender.as_ref());
-        let has_timeout = senders.clone().any(|sender| sender.counters.contains_key("unanswered"));
-        let sum = |count: &dyn Fn(&ResponderCounts) -> u64| {
-            senders.clone().filter_map(|sender| sender.responders.get(index)).map(count).reduce(|a, b| a + b)
+        let is_group = matches!(plan.protocol, plan::Protocol::Multicast { .. });
+        let sum = |count: fn(&ResponderCounts) -> u64| {
+            let senders = outcomes.iter().filter(|_| is_group).filter_map(|outcome| outcome.sender.as_ref());
+            senders.filter_map(|sender| sender.responders.get(index)).map(count).reduce(|a, b| a + b)
         };
         let rates = reports.iter().map(|(o, r)| rate_bps(r.arrivals.bytes, o.receiving_time(r)));
         Receiver {
@@ -259,8 +259,8 @@ fn receiver_entries(plan: &plan::Connection, outcomes: &[RepetitionOutcome]) -> 
             messages_received: reports.iter().map(|(_, r)| r.arrivals.messages).sum(),
             lost: reports.iter().map(|(o, r)| o.lost_at(r)).sum(),
             delay_us: merge_histograms(reports.iter().map(|(_, r)| &r.delay)).distribution_us(),
-            answers: sum(&|counts| counts.responses),
-            unanswered: sum(&|counts| counts.unanswered).filter(|_| has_timeout),
+            answers: sum(|counts| counts.responses),
+            unanswered: sum(|counts| counts.unanswered),
             error: reports.iter().find_map(|(_, r)| r.error.clone()),
         }
     };
