@@ -54,6 +54,12 @@ fn without_new_fields(mut record: Value) -> Value {
     for host in record["hosts"].as_array_mut().unwrap() {
         remove(&mut host["interfaces"], &["sent"]);
     }
+    // An old record is exported without a value.
+    for connection in record["connections"].as_array_mut().unwrap() {
+        for variable in connection["asked"]["variables"].as_array_mut().unwrap() {
+            variable["verdict"] = Value::Null;
+        }
+    }
     record
 }
 
