@@ -274,11 +274,11 @@ impl<'a> Parser<'a> {
             "measure" => self.measure(Word { text: keyword.to_owned(), location })?,
             "connection" => {
                 let name = if self.is_sign('{') { None } else { Some(self.name("a name or `{`")?) };
-                Statement::Connection { name, settings: self.settings(location)?, location }
+                Statement::Connection { name, settings: self.settings(location, false)?, location }
             }
             _ => {
                 let host = if self.is_sign('{') { None } else { Some(self.plain_value("a host or `{`")?) };
-                Statement::Test { host, settings: self.settings(location)?, location }
+                Statement::Test { host, settings: self.settings(location, true)?, location }
             }
         });
         Ok(())
@@ -351,17 +351,24 @@ impl<'a> Parser<'a> {
 
     /// Parses the `;` after a setting. If it is missing, parsing continues where the next setting starts on a new line.
     fn terminator(&mut self) {
+        self.setting_terminator(false);
+    }
+
+    fn setting_terminator(&mut self, is_lenient: bool) {
         if self.take_sign(';') {
             return;
         }
         let previous = self.tokens[self.at.saturating_sub(1)].location.end;
         let location = SourceRange { start: previous.saturating_sub(1), end: previous };
         let found = self.describe(self.peek());
-        self.report(
-            Diagnostic::error(location, format!("expected `;`, found {found}"))
-                .label("expected `;` after this"),
-        );
         let next = self.peek();
+        let message = format!("expected `;`, found {found}");
+        let is_setting = is_lenient && next.kind == Kind::Word && self.is_assignment(1);
+        let diagnostic = match is_setting {
+            true => Diagnostic::warning(location, message),
+            false => Diagnostic::error(location, message),
+        };
+        self.report(diagnostic.label("expected `;` after this"));
         let begins_line = next.kind == Kind::Word
             && (self.is_assignment(1)
                 || STATEMENTS.contains(&self.text_of(next))
@@ -374,7 +381,8 @@ impl<'a> Parser<'a> {
     // --- settings
 
     /// `{ KEY = VALUE; … }`, where a list after a stray `;` still belongs to the line above (figure 8).
-    fn settings(&mut self, owner: SourceRange) -> Parsed<Vec<Setting>> {
+    /// With `is_lenient`, a missing `;` before the next setting is only a warning: examples of NetSpec 3 lack it.
+    fn settings(&mut self, owner: SourceRange, is_lenient: bool) -> Parsed<Vec<Setting>> {
         let mut settings: Vec<Setting> = Vec::new();
         self.braced(owner, |p| {
             if p.is_sign('(') {
@@ -386,7 +394,7 @@ impl<'a> Parser<'a> {
             if !whole {
                 return Err(Failed);
             }
-            p.terminator();
+            p.setting_terminator(is_lenient);
             Ok(())
         })?;
         Ok(settings)

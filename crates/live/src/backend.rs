@@ -251,9 +251,6 @@ fn refuse_connection(c: &Connection, max_message: u32) -> Vec<Refusal> {
                 refuse(c.test_location, text);
             }
         }
-        (Protocol::Multicast { .. }, Pattern::File { .. }) => {
-            refuse(c.test_location, format!("`live` has no test `{test}` over multicast"));
-        }
         (Protocol::Stamp, Pattern::Full { .. } | Pattern::Request { .. } | Pattern::File { .. }) => {
             refuse(c.test_location, format!("`live` has no test `{test}` over stamp: packets are paced"));
         }
@@ -280,11 +277,11 @@ fn refuse_connection(c: &Connection, max_message: u32) -> Vec<Refusal> {
                 refuse(c.from.location, "the sender and the receiver are the same host".into());
             }
         }
-        (Protocol::Udp { .. }, Pattern::File { size_bytes, .. })
+        (Protocol::Udp { .. } | Protocol::Multicast { .. }, Pattern::File { size_bytes, .. })
             if !matches!(size_bytes, Variable::Constant(_)) =>
         {
-            let text = "a file over udp needs messages of one size";
-            refuse(c.test_location, text.into());
+            let text = format!("a file over {} needs messages of one size", c.protocol.name());
+            refuse(c.test_location, text);
         }
         _ => {}
     }

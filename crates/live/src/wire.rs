@@ -137,6 +137,9 @@ pub struct EndSpec {
     /// Of a sender over QUIC, the SHA-256 of the receiver's public key.
     #[serde(default)]
     pub peer_key: Option<[u8; 32]>,
+    /// Number of a receiver, from 0 in the order of the plan.
+    #[serde(default)]
+    pub receiver: u32,
     /// Consent to the load of the connection; none if all its hosts are this machine.
     #[serde(default)]
     pub consent: EndConsent,
@@ -197,6 +200,9 @@ pub enum Role {
         /// Destination address.
         peer: SocketAddr,
         limit: Limit,
+        /// Number of receivers.
+        #[serde(default)]
+        receivers: usize,
         /// The file to send (`file`).
         file: Option<PathBuf>,
     },

@@ -37,6 +37,66 @@ fn every_message_is_accounted_for() {
     assert!(record.connections.iter().all(|c| c.stages_us.is_empty()));
 }
 
+/// The group's receivers share a port and an address; each answers, and writes its own file.
+#[test]
+fn requests_and_files_reach_every_member_of_a_group() {
+    let record = run("experiment { serial {
+            connection q { xmt = a; rcv = b, c, d; protocol = multicast (group = 239.7.7.8);
+                           test = request (request = 100, response = 200); messages = 40; }
+            connection f { xmt = a; rcv = b, c (rcvbuf = 4 kB); protocol = multicast (group = 239.7.7.9);
+                           test = file (path = \"Cargo.toml\", messagesize = 100); }
+        } }");
+    let of = |name: &str| record.connections.iter().find(|c| c.name == name).unwrap();
+    let q = of("q");
+    assert_eq!((q.messages_sent, q.receivers.len(), q.error.as_ref()), (40, 3, None));
+    for r in &q.receivers {
+        assert_eq!(r.answers.unwrap() + r.unanswered.unwrap(), 40, "{r:?}");
+        assert!(r.answers.unwrap() > 0, "each receiver has its number: {r:?}");
+    }
+    let answers: u64 = q.receivers.iter().map(|r| r.answers.unwrap()).sum();
+    assert_eq!((q.counters["answers"], q.counters["answer_bytes"]), (answers as f64, answers as f64 * 200.0));
+    assert_eq!(q.rtt_us.as_ref().unwrap().count, answers);
+    let f = of("f");
+    for r in &f.receivers {
+        assert_eq!(r.messages_received + r.lost, f.messages_sent);
+        assert_eq!(r.error.is_some(), r.lost > 0, "{r:?}");
+    }
+    assert_eq!(f.partial, f.receivers.iter().any(|r| r.lost > 0));
+}
+
+/// 200,000 periods of 1 µs, far more than can be sent: `burst` skips late blocks, `burstq` sends each.
+#[test]
+fn late_blocks_are_skipped_or_queued() {
+    let block = |kind: &str, from: u16, stop: &str| {
+        format!(
+            "cluster {{
+                test a {{ type = {kind} (blocksize = 60000, period = 1, {stop}); protocol = tcp; own = a:{from}; peer = b; }}
+                test b {{ type = sink (blocksize = 60000, {stop}); protocol = tcp; own = b; peer = a:{from}; }}
+            }}"
+        )
+    };
+    let text = [
+        block("burst", 0, "duration = 0.2"),
+        block("burstq", 0, "duration = 0.2"),
+        block("burst", 0, "repeats = 300"),
+        block("burstq", 0, "repeats = 300"),
+    ];
+    let text = text.map(|block| block.replace(":0", ""));
+    let record = run(&format!("serial {{ {} }}", text.concat()));
+    assert!(!record.partial, "{:?}", record.problems);
+    let counts = |index: usize| {
+        let c = &record.connections[index];
+        (c.messages_sent, c.requested.bursts_skipped, c.requested.bursts_late)
+    };
+    for index in [0, 1] {
+        let (sent, skipped, _) = counts(index);
+        assert_eq!(sent + skipped, 200_000, "each block was sent or skipped");
+        assert!(skipped > 0);
+    }
+    assert!(counts(2).0 == 300 && counts(2).1 > 0, "{:?}", counts(2));
+    assert!(counts(3).0 == 300 && counts(3).1 == 0 && counts(3).2 > 0, "{:?}", counts(3));
+}
+
 /// The laws of models over sockets: what arrives is what left. A busy machine sends late, so p-values are not tested.
 #[test]
 fn models_are_compared_at_both_ends() {

@@ -185,6 +185,15 @@ pub struct Receiver {
     pub lost: u64,
     /// See [`Connection`].
     pub delay_us: Option<Distribution>,
+    /// Responses of this receiver that arrived in time; only of requests to a group.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub answers: Option<u64>,
+    /// Requests that this receiver did not answer in time; only of requests to a group.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unanswered: Option<u64>,
+    /// Why this receiver failed, in one line: its file is incomplete.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
 }
 
 /// A distribution with its percentiles.

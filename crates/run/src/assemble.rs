@@ -21,7 +21,7 @@ use trunkline_units::{Instant, Span};
 
 use crate::describe;
 use crate::receiver_meter::Trend;
-use crate::reports::{ReceiverReport, SenderReport, rate_bps};
+use crate::reports::{ReceiverReport, ResponderCounts, SenderReport, rate_bps};
 use crate::series::Series;
 use crate::stages::STAGES;
 
@@ -72,6 +72,16 @@ impl RepetitionOutcome {
         sent.saturating_sub(receiver.arrivals.messages + receiver.arrivals.corrupted)
     }
 
+    /// Returns why the repetition failed: it was aborted, or receivers failed, all in one line.
+    fn failure(&self) -> Option<String> {
+        let failures = self.receivers.iter().filter_map(|(host, report)| {
+            let error = report.as_ref()?.error.as_ref()?;
+            Some(format!("host {host}: {error}"))
+        });
+        let of_receivers = || failures.reduce(|all, error| format!("{all}; {error}"));
+        self.error.clone().or_else(of_receivers)
+    }
+
     fn repetition(&self) -> Repetition {
         let sender = self.sender.clone().unwrap_or_default();
         let delay = merge_histograms(self.receiver_reports().map(|r| &r.delay)).distribution_us();
@@ -88,7 +98,7 @@ impl RepetitionOutcome {
             delay_p50_us: delay.as_ref().map(|d| d.p50),
             delay_p99_us: delay.as_ref().map(|d| d.p99),
             rtt_p50_us: rtt.map(|d| d.p50),
-            partial: self.error.is_some(),
+            partial: self.failure().is_some(),
         }
     }
 }
@@ -103,7 +113,7 @@ pub fn connection(plan: &plan::Connection, outcomes: &[RepetitionOutcome]) -> Co
     let receivers: Vec<&ReceiverReport> =
         outcomes.iter().flat_map(RepetitionOutcome::receiver_reports).collect();
     let sum = |get: fn(&ReceiverReport) -> u64| receivers.iter().map(|r| get(r)).sum::<u64>();
-    let error = outcomes.iter().find_map(|o| o.error.clone());
+    let error = outcomes.iter().find_map(RepetitionOutcome::failure);
     let delay_uncertainty = outcomes.iter().filter_map(|o| o.delay_uncertainty).max();
     let is_delay_known = delay_uncertainty != Some(Span::MAX);
     let delay = merge_histograms(receivers.iter().map(|r| &r.delay)).distribution_us();
@@ -235,13 +245,18 @@ fn is_gauge(name: &str) -> bool {
 
 /// Returns the entries of the receivers, one for each receiving host of the plan.
 fn receiver_entries(plan: &plan::Connection, outcomes: &[RepetitionOutcome]) -> Vec<Receiver> {
-    let entry = |host: &str| {
+    let entry = |(index, host): (usize, &str)| {
         let reports: Vec<(&RepetitionOutcome, &ReceiverReport)> = outcomes
             .iter()
             .flat_map(|outcome| outcome.receivers.iter().map(move |(name, report)| (outcome, name, report)))
             .filter(|(_, name, _)| *name == host)
             .filter_map(|(outcome, _, report)| Some((outcome, report.as_ref()?)))
             .collect();
+        let is_group = matches!(plan.protocol, plan::Protocol::Multicast { .. });
+        let sum = |count: fn(&ResponderCounts) -> u64| {
+            let senders = outcomes.iter().filter(|_| is_group).filter_map(|outcome| outcome.sender.as_ref());
+            senders.filter_map(|sender| sender.responders.get(index)).map(count).reduce(|a, b| a + b)
+        };
         let rates = reports.iter().map(|(o, r)| rate_bps(r.arrivals.bytes, o.receiving_time(r)));
         Receiver {
             host: host.into(),
@@ -249,9 +264,12 @@ fn receiver_entries(plan: &plan::Connection, outcomes: &[RepetitionOutcome]) -> 
             messages_received: reports.iter().map(|(_, r)| r.arrivals.messages).sum(),
             lost: reports.iter().map(|(o, r)| o.lost_at(r)).sum(),
             delay_us: merge_histograms(reports.iter().map(|(_, r)| &r.delay)).distribution_us(),
+            answers: sum(|counts| counts.responses),
+            unanswered: sum(|counts| counts.unanswered),
+            error: reports.iter().find_map(|(_, r)| r.error.clone()),
         }
     };
-    plan.to.iter().map(|s| entry(&s.host)).collect()
+    plan.to.iter().map(|s| s.host.as_str()).enumerate().map(entry).collect()
 }
 
 /// Merges the series of both directions of all repetitions on one time axis: seconds since the first repetition began.

@@ -118,7 +118,11 @@ pub fn refuse_test(backend: &str, c: &plan::Connection) -> Option<String> {
         Protocol::Tcp { .. } | Protocol::Guaranteed { .. } | Protocol::Quic { datagrams: false, .. }
     );
     match (&c.protocol, &c.test) {
-        (Protocol::Multicast { .. }, test) if test.has_responses() => over(&c.protocol),
+        (Protocol::Multicast { .. }, Pattern::Application { model, .. })
+            if model.definition().max_outstanding > 0 =>
+        {
+            over(&c.protocol)
+        }
         (Protocol::Stamp, Pattern::Application { .. }) => over(&c.protocol),
         (protocol, Pattern::Application { model, .. }) if model.definition().needs_stream && !is_stream => {
             Some(format!(

@@ -3,8 +3,8 @@
 //! ```text
 //!  0 token    u32   identifies the connection and the repetition
 //!  4 length   u32   bytes of the message including the header
-//!  8 response u32   bytes of the requested response; 0: none. In a response to a model that asks for reports: bytes
-//!                  received, modulo 2^30
+//!  8 response u32   bytes of the requested response; 0: none. In a response: the number of its receiver, or, to a model that
+//!                  asks for reports, bytes received, modulo 2^30
 //! 12 check    u32   CRC-32C over the header with this field 0, and over the payload if CHECKED
 //! 16 flags    u16 | sequence u48
 //! 24 sent     u64   picoseconds since the run began
@@ -37,8 +37,8 @@ pub struct Header {
     pub sent_at: Instant,
     /// Bytes of the message including the header.
     pub length: u32,
-    /// Bytes of the requested response; 0: none. In a response to a model that asks for reports: message bytes that have
-    /// arrived, modulo 2³⁰.
+    /// Bytes of the requested response; 0: none. In a response: the number of the receiver that sends it, from 0 in the order of
+    /// the plan, or, to a model that asks for reports, message bytes that have arrived, modulo 2³⁰.
     pub response_length: u32,
     /// The kind of the message.
     pub kind: MessageKind,
@@ -75,13 +75,13 @@ impl Header {
         Header { sequence, sent_at, length, response_length: 0, kind: MessageKind::Pattern }
     }
 
-    /// Returns the header of the response to this request, sent at `now`.
-    pub fn response(&self, now: Instant) -> Header {
+    /// Returns the header of the response to this request, sent at `now` by a receiver with this number.
+    pub fn response(&self, now: Instant, responder: u32) -> Header {
         Header {
             sequence: self.sequence,
             sent_at: now,
             length: self.response_length.max(HEADER as u32),
-            response_length: 0,
+            response_length: responder,
             kind: MessageKind::Response,
         }
     }

@@ -43,6 +43,8 @@ pub struct SenderReport {
     pub rtt: Counts,
     /// What a closed loop would have measured instead, of open-loop requests.
     pub closed_loop_rtt: Counts,
+    /// Responses of each receiver, if the test has responses.
+    pub responders: Vec<ResponderCounts>,
     /// Bytes over time.
     pub series: Series,
     /// Metrics of the transport and of an application model over time: seconds since the start, metrics.
@@ -59,6 +61,15 @@ pub struct SenderReport {
     pub frame_departures: FrameTimestamps,
     /// Notes about the measurement.
     pub notes: Notes,
+}
+
+/// Responses of one receiver.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ResponderCounts {
+    /// Responses in time.
+    pub responses: u64,
+    /// Requests without a response in time.
+    pub unanswered: u64,
 }
 
 /// The measurements of a receiver, final or so far.
@@ -86,6 +97,8 @@ pub struct ReceiverReport {
     pub frame_arrivals: FrameTimestamps,
     /// Notes about the measurement.
     pub notes: Notes,
+    /// Why the receiver failed although all ends have ended, in one line: a file is incomplete.
+    pub error: Option<String>,
 }
 
 impl SenderReport {
@@ -127,6 +140,14 @@ impl ReceiverReport {
         report.fits = items.fits().into_iter().map(fit).collect();
         report.counters.insert("items_differing".into(), items.differing() as f64);
         report
+    }
+
+    /// States as error of a receiver of a file that some of `sent` messages are missing.
+    pub fn check_file(&mut self, sent: u64) {
+        let missing = sent.saturating_sub(self.arrivals.messages);
+        if missing > 0 {
+            self.error = Some(format!("the file is incomplete: {missing} of {sent} messages did not arrive"));
+        }
     }
 
     /// Returns the report of a receiver that is still running.

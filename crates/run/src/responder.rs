@@ -40,10 +40,11 @@ impl Responder {
         (now + self.stall >= end).then_some(end)
     }
 
-    /// Returns the header of the response to a request. `received_bytes` are the message bytes that have arrived.
-    pub fn respond(&self, request: &Header, received_bytes: u64, now: Instant) -> Header {
-        let report = if self.reports_bytes { received_bytes % u64::from(MAX_MESSAGE) } else { 0 };
-        Header { response_length: report as u32, ..request.response(now) }
+    /// Returns the header of the response of a receiver to a request. `received_bytes` are the message bytes that have arrived
+    /// there.
+    pub fn respond(&self, request: &Header, receiver: u32, received_bytes: u64, now: Instant) -> Header {
+        let report = (received_bytes % u64::from(MAX_MESSAGE)) as u32;
+        request.response(now, if self.reports_bytes { report } else { receiver })
     }
 }
 
@@ -90,6 +91,7 @@ mod tests {
         let count = |name: &str, settings: &[(&str, f64)], bytes| {
             let response = Responder::new(&pattern(name, settings), Instant::ZERO).respond(
                 &request,
+                0,
                 bytes,
                 Instant::ZERO,
             );

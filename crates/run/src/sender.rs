@@ -6,6 +6,7 @@ use trunkline_units::{Instant, Span};
 
 use crate::message::{Header, MessageKind};
 use crate::reports::{Metrics, SenderReport};
+use crate::requester::Response;
 use crate::{RateLimit, Requester, SenderMeter};
 
 /// Draws the messages of one sender and measures it. It reads no clock and sends nothing, so it serves simulated and
@@ -202,12 +203,12 @@ impl Sender {
     /// Records a response; returns whether it answers a pending request.
     pub fn record_response(&mut self, response: &Header, now: Instant) -> bool {
         let requester = self.requester.as_mut().filter(|_| response.kind == MessageKind::Response);
-        let outcome = requester.and_then(|requester| requester.record_response(response, now));
-        if let (Some(source), Some(outcome)) = (&mut self.source, &outcome) {
+        let answer = requester.and_then(|requester| requester.record_response(response, now));
+        if let (Some(source), Some(Response::Last(outcome))) = (&mut self.source, &answer) {
             source.feedback(outcome);
             self.gauges.sample(source, now);
         }
-        outcome.is_some()
+        answer.is_some()
     }
 
     /// Returns whether the next message must wait for a response. Abandons requests after their timeout.
@@ -339,7 +340,7 @@ mod tests {
     #[test]
     fn a_request_waits_for_its_response_or_timeout() {
         let timeout = Span::from_ms(100);
-        let mut sender = Sender::new(Instant::ZERO, Some(Requester::new(Some(timeout), 1)));
+        let mut sender = Sender::new(Instant::ZERO, Some(Requester::new(Some(timeout), 1, 1)));
         let pattern = Pattern::Request {
             request_bytes: Variable::Constant(100.0),
             response_bytes: Variable::Constant(100.0),
@@ -350,7 +351,7 @@ mod tests {
         assert_eq!(sender.next(Instant::ZERO), SenderStep::Wait(Some(Instant::ZERO + timeout)));
         let later = Instant::ZERO + Span::from_ms(1);
         assert!(!sender.record_response(&request, later), "it is no response");
-        assert!(sender.record_response(&request.response(later), later));
+        assert!(sender.record_response(&request.response(later, 0), later));
         let SenderStep::Send(message) = sender.next(later) else { panic!("the next request") };
         sender.send(&message, later);
         assert!(sender.awaits_response(later) && !sender.awaits_response(later + timeout));

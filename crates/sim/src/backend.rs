@@ -6,7 +6,6 @@ use std::{fs, io};
 
 use trunkline_endpoint::{Destination, Port};
 use trunkline_experiment::plan::{self, Connection, NodeKind, Plan, Protocol, QuicCongestion, SourceRange};
-use trunkline_experiment::test_name;
 use trunkline_record::Record;
 use trunkline_record::schema;
 use trunkline_run::assemble::{self, RepetitionOutcome};
@@ -154,7 +153,6 @@ fn missing_network(plan: &Plan) -> String {
 }
 
 fn refuse_connection(c: &Connection) -> Option<Refusal> {
-    let test = test_name(&c.test);
     if let Some(text) = refuse_test("sim", c) {
         return Some(Refusal { location: c.test_location, text: format!("{}: {text}", c.name) });
     }
@@ -163,9 +161,6 @@ fn refuse_connection(c: &Connection) -> Option<Refusal> {
             c.protocol_location,
             "`sim` has no protocol stamp: it measures real paths; `live` has it".to_owned(),
         ),
-        (Protocol::Multicast { .. }, Pattern::File { .. }) => {
-            (c.test_location, format!("`sim` has no test `{test}` over multicast"))
-        }
         (Protocol::Tcp { congestion: Some(name), .. }, _) if name != "reno" => {
             (c.protocol_location, format!("`sim` has no `congestion = {name}`; it has reno, that of 4.3BSD"))
         }

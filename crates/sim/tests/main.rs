@@ -6,13 +6,16 @@ mod bodies {
 }
 mod applications;
 mod bundle;
+mod bursts;
 mod common;
 mod determinism;
 mod figures;
+mod group;
 mod llc;
 mod llc_token;
 mod llc_token_soak;
 mod losses;
+mod mixes;
 mod models;
 #[cfg(feature = "quic")]
 mod quic;

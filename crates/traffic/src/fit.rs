@@ -10,12 +10,12 @@ use trunkline_units::Stream;
 use crate::Law;
 
 /// Maximum number of values that a sample retains (Vitter 1985, algorithm R).
-const RESERVOIR: usize = 65_536;
+const RESERVOIR: usize = 131_072;
 
 /// Half of the maximum number of points of a curve.
 const HALF_CURVE: usize = 100;
 
-/// Values in bounded memory: all of up to 65,536 values, or a uniform random selection of 65,536. The mean is that of all values.
+/// Values in bounded memory: all of up to 131,072 values, or a uniform random selection of as many. The mean is that of all values.
 #[derive(Clone, Debug)]
 pub struct Sample {
     reservoir: Vec<f64>,
@@ -68,7 +68,7 @@ impl Sample {
         Sample { reservoir: Vec::new(), count: 0, sum: 0.0, min: 0.0, max: 0.0, stream }
     }
 
-    /// Adds a finite value. Allocates when the number of retained values exceeds a power of two, at most 65,536.
+    /// Adds a finite value. Allocates when the number of retained values exceeds a power of two, at most 131,072.
     #[inline(always)]
     pub fn push(&mut self, value: f64) {
         debug_assert!(value.is_finite(), "a sample holds finite values, not {value}");

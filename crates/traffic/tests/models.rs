@@ -10,8 +10,8 @@ use trunkline_units::{Instant, Seed, Span};
 
 const BOUNDS: Bounds = Bounds { smallest: 32, largest: 1 << 30 };
 /// Values of each law, fewer than a source retains exactly, and the messages after which rarer laws have enough.
-const VALUES: u64 = if cfg!(feature = "soak") { 60_000 } else { 20_000 };
-const ENOUGH_MESSAGES: u64 = if cfg!(feature = "soak") { 30_000_000 } else { 2_000_000 };
+const VALUES: u64 = if cfg!(feature = "soak") { 100_000 } else { 20_000 };
+const ENOUGH_MESSAGES: u64 = if cfg!(feature = "soak") { 60_000_000 } else { 2_000_000 };
 /// Values of a law after [`ENOUGH_MESSAGES`].
 const FEWEST_VALUES: u64 = 4_000;
 /// Seeds of a law, and how many may miss 1 %.
@@ -121,11 +121,13 @@ fn is_compared(pattern: &Pattern, parameter: &Parameter) -> bool {
     !parameter.is_drawn_once && !law_of(pattern, parameter.name).0.is_constant()
 }
 
-/// Checks the p-value at `level`, and the mean within 1 % and 4.5 standard errors.
+/// Checks the p-value at `level`, and the mean: within 1 % of the analytic mean after truncation. Where 1 % is less than 3 standard
+/// errors, because of a heavy tail or few values, no correct sample can promise that: then within 4.5 standard errors.
 fn check(name: &str, pattern: &Pattern, fit: &LawFit, level: f64) -> bool {
     let GoodnessOfFit { p_value, distance, samples, .. } = fit.goodness_of_fit;
     let (_, deviation) = law_of(pattern, fit.name);
-    let tolerance = 0.01 + 4.5 * deviation / (samples as f64).sqrt();
+    let standard_error = deviation / (samples as f64).sqrt();
+    let tolerance = if 3.0 * standard_error <= 0.01 { 0.01 } else { 4.5 * standard_error };
     let off = fit.sent_mean / fit.requested_mean.expect("a law with a mean") - 1.0;
     let is_met = p_value.map_or(distance < 1e-9, |p| p >= level) && off.abs() < tolerance;
     if !is_met {
@@ -222,26 +224,46 @@ fn a_receiver_detects_jitter_that_is_too_wide() {
     }
 }
 
-/// 96 of 100 seeds follow each law at 1 %.
+/// Values of a law at one end, over all seeds.
+#[derive(Default)]
+struct Passes {
+    misses: usize,
+    fewest_values: Option<u64>,
+}
+
+/// 96 of 100 seeds follow each law at 1 %, with 100,000 values, at the sender and as they arrive. Prints a line for each law.
+/// `SEEDS=4` tries fewer seeds; then none may miss beyond its share.
 #[test]
-#[cfg_attr(not(feature = "soak"), ignore = "takes minutes")]
+#[cfg_attr(not(feature = "soak"), ignore = "takes an hour")]
 fn soak_models_follow_their_laws_with_most_seeds() {
+    let seeds = std::env::var("SEEDS").map_or(SEEDS, |text| text.parse().expect("a number of seeds"));
+    let allowed = (MISSES * seeds as usize).div_ceil(SEEDS as usize);
+    let mut failures = Vec::new();
     for (model, variant) in variants() {
         let pattern = pattern(model, variant);
-        let mut misses: BTreeMap<(&str, &str), usize> = BTreeMap::new();
-        for seed in 0..SEEDS {
+        let mut laws: BTreeMap<(&str, &str), Passes> = BTreeMap::new();
+        for seed in 0..seeds {
             let traffic = run(&pattern, &pattern, seed, have(VALUES));
             let ends = [("sent", &traffic.sent), ("received", &traffic.received)];
             for (end, fit) in ends.iter().flat_map(|(end, fits)| fits.iter().map(move |fit| (*end, fit))) {
                 let name = format!("seed {seed}: {end} {}", model.name());
-                *misses.entry((end, fit.name)).or_default() +=
-                    usize::from(!check(&name, &pattern, fit, SIGNIFICANCE));
+                let passes = laws.entry((end, fit.name)).or_default();
+                passes.misses += usize::from(!check(&name, &pattern, fit, SIGNIFICANCE));
+                let samples = fit.goodness_of_fit.samples;
+                passes.fewest_values = Some(passes.fewest_values.map_or(samples, |n| n.min(samples)));
             }
         }
-        let name = format!("{} {}", model.name(), variant.unwrap_or_default());
-        eprintln!("{name}: {misses:?} of {SEEDS}");
-        assert!(misses.values().all(|misses| *misses <= MISSES), "{name}: {misses:?}");
+        for ((end, law), Passes { misses, fewest_values }) in laws {
+            let values = fewest_values.unwrap_or(0);
+            let passed = seeds as usize - misses;
+            let line = format!("{} {} {end} {law}", model.name(), variant.unwrap_or("–"));
+            eprintln!("{line}: {passed} of {seeds} seeds pass, each with at least {values} values");
+            if misses > allowed || values < VALUES {
+                failures.push(line);
+            }
+        }
     }
+    assert!(failures.is_empty(), "{failures:#?}");
 }
 
 /// Returns the pattern with the scale of a random parameter 5 % larger.

@@ -480,10 +480,6 @@ fn what_live_cannot_do_is_refused_at_its_position() {
             "protocol = stamp; test = cbr (messagesize = 43, period = 1 ms);",
             "a packet of 43 B is too small: STAMP needs 44 B",
         ),
-        (
-            "protocol = multicast (group = 239.1.1.1); test = request;",
-            "`live` has no test `request` over multicast",
-        ),
     ] {
         let dir = TestDir::new();
         let text = format!("# One line above.\nconnection odd {{ xmt = a; rcv = b; {connection} }}\n");

@@ -22,6 +22,7 @@
 pub(crate) mod bundles;
 pub(crate) mod connection;
 pub(crate) mod dscp;
+pub(crate) mod emulated;
 pub(crate) mod expect;
 pub(crate) mod measure;
 pub(crate) mod netspec3;

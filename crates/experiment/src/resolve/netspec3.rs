@@ -9,7 +9,7 @@ use super::Context;
 use super::connection::{default_stop, host_and_port, one_stop, read_stop};
 use super::options::{Options, Visit, assign, one, optional, size};
 use super::quantity::single;
-use super::{pattern, protocol};
+use super::{emulated, pattern, protocol};
 use crate::diagnostic::{Diagnostic, nearest};
 use crate::parse::shorten;
 use crate::plan::{Connection, ConnectionEnd, Protocol, SourceRange, Stop};
@@ -110,7 +110,12 @@ fn test_type(
         let error = Diagnostic::error(part.location, format!("unknown type `{}`", shorten(name)));
         return cx.refuse(error.label("expected a type of test").suggest(name, TYPES.iter().copied()));
     }
-    let mut traffic = pattern::default(base, protocol)?;
+    let arguments = part.arguments.as_deref().unwrap_or_default();
+    let is_emulated = emulated::is_emulated(arguments);
+    let mut traffic = match is_emulated && base != "full" {
+        true => emulated::pattern(cx, arguments, protocol)?,
+        false => pattern::default(base, protocol)?,
+    };
     let mut buffer = None;
     let mut stop = None;
     let names: &[&str] = if base == "full" {
@@ -120,10 +125,10 @@ fn test_type(
     };
     let owner = format!("`{name}`");
     let options = Options::of(&owner, names);
-    let arguments = part.arguments.as_deref().unwrap_or_default();
     let mut given = options.apply(cx, arguments, |cx, name, setting| {
         let value = &setting.values[0];
         match name {
+            "blocksize" | "period" | "repeats" if is_emulated => {}
             "blocksize" => block_size(cx, &mut traffic, value),
             "period" => pattern::present(&mut traffic, &mut Visit::Set(cx, "period", value)),
             "buffer" => assign(&mut buffer, optional(cx, value, "auto", size)),
@@ -132,7 +137,10 @@ fn test_type(
         }
     });
     options.require(cx, part.location, &given, pattern::required(&traffic));
-    one_stop(cx, &given, &["duration", "repeats"]);
+    // In a model, `repeats` counts the items of a session.
+    if !is_emulated {
+        one_stop(cx, &given, &["duration", "repeats"]);
+    }
     // The checks know the name of the other dialect.
     if let Some(location) = given.remove("blocksize") {
         given.insert("messagesize", location);

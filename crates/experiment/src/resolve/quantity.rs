@@ -65,7 +65,7 @@ static FAMILIES: &[(&str, &[Unit])] =
     &[("a size", SIZES), ("a time", TIMES), ("a rate in bits", RATES), ("a rate of events", PER_SECOND)];
 
 /// The longest time that is accepted, 208 days; the plan can hold 2^64 ps, 213 days.
-const LONGEST_S: f64 = 1.8e7;
+pub(crate) const LONGEST_S: f64 = 1.8e7;
 /// Larger sizes and rates are taken for mistakes; below it a double still counts every byte.
 const LARGEST: f64 = 9e15;
 

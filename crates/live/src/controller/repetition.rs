@@ -126,7 +126,11 @@ impl<'a, 'c> Repetition<'a, 'c> {
             }
             // The sender is the first end.
             let (role, port, receiver) = match index.checked_sub(1) {
-                None => (Role::Sender { peer, limit, file: self.sent_file() }, None, None),
+                None => (
+                    Role::Sender { peer, limit, receivers: connection.to.len(), file: self.sent_file() },
+                    None,
+                    None,
+                ),
                 Some(index) => {
                     (Role::Receiver { file: self.received_file(&end.host) }, end.port, Some(index))
                 }
@@ -229,7 +233,8 @@ impl<'a, 'c> Repetition<'a, 'c> {
         }
         let peer = peer.ok_or(RunError::NoReceiver)?;
         let file = self.sent_file();
-        let sender = self.prepare(&connection.from, None, Role::Sender { peer, limit, file }, None)?;
+        let role = Role::Sender { peer, limit, receivers: connection.to.len(), file };
+        let sender = self.prepare(&connection.from, None, role, None)?;
         self.await_open(sender)?;
         Ok((sender, Span::from_seconds(delay)))
     }
@@ -365,6 +370,7 @@ impl<'a, 'c> Repetition<'a, 'c> {
             pattern: self.connection.test.clone(),
             peer_key: self.receiver_key.filter(|_| receiver.is_none()),
             role,
+            receiver: receiver.unwrap_or(0) as u32,
             consent,
             epoch_ns: clock.map(|clock| clock.monotonic_ns),
             unix_epoch: controller.unix_epoch,

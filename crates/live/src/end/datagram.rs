@@ -36,7 +36,8 @@ const REPORT_TIMEOUT: Span = Span::from_ms(20);
 /// Approximate cost of a packet in a receive buffer beyond its bytes.
 pub(crate) const PACKET_COST: u64 = 1024;
 
-/// Opens the sending socket, connected to `peer`, or bound to the interface of its group; returns it with its address.
+/// Opens the sending socket, bound to the interface of its group if there is one, and connects it to `peer`, unless responses
+/// come from the members of a group; returns it with its address.
 pub(crate) fn open_sender(
     context: &EndContext,
     peer: SocketAddr,
@@ -50,8 +51,10 @@ pub(crate) fn open_sender(
         Protocol::Multicast { ttl, .. } => socket::multicast_sender(context.spec.address, ttl, &options)?,
         _ => socket::udp(SocketAddr::new(context.spec.address, 0), &options)?,
     };
-    let connect_error = |cause| SocketError { step: socket::Step::Connect, address: peer, cause };
-    socket.connect(peer).map_err(connect_error)?;
+    if !(context.is_multicast() && context.is_request_test()) {
+        let connect_error = |cause| SocketError { step: socket::Step::Connect, address: peer, cause };
+        socket.connect(peer).map_err(connect_error)?;
+    }
     socket::limit_blocking(&socket, STOP_CHECK_INTERVAL).map_err(io_error("setting a time limit"))?;
     let address = local_address(socket.local_addr())?;
     Ok((socket, address))
@@ -439,20 +442,15 @@ pub(crate) fn receive(mut context: EndContext, file: Option<&Path>) -> Result<Re
             break;
         }
     }
+    let mut report =
+        receiver_report(&context, &meter, calls, &socket, "none: one message a system call".into());
     if error.is_none()
         && let Some(sink) = sink
     {
-        error = sink.finish().err().or(missing_messages(&context, &meter));
+        error = sink.finish().err();
+        context.control.expected().into_iter().for_each(|sent| report.check_file(sent));
     }
-    let report = receiver_report(&context, &meter, calls, &socket, "none: one message a system call".into());
     EndFailure::after(error.map_or(Ok(()), Err), report)
-}
-
-/// Returns an error if messages of a file are missing.
-fn missing_messages(context: &EndContext, meter: &ReceiverMeter) -> Option<EndError> {
-    let sent = context.control.expected()?;
-    let missing = sent.saturating_sub(meter.arrivals().messages);
-    (missing > 0).then_some(EndError::FileIncomplete { missing, sent })
 }
 
 fn receiver_report(
@@ -567,6 +565,11 @@ impl ProgressReporter {
 }
 
 impl EndContext {
+    /// Whether messages go to a group.
+    pub(super) fn is_multicast(&self) -> bool {
+        matches!(self.spec.protocol, Protocol::Multicast { .. })
+    }
+
     /// Returns the payload bytes of every message of a file except the last: over datagrams they have one size.
     fn file_payload_size(&self) -> u64 {
         match &self.spec.pattern {

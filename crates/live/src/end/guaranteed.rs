@@ -391,7 +391,7 @@ fn receive_messages(
                     sink.append(&message[HEADER..])?;
                 }
                 if header.response_length > 0 && context.is_request_test() {
-                    encode_message(context, &mut response, &header.response(now));
+                    encode_message(context, &mut response, &header.response(now, 0));
                     if !context.limit_response(response.len()) {
                         break;
                     }

@@ -215,7 +215,7 @@ pub(crate) fn receive(mut context: EndContext) -> Result<Report, EndFailure> {
                 Ok(header) if is_intact(&context, &header, &bytes) => {
                     meter.record(&header, at);
                     if header.response_length > 0 {
-                        encode_message(&context, &mut response, &header.response(now));
+                        encode_message(&context, &mut response, &header.response(now, 0));
                         // A response that does not fit into the queue is dropped; the requester times out.
                         handle.send(from, &response).map_err(|e| EndError::Station(e.to_string()))?;
                     }

@@ -199,8 +199,6 @@ pub enum EndError {
     Source(#[from] SourceError),
     #[error("the file is longer than the {0} bytes that are permitted")]
     FileTooLong(u64),
-    #[error("the file is incomplete: {missing} of {sent} messages did not arrive")]
-    FileIncomplete { missing: u64, sent: u64 },
     #[error("no peer connected to {0} within {PEER_TIMEOUT}")]
     NoPeer(SocketAddr),
     #[error("lost message boundaries in the stream from {0}: corrupt header")]
@@ -446,7 +444,8 @@ impl EndContext {
 
     /// Returns the requester of a test with responses; a response is lost after `timeout`.
     pub fn requester(&self, timeout: Option<Span>) -> Option<Requester> {
-        Requester::of_pattern(&self.spec.pattern, timeout)
+        let Role::Sender { receivers, .. } = self.spec.role else { return None };
+        Requester::of_pattern(&self.spec.pattern, timeout, receivers)
     }
 
     /// Returns the meter of a receiver, which compares application models with their laws.
@@ -666,14 +665,14 @@ pub(crate) fn prepare(
 fn run(context: EndContext) -> Result<Report, EndFailure> {
     let EndSpec { protocol, pattern, role, .. } = &context.spec;
     match (protocol, pattern, role.clone()) {
-        (Protocol::Guaranteed { .. }, _, Role::Sender { peer, limit, file }) => {
+        (Protocol::Guaranteed { .. }, _, Role::Sender { peer, limit, file, .. }) => {
             guaranteed::send(context, peer, limit, file.as_deref())
         }
         (Protocol::Guaranteed { .. }, _, Role::Receiver { file }) => {
             guaranteed::receive(context, file.as_deref())
         }
         #[cfg(feature = "quic")]
-        (Protocol::Quic { .. }, _, Role::Sender { peer, limit, file }) => {
+        (Protocol::Quic { .. }, _, Role::Sender { peer, limit, file, .. }) => {
             quic::send(context, peer, limit, file.as_deref())
         }
         #[cfg(feature = "quic")]
@@ -690,7 +689,7 @@ fn run(context: EndContext) -> Result<Report, EndFailure> {
             request::send_requests(context, peer, limit)
         }
         (_, pattern, Role::Receiver { .. }) if pattern.has_responses() => request::send_responses(context),
-        (_, Pattern::File { .. }, Role::Sender { peer, limit, file: Some(path) }) => {
+        (_, Pattern::File { .. }, Role::Sender { peer, limit, file: Some(path), .. }) => {
             file::send(context, peer, limit, &path)
         }
         (Protocol::Tcp { .. }, _, Role::Sender { peer, limit, .. }) => stream::send(context, peer, limit),

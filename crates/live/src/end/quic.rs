@@ -465,7 +465,7 @@ fn respond(
     connection: &mut QuicConnection,
     request: &Header,
 ) -> Result<bool, EndError> {
-    let response = request.response(context.clock.now());
+    let response = request.response(context.clock.now(), 0);
     if !context.limit_response(response.length as usize) {
         return Ok(false);
     }

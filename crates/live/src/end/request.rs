@@ -1,5 +1,5 @@
 //! Requests and responses, one in flight or several. Over datagrams a request without a response for a second is lost and the
-//! next is sent; over a stream the requester waits until the peer counts as stalled.
+//! next is sent; a request to a group waits for all its receivers. Over a stream the requester waits until the peer counts as stalled.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream, UdpSocket};
@@ -24,7 +24,8 @@ const READ_BUFFER: usize = 1 << 16;
 /// The transport of requests and responses.
 enum RequestTransport {
     Stream(Box<StreamWriter>, TcpStream),
-    Datagrams(UdpSocket),
+    /// The destination is that of the requests: a group, or the host that the socket is connected to.
+    Datagrams(UdpSocket, SocketAddr),
 }
 
 /// Result of waiting for a message.
@@ -164,13 +165,13 @@ pub(crate) fn send_requests(
         }
         _ => {
             let (socket, address) = datagram::open_sender(&context, peer, false)?;
-            (RequestTransport::Datagrams(socket), address)
+            (RequestTransport::Datagrams(socket, peer), address)
         }
     };
     let start = context.ready(address)?;
     let timeout = match transport {
         RequestTransport::Stream(..) => None,
-        RequestTransport::Datagrams(_) => Some(RESPONSE_TIMEOUT),
+        RequestTransport::Datagrams(..) => Some(RESPONSE_TIMEOUT),
     };
     let requester = context.requester(timeout);
     let mut sender = context.sender(start, limit, requester)?;
@@ -185,7 +186,7 @@ pub(crate) fn send_requests(
             writer.add_to(&mut report);
             report.rtt = rtt;
         }
-        RequestTransport::Datagrams(socket) => report.counters.extend([buffer_counter(socket, true)]),
+        RequestTransport::Datagrams(socket, _) => report.counters.extend([buffer_counter(socket, true)]),
     }
     report.counters.insert("answers_corrupted".into(), stats.corrupted as f64);
     *report.counters.entry("sender_system_calls".into()).or_default() += stats.calls as f64;
@@ -239,9 +240,13 @@ fn exchange(
                     break;
                 }
             }
-            RequestTransport::Datagrams(socket) => {
+            RequestTransport::Datagrams(socket, peer) => {
                 stats.calls += 1;
-                match socket.send(&request) {
+                let sent = match context.is_multicast() {
+                    true => socket.send_to(&request, *peer),
+                    false => socket.send(&request),
+                };
+                match sent {
                     Err(e) if e.kind() != io::ErrorKind::ConnectionRefused => {
                         return Err(io_error("sending")(e));
                     }
@@ -280,7 +285,7 @@ impl RequestTransport {
         let readable = match self {
             RequestTransport::Stream(..) if reader.has_message(context) => return Ok(true),
             RequestTransport::Stream(_, stream) => socket::readable(stream, limit),
-            RequestTransport::Datagrams(socket) => socket::readable(socket, limit),
+            RequestTransport::Datagrams(socket, _) => socket::readable(socket, limit),
         };
         readable.map_err(io_error("waiting for a response"))
     }
@@ -297,7 +302,7 @@ fn read_response(
     let bytes_before = reader.bytes;
     let outcome = match transport {
         RequestTransport::Stream(_, stream) => reader.read_message(context, stream)?,
-        RequestTransport::Datagrams(socket) => {
+        RequestTransport::Datagrams(socket, _) => {
             reader.read_datagram(context, socket).map_err(io_error("receiving"))?.0
         }
     };
@@ -354,7 +359,7 @@ fn respond_over_stream(mut context: EndContext) -> Result<Report, EndFailure> {
             Ok(ReadOutcome::Message(h)) => {
                 meter.record(&h, now);
                 let received_bytes = meter.arrivals().bytes;
-                encode_message(&context, &mut response, &responder.respond(&h, received_bytes, now));
+                encode_message(&context, &mut response, &responder.respond(&h, 0, received_bytes, now));
                 if !context.limit_response(response.len()) {
                     break;
                 }
@@ -386,6 +391,10 @@ fn write_all(stream: &mut TcpStream, context: &EndContext, mut bytes: &[u8]) -> 
 
 fn respond_over_datagrams(mut context: EndContext) -> Result<Report, EndFailure> {
     let (socket, address) = datagram::open_receiver(&context, false)?;
+    // A socket that is bound to a group has no address to send from.
+    let own_address = SocketAddr::new(context.spec.address, 0);
+    let own_socket = context.is_multicast().then(|| socket::udp(own_address, &context.options()));
+    let own_socket = own_socket.transpose()?;
     let start = context.ready(address)?;
     context.await_consent()?;
     let mut meter = context.receiver_meter(start);
@@ -399,13 +408,14 @@ fn respond_over_datagrams(mut context: EndContext) -> Result<Report, EndFailure>
             Ok((ReadOutcome::Message(h), Some(peer))) if context.accepts(peer.ip()) => {
                 meter.record(&h, now);
                 let received_bytes = meter.arrivals().bytes;
-                encode_message(&context, &mut response, &responder.respond(&h, received_bytes, now));
+                let answer = responder.respond(&h, context.spec.receiver, received_bytes, now);
+                encode_message(&context, &mut response, &answer);
                 if !context.limit_response(response.len()) {
                     break;
                 }
                 reader.calls += 1;
                 // A response that cannot be sent counts as unanswered at the requester.
-                let _ = socket.send_to(&response, peer);
+                let _ = own_socket.as_ref().unwrap_or(&socket).send_to(&response, peer);
             }
             Ok(_) => {}
             Err(e) => error = Some(io_error("receiving")(e)),

@@ -44,6 +44,14 @@ fn scenarios() -> Vec<Scenario> {
     let tcp = "experiment \"tcp\" { network { host a, b; switch s (buffer = 256 packets, latency = 4 us);
         link a - s (rate = 155 Mb/s, mtu = 9180 B, delay = 5 us); link s - b (rate = 100 Mb/s, mtu = 9180 B, delay = 10 ms); }
         connection a-b { xmt = a; rcv = b; protocol = tcp (window = 512 KiB); test = full (messagesize = 64 KiB); duration = 1 s; } }";
+    // Constant arrivals fill the sessions at once; sizes are single packets.
+    let models = "experiment \"models\" { network { host a, b; link a - b (rate = 1 Gb/s, delay = 1 ms); } parallel {
+        connection login { xmt = a; rcv = b; protocol = udp; duration = 1 s;
+            test = telnet (sessionInterarrival = 1 ms, nOfItems = 100000, maxSessions = 400); }
+        connection files { xmt = a; rcv = b; protocol = udp; duration = 1 s;
+            test = ftp (sessionInterarrival = 1 ms, nOfItems = 100000, maxSessions = 80, itemSize = exponential(400 B)); }
+        connection v1 { xmt = a; rcv = b; protocol = udp; test = voice; duration = 1 s; }
+        connection v2 { xmt = b; rcv = a; protocol = udp; test = voice (codec = opus); duration = 1 s; } } }";
     let cells = include_str!("../../../../experiments/table-17-pacing.ns");
     vec![
         Scenario {
@@ -65,6 +73,16 @@ fn scenarios() -> Vec<Scenario> {
             unit: "data segment",
             count: |r| r.connections[0].counters["data_segments_sent"],
             promise: "<= 4,000 (ns-3.48 137,000; htsim 4,280, without headers or BSD timers)",
+        },
+        Scenario {
+            name: "500 sessions of ftp, telnet and voice",
+            text: models.into(),
+            overrides: &[],
+            lengths: [20_000, 60_000],
+            timed: 200_000,
+            unit: "message",
+            count: |r| r.connections.iter().map(|c| c.messages_sent as f64).sum(),
+            promise: "-",
         },
         Scenario {
             name: "table 17 with pacing, cell by cell",

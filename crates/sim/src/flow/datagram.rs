@@ -160,7 +160,8 @@ impl DatagramFlow {
         meter.record(header, now);
         let responses = &mut self.receivers[receiver].responses;
         if header.response_length > 0 && responses.len() < MAX_PENDING_RESPONSES {
-            let response = self.messages.responder.respond(header, meter.arrivals().bytes, now);
+            let response =
+                self.messages.responder.respond(header, receiver as u32, meter.arrivals().bytes, now);
             let message = unfragmented(&self.fragmenter, &response);
             responses.push_back(OutgoingDatagram { message, next: 0 });
         }
@@ -344,8 +345,12 @@ impl DatagramFlow {
     }
 
     pub(super) fn into_reports(self) -> (SenderReport, Vec<ReceiverReport>) {
+        let is_file = self.messages.is_file();
         let (sender, mut receivers) = self.messages.into_reports();
         for (report, receiver) in receivers.iter_mut().zip(&self.receivers) {
+            if is_file {
+                report.check_file(sender.messages);
+            }
             if receiver.reassembler.abandoned > 0 {
                 report.counters.insert("reassembly_given_up".into(), receiver.reassembler.abandoned as f64);
             }

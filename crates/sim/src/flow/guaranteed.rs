@@ -246,7 +246,7 @@ impl GuaranteedFlow {
         self.messages.receiver_meters[0].record(header, now);
         self.stage_times.record(&self.last_frame_times, header.sent_at, now);
         if header.response_length > 0 {
-            self.ends[1].pending_message = Some(encode_message(&header.response(now)));
+            self.ends[1].pending_message = Some(encode_message(&header.response(now, 0)));
             self.ends[1].send_pending(now);
         }
     }

@@ -116,7 +116,7 @@ impl LlcFlow {
         if side == 1 {
             self.messages.receiver_meters[0].record(header, now);
             if header.response_length > 0 && self.responses.len() < MAX_PENDING_RESPONSES {
-                self.responses.push_back(header.response(now));
+                self.responses.push_back(header.response(now, 0));
             }
         } else {
             self.messages.sender.record_response(header, now);

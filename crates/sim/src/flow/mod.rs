@@ -216,6 +216,11 @@ impl Messages {
         }
     }
 
+    /// Whether the messages are those of a file.
+    fn is_file(&self) -> bool {
+        matches!(self.test, Pattern::File { .. })
+    }
+
     fn fail(&mut self, reason: String) {
         self.error.get_or_insert(reason);
         self.finished = true;
@@ -288,7 +293,7 @@ impl FlowConfig<'_> {
 
     /// Returns the requester of a test with responses.
     fn requester(&self, timeout: Option<Span>) -> Option<Requester> {
-        Requester::of_pattern(&self.plan.test, timeout)
+        Requester::of_pattern(&self.plan.test, timeout, self.plan.to.len())
     }
 }
 

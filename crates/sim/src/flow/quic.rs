@@ -208,7 +208,7 @@ impl QuicFlow {
                 let messages = &mut self.ends[1].messages;
                 // A request that is not answered times out: only datagrams can arrive while a response waits.
                 if header.response_length > 0 && !messages.is_sending() {
-                    messages.begin(&header.response(now));
+                    messages.begin(&header.response(now, 0));
                 }
             }
             (1, None) => self.messages.receiver_meters[0].record_corrupted(),

@@ -299,7 +299,7 @@ impl TcpFlow {
             meter.record(header, now);
             if header.response_length > 0 {
                 let received_bytes = meter.arrivals().bytes;
-                self.ends[1].queue_message(self.messages.responder.respond(header, received_bytes, now));
+                self.ends[1].queue_message(self.messages.responder.respond(header, 0, received_bytes, now));
             }
         } else {
             self.messages.sender.record_response(header, now);

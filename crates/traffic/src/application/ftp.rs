@@ -15,7 +15,7 @@ pub(super) static FTP: Definition = Definition {
             "time between the arrivals of sessions",
             Unit::Seconds,
             || exponential(10.0),
-            "exponential: Paxson and Floyd 1995, IEEE/ACM Trans. Netw. 3(3), section III; the rate is a choice",
+            "exponential: Paxson and Floyd 1995, IEEE/ACM Trans. Netw. 3(3), abstract; the rate is a choice",
         )
         .with_mean(),
         Parameter::new(
@@ -31,7 +31,7 @@ pub(super) static FTP: Definition = Definition {
             "an item",
             Unit::Bytes,
             || truncated(pareto(1.1, 2_000.0), 2_000.0, 100e6),
-            "Paxson and Floyd 1995, section VI: Pareto with a shape of 0.9 to 1.4; the ends are a choice",
+            "Paxson and Floyd 1995, section VI: Pareto with a shape of 0.9 to 1.4 (not verified); the ends are a choice",
         )
         .with_mean(),
         Parameter::new(
@@ -39,7 +39,7 @@ pub(super) static FTP: Definition = Definition {
             "time between the items of a session",
             Unit::Seconds,
             || exponential(1.0),
-            "a choice: below the 4 s that end a burst in Paxson and Floyd 1995, section VI",
+            "a choice: below the 4 s that end a burst in Paxson and Floyd 1995, section VI (not verified)",
         )
         .with_mean(),
         Parameter::new("maxSessions", "sessions at a time", Unit::Count, || constant(1_000.0), "a choice").constant(),

@@ -18,7 +18,7 @@ pub(super) static TELNET: Definition = Definition {
             "time between the arrivals of sessions",
             Unit::Seconds,
             || exponential(26.0),
-            "exponential: Paxson and Floyd 1995, IEEE/ACM Trans. Netw. 3(3), sections III and V; the rate is a choice",
+            "exponential: Paxson and Floyd 1995, IEEE/ACM Trans. Netw. 3(3), abstract; the rate is a choice",
         )
         .with_mean(),
         Parameter::new(
@@ -26,8 +26,8 @@ pub(super) static TELNET: Definition = Definition {
             "packets of a session",
             Unit::Count,
             || truncated(lognormal(PACKETS.0, PACKETS.1), 1.0, 100_000.0),
-            "Paxson and Floyd 1995, section V: the binary logarithm is normal, mean log2 100, standard deviation 2.24; the upper \
-             end is a choice",
+            "Paxson and Floyd 1995, section V: the binary logarithm is normal, mean log2 100, standard deviation 2.24 \
+             (not verified); the upper end is a choice",
         )
         .with_mean(),
         Parameter::new(
@@ -43,8 +43,8 @@ pub(super) static TELNET: Definition = Definition {
             "time between the packets of a session",
             Unit::Seconds,
             || truncated(pareto(0.9, 0.12), 0.12, 130.0),
-            "Paxson and Floyd 1995, section IV: the body of Tcplib's table (Danzig and Jamin 1991) is Pareto with shape 0.9; the \
-             ends give its mean of 1.1 s and its 15 % above 1 s",
+            "Paxson and Floyd 1995, section IV: the body of Tcplib's table (Danzig and Jamin 1991) is Pareto with shape 0.9 (not \
+             verified); the ends give its mean of 1.1 s and its 15 % above 1 s",
         )
         .with_mean(),
         Parameter::new("maxSessions", "sessions at a time", Unit::Count, || constant(10_000.0), "a choice").constant(),

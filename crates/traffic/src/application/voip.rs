@@ -7,7 +7,8 @@ use super::{
     Choice, Definition, Draws, Interval, Item, Model, Next, Parameter, QuantityId, Since, Unit, Variant,
 };
 
-const TABLE: &str = "ITU-T P.59 (1993), table 1; exponential: Brady 1969, Bell Syst. Tech. J. 48, p. 2445";
+const TABLE: &str =
+    "ITU-T P.59 (1993), table 1; exponential: Brady 1969, Bell Syst. Tech. J. 48, p. 2445 (not verified)";
 
 pub(super) static VOIP: Definition = Definition {
     name: "voice",

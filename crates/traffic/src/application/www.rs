@@ -11,7 +11,8 @@ use super::{
 };
 use crate::Variable;
 
-const SURGE: &str = "Barford and Crovella 1998, SIGMETRICS, parameters of SURGE; upper ends are a choice";
+const SURGE: &str =
+    "Barford and Crovella 1998, SIGMETRICS, parameters of SURGE (not verified); upper ends are a choice";
 /// The end of active and of inactive OFF times of Crovella and Bestavros 1997, seconds.
 const OFF_ENDS: (f64, f64) = (1.0, 3_000.0);
 
@@ -31,10 +32,12 @@ pub(super) static WWW: Definition = Definition {
             Variant {
                 name: "3gpp",
                 meaning: "the HTTP model of 3GPP2 and 3GPP",
-                source: "3GPP2 C.R1002-0 (2004), HTTP traffic model; 3GPP TR 25.892, annex A.2.1",
+                source: "3GPP2 C.R1002-0 (2004), HTTP traffic model; 3GPP TR 25.892, annex A.2.1; as in ThreeGppHttpVariables of ns-3",
                 values: &[
-                    ("main", || truncated(lognormal(8.35, 1.37), 100.0, 2e6)),
-                    ("embedded", || truncated(lognormal(6.17, 2.36), 50.0, 2e6)),
+                    ("main", || truncated(Variable::Lognormal { mean: 10_710.0, sd: 25_032.0 }, 100.0, 2e6)),
+                    ("embedded", || {
+                        truncated(Variable::Lognormal { mean: 7_758.0, sd: 126_168.0 }, 50.0, 2e6)
+                    }),
                     ("objects", || clamped(pareto(1.1, 2.0), 2.0, 55.0)),
                     ("objectOffset", || constant(2.0)),
                     ("parse", || exponential(0.13)),
@@ -45,8 +48,14 @@ pub(super) static WWW: Definition = Definition {
         ],
     }),
     parameters: &[
-        Parameter::new("request", "a request", Unit::Bytes, || constant(350.0), "3GPP2 C.R1002-0 (2004)")
-            .with_mean(),
+        Parameter::new(
+            "request",
+            "a request",
+            Unit::Bytes,
+            || constant(350.0),
+            "3GPP2 C.R1002-0 (2004), not verified; ns-3 has 328 B",
+        )
+        .with_mean(),
         Parameter::new("main", "the main object of a page", Unit::Bytes, surge_object, SURGE).with_mean(),
         Parameter::new("embedded", "an embedded object", Unit::Bytes, surge_object, SURGE).with_mean(),
         Parameter::new(
@@ -78,7 +87,7 @@ pub(super) static WWW: Definition = Definition {
             "time between an embedded object and the next request (active OFF time)",
             Unit::Seconds,
             || truncated(weibull(1.46, 0.382), 0.0, OFF_ENDS.0),
-            "Barford and Crovella 1998; below 1 s: Crovella and Bestavros 1997",
+            "Barford and Crovella 1998; below 1 s: Crovella and Bestavros 1997 (not verified)",
         )
         .with_mean(),
         Parameter::new(
@@ -86,7 +95,7 @@ pub(super) static WWW: Definition = Definition {
             "time between pages (inactive OFF time)",
             Unit::Seconds,
             || truncated(pareto(1.5, 1.0), 1.0, OFF_ENDS.1),
-            "Barford and Crovella 1998; up to 3000 s: Crovella and Bestavros 1997",
+            "Barford and Crovella 1998; up to 3000 s: Crovella and Bestavros 1997 (not verified)",
         )
         .with_mean(),
     ],

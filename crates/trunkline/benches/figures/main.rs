@@ -8,6 +8,7 @@
 //! | [`agents`] | full speed over agents, beside the local run |
 //! | [`quic`] | full speed over QUIC, beside the least program with `quinn` |
 //! | [`one_off`] | `trunkline test` with the flags of iperf3 |
+//! | [`models`] | application models: their laws, and many sessions at once |
 //! | [`ours`] | Trunkline, through its binary and its record |
 //! | [`peers`] | the other tools: which are here, how they are started |
 //! | [`pingpong`] | the least a round trip can cost: two blocking processes |
@@ -23,6 +24,7 @@
 mod agents;
 mod contest;
 mod latency;
+mod models;
 mod one_off;
 mod options;
 mod ours;
@@ -86,7 +88,7 @@ fn bench(options: &Options) -> Outcome<()> {
 /// Measures some rows of the table; the last argument says whether there is a tap.
 type Figure = fn(&Options, &Peers, bool) -> Outcome<Vec<Row>>;
 
-const FIGURES: [(&str, Figure); 8] = [
+const FIGURES: [(&str, Figure); 10] = [
     ("udp", speed::udp),
     ("tcp", speed::tcp),
     ("cbr", pace::cbr),
@@ -95,4 +97,6 @@ const FIGURES: [(&str, Figure); 8] = [
     ("test", one_off::one_off),
     ("agents", agents::agents),
     ("quic", quic::quic),
+    ("models", models::models),
+    ("sessions", models::sessions),
 ];

@@ -13,6 +13,10 @@ pub struct Options {
     pub poisson_runs: usize,
     /// Seconds of each of them.
     pub poisson_seconds: u64,
+    /// Seeds of each application model.
+    pub model_seeds: usize,
+    /// Seconds of each of them.
+    pub model_seconds: u64,
     /// Only these figures; all if there are none.
     only: Vec<String>,
     /// Whether to write `docs/benchmarks.md`.
@@ -22,7 +26,8 @@ pub struct Options {
 }
 
 const USAGE: &str = "cargo bench -p trunkline --bench figures -- [--rounds N] [--seconds N] [--poisson-runs N] \
-                     [--poisson-seconds N] [--only FIGURE]… [--quick] [--write]";
+                     [--poisson-seconds N] [--model-seeds N] \
+                     [--model-seconds N] [--only FIGURE]… [--quick] [--write]";
 
 impl Options {
     /// Reads the flags; the last word on a thing counts.
@@ -32,6 +37,8 @@ impl Options {
             seconds: 3,
             poisson_runs: 100,
             poisson_seconds: 2,
+            model_seeds: 100,
+            model_seconds: 10,
             only: Vec::new(),
             write: false,
             said: String::new(),
@@ -49,8 +56,13 @@ impl Options {
                 "--seconds" => options.seconds = count(word, value()?)? as u64,
                 "--poisson-runs" => options.poisson_runs = count(word, value()?)?,
                 "--poisson-seconds" => options.poisson_seconds = count(word, value()?)? as u64,
+                "--model-seeds" => options.model_seeds = count(word, value()?)?,
+                "--model-seconds" => options.model_seconds = count(word, value()?)? as u64,
                 "--only" => options.only.push(figure(value()?)?),
-                "--quick" => (options.rounds, options.seconds, options.poisson_runs) = (3, 1, 10),
+                "--quick" => {
+                    (options.rounds, options.seconds, options.poisson_runs) = (3, 1, 10);
+                    (options.model_seeds, options.model_seconds) = (10, 3);
+                }
                 "--write" => options.write = true,
                 _ => return Err(format!("there is no {word}; {USAGE}")),
             }

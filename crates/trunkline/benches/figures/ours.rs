@@ -14,6 +14,15 @@ use crate::peers;
 /// [`peers::PINNED`]; `flags` are more flags. A run that is partial is an error.
 pub fn run(what: &str, port: u16, seed: usize, before: &[&str], flags: &[&str]) -> Outcome<Value> {
     let text = format!("experiment \"figures\" {{ connection c {{ xmt = a; rcv = b:{port}; {what} }} }}\n");
+    Ok(record(&text, seed, before, flags)?["connections"][0].clone())
+}
+
+/// Runs an experiment on this machine, and gives its record. A run that is partial is an error.
+pub fn experiment(text: &str, seed: usize, flags: &[&str]) -> Outcome<Value> {
+    record(text, seed, &[], flags)
+}
+
+fn record(text: &str, seed: usize, before: &[&str], flags: &[&str]) -> Outcome<Value> {
     let mut words = before.to_vec();
     let seed = seed.to_string();
     words.extend([env!("CARGO_BIN_EXE_trunkline"), "run", "-", "--json", "--no-archive", "--seed", &seed]);
@@ -37,7 +46,7 @@ pub fn run(what: &str, port: u16, seed: usize, before: &[&str], flags: &[&str]) 
     if record["partial"] != false {
         return Err(format!("trunkline: a partial run: {}", record["trouble"]));
     }
-    Ok(record["connections"][0].clone())
+    Ok(record)
 }
 
 /// A number of the record by its path, `gap_us/p50`.
