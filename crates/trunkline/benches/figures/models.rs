@@ -83,7 +83,7 @@ fn passes(
 }
 
 /// Returns the test of a model whose times have means of at most 50 ms, so that a short run has many of them, but of at least 5 ms,
-/// so that a machine is in time. Times keep the form of their law; sizes are at most a packet.
+/// so that a machine is in time; sessions have few items. Times keep the form of their law; sizes are at most a packet.
 fn test(definition: &Definition, variant: Option<&str>) -> String {
     let mut options = Vec::new();
     options.extend(
@@ -94,7 +94,10 @@ fn test(definition: &Definition, variant: Option<&str>) -> String {
         let mean = trunkline_traffic::Law::new(value.clone(), 0.0).ok().and_then(|law| law.mean());
         let is_long = parameter.unit == Unit::Seconds && mean.is_some_and(|mean| mean > 0.05);
         if is_long && !value_is_constant(&value) {
-            options.push(format!("{name} = exponential(20 ms)"));
+            options.push(format!("{name} = exponential(50 ms)"));
+        }
+        if parameter.unit == Unit::Count && !parameter.is_constant && mean.is_some_and(|mean| mean > 20.0) {
+            options.push(format!("{name} = exponential(4)"));
         }
         if parameter.unit == Unit::Bytes && mean.is_some_and(|mean| mean > 1_400.0) {
             options.push(format!("{name} = uniform(100 B, 1300 B)"));
