@@ -162,7 +162,9 @@ fn host(address: SocketAddr) -> (IpAddr, u32) {
 impl RemoteLimits {
     /// Checks an end, and restricts what it leaves open: its time, its bytes, its files. `open` is the number of open ends.
     fn restrict(&self, spec: &mut EndSpec, open: usize) -> Result<(), LimitError> {
-        if open >= self.ends {
+        // Each receiver of a group is an end, and takes memory at the sender.
+        let receivers = if let Role::Sender { receivers, .. } = spec.role { receivers } else { 0 };
+        if open >= self.ends || receivers > self.ends {
             return Err(LimitError::Ends(self.ends));
         }
         check_sizes(spec)?;
@@ -493,6 +495,20 @@ mod tests {
         let fixed = text(Some(port), Some(port..=port));
         assert!(!fixed.contains("all ports") && fixed.contains(&port.to_string()), "{fixed}");
         assert!(open_at_port(None, &None, udp).is_ok());
+    }
+
+    #[test]
+    fn receivers_of_a_group_are_ends() {
+        let restrict = |count| {
+            let mut spec = sender(udp(), "10.0.0.2:5");
+            if let Role::Sender { receivers, .. } = &mut spec.role {
+                *receivers = count;
+            }
+            limits().restrict(&mut spec, 0)
+        };
+        let most = limits().ends;
+        assert_eq!(restrict(most), Ok(()));
+        assert_eq!(restrict(usize::MAX), Err(LimitError::Ends(most)));
     }
 
     #[test]

@@ -269,7 +269,7 @@ fn add_to(report: &mut SenderReport, connection: &QuicConnection, samples: Sampl
     report.counters.extend(quic::sender_counters(&statistics));
     report.counters.extend([buffer_counter(connection.event_loop.ports.socket(0), true)]);
     let (points, rtt) = samples.finish();
-    report.samples = points;
+    report.samples.extend(points);
     if !is_requester {
         report.rtt = rtt.counts();
     }
@@ -400,7 +400,7 @@ pub(crate) fn receive(mut context: EndContext, path: Option<&Path>) -> Result<Re
     if context.is_request_test() {
         context.await_consent()?;
     }
-    let mut meter = ReceiverMeter::new(start);
+    let mut meter = context.receiver_meter(start);
     let result = receive_messages(&mut context, &mut connection, &mut meter, &mut sink);
     let mut report = context.receiver_report(&meter);
     let statistics = connection.event_loop.endpoint.statistics().unwrap_or_default();

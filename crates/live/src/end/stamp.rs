@@ -36,7 +36,8 @@ fn session_id(context: &EndContext) -> u16 {
 /// Returns the reading of the clocks at this time of the run. No error relative to UTC is claimed: that of the controller's
 /// clock is not known.
 fn reading(context: &EndContext, at: Instant) -> ClockReading {
-    ClockReading { at, unix: context.spec.unix_epoch + Duration::from_nanos(at.as_ns()), utc_error: None }
+    let unix = context.spec.unix_epoch.saturating_add(Duration::from_nanos(at.as_ns()));
+    ClockReading { at, unix, utc_error: None }
 }
 
 fn read_clocks(context: &EndContext) -> ClockReading {

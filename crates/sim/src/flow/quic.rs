@@ -267,7 +267,7 @@ impl QuicFlow {
         sender.counters.extend(quic::sender_counters(&from));
         receivers[0].counters.extend(quic::receiver_counters(&to));
         let (samples, rtt) = self.samples.finish();
-        sender.samples = samples;
+        sender.samples.extend(samples);
         if !is_requester {
             sender.rtt = rtt.counts();
         }
