@@ -4,15 +4,21 @@
 //! It never waits and reads no clock, so the same source drives sockets and the simulator. A sender calls
 //! [`Source::next`] until it returns [`Step::Done`]: it sends the message of a [`Step::Send`], reports the departure of the
 //! first message of each burst with [`Source::departed`], and calls again after the time of a [`Step::Wait`].
+//!
+//! | module | contents |
+//! | --- | --- |
+//! | `comparison` | [`LawFit`]; the rate that is requested, and the comparison of what was sent |
 
-use std::borrow::Cow;
+mod comparison;
 
 use serde::{Deserialize, Serialize};
 use trunkline_units::{Instant, Seed, Span};
 
 use crate::application::{Driver, Outcome};
 use crate::variate::{MIN_PERIOD, VariateGenerator};
-use crate::{Burst, GoodnessOfFit, Law, Pattern, Recording, Rounding, Sample, Variable, VariableError};
+use crate::{Burst, Law, Pattern, Recording, Sample, Variable, VariableError};
+
+pub use comparison::LawFit;
 
 /// How long after its time limit a source that is late may still send messages that were due before the limit.
 const GRACE: Span = Span::from_ms(10);
@@ -79,24 +85,6 @@ pub struct Bounds {
     pub smallest: u32,
     /// Larger sizes are reduced to this.
     pub largest: u32,
-}
-
-/// The requested distribution of a variable compared with the sent values.
-#[derive(Clone, Debug)]
-pub struct LawFit {
-    /// The variable: `gap`, `size`, `count`, `response`, or a parameter of an application model.
-    pub name: &'static str,
-    /// The requested distribution as text: `exponential(1 ms)`.
-    pub law: String,
-    /// Unit of the means and of the curve: `us`, `bytes`, `bps`, `messages`, `count`, `number`, or `ratio` (actual gap over
-    /// requested gap).
-    pub unit: &'static str,
-    /// Mean of the distribution; `None` if it is infinite.
-    pub requested_mean: Option<f64>,
-    /// Mean of the sent values; 0 if there are none.
-    pub sent_mean: f64,
-    /// Distance, p-value and curve.
-    pub goodness_of_fit: GoodnessOfFit,
 }
 
 /// When bursts are due.
@@ -172,8 +160,8 @@ impl Source {
     ) -> Result<Source, SourceError> {
         let stream_name = |quantity: &str| format!("{name} / {quantity}");
         let single = Variable::Constant(1.0);
-        // Set for each item of an application model.
-        let none = Variable::Constant(1.0);
+        // Set for each item of an application model, or message of a recording.
+        let per_item = Variable::Constant(1.0);
         let periods = |period: &Variable, skip| -> Result<Schedule, VariableError> {
             let period = VariateGenerator::new(period, 0.0, seed, &stream_name("gap"))?;
             Ok(Schedule::Periods { period, skip })
@@ -210,14 +198,14 @@ impl Source {
             }
             Pattern::Replay { recording, scale, .. } => {
                 let schedule = Schedule::Replay { recording: recording.clone(), scale: *scale, index: 0 };
-                (schedule, &none, &single, None)
+                (schedule, &per_item, &single, None)
             }
             Pattern::Application { model, size_bytes, .. } => {
                 let driver =
                     Driver::of_pattern(pattern, bounds, start, seed, name).expect("an application model");
                 let driver =
                     driver.map_err(|(parameter, error)| SourceError::Parameter { parameter, error })?;
-                let response = (model.definition().max_outstanding > 0).then_some(&none);
+                let response = (model.definition().max_outstanding > 0).then_some(&per_item);
                 (Schedule::Application(Box::new(driver)), size_bytes, &single, response)
             }
         };
@@ -539,16 +527,6 @@ impl Source {
         self.gaps.push(gap);
     }
 
-    /// Returns all gaps, including [`Source::regular_gaps`].
-    fn all_gaps(&self) -> Cow<'_, Sample> {
-        let Some((period, _)) = self.regular.filter(|_| self.regular_gaps > 0) else {
-            return Cow::Borrowed(&self.gaps);
-        };
-        let mut gaps = self.gaps.clone();
-        gaps.push_repeated(period.as_s(), self.regular_gaps);
-        Cow::Owned(gaps)
-    }
-
     /// Returns the number of messages and bytes so far.
     pub fn sent(&self) -> (u64, u64) {
         (self.messages, self.bytes)
@@ -572,349 +550,7 @@ impl Source {
     pub fn skipped_and_late(&self) -> (u64, u64) {
         (self.bursts_skipped, self.bursts_late)
     }
-
-    /// Returns the requested rate of message bytes in bits per second; `None` at full speed, or if a mean is infinite.
-    pub fn offered_bps(&self) -> Option<f64> {
-        match &self.schedule {
-            Schedule::Unpaced => None,
-            Schedule::Application(driver) => driver.offered_bps(),
-            Schedule::Replay { recording, scale, .. } => {
-                let seconds = recording.duration().as_s() / scale;
-                (seconds > 0.0).then(|| recording.total() as f64 * 8.0 / seconds)
-            }
-            Schedule::Periods { period, .. } => {
-                Some(self.sizes.law.mean()? * self.counts.law.mean()? * 8.0 / period.law.mean()?)
-            }
-            Schedule::Stairs { rates_bps, hold } => {
-                let total = self.end.since(self.start);
-                let bits: f64 = rates_bps
-                    .iter()
-                    .enumerate()
-                    .map(|(i, rate)| rate * (*hold).min(total - *hold * i as u64).as_s())
-                    .sum();
-                Some(bits / total.as_s())
-            }
-        }
-    }
-
-    /// Compares the sent values of each variable with its distribution: gaps first, then all other random variables.
-    pub fn fits(&self) -> Vec<LawFit> {
-        let mut all = Vec::new();
-        let seconds = |s: f64| Span::from_seconds(s).to_string();
-        let gaps = self.all_gaps();
-        match &self.schedule {
-            Schedule::Periods { period, .. } => {
-                let mut fit = LawFit::new("gap", "us", &period.law, &gaps, Rounding::None, seconds);
-                fit.scale(1e6);
-                all.push(fit);
-            }
-            Schedule::Stairs { .. } | Schedule::Replay { .. } => {
-                let law = Law::new(Variable::Constant(1.0), 0.0).expect("a constant is a law");
-                all.push(LawFit::new("gap", "ratio", &law, &gaps, Rounding::None, |x| x.to_string()));
-            }
-            Schedule::Unpaced => {}
-            Schedule::Application(driver) => return driver.fits(),
-        }
-        let variables = [
-            ("size", "bytes", Some(&self.sizes)),
-            ("count", "messages", Some(&self.counts)),
-            ("response", "bytes", self.responses.as_ref()),
-        ];
-        for (name, unit, generator) in variables {
-            if let Some(g) = generator.filter(|g| !g.law.is_constant()) {
-                all.push(LawFit::new(name, unit, &g.law, &g.sample, Rounding::Integer, |x| x.to_string()));
-            }
-        }
-        all
-    }
-}
-
-impl LawFit {
-    pub(crate) fn new(
-        name: &'static str,
-        unit: &'static str,
-        law: &Law,
-        sample: &Sample,
-        rounding: Rounding,
-        format: impl Fn(f64) -> String,
-    ) -> LawFit {
-        LawFit {
-            name,
-            law: law.variable().describe(format),
-            unit,
-            requested_mean: law.mean(),
-            sent_mean: sample.mean().unwrap_or(0.0),
-            goodness_of_fit: sample.goodness_of_fit(law, rounding),
-        }
-    }
-
-    /// Changes the unit of all values.
-    pub(crate) fn scale(&mut self, factor: f64) {
-        self.requested_mean = self.requested_mean.map(|m| m * factor);
-        self.sent_mean *= factor;
-        self.goodness_of_fit.curve.iter_mut().for_each(|point| point.0 *= factor);
-    }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const ANY: Bounds = Bounds { smallest: 32, largest: 65_507 };
-    const START: Instant = Instant::from_ns(5_000);
-
-    fn source(pattern: &Pattern, limit: Limit) -> Source {
-        Source::new(pattern, limit, ANY, START, Seed::default(), "a-b").unwrap()
-    }
-
-    fn constant(x: f64) -> Variable {
-        Variable::Constant(x)
-    }
-
-    fn burst(size: f64, count: f64) -> Burst {
-        Burst { size_bytes: constant(size), count: constant(count) }
-    }
-
-    /// Returns all messages of a source whose sender is never late.
-    fn send_all(source: &mut Source) -> Vec<Message> {
-        let (mut now, mut sent) = (Instant::ZERO, Vec::new());
-        loop {
-            match source.next(now) {
-                Step::Send(m) => {
-                    if m.first {
-                        source.departed(now);
-                    }
-                    sent.push(m);
-                }
-                Step::Wait(until) => {
-                    assert!(until > now, "a wait must end later");
-                    now = until;
-                }
-                Step::Done => return sent,
-            }
-        }
-    }
-
-    fn seconds(s: u64) -> Limit {
-        Limit { time: Some(Span::from_s(s)), ..Limit::default() }
-    }
-
-    #[test]
-    fn replay_has_the_sizes_and_the_scaled_times() {
-        let messages = vec![(7_000, 100), (7_000, 8), (1_007_000, 70_000), (1_007_003, 500)];
-        let recording = Recording::new(messages).unwrap();
-        let request = crate::RecordingRequest {
-            path: "x".into(),
-            column: String::new(),
-            filter: String::new(),
-            values: crate::recording::RecordedValues::Sizes,
-            message_bytes: 1_400.0,
-        };
-        for (scale, times) in [(1.0, [0, 0, 1_000_000, 1_000_003]), (10.0, [0, 0, 100_000, 100_000])] {
-            let pattern = Pattern::Replay {
-                request: request.clone(),
-                recording: recording.clone(),
-                scale,
-                size_bytes: constant(70_000.0),
-            };
-            let mut s = source(&pattern, Limit::default());
-            let sent = send_all(&mut s);
-            assert_eq!(sent.iter().map(|m| m.size).collect::<Vec<_>>(), [100, 32, 65_507, 500]);
-            let due: Vec<u64> = sent.iter().map(|m| m.due.since(START).as_ns()).collect();
-            assert_eq!(due, times);
-            let last = sent.last().unwrap().due;
-            assert_eq!(s.sending_time(last), last.since(START));
-            assert_eq!(s.fits()[0].goodness_of_fit.distance, 0.0);
-            let rate = 70_608.0 * 8.0 / (1_000_003e-9 / scale);
-            assert!((s.offered_bps().unwrap() / rate - 1.0).abs() < 1e-9);
-            // A limit ends it earlier.
-            let limit = Limit { time: Some(Span::from_us(50)), ..Limit::default() };
-            assert_eq!(send_all(&mut source(&pattern, limit)).len(), 2);
-        }
-    }
-
-    #[test]
-    fn cbr_sends_a_burst_every_period() {
-        // Figure 9 of NetSpec (1996): 5 messages of 18,432 bytes every 20 ms are 36.864 Mb/s.
-        let mut s =
-            source(&Pattern::Cbr { burst: burst(18_432.0, 5.0), period_s: constant(0.02) }, seconds(10));
-        let sent = send_all(&mut s);
-        assert_eq!(sent.len(), 500 * 5);
-        assert_eq!(s.sending_time(sent.last().unwrap().due), Span::from_s(10));
-        assert_eq!(s.offered_bps(), Some(36_864_000.0));
-        assert!(sent.chunks(5).enumerate().all(|(i, b)| {
-            b.iter().all(|m| m.due == START + Span::from_ms(20) * i as u64) && b[0].first && !b[1].first
-        }));
-        let fits = s.fits();
-        assert_eq!((fits.len(), fits[0].name, fits[0].goodness_of_fit.distance), (1, "gap", 0.0));
-        assert!((fits[0].sent_mean - 20_000.0).abs() < 1e-6);
-    }
-
-    #[test]
-    fn a_late_cbr_catches_up_and_a_late_burst_is_skipped() {
-        for (skip, want) in [(false, 100), (true, 50)] {
-            let (burst, period_s) = (burst(100.0, 1.0), constant(0.01));
-            let pattern =
-                if skip { Pattern::Burst { burst, period_s } } else { Pattern::Cbr { burst, period_s } };
-            let mut s = source(&pattern, seconds(1));
-            let mut count = 0;
-            // The sender is delayed for the first half.
-            let mut now = START + Span::from_ms(505);
-            loop {
-                match s.next(now) {
-                    Step::Send(_) => count += 1,
-                    Step::Wait(until) => now = until,
-                    Step::Done => break,
-                }
-            }
-            assert_eq!((count, s.skipped_and_late().0), (want, 100 - want));
-        }
-    }
-
-    #[test]
-    fn due_messages_that_were_not_sent_are_counted() {
-        // The sender is delayed for the last third, until after the end.
-        let mut s = source(&Pattern::Cbr { burst: burst(1000.0, 1.0), period_s: constant(0.01) }, seconds(1));
-        let (mut now, mut count, mut last) = (START, 0, START);
-        loop {
-            match s.next(now) {
-                Step::Send(_) => (count, last) = (count + 1, now),
-                Step::Wait(until) if until >= START + Span::from_ms(660) => now = START + Span::from_ms(1100),
-                Step::Wait(until) => now = until,
-                Step::Done => break,
-            }
-        }
-        assert_eq!((count, s.skipped_and_late().0), (66, 34));
-        assert_eq!(s.sending_time(last), Span::from_s(1));
-    }
-
-    #[test]
-    fn a_limit_in_bytes_is_met_exactly() {
-        // The transfer of 14 million bytes of NetSpec (1996), and a remainder too small for a separate message.
-        for (size, bytes) in [(65_000.0, 14_000_000), (1000.0, 10_010), (1000.0, 100)] {
-            let limit = Limit { bytes: Some(bytes), ..Limit::default() };
-            let sent = send_all(&mut source(&Pattern::Full { size_bytes: constant(size) }, limit));
-            assert_eq!(sent.iter().map(|m| u64::from(m.size)).sum::<u64>(), bytes);
-            assert!(sent.iter().all(|m| m.size >= ANY.smallest));
-        }
-    }
-
-    #[test]
-    fn batches_and_single_messages_add_up() {
-        for (size, bytes) in [(1400.0, 14_000_000), (1000.0, 10_010)] {
-            let limit = Limit { bytes: Some(bytes), ..Limit::default() };
-            let mut s = source(&Pattern::Full { size_bytes: constant(size) }, limit);
-            let mut sent = 0;
-            loop {
-                if let Some((size, count)) = s.batch(START, 46) {
-                    assert!(count <= 46);
-                    sent += u64::from(size) * count;
-                } else if let Step::Send(m) = s.next(START) {
-                    sent += u64::from(m.size);
-                } else {
-                    break;
-                }
-            }
-            assert_eq!(sent, bytes);
-        }
-        let mut s = source(&Pattern::Full { size_bytes: constant(1400.0) }, seconds(1));
-        assert_eq!(s.batch(START, 46), Some((1400, 46)));
-        assert_eq!(s.batch(START + Span::from_s(1), 46), None);
-        let mut s = source(
-            &Pattern::Full { size_bytes: constant(1400.0) },
-            Limit { messages: Some(50), ..Limit::default() },
-        );
-        assert_eq!(
-            (s.batch(START, 46), s.batch(START, 46), s.batch(START, 46)),
-            (Some((1400, 46)), Some((1400, 4)), None)
-        );
-    }
-
-    #[test]
-    fn stairs_hold_each_rate() {
-        let rates_bps = vec![constant(1e6), constant(2e6)];
-        let pattern = Pattern::Stairs { size_bytes: constant(1250.0), rates_bps, hold_s: constant(3.0) };
-        let mut s = source(&pattern, Limit::default());
-        let sent = send_all(&mut s);
-        let half = START + Span::from_s(3);
-        assert_eq!(sent.iter().filter(|m| m.due < half).count(), 300);
-        assert_eq!(sent.iter().filter(|m| m.due >= half).count(), 600);
-        assert_eq!(s.offered_bps(), Some(1.5e6));
-        assert!(s.fits()[0].goodness_of_fit.distance < 1e-9);
-    }
-
-    #[test]
-    fn poisson_traffic_is_poisson_and_depends_only_on_seed_and_name() {
-        let pattern = Pattern::Poisson {
-            size_bytes: Variable::Uniform { a: 100.0, b: 200.0 },
-            rate_per_s: constant(1e3),
-        };
-        let mut s = source(&pattern, seconds(20));
-        let sent = send_all(&mut s);
-        assert!((19_500..20_500).contains(&sent.len()), "{}", sent.len());
-        for LawFit { name, goodness_of_fit, .. } in s.fits() {
-            assert!(goodness_of_fit.p_value.unwrap() > 0.001, "{name} {:?}", goodness_of_fit.p_value);
-        }
-        assert_eq!(send_all(&mut source(&pattern, seconds(20))), sent);
-        let other = Source::new(&pattern, seconds(20), ANY, START, Seed::default(), "a-c");
-        assert_ne!(send_all(&mut other.unwrap()), sent);
-    }
-
-    proptest::proptest! {
-        /// The sender is sometimes late.
-        #[test]
-        fn on_time_is_equivalent_to_next_and_departed(
-            period_us in 1u64..200,
-            size in 1u32..70_000,
-            skip in proptest::bool::ANY,
-            late_us in proptest::collection::vec(proptest::option::weighted(0.2, 0u64..500), 0..80),
-        ) {
-            let (burst, period_s) = (burst(size.into(), 1.0), constant(period_us as f64 / 1e6));
-            let pattern = match skip {
-                true => Pattern::Burst { burst, period_s },
-                false => Pattern::Cbr { burst, period_s },
-            };
-            let limit = Limit { time: Some(Span::from_us(25 * period_us)), ..Limit::default() };
-            let (mut fast, mut plain) = (source(&pattern, limit), source(&pattern, limit));
-            let mut now = START;
-            for late in late_us {
-                now += Span::from_us(late.unwrap_or(0));
-                let step = plain.next(now);
-                if let Step::Send(_) = step {
-                    plain.departed(now);
-                }
-                let other = fast.on_time(now).map(Step::Send).unwrap_or_else(|| {
-                    let step = fast.next(now);
-                    if let Step::Send(_) = step {
-                        fast.departed(now);
-                    }
-                    step
-                });
-                assert_eq!(step, other);
-                assert_eq!(plain.due_after(now), fast.due_after(now));
-                if let Step::Wait(until) = step {
-                    now = until;
-                }
-            }
-            let results = |s: &Source| {
-                let fit = s.fits().remove(0);
-                (s.sent(), s.sending_time(now), s.skipped_and_late(), fit.sent_mean, fit.goodness_of_fit)
-            };
-            assert_eq!(results(&plain), results(&fast));
-        }
-    }
-
-    #[test]
-    fn unpaced_patterns_wait_only_for_their_start_and_obey_every_limit() {
-        let full = Pattern::Full { size_bytes: constant(1400.0) };
-        let mut s = source(&full, Limit { messages: Some(3), ..Limit::default() });
-        assert_eq!(s.next(Instant::ZERO), Step::Wait(START));
-        assert_eq!(send_all(&mut s).len(), 3);
-        let mut s = source(&full, seconds(1));
-        assert!(matches!(s.next(START), Step::Send(_)));
-        assert_eq!(s.next(START + Span::from_s(1)), Step::Done);
-        let request = Pattern::Request { request_bytes: constant(1.0), response_bytes: constant(1e9) };
-        let Step::Send(m) = source(&request, seconds(1)).next(START) else { panic!("a message is due") };
-        assert_eq!((m.size, m.response), (ANY.smallest, ANY.largest));
-    }
-}
+mod tests;
