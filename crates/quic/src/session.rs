@@ -122,7 +122,14 @@ impl Session {
         if !self.has_events {
             return None;
         }
-        while let Some(event) = self.connection.poll() {
+        loop {
+            // One event announces all streams that a packet has opened.
+            while let Some(id) = self.connection.streams().accept(Dir::Bi) {
+                if (id.index() as usize) < self.ended.len() {
+                    return Some(Event::Readable { stream: id.index() as u32 });
+                }
+            }
+            let Some(event) = self.connection.poll() else { break };
             match event {
                 QuinnEvent::Connected => {
                     if self.open_streams() {
@@ -136,13 +143,6 @@ impl Session {
                 QuinnEvent::ConnectionLost { reason } => {
                     self.is_closed = true;
                     return Some(Event::Closed(reason.into()));
-                }
-                QuinnEvent::Stream(StreamEvent::Opened { dir }) => {
-                    while let Some(id) = self.connection.streams().accept(dir) {
-                        if (id.index() as usize) < self.ended.len() {
-                            return Some(Event::Readable { stream: id.index() as u32 });
-                        }
-                    }
                 }
                 QuinnEvent::Stream(StreamEvent::Readable { id }) => {
                     return Some(Event::Readable { stream: id.index() as u32 });
@@ -161,7 +161,8 @@ impl Session {
                     return Some(Event::Closed(CloseReason::Failed(text)));
                 }
                 QuinnEvent::DatagramReceived => return Some(Event::DatagramsReadable),
-                QuinnEvent::HandshakeDataReady | QuinnEvent::Stream(StreamEvent::Available { .. }) => {}
+                QuinnEvent::HandshakeDataReady
+                | QuinnEvent::Stream(StreamEvent::Opened { .. } | StreamEvent::Available { .. }) => {}
             }
         }
         self.has_events = false;

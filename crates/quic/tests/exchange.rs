@@ -46,6 +46,15 @@ fn nothing_is_lost_on_a_good_line() {
 }
 
 #[test]
+fn streams_that_one_packet_opens_arrive_at_once() {
+    for length in [1, 50] {
+        let options = Options { streams: 8, ..Options::default() };
+        let mut sockets = Sockets::new(options);
+        exchange_streams(&mut sockets, 8, length);
+    }
+}
+
+#[test]
 fn streams_arrive_over_sockets() {
     for streams in [1, 3] {
         let mut sockets = Sockets::new(Options { streams, ..Options::default() });
