@@ -276,6 +276,9 @@ pub enum Protocol {
     },
 }
 
+/// The longest message in a datagram of QUIC, in bytes: a packet of 1,200 bytes, which every path carries, less its headers.
+pub const MAX_QUIC_DATAGRAM: u32 = 1_162;
+
 /// Congestion control of QUIC.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]

@@ -22,6 +22,8 @@ pub(crate) struct Session {
     pub is_drained: bool,
     /// Whether `poll` may return events, and `transmit` packets.
     has_events: bool,
+    /// Whether the peer has opened streams that are not accepted yet.
+    has_opened: bool,
     pub has_output: bool,
     /// For each stream, whether the peer has ended it and everything was read.
     ended: Vec<bool>,
@@ -52,6 +54,7 @@ impl Session {
             handshake: None,
             is_drained: false,
             has_events: true,
+            has_opened: false,
             has_output: true,
             ended: vec![false; streams.max(1) as usize],
             acknowledged: 0,
@@ -124,8 +127,10 @@ impl Session {
         }
         loop {
             // One event announces all streams that a packet has opened.
-            while let Some(id) = self.connection.streams().accept(Dir::Bi) {
-                if (id.index() as usize) < self.ended.len() {
+            while self.has_opened {
+                let opened = self.connection.streams().accept(Dir::Bi);
+                self.has_opened = opened.is_some();
+                if let Some(id) = opened.filter(|id| (id.index() as usize) < self.ended.len()) {
                     return Some(Event::Readable { stream: id.index() as u32 });
                 }
             }
@@ -161,8 +166,8 @@ impl Session {
                     return Some(Event::Closed(CloseReason::Failed(text)));
                 }
                 QuinnEvent::DatagramReceived => return Some(Event::DatagramsReadable),
-                QuinnEvent::HandshakeDataReady
-                | QuinnEvent::Stream(StreamEvent::Opened { .. } | StreamEvent::Available { .. }) => {}
+                QuinnEvent::Stream(StreamEvent::Opened { .. }) => self.has_opened = true,
+                QuinnEvent::HandshakeDataReady | QuinnEvent::Stream(StreamEvent::Available { .. }) => {}
             }
         }
         self.has_events = false;

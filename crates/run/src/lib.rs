@@ -31,6 +31,7 @@
 //! | [`reports`] | the reports of both ends of a connection |
 //! | [`requester`] | the requesting end of a request test |
 //! | [`responder`] | the responding end of a request test |
+//! | [`samples`] | metrics of a transport or of an application model over time |
 //! | [`sender`] | the sending application: draws and numbers messages, and measures them |
 //! | [`stages`] | delay of guaranteed messages by stage |
 //! | [`timeouts`] | how long ends wait for messages in flight and for responses |
@@ -53,6 +54,7 @@ pub mod receiver_meter;
 pub mod reports;
 pub mod requester;
 pub mod responder;
+pub mod samples;
 pub mod sender;
 pub mod sender_meter;
 pub mod series;

@@ -2,11 +2,12 @@
 
 use trunkline_traffic::Source;
 use trunkline_traffic::source::{Message, Step};
-use trunkline_units::{Instant, Span};
+use trunkline_units::Instant;
 
 use crate::message::{Header, MessageKind};
 use crate::reports::{Metrics, SenderReport};
 use crate::requester::Response;
+use crate::samples::Samples;
 use crate::{RateLimit, Requester, SenderMeter};
 
 /// Draws the messages of one sender and measures it. It reads no clock and sends nothing, so it serves simulated and
@@ -19,47 +20,8 @@ pub struct Sender {
     requester: Option<Requester>,
     sequence: u64,
     rate_limit: Option<RateLimit>,
-    gauges: GaugeSeries,
-}
-
-/// Interval between samples of the gauges of an application model, and their maximum number.
-const SAMPLE_INTERVAL: Span = Span::from_ms(50);
-const MAX_SAMPLES: usize = 4_096;
-
-/// The gauges of an application model over time. A long run keeps every second sample and samples half as often.
-#[derive(Debug)]
-struct GaugeSeries {
-    start: Instant,
-    samples: Vec<(f64, Metrics)>,
-    interval: Span,
-    next: Instant,
-}
-
-impl GaugeSeries {
-    fn new(start: Instant) -> Self {
-        GaugeSeries { start, samples: Vec::new(), interval: SAMPLE_INTERVAL, next: start }
-    }
-
-    fn sample(&mut self, source: &Source, now: Instant) {
-        if now < self.next {
-            return;
-        }
-        let gauges: Metrics =
-            source.gauges().into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
-        if gauges.is_empty() {
-            return;
-        }
-        self.next = now + self.interval;
-        self.samples.push((now.since(self.start).as_s(), gauges));
-        if self.samples.len() == MAX_SAMPLES {
-            let mut index = 0;
-            self.samples.retain(|_| {
-                index += 1;
-                index % 2 == 1
-            });
-            self.interval = self.interval * 2;
-        }
-    }
+    /// Gauges of an application model over time.
+    gauges: Samples,
 }
 
 /// What a sender does next.
@@ -82,7 +44,7 @@ impl Sender {
             requester,
             sequence: 0,
             rate_limit: None,
-            gauges: GaugeSeries::new(start),
+            gauges: Samples::default(),
         }
     }
 
@@ -95,7 +57,7 @@ impl Sender {
     /// Starts the source, and the measurements, at `start`.
     pub fn start(&mut self, source: Source, start: Instant) {
         (self.source, self.meter) = (Some(source), SenderMeter::new(start));
-        self.gauges = GaugeSeries::new(start);
+        self.gauges = Samples::default();
     }
 
     /// Returns whether the source has started.
@@ -206,7 +168,13 @@ impl Sender {
         let answer = requester.and_then(|requester| requester.record_response(response, now));
         if let (Some(source), Some(Response::Last(outcome))) = (&mut self.source, &answer) {
             source.feedback(outcome);
-            self.gauges.sample(source, now);
+            if self.gauges.is_due(now) {
+                let gauges: Metrics =
+                    source.gauges().into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
+                if !gauges.is_empty() {
+                    self.gauges.record(self.meter.start(), now, gauges);
+                }
+            }
         }
         answer.is_some()
     }
@@ -272,7 +240,7 @@ impl Sender {
         if let Some(requester) = &self.requester {
             requester.add_to(&mut report);
         }
-        report.samples = self.gauges.samples.clone();
+        report.samples = self.gauges.points().to_vec();
         report
     }
 }
@@ -281,7 +249,7 @@ impl Sender {
 mod tests {
     use trunkline_traffic::source::{Bounds, Limit};
     use trunkline_traffic::{Pattern, Variable};
-    use trunkline_units::Seed;
+    use trunkline_units::{Seed, Span};
 
     use super::*;
 

@@ -125,7 +125,8 @@ fn a_webrtc_sender_settles_below_the_rate_of_its_link() {
         let mean = rates.iter().sum::<f64>() / rates.len() as f64;
         let usable = link_mbps * 1e6 * 1_200.0 / 1_266.0;
         assert!((0.8..1.0).contains(&(mean / usable)), "{mean} of {usable} on {link_mbps} Mb/s");
-        assert!(rates.iter().all(|rate| (0.7..1.2).contains(&(rate / usable))), "{rates:?}");
+        // Each decrease is to 0.85 of what arrived.
+        assert!(rates.iter().all(|rate| (0.6..1.2).contains(&(rate / usable))), "{rates:?}");
         // What is lost is lost on the line.
         assert_eq!(link(&record, "a-b").dropped_queue, Some(0));
         assert_eq!(x.lost > 0, loss > 0.0);

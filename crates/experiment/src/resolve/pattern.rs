@@ -8,7 +8,7 @@ use super::quantity::{Dimension, constant, number, single, variable, variable_pa
 use super::{Context, replay, write};
 use crate::diagnostic::Diagnostic;
 use crate::parse::shorten;
-use crate::plan::{Protocol, SourceRange};
+use crate::plan::{MAX_QUIC_DATAGRAM, Protocol, SourceRange};
 use crate::token::quoted;
 use crate::tree::{Setting, Value};
 
@@ -24,8 +24,6 @@ pub(crate) fn tests() -> impl Iterator<Item = &'static str> {
 const LARGEST_DATAGRAM: f64 = 65_507.0;
 /// And of guaranteed delivery: 1 GiB.
 const LARGEST_GUARANTEED: f64 = 1_073_741_824.0;
-/// And of a datagram of QUIC: a packet of 1,200 bytes, which every path carries, less its headers.
-const LARGEST_QUIC_DATAGRAM: f64 = 1_162.0;
 
 /// A message when the text does not say: the 1996 block over a byte stream, one packet over the rest.
 fn default_size(protocol: Option<&Protocol>, bulk: bool) -> Variable {
@@ -161,7 +159,9 @@ pub(crate) fn conflict(pattern: &Pattern, protocol: &Protocol) -> Option<(&'stat
             (LARGEST_DATAGRAM, "does not fit a UDP datagram")
         }
         Protocol::Guaranteed { .. } => (LARGEST_GUARANTEED, "is longer than guaranteed delivery takes"),
-        Protocol::Quic { datagrams: true, .. } => (LARGEST_QUIC_DATAGRAM, "does not fit a datagram of QUIC"),
+        Protocol::Quic { datagrams: true, .. } => {
+            (f64::from(MAX_QUIC_DATAGRAM), "does not fit a datagram of QUIC")
+        }
         _ => return None,
     };
     let sizes = message_sizes(pattern).into_iter().map(|(option, size)| (option, largest(size)));

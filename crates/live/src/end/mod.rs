@@ -37,7 +37,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, OnceLock};
 
-use trunkline_experiment::plan::{Checksum, Protocol};
+use trunkline_experiment::plan::{Checksum, MAX_QUIC_DATAGRAM, Protocol};
 use trunkline_io::socket::Options;
 use trunkline_io::usage::CpuTime;
 use trunkline_io::{Clock, Pacer, SocketError};
@@ -64,8 +64,6 @@ pub(crate) const STOP_CHECK_INTERVAL: Span = Span::from_ms(50);
 /// How long an end waits for its peer.
 pub(crate) const PEER_TIMEOUT: Span = Span::from_s(5);
 
-/// The longest message in a datagram of QUIC; the language permits no longer ones.
-const MAX_QUIC_DATAGRAM: u32 = 1162;
 /// How long an end waits for consent before it sends.
 const CONSENT_TIMEOUT: Span = Span::from_s(3);
 /// How long a requester agrees to responses after its end.
@@ -479,8 +477,8 @@ impl EndContext {
     /// Returns the maximum message length of the protocol.
     pub fn max_message(&self) -> u32 {
         match self.spec.protocol {
-            // A limited rate is one between messages.
             Protocol::Quic { datagrams: true, .. } => MAX_QUIC_DATAGRAM,
+            // A limited rate is one between messages.
             Protocol::Tcp { .. } | Protocol::Guaranteed { .. } | Protocol::Quic { .. }
                 if self.services.rate_limit.is_some() =>
             {

@@ -10,10 +10,12 @@ use trunkline_io::peer::{address_of, peer_of};
 use trunkline_io::socket::Options;
 use trunkline_io::{EventLoop, Pacer, ports, socket};
 use trunkline_quic::{CloseReason, Command, Config, Event, Fingerprint, Identity, Node, Randomness, Role};
+use trunkline_record::Histogram;
 use trunkline_run::deframe::DeframeEvent;
 use trunkline_run::message::{HEADER, Header, MessageKind};
-use trunkline_run::quic::{self, Messages, ReceiveError, Samples};
+use trunkline_run::quic::{self, Messages, ReceiveError};
 use trunkline_run::reports::SenderReport;
+use trunkline_run::samples::Samples;
 use trunkline_run::timeouts::RESPONSE_TIMEOUT;
 use trunkline_run::{ReceiverMeter, Sender, SenderStep};
 use trunkline_traffic::source::{Limit, Message};
@@ -51,6 +53,9 @@ struct QuicConnection {
     is_blocked: bool,
     is_delivered: bool,
     close_reason: Option<CloseReason>,
+    /// Metrics of a sender over time, and its smoothed round-trip times.
+    samples: Samples,
+    rtt: Histogram,
 }
 
 impl QuicConnection {
@@ -77,6 +82,8 @@ impl QuicConnection {
             is_blocked: false,
             is_delivered: false,
             close_reason: None,
+            samples: Samples::default(),
+            rtt: Histogram::default(),
         })
     }
 
@@ -103,7 +110,11 @@ impl QuicConnection {
                 ports.send_all(0, to, frame, transmit.segment.map_or(frame.len(), Segment::length).max(1));
             }
             LoopOutput::Event(Event::Connected) => self.is_connected = true,
-            LoopOutput::Event(Event::Readable { stream }) => self.readable.push(stream),
+            LoopOutput::Event(Event::Readable { stream }) => {
+                if !self.readable.contains(&stream) {
+                    self.readable.push(stream);
+                }
+            }
             LoopOutput::Event(Event::DatagramsReadable) => self.has_datagrams = true,
             LoopOutput::Event(Event::Writable) => self.is_blocked = false,
             LoopOutput::Event(Event::Delivered) => self.is_delivered = true,
@@ -251,11 +262,11 @@ pub(crate) fn send(
     let timeout = quic::uses_datagrams(&context.spec.protocol).then_some(RESPONSE_TIMEOUT);
     let requester = context.requester(timeout);
     let mut sender = context.sender(start, limit, requester)?;
-    let (mut samples, file) = (Samples::default(), source_file.as_mut().zip(path));
-    let result = send_messages(&mut context, &mut connection, &mut sender, &mut samples, file);
+    let file = source_file.as_mut().zip(path);
+    let result = send_messages(&mut context, &mut connection, &mut sender, file);
     let result = result.and_then(|()| connection.finish(&context));
     let mut report = context.sender_report(&sender);
-    add_to(&mut report, &connection, samples, sender.is_requester());
+    add_to(&mut report, &connection, sender.is_requester());
     if path.is_some() {
         let file_bytes = report.bytes - report.messages * HEADER as u64;
         report.counters.insert("file_bytes".into(), file_bytes as f64);
@@ -264,14 +275,13 @@ pub(crate) fn send(
 }
 
 /// Adds counters and samples to the report of a sender.
-fn add_to(report: &mut SenderReport, connection: &QuicConnection, samples: Samples, is_requester: bool) {
+fn add_to(report: &mut SenderReport, connection: &QuicConnection, is_requester: bool) {
     let statistics = connection.event_loop.endpoint.statistics().unwrap_or_default();
     report.counters.extend(quic::sender_counters(&statistics));
     report.counters.extend([buffer_counter(connection.event_loop.ports.socket(0), true)]);
-    let (points, rtt) = samples.finish();
-    report.samples.extend(points);
+    report.samples.extend_from_slice(connection.samples.points());
     if !is_requester {
-        report.rtt = rtt.counts();
+        report.rtt = connection.rtt.counts();
     }
 }
 
@@ -279,18 +289,19 @@ fn send_messages(
     context: &mut EndContext,
     connection: &mut QuicConnection,
     sender: &mut Sender,
-    samples: &mut Samples,
     mut source_file: Option<(&mut File, &Path)>,
 ) -> Result<(), EndError> {
     let mut pacer = Pacer::new(context.clock);
     let mut written = 0;
     while !context.control.is_stopped() {
         let now = context.clock.now();
-        if samples.is_due(now)
+        if connection.samples.is_due(now)
             && let Some(statistics) = connection.event_loop.endpoint.statistics()
         {
-            samples.record(sender.meter().start(), now, &statistics);
-            context.set_sample(now, quic::metrics(&statistics));
+            let metrics = quic::metrics(&statistics);
+            connection.rtt.record(statistics.rtt);
+            connection.samples.record(sender.meter().start(), now, metrics.clone());
+            context.set_sample(now, metrics);
         }
         context.snapshot_sender(sender, now);
         connection.check_open()?;

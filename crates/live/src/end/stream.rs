@@ -10,6 +10,7 @@ use trunkline_record::Histogram;
 use trunkline_run::deframe::{DeframeEvent, Deframer};
 use trunkline_run::message::{HEADER, Header};
 use trunkline_run::reports::{Metrics, SenderReport};
+use trunkline_run::samples::Samples;
 use trunkline_run::{ReceiverMeter, Sender, SenderStep};
 use trunkline_traffic::source::Limit;
 use trunkline_units::{Instant, Span};
@@ -25,9 +26,6 @@ use crate::wire::Report;
 const MAX_CALL: usize = 128 << 10;
 /// Size of a read.
 const READ_BUFFER: usize = 128 << 10;
-/// Sampling interval of `TCP_INFO`, and maximum number of samples.
-const SAMPLING_INTERVAL: Span = Span::from_ms(50);
-const MAX_SAMPLES: usize = 2048;
 /// A peer that accepts no data for this long fails the sender.
 pub(crate) const STALL_TIMEOUT: Span = Span::from_s(30);
 
@@ -76,10 +74,8 @@ pub(crate) struct StreamWriter {
     pub peer: SocketAddr,
     calls: u64,
     blocked_calls: u64,
-    /// Samples of `TCP_INFO`, with the time since the start.
-    samples: Vec<(Span, TcpInfo)>,
-    sampling_interval: Span,
-    next_sample: Instant,
+    /// Samples of `TCP_INFO`.
+    samples: Samples,
     rtt: Histogram,
 }
 
@@ -90,9 +86,7 @@ impl StreamWriter {
             peer,
             calls: 0,
             blocked_calls: 0,
-            samples: Vec::with_capacity(MAX_SAMPLES),
-            sampling_interval: SAMPLING_INTERVAL,
-            next_sample: Instant::ZERO,
+            samples: Samples::default(),
             rtt: Histogram::default(),
         }
     }
@@ -128,25 +122,16 @@ impl StreamWriter {
     /// Samples `TCP_INFO` if a sample is due.
     #[inline]
     pub fn sample(&mut self, start: Instant, now: Instant) {
-        if now >= self.next_sample {
+        if self.samples.is_due(now) {
             self.read_tcp_info(start, now);
         }
     }
 
     #[cold]
     fn read_tcp_info(&mut self, start: Instant, now: Instant) {
-        self.next_sample = now + self.sampling_interval;
-        let Some(info) = TcpInfo::of(&self.stream) else { return };
-        self.rtt.record(info.rtt);
-        self.samples.push((now.since(start), info));
-        if self.samples.len() == MAX_SAMPLES {
-            // Retain every second sample and double the interval.
-            let mut index = 0;
-            self.samples.retain(|_| {
-                index += 1;
-                index % 2 == 1
-            });
-            self.sampling_interval = self.sampling_interval * 2;
+        if let Some(info) = TcpInfo::of(&self.stream) {
+            self.rtt.record(info.rtt);
+            self.samples.record(start, now, metrics(&info));
         }
     }
 
@@ -183,7 +168,7 @@ impl StreamWriter {
         report.notes.insert("congestion".into(), congestion(&self.stream));
         let nodelay = socket2::SockRef::from(&self.stream).tcp_nodelay().unwrap_or(false);
         report.notes.insert("nodelay".into(), if nodelay { "on" } else { "off" }.into());
-        report.samples.extend(self.samples.iter().map(|(time, info)| (time.as_s(), metrics(info))));
+        report.samples.extend_from_slice(self.samples.points());
     }
 }
 

@@ -1,19 +1,14 @@
-//! QUIC in experiments: options, counters, samples of the connection over time, and its messages.
+//! QUIC in experiments: options, counters, metrics of the connection, and its messages.
 
 mod messages;
 
 use trunkline_experiment::plan::{Protocol, QuicCongestion};
 use trunkline_quic::{Congestion, Options, Statistics};
-use trunkline_record::Histogram;
-use trunkline_units::{Instant, Size, Span};
+use trunkline_units::Size;
 
 pub use messages::{Messages, ReceiveError};
 
 use crate::reports::Metrics;
-
-/// First interval between samples, and the maximum number of samples.
-const SAMPLE_INTERVAL: Span = Span::from_ms(50);
-const MAX_SAMPLES: usize = 2048;
 
 /// Returns the options of a connection for a plan, with the send buffer of the sender or the receive buffer of the
 /// receiver; `None` for another protocol.
@@ -86,51 +81,13 @@ pub fn metrics(statistics: &Statistics) -> Metrics {
     .into()
 }
 
-/// Samples of a connection over time.
-#[derive(Debug)]
-pub struct Samples {
-    points: Vec<(f64, Metrics)>,
-    interval: Span,
-    next: Instant,
-    rtt: Histogram,
-}
+#[cfg(test)]
+mod tests {
+    use trunkline_experiment::plan::MAX_QUIC_DATAGRAM;
+    use trunkline_quic::options::MAX_DATAGRAM_MESSAGE;
 
-impl Default for Samples {
-    fn default() -> Self {
-        Samples {
-            points: Vec::new(),
-            interval: SAMPLE_INTERVAL,
-            next: Instant::ZERO,
-            rtt: Histogram::default(),
-        }
-    }
-}
-
-impl Samples {
-    /// Returns whether a sample is due.
-    #[inline]
-    pub fn is_due(&self, now: Instant) -> bool {
-        now >= self.next
-    }
-
-    /// Records a sample.
-    pub fn record(&mut self, start: Instant, now: Instant, statistics: &Statistics) {
-        self.next = now + self.interval;
-        self.rtt.record(statistics.rtt);
-        self.points.push((now.since(start).as_s(), metrics(statistics)));
-        if self.points.len() == MAX_SAMPLES {
-            // Retain every second sample and double the interval.
-            let mut index = 0;
-            self.points.retain(|_| {
-                index += 1;
-                index % 2 == 1
-            });
-            self.interval = self.interval * 2;
-        }
-    }
-
-    /// Returns the samples and the distribution of the smoothed round-trip times.
-    pub fn finish(self) -> (Vec<(f64, Metrics)>, Histogram) {
-        (self.points, self.rtt)
+    #[test]
+    fn the_language_permits_the_datagrams_of_the_transport() {
+        assert_eq!(MAX_QUIC_DATAGRAM as usize, MAX_DATAGRAM_MESSAGE);
     }
 }

@@ -5,12 +5,15 @@ use std::collections::VecDeque;
 use trunkline_endpoint::{
     Destination, Endpoint as _, Idle, Input, MAX_BATCH, Output, Peer, Port, Segment, Writable,
 };
-use trunkline_quic::options::{MAX_DATAGRAM_MESSAGE, MIN_MTU};
+use trunkline_experiment::plan::MAX_QUIC_DATAGRAM;
+use trunkline_quic::options::MIN_MTU;
 use trunkline_quic::{Command, Config, Event, Identity, Node, Randomness, Refusal, Role};
+use trunkline_record::Histogram;
 use trunkline_run::deframe::DeframeEvent;
 use trunkline_run::message::{Header, Payload};
-use trunkline_run::quic::{self, Samples};
+use trunkline_run::quic;
 use trunkline_run::reports::{ReceiverReport, SenderReport};
+use trunkline_run::samples::Samples;
 use trunkline_run::timeouts::RESPONSE_TIMEOUT;
 use trunkline_traffic::Pattern;
 use trunkline_traffic::source::Bounds;
@@ -30,6 +33,7 @@ pub struct QuicFlow {
     pub messages: Messages,
     ends: [QuicEnd; 2],
     samples: Samples,
+    rtt: Histogram,
     flow: u32,
     channels: [u16; 2],
     /// The longest UDP payload of the path. The sender knows at once that a longer one was lost.
@@ -105,13 +109,14 @@ impl QuicFlow {
         debug_assert!(connected.is_ok(), "the first connection of a node");
         let timeout = is_datagrams.then(|| RESPONSE_TIMEOUT + config.longest_delay * 2);
         let bounds = match is_datagrams {
-            true => Bounds { largest: MAX_DATAGRAM_MESSAGE as u32, ..STREAM_BOUNDS },
+            true => Bounds { largest: MAX_QUIC_DATAGRAM, ..STREAM_BOUNDS },
             false => STREAM_BOUNDS,
         };
         Ok(QuicFlow {
             messages: Messages::new(config, start, bounds, config.requester(timeout))?,
             ends,
             samples: Samples::default(),
+            rtt: Histogram::default(),
             flow: config.flow,
             channels: [config.channel(0), config.channel(1)],
             max_payload,
@@ -255,7 +260,8 @@ impl QuicFlow {
             if self.samples.is_due(now)
                 && let Some(statistics) = self.ends[0].node.statistics()
             {
-                self.samples.record(self.messages.start, now, &statistics);
+                self.rtt.record(statistics.rtt);
+                self.samples.record(self.messages.start, now, quic::metrics(&statistics));
             }
         }
     }
@@ -266,10 +272,9 @@ impl QuicFlow {
         let [from, to] = self.ends.map(|end| end.node.statistics().unwrap_or_default());
         sender.counters.extend(quic::sender_counters(&from));
         receivers[0].counters.extend(quic::receiver_counters(&to));
-        let (samples, rtt) = self.samples.finish();
-        sender.samples.extend(samples);
+        sender.samples.extend_from_slice(self.samples.points());
         if !is_requester {
-            sender.rtt = rtt.counts();
+            sender.rtt = self.rtt.counts();
         }
         (sender, receivers)
     }

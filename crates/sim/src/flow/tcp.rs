@@ -8,6 +8,7 @@ use trunkline_models::host::{Disk, Phases};
 use trunkline_record::Histogram;
 use trunkline_run::message::Header;
 use trunkline_run::reports::{Metrics, ReceiverReport, SenderReport};
+use trunkline_run::samples::Samples;
 use trunkline_tcp::{Command, Event, Options, Statistics, Tcp, Timers, Virtual, header_length};
 use trunkline_units::{Instant, Size, Span};
 
@@ -20,9 +21,6 @@ const DEFAULT_BUFFER: Size = Size::from_bytes(4 << 20);
 const MIN_TCP_HEADER: u32 = 20;
 /// Bytes of one disk access.
 const DISK_BLOCK: u32 = 64 << 10;
-/// Interval between samples of TCP's state, and the maximum number of samples.
-const SAMPLE_INTERVAL: Span = Span::from_ms(50);
-const MAX_SAMPLES: usize = 2048;
 
 /// The ends of a connection over TCP.
 #[derive(Debug)]
@@ -30,7 +28,9 @@ pub struct TcpFlow {
     pub messages: Messages,
     ends: [TcpEnd; 2],
     disks: [Option<Disk>; 2],
-    samples: TcpSamples,
+    samples: Samples,
+    rtt: Histogram,
+    latest_rtt: Span,
     flow: u32,
 }
 
@@ -58,16 +58,6 @@ struct TcpEnd {
     closing: bool,
     /// All data of the other end has arrived.
     finished: bool,
-}
-
-/// Samples of TCP's state over time.
-#[derive(Debug)]
-struct TcpSamples {
-    points: Vec<(f64, Metrics)>,
-    interval: Span,
-    next: Instant,
-    rtt: Histogram,
-    latest: Span,
 }
 
 impl TcpFlow {
@@ -100,13 +90,9 @@ impl TcpFlow {
             disks: [messages.disk.take(), config.disk(1)],
             messages,
             ends,
-            samples: TcpSamples {
-                points: Vec::new(),
-                interval: SAMPLE_INTERVAL,
-                next: Instant::ZERO,
-                rtt: Histogram::default(),
-                latest: Span::ZERO,
-            },
+            samples: Samples::default(),
+            rtt: Histogram::default(),
+            latest_rtt: Span::ZERO,
             flow: config.flow,
         })
     }
@@ -124,8 +110,8 @@ impl TcpFlow {
         if side == 0
             && let Some(rtt) = self.ends[0].finish_rtt_probe(now)
         {
-            self.samples.rtt.record(rtt);
-            self.samples.latest = rtt;
+            self.rtt.record(rtt);
+            self.latest_rtt = rtt;
         }
     }
 
@@ -308,17 +294,17 @@ impl TcpFlow {
 
     #[inline]
     fn sample(&mut self, now: Instant) {
-        if now < self.samples.next {
+        if !self.samples.is_due(now) {
             return;
         }
         let gauges = self.ends[0].tcp.gauges();
         let metrics = [
             ("cwnd_bytes", f64::from(gauges.cwnd)),
-            ("rtt_us", self.samples.latest.as_us()),
+            ("rtt_us", self.latest_rtt.as_us()),
             ("retransmissions", self.ends[0].tcp.statistics().retransmitted_segments as f64),
         ];
         let metrics = metrics.map(|(k, v)| (k.to_string(), v)).into();
-        self.samples.record(now.since(self.messages.start), now, metrics);
+        self.samples.record(self.messages.start, now, metrics);
     }
 
     pub(super) fn into_reports(self) -> (SenderReport, Vec<ReceiverReport>) {
@@ -328,9 +314,9 @@ impl TcpFlow {
         sender.counters.extend(counters(from.tcp.statistics()));
         sender.counters.insert("tcp_mss_bytes".into(), f64::from(from.tcp.gauges().mss));
         sender.counters.insert("sender_buffer_bytes".into(), f64::from(from.tcp.options().send_buffer));
-        sender.samples.extend(self.samples.points);
+        sender.samples.extend_from_slice(self.samples.points());
         if !is_requester {
-            sender.rtt = self.samples.rtt.counts();
+            sender.rtt = self.rtt.counts();
         }
         sender.notes.insert("congestion".into(), "reno (4.3BSD)".into());
         let window = f64::from(to.tcp.options().receive_buffer);
@@ -376,23 +362,6 @@ impl TcpEnd {
         let acknowledged = (self.written as u32).wrapping_sub(self.tcp.unacknowledged());
         let (_, at) = self.rtt_probe.take_if(|(end, _)| acknowledged.wrapping_sub(*end) as i32 >= 0)?;
         Some(now.since(at))
-    }
-}
-
-impl TcpSamples {
-    #[cold]
-    fn record(&mut self, since: Span, now: Instant, metrics: Metrics) {
-        self.next = now + self.interval;
-        self.points.push((since.as_s(), metrics));
-        if self.points.len() == MAX_SAMPLES {
-            // Long runs keep every second sample and sample half as often.
-            let mut index = 0;
-            self.points.retain(|_| {
-                index += 1;
-                index % 2 == 1
-            });
-            self.interval = self.interval * 2;
-        }
     }
 }
 
