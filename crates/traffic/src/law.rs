@@ -159,6 +159,9 @@ impl Law {
     /// Returns the mean number of the multiples of `step`, from 0 on, that are below a value, for a law of positive values; `None`
     /// if it is infinite.
     pub fn mean_multiples(&self, step: f64) -> Option<f64> {
+        if self.is_constant() {
+            return Some(libm::ceil(self.mean()? / step));
+        }
         let above = |x: f64| 1.0 - self.cdf(x);
         let mut difference = 0.0;
         // The mean is the integral of P(X > x), this number its sum over the multiples. Far from 0 the integral of a step is
@@ -269,7 +272,7 @@ fn truncate(variable: &Variable, floor: f64) -> Result<(f64, Shape), VariableErr
         Variable::Constant(value) => (f64::from(value >= floor), Shape::Constant(value)),
         Variable::Uniform { a, b } => {
             let start = a.max(floor);
-            ((b - start) / (b - a), Shape::Uniform { a: start, b })
+            (((b - start) / (b - a)).max(0.0), Shape::Uniform { a: start, b })
         }
         Variable::Exponential { mean } => {
             let start = floor.max(0.0);
@@ -325,8 +328,17 @@ fn truncate(variable: &Variable, floor: f64) -> Result<(f64, Shape), VariableErr
         Variable::Mixture { share, ref first, ref second } => {
             let (first_above, first) = truncate(first, floor)?;
             let (second_above, second) = truncate(second, floor)?;
-            let above = share * first_above + (1.0 - share) * second_above;
-            (above, Shape::Mixture(Box::new(Mixed::new(share * first_above / above, first, second))))
+            let (first_share, second_share) = (share * first_above, (1.0 - share) * second_above);
+            let above = first_share + second_share;
+            // A part of which nothing is at or above the floor has no quantiles.
+            let shape = if first_share <= 0.0 {
+                second
+            } else if second_share <= 0.0 {
+                first
+            } else {
+                Shape::Mixture(Box::new(Mixed::new(first_share / above, first, second)))
+            };
+            (above, shape)
         }
     })
 }
@@ -622,6 +634,33 @@ mod tests {
             assert!(low >= 0.0 && law.quantile(1e-300) >= low, "{law:?}");
             assert_eq!(law.cdf(low - 1e-6), 0.0, "{law:?}");
             assert_eq!(law.cdf(f64::INFINITY), 1.0, "{law:?}");
+        }
+    }
+
+    #[test]
+    fn a_part_of_a_mixture_below_the_floor_is_never_drawn() {
+        let part = |variable| Box::new(variable);
+        let below = [
+            Variable::Uniform { a: 1.0, b: 20.0 },
+            Variable::Constant(8.0),
+            Variable::Empirical { file: String::new(), values: [1.0, 2.0].into() },
+        ];
+        for low in below {
+            let high = Variable::Uniform { a: 100.0, b: 300.0 };
+            let mixtures = [
+                Variable::Mixture { share: 0.3, first: part(low.clone()), second: part(high.clone()) },
+                Variable::Mixture { share: 0.7, first: part(high.clone()), second: part(low.clone()) },
+            ];
+            for mixture in mixtures {
+                let law = law(mixture, 32.0);
+                assert_eq!(
+                    (law.quantile(0.0), law.cdf(32.0), law.mean()),
+                    (100.0, 0.0, Some(200.0)),
+                    "{low:?}"
+                );
+            }
+            let both = Variable::Mixture { share: 0.5, first: part(low.clone()), second: part(low.clone()) };
+            assert!(matches!(Law::new(both, 32.0), Err(VariableError::Floor { .. })), "{low:?}");
         }
     }
 

@@ -138,6 +138,12 @@ pub enum VariableError {
         /// Upper end of the range.
         high: f64,
     },
+    /// A parameter that is a constant or a list has another form.
+    #[error("it must be constant")]
+    NotConstant,
+    /// A constant parameter of a model does not fit another one.
+    #[error("it does not fit `{0}`")]
+    Relation(&'static str),
     /// The ends of a uniform variable are not in order.
     #[error("`a` must be below `b`")]
     Order,

@@ -173,31 +173,23 @@ pub(crate) fn conflict(pattern: &Pattern, protocol: &Protocol) -> Option<(&'stat
 /// What is wrong between two parameters of an application model.
 fn relation_conflict(pattern: &Pattern) -> Option<(&'static str, String, String)> {
     let Pattern::Application { model, parameters, size_bytes, .. } = pattern else { return None };
-    model.definition().parameters.iter().find_map(|parameter| {
-        let value_of = |name: &str| match name {
-            "messagesize" => Some(size_bytes),
-            _ => parameters.iter().find(|(other, _)| other == name).map(|(_, value)| value),
-        };
-        let Some(Variable::Constant(value)) = value_of(parameter.name) else { return None };
-        let show = |value: &Variable| write::variable(value, dimension(parameter.unit));
-        let shown = show(&Variable::Constant(*value));
-        match parameter.relation? {
-            Relation::OneOf(name) => {
-                let list = value_of(name)?;
-                let Variable::List { values } = list else { return None };
-                let message = format!("`{name}` has no {shown}");
-                let label = format!("expected one of {}", show(list).replace(" : ", ", "));
-                (!values.contains(value)).then_some((parameter.name, message, label))
-            }
-            Relation::AtMost(name) => {
-                let Variable::Constant(most) = value_of(name)? else { return None };
-                let most_shown = show(&Variable::Constant(*most));
-                let message = format!("`{}` is above `{name}`, {most_shown}", parameter.name);
-                let label = format!("expected at most {most_shown}");
-                (value > most).then_some((parameter.name, message, label))
-            }
+    let value_of = |name: &str| match name {
+        "messagesize" => Some(size_bytes),
+        _ => parameters.iter().find(|(other, _)| other == name).map(|(_, value)| value),
+    };
+    let (parameter, relation) = model.definition().conflict(value_of)?;
+    let show = |name: &str| Some(write::variable(value_of(name)?, dimension(parameter.unit)));
+    let (message, label) = match relation {
+        Relation::OneOf(list) => (
+            format!("`{list}` has no {}", show(parameter.name)?),
+            format!("expected one of {}", show(list)?.replace(" : ", ", ")),
+        ),
+        Relation::AtMost(other) => {
+            let most = show(other)?;
+            (format!("`{}` is above `{other}`, {most}", parameter.name), format!("expected at most {most}"))
         }
-    })
+    };
+    Some((parameter.name, message, label))
 }
 
 /// Returns the sizes of the messages of a test, each with the option that sets it; the longest of an application model.

@@ -149,8 +149,16 @@ impl Parameter {
     /// Checks a value of this parameter.
     ///
     /// # Errors
-    /// Those of [`Law::new`], [`VariableError::Range`], and [`VariableError::NoMean`].
+    /// Those of [`Law::new`], [`VariableError::Range`], [`VariableError::NotConstant`], and [`VariableError::NoMean`].
     pub fn check(&self, value: &Variable) -> Result<(), VariableError> {
+        let has_form = match value {
+            Variable::Constant(_) => true,
+            Variable::List { .. } => self.is_list,
+            _ => !self.is_constant && !self.is_list,
+        };
+        if !has_form {
+            return Err(VariableError::NotConstant);
+        }
         if let (Variable::Constant(value), Some((low, high))) = (value, self.range)
             && !(low..=high).contains(value)
         {
@@ -206,6 +214,44 @@ impl Definition {
     /// Returns a parameter by its name.
     pub fn parameter(&self, name: &str) -> Option<&'static Parameter> {
         self.parameters.iter().find(|parameter| parameter.name == name)
+    }
+
+    /// Returns the first parameter that does not fit another one, and how it must. `value_of` returns the value of a parameter,
+    /// and that of `messagesize`.
+    pub fn conflict<'a>(
+        &self,
+        value_of: impl Fn(&str) -> Option<&'a Variable>,
+    ) -> Option<(&'static Parameter, Relation)> {
+        self.parameters.iter().find_map(|parameter| {
+            let relation = parameter.relation?;
+            let Some(Variable::Constant(value)) = value_of(parameter.name) else { return None };
+            let fits = match relation {
+                Relation::OneOf(list) => match value_of(list)? {
+                    Variable::List { values } => values.contains(value),
+                    Variable::Constant(only) => only == value,
+                    _ => return None,
+                },
+                Relation::AtMost(other) => match value_of(other)? {
+                    Variable::Constant(most) => value <= most,
+                    _ => return None,
+                },
+            };
+            (!fits).then_some((parameter, relation))
+        })
+    }
+
+    /// Returns the value of each parameter: the given one, or the default in a variant.
+    pub fn values(
+        &self,
+        variant: Option<&str>,
+        given: &[(String, Variable)],
+    ) -> Vec<(&'static str, Variable)> {
+        let value = |parameter: &'static Parameter| {
+            let given = given.iter().find(|(name, _)| name == parameter.name);
+            let value = given.map_or_else(|| self.default(parameter, variant).0, |(_, value)| value.clone());
+            (parameter.name, value)
+        };
+        self.parameters.iter().map(value).collect()
     }
 
     /// Returns a variant by its keyword, or the default one if none is named.

@@ -2,6 +2,7 @@
 
 use trunkline_units::{Seed, Span, Stream};
 
+use super::definition::Relation;
 use super::{Application, Unit};
 use crate::source::LawFit;
 use crate::variate::VariateGenerator;
@@ -100,12 +101,9 @@ impl Draws {
         name: &str,
     ) -> Result<Draws, (&'static str, VariableError)> {
         let definition = model.definition();
-        let quantity = |parameter: &'static super::Parameter| {
-            let given = parameters.iter().find(|(name, _)| name == parameter.name);
-            let value = match given {
-                Some((_, value)) => value.clone(),
-                None => definition.default(parameter, variant).0,
-            };
+        let values = definition.values(variant, parameters);
+        let value_of = |name: &str| values.iter().find(|(other, _)| *other == name).map(|(_, value)| value);
+        let quantity = |(parameter, value): (&'static super::Parameter, Variable)| {
             let error = |error| (parameter.name, error);
             parameter.check(&value).map_err(error)?;
             // A message is not shorter than its header, so shorter sizes are not drawn.
@@ -121,7 +119,13 @@ impl Draws {
             let generator = VariateGenerator::new(&value, floor, seed, &stream).map_err(error)?;
             Ok(Quantity { name: parameter.name, unit: parameter.unit, generator })
         };
-        let quantities = definition.parameters.iter().map(quantity).collect::<Result<_, _>>()?;
+        if let Some((parameter, Relation::OneOf(other) | Relation::AtMost(other))) =
+            definition.conflict(value_of)
+        {
+            return Err((parameter.name, VariableError::Relation(other)));
+        }
+        let values = values.into_iter().map(|(_, value)| value);
+        let quantities = definition.parameters.iter().zip(values).map(quantity).collect::<Result<_, _>>()?;
         Ok(Draws { quantities, pending: Vec::new(), free: Vec::new() })
     }
 
@@ -286,5 +290,32 @@ impl Quantity {
             Rounding::None => {}
         }
         fit
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A plan from another host has not been through the language.
+    #[test]
+    fn values_that_the_language_refuses_are_refused() {
+        let refusal = |model: &str, name: &str, value: Variable| {
+            let model = Application::named(model).unwrap();
+            Draws::new(model, None, &[(name.to_owned(), value)], 32, Seed(1), "a-b").map(|_| ())
+        };
+        let mean = |mean| Variable::Exponential { mean };
+        let not_constant = VariableError::NotConstant;
+        assert_eq!(refusal("sensor", "sources", mean(1e12)), Err(("sources", not_constant)));
+        assert_eq!(refusal("mginf", "maxSessions", mean(1e12)), Err(("maxSessions", not_constant)));
+        assert_eq!(refusal("video", "ladder", mean(1e6)), Err(("ladder", not_constant)));
+        let start = refusal("video", "start", Variable::Constant(1.0));
+        assert_eq!(start, Err(("start", VariableError::Relation("ladder"))));
+        let least = refusal("webrtc", "minRate", Variable::Constant(1e12));
+        assert_eq!(least, Err(("minRate", VariableError::Relation("startRate"))));
+        for model in super::super::MODELS {
+            let application = Application::named(model.name).unwrap();
+            assert!(Draws::new(application, None, &[], 32, Seed(1), "a-b").is_ok(), "{}", model.name);
+        }
     }
 }

@@ -113,7 +113,9 @@ impl MgInf {
                 if next < rest {
                     let end = start + Span::from_seconds(rest);
                     let session = Session { end, pause: None, position: Position::Later, duration: None };
-                    self.sessions.start(start + Span::from_seconds(next), session);
+                    if !self.sessions.start(start + Span::from_seconds(next), session) {
+                        break;
+                    }
                 }
                 arrived -= libm::log(stream.unit());
             }

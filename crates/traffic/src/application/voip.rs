@@ -131,10 +131,9 @@ impl Model for Voip {
     fn offered_bps(&self, draws: &Draws) -> Option<f64> {
         let [spurt, silence, frame, period] =
             [self.spurt_length, self.silence, self.frame, self.period].map(|quantity| draws.mean(quantity));
-        let (spurt, silence, frame, period) = (spurt?, silence?, frame?, period?);
-        // A spurt that lasts k periods and a bit has k + 1 frames. If spurts are exponential, these are 1 / (1 − e^(−p/t)).
-        let frames = 1.0 / -libm::expm1(-period / spurt);
-        Some(frames * frame * 8.0 / (spurt + silence))
+        // The first frame of a spurt is at its begin.
+        let frames = draws.law(self.spurt_length).mean_multiples(period?)?;
+        Some(frames * frame? * 8.0 / (spurt? + silence?))
     }
 }
 
@@ -163,5 +162,16 @@ mod tests {
         let rate = model.offered_bps(&draws).unwrap();
         let sent = 10_000.0 * 32.0 * 8.0 / dues[9_999].as_s();
         assert!((sent / rate - 1.0).abs() < 0.15, "{sent} for {rate}");
+    }
+
+    #[test]
+    fn the_offered_rate_is_that_of_the_law_of_spurts() {
+        let application = Application::named("voice").unwrap();
+        for (spurt, frames) in [(constant(1.0), 50.0), (exponential(1.0), 1.0 / -libm::expm1(-0.02))] {
+            let parameters = [("talk".to_owned(), spurt), ("silence".to_owned(), constant(1.0))];
+            let draws = Draws::new(application, Some("g711"), &parameters, 32, Seed(5), "a-b").unwrap();
+            let rate = Voip::new(Instant::ZERO, &draws).offered_bps(&draws).unwrap();
+            assert!((rate / (frames * 172.0 * 4.0) - 1.0).abs() < 1e-6, "{rate} for {frames} frames");
+        }
     }
 }
