@@ -7,6 +7,7 @@
 //! | [`speed`], [`pace`], [`latency`] | the figures: full speed; `cbr` and `poisson`; round trips |
 //! | [`agents`] | full speed over agents, beside the local run |
 //! | [`quic`] | full speed over QUIC, beside the least program with `quinn` |
+//! | [`replay`] | the times and sizes of a replayed capture |
 //! | [`one_off`] | `trunkline test` with the flags of iperf3 |
 //! | [`models`] | application models: their laws, and many sessions at once |
 //! | [`ours`] | Trunkline, through its binary and its record |
@@ -33,6 +34,7 @@ mod page;
 mod peers;
 mod pingpong;
 mod quic;
+mod replay;
 mod speed;
 mod statistics;
 mod tap;
@@ -88,7 +90,7 @@ fn bench(options: &Options) -> Outcome<()> {
 /// Measures some rows of the table; the last argument says whether there is a tap.
 type Figure = fn(&Options, &Peers, bool) -> Outcome<Vec<Row>>;
 
-const FIGURES: [(&str, Figure); 10] = [
+const FIGURES: [(&str, Figure); 11] = [
     ("udp", speed::udp),
     ("tcp", speed::tcp),
     ("cbr", pace::cbr),
@@ -97,6 +99,7 @@ const FIGURES: [(&str, Figure); 10] = [
     ("test", one_off::one_off),
     ("agents", agents::agents),
     ("quic", quic::quic),
+    ("replay", replay::replay),
     ("models", models::models),
     ("sessions", models::sessions),
 ];

@@ -17,6 +17,8 @@ pub struct Options {
     pub model_seeds: usize,
     /// Seconds of each of them.
     pub model_seconds: u64,
+    /// A capture to replay.
+    pub replay: Option<String>,
     /// Only these figures; all if there are none.
     only: Vec<String>,
     /// Whether to write `docs/benchmarks.md`.
@@ -27,7 +29,7 @@ pub struct Options {
 
 const USAGE: &str = "cargo bench -p trunkline --bench figures -- [--rounds N] [--seconds N] [--poisson-runs N] \
                      [--poisson-seconds N] [--model-seeds N] \
-                     [--model-seconds N] [--only FIGURE]… [--quick] [--write]";
+                     [--model-seconds N] [--replay FILE] [--only FIGURE]… [--quick] [--write]";
 
 impl Options {
     /// Reads the flags; the last word on a thing counts.
@@ -39,6 +41,7 @@ impl Options {
             poisson_seconds: 2,
             model_seeds: 100,
             model_seconds: 10,
+            replay: None,
             only: Vec::new(),
             write: false,
             said: String::new(),
@@ -58,6 +61,7 @@ impl Options {
                 "--poisson-seconds" => options.poisson_seconds = count(word, value()?)? as u64,
                 "--model-seeds" => options.model_seeds = count(word, value()?)?,
                 "--model-seconds" => options.model_seconds = count(word, value()?)? as u64,
+                "--replay" => options.replay = Some(value()?.to_owned()),
                 "--only" => options.only.push(figure(value()?)?),
                 "--quick" => {
                     (options.rounds, options.seconds, options.poisson_runs) = (3, 1, 10);

@@ -83,7 +83,7 @@ impl Drop for Server {
 /// A command that is ended if it takes longer than any run should.
 pub fn limited(words: &[&str]) -> Command {
     let mut command = Command::new("timeout");
-    command.args(["--foreground", "120"]).args(words);
+    command.args(["--foreground", "600"]).args(words);
     command
 }
 

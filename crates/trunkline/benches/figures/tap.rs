@@ -36,18 +36,19 @@ pub fn hold() -> Outcome<Tap> {
 }
 
 impl Tap {
-    /// Opens a tap on IPv4 datagrams to this port with `size` bytes of payload, so that a greeting is not counted.
+    /// Opens a tap on IPv4 datagrams to this port with `size` bytes of payload, so that a greeting is not counted; 0: of any
+    /// size.
     pub fn open(port: u16, size: u32) -> Outcome<Self> {
         let cannot = |e: &dyn std::fmt::Display| format!("a packet socket: {e}");
         // Bound to one type, a packet socket sees what is received and not what is sent: each datagram once.
         let ipv4 = Protocol::from(i32::from(IPV4.to_be()));
         let socket = Socket::new(Domain::PACKET, Type::DGRAM, Some(ipv4)).map_err(|e| cannot(&e))?;
-        socket.attach_filter(&datagrams(port, size + HEADERS)).map_err(|e| cannot(&e))?;
+        socket.attach_filter(&datagrams(port, size)).map_err(|e| cannot(&e))?;
         socket.set_nonblocking(true).map_err(|e| cannot(&e))?;
         setsockopt(&socket, sockopt::RcvBufForce, &ROOM).map_err(|e| cannot(&e))?;
         setsockopt(&socket, sockopt::ReceiveTimestampns, &true).map_err(|e| cannot(&e))?;
         let tap = Tap(socket);
-        while tap.next_ns()?.is_some() {} // what came before the filter
+        while tap.next()?.is_some() {} // what came before the filter
         Ok(tap)
     }
 
@@ -55,20 +56,26 @@ impl Tap {
     ///
     /// Fails if fewer than three datagrams crossed (a tool did not send), or if time went backwards.
     pub fn gaps_us(self) -> Outcome<Vec<f64>> {
-        let mut times = Vec::new();
-        while let Some(time) = self.next_ns()? {
-            times.push(time);
-        }
+        let times = self.datagrams()?;
         if times.len() < 3 {
             return Err(format!("only {} datagrams crossed the loopback", times.len()));
         }
-        let gaps: Vec<f64> = times.windows(2).map(|two| (two[1] - two[0]) as f64 / 1e3).collect();
+        let gaps: Vec<f64> = times.windows(2).map(|two| (two[1].0 - two[0].0) as f64 / 1e3).collect();
         let back = gaps.iter().any(|&gap| gap < 0.0);
         if back { Err("the tap: time went back".into()) } else { Ok(gaps) }
     }
 
-    /// When the next waiting datagram crossed, by the wall clock.
-    fn next_ns(&self) -> Outcome<Option<i64>> {
+    /// The datagrams that crossed since: nanoseconds by the wall clock, and bytes of payload.
+    pub fn datagrams(self) -> Outcome<Vec<(i64, u32)>> {
+        let mut crossed = Vec::new();
+        while let Some(datagram) = self.next()? {
+            crossed.push(datagram);
+        }
+        Ok(crossed)
+    }
+
+    /// The next waiting datagram.
+    fn next(&self) -> Outcome<Option<(i64, u32)>> {
         let mut start = [0; 64];
         let mut iov = [IoSliceMut::new(&mut start)];
         let mut control = nix::cmsg_space!(nix::sys::time::TimeSpec);
@@ -83,22 +90,26 @@ impl Tap {
             _ => None,
         });
         let stamp = stamp.ok_or("the tap gives no times")?;
-        Ok(Some(stamp.tv_sec() * 1_000_000_000 + stamp.tv_nsec()))
+        let at = stamp.tv_sec() * 1_000_000_000 + stamp.tv_nsec();
+        let length = u32::from(u16::from_be_bytes([start[2], start[3]]));
+        Ok(Some((at, length.saturating_sub(HEADERS))))
     }
 }
 
-/// Passes the first bytes of UDP packets to this port whose IP length is this, and nothing else.
-fn datagrams(port: u16, ip_length: u32) -> [SockFilter; 8] {
+/// Passes the first bytes of UDP packets to this port with this payload, 0: with any, and nothing else.
+fn datagrams(port: u16, size: u32) -> [SockFilter; 8] {
     const UDP: u32 = 17;
     const LOAD_BYTE: u16 = 0x30;
     const LOAD_HALF: u16 = 0x28;
     const JUMP_IF_EQUAL: u16 = 0x15;
+    const JUMP_IF_AT_LEAST: u16 = 0x35;
     const RETURN: u16 = 0x06;
+    let length_test = if size == 0 { JUMP_IF_AT_LEAST } else { JUMP_IF_EQUAL };
     [
         SockFilter::new(LOAD_BYTE, 0, 0, PROTOCOL),
         SockFilter::new(JUMP_IF_EQUAL, 0, 5, UDP),
         SockFilter::new(LOAD_HALF, 0, 0, IP_LENGTH),
-        SockFilter::new(JUMP_IF_EQUAL, 0, 3, ip_length),
+        SockFilter::new(length_test, 0, 3, size + HEADERS),
         SockFilter::new(LOAD_HALF, 0, 0, UDP_TO),
         SockFilter::new(JUMP_IF_EQUAL, 0, 1, port.into()),
         SockFilter::new(RETURN, 0, 0, 64),
