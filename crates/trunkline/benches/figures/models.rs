@@ -13,7 +13,10 @@ use crate::ours;
 use crate::peers::Peers;
 
 /// Connections of one run.
-const BATCH: usize = 10;
+const BATCH: usize = 25;
+/// Settings with which a short run has many values of the rare and of the correlated parameters.
+const SETTINGS: &[(&str, &str)] =
+    &[("mpeg", "frameRate = 200, gop = 6"), ("videoconference", "frameRate = 200, correlation = 0.5")];
 /// Sessions of `sessions`.
 const SESSIONS: usize = 1_000;
 
@@ -21,7 +24,7 @@ const SESSIONS: usize = 1_000;
 /// sender and, where the receiver compares, as they arrive. The row of a model is its worst law; all laws are printed.
 pub fn models(options: &Options, _: &Peers, _: bool) -> Outcome<Vec<Row>> {
     let mut rows = Vec::new();
-    for definition in MODELS {
+    for definition in MODELS.iter().filter(|definition| options.wants_model(definition.name)) {
         let variants =
             definition.choice.map_or(vec![None], |c| c.variants.iter().map(|v| Some(v.name)).collect());
         for variant in variants {
@@ -31,6 +34,10 @@ pub fn models(options: &Options, _: &Peers, _: bool) -> Outcome<Vec<Row>> {
                 eprintln!(
                     "models live: {name}: {law}: {passed} of {of} seeds, each at least {fewest} values"
                 );
+            }
+            if passes.is_empty() {
+                eprintln!("models live: {name}: no parameter is drawn from a law");
+                continue;
             }
             let share = |[passed, of, _]: &[u64; 3]| 100.0 * *passed as f64 / *of as f64;
             let worst = passes.values().map(share).fold(100.0, f64::min);
@@ -97,14 +104,20 @@ fn test(definition: &Definition, variant: Option<&str>) -> String {
         if is_long && !value_is_constant(&value) && parameter.name != "jitter" {
             options.push(format!("{name} = exponential(50 ms)"));
         }
-        if parameter.unit == Unit::Count && !parameter.is_constant && mean.is_some_and(|mean| mean > 20.0) {
+        if parameter.unit == Unit::Count && !parameter.is_constant && mean.is_some_and(|mean| mean > 8.0) {
             options.push(format!("{name} = exponential(4)"));
         }
-        if parameter.unit == Unit::Bytes && !parameter.is_constant && mean.is_some_and(|mean| mean > 1_400.0)
+        let is_drawn = !value_is_constant(&value);
+        if parameter.unit == Unit::Bytes
+            && !parameter.is_constant
+            && (!is_drawn || mean.is_some_and(|mean| mean > 1_400.0))
         {
             options.push(format!("{name} = uniform(100 B, 1300 B)"));
         }
     }
+    options.extend(
+        SETTINGS.iter().filter(|(model, _)| *model == definition.name).map(|(_, text)| (*text).to_owned()),
+    );
     format!("{} ({})", definition.name, options.join(", "))
 }
 

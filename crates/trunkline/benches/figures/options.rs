@@ -17,6 +17,8 @@ pub struct Options {
     pub model_seeds: usize,
     /// Seconds of each of them.
     pub model_seconds: u64,
+    /// Only these models; all if there are none.
+    model_names: Vec<String>,
     /// A capture to replay.
     pub replay: Option<String>,
     /// Only these figures; all if there are none.
@@ -29,7 +31,7 @@ pub struct Options {
 
 const USAGE: &str = "cargo bench -p trunkline --bench figures -- [--rounds N] [--seconds N] [--poisson-runs N] \
                      [--poisson-seconds N] [--model-seeds N] \
-                     [--model-seconds N] [--replay FILE] [--only FIGURE]… [--quick] [--write]";
+                     [--model-seconds N] [--model NAME]… [--replay FILE] [--only FIGURE]… [--quick] [--write]";
 
 impl Options {
     /// Reads the flags; the last word on a thing counts.
@@ -41,6 +43,7 @@ impl Options {
             poisson_seconds: 2,
             model_seeds: 100,
             model_seconds: 10,
+            model_names: Vec::new(),
             replay: None,
             only: Vec::new(),
             write: false,
@@ -61,6 +64,7 @@ impl Options {
                 "--poisson-seconds" => options.poisson_seconds = count(word, value()?)? as u64,
                 "--model-seeds" => options.model_seeds = count(word, value()?)?,
                 "--model-seconds" => options.model_seconds = count(word, value()?)? as u64,
+                "--model" => options.model_names.push(value()?.to_owned()),
                 "--replay" => options.replay = Some(value()?.to_owned()),
                 "--only" => options.only.push(figure(value()?)?),
                 "--quick" => {
@@ -77,6 +81,11 @@ impl Options {
     /// Whether a figure is to be measured.
     pub fn wants(&self, figure: &str) -> bool {
         self.only.is_empty() || self.only.iter().any(|name| name == figure)
+    }
+
+    /// Whether a model is to be measured.
+    pub fn wants_model(&self, model: &str) -> bool {
+        self.model_names.is_empty() || self.model_names.iter().any(|name| name == model)
     }
 }
 
