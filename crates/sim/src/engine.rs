@@ -448,6 +448,12 @@ impl Engine {
                 (m, port) = (next, out);
                 continue;
             }
+            if let Medium::Link(link) = &mut medium_node.medium {
+                return match link.send(self.now, input, frame) {
+                    Some(arrives) => self.event_queue.set_earlier(next, arrives),
+                    None => self.schedule_or_drain(next),
+                };
+            }
             return self.transmit(next, input, frame);
         }
     }
@@ -458,14 +464,23 @@ impl Engine {
         let now = self.now;
         match &mut self.network.media[m as usize].medium {
             Medium::Link(link) => {
-                if let Some(arrives) = link.send(now, port, frame) {
-                    return self.event_queue.set_earlier(m, arrives);
-                }
+                return match link.send(now, port, frame) {
+                    Some(arrives) => self.event_queue.set_earlier(m, arrives),
+                    None => self.schedule_or_drain(m),
+                };
             }
             Medium::Cells(link) => link.send(now, port, frame),
             Medium::Switch(switch) => switch.send(now, port, frame),
             medium => medium.handle(now, MediumInput::Frame { port, frame }),
         }
+        if !self.schedule_medium(m) {
+            self.drain_medium(m);
+        }
+    }
+
+    /// Schedules the next deadline of a medium, or polls it if it has more to do now.
+    #[inline(never)]
+    fn schedule_or_drain(&mut self, m: u32) {
         if !self.schedule_medium(m) {
             self.drain_medium(m);
         }
