@@ -31,8 +31,14 @@ impl Responder {
     }
 
     /// Returns when the stall at `now` ends; `None` if there is none.
+    #[inline]
     pub fn stalled_until(&self, now: Instant) -> Option<Instant> {
-        if self.stall.is_zero() || now < self.start {
+        if self.stall.is_zero() { None } else { self.end_of_stall(now) }
+    }
+
+    /// Returns when the stall at `now` ends, of a responder that stalls.
+    fn end_of_stall(&self, now: Instant) -> Option<Instant> {
+        if now < self.start {
             return None;
         }
         let periods = now.since(self.start).as_ps() / self.period.as_ps();

@@ -85,9 +85,9 @@ pub struct Engine {
 struct HostQueue {
     /// For each interface, the frames that its queue had no room for, in order. A host drops none of them.
     pending_frames: Vec<VecDeque<Frame>>,
-    /// Endpoints that want to send, in FIFO order. The LLC station and the bundle worker come first: each sends for many
-    /// flows.
-    waiting_senders: VecDeque<Endpoint>,
+    /// Endpoints that want to send, each with its interface, in FIFO order. The LLC station and the bundle worker come
+    /// first: each sends for many flows.
+    waiting_senders: VecDeque<(Endpoint, Port)>,
 }
 
 impl Engine {
@@ -252,7 +252,7 @@ impl Engine {
             self.event_queue.set(end.node_id, Instant::MAX);
             self.host_queues[end.host as usize]
                 .waiting_senders
-                .retain(|waiting| !matches!(waiting, Endpoint::End { flow, .. } if *flow == number));
+                .retain(|waiting| !matches!(waiting, (Endpoint::End { flow, .. }, _) if *flow == number));
         }
         Some((number, flow))
     }
@@ -448,6 +448,12 @@ impl Engine {
                 (m, port) = (next, out);
                 continue;
             }
+            if let Medium::Link(link) = &mut medium_node.medium {
+                return match link.send(self.now, input, frame) {
+                    Some(arrives) => self.event_queue.set_earlier(next, arrives),
+                    None => self.schedule_or_drain(next),
+                };
+            }
             return self.transmit(next, input, frame);
         }
     }
@@ -458,14 +464,23 @@ impl Engine {
         let now = self.now;
         match &mut self.network.media[m as usize].medium {
             Medium::Link(link) => {
-                if let Some(arrives) = link.send(now, port, frame) {
-                    return self.event_queue.set_earlier(m, arrives);
-                }
+                return match link.send(now, port, frame) {
+                    Some(arrives) => self.event_queue.set_earlier(m, arrives),
+                    None => self.schedule_or_drain(m),
+                };
             }
             Medium::Cells(link) => link.send(now, port, frame),
             Medium::Switch(switch) => switch.send(now, port, frame),
             medium => medium.handle(now, MediumInput::Frame { port, frame }),
         }
+        if !self.schedule_medium(m) {
+            self.drain_medium(m);
+        }
+    }
+
+    /// Schedules the next deadline of a medium, or polls it if it has more to do now.
+    #[inline(never)]
+    fn schedule_or_drain(&mut self, m: u32) {
         if !self.schedule_medium(m) {
             self.drain_medium(m);
         }
@@ -550,13 +565,23 @@ impl Engine {
         self.poll_waiting(h);
     }
 
-    /// Polls the endpoints that wait at a host, each once.
+    /// Polls the endpoints that wait at a host in FIFO order, each once, while there is room. An endpoint without room keeps
+    /// its place: otherwise one that always has a frame would send again before it.
     fn poll_waiting(&mut self, h: u32) {
+        let mut index = 0;
         for _ in 0..self.host_queues[h as usize].waiting_senders.len() {
-            let Some(endpoint) = self.host_queues[h as usize].waiting_senders.pop_front() else {
+            let Some(&(endpoint, port)) = self.host_queues[h as usize].waiting_senders.get(index) else {
                 return;
             };
-            self.drain(endpoint);
+            if !self.line_has_room(h, port) {
+                self.request_room(h, port);
+                index += 1;
+            } else if !self.network.hosts[h as usize].model.has_room() {
+                index += 1;
+            } else {
+                self.host_queues[h as usize].waiting_senders.remove(index);
+                self.drain(endpoint);
+            }
         }
     }
 
@@ -806,19 +831,24 @@ impl Engine {
     #[cold]
     fn wait_for_room(&mut self, h: u32, port: Port, sender: Endpoint, line_has_room: bool) {
         let waiting = &mut self.host_queues[h as usize].waiting_senders;
-        if waiting.contains(&sender) {
+        if waiting.iter().any(|(endpoint, _)| *endpoint == sender) {
             return;
         }
         match sender {
-            Endpoint::LlcStation(_) | Endpoint::BundleWorker(_) => waiting.push_front(sender),
-            Endpoint::End { .. } => waiting.push_back(sender),
+            Endpoint::LlcStation(_) | Endpoint::BundleWorker(_) => waiting.push_front((sender, port)),
+            Endpoint::End { .. } => waiting.push_back((sender, port)),
         }
         // The medium reports room on the line; the host reports room at the processor.
         if !line_has_room {
-            let (m, port) = self.network.hosts[h as usize].medium_ports[port.0 as usize];
-            self.network.media[m as usize].medium.handle(self.now, MediumInput::RequestRoom { port });
-            self.drain_medium(m);
+            self.request_room(h, port);
         }
+    }
+
+    /// Has the medium at an interface report when it has room.
+    fn request_room(&mut self, h: u32, port: Port) {
+        let (m, input) = self.network.hosts[h as usize].medium_ports[port.0 as usize];
+        self.network.media[m as usize].medium.handle(self.now, MediumInput::RequestRoom { port: input });
+        self.drain_medium(m);
     }
 }
 

@@ -142,7 +142,7 @@ impl Datagram {
 pub struct PacketPool {
     /// Scratch buffer for the bytes of one segment.
     pub scratch: Box<[u8]>,
-    /// Boxes of dropped packets for reuse, at most 4,096.
+    /// Boxes of dropped packets for reuse, at most 4,096. Their packets own no memory.
     #[expect(clippy::vec_box, reason = "a frame carries a box and returns it")]
     spare: Vec<Box<Packet>>,
     /// Serial number of the next packet: the number of packets created.
@@ -164,7 +164,8 @@ impl PacketPool {
         let (to, length, channel) = (packet.to, packet.length, packet.channel);
         let packet = match self.spare.pop() {
             Some(mut spare) => {
-                *spare = packet;
+                // Not dropped: `recycle` has freed what it owned.
+                std::mem::forget(std::mem::replace(&mut *spare, packet));
                 spare
             }
             None => Box::new(packet),
@@ -179,10 +180,9 @@ impl PacketPool {
     /// Keeps the box of a dropped packet for reuse.
     #[inline]
     pub fn recycle(&mut self, mut packet: Box<Packet>) {
-        match &mut packet.content {
-            Content::Guaranteed(frame) => frame.1 = Box::default(),
-            Content::Quic(bytes) => *bytes = Box::default(),
-            _ => {}
+        let owns_memory = !matches!(packet.content, Content::Datagram(_) | Content::Segment(_));
+        if owns_memory || packet.train.is_some() {
+            packet.free_content();
         }
         if self.spare.len() < MAX_SPARE {
             self.spare.push(packet);
@@ -214,6 +214,12 @@ impl Packet {
         is_reverse: bool,
     ) -> Packet {
         Packet { content, length, flow: Some(flow), channel, is_reverse, to, train: None }
+    }
+
+    /// Frees the memory that the packet owns. What remains has no meaning.
+    #[inline(never)]
+    fn free_content(&mut self) {
+        (self.content, self.train) = (Content::Segment([0; TCP_HEADER]), None);
     }
 
     /// Creates a packet of an endpoint that serves many flows.
@@ -387,5 +393,14 @@ mod tests {
         );
         assert_eq!(pool.spare.len(), MAX_SPARE - 1);
         assert_ne!(frame.serial(), pool.new_frame(packet(Destination::All, 100)).serial());
+    }
+
+    #[test]
+    fn spare_packets_own_no_memory() {
+        let mut pool = PacketPool::default();
+        let bytes: Arc<[u8]> = Arc::from([1; 100]);
+        let content = Content::Pdu { from: 1, to: 2, bytes: bytes.clone() };
+        pool.recycle(Box::new(Packet::without_flow(content, 100, 0, Destination::All)));
+        assert_eq!((pool.spare.len(), Arc::strong_count(&bytes)), (1, 1));
     }
 }

@@ -109,10 +109,13 @@ fn link_series_do_not_change_results_and_are_bounded() {
 
 /// All builds and machines must give this hash. If a change of the protocols, media or engine alters it, results change:
 /// say so in the commit.
+///
+/// It was 5420c381236c3daa until senders that wait at a host sent in turn: at `b` the messages of `y` and the acknowledgements
+/// of `x` wait for the hub 41 times.
 #[test]
 fn the_trace_hash_is_pinned() {
     let record = run(&busy("", ""));
-    assert_eq!(record.environment["trace_hash"], "5420c381236c3daa");
+    assert_eq!(record.environment["trace_hash"], "895769c2b0ab3670");
 }
 
 #[test]

@@ -20,6 +20,7 @@ mod models;
 #[cfg(feature = "quic")]
 mod quic;
 mod random_plans;
+mod send_queue;
 mod token;
 
 #[cfg(not(feature = "quic"))]

@@ -62,6 +62,12 @@ fn without_new_fields(mut record: Value) -> Value {
     record
 }
 
+/// Trace hashes that a correction changed since: experiment, hash of the fixture, hash now.
+///
+/// `guaranteed-1998`: senders that wait at a host send in turn. The first frames of four guaranteed connections wait at `a`
+/// together with `raw`, which was always first before.
+const CORRECTED: [(&str, &str, &str); 1] = [("guaranteed-1998", "f5d37dd242c8087b", "36d9b8af22eccaa6")];
+
 #[test]
 fn simulations_give_the_same_traces_and_plans() {
     let hashes = fs::read_to_string(fixture("hashes.txt")).unwrap();
@@ -72,6 +78,9 @@ fn simulations_give_the_same_traces_and_plans() {
         let args = ["run", file.to_str().unwrap(), "--on", "sim", "--set", "duration=200ms", "--json"];
         let ended = dir.execute(&args);
         let record: Value = serde_json::from_str(&ended.out).unwrap_or_else(|e| panic!("{name}: {e}"));
+        let corrected =
+            CORRECTED.iter().find(|(experiment, before, _)| (*experiment, *before) == (name, trace));
+        let trace = corrected.map_or(trace, |(.., now)| now);
         assert_eq!(record["environment"]["trace_hash"], trace, "{name}");
         assert_eq!(record["experiment"]["hash"], plan, "{name}");
     }

@@ -44,7 +44,11 @@ impl<F: Frame> Link<F> {
     /// Returns the time of the next output: at once if it is not in the future, [`Instant::MAX`] for never.
     #[inline]
     pub fn deadline(&self) -> Instant {
-        self.lines[0].deadline().min(self.lines[1].deadline())
+        let [a, b] = &self.lines;
+        if a.has_only_arrivals() && b.has_only_arrivals() {
+            return a.next_output().min(b.next_output());
+        }
+        a.deadline().min(b.deadline())
     }
 
     /// Returns the next frame that has arrived by `now` with its port, if only arrivals can be output: `handle` with
@@ -59,9 +63,16 @@ impl<F: Frame> Link<F> {
         Some((port, line.take_arrival(now)?))
     }
 
+    /// # Panics
+    /// If there is no such port.
     #[inline]
     fn line(&mut self, port: Port) -> &mut Line<F> {
-        &mut self.lines[usize::from(port.0)]
+        let [a, b] = &mut self.lines;
+        match port {
+            Port(0) => a,
+            Port(1) => b,
+            _ => panic!("a link has no {port:?}"),
+        }
     }
 }
 

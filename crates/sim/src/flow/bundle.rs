@@ -72,6 +72,7 @@ impl BundleFlow {
     }
 
     /// Polls the end at `side` for output.
+    #[inline(never)]
     pub fn poll(&mut self, now: Instant, side: usize) -> FlowOutput {
         let idle = |deadline| FlowOutput::Idle { deadline, blocked: false };
         if side > 0 || self.messages.finished {

@@ -156,6 +156,7 @@ impl GuaranteedFlow {
         })
     }
 
+    #[inline(never)]
     pub fn receive(&mut self, now: Instant, side: usize, packet: &Packet) {
         let Content::Guaranteed(frame) = &packet.content else { return };
         let (times, bytes) = &**frame;
@@ -171,6 +172,7 @@ impl GuaranteedFlow {
         let _ = self.ends[side].node.handle(now, Input::Wake);
     }
 
+    #[inline(never)]
     pub fn poll(&mut self, now: Instant, side: usize, room: bool, pool: &mut PacketPool) -> FlowOutput {
         loop {
             let next_run = self.run_application(now, side);

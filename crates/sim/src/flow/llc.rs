@@ -137,6 +137,7 @@ impl LlcFlow {
     }
 
     /// Polls the user at `side` for output.
+    #[inline(never)]
     pub fn poll(&mut self, now: Instant, side: usize) -> FlowOutput {
         if side > 0 {
             return match self.responses.pop_front() {

@@ -325,7 +325,8 @@ impl Flow {
     }
 
     /// Handles a packet that arrived at an end. Returns whether the end must be polled.
-    #[inline]
+    // Only datagrams are inlined into the event loop: others take far more time.
+    #[inline(always)]
     pub fn receive(&mut self, now: Instant, side: usize, packet: &Packet, scratch: &mut [u8]) -> bool {
         match &mut self.transport {
             Transport::Datagram(datagram) => datagram.receive(now, side, packet),

@@ -123,6 +123,7 @@ impl QuicFlow {
         })
     }
 
+    #[inline(never)]
     pub fn receive(&mut self, now: Instant, side: usize, packet: &Packet) {
         let Content::Quic(bytes) = &packet.content else { return };
         let input = Input::Frame { port: Port(0), peer: PEERS[1 - side], bytes, segment: None };
@@ -130,10 +131,12 @@ impl QuicFlow {
         let _ = self.ends[side].node.handle(now, input);
     }
 
+    #[inline(never)]
     pub fn handle_deadline(&mut self, now: Instant, side: usize) {
         let _ = self.ends[side].node.handle(now, Input::Wake);
     }
 
+    #[inline(never)]
     pub fn poll(&mut self, now: Instant, side: usize, room: bool, pool: &mut PacketPool) -> FlowOutput {
         loop {
             let next_run = match side {

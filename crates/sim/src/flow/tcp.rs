@@ -97,7 +97,7 @@ impl TcpFlow {
         })
     }
 
-    #[inline]
+    #[inline(never)]
     pub fn receive(&mut self, now: Instant, side: usize, packet: &Packet, scratch: &mut [u8]) {
         let Content::Segment(header) = &packet.content else { return };
         let whole = (packet.length - IP_HEADER) as usize;
@@ -115,7 +115,7 @@ impl TcpFlow {
         }
     }
 
-    #[inline]
+    #[inline(never)]
     pub fn handle_deadline(&mut self, now: Instant, side: usize) {
         self.ends[side].has_changed = true;
         let _ = self.ends[side].tcp.handle(now, Input::Wake);
