@@ -224,12 +224,7 @@ impl Session {
 
     /// Passes what has arrived on a stream to `consume`. The rest of a stream that the peer has reset (RFC 9000 section 3.2) never
     /// arrives, so the connection is closed, which is an event.
-    pub fn read(
-        &mut self,
-        now: Instant,
-        stream: u32,
-        consume: &mut dyn FnMut(&[u8]),
-    ) -> Result<(), Refusal> {
+    pub fn read(&mut self, now: Instant, stream: u32, consume: &mut dyn FnMut(&[u8])) -> Result<(), Refusal> {
         let id = self.stream(stream)?;
         let mut received = self.connection.recv_stream(id);
         let Ok(mut chunks) = received.read(true) else { return Ok(()) };

@@ -300,7 +300,7 @@ pub(crate) fn present(pattern: &mut Pattern, v: &mut Visit<'_, '_>) {
 /// Returns how the language reads a parameter of a model.
 pub(crate) fn dimension(unit: Unit) -> Dimension {
     match unit {
-        Unit::Bytes => Dimension::Size,
+        Unit::Bytes | Unit::Amount => Dimension::Size,
         Unit::Seconds => Dimension::Delay,
         Unit::Count => Dimension::Count,
         Unit::Number => Dimension::Plain,
