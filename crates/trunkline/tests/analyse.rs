@@ -75,6 +75,37 @@ fn the_exponent_of_noise_is_estimated() {
     assert_eq!(number(&found["bursts"]["count"]), 0.0);
 }
 
+/// Everything else is printed, and the line says how to have more intervals.
+#[test]
+fn a_series_that_is_too_short_for_an_exponent_fails_with_a_remedy() {
+    let dir = TestDir::new();
+    let rows: String = (0..200).map(|i| format!("{i},{}\n", i % 7)).collect();
+    dir.write("short.csv", format!("t_s,bytes\n{rows}"));
+    for more in [&[][..], &["--json"]] {
+        let ended = dir.execute(&[&["analyse", "short.csv"], more].concat());
+        assert_eq!(ended.status, 2, "{ended:?}");
+        let line = "trunkline: short.csv: a Hurst exponent needs 256 values in a row, not 200; measure for longer, or at shorter \
+                    intervals (of a capture: `--interval`)\n";
+        assert_eq!(ended.err, line);
+        assert!(ended.out.contains("utocorrelation"), "{ended:?}");
+    }
+    let experiment = |seconds: u32| {
+        format!(
+            "experiment \"e\" {{ network {{ host a, b; link a - b (rate = 10 Mb/s); }} connection c {{ xmt = a; rcv = b; \
+             protocol = udp; test = poisson (messagesize = 500, rate = 200 /s); duration = {seconds} s; }} }}"
+        )
+    };
+    assert_eq!(dir.run(&experiment(8), &["--on", "sim"]).status, 0);
+    let ended = dir.execute(&["analyse", "out", "--column", "c.sent_bps"]);
+    assert!(ended.status == 2 && ended.err.contains("the series of a run of 25 s, 50 s,"), "{ended:?}");
+    // What the line says is so.
+    for seconds in [25, 50, 250, 500] {
+        assert_eq!(dir.run(&experiment(seconds), &["--on", "sim"]).status, 0);
+        let ended = dir.execute(&["analyse", "out", "--column", "c.sent_bps"]);
+        assert_eq!((ended.status, ended.err.as_str()), (0, ""), "{seconds} s: {ended:?}");
+    }
+}
+
 #[test]
 fn resampling_preserves_totals() {
     let dir = test_dir();
