@@ -12,7 +12,7 @@ use crate::{are_comparable, labels, network_note, short_hash};
 
 /// The compared metrics: title and path in the record.
 const METRICS: [(&str, &str); 16] = [
-    ("sent", "sent_bps"),
+    ("sent, over the sending time", "sent_bps"),
     ("received", "received_bps"),
     ("messages received", "messages_received"),
     ("lost", "lost"),

@@ -295,16 +295,11 @@ impl Report {
         if length >= hurst::SHORTEST {
             return Ok(());
         }
-        // The intervals of a run are those of its record.
-        let shorter = match self.loaded.is_run {
-            true => {
-                "the series of a run of 25 s, 50 s, 250 s or 500 s has 500; a capture (`run --on sim --trace`) any number, with \
-                     `--interval`"
-            }
-            false => "measure for longer, or at shorter intervals (of a capture: `--interval`)",
-        };
         let reason = HurstError::Short(length);
-        Err(input_error(&self.series, &format!("{reason}; {shorter}")))
+        // The series of a run has 120 to 600 intervals.
+        let remedy = "measure for longer or at shorter intervals: of a capture with `--interval`; for a series of 500 intervals \
+                      run for 25 s, 50 s, 250 s or 500 s";
+        Err(input_error(&self.series, &format!("{reason}; {remedy}")))
     }
 
     fn estimates(&self) -> impl Iterator<Item = &Estimate> {

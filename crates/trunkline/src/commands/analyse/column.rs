@@ -39,8 +39,6 @@ pub struct Loaded {
     pub calendar: bool,
     /// Number of values of a run that were left out because they cover less than an interval.
     pub partial: usize,
-    /// Whether it is the series of a run.
-    pub is_run: bool,
 }
 
 /// How to read a series, from the flags.
@@ -105,8 +103,7 @@ impl Column {
             return Err(format!("column `{}` holds no number", self.name));
         }
         let calendar = self.times.as_ref().is_some_and(|t| t.calendar);
-        let is_run = self.times.as_ref().is_some_and(|times| times.ends);
-        Ok(Loaded { name: self.name.clone(), series, unit: reading.unit.or(unit), calendar, partial, is_run })
+        Ok(Loaded { name: self.name.clone(), series, unit: reading.unit.or(unit), calendar, partial })
     }
 }
 
