@@ -286,22 +286,21 @@ pub struct Fit {
     pub outcome: Option<FitOutcome>,
     /// Number of compared values.
     pub samples: u64,
-    /// The receiver and the repetition, from 0, of these values, and from how many such samples they are the worst; only at
-    /// receivers, if there are several.
+    /// Which of several samples this is, if there are several: of repetitions, and at receivers of these too.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub worst: Option<Worst>,
     /// `[value, share requested at or below, share sent at or below]`, for a plot.
     pub curve: Vec<(f64, f64, f64)>,
 }
 
-/// Where the worst of several samples comes from.
+/// Which of several samples was the worst.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Worst {
-    /// The receiving host.
-    pub receiver: String,
+    /// The sending or receiving host.
+    pub host: String,
     /// The repetition, from 0.
     pub repetition: u64,
-    /// Number of samples, of all receivers and repetitions.
+    /// Number of samples.
     pub of: u64,
 }
 

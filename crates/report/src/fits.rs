@@ -94,7 +94,7 @@ impl FitRow<'_> {
             fit.requested_mean.map(|m| format!(", requested {}", unit.format(m))).unwrap_or_default();
         let worst = fit.worst.as_ref().map(|w| {
             let repetition = w.repetition + 1;
-            format!(" at {}, repetition {repetition}, the worst of {} samples", sanitize(&w.receiver), w.of)
+            format!(" at {}, repetition {repetition}, the worst of {}", sanitize(&w.host), w.of)
         });
         format!(
             "{}: {received}{} {}: mean {}{requested}, {} over {}{}{}",
@@ -162,9 +162,9 @@ mod tests {
         assert_eq!(statement(&record(&[0.004], None)), None);
         assert!(fit_rows(&record(&[0.004], None))[0].line().ends_with("does not follow the distribution"));
         // The smallest of ten p-values.
-        let worst = Worst { receiver: "b".into(), repetition: 1, of: 10 };
+        let worst = Worst { host: "b".into(), repetition: 1, of: 10 };
         let line = fit_rows(&record(&[0.004], Some(worst)))[0].line();
-        assert!(line.ends_with("(p 0.004) over 0 at b, repetition 2, the worst of 10 samples"), "{line}");
+        assert!(line.ends_with("(p 0.004) over 0 at b, repetition 2, the worst of 10"), "{line}");
     }
 
     #[test]

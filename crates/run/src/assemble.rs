@@ -161,13 +161,7 @@ pub fn connection(plan: &plan::Connection, outcomes: &[RepetitionOutcome]) -> Co
         gap_us: merge_histograms(receivers.iter().map(|r| &r.gap)).distribution_us(),
         sent_gap_us: merge_histograms(senders.iter().map(|s| &s.gap)).distribution_us(),
         late_us: merge_histograms(senders.iter().map(|s| &s.lateness)).distribution_us(),
-        // Of the repetition with the largest error.
-        requested: senders
-            .iter()
-            .map(|s| &s.requested)
-            .max_by(|a, b| error_of(a).total_cmp(&error_of(b)))
-            .map(|requested| SendAccuracy { received: received_fits(outcomes), ..requested.clone() })
-            .unwrap_or_default(),
+        requested: requested(plan, outcomes),
         repeats: if repetitions.len() > 1 { repeats::summarize(&repetitions) } else { BTreeMap::new() },
         repetitions,
         cpu: Cpu {
@@ -182,6 +176,22 @@ pub fn connection(plan: &plan::Connection, outcomes: &[RepetitionOutcome]) -> Co
         receivers: if plan.to.len() > 1 { receiver_entries(plan, outcomes) } else { Vec::new() },
         series: merge_series(outcomes),
     }
+}
+
+/// Returns the comparison of the repetition with the largest error, with the fits at the receivers.
+fn requested(plan: &plan::Connection, outcomes: &[RepetitionOutcome]) -> SendAccuracy {
+    let all =
+        || outcomes.iter().enumerate().filter_map(|(index, o)| Some((index, &o.sender.as_ref()?.requested)));
+    let Some((repetition, requested)) = all().max_by(|(_, a), (_, b)| error_of(a).total_cmp(&error_of(b)))
+    else {
+        return SendAccuracy::default();
+    };
+    let (of, mut requested) = (all().count() as u64, requested.clone());
+    let worst = Worst { host: plan.from.host.clone(), repetition: repetition as u64, of };
+    if of > 1 {
+        requested.variables.iter_mut().for_each(|fit| fit.worst = Some(worst.clone()));
+    }
+    SendAccuracy { received: received_fits(outcomes), ..requested }
 }
 
 /// Returns the fit of each variable at the receivers, of the receiver and repetition where it is worst. A report has the distance of
@@ -201,12 +211,12 @@ fn received_fits(outcomes: &[RepetitionOutcome]) -> Vec<Fit> {
     }
     let worst = |name: &str| {
         let of_name = || samples.iter().filter(|(fit, ..)| fit.name == name);
-        let (fit, receiver, repetition) = of_name().min_by(|(a, ..), (b, ..)| {
+        let (fit, host, repetition) = of_name().min_by(|(a, ..), (b, ..)| {
             let p = |fit: &Fit| fit.p_value.unwrap_or(1.0);
             p(a).total_cmp(&p(b)).then(b.distance.total_cmp(&a.distance))
         })?;
         let of = of_name().count() as u64;
-        let worst = Worst { receiver: (*receiver).to_owned(), repetition: *repetition as u64, of };
+        let worst = Worst { host: (*host).to_owned(), repetition: *repetition as u64, of };
         Some(Fit { worst: (of > 1).then_some(worst), ..(*fit).clone() })
     };
     names.into_iter().filter_map(worst).collect()
@@ -437,7 +447,11 @@ mod tests {
             messages: 1000,
             bytes: 1_000_000,
             series,
-            requested: SendAccuracy { gap_distance: Some(1.0 / one_in as f64), ..SendAccuracy::default() },
+            requested: SendAccuracy {
+                gap_distance: Some(1.0 / one_in as f64),
+                variables: vec![Fit::default()],
+                ..SendAccuracy::default()
+            },
             counters: [("sender_system_calls".into(), 1000.0), ("sender_buffer_bytes".into(), 4096.0)].into(),
             ..SenderReport::default()
         };
@@ -465,6 +479,8 @@ mod tests {
         assert_eq!((c.counters["sender_system_calls"], c.counters["sender_buffer_bytes"]), (2000.0, 4096.0));
         // The repetition with the largest error.
         assert_eq!(c.requested.gap_distance, Some(1.0));
+        let worst = Worst { host: "a".into(), repetition: 0, of: 2 };
+        assert_eq!(c.requested.variables[0].worst, Some(worst));
         assert!(!c.partial);
     }
 
@@ -482,7 +498,7 @@ mod tests {
         let received = connection(&plan(&["b", "c"]), &outcomes).requested.received;
         let found: Vec<_> =
             received.iter().map(|fit| (fit.name.as_str(), fit.worst.clone().unwrap())).collect();
-        let worst = |receiver: &str, repetition| Worst { receiver: receiver.into(), repetition, of: 3 };
+        let worst = |host: &str, repetition| Worst { host: host.into(), repetition, of: 3 };
         assert_eq!(found, [("talk", worst("c", 1)), ("period", worst("b", 0))]);
         assert_eq!((received[0].p_value, received[1].distance), (Some(0.002), 0.2));
         // One receiver and one repetition: nothing was selected.

@@ -268,9 +268,10 @@ fn fit(title: &str, name: &str, fits: &[(&View<'_>, &Fit)]) -> Option<PlotData> 
         lines.extend(v.line("actual", 0, fit.curve.iter().map(|&(value, _, sent)| (value, sent))));
     }
     let texts = fits.iter().map(|(v, fit)| {
-        let worst = fit.worst.as_ref().map(|w| {
-            format!(", at {}, repetition {}, the worst of {} samples", w.receiver, w.repetition + 1, w.of)
-        });
+        let worst = fit
+            .worst
+            .as_ref()
+            .map(|w| format!(", at {}, repetition {}, the worst of {}", w.host, w.repetition + 1, w.of));
         let distance = typeset(&distance(fit.distance, fit.p_value), true);
         v.labelled(format!("{distance} over {} values{}", fit.samples, worst.unwrap_or_default()))
     });
