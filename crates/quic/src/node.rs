@@ -436,7 +436,7 @@ mod tests {
         let mut buffer = vec![0; MAX_BATCH];
         let mut is_done = false;
         while !std::mem::replace(&mut is_done, true) {
-            for side in 0..2 {
+            for (side, events) in events.iter_mut().enumerate() {
                 let (from, to, peer) = match side {
                     0 => (&mut *client, &mut *server, CLIENT),
                     _ => (&mut *server, &mut *client, SERVER),
@@ -448,7 +448,7 @@ mod tests {
                         is_done = false;
                     }
                     Output::Event(event) => {
-                        events[side].push(event);
+                        events.push(event);
                         is_done = false;
                     }
                     Output::Idle(_) => {}
