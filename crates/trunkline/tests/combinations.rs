@@ -54,7 +54,7 @@ fn protocols() -> impl Iterator<Item = &'static str> {
 
 fn text(protocol: &str, test: &str) -> String {
     let network = if protocol.starts_with("bundle") { CONVERTERS } else { NETWORK };
-    let stop = if test.starts_with("file") { "messages = 20" } else { "duration = 300 ms" };
+    let stop = if test.starts_with("file") { "messages = 20" } else { "duration = 100 ms" };
     format!(
         "experiment \"t\" {{ network {{ {network} }}
          connection x {{ xmt = a; rcv = b; protocol = {protocol}; test = {test}; {stop}; }} }}"
@@ -75,7 +75,7 @@ fn plan(protocol: &str, test: &str) -> Plan {
     parsed.plan.unwrap_or_else(|| panic!("{text}\n{:#?}", parsed.diagnostics))
 }
 
-/// Runs a plan in the simulator for its 300 ms; returns what went wrong.
+/// Runs a plan in the simulator for its 100 ms; returns what went wrong.
 fn simulate(plan: &Plan, folder: &Path) -> Vec<String> {
     let options = RunOptions {
         seed: Seed(1),
