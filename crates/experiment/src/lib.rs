@@ -22,6 +22,7 @@
 //! | `token` | text → words, strings, signs | diagnostics |
 //! | `tree`, `parse` | tokens → one tree for both dialects; recovers from errors | tokens |
 //! | `resolve` | tree → plan: names, defaults, units, checks | the tree |
+//! | [`support`](mod@support) | which tests run over which protocols, and where | plan |
 //! | `overrides` | `--set duration=2s`, `--set a-s.delay=5ms` on a plan | the readers of `resolve` |
 //! | [`scenario`] | the measurement configurations of 1996 as experiments | tokens; `resolve` for names |
 //! | [`vary`] | `--vary window=16kB..256kB`: the values of an option in a sweep | overrides |
@@ -35,6 +36,7 @@ pub mod converters;
 pub mod diagnostic;
 pub mod plan;
 pub mod scenario;
+pub mod support;
 pub mod vary;
 
 mod overrides;
@@ -57,6 +59,7 @@ pub use resolve::dscp::{dscp_of, dscp_text};
 pub use resolve::expect::figures;
 pub use resolve::pattern::{message_sizes, test_name};
 pub use show::render;
+pub use support::{Support, support};
 pub use vary::Variation;
 
 use diagnostic::Diagnostics;

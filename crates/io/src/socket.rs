@@ -359,6 +359,16 @@ pub fn readable(socket: &impl AsFd, limit: Span) -> io::Result<bool> {
     poll(&mut [PollFd::new(socket.as_fd(), PollFlags::POLLIN)], Some(limit))
 }
 
+/// Waits at most `limit` until the socket is readable or writable, or has an error; false on timeout.
+pub fn readable_or_writable(socket: &impl AsFd, limit: Span) -> io::Result<bool> {
+    poll(&mut [PollFd::new(socket.as_fd(), PollFlags::POLLIN | PollFlags::POLLOUT)], Some(limit))
+}
+
+/// Writes as many bytes as the system takes at once, without waiting.
+pub fn write_now(stream: &TcpStream, bytes: &[u8]) -> io::Result<usize> {
+    SockRef::from(stream).send_with_flags(bytes, libc::MSG_DONTWAIT)
+}
+
 /// Waits at most `limit`, without one possibly forever, for an event of a descriptor; false on timeout or a signal.
 pub(crate) fn poll(descriptors: &mut [PollFd<'_>], limit: Option<Span>) -> io::Result<bool> {
     // Rounded up, to avoid an early wakeup.

@@ -6,7 +6,7 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
 
 use trunkline_experiment::plan::{Connection, Protocol, SourceRange};
-use trunkline_experiment::{Plan, message_sizes, test_name};
+use trunkline_experiment::{Plan, message_sizes};
 use trunkline_io::{Clock, usage};
 use trunkline_record::Record;
 use trunkline_record::schema::Host;
@@ -238,21 +238,18 @@ fn refuse_connection(c: &Connection, max_message: u32) -> Vec<Refusal> {
     let mut refuse = |location: SourceRange, text: String| {
         refusals.push(Refusal { location, text: format!("{}: {text}", c.name) });
     };
-    let test = test_name(&c.test);
     if let Some(text) = backend::refuse_test("live", c) {
         refuse(c.test_location, text);
+        return refusals;
     }
     match (&c.protocol, &c.test) {
         (Protocol::Quic { .. }, _) if !cfg!(feature = "quic") => {
             refuse(c.protocol_location, backend::NO_QUIC.into());
         }
         (Protocol::Bundle { .. }, _) => {
-            if let Some(text) = bundle::refuse_test("live", c, max_message) {
+            if let Some(text) = bundle::refuse_size(c, max_message) {
                 refuse(c.test_location, text);
             }
-        }
-        (Protocol::Stamp, Pattern::Full { .. } | Pattern::Request { .. } | Pattern::File { .. }) => {
-            refuse(c.test_location, format!("`live` has no test `{test}` over stamp: packets are paced"));
         }
         (Protocol::Stamp, _) => {
             let constant = |(_, size)| if let &Variable::Constant(size) = size { Some(size) } else { None };
@@ -261,9 +258,6 @@ fn refuse_connection(c: &Connection, max_message: u32) -> Vec<Refusal> {
                 let text = format!("a packet of {size} B is too small: STAMP needs {UNAUTHENTICATED} B");
                 refuse(c.test_location, text);
             }
-        }
-        (Protocol::Llc { .. }, Pattern::File { .. }) => {
-            refuse(c.test_location, "`live` has no test `file` over llc yet".into());
         }
         (Protocol::Llc { .. }, _) => {
             let max_message = llc::max_message(&c.protocol, MAX_PDU);

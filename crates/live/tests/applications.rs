@@ -29,6 +29,19 @@ fn a_stall_of_the_server_is_in_the_latency_of_an_open_loop() {
     }
 }
 
+/// Requests and responses that fit into no buffer: a requester that only writes and a server that only writes would wait for each
+/// other.
+#[test]
+fn long_requests_and_long_responses_pass_each_other() {
+    let text = "experiment \"t\" { connection x { xmt = a; rcv = b; protocol = tcp (window = 64 kB); \
+                test = rpc (interarrival = 2 ms, request = 4 MB, response = 4 MB, maxOutstanding = 8, \
+                messagesize = 4 MB); messages = 6; } }";
+    let record = run(text);
+    assert_eq!(record.problems, Vec::<String>::new());
+    let x = &record.connections[0];
+    assert_eq!((x.messages_received, x.counters["answers"], x.counters["answer_bytes"]), (6, 6.0, 24e6));
+}
+
 /// Segments of 5 MB, far longer than a message of other tests.
 #[test]
 fn a_dash_client_receives_long_segments() {

@@ -57,7 +57,7 @@ fn unsupported_llc_plans_are_refused() {
         texts,
         [
             "x: a message of 1498 B does not fit into a frame: the maximum is 1497 B",
-            "z: `live` has no test `file` over llc yet",
+            "z: `live` has no test `file` over llc",
             "--at a: `live` supports LLC stations only on the loopback",
         ]
     );

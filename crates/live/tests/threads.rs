@@ -186,13 +186,20 @@ fn a_stop_retains_measurements() {
 fn unsupported_plans_are_refused_by_name() {
     let live =
         Live::new(Box::new(Threads), BTreeMap::from([("unknown".into(), "127.0.0.1".parse().unwrap())]));
-    let refusals = live.refuse(&plan(
+    let mut unsupported = plan(
         "experiment {
-            connection a { xmt = x; rcv = y; protocol = bundle (address = 1); test = full; }
-            connection b { xmt = x; rcv = y; protocol = stamp; test = voice; }
+            connection a { xmt = x; rcv = y; protocol = bundle (address = 1); test = cbr (period = 1 s); }
+            connection b { xmt = x; rcv = y; protocol = stamp; test = cbr (period = 1 s); }
             connection c { xmt = x; rcv = y; protocol = udp; test = cbr (messagesize = 10, period = 1 ms); }
+            connection full { xmt = x; rcv = y; protocol = tcp; test = full (messagesize = 1400); }
+            connection voice { xmt = x; rcv = y; protocol = tcp; test = voice; }
         }",
-    ));
+    );
+    // What the language refuses may come from elsewhere.
+    for (to, from) in [(0, 3), (1, 4)] {
+        unsupported.connections[to].test = unsupported.connections[from].test.clone();
+    }
+    let refusals = live.refuse(&unsupported);
     let texts: Vec<&str> = refusals.iter().map(|r| r.text.as_str()).collect();
     assert!(texts[0].starts_with("a: `live` has no test `full` over bundle"), "{texts:?}");
     assert!(texts[1].starts_with("b: `live` has no test `voice` over stamp"), "{texts:?}");

@@ -234,7 +234,7 @@ impl Node {
             Command::SendDatagram { message, is_queued } => {
                 *is_queued = self.open_connection()?.send_datagram(message)?;
             }
-            Command::Receive { stream, consume } => self.open_connection()?.read(stream, consume)?,
+            Command::Receive { stream, consume } => self.open_connection()?.read(now, stream, consume)?,
             Command::ReceiveDatagrams { consume } => {
                 let session = self.open_connection()?;
                 while let Some(message) = session.datagram() {
@@ -425,6 +425,79 @@ fn peer_of(address: SocketAddr) -> Peer {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::event::CloseReason;
+
+    const CLIENT: Peer = Peer::new(b"client");
+    const SERVER: Peer = Peer::new(b"server");
+
+    /// Delivers packets until none is left; returns the events of both ends.
+    fn exchange(now: Instant, client: &mut Node, server: &mut Node) -> [Vec<Event>; 2] {
+        let mut events = [Vec::new(), Vec::new()];
+        let mut buffer = vec![0; MAX_BATCH];
+        let mut is_done = false;
+        while !std::mem::replace(&mut is_done, true) {
+            for (side, events) in events.iter_mut().enumerate() {
+                let (from, to, peer) = match side {
+                    0 => (&mut *client, &mut *server, CLIENT),
+                    _ => (&mut *server, &mut *client, SERVER),
+                };
+                match from.poll(now, Writable::ALL, &mut buffer) {
+                    Output::Transmit(transmit) => {
+                        let (bytes, segment) = (&buffer[..transmit.length], transmit.segment);
+                        to.handle(now, Input::Frame { port: Port(0), peer, bytes, segment }).unwrap();
+                        is_done = false;
+                    }
+                    Output::Event(event) => {
+                        events.push(event);
+                        is_done = false;
+                    }
+                    Output::Idle(_) => {}
+                }
+            }
+        }
+        events
+    }
+
+    /// Without an end of the stream a receiver would wait for ever.
+    #[test]
+    fn a_reset_stream_closes_the_connection() {
+        let identity = Identity::fixed();
+        let config = |role, seed| Config {
+            port: Port(0),
+            options: Options { streams: 2, ..Options::default() },
+            role,
+            randomness: Randomness::Fixed,
+            seed: [seed; 32],
+        };
+        let now = Instant::ZERO + Span::from_ms(1);
+        for is_begun in [false, true] {
+            let mut client = Node::new(config(Role::Client { server: identity.fingerprint() }, 1));
+            let mut server = Node::new(config(Role::Server { identity: identity.clone() }, 2));
+            let read = |server: &mut Node| {
+                let command = Command::Receive { stream: 1, consume: &mut |_| {} };
+                server.handle(now, Input::Command(command)).unwrap();
+            };
+            client.handle(now, Input::Command(Command::Connect { peer: SERVER })).unwrap();
+            exchange(now, &mut client, &mut server);
+            if is_begun {
+                let (mut written, mut data) = (0, [Bytes::from_static(b"part of a message")]);
+                let command = Command::Send { stream: 1, chunks: &mut data, written: &mut written };
+                client.handle(now, Input::Command(command)).unwrap();
+                exchange(now, &mut client, &mut server);
+                read(&mut server);
+            }
+            client.sessions[0].reset(1);
+            client.is_active = true;
+            let [_, events] = exchange(now, &mut client, &mut server);
+            assert!(events.contains(&Event::Readable { stream: 1 }), "{events:?}");
+            read(&mut server);
+            let [of_client, of_server] = exchange(now, &mut client, &mut server);
+            let reason = CloseReason::Failed("the peer reset a stream".into());
+            assert_eq!(of_server, [Event::Closed(reason)], "begun: {is_begun}");
+            assert!(of_client.contains(&Event::Closed(CloseReason::Completed)), "{of_client:?}");
+            assert!(!server.is_established() && !server.has_received_all());
+        }
+    }
 
     #[test]
     fn every_peer_round_trips_through_an_address() {

@@ -33,6 +33,8 @@ pub(crate) struct Session {
     is_finishing: bool,
     /// Free bytes of the empty buffer of outgoing datagrams.
     datagram_space: usize,
+    /// Whether the peer has reset a stream, which is not reported yet.
+    has_reset: bool,
     pub is_closed: bool,
 }
 
@@ -59,6 +61,7 @@ impl Session {
             ended: vec![false; streams.max(1) as usize],
             acknowledged: 0,
             is_finishing: false,
+            has_reset: false,
             is_closed: false,
         }
     }
@@ -124,6 +127,9 @@ impl Session {
     pub fn event(&mut self, now: Instant) -> Option<Event> {
         if !self.has_events {
             return None;
+        }
+        if std::mem::take(&mut self.has_reset) {
+            return Some(Event::Closed(CloseReason::Failed("the peer reset a stream".to_owned())));
         }
         loop {
             // One event announces all streams that a packet has opened.
@@ -216,11 +222,13 @@ impl Session {
         }
     }
 
-    /// Passes what has arrived on a stream to `consume`.
-    pub fn read(&mut self, stream: u32, consume: &mut dyn FnMut(&[u8])) -> Result<(), Refusal> {
+    /// Passes what has arrived on a stream to `consume`. The rest of a stream that the peer has reset (RFC 9000 section 3.2) never
+    /// arrives, so the connection is closed, which is an event.
+    pub fn read(&mut self, now: Instant, stream: u32, consume: &mut dyn FnMut(&[u8])) -> Result<(), Refusal> {
         let id = self.stream(stream)?;
         let mut received = self.connection.recv_stream(id);
         let Ok(mut chunks) = received.read(true) else { return Ok(()) };
+        let mut is_reset = false;
         loop {
             match chunks.next(usize::MAX) {
                 Ok(Some(chunk)) => consume(&chunk.bytes),
@@ -228,10 +236,18 @@ impl Session {
                     self.ended[stream as usize] = true;
                     break;
                 }
-                Err(ReadError::Blocked | ReadError::Reset(_)) => break,
+                Err(ReadError::Blocked) => break,
+                Err(ReadError::Reset(_)) => {
+                    is_reset = true;
+                    break;
+                }
             }
         }
         self.has_output |= chunks.finalize().should_transmit();
+        if is_reset && !self.is_closed {
+            self.has_reset = true;
+            self.close(now);
+        }
         Ok(())
     }
 
@@ -256,6 +272,14 @@ impl Session {
             // Refused only if the stream has ended already.
             let _ = self.connection.send_stream(StreamId::new(Side::Client, Dir::Bi, stream)).finish();
         }
+    }
+
+    /// Resets a stream, as no node does.
+    #[cfg(test)]
+    pub fn reset(&mut self, stream: u32) {
+        let id = self.stream(stream).expect("a stream of the connection");
+        self.connection.send_stream(id).reset(VarInt::from_u32(7)).expect("an open stream");
+        self.touch();
     }
 
     pub fn close(&mut self, now: Instant) {

@@ -112,6 +112,10 @@ pub struct Connection {
     pub offered_bps: Option<f64>,
     /// The rate handed to the transport, over the sending time.
     pub sent_bps: f64,
+    /// The same messages over the time of `received_bps`: a transport with a large buffer takes messages faster than it sends them, so
+    /// that `sent_bps` may be above the rate of the line.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sent_until_last_bps: Option<f64>,
     /// The received rate; with several receivers their mean.
     pub received_bps: f64,
     /// Messages handed to the transport.
@@ -248,7 +252,12 @@ pub struct SendAccuracy {
     /// The fit of each random variable of the traffic.
     #[serde(default)]
     pub variables: Vec<Fit>,
-    /// The same at the receiver: the values of an application model as they arrived. With several receivers, of the first.
+    /// (sent − due) / due, of the bytes of an application model that were due in the sending time. `rate_error` compares with the
+    /// mean rate of the model instead, which a short run need not have.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub due_error: Option<f64>,
+    /// The same at the receivers: the values of an application model as they arrived. With several receivers or repetitions, each
+    /// variable where it fits worst.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub received: Vec<Fit>,
 }
@@ -277,8 +286,22 @@ pub struct Fit {
     pub outcome: Option<FitOutcome>,
     /// Number of compared values.
     pub samples: u64,
+    /// Which of several samples this is, if there are several: of repetitions, and at receivers of these too.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub worst: Option<Worst>,
     /// `[value, share requested at or below, share sent at or below]`, for a plot.
     pub curve: Vec<(f64, f64, f64)>,
+}
+
+/// Which of several samples was the worst.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Worst {
+    /// The sending or receiving host.
+    pub host: String,
+    /// The repetition, from 0.
+    pub repetition: u64,
+    /// Number of samples.
+    pub of: u64,
 }
 
 /// Whether values follow a distribution.
@@ -302,6 +325,9 @@ pub struct Repetition {
     pub offered_bps: Option<f64>,
     /// See [`Connection`].
     pub sent_bps: f64,
+    /// See [`Connection`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sent_until_last_bps: Option<f64>,
     /// See [`Connection`].
     pub received_bps: f64,
     /// See [`Connection`].

@@ -1,8 +1,8 @@
 //! Lines about applications: the latency of open-loop requests, the bit rate of a video, the time of a page.
 
-use trunkline_record::schema::{Connection, Distribution};
+use trunkline_record::schema::{Connection, Distribution, Receiver};
 
-use crate::format::Unit;
+use crate::format::{Unit, sanitize};
 
 /// Returns the lines of a connection; none if its test has no such figures.
 pub(crate) fn applications(c: &Connection) -> Vec<String> {
@@ -11,6 +11,7 @@ pub(crate) fn applications(c: &Connection) -> Vec<String> {
         lines.push(format!("latency from the due time: {}", percentiles(open)));
         lines.push(format!("latency that a closed loop would have measured: {}", percentiles(closed)));
     }
+    lines.extend(responses(c));
     lines.extend(bit_rate(c));
     lines.extend(pages(c));
     lines
@@ -21,6 +22,29 @@ fn percentiles(d: &Distribution) -> String {
     let values = [("p50", d.p50), ("p90", d.p90), ("p99", d.p99), ("p99.9", d.p999), ("max", d.max)];
     let values = values.map(|(name, us)| format!("{name} {}", Unit::Microseconds.format(us)));
     format!("{} over {} requests", values.join(", "), Unit::Number.format(d.count as f64))
+}
+
+/// Returns `1,200 responses, 1.23 MB in all, 984 kb/s`, and for a group `b: 400 responses, 2 missing` of each receiver. Rates and
+/// bytes of the connection are those of requests.
+fn responses(c: &Connection) -> Vec<String> {
+    let counter = |name: &str| c.counters.get(name).copied();
+    let (Some(count), Some(bytes)) = (counter("answers"), counter("answer_bytes")) else { return Vec::new() };
+    let number = |value: f64| Unit::Number.format(value);
+    let missing =
+        |count: f64| if count > 0.0 { format!(", {} missing", number(count)) } else { String::new() };
+    let seconds: f64 = c.repetitions.iter().map(|repetition| repetition.duration_s).sum();
+    let rate = if seconds > 0.0 { Unit::BitsPerSecond.format(bytes * 8.0 / seconds) } else { "–".into() };
+    let total = format!(
+        "{} responses, {} in all, {rate}{}",
+        number(count),
+        Unit::Bytes.format(bytes),
+        missing(counter("unanswered").unwrap_or(0.0))
+    );
+    let of_receiver = |r: &Receiver| {
+        let missing = missing(r.unanswered.unwrap_or(0) as f64);
+        Some(format!("{}: {} responses{missing}", sanitize(&r.host), number(r.answers? as f64)))
+    };
+    std::iter::once(total).chain(c.receivers.iter().filter_map(of_receiver)).collect()
 }
 
 /// Returns `bit rate 3.34 Mb/s on average, 4 switches, startup delay 312 ms, 2 stalls of 1.2 s in all`.
@@ -48,7 +72,34 @@ fn pages(c: &Connection) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use trunkline_record::schema::Repetition;
+
     use super::*;
+
+    #[test]
+    fn responses_have_their_own_rate() {
+        let mut c = with(&[("answers", 1_200.0), ("answer_bytes", 1.23e6), ("unanswered", 0.0)]);
+        c.repetitions = vec![Repetition { duration_s: 5.0, ..Repetition::default() }; 2];
+        assert_eq!(applications(&c), ["1,200 responses, 1.23 MB in all, 984 kb/s"]);
+        let receiver = |host: &str, unanswered| Receiver {
+            host: host.into(),
+            answers: Some(600 - unanswered),
+            unanswered: Some(unanswered),
+            ..Receiver::default()
+        };
+        c.receivers = vec![receiver("b", 0), receiver("c", 2)];
+        c.counters.insert("unanswered".into(), 2.0);
+        assert_eq!(
+            applications(&c),
+            [
+                "1,200 responses, 1.23 MB in all, 984 kb/s, 2 missing",
+                "b: 600 responses",
+                "c: 598 responses, 2 missing"
+            ]
+        );
+        // Those of `stamp` are no traffic of an application.
+        assert_eq!(applications(&with(&[("answers", 5.0)])), [] as [&str; 0]);
+    }
 
     fn with(counters: &[(&str, f64)]) -> Connection {
         let counters = counters.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect();

@@ -12,7 +12,7 @@ use crate::{are_comparable, labels, network_note, short_hash};
 
 /// The compared metrics: title and path in the record.
 const METRICS: [(&str, &str); 16] = [
-    ("sent", "sent_bps"),
+    ("sent, over the sending time", "sent_bps"),
     ("received", "received_bps"),
     ("messages received", "messages_received"),
     ("lost", "lost"),
@@ -25,7 +25,7 @@ const METRICS: [(&str, &str); 16] = [
     ("gap p50", "gap_us.p50"),
     ("gap p99", "gap_us.p99"),
     ("rate error", "asked.rate_error"),
-    ("gap error", "asked.gap_distance"),
+    ("gap distance", "asked.gap_distance"),
     ("retransmissions", "counters.retransmissions"),
     ("sender's system time", "cpu.sender_system_s"),
 ];

@@ -30,7 +30,9 @@ impl Unit {
             Some("bytes") => Some(Unit::Bytes),
             Some("percent") => Some(Unit::Percent),
             Some("s") if name.len() > 1 => Some(Unit::Seconds),
-            _ if ["rate_error", "gap_distance", "utilization"].contains(&name) => Some(Unit::Share),
+            _ if ["rate_error", "due_error", "gap_distance", "utilization"].contains(&name) => {
+                Some(Unit::Share)
+            }
             _ => None,
         };
         match last {

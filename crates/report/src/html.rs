@@ -9,9 +9,10 @@ use trunkline_record::Record;
 use trunkline_record::schema::{Connection, Distribution, Interval};
 
 use crate::compare::{Comparison, compare};
+use crate::fits::statement;
 use crate::format::Unit;
 use crate::stages::stages;
-use crate::summary::{connection, distinct, names, summary};
+use crate::summary::{RATES, connection, distinct, have_one_time, names, summary};
 use crate::terminal::{outcome_unit, problems, rate_line};
 use crate::{labels, network_note, short_hash};
 use plots::{PlotData, View};
@@ -44,6 +45,9 @@ pub fn html(records: &[Record]) -> String {
             @for (index, views) in views.iter().enumerate() { (plot_section(index, views, &mut plots)) }
             (host_plots(records, &labels, &mut plots))
             (connections_table(records))
+            @for (record, label) in records.iter().zip(&labels) {
+                @if let Some(text) = statement(record) { p.about { (label) ": " (text) "." } }
+            }
             @if records.len() > 1 { (comparison(&compare(records))) }
             @for views in &views { (table_section(views)) }
             (network(records, &labels))
@@ -175,6 +179,7 @@ fn connections_table(records: &[Record]) -> Markup {
     page! {
         section { h2 { "Connections" }
             @if summary.rows.is_empty() { p { "No connection was measured." } } @else { (scroll("Connections", &table)) }
+            @if !summary.rows.is_empty() && have_one_time(records) { p.about { (RATES) "." } }
         }
     }
 }

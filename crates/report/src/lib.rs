@@ -20,6 +20,7 @@
 //! | [`plot_page`](mod@plot_page) | arbitrary plots on one HTML page |
 //! | `summary` | the table of connections, shared by terminal and HTML |
 //! | `applications` | lines about latency, video and pages |
+//! | `fits` | lines of random variables, and the statement about all of them, shared by terminal and HTML |
 //! | `stages` | the table of processing stages, shared by terminal and HTML |
 //! | `measured` | what was read of the hosts' kernels, shared by terminal and HTML |
 //! | `format` | [`Unit`]: formatting of numbers; [`sanitize`]: texts without control characters |
@@ -33,6 +34,7 @@
 
 mod applications;
 pub mod compare;
+mod fits;
 mod format;
 pub mod html;
 pub mod junit;

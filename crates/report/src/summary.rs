@@ -46,7 +46,7 @@ struct Metric {
 
 const METRICS: [Metric; 9] = [
     Metric { title: "offered", unit: Unit::BitsPerSecond, drop_order: 4, get: |c| c.offered_bps },
-    Metric { title: "sent", unit: Unit::BitsPerSecond, drop_order: 2, get: |c| Some(c.sent_bps) },
+    Metric { title: "sent", unit: Unit::BitsPerSecond, drop_order: 2, get: |c| Some(sent_bps(c)) },
     Metric { title: "received", unit: Unit::BitsPerSecond, drop_order: 0, get: |c| Some(c.received_bps) },
     Metric { title: "lost", unit: Unit::Number, drop_order: 0, get: |c| Some(c.lost as f64) },
     Metric { title: "delay p50", unit: Unit::Microseconds, drop_order: 1, get: |c| p50(&c.delay_us) },
@@ -55,6 +55,19 @@ const METRICS: [Metric; 9] = [
     Metric { title: "gap p50", unit: Unit::Microseconds, drop_order: 5, get: |c| p50(&c.gap_us) },
     Metric { title: "rtt p50", unit: Unit::Microseconds, drop_order: 1, get: |c| p50(&c.rtt_us) },
 ];
+
+/// What the rates of the table are, below it.
+pub(crate) const RATES: &str = "sent, received: over the time until the last arrival";
+
+/// Returns the rate sent over the time of that received: over one time, no connection sends more than its line carries.
+fn sent_bps(c: &Connection) -> f64 {
+    c.sent_until_last_bps.unwrap_or(c.sent_bps)
+}
+
+/// Returns whether the rates of all connections are those that [`RATES`] says; records of earlier versions have others.
+pub(crate) fn have_one_time(records: &[Record]) -> bool {
+    records.iter().flat_map(|r| &r.connections).all(|c| c.sent_until_last_bps.is_some())
+}
 
 fn p50(d: &Option<Distribution>) -> Option<f64> {
     d.as_ref().map(|d| d.p50)

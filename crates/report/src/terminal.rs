@@ -4,13 +4,14 @@ use std::ops::Range;
 
 use comfy_table::{Cell, CellAlignment, ContentArrangement, LineStyle, Table, TableStyle};
 use trunkline_record::Record;
-use trunkline_record::schema::{Connection, Fit, Link, Outcome, SendAccuracy};
+use trunkline_record::schema::{Connection, Link, Outcome, SendAccuracy};
 
 use crate::applications::applications;
 use crate::compare::{self, Comparison};
+use crate::fits::{FitRow, distance, fit_rows, statement};
 use crate::format::{Unit, sanitize};
 use crate::stages::{COLUMNS_PER_RECORD, stages};
-use crate::summary::{SummaryTable, connection, names, summary};
+use crate::summary::{RATES, SummaryTable, connection, have_one_time, names, summary};
 use crate::{labels, measured, network_note};
 
 /// Returns the report of records as text: a heading for each record, expectations, the table of connections,
@@ -37,10 +38,11 @@ pub fn terminal(records: &[Record], width: Option<u16>) -> String {
     let table = summary(records);
     if !table.rows.is_empty() {
         text += &format!("\n{}\n", fit_summary(&table, width));
+        text += &if have_one_time(records) { format!("\n  {RATES}\n") } else { String::new() };
     }
     text += &stage_tables(records, width);
     for (record, label) in records.iter().zip(&labels) {
-        let requested: Vec<String> = record.connections.iter().flat_map(requested).collect();
+        let requested = requested(record);
         let of_applications = record.connections.iter().flat_map(application_lines);
         text += &block(&title("Applications", label), &of_applications.collect::<Vec<_>>());
         text += &block(&title("Requested vs. actual", label), &requested);
@@ -292,48 +294,33 @@ fn draw_summary(summary: &SummaryTable, columns: &[usize], width: Option<u16>) -
     render(table)
 }
 
-/// Returns how well a connection's traffic matches the request: a line for the rate and gaps, and one for each random
-/// variable.
-fn requested(c: &Connection) -> Vec<String> {
-    let name = sanitize(&c.name);
-    let mut lines: Vec<String> =
-        rate_line(&c.requested).into_iter().map(|line| format!("{name}: {line}")).collect();
-    lines.extend(c.requested.variables.iter().map(|fit| format!("{name}: {}", fit_line(fit))));
-    lines.extend(c.requested.received.iter().map(|fit| format!("{name}: received {}", fit_line(fit))));
-    lines
+/// Returns how well the traffic of all connections matches the request: a line for the rate and gaps of each, one for each random
+/// variable, and one about all of these.
+fn requested(record: &Record) -> Vec<String> {
+    let rows = fit_rows(record);
+    let of_connection = |c: &Connection| {
+        let rate = rate_line(&c.requested).map(|line| format!("{}: {line}", sanitize(&c.name)));
+        let rows = rows.iter().filter(|row| std::ptr::eq(row.connection, c));
+        rate.into_iter().chain(rows.map(FitRow::line)).collect::<Vec<_>>()
+    };
+    record.connections.iter().flat_map(of_connection).chain(statement(record)).collect()
 }
 
-/// Returns a line such as `rate -0.012 %, gap error 1.03 % (p 0.43), 3 late bursts`.
+/// Returns a line such as `rate -0.012 %, gap KS distance 1.03 % (p 0.43), 3 late bursts`. The rate of an application model is
+/// compared with the bytes that were due: a short run need not have the mean rate.
 pub(crate) fn rate_line(requested: &SendAccuracy) -> Option<String> {
     let number = |v: f64| Unit::Number.format(v);
     let mut parts = Vec::new();
-    parts.extend(requested.rate_error.map(|e| format!("rate {}", signed(e))));
-    parts.extend(requested.gap_distance.map(|d| match requested.gap_p_value {
-        Some(p) => format!("gap error {} (p {})", Unit::Share.format(d), number(p)),
-        None => format!("gap error {}", Unit::Share.format(d)),
-    }));
+    match requested.due_error {
+        Some(error) => parts.push(format!("rate {} of the bytes due", signed(error))),
+        None => parts.extend(requested.rate_error.map(|error| format!("rate {}", signed(error)))),
+    }
+    parts.extend(requested.gap_distance.map(|d| format!("gap {}", distance(d, requested.gap_p_value))));
     let bursts =
         |count: u64, kind: &str| (count > 0).then(|| format!("{} {kind} bursts", number(count as f64)));
     parts.extend(bursts(requested.bursts_late, "late"));
     parts.extend(bursts(requested.bursts_skipped, "skipped"));
     (!parts.is_empty()).then(|| parts.join(", "))
-}
-
-/// Returns a line such as `gap exponential(1 ms): mean 1.01 ms, requested 1 ms, error 1.03 % (p 0.43) over 9,999`.
-fn fit_line(fit: &Fit) -> String {
-    let unit = Unit::of(&format!("_{}", fit.unit));
-    let requested = fit.requested_mean.map(|m| format!(", requested {}", unit.format(m))).unwrap_or_default();
-    let p = fit.p_value.map(|p| format!(" (p {})", Unit::Number.format(p))).unwrap_or_default();
-    // At this level one correct run in a hundred is marked.
-    let does_not_fit = fit.p_value.is_some_and(|p| p < 0.01);
-    let warning = if does_not_fit { ": does not follow the distribution" } else { "" };
-    let (mean, error) = (unit.format(fit.sent_mean), Unit::Share.format(fit.distance));
-    let samples = Unit::Number.format(fit.samples as f64);
-    format!(
-        "{} {}: mean {mean}{requested}, error {error}{p} over {samples}{warning}",
-        sanitize(&fit.name),
-        sanitize(&fit.law)
-    )
 }
 
 /// Formats a share with its sign.

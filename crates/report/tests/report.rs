@@ -27,9 +27,9 @@ C-A          tcp         full 64 kB                        –   7.6 Gb/s   7.6 
 D-A          udp         poisson 150 B at 1000 /s   1.2 Mb/s   1.2 Mb/s   1.2 Mb/s   3 (0.003 %)     27.3 us     74.8 us    692 us         –
 
 Requested vs. actual
-  B-A: rate -0.012 %, gap error 1.03 %, 14 late bursts
-  D-A: rate +0.13 %, gap error 0.71 % (p 0.68)
-  D-A: gap exponential(1 ms): mean 1 ms, requested 1 ms, error 0.71 % (p 0.68) over 9,999
+  B-A: rate -0.012 %, gap deviation 1.03 %, 14 late bursts
+  D-A: rate +0.13 %, gap KS distance 0.71 % (p 0.68)
+  D-A: gap exponential(1 ms): mean 1 ms, requested 1 ms, KS distance 0.71 % (p 0.68) over 9,999
 
 Network
   s-a: utilization 91 %, 12 dropped, longest queue 150 kB
@@ -37,6 +37,29 @@ Network
   b: processor 37.5 %
 ";
     assert_eq!(terminal(&[sample::record("live")], None), want);
+}
+
+/// A transport with a large buffer takes everything in the first second, and its line of 20 Mb/s needs five.
+#[test]
+fn rates_are_over_one_time() {
+    let c = Connection {
+        name: "x".into(),
+        sent_bps: 104e6,
+        sent_until_last_bps: Some(20e6),
+        received_bps: 19.5e6,
+        ..Connection::default()
+    };
+    let mut record = Record { connections: vec![c], ..Record::default() };
+    let show =
+        |record: &Record| (terminal(std::slice::from_ref(record), None), html(std::slice::from_ref(record)));
+    let (text, page) = show(&record);
+    assert!(text.contains("20 Mb/s") && !text.contains("104 Mb/s"), "{text}");
+    let note = "sent, received: over the time until the last arrival";
+    assert!(text.contains(note) && page.contains(note), "{text}");
+    // Of an earlier version.
+    record.connections[0].sent_until_last_bps = None;
+    let (text, page) = show(&record);
+    assert!(text.contains("104 Mb/s") && !text.contains(note) && !page.contains(note), "{text}");
 }
 
 #[test]

@@ -191,6 +191,7 @@ fn poisson(random: &mut Stream) -> Connection {
         p_value: Some(0.68),
         outcome: Some(FitOutcome::Follows),
         samples: 9_999,
+        worst: None,
         curve: curve.collect(),
     };
     Connection {

@@ -15,7 +15,9 @@ use std::collections::BTreeMap;
 
 use trunkline_experiment::{dscp_text, plan};
 use trunkline_record::histogram::Counts;
-use trunkline_record::schema::{Connection, Cpu, Distribution, Point, Receiver, Repetition, SendAccuracy};
+use trunkline_record::schema::{
+    Connection, Cpu, Distribution, Fit, Point, Receiver, Repetition, SendAccuracy, Worst,
+};
 use trunkline_record::{Histogram, repeats};
 use trunkline_units::{Instant, Span};
 
@@ -65,6 +67,12 @@ impl RepetitionOutcome {
         if rates.is_empty() { 0.0 } else { rates.iter().sum::<f64>() / rates.len() as f64 }
     }
 
+    /// Returns the rate of messages handed to the transport over the time until the last arrival at any receiver.
+    fn sent_until_last_bps(&self) -> Option<f64> {
+        let time = self.receiver_reports().map(|receiver| self.receiving_time(receiver)).max()?;
+        Some(rate_bps(self.sender.as_ref()?.bytes, time))
+    }
+
     /// Returns the number of messages lost on the way to a receiver. Corrupted messages are not lost. In an aborted
     /// repetition only messages before the last received one count: later ones may have been in flight.
     fn lost_at(&self, receiver: &ReceiverReport) -> u64 {
@@ -91,6 +99,7 @@ impl RepetitionOutcome {
             duration_s: sender.sending_time.as_s(),
             offered_bps: sender.offered_bps,
             sent_bps: sender.sent_bps(),
+            sent_until_last_bps: self.sent_until_last_bps(),
             received_bps: self.received_bps(),
             messages_sent: self.messages_sent(),
             messages_received: self.receiver_reports().map(|r| r.arrivals.messages).sum(),
@@ -137,6 +146,7 @@ pub fn connection(plan: &plan::Connection, outcomes: &[RepetitionOutcome]) -> Co
         error,
         offered_bps: mean(averaged.iter().filter_map(|r| r.offered_bps)),
         sent_bps: mean(averaged.iter().map(|r| r.sent_bps)).unwrap_or(0.0),
+        sent_until_last_bps: mean(averaged.iter().filter_map(|r| r.sent_until_last_bps)),
         received_bps: mean(averaged.iter().map(|r| r.received_bps)).unwrap_or(0.0),
         messages_sent: repetitions.iter().map(|r| r.messages_sent).sum(),
         messages_received: sum(|r| r.arrivals.messages),
@@ -151,16 +161,7 @@ pub fn connection(plan: &plan::Connection, outcomes: &[RepetitionOutcome]) -> Co
         gap_us: merge_histograms(receivers.iter().map(|r| &r.gap)).distribution_us(),
         sent_gap_us: merge_histograms(senders.iter().map(|s| &s.gap)).distribution_us(),
         late_us: merge_histograms(senders.iter().map(|s| &s.lateness)).distribution_us(),
-        // Of the repetition with the largest error.
-        requested: senders
-            .iter()
-            .map(|s| &s.requested)
-            .max_by(|a, b| error_of(a).total_cmp(&error_of(b)))
-            .map(|requested| SendAccuracy {
-                received: receivers.first().map(|receiver| receiver.fits.clone()).unwrap_or_default(),
-                ..requested.clone()
-            })
-            .unwrap_or_default(),
+        requested: requested(plan, outcomes),
         repeats: if repetitions.len() > 1 { repeats::summarize(&repetitions) } else { BTreeMap::new() },
         repetitions,
         cpu: Cpu {
@@ -175,6 +176,50 @@ pub fn connection(plan: &plan::Connection, outcomes: &[RepetitionOutcome]) -> Co
         receivers: if plan.to.len() > 1 { receiver_entries(plan, outcomes) } else { Vec::new() },
         series: merge_series(outcomes),
     }
+}
+
+/// Returns the comparison of the repetition with the largest error, with the fits at the receivers.
+fn requested(plan: &plan::Connection, outcomes: &[RepetitionOutcome]) -> SendAccuracy {
+    let all =
+        || outcomes.iter().enumerate().filter_map(|(index, o)| Some((index, &o.sender.as_ref()?.requested)));
+    let Some((repetition, requested)) = all().max_by(|(_, a), (_, b)| error_of(a).total_cmp(&error_of(b)))
+    else {
+        return SendAccuracy::default();
+    };
+    let (of, mut requested) = (all().count() as u64, requested.clone());
+    let worst = Worst { host: plan.from.host.clone(), repetition: repetition as u64, of };
+    if of > 1 {
+        requested.variables.iter_mut().for_each(|fit| fit.worst = Some(worst.clone()));
+    }
+    SendAccuracy { received: received_fits(outcomes), ..requested }
+}
+
+/// Returns the fit of each variable at the receivers, of the receiver and repetition where it is worst. A report has the distance of
+/// a sample and not its values, so that those of several cannot be merged.
+fn received_fits(outcomes: &[RepetitionOutcome]) -> Vec<Fit> {
+    let mut names: Vec<&str> = Vec::new();
+    let mut samples: Vec<(&Fit, &str, usize)> = Vec::new();
+    for (repetition, outcome) in outcomes.iter().enumerate() {
+        for (host, report) in &outcome.receivers {
+            for fit in report.iter().flat_map(|report| &report.fits) {
+                if !names.contains(&fit.name.as_str()) {
+                    names.push(&fit.name);
+                }
+                samples.push((fit, host, repetition));
+            }
+        }
+    }
+    let worst = |name: &str| {
+        let of_name = || samples.iter().filter(|(fit, ..)| fit.name == name);
+        let (fit, host, repetition) = of_name().min_by(|(a, ..), (b, ..)| {
+            let p = |fit: &Fit| fit.p_value.unwrap_or(1.0);
+            p(a).total_cmp(&p(b)).then(b.distance.total_cmp(&a.distance))
+        })?;
+        let of = of_name().count() as u64;
+        let worst = Worst { host: (*host).to_owned(), repetition: *repetition as u64, of };
+        Some(Fit { worst: (of > 1).then_some(worst), ..(*fit).clone() })
+    };
+    names.into_iter().filter_map(worst).collect()
 }
 
 /// Returns the gap error, or the rate error of traffic without gaps.
@@ -402,7 +447,11 @@ mod tests {
             messages: 1000,
             bytes: 1_000_000,
             series,
-            requested: SendAccuracy { gap_distance: Some(1.0 / one_in as f64), ..SendAccuracy::default() },
+            requested: SendAccuracy {
+                gap_distance: Some(1.0 / one_in as f64),
+                variables: vec![Fit::default()],
+                ..SendAccuracy::default()
+            },
             counters: [("sender_system_calls".into(), 1000.0), ("sender_buffer_bytes".into(), 4096.0)].into(),
             ..SenderReport::default()
         };
@@ -424,10 +473,39 @@ mod tests {
         assert!((c.delay_us.unwrap().p50 - 2000.0).abs() < 3.0);
         assert_eq!((c.receivers.len(), c.receivers[1].lost), (2, 500));
         assert_eq!(c.repeats["sent_bps"].mean, 8e6);
+        // All messages arrived in the first repetition: over one time both rates are equal.
+        assert_eq!(c.repetitions[0].sent_until_last_bps, Some(c.repetitions[0].received_bps));
+        assert_eq!(c.repetitions[1].sent_until_last_bps.map(f64::round), Some(8e6));
         assert_eq!((c.counters["sender_system_calls"], c.counters["sender_buffer_bytes"]), (2000.0, 4096.0));
         // The repetition with the largest error.
         assert_eq!(c.requested.gap_distance, Some(1.0));
+        let worst = Worst { host: "a".into(), repetition: 0, of: 2 };
+        assert_eq!(c.requested.variables[0].worst, Some(worst));
         assert!(!c.partial);
+    }
+
+    #[test]
+    fn the_worst_sample_of_all_receivers_and_repetitions_is_shown() {
+        let fit =
+            |name: &str, p_value, distance| Fit { name: name.into(), p_value, distance, ..Fit::default() };
+        let mut outcomes = [0, 5].map(|s| outcome(Instant::from_ns(s * 1_000_000_000), &["b", "c"], 1));
+        let mut set = |repetition: usize, receiver: usize, fits| {
+            outcomes[repetition].receivers[receiver].1.as_mut().unwrap().fits = fits;
+        };
+        set(0, 0, vec![fit("talk", Some(0.5), 0.01), fit("period", None, 0.2)]);
+        set(0, 1, vec![fit("talk", Some(0.4), 0.01), fit("period", None, 0.1)]);
+        set(1, 1, vec![fit("talk", Some(0.002), 0.03), fit("period", None, 0.1)]);
+        let received = connection(&plan(&["b", "c"]), &outcomes).requested.received;
+        let found: Vec<_> =
+            received.iter().map(|fit| (fit.name.as_str(), fit.worst.clone().unwrap())).collect();
+        let worst = |host: &str, repetition| Worst { host: host.into(), repetition, of: 3 };
+        assert_eq!(found, [("talk", worst("c", 1)), ("period", worst("b", 0))]);
+        assert_eq!((received[0].p_value, received[1].distance), (Some(0.002), 0.2));
+        // One receiver and one repetition: nothing was selected.
+        let mut one = outcome(Instant::ZERO, &["b"], 1);
+        one.receivers[0].1.as_mut().unwrap().fits = vec![fit("talk", Some(0.5), 0.01)];
+        let received = connection(&plan(&["b"]), &[one]).requested.received;
+        assert_eq!((received.len(), &received[0].worst), (1, &None));
     }
 
     #[test]

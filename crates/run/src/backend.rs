@@ -5,11 +5,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use trunkline_experiment::plan::{self, Block, Protocol, SourceRange};
-use trunkline_experiment::{Plan, message_sizes, test_name};
+use trunkline_experiment::plan::{self, Block, SourceRange};
+use trunkline_experiment::{Plan, message_sizes, support, test_name};
 use trunkline_record::Record;
 use trunkline_record::schema;
-use trunkline_traffic::{Pattern, Variable};
+use trunkline_traffic::Variable;
 use trunkline_units::{Seed, Span};
 
 use crate::assemble::RepetitionOutcome;
@@ -107,33 +107,11 @@ pub fn refuse_small_messages(c: &plan::Connection) -> impl Iterator<Item = Refus
     })
 }
 
-/// Returns why a test cannot run over the protocol of its connection: what both backends refuse of application models and of
-/// tests with responses.
+/// Returns why a backend does not run a test over the protocol of its connection.
 pub fn refuse_test(backend: &str, c: &plan::Connection) -> Option<String> {
-    let name = test_name(&c.test);
-    let over =
-        |protocol: &Protocol| Some(format!("`{backend}` has no test `{name}` over {}", protocol.name()));
-    let is_stream = matches!(
-        c.protocol,
-        Protocol::Tcp { .. } | Protocol::Guaranteed { .. } | Protocol::Quic { datagrams: false, .. }
-    );
-    match (&c.protocol, &c.test) {
-        (Protocol::Multicast { .. }, Pattern::Application { model, .. })
-            if model.definition().max_outstanding > 0 =>
-        {
-            over(&c.protocol)
-        }
-        (Protocol::Stamp, Pattern::Application { .. }) => over(&c.protocol),
-        (protocol, Pattern::Application { model, .. }) if model.definition().needs_stream && !is_stream => {
-            Some(format!(
-                "`{name}` needs a byte stream, `tcp`, `guaranteed` or `quic`, not `{}`",
-                protocol.name()
-            ))
-        }
-        (Protocol::Tcp { .. } | Protocol::Udp { .. }, _) => None,
-        (protocol, test) if test.max_outstanding() > 1 => over(protocol),
-        _ => None,
-    }
+    let is_supported = support(&c.test, &c.protocol).has(backend);
+    (!is_supported)
+        .then(|| format!("`{backend}` has no test `{}` over {}", test_name(&c.test), c.protocol.name()))
 }
 
 /// Returns one line for each error, with the connections that have it.

@@ -14,12 +14,12 @@ use trunkline_bundle::wire::classic::MAX_HOSTS;
 use trunkline_bundle::wire::format2::{self, MIN_DATAGRAM, packet_address};
 use trunkline_bundle::{Format, Format2, Host, Settings, central};
 use trunkline_experiment::converters::{Segments, Sides, number};
+use trunkline_experiment::message_sizes;
 use trunkline_experiment::plan::{
     BundleDeadlines, BundleFormat, BundlePriority, BundleTimers, Connection, Network, Node, NodeKind, Plan,
     Protocol,
 };
-use trunkline_experiment::{message_sizes, test_name};
-use trunkline_traffic::{Pattern, Variable};
+use trunkline_traffic::Variable;
 use trunkline_units::{Instant, Rate, Span};
 
 /// The multicast address of the first 32 message addresses in the wide area. Each further block of 32 message addresses
@@ -244,12 +244,8 @@ impl CentralConfig {
     }
 }
 
-/// Returns why a test is refused over bundles on `backend`. A sender must be paced, because a host's interface accepts any
-/// number of messages at once and drops the excess. `max_message` is in octets.
-pub fn refuse_test(backend: &str, c: &Connection, max_message: u32) -> Option<String> {
-    if matches!(c.test, Pattern::Full { .. } | Pattern::File { .. }) || c.test.has_responses() {
-        return Some(format!("`{backend}` has no test `{}` over bundle", test_name(&c.test)));
-    }
+/// Returns why the messages of a connection are refused over bundles. `max_message` is in octets.
+pub fn refuse_size(c: &Connection, max_message: u32) -> Option<String> {
     let mut sizes = message_sizes(&c.test).into_iter().filter_map(|(_, size)| match size {
         Variable::Constant(size) if *size > f64::from(max_message) => Some(size),
         _ => None,

@@ -14,10 +14,11 @@
 //! or foreign bytes (a file) covered by the check.
 
 use crc_fast::{CrcAlgorithm, Digest};
+use trunkline_traffic::source::SMALLEST_MESSAGE;
 use trunkline_units::{Instant, Seed};
 
 /// Bytes of a header, and of the smallest message.
-pub const HEADER: usize = 32;
+pub const HEADER: usize = SMALLEST_MESSAGE as usize;
 /// Bytes of the longest message. A receiver must bound the 32-bit length field.
 pub const MAX_MESSAGE: u32 = 1 << 30;
 

@@ -139,6 +139,10 @@ impl ReceiverReport {
         let Some(items) = meter.items() else { return report };
         report.fits = items.fits().into_iter().map(fit).collect();
         report.counters.insert("items_differing".into(), items.differing() as f64);
+        if let Some(sequence) = items.stopped_at() {
+            let text = format!("messages before number {sequence}: too many before it are missing");
+            report.notes.insert("received_compared".into(), text);
+        }
         report
     }
 
@@ -181,6 +185,7 @@ fn compare_requested(source: &Source, sent_bps: f64) -> SendAccuracy {
         bursts_skipped,
         bursts_late,
         variables,
+        due_error: source.due_error(),
         received: Vec::new(),
     }
 }
@@ -200,6 +205,7 @@ fn fit(fit: LawFit) -> Fit {
             false => FitOutcome::Differs,
         }),
         samples: fit.goodness_of_fit.samples,
+        worst: None,
         curve: fit.goodness_of_fit.curve,
     }
 }

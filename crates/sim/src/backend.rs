@@ -153,14 +153,12 @@ fn missing_network(plan: &Plan) -> String {
 }
 
 fn refuse_connection(c: &Connection) -> Option<Refusal> {
-    if let Some(text) = refuse_test("sim", c) {
-        return Some(Refusal { location: c.test_location, text: format!("{}: {text}", c.name) });
-    }
-    let (location, text) = match (&c.protocol, &c.test) {
+    let (location, text) = match (&c.protocol, refuse_test("sim", c)) {
         (Protocol::Stamp, _) => (
             c.protocol_location,
             "`sim` has no protocol stamp: it measures real paths; `live` has it".to_owned(),
         ),
+        (_, Some(text)) => (c.test_location, text),
         (Protocol::Tcp { congestion: Some(name), .. }, _) if name != "reno" => {
             (c.protocol_location, format!("`sim` has no `congestion = {name}`; it has reno, that of 4.3BSD"))
         }

@@ -315,15 +315,13 @@ fn runs_with_the_same_seed_are_equal() {
 }
 
 #[test]
-fn unsupported_tests_are_refused() {
+fn unsupported_messages_are_refused() {
     let with = |test: &str| {
         let connection = format!(
             "connection x {{ xmt = router; rcv = h1; protocol = bundle (address = 0); test = {test}; }}"
         );
         refusals(&experiment(SEGMENTS, &connection))
     };
-    assert_eq!(with("full"), ["x: `sim` has no test `full` over bundle"]);
-    assert_eq!(with("request"), ["x: `sim` has no test `request` over bundle"]);
     assert_eq!(
         with("poisson (messagesize = 65501, rate = 1 /s)"),
         ["x: a message of 65501 B does not fit into a bundle: the maximum is 65500 B"]

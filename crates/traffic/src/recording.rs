@@ -5,6 +5,8 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use trunkline_units::Span;
 
+use crate::source::SMALLEST_MESSAGE;
+
 /// Maximum number of messages of a recording.
 pub const MOST_MESSAGES: usize = 1 << 20;
 
@@ -74,7 +76,8 @@ impl Recording {
     }
 
     /// Creates a recording of the amounts of consecutive intervals, in bytes. An interval has as many messages as fit, evenly
-    /// spaced; the rest is carried to the next, so the sum is exact to within a message. A gap counts as 0.
+    /// spaced; the rest is carried to the next, so the sum is exact to within a message. A gap counts as 0. Messages have
+    /// `message_bytes`, at least [`SMALLEST_MESSAGE`]: shorter ones would be sent with that, and so with more than the amounts.
     ///
     /// # Errors
     /// [`RecordingError`].
@@ -83,7 +86,8 @@ impl Recording {
         interval: Span,
         message_bytes: u32,
     ) -> Result<Recording, RecordingError> {
-        let size = f64::from(message_bytes.max(1));
+        let message_bytes = message_bytes.max(SMALLEST_MESSAGE);
+        let size = f64::from(message_bytes);
         let length = interval.as_ns();
         let (mut credit, mut begin, mut messages) = (0.0, 0_u64, Vec::new());
         for amount in amounts_bytes {
@@ -151,5 +155,8 @@ mod tests {
         assert_eq!(of(&[-1.0]), Err(RecordingError::Amount));
         assert_eq!(of(&[f64::NAN]), Err(RecordingError::Amount));
         assert_eq!(of(&[1e300]), Err(RecordingError::TooMany));
+        // As many bytes as the amount, not 32 for each 10.
+        let short = Recording::of_amounts([320.0].into_iter(), Span::from_s(1), 10).unwrap();
+        assert_eq!((short.messages().len(), short.total()), (10, 320));
     }
 }

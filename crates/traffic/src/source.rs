@@ -78,6 +78,10 @@ pub struct Limit {
     pub messages: Option<u64>,
 }
 
+/// Bytes of the shortest message: its header carries sequence number, send time and check. Sizes of application models are drawn
+/// at or above this, over every transport.
+pub const SMALLEST_MESSAGE: u32 = 32;
+
 /// Message sizes that the transport supports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
@@ -131,6 +135,8 @@ pub struct Source {
     bytes: u64,
     messages: u64,
     bursts_skipped: u64,
+    /// Bytes of items of an application model that were due and not sent.
+    bytes_skipped: u64,
     bursts_late: u64,
     /// Period and size of a regular source: predictable, with a constant period and single messages of a constant size.
     regular: Option<(Span, u32)>,
@@ -237,6 +243,7 @@ impl Source {
             bytes: 0,
             messages: 0,
             bursts_skipped: 0,
+            bytes_skipped: 0,
             bursts_late: 0,
             regular: None,
             gaps: Sample::new(seed.stream(&stream_name("gap / sample"))),
@@ -338,14 +345,21 @@ impl Source {
     #[cold]
     fn skip_remaining(&mut self, end: Instant, has_begun: bool) {
         self.bursts_skipped += u64::from(has_begun);
+        if let (Schedule::Application(_), Some((rest, _))) = (&self.schedule, self.sizes.constant) {
+            let first = self.next_size.unwrap_or(rest);
+            let others = u64::from(self.burst_remaining).saturating_sub(1);
+            self.bytes_skipped += u64::from(first) + u64::from(rest) * others;
+        }
         while self.next_due < end {
             self.bursts_skipped += 1;
             let gap = match &mut self.schedule {
                 Schedule::Unpaced => return,
                 Schedule::Application(driver) => {
-                    if self.bursts_skipped >= MOST_SKIPPED_ITEMS || driver.begin().is_none() {
+                    if self.bursts_skipped >= MOST_SKIPPED_ITEMS {
                         return;
                     }
+                    let Some((pieces, _)) = driver.begin() else { return };
+                    self.bytes_skipped += pieces.bytes();
                     driver.next_due().since(self.next_due)
                 }
                 Schedule::Periods { period, .. } => period.span(),

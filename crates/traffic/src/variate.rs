@@ -20,8 +20,13 @@ pub(crate) struct VariateGenerator {
 impl VariateGenerator {
     /// Creates the generator of a variable that is at or above `floor`, with the random stream of this name.
     pub fn new(variable: &Variable, floor: f64, seed: Seed, name: &str) -> Result<Self, VariableError> {
+        Ok(VariateGenerator::of(Law::new(variable.clone(), floor)?, seed, name))
+    }
+
+    /// Creates the generator of a law, with the random stream of this name.
+    pub fn of(law: Law, seed: Seed, name: &str) -> Self {
         let mut generator = VariateGenerator {
-            law: Law::new(variable.clone(), floor)?,
+            law,
             stream: seed.stream(name),
             sample: Sample::new(seed.stream(&format!("{name} / sample"))),
             constant: None,
@@ -30,7 +35,7 @@ impl VariateGenerator {
             let value = generator.draw();
             generator.constant = Some((value.round() as u32, Span::from_seconds(value).max(MIN_PERIOD)));
         }
-        Ok(generator)
+        generator
     }
 
     #[inline]

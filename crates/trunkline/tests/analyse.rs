@@ -25,8 +25,13 @@ fn test_dir() -> TestDir {
 }
 
 fn json(dir: &TestDir, more: &[&str]) -> Value {
+    json_with(dir, more, 0)
+}
+
+/// Of a series that may be too short for a Hurst exponent.
+fn json_with(dir: &TestDir, more: &[&str], status: i32) -> Value {
     let ended = dir.execute(&[&["analyse", "recorded.csv", "--json"], more].concat());
-    assert_eq!((ended.status, ended.err.as_str()), (0, ""));
+    assert_eq!((ended.status, ended.err.is_empty()), (status, status == 0), "{}", ended.err);
     serde_json::from_str(&ended.out).expect("JSON")
 }
 
@@ -75,10 +80,41 @@ fn the_exponent_of_noise_is_estimated() {
     assert_eq!(number(&found["bursts"]["count"]), 0.0);
 }
 
+/// Everything else is printed, and the line says how to have more intervals.
+#[test]
+fn a_series_that_is_too_short_for_an_exponent_fails_with_a_remedy() {
+    let dir = TestDir::new();
+    let rows: String = (0..200).map(|i| format!("{i},{}\n", i % 7)).collect();
+    dir.write("short.csv", format!("t_s,bytes\n{rows}"));
+    for more in [&[][..], &["--json"]] {
+        let ended = dir.execute(&[&["analyse", "short.csv"], more].concat());
+        assert_eq!(ended.status, 2, "{ended:?}");
+        let line = "trunkline: short.csv: a Hurst exponent needs 256 values in a row, not 200; measure for longer \
+                    or at shorter intervals: ";
+        assert!(ended.err.starts_with(line) && ended.err.lines().count() == 1, "{}", ended.err);
+        assert!(ended.out.contains("utocorrelation"), "{ended:?}");
+    }
+    let experiment = |seconds: u32| {
+        format!(
+            "experiment \"e\" {{ network {{ host a, b; link a - b (rate = 10 Mb/s); }} connection c {{ xmt = a; rcv = b; \
+             protocol = udp; test = poisson (messagesize = 500, rate = 200 /s); duration = {seconds} s; }} }}"
+        )
+    };
+    assert_eq!(dir.run(&experiment(8), &["--on", "sim"]).status, 0);
+    let ended = dir.execute(&["analyse", "out", "--column", "c.sent_bps"]);
+    assert!(ended.status == 2 && ended.err.contains("run for 25 s, 50 s,"), "{ended:?}");
+    // What the line says is so.
+    for seconds in [25, 50, 250, 500] {
+        assert_eq!(dir.run(&experiment(seconds), &["--on", "sim"]).status, 0);
+        let ended = dir.execute(&["analyse", "out", "--column", "c.sent_bps"]);
+        assert_eq!((ended.status, ended.err.as_str()), (0, ""), "{seconds} s: {ended:?}");
+    }
+}
+
 #[test]
 fn resampling_preserves_totals() {
     let dir = test_dir();
-    let coarse = json(&dir, &["--grain", "15min"]);
+    let coarse = json_with(&dir, &["--grain", "15min"], 2);
     // 4000 intervals of 15 s hold 66 whole quarters of an hour; one has the gap.
     assert_eq!((number(&coarse["intervals"]), number(&coarse["gaps"])), (66.0, 1.0));
     let fine = json(&dir, &[]);
@@ -192,10 +228,10 @@ fn errors_are_one_line() {
     }
     // Statistics that need more data say so; the others are printed.
     let ended = dir.execute(&["analyse", "short.csv"]);
-    assert_eq!((ended.status, ended.err.as_str()), (0, ""));
+    assert_eq!(ended.status, 2, "{}", ended.err);
     assert!(ended.out.contains("a Hurst exponent needs 256 values in a row, not 4"), "{}", ended.out);
     let ended = dir.execute(&["analyse", "still.csv", "--burst-above", "0.5"]);
-    assert_eq!(ended.status, 0, "{}", ended.err);
+    assert!(ended.status == 2 && ended.out.contains("1 above 0.5/s"), "{ended:?}");
 }
 
 /// Frames of Ethernet, IPv4 and UDP with these payloads, at these times in microseconds, as a pcap file.

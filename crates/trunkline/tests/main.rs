@@ -7,6 +7,7 @@
 //! | `analyse` | `trunkline analyse` |
 //! | `bundle_c`, `bundle_wireshark` | the bundle converter from C and in Wireshark |
 //! | `capture` | packet captures of runs |
+//! | `combinations` | every test over every protocol |
 //! | `compatibility` | files that an earlier version wrote |
 //! | `converter`, `converter_replay`, `converter_router`, `converter_wide` | the bundle converter with daemons, recorded DIS, routers and format 2 |
 //! | `counters` | commands on an archive of counters |
@@ -30,6 +31,7 @@ pub mod analyse;
 mod bundle_c;
 mod bundle_wireshark;
 mod capture;
+mod combinations;
 mod command;
 mod compatibility;
 mod converter;

@@ -134,7 +134,9 @@ fn captures_of_atm_are_sound() {
 fn what_cannot_be_simulated_is_refused_at_its_position() {
     let network = "network { host a, b; link a - b (rate = 1 Mb/s); }";
     let connection = |protocol: &str| {
-        format!("connection x {{ xmt = a; rcv = b; protocol = {protocol}; test = full; duration = 1 s; }}")
+        format!(
+            "connection x {{ xmt = a; rcv = b; protocol = {protocol}; test = cbr (period = 1 s); duration = 1 s; }}"
+        )
     };
     let cases = [
         (format!("experiment \"t\" {{ {} }}", connection("udp")), vec!["run", "x.ns", "--on", "sim"], "network {"),

@@ -469,13 +469,15 @@ fn what_live_cannot_do_is_refused_at_its_position() {
             "protocol = bundle (address = 21); test = poisson (messagesize = 99, rate = 1 /s);",
             "bundles need the converters of a `network`",
         ),
-        ("protocol = stamp; test = voice;", "`live` has no test `voice` over stamp"),
         ("protocol = udp; test = cbr (messagesize = 31, period = 1 ms);", "a message of 31 B is too small"),
         (
             "protocol = tcp (congestion = nonesuch); test = full;",
             "this kernel does not offer `congestion = nonesuch`",
         ),
-        ("protocol = stamp; test = full;", "`live` has no test `full` over stamp"),
+        (
+            "protocol = llc; test = file (path = \"x\", messagesize = 100);",
+            "`live` has no test `file` over llc",
+        ),
         (
             "protocol = stamp; test = cbr (messagesize = 43, period = 1 ms);",
             "a packet of 43 B is too small: STAMP needs 44 B",

@@ -9,8 +9,9 @@ use trunkline_traffic::application::{Parameter, Unit};
 use trunkline_traffic::{Application, Law, Pattern, Variable};
 
 use super::Context;
+use super::options::{Options, one};
 use super::pattern::{self, dimension};
-use super::quantity::{Dimension, LONGEST_S, number, variable, variable_part};
+use super::quantity::{Dimension, LONGEST_S, in_range, number, variable, variable_part};
 use crate::diagnostic::Diagnostic;
 use crate::parse::shorten;
 use crate::plan::Protocol;
@@ -78,7 +79,8 @@ pub(crate) fn pattern(
     let application = *application;
     set(application, parameters, "itemGap", Variable::Constant(0.0));
     for argument in arguments {
-        let (Some(key), Some(value)) = (&argument.key, argument.values.first()) else { continue };
+        let Some(key) = &argument.key else { continue };
+        let value = one(cx, argument)?;
         match emulated_part(value) {
             Some((part, emulated)) if emulated.model == model => {
                 for name in &emulated.parameters {
@@ -114,19 +116,26 @@ fn plain(
     option: &str,
     value: &Value,
 ) -> Option<()> {
-    if option == "period" && model.definition().parameter("frameRate").is_some() {
-        let period = number(cx, value, Dimension::Period)?;
-        set(model, parameters, "frameRate", Variable::Constant(1.0 / period));
+    let definition = model.definition();
+    if let ("period", Some(parameter)) = (option, definition.parameter("frameRate")) {
+        let rate = Variable::Constant(1.0 / number(cx, value, Dimension::Period)?);
+        checked(cx, &value.parts[0], parameter, &rate)?;
+        set(model, parameters, parameter.name, rate);
         return Some(());
     }
     let Some((_, names)) = PLAIN.iter().find(|(other, _)| *other == option) else { return Some(()) };
-    let found = |name: &&&str| model.definition().parameter(name).is_some();
     // A size is that of all items, a time one of the model's.
     let most = if option == "blocksize" { usize::MAX } else { 1 };
-    for name in names.iter().filter(found).take(most) {
-        let parameter = model.definition().parameter(name)?;
+    let found: Vec<&Parameter> = names.iter().filter_map(|n| definition.parameter(n)).take(most).collect();
+    if found.is_empty() {
+        let message = format!("`{option}` has no effect: `{}` has nothing of that kind", model.name());
+        let help = "a random variable of the model may stand there, or nothing";
+        cx.report(Diagnostic::warning(value.location, message).label("this is ignored").help(help));
+    }
+    for parameter in found {
         let law = variable(cx, value, unit(parameter))?;
-        set(model, parameters, name, law);
+        checked(cx, &value.parts[0], parameter, &law)?;
+        set(model, parameters, parameter.name, law);
     }
     Some(())
 }
@@ -136,38 +145,57 @@ fn unit(parameter: &Parameter) -> Dimension {
     if parameter.unit == Unit::Seconds { Dimension::Period } else { dimension(parameter.unit) }
 }
 
+/// The parameters of a variable.
+const PARAMETERS: &[&str] = &["lambda", "min", "scale", "shape", "sceneLengthMean"];
+
 /// Reads the law of a variable: `(lambda = RATE, min = VALUE)`, `(scale = VALUE, shape = NUMBER)`, `(min = VALUE)` or `()`.
 fn law(cx: &mut Context<'_>, part: &Part, parameter: &Parameter) -> Option<Variable> {
     let arguments = part.arguments.as_deref().unwrap_or_default();
-    let (mut lambda, mut min, mut mean) = (None, None, None);
-    let mut scale_and_shape = Vec::new();
-    for argument in arguments {
-        let value = argument.values.first()?;
-        match argument.key.as_ref().map(|key| key.text.as_str()) {
-            Some("lambda") => lambda = Some(number(cx, value, Dimension::Plain)?),
-            Some("min") => min = Some(number(cx, value, unit(parameter))?),
-            Some("sceneLengthMean") => mean = Some(number(cx, value, unit(parameter))?),
-            Some("scale" | "shape") => scale_and_shape.push(argument.clone()),
-            _ => {
-                let message = format!("`{}` has no such parameter", shorten(&part.text));
-                let error = Diagnostic::error(argument.location(), message);
-                return cx
-                    .refuse(error.label("expected `lambda`, `min`, `scale`, `shape` or `sceneLengthMean`"));
-            }
+    let owner = format!("`{}`", shorten(&part.text));
+    let errors = cx.diagnostics.errors();
+    let (mut rate, mut min, mut mean) = (None, None, None);
+    let given = Options::of(&owner, PARAMETERS).apply(cx, arguments, |cx, name, argument| {
+        let Some(value) = one(cx, argument) else { return };
+        match name {
+            "lambda" => rate = number(cx, value, Dimension::Plain),
+            "min" => min = number(cx, value, unit(parameter)),
+            "sceneLengthMean" => mean = number(cx, value, unit(parameter)),
+            // Those of a gamma law are read with it.
+            _ => {}
         }
+    });
+    if cx.diagnostics.errors() > errors {
+        return None;
     }
-    if let Some(0.0) = lambda {
+    if let (Some(location), true) = (given.get("sceneLengthMean"), parameter.name != "sceneLength") {
+        let error = Diagnostic::error(*location, format!("{owner} is no length of scenes"));
+        return cx.refuse(error.label("expected in `VideoMPEGFrameSize` only"));
+    }
+    let of_laws = [&["lambda"][..], &["scale", "shape"], &["sceneLengthMean"]];
+    let mut laws = of_laws.iter().filter_map(|names| names.iter().find_map(|name| given.get(name)));
+    if let (Some(first), Some(second)) = (laws.next(), laws.next()) {
+        let error =
+            Diagnostic::error(*second, "these are parameters of two laws").label("this is of another law");
+        return cx.refuse(error.with(*first, "than this"));
+    }
+    if let Some(0.0) = rate {
         let error = Diagnostic::error(part.location, "`lambda` is zero");
         return cx.refuse(error.label("expected the rate of an exponential law"));
     }
+    let scale_and_shape = arguments
+        .iter()
+        .filter(|a| a.key.as_ref().is_some_and(|key| matches!(key.text.as_str(), "scale" | "shape")))
+        .cloned()
+        .collect::<Vec<_>>();
     let per_second = if parameter.unit == Unit::Seconds { 1e6 } else { 1.0 };
-    let mean = mean.or(lambda.map(|lambda| 1.0 / (lambda * per_second)));
+    let mean = mean.or(rate.map(|rate| 1.0 / (rate * per_second)));
     let law = if !scale_and_shape.is_empty() {
         // Frames of a conference have a gamma law.
         let gamma = Part { text: "gamma".to_owned(), arguments: Some(scale_and_shape), ..part.clone() };
         variable_part(cx, &gamma, unit(parameter))?
     } else if let Some(mean) = mean {
-        Variable::Exponential { mean }
+        let location = given.get("lambda").copied().unwrap_or(part.location);
+        Variable::Exponential { mean: in_range(cx, mean, unit(parameter), location)? }
     } else {
         (parameter.default)()
     };

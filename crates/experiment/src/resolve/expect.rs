@@ -32,6 +32,7 @@ const DISTRIBUTION: Figure =
 /// Besides these, it has figures of each random variable.
 const ASKED: Figure = Figure::Object(&[
     "rate_error",
+    "due_error",
     "gap_distance",
     "gap_p_value",
     "gap_samples",
@@ -45,6 +46,7 @@ const CPU: Figure =
 const CONNECTION: &[(&str, Figure)] = &[
     ("offered_bps", Figure::Number),
     ("sent_bps", Figure::Number),
+    ("sent_until_last_bps", Figure::Number),
     ("received_bps", Figure::Number),
     ("messages_sent", Figure::Number),
     ("messages_received", Figure::Number),

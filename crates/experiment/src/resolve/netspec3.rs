@@ -112,6 +112,10 @@ fn test_type(
     }
     let arguments = part.arguments.as_deref().unwrap_or_default();
     let is_emulated = emulated::is_emulated(arguments);
+    if is_emulated && name == "full" {
+        let error = Diagnostic::error(part.location, "`full` sends no traffic of a model");
+        return cx.refuse(error.label("expected `burst` or `burstq` with these options"));
+    }
     let mut traffic = match is_emulated && base != "full" {
         true => emulated::pattern(cx, arguments, protocol)?,
         false => pattern::default(base, protocol)?,

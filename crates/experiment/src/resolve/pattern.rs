@@ -1,6 +1,6 @@
 //! `test = …`: each pattern with its defaults, and its options one by one (an override sets them too).
 
-use trunkline_traffic::application::{Choice, MODELS, Parameter, Relation, Unit};
+use trunkline_traffic::application::{Choice, MODELS, Parameter, Relation, Unit, share_below_zero};
 use trunkline_traffic::{Application, Burst, Pattern, Variable, VariableError};
 
 use super::options::{Given, Visit, choice as choice_of, read, text};
@@ -9,6 +9,7 @@ use super::{Context, replay, write};
 use crate::diagnostic::Diagnostic;
 use crate::parse::shorten;
 use crate::plan::{MAX_QUIC_DATAGRAM, Protocol, SourceRange};
+use crate::support::{Support, protocols, support};
 use crate::token::quoted;
 use crate::tree::{Setting, Value};
 
@@ -22,6 +23,8 @@ pub(crate) fn tests() -> impl Iterator<Item = &'static str> {
 
 /// RFC 768 and RFC 791: 65,535 bytes of an IPv4 packet less 20 of its header and 8 of UDP's.
 const LARGEST_DATAGRAM: f64 = 65_507.0;
+/// The share of the amounts of `fgn` that may be below 0 without a warning: that of a standard deviation of 43 % of the mean.
+const LARGEST_CUT_SHARE: f64 = 0.01;
 /// And of guaranteed delivery: 1 GiB.
 const LARGEST_GUARANTEED: f64 = 1_073_741_824.0;
 
@@ -125,6 +128,7 @@ pub(crate) fn check(
     given: &Given,
     location: SourceRange,
 ) {
+    warn_of_cut_amounts(cx, pattern, given, location);
     let Some((option, message, label)) = protocol.and_then(|p| conflict(pattern, p)) else { return };
     let at = |name: &str| given.get(name).copied();
     let error = Diagnostic::error(at(option).unwrap_or(location), message).label(label);
@@ -132,6 +136,21 @@ pub(crate) fn check(
         Some(min) if option == "maxPeriod" => error.with(min, "the shortest period"),
         _ => error,
     });
+}
+
+/// Warns of amounts below 0 of `fgn`, which send nothing: the traffic is no longer the noise that was requested.
+fn warn_of_cut_amounts(cx: &mut Context<'_>, pattern: &Pattern, given: &Given, location: SourceRange) {
+    let Pattern::Application { model, parameters, .. } = pattern else { return };
+    let share = share_below_zero(*model, parameters).filter(|share| *share > LARGEST_CUT_SHARE);
+    let Some(share) = share else { return };
+    let at = given.get("sd").or(given.get("mean")).copied().unwrap_or(location);
+    let message = format!("{:.1} % of the amounts are below 0 and send nothing", share * 100.0);
+    let label = "expected a standard deviation of at most 43 % of the mean";
+    cx.report(
+        Diagnostic::warning(at, message).label(label).help(
+            "what is left has a higher mean, and neither the variance nor the memory that were requested",
+        ),
+    );
 }
 
 /// What is wrong with a test over a protocol: the option to blame, the message, and what was expected.
@@ -151,6 +170,12 @@ pub(crate) fn conflict(pattern: &Pattern, protocol: &Protocol) -> Option<(&'stat
         let label = "expected `datagrams = off` beside `file`".to_owned();
         return Some(("path", "a file needs streams, which lose nothing".to_owned(), label));
     }
+    if support(pattern, protocol) == (Support { live: false, sim: false }) {
+        let name = test_name(pattern);
+        let message = format!("no backend runs `{name}` over `{}`", protocol.name());
+        // Not an option, so the word of the test is marked.
+        return Some(("", message, format!("expected {} beside `{name}`", any_of(protocols(pattern)))));
+    }
     if let Some(conflict) = relation_conflict(pattern) {
         return Some(conflict);
     }
@@ -168,6 +193,15 @@ pub(crate) fn conflict(pattern: &Pattern, protocol: &Protocol) -> Option<(&'stat
     let (option, largest) = sizes.into_iter().find(|(_, size)| *size > max_bytes)?;
     let message = format!("a message of {largest} bytes {problem}");
     Some((option, message, format!("expected at most {max_bytes} bytes over `{}`", protocol.name())))
+}
+
+/// Returns "`tcp`, `udp` or `quic`".
+fn any_of(names: impl Iterator<Item = &'static str>) -> String {
+    let names: Vec<String> = names.map(|name| format!("`{name}`")).collect();
+    match names.split_last() {
+        Some((last, others)) if !others.is_empty() => format!("{} or {last}", others.join(", ")),
+        _ => names.concat(),
+    }
 }
 
 /// What is wrong between two parameters of an application model.
@@ -300,7 +334,7 @@ pub(crate) fn present(pattern: &mut Pattern, v: &mut Visit<'_, '_>) {
 /// Returns how the language reads a parameter of a model.
 pub(crate) fn dimension(unit: Unit) -> Dimension {
     match unit {
-        Unit::Bytes => Dimension::Size,
+        Unit::Bytes | Unit::Amount => Dimension::Size,
         Unit::Seconds => Dimension::Delay,
         Unit::Count => Dimension::Count,
         Unit::Number => Dimension::Plain,

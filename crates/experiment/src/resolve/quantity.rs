@@ -273,6 +273,22 @@ pub(crate) fn constant(cx: &mut Context<'_>, part: &Part, dimension: Dimension) 
     Some(n + 0.0)
 }
 
+/// A computed quantity, not above what its dimension can have.
+pub(crate) fn in_range(
+    cx: &mut Context<'_>,
+    n: f64,
+    dimension: Dimension,
+    location: SourceRange,
+) -> Option<f64> {
+    let largest = if dimension.is_time() { LONGEST_S } else { LARGEST };
+    if n <= largest {
+        return Some(n);
+    }
+    let message = format!("this means {n:e} {}, which is too large", dimension.base());
+    let error = Diagnostic::error(location, message).label(format!("expected at most {largest:e}"));
+    cx.refuse(error)
+}
+
 /// A number as written, folded to the base unit of its family, which is named too: `("16 kB")` is 16,000 `B`. A number
 /// without unit has the unit ``; room in a buffer is counted in `cells` or `packets`.
 pub(crate) fn base_number(written: &str) -> Option<(f64, &'static str)> {

@@ -235,8 +235,8 @@ fn exchange(
         };
         encode_message(context, &mut request, &sender.header(&message, now));
         match transport {
-            RequestTransport::Stream(writer, _) => {
-                if !writer.write(context, &request)? {
+            RequestTransport::Stream(..) => {
+                if !write_request(context, transport, &mut reader, sender, &mut last_progress, &request)? {
                     break;
                 }
             }
@@ -272,6 +272,46 @@ fn exchange(
     stats.calls += reader.calls;
     stats.corrupted = reader.corrupted;
     Ok(())
+}
+
+/// Writes a request to a stream, and reads responses whenever there is no room: a peer that cannot send its response reads no
+/// request. Returns false if a stop was requested or the connection is over.
+fn write_request(
+    context: &EndContext,
+    transport: &mut RequestTransport,
+    reader: &mut MessageReader,
+    sender: &mut Sender,
+    last_progress: &mut Instant,
+    mut bytes: &[u8],
+) -> Result<bool, EndError> {
+    let mut blocked_since = None;
+    loop {
+        let RequestTransport::Stream(writer, stream) = transport else { return Ok(true) };
+        let written = writer.write_now(bytes)?;
+        bytes = &bytes[written..];
+        if bytes.is_empty() || context.control.is_stopped() {
+            return Ok(bytes.is_empty());
+        }
+        let now = context.clock.now();
+        let since = blocked_since.get_or_insert(now);
+        if written > 0 {
+            *since = now;
+        }
+        if now.since(*since) > STALL_TIMEOUT {
+            return Err(EndError::PeerStalled(writer.peer, STALL_TIMEOUT));
+        }
+        socket::readable_or_writable(stream, STOP_CHECK_INTERVAL)
+            .map_err(io_error("waiting for room to send"))?;
+        if transport.is_readable(context, reader, Span::ZERO)? {
+            let bytes_before = reader.bytes;
+            if !read_response(context, transport, reader, sender, last_progress)? {
+                return Ok(false);
+            }
+            if reader.bytes > bytes_before {
+                blocked_since = None;
+            }
+        }
+    }
 }
 
 impl RequestTransport {

@@ -119,6 +119,20 @@ impl StreamWriter {
         Ok(true)
     }
 
+    /// Writes as many bytes as there is room for, without waiting.
+    pub fn write_now(&mut self, bytes: &[u8]) -> Result<usize, EndError> {
+        self.calls += 1;
+        match socket::write_now(&self.stream, bytes) {
+            Ok(written) => Ok(written),
+            Err(e) if socket::is_timeout(&e) => {
+                self.blocked_calls += 1;
+                Ok(0)
+            }
+            Err(e) if is_closed(&e) => Err(EndError::ClosedEarly(self.peer)),
+            Err(e) => Err(io_error("sending")(e)),
+        }
+    }
+
     /// Samples `TCP_INFO` if a sample is due.
     #[inline]
     pub fn sample(&mut self, start: Instant, now: Instant) {

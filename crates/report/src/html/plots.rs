@@ -7,7 +7,8 @@ use serde::Serialize;
 use trunkline_record::Record;
 use trunkline_record::schema::{Connection, Distribution, Fit, SendAccuracy};
 
-use super::format_value;
+use super::{format_value, typeset};
+use crate::fits::distance;
 use crate::format::Unit;
 use crate::measured::{Quantity, quantities, title_and_line};
 use crate::summary::distinct;
@@ -267,12 +268,12 @@ fn fit(title: &str, name: &str, fits: &[(&View<'_>, &Fit)]) -> Option<PlotData> 
         lines.extend(v.line("actual", 0, fit.curve.iter().map(|&(value, _, sent)| (value, sent))));
     }
     let texts = fits.iter().map(|(v, fit)| {
-        let p = fit.p_value.map(|p| format!(", p {}", format_value(Unit::Number, p))).unwrap_or_default();
-        v.labelled(format!(
-            "error {} over {} values{p}",
-            format_value(Unit::Share, fit.distance),
-            fit.samples
-        ))
+        let worst = fit
+            .worst
+            .as_ref()
+            .map(|w| format!(", at {}, repetition {}, the worst of {}", w.host, w.repetition + 1, w.of));
+        let distance = typeset(&distance(fit.distance, fit.p_value), true);
+        v.labelled(format!("{distance} over {} values{}", fit.samples, worst.unwrap_or_default()))
     });
     let x = Axis::new("value", known_unit(&first.unit), false);
     let title = format!("{title}: {name} {}", first.law);

@@ -12,7 +12,7 @@ pub fn refuse(plan: &Plan, network: &Network) -> Vec<Refusal> {
         bundle::converter_config(plan).map_or(bundle::MAX_CLASSIC_MESSAGE, |config| config.max_message());
     let topology = Topology::new(network);
     for c in plan.connections.iter().filter(|c| matches!(c.protocol, Protocol::Bundle { .. })) {
-        if let Some(text) = bundle::refuse_test("sim", c, max_message) {
+        if let Some(text) = bundle::refuse_size(c, max_message) {
             all.push(Refusal { location: c.test_location, text: format!("{}: {text}", c.name) });
         } else if let Some(text) = refuse_media(plan, &topology) {
             all.push(Refusal { location: c.protocol_location, text: format!("{}: {text}", c.name) });

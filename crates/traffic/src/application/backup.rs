@@ -86,7 +86,7 @@ mod tests {
     fn the_rate_is_that_of_the_files_and_the_tail_exists() {
         let start = |parameters: &[(String, Variable)]| {
             let application = Application::named("backup").unwrap();
-            let draws = Draws::new(application, None, parameters, 32, Seed(4), "a-b").unwrap();
+            let draws = Draws::new(application, None, parameters, Seed(4), "a-b").unwrap();
             (Backup::new(Instant::ZERO, &draws), draws)
         };
         let (mut model, mut draws) = start(&[]);

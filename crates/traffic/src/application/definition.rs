@@ -4,13 +4,16 @@ use serde::{Deserialize, Serialize};
 use trunkline_units::Instant;
 
 use super::{Draws, MODELS, Model};
+use crate::source::SMALLEST_MESSAGE;
 use crate::{Law, Variable, VariableError};
 
 /// What a parameter measures. Its base unit is that of the values of its [`Variable`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
-    /// Bytes of a message or item, at least 1.
+    /// Bytes of a message or item, at least [`SMALLEST_MESSAGE`].
     Bytes,
+    /// Bytes that are no message or item, at least 1.
+    Amount,
     /// Seconds, 0 or more.
     Seconds,
     /// How many, at least 1.
@@ -25,7 +28,8 @@ impl Unit {
     /// Returns the smallest usable value; draws below it are drawn again.
     pub fn floor(self) -> f64 {
         match self {
-            Unit::Bytes | Unit::Count => 1.0,
+            Unit::Bytes => f64::from(SMALLEST_MESSAGE),
+            Unit::Amount | Unit::Count => 1.0,
             Unit::Seconds | Unit::Number | Unit::BitsPerSecond => 0.0,
         }
     }
@@ -33,7 +37,7 @@ impl Unit {
     /// Formats a value with its unit.
     pub fn format(self, value: f64) -> String {
         match self {
-            Unit::Bytes => format!("{value} B"),
+            Unit::Bytes | Unit::Amount => format!("{value} B"),
             Unit::Seconds => trunkline_units::Span::from_seconds(value).to_string(),
             Unit::Count | Unit::Number => value.to_string(),
             Unit::BitsPerSecond => format!("{value} b/s"),
@@ -151,6 +155,15 @@ impl Parameter {
     /// # Errors
     /// Those of [`Law::new`], [`VariableError::Range`], [`VariableError::NotConstant`], and [`VariableError::NoMean`].
     pub fn check(&self, value: &Variable) -> Result<(), VariableError> {
+        self.law(value).map(drop)
+    }
+
+    /// Returns the law of a value of this parameter, at or above the [floor](Unit::floor) of its unit. A constant size below it is
+    /// raised.
+    ///
+    /// # Errors
+    /// Those of [`Parameter::check`].
+    pub fn law(&self, value: &Variable) -> Result<Law, VariableError> {
         let has_form = match value {
             Variable::Constant(_) => true,
             Variable::List { .. } => self.is_list,
@@ -164,8 +177,15 @@ impl Parameter {
         {
             return Err(VariableError::Range { parameter: self.name, low, high });
         }
-        let law = Law::new(value.clone(), self.unit.floor())?;
-        if self.needs_mean && law.mean().is_none() { Err(VariableError::NoMean) } else { Ok(()) }
+        let floor = self.unit.floor();
+        let value = match value {
+            Variable::Constant(bytes) if self.unit == Unit::Bytes && *bytes < floor => {
+                Variable::Constant(floor)
+            }
+            value => value.clone(),
+        };
+        let law = Law::new(value, floor)?;
+        if self.needs_mean && law.mean().is_none() { Err(VariableError::NoMean) } else { Ok(law) }
     }
 }
 

@@ -79,7 +79,7 @@ impl Driver {
     ) -> Option<Result<Driver, (&'static str, VariableError)>> {
         let Pattern::Application { model, variant, size_bytes, parameters } = pattern else { return None };
         let longest = if let Variable::Constant(bytes) = size_bytes { *bytes as u32 } else { bounds.largest };
-        let draws = Draws::new(*model, variant.as_deref(), parameters, bounds.smallest, seed, name);
+        let draws = Draws::new(*model, variant.as_deref(), parameters, seed, name);
         Some(draws.map(|draws| Driver::new(*model, draws, longest, bounds, start)))
     }
 

@@ -3,7 +3,9 @@
 use trunkline_units::{Instant, Span};
 
 use super::definition::values::constant;
-use super::{Definition, Draws, Item, Model, Next, Parameter, QuantityId, Unit};
+use super::{Application, Definition, Draws, Item, Model, Next, Parameter, QuantityId, Unit};
+use crate::Variable;
+use crate::law::normal_cdf;
 use crate::noise::Noise;
 
 pub(super) static FGN: Definition = Definition {
@@ -16,11 +18,11 @@ pub(super) static FGN: Definition = Definition {
               IEEE/ACM Trans. Netw. 2(1), section IV: 0.8 to 0.9")
             .constant_within(0.01, 0.99),
         Parameter::new("interval", "an interval", Unit::Seconds, || constant(0.1), "a choice").constant_within(1e-6, 1e6),
-        Parameter::new("mean", "mean amount of an interval, before amounts below 0 are raised", Unit::Bytes, || {
+        Parameter::new("mean", "mean amount of an interval, before amounts below 0 are raised", Unit::Amount, || {
             constant(50_000.0)
         }, "a choice")
         .constant_within(1.0, 1e12),
-        Parameter::new("sd", "standard deviation of the amount", Unit::Bytes, || constant(15_000.0), "a choice")
+        Parameter::new("sd", "standard deviation of the amount", Unit::Amount, || constant(15_000.0), "a choice")
             .constant_within(1.0, 1e12),
         Parameter::new("message", "a message", Unit::Bytes, || constant(1_000.0), "a choice").constant_within(1.0, 1e9),
         Parameter::new(
@@ -132,9 +134,36 @@ impl Model for Fgn {
     }
 }
 
+/// Returns the share of the amounts of `fgn` that are below 0, which send nothing; `None` for other models.
+pub fn share_below_zero(model: Application, parameters: &[(String, Variable)]) -> Option<f64> {
+    let value = |name: &str| match parameters.iter().find(|(other, _)| other == name) {
+        Some((_, Variable::Constant(value))) => Some(*value),
+        _ => None,
+    };
+    (model.name() == FGN.name).then_some(())?;
+    Some(normal_cdf(-value("mean")? / value("sd")?))
+}
+
 /// Returns the mean of a normal variable whose values below 0 are raised to 0.
 fn raised_mean(mean: f64, sd: f64) -> f64 {
     let z = mean / sd;
     let density = libm::exp(-z * z / 2.0) / libm::sqrt(2.0 * std::f64::consts::PI);
     mean * 0.5 * libm::erfc(-z / std::f64::consts::SQRT_2) + sd * density
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_share_below_zero_is_that_of_a_normal_variable() {
+        let share = |model: &str, mean, sd| {
+            let parameters =
+                [("mean", mean), ("sd", sd)].map(|(n, v): (&str, f64)| (n.to_owned(), Variable::Constant(v)));
+            share_below_zero(Application::named(model).unwrap(), &parameters)
+        };
+        assert!((share("fgn", 1e4, 1e4).unwrap() - 0.158_655).abs() < 1e-6);
+        assert!(share("fgn", 1e4, 1e6).unwrap() > 0.49 && share("fgn", 1e5, 1e4).unwrap() < 1e-20);
+        assert_eq!(share("onoff", 1.0, 1.0), None);
+    }
 }

@@ -155,12 +155,35 @@ mod tests {
     use super::*;
     use crate::Variable;
 
+    /// Counts and sizes are integers, whose means are not those of the laws: 1.96 items and not 2.
+    #[test]
+    fn the_offered_rate_is_that_of_rounded_values() {
+        let application = Application::named("ftp").unwrap();
+        let exponential = |mean| Variable::Exponential { mean };
+        let parameters = [
+            ("nOfItems", exponential(1.0)),
+            ("itemSize", exponential(500.0)),
+            ("itemGap", Variable::Constant(0.01)),
+            ("sessionInterarrival", Variable::Constant(1.0)),
+        ]
+        .map(|(name, value)| (name.to_owned(), value));
+        let mut draws = Draws::new(application, None, &parameters, Seed(1), "a-b").unwrap();
+        let mut model = SessionModel::new(Instant::ZERO, &draws, "itemGap");
+        let (mut bytes, mut last) = (0.0, Instant::ZERO);
+        for _ in 0..200_000 {
+            let Next::Item(item) = model.next(&mut draws) else { panic!("an item") };
+            (bytes, last) = (bytes + f64::from(item.size.bytes()), item.due);
+        }
+        let error = bytes * 8.0 / last.as_s() / model.offered_bps(&draws).unwrap() - 1.0;
+        assert!(error.abs() < 0.01, "{error}");
+    }
+
     #[test]
     fn sessions_overlap_and_a_limit_refuses_some() {
         let application = Application::named("ftp").unwrap();
         let parameters = [("maxSessions", 3.0), ("nOfItems", 5.0), ("itemGap", 20.0)]
             .map(|(name, value)| (name.to_owned(), Variable::Constant(value)));
-        let mut draws = Draws::new(application, None, &parameters, 32, Seed(1), "a-b").unwrap();
+        let mut draws = Draws::new(application, None, &parameters, Seed(1), "a-b").unwrap();
         let mut model = SessionModel::new(Instant::ZERO, &draws, "itemGap");
         let (mut last, mut lanes) = (Instant::ZERO, std::collections::BTreeMap::new());
         for _ in 0..10_000 {

@@ -138,8 +138,7 @@ mod tests {
             let mut first = Vec::new();
             for seed in 0..100 {
                 let application = Application::named("game").unwrap();
-                let mut draws =
-                    Draws::new(application, Some(variant.name), &[], 32, Seed(seed), "a-b").unwrap();
+                let mut draws = Draws::new(application, Some(variant.name), &[], Seed(seed), "a-b").unwrap();
                 let mut model = Game::new(Instant::ZERO, &draws);
                 let (mut bytes, mut due) = (0.0, Instant::ZERO);
                 let n = if seed == 0 { 50_000 } else { 1 };

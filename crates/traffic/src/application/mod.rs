@@ -70,6 +70,7 @@ use trunkline_units::Instant;
 pub use definition::{Application, Choice, Definition, Parameter, Relation, Unit, UnknownModel, Variant};
 pub use draws::{Draws, Interval, QuantityId, Size};
 pub use driver::Driver;
+pub use fgn::share_below_zero;
 pub use received::ReceivedItems;
 pub use sessions::Sessions;
 

@@ -127,7 +127,7 @@ mod tests {
         let parameters: Vec<_> =
             parameters.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect();
         let application = Application::named("mpeg").unwrap();
-        let draws = Draws::new(application, None, &parameters, 32, Seed(3), "a-b").unwrap();
+        let draws = Draws::new(application, None, &parameters, Seed(3), "a-b").unwrap();
         (Mpeg::new(Instant::ZERO, &draws), draws)
     }
 

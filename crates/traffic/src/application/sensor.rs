@@ -177,7 +177,7 @@ mod tests {
         let parameters: Vec<_> =
             parameters.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect();
         let application = Application::named("sensor").unwrap();
-        let draws = Draws::new(application, Some(variant), &parameters, 32, Seed(6), "a-b").unwrap();
+        let draws = Draws::new(application, Some(variant), &parameters, Seed(6), "a-b").unwrap();
         (Sensors::new(Instant::ZERO, &draws), draws)
     }
 

@@ -60,7 +60,7 @@ mod tests {
         let application = Application::named("smtp").unwrap();
         let parameters =
             [("nOfItems", 3.0), ("itemGap", 0.5)].map(|(name, value)| (name.to_owned(), constant(value)));
-        let mut draws = Draws::new(application, None, &parameters, 32, Seed(1), "a-b").unwrap();
+        let mut draws = Draws::new(application, None, &parameters, Seed(1), "a-b").unwrap();
         let mut model = (SMTP.start)(Instant::ZERO, &draws);
         let (mut bytes, mut due, mut first) = (0.0, Instant::ZERO, 0);
         let mut lanes = std::collections::BTreeMap::new();

@@ -344,7 +344,7 @@ mod tests {
         let application = Application::named("video").unwrap();
         let parameters: Vec<_> =
             parameters.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect();
-        let mut draws = Draws::new(application, Some(adaptation), &parameters, 32, Seed(3), "a-b").unwrap();
+        let mut draws = Draws::new(application, Some(adaptation), &parameters, Seed(3), "a-b").unwrap();
         let mut model = Video::new(Instant::ZERO, &draws);
         let mut rates = Vec::new();
         for request in 0.. {

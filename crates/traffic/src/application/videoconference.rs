@@ -161,7 +161,7 @@ mod tests {
 
     fn sizes(variant: &str, parameters: &[(String, Variable)], n: usize) -> (Vec<f64>, f64) {
         let application = Application::named("videoconference").unwrap();
-        let mut draws = Draws::new(application, Some(variant), parameters, 32, Seed(1), "a-b").unwrap();
+        let mut draws = Draws::new(application, Some(variant), parameters, Seed(1), "a-b").unwrap();
         let mut model = Videoconference::new(Instant::ZERO, &draws);
         let mut size = || {
             let Next::Item(item) = model.next(&mut draws) else { panic!("an item") };

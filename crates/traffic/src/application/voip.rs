@@ -147,7 +147,7 @@ mod tests {
     #[test]
     fn frames_have_the_period_within_a_spurt() {
         let application = Application::named("voice").unwrap();
-        let mut draws = Draws::new(application, Some("g729"), &[], 32, Seed(5), "a-b").unwrap();
+        let mut draws = Draws::new(application, Some("g729"), &[], Seed(5), "a-b").unwrap();
         let mut model = Voip::new(Instant::ZERO, &draws);
         let mut dues = Vec::new();
         for _ in 0..10_000 {
@@ -169,7 +169,7 @@ mod tests {
         let application = Application::named("voice").unwrap();
         for (spurt, frames) in [(constant(1.0), 50.0), (exponential(1.0), 1.0 / -libm::expm1(-0.02))] {
             let parameters = [("talk".to_owned(), spurt), ("silence".to_owned(), constant(1.0))];
-            let draws = Draws::new(application, Some("g711"), &parameters, 32, Seed(5), "a-b").unwrap();
+            let draws = Draws::new(application, Some("g711"), &parameters, Seed(5), "a-b").unwrap();
             let rate = Voip::new(Instant::ZERO, &draws).offered_bps(&draws).unwrap();
             assert!((rate / (frames * 172.0 * 4.0) - 1.0).abs() < 1e-6, "{rate} for {frames} frames");
         }

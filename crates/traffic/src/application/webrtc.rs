@@ -352,7 +352,7 @@ mod tests {
     #[test]
     fn frames_have_the_rate_and_their_last_packets_request_reports() {
         let application = Application::named("webrtc").unwrap();
-        let mut draws = Draws::new(application, None, &[], 32, Seed(1), "a-b").unwrap();
+        let mut draws = Draws::new(application, None, &[], Seed(1), "a-b").unwrap();
         let mut model = WebRtc::new(Instant::ZERO, &draws);
         let (mut bytes, mut requests, mut dues) = (0, 0, Vec::new());
         while dues.len() < 301 {

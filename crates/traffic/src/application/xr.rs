@@ -132,7 +132,7 @@ mod tests {
 
     fn items(variant: &str, parameters: &[(String, Variable)], n: u64) -> (Vec<Item>, f64) {
         let application = Application::named("xr").unwrap();
-        let mut draws = Draws::new(application, Some(variant), parameters, 32, Seed(2), "a-b").unwrap();
+        let mut draws = Draws::new(application, Some(variant), parameters, Seed(2), "a-b").unwrap();
         let mut model = Xr::new(Instant::ZERO, &draws);
         let mut item = || {
             let Next::Item(item) = model.next(&mut draws) else { panic!("an item") };

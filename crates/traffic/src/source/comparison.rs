@@ -50,6 +50,16 @@ impl Source {
         }
     }
 
+    /// Returns (sent − due) / due of the bytes of an application model, where due is what the model drew for the sending time. Its
+    /// mean rate is no measure of a sender: sessions begin with none under way, and heavy tails vary for hours. `None` for other
+    /// patterns, and for models whose traffic depends on responses.
+    pub fn due_error(&self) -> Option<f64> {
+        let Schedule::Application(driver) = &self.schedule else { return None };
+        driver.offered_bps()?;
+        let due = self.bytes + self.bytes_skipped;
+        (due > 0).then(|| self.bytes as f64 / due as f64 - 1.0)
+    }
+
     /// Compares the sent values of each variable with its distribution: gaps first, then all other random variables.
     pub fn fits(&self) -> Vec<LawFit> {
         let mut all = Vec::new();

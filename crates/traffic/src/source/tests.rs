@@ -1,4 +1,5 @@
 use super::*;
+use crate::Application;
 
 const ANY: Bounds = Bounds { smallest: 32, largest: 65_507 };
 const START: Instant = Instant::from_ns(5_000);
@@ -253,4 +254,34 @@ fn unpaced_patterns_wait_only_for_their_start_and_obey_every_limit() {
     let request = Pattern::Request { request_bytes: constant(1.0), response_bytes: constant(1e9) };
     let Step::Send(m) = source(&request, seconds(1)).next(START) else { panic!("a message is due") };
     assert_eq!((m.size, m.response), (ANY.smallest, ANY.largest));
+}
+
+/// `ftp` begins without sessions and has a heavy tail, so that no short run has its mean rate.
+#[test]
+fn a_model_is_compared_with_the_bytes_that_were_due() {
+    let model = Application::named("ftp").unwrap();
+    let size_bytes = Variable::Constant(1_400.0);
+    let pattern = Pattern::Application { model, variant: None, size_bytes, parameters: model.defaults(None) };
+    let limit = Limit { time: Some(Span::from_s(10)), ..Limit::default() };
+    let source = || Source::new(&pattern, limit, ANY, Instant::ZERO, Seed(1), "a-b").unwrap();
+    let mut punctual = source();
+    let mut now = Instant::ZERO;
+    loop {
+        match punctual.next(now) {
+            Step::Send(_) => {}
+            Step::Wait(until) => now = until,
+            Step::Done => break,
+        }
+    }
+    let (_, all) = punctual.sent();
+    let mean_rate = all as f64 * 8.0 / 10.0 / punctual.offered_bps().unwrap() - 1.0;
+    assert!(mean_rate.abs() > 0.2, "a false alarm: {mean_rate}");
+    assert_eq!(punctual.due_error(), Some(0.0));
+    // A sender that stands still after the first message of its first item.
+    let mut late = source();
+    assert!(matches!(late.next(Instant::ZERO), Step::Send(_)));
+    assert_eq!(late.next(Instant::ZERO + Span::from_s(20)), Step::Done);
+    let (_, sent) = late.sent();
+    let error = late.due_error().unwrap();
+    assert!((error - (sent as f64 / all as f64 - 1.0)).abs() < 1e-9, "{error}: {sent} of {all}");
 }

@@ -30,7 +30,7 @@ use trunkline_counters::counter::Timestamp;
 use trunkline_traffic::Series;
 use trunkline_traffic::analysis::{self, Distribution, Inventory, Spectrum};
 use trunkline_traffic::autocorrelation::{Autocorrelation, autocorrelation};
-use trunkline_traffic::hurst::{self, Estimate, Method};
+use trunkline_traffic::hurst::{self, Estimate, HurstError, Method};
 use trunkline_traffic::series::{Correlation, SeriesError};
 
 use self::column::{Column, Loaded, Reading};
@@ -163,13 +163,15 @@ pub fn analyse(flags: &Analyse) -> Result<(), Failure> {
         write(out, &report, &json)?;
     }
     if flags.json {
-        return print(&json);
+        print(&json)?;
+        return report.check_length();
     }
     let mut text = text::text(&report, terminal_width());
     if let Some(out) = &flags.out {
         text += &format!("\nPlots: {}\n", out.join("analyse.html").display());
     }
-    print(&text)
+    print(&text)?;
+    report.check_length()
 }
 
 fn display_name(series: &str) -> String {
@@ -287,6 +289,19 @@ fn moment(ns: i64) -> String {
 }
 
 impl Report {
+    /// Fails if the series is too short for a Hurst exponent. Everything else has been printed.
+    fn check_length(&self) -> Result<(), Failure> {
+        let length = self.stretch.intervals;
+        if length >= hurst::SHORTEST {
+            return Ok(());
+        }
+        let reason = HurstError::Short(length);
+        // The series of a run has 120 to 600 intervals.
+        let remedy = "measure for longer or at shorter intervals: of a capture with `--interval`; for a series of 500 intervals \
+                      run for 25 s, 50 s, 250 s or 500 s";
+        Err(input_error(&self.series, &format!("{reason}; {remedy}")))
+    }
+
     fn estimates(&self) -> impl Iterator<Item = &Estimate> {
         self.hurst.iter().filter_map(|result| match result {
             HurstResult::Estimate(estimate) => Some(&**estimate),

@@ -63,11 +63,13 @@ pub fn messages(path: &Path, filter: &str) -> Result<Vec<(i64, u32)>, String> {
     }
 }
 
-/// Returns the bytes of sorted messages in equal intervals; `None` if they are all at one time, or too many.
+/// Returns the bytes of sorted messages in equal intervals; `None` if they are all at one time, or over too long a time.
 pub fn amounts(sorted: &[(i64, u32)], interval: Option<Span>) -> Option<Series> {
     let (first, last) = (sorted.first()?.0, sorted.last()?.0);
-    let length = interval.map_or_else(|| round_up((last - first) / INTERVALS), |span| span.as_ns() as i64);
-    let count = usize::try_from((last - first).checked_div(length)?).ok()?;
+    // Times of a file may be anything: all others are between these two.
+    let duration = last.checked_sub(first)?;
+    let length = interval.map_or_else(|| round_up(duration / INTERVALS), |span| span.as_ns() as i64);
+    let count = usize::try_from(duration.checked_div(length)?).ok()?;
     if !(2..=trunkline_traffic::series::LONGEST).contains(&count) {
         return None;
     }
@@ -112,6 +114,11 @@ mod tests {
         }
         assert!(round_up(i64::MAX / 4_096) > 0);
         assert!(amounts(&[(5, 1), (5, 1)], None).is_none());
+        for times in [[i64::MIN, i64::MAX], [-2, i64::MAX], [i64::MIN, 0]] {
+            assert!(amounts(&times.map(|at| (at, 1)), None).is_none(), "{times:?}");
+        }
+        let longest = amounts(&[(-1, 1), (i64::MAX - 1, 1)], None).unwrap();
+        assert!(columns(vec![(i64::MAX - 1, 1), (-1, 1)], None).len() == 1 && longest.start_ns() == -1);
         let series = amounts(&[(0, 3), (10, 4), (25, 5)], Some(Span::from_ns(10))).unwrap();
         assert_eq!(series.values(), [Some(3.0), Some(4.0)]);
     }

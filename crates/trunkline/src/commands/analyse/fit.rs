@@ -105,7 +105,7 @@ fn of_messages(
 ) -> (Vec<Quantity>, Option<Series>) {
     let mut sorted = messages.to_vec();
     sorted.sort_by_key(|(at, _)| *at);
-    let gaps: Vec<f64> = sorted.windows(2).map(|pair| (pair[1].0 - pair[0].0) as f64 / 1e9).collect();
+    let gaps: Vec<f64> = sorted.windows(2).map(|pair| pair[1].0.abs_diff(pair[0].0) as f64 / 1e9).collect();
     let sizes: Vec<f64> = sorted.iter().map(|(_, size)| f64::from(*size)).collect();
     let quantities = vec![quantity("gap", "s", &gaps), quantity(size, "B", &sizes)];
     (quantities, amounts(&sorted, interval))
@@ -136,7 +136,7 @@ fn of_column(
 fn are_regular(points: &[(i64, Option<f64>)]) -> bool {
     let mut times: Vec<i64> = points.iter().map(|(at, _)| *at).collect();
     times.sort_unstable();
-    let mut gaps: Vec<i64> = times.windows(2).map(|pair| pair[1] - pair[0]).collect();
+    let mut gaps: Vec<u64> = times.windows(2).map(|pair| pair[1].abs_diff(pair[0])).collect();
     gaps.sort_unstable();
     let median = gaps.get(gaps.len() / 2).copied().unwrap_or(0) as f64;
     let near = gaps.iter().filter(|gap| (**gap as f64 - median).abs() <= median * TOLERANCE).count();
@@ -265,5 +265,9 @@ mod tests {
         };
         assert!(are_regular(&points(&[1000, 1001, 999, 1003, 1000])));
         assert!(!are_regular(&points(&[1000, 10, 300, 2000, 1000])));
+        let far = [i64::MIN, -1, 0, i64::MAX];
+        assert!(!are_regular(&far.map(|at| (at, Some(1.0)))));
+        let (quantities, series) = of_messages(&far.map(|at| (at, 100)), "size", None);
+        assert!(series.is_none() && quantities[0].values == 3);
     }
 }
