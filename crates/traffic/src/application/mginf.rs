@@ -32,7 +32,8 @@ pub(super) static MGINF: Definition = Definition {
             .constant_within(1e-6, 1e6),
         Parameter::new("message", "a message", Unit::Bytes, || constant(1_000.0), "a choice").with_mean(),
         Parameter::new("maxSessions", "sessions at a time", Unit::Count, || constant(100_000.0), "a choice")
-            .constant_within(1.0, 1e6),
+            .constant_within(1.0, 1e6)
+            .with_memory(400),
     ],
     max_outstanding: 0,
     needs_stream: false,
