@@ -288,7 +288,7 @@ fn a_recording_is_sent_to_its_sender_only_and_refused_if_it_is_too_long() {
     for (from, count) in [("a", 10), ("a", 300_000), ("c", 1 << 20)] {
         let record = replay(from, count);
         assert!(!record.partial, "{from}, {count}: {:?} {:?}", record.connections[0].error, record.problems);
-        assert_eq!(record.connections[0].messages_received, 50);
+        assert_eq!(record.connections[0].messages_received, count.min(50) as u64);
     }
     let record = replay("a", 1 << 20);
     let [problem] = &record.problems[..] else { panic!("{:?}", record.problems) };

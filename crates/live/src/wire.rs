@@ -107,11 +107,14 @@ mod text {
     use std::net::SocketAddr;
 
     use serde::{Deserialize, Deserializer};
+    use trunkline_run::reports::Notes;
 
     /// Maximum number of characters of a name.
     pub const MAX_NAME: usize = 64;
     /// Maximum number of characters of a cause.
     pub const MAX_CAUSE: usize = 200;
+    /// Maximum number of characters of a note, which may describe several things.
+    pub const MAX_NOTE: usize = 1_000;
     /// Maximum number of names.
     pub const MAX_NAMES: usize = 64;
 
@@ -125,6 +128,11 @@ mod text {
         let is_long = text.chars().nth(max).is_some();
         let end = if is_long { "…" } else { "" };
         text.chars().take(max - usize::from(is_long)).map(shown).collect::<String>() + end
+    }
+
+    pub fn cut_notes(notes: &mut Notes) {
+        let received = std::mem::take(notes).into_iter().take(MAX_NAMES);
+        *notes = received.map(|(name, note)| (cut(&name, MAX_NAME), cut(&note, MAX_NOTE))).collect();
     }
 
     pub fn name<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
@@ -148,9 +156,33 @@ mod text {
 
 /// What an end measured.
 #[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(from = "ReceivedReport")]
 pub enum Report {
     Sender(Box<SenderReport>),
     Receiver(Box<ReceiverReport>),
+}
+
+/// A report whose texts may have any length.
+#[derive(Deserialize)]
+enum ReceivedReport {
+    Sender(Box<SenderReport>),
+    Receiver(Box<ReceiverReport>),
+}
+
+impl From<ReceivedReport> for Report {
+    fn from(report: ReceivedReport) -> Self {
+        match report {
+            ReceivedReport::Sender(mut report) => {
+                text::cut_notes(&mut report.notes);
+                Report::Sender(report)
+            }
+            ReceivedReport::Receiver(mut report) => {
+                text::cut_notes(&mut report.notes);
+                report.error = report.error.map(|error| text::cut(&error, text::MAX_CAUSE));
+                Report::Receiver(report)
+            }
+        }
+    }
 }
 
 impl From<SenderReport> for Report {
@@ -368,6 +400,20 @@ mod tests {
                 other => panic!("{other:?}"),
             }
         }
+    }
+
+    #[test]
+    fn texts_of_reports_are_cut() {
+        let long = "x".repeat(10_000);
+        let mut report = ReceiverReport { error: Some(long.clone()), ..ReceiverReport::default() };
+        report.notes.insert(long.clone(), long);
+        let AgentMessage::Done(_, Report::Receiver(report)) = received(&AgentMessage::Done(1, report.into()))
+        else {
+            panic!("a report")
+        };
+        assert_eq!(report.error.unwrap().chars().count(), 200);
+        let [(name, note)] = &report.notes.into_iter().collect::<Vec<_>>()[..] else { panic!("one note") };
+        assert_eq!((name.chars().count(), note.chars().count()), (64, 1_000));
     }
 
     #[test]

@@ -39,7 +39,7 @@ pub(super) static FGN: Definition = Definition {
             "a choice",
         )
         .constant_within(1.0, 4_194_304.0)
-        .with_memory(128),
+        .with_memory(160),
     ],
     max_outstanding: 0,
     needs_stream: false,
