@@ -9,6 +9,9 @@ use trunkline_live::limits::Limits;
 use crate::failure::Failure;
 use crate::flags::agents::Agent;
 
+/// Memory that a run needs in any case, in bytes.
+const MIN_MEMORY: u64 = 64 << 20;
+
 /// Runs an agent.
 pub fn agent(flags: &Agent) -> Result<(), Failure> {
     match &flags.host {
@@ -31,7 +34,8 @@ fn serve_standard_input(limits: &str) -> Result<(), Failure> {
         let memory = Resource::RLIMIT_VMEM;
         #[cfg(not(target_os = "freebsd"))]
         let memory = Resource::RLIMIT_DATA;
-        let bytes = nix::libc::rlim_t::try_from(remote.memory).unwrap_or(nix::libc::RLIM_INFINITY);
+        let bytes =
+            nix::libc::rlim_t::try_from(remote.memory.max(MIN_MEMORY)).unwrap_or(nix::libc::RLIM_INFINITY);
         let _ = setrlimit(memory, bytes, bytes);
     }
     let input = std::io::stdin().as_fd().try_clone_to_owned().map_err(Failure::run)?;
