@@ -53,7 +53,7 @@ impl LimitedLog {
         LimitedLog { log, of_anyone: Mutex::default(), of_controllers: Mutex::default() }
     }
 
-    /// Writes a line that nobody can cause often.
+    /// Writes a line that no client can cause often.
     pub fn write_always(&self, line: &str) {
         (self.log)(line);
     }
