@@ -34,8 +34,7 @@ fn serve_standard_input(limits: &str) -> Result<(), Failure> {
         let memory = Resource::RLIMIT_VMEM;
         #[cfg(not(target_os = "freebsd"))]
         let memory = Resource::RLIMIT_DATA;
-        let bytes =
-            nix::libc::rlim_t::try_from(remote.memory.max(MIN_MEMORY)).unwrap_or(nix::libc::RLIM_INFINITY);
+        let bytes = remote.memory.clamp(MIN_MEMORY, i64::MAX as u64) as nix::libc::rlim_t;
         let _ = setrlimit(memory, bytes, bytes);
     }
     let input = std::io::stdin().as_fd().try_clone_to_owned().map_err(Failure::run)?;
