@@ -46,6 +46,8 @@ const TIME_INTERVAL: Duration = Duration::from_millis(20);
 const TIME_LIMIT: Span = Span::from_ms(50);
 /// Interval of the exchanges of time during a run. They also say that the controller is alive, and keep the connection open.
 const INTERVAL: Duration = Duration::from_millis(250);
+/// Time to wait for the reason why an agent refuses messages.
+const REASON_TIMEOUT: Duration = Duration::from_secs(2);
 /// Maximum length of a message of the run in octets.
 const MAX_EVENT: usize = 64 << 20;
 
@@ -276,30 +278,57 @@ async fn carry_requests(
     clock: &Mutex<RemoteClock>,
 ) -> Result<(), Error> {
     let messages = format!("{path}/messages");
-    let (mut buffer, mut chunk) = (Vec::new(), vec![0; 64 << 10]);
+    let (mut lines, mut chunk) = (MessageLines::default(), vec![0; 64 << 10]);
     let mut next = tokio::time::Instant::now() + INTERVAL;
     loop {
         let result = match timeout_at(next, input.read(&mut chunk)).await {
             // The controller has closed its stream.
             Ok(Ok(0) | Err(_)) => return Ok(()),
             Ok(Ok(length)) => {
-                buffer.extend_from_slice(&chunk[..length]);
-                // Whole messages only; a request may have several.
-                let Some(end) = buffer.iter().rposition(|byte| *byte == b'\n') else { continue };
-                let rest = buffer.split_off(end + 1);
-                let body = std::mem::replace(&mut buffer, rest);
-                connection.exchange(Method::POST, &messages, body, TIMEOUT).await.map(drop)
+                lines.feed(&chunk[..length]);
+                match lines.take() {
+                    Some(body) => connection.exchange(Method::POST, &messages, body, TIMEOUT).await.map(drop),
+                    None => continue,
+                }
             }
             Err(_) => {
                 next += INTERVAL;
                 exchange_time(connection, path, clock).await
             }
         };
-        match result {
-            // The run has ended; the events say why.
-            Err(Error::Refused(..)) => std::future::pending().await,
-            result => result?,
+        if let Err(error) = result {
+            if matches!(error, Error::Refused(..)) {
+                // If the run has ended, the events say why.
+                sleep(REASON_TIMEOUT).await;
+            }
+            return Err(error);
         }
+    }
+}
+
+/// Collects messages for the body of a request: whole lines.
+#[derive(Default)]
+struct MessageLines {
+    buffer: Vec<u8>,
+    /// The length of the whole lines at the front of the buffer.
+    complete: usize,
+}
+
+impl MessageLines {
+    /// Adds bytes. After each call, [`take`](Self::take) takes the lines that are whole.
+    fn feed(&mut self, bytes: &[u8]) {
+        if let Some(end) = bytes.iter().rposition(|byte| *byte == b'\n') {
+            self.complete = self.buffer.len() + end + 1;
+        }
+        self.buffer.extend_from_slice(bytes);
+    }
+
+    /// Takes the lines that are whole; `None` if there are none.
+    fn take(&mut self) -> Option<Vec<u8>> {
+        let complete = std::mem::take(&mut self.complete);
+        let rest = self.buffer.split_off(complete);
+        let lines = std::mem::replace(&mut self.buffer, rest);
+        (!lines.is_empty()).then_some(lines)
     }
 }
 

@@ -2,159 +2,19 @@
 
 #![allow(clippy::disallowed_methods, reason = "agents run in real time")]
 
-use std::collections::BTreeMap;
-use std::io;
-use std::net::SocketAddr;
-use std::os::unix::net::UnixStream;
-use std::sync::{Arc, Mutex};
-use std::thread::{self, JoinHandle};
+mod lab;
+
+use std::thread;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use trunkline_agent::remote::{RemoteAgents, RemoteHost};
-use trunkline_agent::server::runs::RunOptions;
-use trunkline_agent::server::{Options, Server, StopHandle};
-use trunkline_agent::trust::JOIN_LIFETIME;
-use trunkline_agent::{KeyStore, Name, client};
-use trunkline_experiment::{Plan, Source, parse};
-use trunkline_live::limits::{Limits, RemoteLimits};
-use trunkline_live::{Launch, LaunchedAgent, Live, Threads};
-use trunkline_record::Record;
-use trunkline_run::{Backend, NoProgress, StopFlag};
-use trunkline_units::{Seed, Span};
+use trunkline_agent::KeyStore;
+use trunkline_live::limits::RemoteLimits;
+use trunkline_run::StopFlag;
+use trunkline_traffic::{Pattern, Recording};
+use trunkline_units::Span;
 
-/// Age of connections without a run. Connections of a run become older.
-const AGE: Duration = Duration::from_millis(500);
-
-/// Runs each agent's runs as threads, with limits.
-struct LimitedThreads {
-    limits: Limits,
-    /// The streams to the threads, by which a test can end a run as if its process had died.
-    streams: Arc<Mutex<Vec<UnixStream>>>,
-}
-
-impl Launch for LimitedThreads {
-    fn launch(&self, _: &str) -> io::Result<LaunchedAgent> {
-        let (ours, theirs) = UnixStream::pair()?;
-        self.streams.lock().unwrap().push(theirs.try_clone()?);
-        let limits = self.limits.clone();
-        thread::spawn(move || trunkline_live::agent::serve(theirs, &limits));
-        Ok(LaunchedAgent { stream: ours, child: None, remote: None })
-    }
-}
-
-fn limits() -> RemoteLimits {
-    RemoteLimits {
-        rate_bps: 1_000_000_000,
-        bytes: 1 << 30,
-        duration: Span::from_s(20),
-        ends: 100,
-        groups: Vec::new(),
-        send_folder: None,
-        receive_folder: None,
-    }
-}
-
-/// An agent on a loopback port that a controller has enrolled at.
-struct Agent {
-    address: SocketAddr,
-    log: Arc<Mutex<Vec<String>>>,
-    stop: StopHandle,
-    thread: Option<JoinHandle<()>>,
-    streams: Arc<Mutex<Vec<UnixStream>>>,
-}
-
-impl Drop for Agent {
-    fn drop(&mut self) {
-        self.stop.stop();
-        let ended = self.thread.take().map(JoinHandle::join);
-        assert!(ended.is_none_or(|ended| ended.is_ok()) || thread::panicking());
-    }
-}
-
-/// A controller and its agents.
-struct Lab {
-    folder: tempfile::TempDir,
-    controller: KeyStore,
-    agents: Vec<Agent>,
-    hosts: BTreeMap<String, RemoteHost>,
-}
-
-impl Lab {
-    fn new(hosts: &[&str], limits: &RemoteLimits) -> Lab {
-        let folder = tempfile::tempdir().unwrap();
-        let controller = KeyStore::open(&folder.path().join("controller")).unwrap();
-        let mut lab = Lab { folder, controller, agents: Vec::new(), hosts: BTreeMap::new() };
-        for host in hosts {
-            lab.add(host, limits);
-        }
-        lab
-    }
-
-    fn add(&mut self, host: &str, limits: &RemoteLimits) {
-        let store = KeyStore::open(&self.folder.path().join(host)).unwrap();
-        let options = Options {
-            listen: "127.0.0.1:0".parse().unwrap(),
-            address: None,
-            join_lifetime: JOIN_LIFETIME,
-            connection_age: AGE,
-        };
-        let log = Arc::<Mutex<Vec<String>>>::default();
-        let lines = log.clone();
-        let log_line = Arc::new(move |line: &str| lines.lock().unwrap().push(line.to_owned()));
-        let streams = Arc::<Mutex<Vec<UnixStream>>>::default();
-        let launch = LimitedThreads {
-            limits: Limits { remote: Some(limits.clone()), ports: None },
-            streams: streams.clone(),
-        };
-        let runs = RunOptions { launch: Box::new(launch), max_runs: 3, max_time: Duration::from_secs(100) };
-        let server = Server::bind(store, options, Some(runs), log_line).unwrap();
-        let (address, stop, join) = (server.address(), server.stop_handle(), server.issue_join().unwrap());
-        let thread = thread::spawn(move || server.run().unwrap());
-        self.agents.push(Agent { address, log, stop, thread: Some(thread), streams });
-        let name: Name = host.parse().unwrap();
-        client::enrol(&self.controller, &join, name, "ctl".parse().unwrap(), Timestamp::now()).unwrap();
-        let remote = RemoteHost { address: join.address().clone(), fingerprint: join.agent() };
-        self.hosts.insert(host.to_owned(), remote);
-    }
-
-    fn backend(&self) -> Live {
-        let identity = Arc::new(self.controller.identity().unwrap());
-        let launch = RemoteAgents { identity, hosts: self.hosts.clone(), local: Box::new(Threads) };
-        Live::new(Box::new(launch), BTreeMap::new())
-    }
-
-    fn run_with(&self, text: &str, stop: StopFlag) -> Record {
-        let plan = plan(text);
-        let mut live = self.backend();
-        assert_eq!(live.refuse(&plan), []);
-        let options = trunkline_run::RunOptions {
-            seed: Seed(1),
-            started_at: String::new(),
-            text: text.into(),
-            folder: ".".into(),
-            out: self.folder.path().join("out"),
-            stop,
-        };
-        live.run(&plan, &options, &mut NoProgress)
-    }
-
-    /// Waits until the second agent has started so many runs.
-    fn await_runs(&self, count: usize) {
-        while self.agents[1].streams.lock().unwrap().len() < count {
-            thread::sleep(Duration::from_millis(10));
-        }
-    }
-
-    fn run(&self, text: &str) -> Record {
-        self.run_with(text, StopFlag::default())
-    }
-}
-
-fn plan(text: &str) -> Plan {
-    let parsed = parse(&Source { name: "test.ns", text, folder: None });
-    parsed.plan.unwrap_or_else(|| panic!("{:?}", parsed.diagnostics))
-}
+use crate::lab::{Lab, limits, plan};
 
 #[test]
 fn every_transport_runs_between_agents() {
@@ -294,7 +154,8 @@ fn a_refusal_ends_the_run_before_any_end_opens() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("data"), "x").unwrap();
     let send_folder = Some(folder.path().to_owned());
-    let lab = Lab::new(&["a", "b"], &RemoteLimits { duration: Span::from_s(5), send_folder, ..limits() });
+    let (duration, memory) = (Span::from_s(5), 100 << 20);
+    let lab = Lab::new(&["a", "b"], &RemoteLimits { duration, memory, send_folder, ..limits() });
     let connection = |name: &str, test: &str| {
         format!("connection {name} {{ xmt = a; rcv = b; protocol = tcp; test = {test}; }}")
     };
@@ -302,6 +163,7 @@ fn a_refusal_ends_the_run_before_any_end_opens() {
     for (bad, host, cause) in [
         // Both agents refuse it, and either may be the first to answer.
         ("full (messagesize = 2 MB); duration = 1 s", "", "sends messages of at most 1 MiB"),
+        ("sensor (sources = 1000000); duration = 1 s", "", "permits 100 MiB to a run"),
         ("full; duration = 6 s", "a refuses it: ", "permits tests of at most 5 s"),
         ("file (path = \"data\")", "b refuses it: ", "has named no folder for received files"),
     ] {
@@ -355,6 +217,84 @@ fn files_go_between_the_folders_of_the_owners() {
     );
     let error = record.problems[0].clone();
     assert!(error.contains("no such file below the folder"), "{error}");
+    // A file that is not there may appear until its connection opens.
+    let record = lab.run(
+        "experiment {
+            connection first { xmt = a; rcv = b; protocol = udp; test = cbr (messagesize = 100, period = 1 ms); messages = 10; }
+            connection c { xmt = a; rcv = b; protocol = tcp; test = file (path = \"later.bin\"); }
+        }",
+    );
+    let [first, c] = &record.connections[..] else { panic!("two connections") };
+    assert!(
+        first.error.is_none() && first.messages_received == 10,
+        "{:?} {:?}",
+        first.error,
+        record.problems
+    );
+    let error = c.error.clone().unwrap();
+    assert!(error.contains("later.bin: no such file below the folder"), "{error}");
+}
+
+#[test]
+fn long_responses_are_carried_at_the_limited_rate() {
+    // 10 MB/s: 3 MB take 300 ms.
+    let lab = Lab::new(&["a", "b"], &RemoteLimits { rate_bps: 80_000_000, ..limits() });
+    for protocol in ["tcp", "quic"] {
+        let record = lab.run(&format!(
+            "experiment {{ connection c {{ xmt = a; rcv = b; protocol = {protocol};
+                test = request (request = 64, response = 3 MB); messages = 2; }} }}"
+        ));
+        let c = &record.connections[0];
+        assert!(!record.partial, "{protocol}: {:?} {:?}", c.error, record.problems);
+        assert_eq!((c.counters["answers"], c.counters["answer_bytes"]), (2.0, 6e6), "{protocol}");
+        let rtt = c.rtt_us.as_ref().unwrap();
+        assert!(rtt.min > 290_000.0, "{protocol}: {} us for 3 MB", rtt.min);
+    }
+    let record = lab.run(
+        "experiment { connection pages { xmt = a; rcv = b; protocol = guaranteed; test = www; duration = 1 s; } }",
+    );
+    let [problem] = &record.problems[..] else { panic!("{:?}", record.problems) };
+    assert!(
+        problem.ends_with("responses of at most 1 MiB over `guaranteed`: use `tcp` or `quic`"),
+        "{problem}"
+    );
+}
+
+#[test]
+fn a_recording_is_sent_to_its_sender_only_and_refused_if_it_is_too_long() {
+    let lab = Lab::new(&["a", "b"], &limits());
+    let replay = |from: &str, count: i64| {
+        let text = format!(
+            "experiment {{ connection c {{ xmt = {from}; rcv = b; protocol = udp; test = full (messagesize = 100); messages = 50; }} }}"
+        );
+        let mut plan = plan(&text);
+        let messages = (0..count).map(|number| (1_000_000_000_000 + number * 100_000, 100)).collect();
+        let request = trunkline_traffic::RecordingRequest {
+            path: "recorded.csv".into(),
+            column: String::new(),
+            filter: String::new(),
+            values: trunkline_traffic::recording::RecordedValues::Sizes,
+            message_bytes: 100.0,
+        };
+        plan.connections[0].test = Pattern::Replay {
+            request,
+            recording: Recording::new(messages).unwrap(),
+            scale: 1.0,
+            size_bytes: trunkline_traffic::Variable::Constant(100.0),
+        };
+        lab.run_plan(&plan, StopFlag::default())
+    };
+    // The host `c` is the controller's.
+    for (from, count) in [("a", 10), ("a", 300_000), ("c", 1 << 20)] {
+        let record = replay(from, count);
+        assert!(!record.partial, "{from}, {count}: {:?} {:?}", record.connections[0].error, record.problems);
+        assert_eq!(record.connections[0].messages_received, count.min(50) as u64);
+    }
+    let record = replay("a", 1 << 20);
+    let [problem] = &record.problems[..] else { panic!("{:?}", record.problems) };
+    assert!(problem.starts_with("c: its test has 17"), "{problem}");
+    assert!(problem.ends_with("an agent on another host accepts 15.9 MiB"), "{problem}");
+    assert!(record.partial && record.connections[0].repetitions.is_empty());
 }
 
 #[test]

@@ -15,7 +15,7 @@ use crate::bundles::BundleWorker;
 use crate::consent::ConsentService;
 use crate::end::{self, EndControl};
 use crate::kernel_sampler::KernelSampler;
-use crate::limits::{LimitError, Limits};
+use crate::limits::{LimitError, Limits, OpenEnds};
 use crate::locked;
 use crate::station::Station;
 use crate::wire::{AgentMessage, AgentWriter, ControllerMessage, EndId, EndSpec, LineReader};
@@ -109,14 +109,14 @@ fn execute(
                     }
                 }
             }
-            ControllerMessage::Check(mut spec) => {
+            ControllerMessage::Check(spec) => {
                 let permitted = AgentMessage::Permitted(spec.id);
-                let restricted = limits.restrict(&mut spec, 0);
-                writer.send(&restricted.map_or_else(|error| refusal(*spec, &error), |()| permitted));
+                let checked = limits.check(&spec);
+                writer.send(&checked.map_or_else(|error| refusal(*spec, &error), |()| permitted));
             }
             ControllerMessage::Prepare(mut spec) => {
                 let id = spec.id;
-                let open = locked(ends).values().filter(|c| !c.is_over()).count();
+                let open = open_ends(ends);
                 // The end before could no longer be stopped.
                 if find(id).is_some_and(|control| !control.is_over()) {
                     break;
@@ -159,6 +159,20 @@ fn execute(
     }
     samplers.into_iter().for_each(KernelSampler::finish);
     bundle_worker
+}
+
+fn open_ends(ends: &EndControls) -> OpenEnds {
+    let ends = locked(ends);
+    let open = ends.values().filter(|control| !control.is_over());
+    open.fold(OpenEnds::default(), |sum, control| OpenEnds {
+        count: sum.count + 1,
+        memory: sum.memory.saturating_add(control.memory()),
+    })
+}
+
+/// Returns whether this thread runs an end: if it panics, the end has failed and reports it.
+pub fn is_end() -> bool {
+    std::thread::current().name().is_some_and(|name| name.starts_with(end::THREAD_NAME))
 }
 
 /// Returns the name of the connection and the cause if this message of an agent to its controller refuses a test; for the

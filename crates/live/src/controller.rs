@@ -38,7 +38,7 @@ use crate::launch::{AgentClock, ExitDescription, Launch};
 use crate::locked;
 use crate::observation::Observation;
 use crate::station::StationConfig;
-use crate::wire::ControllerMessage;
+use crate::wire::{ControllerMessage, MAX_REMOTE_MESSAGE};
 
 /// An agent that sends no message for this long is lost.
 const AGENT_TIMEOUT: Duration = Duration::from_secs(4);
@@ -84,6 +84,12 @@ pub enum RunError {
     /// The agent of a host does not permit an end of a connection.
     #[error("{connection}: the agent of host {host} refuses it: {cause}")]
     Refused { connection: String, host: String, cause: String },
+    /// The description of a connection is too long for an agent on another host: its length in bytes.
+    #[error(
+        "{connection}: its test has {:.1} MiB of recorded messages or values, and an agent on another host accepts {:.1} MiB",
+        mib(*length), mib(MAX_REMOTE_MESSAGE)
+    )]
+    TooLong { connection: String, length: usize },
     /// An end of this host did not open or report in time.
     #[error("host {0} does not answer")]
     Silent(String),
@@ -99,6 +105,10 @@ pub enum RunError {
     NotStarted,
     #[error("stopped on request")]
     Stopped,
+}
+
+fn mib(bytes: usize) -> f64 {
+    bytes as f64 / f64::from(1 << 20)
 }
 
 /// Cause of the loss of an agent.

@@ -78,6 +78,7 @@ mod wire;
 
 pub use backend::Live;
 pub use launch::{AgentClock, Launch, LaunchedAgent, Processes, RemoteAgent, Threads};
+pub use wire::MAX_REMOTE_MESSAGES;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

@@ -1,17 +1,24 @@
 //! What the owner of an agent permits to controllers on other hosts.
+//!
+//! | module | contents |
+//! | --- | --- |
+//! | `sizes` | sizes of messages, responses, buffers and memory |
+
+mod sizes;
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use trunkline_experiment::plan::Protocol;
 use trunkline_io::{SocketError, socket};
 use trunkline_run::reports::SenderReport;
-use trunkline_traffic::{Pattern, Variable};
 use trunkline_units::Span;
 
+use self::sizes::{MAX_BUFFER, MIN_REPORT_INTERVAL, check_sizes};
+pub(crate) use self::sizes::{MAX_MESSAGE, memory};
 use crate::wire::{self, Cut, EndSpec, Role};
 
 /// Limits of an agent. Each end is checked against them before it opens a socket; the default permits everything, as
@@ -36,6 +43,8 @@ pub struct RemoteLimits {
     pub duration: Span,
     /// Maximum number of open ends of a run.
     pub ends: usize,
+    /// Maximum memory of a run, in bytes. Ends whose estimates exceed it are refused.
+    pub memory: u64,
     /// Multicast groups to which ends may send: networks as address and prefix length.
     pub groups: Vec<(IpAddr, u8)>,
     /// The folder with files that `file` tests may send; none: they may not.
@@ -43,13 +52,6 @@ pub struct RemoteLimits {
     /// The folder for received files; none: `file` tests may not receive.
     pub receive_folder: Option<PathBuf>,
 }
-
-/// Maximum size of a socket buffer or window.
-const MAX_BUFFER: u64 = 64 << 20;
-/// Maximum length of a message: it is sent at once, however low the rate limit is.
-pub(crate) const MAX_MESSAGE: u32 = 1 << 20;
-/// Minimum interval of reports.
-const MIN_REPORT_INTERVAL: Span = Span::from_ms(20);
 
 /// Error of opening a socket at one of the ports that the owner permits.
 #[derive(Debug, thiserror::Error)]
@@ -115,6 +117,18 @@ pub enum LimitError {
     /// A message is too long.
     #[error("an agent on another host sends messages of at most {} MiB", MAX_MESSAGE >> 20)]
     Message,
+    /// A response cannot be sent in pieces, and is too long.
+    #[error(
+        "an agent on another host sends responses of at most {} MiB over `guaranteed`: use `tcp` or `quic`",
+        MAX_MESSAGE >> 20
+    )]
+    Response,
+    /// The ends need too much memory.
+    #[error(
+        "the ends that are open need about {} MiB of memory, and the owner of the agent permits {} MiB to a run",
+        .0 >> 20, .1 >> 20
+    )]
+    Memory(u64, u64),
     /// Reports would be too frequent.
     #[error("an agent on another host reports at most every {MIN_REPORT_INTERVAL}")]
     ReportInterval,
@@ -140,17 +154,41 @@ pub(crate) fn reached(cut: Cut, report: &SenderReport, elapsed: Span) -> Option<
     bytes.or(cut.time.filter(is_over).map(LimitError::Duration))
 }
 
+/// The ends of a run that are open.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct OpenEnds {
+    pub count: usize,
+    /// The sum of their estimates, see [`memory`].
+    pub memory: u64,
+}
+
 impl Limits {
-    /// Checks an end, and restricts what it leaves open. `open` is the number of open ends.
-    pub(crate) fn restrict(&self, spec: &mut EndSpec, open: usize) -> Result<(), LimitError> {
+    /// Compares an end with the limits before any end opens. A file to send may still be created.
+    pub(crate) fn check(&self, spec: &EndSpec) -> Result<(), LimitError> {
+        self.apply(&mut spec.clone(), OpenEnds::default(), MissingFile::Permitted)
+    }
+
+    /// Checks an end that opens now, and restricts what it leaves open.
+    pub(crate) fn restrict(&self, spec: &mut EndSpec, open: OpenEnds) -> Result<(), LimitError> {
+        self.apply(spec, open, MissingFile::Refused)
+    }
+
+    fn apply(&self, spec: &mut EndSpec, open: OpenEnds, missing: MissingFile) -> Result<(), LimitError> {
         let Some(remote) = &self.remote else { return Ok(()) };
         if let (Some(port), Some(ports)) = (spec.port, &self.ports)
             && !ports.contains(&port)
         {
             return Err(LimitError::Port(port));
         }
-        remote.restrict(spec, open)
+        remote.restrict(spec, open, missing)
     }
+}
+
+/// What is decided on a file to send that does not exist.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum MissingFile {
+    Permitted,
+    Refused,
 }
 
 /// The host of an address: a link-local one is another host on another interface.
@@ -160,14 +198,18 @@ fn host(address: SocketAddr) -> (IpAddr, u32) {
 }
 
 impl RemoteLimits {
-    /// Checks an end, and restricts what it leaves open: its time, its bytes, its files. `open` is the number of open ends.
-    fn restrict(&self, spec: &mut EndSpec, open: usize) -> Result<(), LimitError> {
+    /// Checks an end, and restricts what it leaves open: its time, its bytes, its files.
+    fn restrict(&self, spec: &mut EndSpec, open: OpenEnds, missing: MissingFile) -> Result<(), LimitError> {
         // Each receiver of a group is an end, and takes memory at the sender.
         let receivers = if let Role::Sender { receivers, .. } = spec.role { receivers } else { 0 };
-        if open >= self.ends || receivers > self.ends {
+        if open.count >= self.ends || receivers > self.ends {
             return Err(LimitError::Ends(self.ends));
         }
         check_sizes(spec)?;
+        let needed = open.memory.saturating_add(memory(spec));
+        if needed > self.memory {
+            return Err(LimitError::Memory(needed, self.memory));
+        }
         let needs = spec.consent.needs.as_ref().map(|needs| host(needs.destination));
         let gives = spec.consent.gives.as_ref().map(|gives| gives.source.to_canonical());
         let has_answers = wire::has_answers(&spec.protocol, &spec.pattern);
@@ -226,7 +268,7 @@ impl RemoteLimits {
                 limit.time.get_or_insert(self.duration);
                 limit.bytes.get_or_insert(self.bytes);
                 if let Some(path) = file {
-                    *path = self.file_to_send(path)?;
+                    *path = self.file_to_send(path, missing)?;
                 }
             }
             Role::Receiver { file } => {
@@ -244,48 +286,30 @@ impl RemoteLimits {
     }
 
     /// Returns the path of a file below the folder of files that may be sent.
-    fn file_to_send(&self, path: &Path) -> Result<PathBuf, LimitError> {
+    fn file_to_send(&self, path: &Path, missing: MissingFile) -> Result<PathBuf, LimitError> {
         let folder = self.send_folder.as_ref().ok_or(LimitError::NoSendFolder)?;
-        let missing = || LimitError::File(path.to_owned());
-        let folder = folder.canonicalize().map_err(|_| missing())?;
-        let file = folder.join(path).canonicalize().map_err(|_| missing())?;
-        if file.starts_with(&folder) && file.is_file() { Ok(file) } else { Err(missing()) }
+        let refusal = || LimitError::File(path.to_owned());
+        let folder = folder.canonicalize().map_err(|_| refusal())?;
+        match folder.join(path).canonicalize() {
+            Ok(file) if file.starts_with(&folder) && file.is_file() => Ok(file),
+            Err(error) if error.kind() == io::ErrorKind::NotFound && missing == MissingFile::Permitted => {
+                may_appear(&folder, path).ok_or_else(refusal)
+            }
+            _ => Err(refusal()),
+        }
     }
 }
 
-/// Checks sizes that would cost memory, or that the rate limit could not divide.
-fn check_sizes(spec: &EndSpec) -> Result<(), LimitError> {
-    let window = match &spec.protocol {
-        Protocol::Tcp { window, .. } | Protocol::Quic { window, .. } => *window,
-        _ => None,
-    };
-    let buffers = [spec.buffer, window];
-    if let Protocol::Quic { streams, mtu, .. } = &spec.protocol
-        && !((1..=256).contains(streams) && (1200..=65_507).contains(&mtu.as_bytes()))
-    {
-        return Err(LimitError::Quic);
+/// Returns the path of a file that does not exist, if it could be created below the folder: its nearest folder that exists is
+/// there.
+fn may_appear(folder: &Path, path: &Path) -> Option<PathBuf> {
+    let is_plain = |part: Component<'_>| matches!(part, Component::Normal(_) | Component::CurDir);
+    if path.file_name().is_none() || !path.components().all(is_plain) {
+        return None;
     }
-    if buffers.iter().flatten().any(|size| size.as_bytes() > MAX_BUFFER) {
-        return Err(LimitError::Buffer);
-    }
-    if spec.report_interval.is_some_and(|interval| interval < MIN_REPORT_INTERVAL) {
-        return Err(LimitError::ReportInterval);
-    }
-    let sizes: &[&Variable] = match &spec.pattern {
-        Pattern::Full { size_bytes }
-        | Pattern::Poisson { size_bytes, .. }
-        | Pattern::Stairs { size_bytes, .. }
-        | Pattern::Application { size_bytes, .. }
-        | Pattern::Replay { size_bytes, .. }
-        | Pattern::File { size_bytes, .. } => &[size_bytes],
-        Pattern::Cbr { burst, .. } | Pattern::Burst { burst, .. } | Pattern::Random { burst, .. } => {
-            &[&burst.size_bytes]
-        }
-        Pattern::Request { request_bytes, response_bytes } => &[request_bytes, response_bytes],
-    };
-    let is_too_long =
-        |size: &&Variable| matches!(size, Variable::Constant(size) if *size > f64::from(MAX_MESSAGE));
-    if sizes.iter().any(is_too_long) { Err(LimitError::Message) } else { Ok(()) }
+    let file = folder.join(path);
+    let above = file.ancestors().skip(1).find_map(|above| above.canonicalize().ok())?;
+    (above.starts_with(folder) && above.is_dir()).then_some(file)
 }
 
 fn random() -> Result<u64, LimitError> {
@@ -304,240 +328,4 @@ fn contains((network, length): (IpAddr, u8), address: IpAddr) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::time::Duration;
-
-    use trunkline_traffic::source::Limit;
-    use trunkline_units::{Seed, Size};
-
-    use super::*;
-    use crate::consent::{RunId, RunKey};
-    use crate::wire::{EndConsent, GivenConsent, NeededConsent};
-
-    fn limits() -> RemoteLimits {
-        RemoteLimits {
-            rate_bps: 1_000_000,
-            bytes: 1_000,
-            duration: Span::from_s(60),
-            ends: 2,
-            groups: vec![("239.1.0.0".parse().unwrap(), 16)],
-            send_folder: None,
-            receive_folder: None,
-        }
-    }
-
-    fn needs(host: &str) -> Option<NeededConsent> {
-        let destination = SocketAddr::new(host.parse().unwrap(), 9);
-        Some(NeededConsent { destination, run: RunId([0; 8]), key: RunKey::new([0; 32]) })
-    }
-
-    fn gives(host: &str) -> Option<GivenConsent> {
-        let source = host.parse().unwrap();
-        Some(GivenConsent { source, run: RunId([0; 8]), key: RunKey::new([0; 32]) })
-    }
-
-    fn sender(protocol: Protocol, peer: &str) -> EndSpec {
-        EndSpec {
-            id: 1,
-            repetition_name: "c".into(),
-            token: 7,
-            seed: Seed(1),
-            address: "10.0.0.1".parse().unwrap(),
-            port: None,
-            buffer: None,
-            protocol,
-            pattern: Pattern::Full { size_bytes: Variable::Constant(100.0) },
-            peer_key: None,
-            role: Role::Sender {
-                peer: peer.parse().unwrap(),
-                limit: Limit::default(),
-                receivers: 1,
-                file: None,
-            },
-            receiver: 0,
-            dscp: None,
-            report_interval: None,
-            consent: EndConsent { needs: needs("10.0.0.2"), gives: None },
-            epoch_ns: None,
-            unix_epoch: Duration::ZERO,
-            cut: Cut::default(),
-        }
-    }
-
-    fn request() -> Pattern {
-        let size = Variable::Constant(64.0);
-        Pattern::Request { request_bytes: size.clone(), response_bytes: size }
-    }
-
-    fn udp() -> Protocol {
-        Protocol::Udp { flow_control: true }
-    }
-
-    #[test]
-    fn load_goes_only_to_the_host_that_consents() {
-        let check = |spec: EndSpec| limits().restrict(&mut spec.clone(), 0);
-        assert_eq!(check(sender(udp(), "10.0.0.2:5")), Ok(()));
-        let other = Err(LimitError::OtherHost("10.0.0.2".parse().unwrap(), "10.0.0.3".parse().unwrap()));
-        assert_eq!(check(sender(udp(), "10.0.0.3:5")), other);
-        let mut none = sender(udp(), "10.0.0.2:5");
-        none.consent.needs = None;
-        assert_eq!(check(none), Err(LimitError::NoConsent));
-        // Responses are load, and so are answers of a reflector.
-        let mut responder = sender(udp(), "10.0.0.2:5");
-        responder.pattern = request();
-        for mut receiver in [responder, sender(Protocol::Stamp, "10.0.0.2:5")] {
-            receiver.role = Role::Receiver { file: None };
-            assert_eq!(check(receiver.clone()), Err(LimitError::NoConsent));
-            receiver.consent.gives = gives("10.0.0.4");
-            assert!(matches!(check(receiver.clone()), Err(LimitError::OtherHost(..))));
-            receiver.consent.gives = gives("10.0.0.2");
-            assert_eq!(check(receiver.clone()), Ok(()));
-            receiver.consent.needs = None;
-            assert_eq!(check(receiver), Err(LimitError::NoConsent));
-        }
-    }
-
-    #[test]
-    fn groups_and_protocols_are_refused_unless_permitted() {
-        let multicast = |group: &str| {
-            let spec =
-                sender(Protocol::Multicast { group: group.parse().unwrap(), ttl: 1 }, &format!("{group}:5"));
-            limits().restrict(&mut spec.clone(), 0)
-        };
-        assert_eq!(multicast("239.1.2.3"), Ok(()));
-        for group in ["239.2.0.1", "10.0.0.2", "224.0.0.1"] {
-            assert_eq!(multicast(group), Err(LimitError::Group(group.parse().unwrap())));
-        }
-        // The peer is what is sent to.
-        let mut receiver =
-            sender(Protocol::Multicast { group: "239.2.0.1".parse().unwrap(), ttl: 1 }, "239.2.0.1:5");
-        receiver.role = Role::Receiver { file: None };
-        let group = Err(LimitError::Group("239.2.0.1".parse().unwrap()));
-        assert_eq!(limits().restrict(&mut receiver, 0), group, "a receiver");
-        receiver.protocol = Protocol::Multicast { group: "239.1.2.3".parse().unwrap(), ttl: 1 };
-        assert_eq!(limits().restrict(&mut receiver, 0), Ok(()));
-        receiver.pattern = request();
-        assert_eq!(limits().restrict(&mut receiver, 0), Err(LimitError::NoConsent));
-        let mut spec =
-            sender(Protocol::Multicast { group: "239.1.2.3".parse().unwrap(), ttl: 1 }, "10.0.0.9:5");
-        assert_eq!(limits().restrict(&mut spec, 0), Err(LimitError::Group("10.0.0.9".parse().unwrap())));
-    }
-
-    #[test]
-    fn what_a_test_leaves_open_is_limited() {
-        let mut spec = sender(udp(), "10.0.0.2:5");
-        limits().restrict(&mut spec, 1).unwrap();
-        let Role::Sender { limit, .. } = &spec.role else { panic!("a sender") };
-        assert_eq!((limit.time, limit.bytes), (Some(Span::from_s(60)), Some(1_000)));
-        let report = |bytes| SenderReport { bytes, ..SenderReport::default() };
-        assert_eq!(reached(spec.cut, &report(999), Span::from_s(59)), None);
-        assert_eq!(reached(spec.cut, &report(1_000), Span::ZERO), Some(LimitError::Bytes(1_000)));
-        let over = LimitError::Duration(Span::from_s(60));
-        assert_eq!(reached(spec.cut, &report(999), Span::from_s(60)), Some(over));
-        assert_eq!(limits().restrict(&mut spec, 2), Err(LimitError::Ends(2)));
-        let with = |change: fn(&mut Limit)| {
-            let mut spec = sender(udp(), "10.0.0.2:5");
-            let Role::Sender { limit, .. } = &mut spec.role else { panic!("a sender") };
-            change(limit);
-            limits().restrict(&mut spec, 0)
-        };
-        assert_eq!(
-            with(|limit| limit.time = Some(Span::from_s(61))),
-            Err(LimitError::Duration(Span::from_s(60)))
-        );
-        assert_eq!(with(|limit| limit.bytes = Some(1_001)), Err(LimitError::Bytes(1_000)));
-    }
-
-    #[test]
-    fn files_are_below_the_folders_of_the_owner() {
-        let folder = tempfile::tempdir().unwrap();
-        let (inside, outside) = (folder.path().join("files"), folder.path().join("secret"));
-        std::fs::create_dir(&inside).unwrap();
-        std::fs::write(inside.join("data"), "x").unwrap();
-        std::fs::write(&outside, "x").unwrap();
-        std::os::unix::fs::symlink(&outside, inside.join("link")).unwrap();
-        let send = |limits: &RemoteLimits, path: &str| {
-            let mut spec = sender(udp(), "10.0.0.2:5");
-            let Role::Sender { file, .. } = &mut spec.role else { panic!("a sender") };
-            *file = Some(path.into());
-            limits.restrict(&mut spec, 0)
-        };
-        assert_eq!(send(&limits(), "data"), Err(LimitError::NoSendFolder));
-        let own = RemoteLimits { send_folder: Some(inside), receive_folder: Some("/r".into()), ..limits() };
-        assert_eq!(send(&own, "data"), Ok(()));
-        let absolute = outside.to_str().unwrap();
-        for path in ["../secret", "link", absolute, "missing", ".", ""] {
-            assert_eq!(send(&own, path), Err(LimitError::File(path.into())), "{path}");
-        }
-        let mut spec = sender(udp(), "10.0.0.2:5");
-        spec.role = Role::Receiver { file: Some("../../etc/passwd".into()) };
-        spec.consent.gives = gives("10.0.0.2");
-        own.restrict(&mut spec, 0).unwrap();
-        let Role::Receiver { file: Some(path) } = &spec.role else { panic!("a receiver") };
-        assert!(
-            path.starts_with("/r") && path.ends_with("passwd") && path.components().count() == 4,
-            "{path:?}"
-        );
-        spec.role = Role::Receiver { file: Some("x/..".into()) };
-        assert!(own.restrict(&mut spec, 0).is_err());
-    }
-
-    #[test]
-    fn ports_that_are_all_in_use_are_named() {
-        let taken = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
-        let port = taken.local_addr().unwrap().port();
-        let udp =
-            |port| socket::udp(("127.0.0.1".parse::<IpAddr>().unwrap(), port).into(), &Default::default());
-        let text = |fixed, ports| open_at_port(fixed, &ports, udp).unwrap_err().to_string();
-        let all =
-            format!("all ports from {port} to {port}, which the owner of the agent permits, are in use");
-        assert_eq!(text(None, Some(port..=port)), all);
-        let fixed = text(Some(port), Some(port..=port));
-        assert!(!fixed.contains("all ports") && fixed.contains(&port.to_string()), "{fixed}");
-        assert!(open_at_port(None, &None, udp).is_ok());
-    }
-
-    #[test]
-    fn receivers_of_a_group_are_ends() {
-        let restrict = |count| {
-            let mut spec = sender(udp(), "10.0.0.2:5");
-            if let Role::Sender { receivers, .. } = &mut spec.role {
-                *receivers = count;
-            }
-            limits().restrict(&mut spec, 0)
-        };
-        let most = limits().ends;
-        assert_eq!(restrict(most), Ok(()));
-        assert_eq!(restrict(usize::MAX), Err(LimitError::Ends(most)));
-    }
-
-    #[test]
-    fn quic_has_limits() {
-        let restrict = |streams, mtu| {
-            let (congestion, window, mtu) = (Default::default(), None, Size::from_bytes(mtu));
-            let protocol = Protocol::Quic { congestion, window, streams, datagrams: false, mtu };
-            limits().restrict(&mut sender(protocol, "10.0.0.2:5"), 0)
-        };
-        assert_eq!(restrict(256, 65_507), Ok(()));
-        for (streams, mtu) in [(0, 1452), (257, 1452), (1, 1199), (1, 65_508)] {
-            assert_eq!(restrict(streams, mtu), Err(LimitError::Quic), "{streams} {mtu}");
-        }
-    }
-
-    #[test]
-    fn a_network_contains_its_addresses() {
-        let net = |text: &str, length| (text.parse().unwrap(), length);
-        let address = |text: &str| text.parse().unwrap();
-        assert!(contains(net("239.1.0.0", 16), address("239.1.255.1")));
-        assert!(!contains(net("239.1.0.0", 16), address("239.2.0.0")));
-        assert!(
-            contains(net("0.0.0.0", 0), address("1.2.3.4")) && contains(net("::", 0), address("ff02::1"))
-        );
-        assert!(!contains(net("0.0.0.0", 0), address("ff02::1")));
-        assert!(!contains(net("1.2.3.4", 32), address("1.2.3.5")));
-        assert!(
-            contains(net("ff02::", 16), address("ff02::9"))
-                && !contains(net("ff02::", 16), address("ff05::9"))
-        );
-    }
-}
+mod tests;

@@ -255,7 +255,7 @@ mod tests {
 
     fn source(pattern: &Pattern, messages: u64, start: Instant) -> Source {
         let limit = Limit { messages: Some(messages), ..Limit::default() };
-        let bounds = Bounds { smallest: 40, largest: 1_000 };
+        let bounds = Bounds::new(40, 1_000);
         Source::new(pattern, limit, bounds, start, Seed(1), "sender").unwrap()
     }
 

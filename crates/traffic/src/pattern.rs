@@ -123,6 +123,39 @@ impl Pattern {
         })
     }
 
+    /// Returns about how many bytes of memory a source may need beyond a constant: an upper end of what grows with the
+    /// values of the pattern.
+    pub fn memory(&self) -> u64 {
+        match self {
+            Pattern::Replay { recording, .. } => size_of_val(recording.messages()) as u64,
+            Pattern::Application { model, variant, parameters, .. } => {
+                model.definition().memory(variant.as_deref(), parameters)
+            }
+            _ => 0,
+        }
+    }
+
+    /// Returns the pattern without recorded messages, for an end that does not send them.
+    #[must_use]
+    pub fn without_messages(&self) -> Pattern {
+        self.with_recording(Recording::default())
+    }
+
+    /// Returns the pattern with the longest of its recorded messages only, to check its limits.
+    #[must_use]
+    pub fn with_longest_message(&self) -> Pattern {
+        let Pattern::Replay { recording, .. } = self else { return self.clone() };
+        self.with_recording(Recording::new(vec![(0, recording.largest())]).unwrap_or_default())
+    }
+
+    fn with_recording(&self, messages: Recording) -> Pattern {
+        let mut pattern = self.clone();
+        if let Pattern::Replay { recording, .. } = &mut pattern {
+            *recording = messages;
+        }
+        pattern
+    }
+
     /// Returns whether messages request responses.
     pub fn has_responses(&self) -> bool {
         self.max_outstanding() > 0

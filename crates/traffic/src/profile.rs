@@ -318,7 +318,7 @@ mod tests {
 
     /// Returns the bytes that a source of this pattern sends in each second.
     fn sent(pattern: &Pattern, seconds: usize) -> Vec<f64> {
-        let bounds = Bounds { smallest: 1, largest: 65_507 };
+        let bounds = Bounds::new(1, 65_507);
         let mut source =
             Source::new(pattern, Limit::default(), bounds, Instant::ZERO, Seed(1), "stairs").unwrap();
         let (mut now, mut bytes) = (Instant::ZERO, vec![0.0; seconds]);

@@ -89,6 +89,15 @@ pub struct Bounds {
     pub smallest: u32,
     /// Larger sizes are reduced to this.
     pub largest: u32,
+    /// Larger responses are reduced to this.
+    pub largest_response: u32,
+}
+
+impl Bounds {
+    /// Creates bounds that are the same for messages and responses.
+    pub const fn new(smallest: u32, largest: u32) -> Bounds {
+        Bounds { smallest, largest, largest_response: largest }
+    }
 }
 
 /// When bursts are due.
@@ -303,7 +312,7 @@ impl Source {
             Some(responses)
                 if self.burst_remaining == 1 && responses.constant.is_none_or(|(size, _)| size > 0) =>
             {
-                responses.integer(self.bounds.smallest, self.bounds.largest)
+                responses.integer(self.bounds.smallest, self.bounds.largest_response)
             }
             _ => 0,
         };

@@ -6,7 +6,7 @@ use trunkline_traffic::source::{Bounds, Limit, Step};
 use trunkline_traffic::{Pattern, Source, Variable};
 use trunkline_units::{Instant, Seed, Span};
 
-const BOUNDS: Bounds = Bounds { smallest: 32, largest: 65_507 };
+const BOUNDS: Bounds = Bounds::new(32, 65_507);
 
 /// Returns the bytes that leave in each interval of a source whose sender is never late.
 fn amounts(pattern: &Pattern, interval: Span, intervals: usize, seed: u64) -> Vec<f64> {

@@ -8,7 +8,7 @@ use trunkline_traffic::source::{Bounds, LawFit, Limit, Step};
 use trunkline_traffic::{GoodnessOfFit, Law, Pattern, Source, Variable};
 use trunkline_units::{Instant, Seed, Span};
 
-const BOUNDS: Bounds = Bounds { smallest: 32, largest: 1 << 30 };
+const BOUNDS: Bounds = Bounds::new(32, 1 << 30);
 /// Values of each law, fewer than a source retains exactly, and the messages after which rarer laws have enough.
 const VALUES: u64 = if cfg!(feature = "soak") { 100_000 } else { 20_000 };
 const ENOUGH_MESSAGES: u64 = if cfg!(feature = "soak") { 60_000_000 } else { 2_000_000 };

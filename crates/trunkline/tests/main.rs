@@ -3,6 +3,7 @@
 //! | module | subject |
 //! | --- | --- |
 //! | `agent_keys` | `trunkline agent`, `trunkline keys`: enrolment, refusals, socket activation, curl and OpenSSL |
+//! | `agent_memory` | the memory limit of a run on an agent |
 //! | `agents` | runs on agents, and the death of every part |
 //! | `analyse` | `trunkline analyse` |
 //! | `bundle_c`, `bundle_wireshark` | the bundle converter from C and in Wireshark |
@@ -26,6 +27,7 @@
 //! | `top` | the packet monitor |
 
 mod agent_keys;
+mod agent_memory;
 mod agents;
 pub mod analyse;
 mod bundle_c;

@@ -37,9 +37,9 @@ use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::Mutex as AsyncMutex;
 use tokio::time::timeout;
-use trunkline_live::Launch;
 use trunkline_live::agent::refused_test;
 use trunkline_live::time_exchange::{TimeAnswer, monotonic_minus_raw_ns, raw_ns};
+use trunkline_live::{Launch, MAX_REMOTE_MESSAGES};
 
 use super::{ServerState, error_response, json};
 use crate::fingerprint::Fingerprint;
@@ -51,11 +51,9 @@ const LEASE: Duration = Duration::from_secs(4);
 /// Interval of the checks of all runs.
 const CHECK_INTERVAL: Duration = Duration::from_millis(250);
 /// Maximum length of the messages of a request in octets.
-pub(crate) const MAX_MESSAGES: usize = 16 << 20;
+pub(crate) const MAX_MESSAGES: usize = MAX_REMOTE_MESSAGES;
 /// Maximum length of a message of a run in octets.
 const MAX_EVENT: u64 = 64 << 20;
-/// Maximum length of the name of a connection in the log.
-const MAX_NAME: usize = 64;
 /// Time for the process of a run to accept messages.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -224,7 +222,7 @@ pub(crate) async fn supervise(state: Arc<ServerState>) {
             } else {
                 continue;
             };
-            state.log.write_always(&format!("ended run {id} of `{}`: {reason}", run.name));
+            state.log.write_of(run.controller, &format!("ended run {id} of `{}`: {reason}", run.name));
             run.end(reason);
             runs.remove(&id);
         }
@@ -260,16 +258,16 @@ async fn start(
     };
     match runs.start(key, name.to_string()) {
         Ok(run) => {
-            state.log.write_always(&format!("started run {run} of `{name}`"));
+            state.log.write_of(key, &format!("started run {run} of `{name}`"));
             json(StatusCode::CREATED, &RunDescription { run })
         }
         Err(StartError::TooMany(max, names)) => {
             let reason = format!("the agent permits {max} runs at a time, and has runs of: {names}");
-            state.log.write_always(&format!("refused a run of `{name}`: {reason}"));
+            state.log.write_of(key, &format!("refused a run of `{name}`: {reason}"));
             error_response(StatusCode::TOO_MANY_REQUESTS, &reason)
         }
         Err(StartError::System(error)) => {
-            state.log.write_always(&format!("cannot start a run of `{name}`: {error}"));
+            state.log.write_of(key, &format!("cannot start a run of `{name}`: {error}"));
             error_response(StatusCode::INTERNAL_SERVER_ERROR, &format!("cannot start the run: {error}"))
         }
     }
@@ -368,8 +366,8 @@ impl EventReader {
     /// Writes a line to the log if this message refuses a test.
     fn log_refusal(&self, message: &[u8]) {
         if let Some((connection, cause)) = refused_test(message) {
-            let connection: String = connection.chars().take(MAX_NAME).collect();
-            self.state.log.write(&format!("refused `{connection}` of `{}`: {cause}", self.run.name));
+            let line = format!("refused `{connection}` of `{}`: {cause}", self.run.name);
+            self.state.log.write_of(self.run.controller, &line);
         }
     }
 }
@@ -377,9 +375,8 @@ impl EventReader {
 impl Drop for EventReader {
     fn drop(&mut self) {
         if !self.is_over {
-            self.state
-                .log
-                .write_always(&format!("ended a run of `{}`: its controller has left", self.run.name));
+            let line = format!("ended a run of `{}`: its controller has left", self.run.name);
+            self.state.log.write_of(self.run.controller, &line);
             self.run.end("its controller has left".into());
         }
     }

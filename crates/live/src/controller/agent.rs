@@ -38,9 +38,6 @@ pub(super) struct EventRoute {
     pub sender: Sender<AgentEvent>,
 }
 
-/// Maximum number of measures that an agent may report as missing.
-const MAX_MISSING: usize = 64;
-
 /// What an agent has reported about itself.
 #[derive(Default)]
 pub(super) struct AgentStatus {
@@ -243,10 +240,7 @@ fn listen(stream: UnixStream, index: usize, routes: &EventRoutes, status: &Agent
             AgentMessage::KnownSubscriptions(known) => *locked(&status.known_subscriptions) = Some(known),
             AgentMessage::ConsentAddress(address) => *locked(&status.consent_address) = Some(address),
             AgentMessage::Measured(measured) => locked(&status.measured).add(measured),
-            AgentMessage::Missing(mut missing) => {
-                missing.truncate(MAX_MISSING);
-                *locked(&status.missing) = missing;
-            }
+            AgentMessage::Missing(missing) => *locked(&status.missing) = missing,
             AgentMessage::Counters(counts) => *locked(&status.counters) = counts,
             AgentMessage::ConverterFailed(cause) => return LossCause::Converter(cause),
             AgentMessage::Permitted(id)

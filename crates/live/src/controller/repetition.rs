@@ -22,8 +22,8 @@ use crate::consent::{RunId, RunKey};
 use crate::launch::AgentClock;
 use crate::locked;
 use crate::wire::{
-    AgentMessage, ControllerMessage, Cut, EndConsent, EndId, EndSpec, GivenConsent, NeededConsent, Report,
-    Role, has_answers,
+    self, AgentMessage, ControllerMessage, Cut, EndConsent, EndId, EndSpec, GivenConsent, MAX_REMOTE_MESSAGE,
+    NeededConsent, Report, Role, has_answers,
 };
 
 /// How long ends may take to open, in addition to the timeouts of their sockets.
@@ -135,7 +135,14 @@ impl<'a, 'c> Repetition<'a, 'c> {
                     (Role::Receiver { file: self.received_file(&end.host) }, end.port, Some(index))
                 }
             };
-            let spec = self.spec(end, port, role, receiver)?;
+            let mut spec = self.spec(end, port, role, receiver)?;
+            let message = ControllerMessage::Prepare(spec.clone());
+            let length = wire::length(&message);
+            if length > MAX_REMOTE_MESSAGE {
+                return Err(RunError::TooLong { connection: connection.name.clone(), length });
+            }
+            // Recorded messages are checked by the longest.
+            spec.pattern = spec.pattern.with_longest_message();
             controller.agent(&end.host).send(&ControllerMessage::Check(spec));
         }
         Ok(())
@@ -367,7 +374,10 @@ impl<'a, 'c> Repetition<'a, 'c> {
             protocol: self.connection.protocol.clone(),
             dscp: self.connection.dscp,
             report_interval: controller.observation.interval(),
-            pattern: self.connection.test.clone(),
+            pattern: match receiver {
+                None => self.connection.test.clone(),
+                Some(_) => self.connection.test.without_messages(),
+            },
             peer_key: self.receiver_key.filter(|_| receiver.is_none()),
             role,
             receiver: receiver.unwrap_or(0) as u32,

@@ -185,6 +185,7 @@ fn connection_error(peer: SocketAddr, error: Error) -> EndError {
     match error {
         Error::Closed(reason) => EndError::ConnectionEnded(peer, reason),
         Error::System(cause) => EndError::Io { doing: "running the socket", cause },
+        Error::TooLong => EndError::LongMessage(peer),
         // The connection was finished or reset by this end.
         _ => EndError::ConnectionEnded(peer, CloseReason::LocalReset),
     }
@@ -202,6 +203,7 @@ fn settings(context: &EndContext, role: &str) -> Settings {
     let faults = spec.seed.stream(&format!("{} / faults / {role}", spec.repetition_name));
     Settings {
         max_connections: 1,
+        max_message: context.max_message() as usize,
         socket_buffer: spec.buffer.unwrap_or(SOCKET_BUFFER).as_bytes() as usize,
         dscp: spec.dscp,
         local: Some(SocketAddr::new(spec.address, 0)),
@@ -391,10 +393,16 @@ fn receive_messages(
                     sink.append(&message[HEADER..])?;
                 }
                 if header.response_length > 0 && context.is_request_test() {
-                    encode_message(context, &mut response, &header.response(now, 0));
-                    if !context.limit_response(response.len()) {
+                    let answer = header.response(now, 0);
+                    if answer.length > context.max_response() {
+                        return Err(EndError::LongResponse(answer.length));
+                    }
+                    if !context.begin_response(answer.length)
+                        || !context.limit_response(answer.length as usize)
+                    {
                         break;
                     }
+                    encode_message(context, &mut response, &answer);
                     connection.send(context, &response)?;
                 }
             }

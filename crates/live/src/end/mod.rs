@@ -33,6 +33,7 @@ mod stream;
 
 use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;
+use std::panic::AssertUnwindSafe;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, OnceLock};
@@ -64,6 +65,13 @@ pub(crate) const STOP_CHECK_INTERVAL: Span = Span::from_ms(50);
 /// How long an end waits for its peer.
 pub(crate) const PEER_TIMEOUT: Span = Span::from_s(5);
 
+/// Start of the names of the threads of ends.
+pub(crate) const THREAD_NAME: &str = "end ";
+/// Bytes of a response that are sent at once if the rate is limited.
+const RESPONSE_PIECE: usize = 16 << 10;
+/// The same if it is not.
+const UNLIMITED_PIECE: usize = 128 << 10;
+
 /// How long an end waits for consent before it sends.
 const CONSENT_TIMEOUT: Span = Span::from_s(3);
 /// How long a requester agrees to responses after its end.
@@ -79,6 +87,8 @@ pub struct EndControl {
     over: AtomicBool,
     /// Why the load of this end had to end, after it had consent.
     lapse: OnceLock<Lapse>,
+    /// The estimate of its memory, see [`limits::memory`].
+    memory: u64,
     /// Bytes of responses.
     responded: AtomicU64,
     /// Whether responses have exceeded a limit of the host's owner.
@@ -94,10 +104,11 @@ pub struct EndControl {
 }
 
 impl EndControl {
-    fn new(id: u32, clock: Clock) -> EndControl {
+    fn new(id: u32, clock: Clock, memory: u64) -> EndControl {
         EndControl {
             id,
             clock,
+            memory,
             start: Mutex::default(),
             started: Condvar::default(),
             stop: AtomicBool::default(),
@@ -121,7 +132,7 @@ impl EndControl {
     /// Sets the number of messages sent, known now.
     pub fn finish(&self, messages: u64) {
         self.finished_at_ps.store(self.clock.now().as_ps(), Ordering::Relaxed);
-        self.expected.store(messages + 1, Ordering::Release);
+        self.expected.store(messages.saturating_add(1), Ordering::Release);
     }
 
     pub fn stop(&self) {
@@ -135,6 +146,11 @@ impl EndControl {
     /// Sets what a stop calls, such as the interruption of a waiting call. The flag is set before.
     pub(crate) fn on_stop(&self, call: impl Fn() + Send + 'static) {
         *locked(&self.on_stop) = Some(Box::new(call));
+    }
+
+    /// Returns about how many bytes of memory the end needs.
+    pub fn memory(&self) -> u64 {
+        self.memory
     }
 
     /// Returns whether the end has reported.
@@ -232,6 +248,12 @@ pub enum EndError {
     ConsentLapsed(SocketAddr),
     #[error("stopped sending: the controller has been silent for {CONTROLLER_SILENCE}")]
     ControllerSilent,
+    #[error("{0} has sent a message that is longer than this agent receives")]
+    LongMessage(SocketAddr),
+    #[error("a request asks for a response of {0} B, longer than this agent sends")]
+    LongResponse(u32),
+    #[error("internal error: {0}")]
+    Internal(String),
     #[error("stopped before the start")]
     Stopped,
 }
@@ -367,22 +389,59 @@ impl EndContext {
         limits::open_at_port(self.spec.port, &self.services.ports, open)
     }
 
-    /// Waits until the limits permit a response of `length` bytes. Returns false if they never do, or a stop was requested.
-    pub fn limit_response(&self, length: usize) -> bool {
-        let responded = self.control.responded.fetch_add(length as u64, Ordering::Relaxed) + length as u64;
-        let elapsed = self.clock.now().since(self.start);
-        let cut = self.spec.cut;
-        if cut.bytes.is_some_and(|max| responded > max) || cut.time.is_some_and(|max| elapsed > max) {
-            self.control.exceeds_limit.store(true, Ordering::Relaxed);
-            self.control.stop();
+    /// Returns whether the end accepts messages from this source: those of a session have one address and port, that of its
+    /// first message, which is set in `session`.
+    pub fn accepts_source(&self, source: SocketAddr, session: &mut Option<SocketAddr>) -> bool {
+        self.accepts(source.ip()) && *session.get_or_insert(source) == source
+    }
+
+    /// Counts a response of `length` bytes that is sent next. Returns false if the limits do not permit it.
+    pub fn begin_response(&self, length: u32) -> bool {
+        let length = u64::from(length);
+        let responded = self.control.responded.fetch_add(length, Ordering::Relaxed) + length;
+        if self.spec.cut.bytes.is_some_and(|max| responded > max) {
+            self.exceed_limit();
         }
+        self.may_respond()
+    }
+
+    /// Waits until the limits permit `length` more bytes of a response. Returns false if they never do, or a stop was requested.
+    pub fn limit_response(&self, length: usize) -> bool {
+        while let Some(until) = self.response_delay().filter(|_| !self.control.is_stopped()) {
+            Pacer::new(self.clock).wait(until, self.control.stop_flag());
+        }
+        self.record_response(length)
+    }
+
+    /// Returns until when the rate limit forbids to send more of a response.
+    pub fn response_delay(&self) -> Option<Instant> {
+        self.services.rate_limit.as_ref()?.wait(self.clock.now())
+    }
+
+    /// Counts `length` bytes of a response in the rate limit. Returns false if a stop was requested or is due.
+    pub fn record_response(&self, length: usize) -> bool {
         if let Some(limit) = &self.services.rate_limit {
-            while let Some(until) = limit.wait(self.clock.now()).filter(|_| !self.control.is_stopped()) {
-                Pacer::new(self.clock).wait(until, self.control.stop_flag());
-            }
             limit.record(length as u64, self.clock.now());
         }
+        self.may_respond()
+    }
+
+    fn may_respond(&self) -> bool {
+        let elapsed = self.clock.now().since(self.start);
+        if self.spec.cut.time.is_some_and(|max| elapsed > max) {
+            self.exceed_limit();
+        }
         !self.control.is_stopped()
+    }
+
+    fn exceed_limit(&self) {
+        self.control.exceeds_limit.store(true, Ordering::Relaxed);
+        self.control.stop();
+    }
+
+    /// Returns how many bytes of a response are sent at once.
+    pub fn response_piece(&self) -> usize {
+        if self.services.rate_limit.is_some() { RESPONSE_PIECE } else { UNLIMITED_PIECE }
     }
 
     fn snapshot_interval(&self) -> Span {
@@ -426,7 +485,11 @@ impl EndContext {
             Protocol::Stamp => trunkline_stamp::packet::UNAUTHENTICATED,
             _ => HEADER,
         };
-        let bounds = Bounds { smallest: smallest as u32, largest: self.max_message() };
+        let bounds = Bounds {
+            smallest: smallest as u32,
+            largest: self.max_message(),
+            largest_response: self.max_response(),
+        };
         let EndSpec { pattern, seed, repetition_name, .. } = &self.spec;
         let source = Source::new(pattern, limit, bounds, start, *seed, repetition_name)?;
         let mut sender = Sender::new(start, requester);
@@ -448,7 +511,7 @@ impl EndContext {
 
     /// Returns the meter of a receiver, which compares application models with their laws.
     pub fn receiver_meter(&self, start: Instant) -> ReceiverMeter {
-        let bounds = Bounds { smallest: HEADER as u32, largest: self.max_message() };
+        let bounds = Bounds::new(HEADER as u32, self.max_message());
         let EndSpec { pattern, seed, repetition_name, .. } = &self.spec;
         let mut meter = ReceiverMeter::new(start);
         meter.compare(ReceivedItems::new(pattern, bounds, *seed, repetition_name));
@@ -497,6 +560,15 @@ impl EndContext {
                 trunkline_run::llc::max_message(&self.spec.protocol, crate::station::MAX_PDU)
             }
             _ => trunkline_io::batch::MAX_DATAGRAM as u32,
+        }
+    }
+
+    /// Returns the maximum length of a response over the protocol. A stream carries a long one in pieces, so its rate can be
+    /// limited.
+    pub fn max_response(&self) -> u32 {
+        match self.spec.protocol {
+            Protocol::Tcp { .. } | Protocol::Quic { datagrams: false, .. } => MAX_MESSAGE,
+            _ => self.max_message(),
         }
     }
 
@@ -598,7 +670,7 @@ pub(crate) fn prepare(
     writer: AgentWriter,
     services: Services,
 ) -> Arc<EndControl> {
-    let control = Arc::new(EndControl::new(spec.id, clock));
+    let control = Arc::new(EndControl::new(spec.id, clock, limits::memory(&spec)));
     let shared = control.clone();
     let (id, spawn_writer) = (spec.id, writer.clone());
     let run_end = move || {
@@ -620,7 +692,9 @@ pub(crate) fn prepare(
         };
         let cut = context.spec.cut;
         let destination = context.spec.consent.needs.as_ref().map(|needs| needs.destination);
-        let result = context.request_consent().map_err(EndFailure::from).and_then(|()| run(context));
+        let result = catch(&shared, || {
+            context.request_consent().map_err(EndFailure::from).and_then(|()| run(context))
+        });
         // A receiver whose sender has ended has no consent to respond any more.
         let elapsed = locked(&shared.start).map_or(Span::ZERO, |start| clock.now().since(start));
         let lapse = shared.lapse.get().filter(|_| shared.expected().is_none());
@@ -653,11 +727,25 @@ pub(crate) fn prepare(
         reporter.send(&message);
     };
     // Detached: an end reports by itself.
-    if let Err(e) = std::thread::Builder::new().name(format!("end {id}")).spawn(run_end) {
+    if let Err(e) = std::thread::Builder::new().name(format!("{THREAD_NAME}{id}")).spawn(run_end) {
         control.over.store(true, Ordering::Relaxed);
         spawn_writer.send(&AgentMessage::Failed(id, format!("cannot start a thread: {e}"), None));
     }
     control
+}
+
+/// Runs an end. If it panics, it has failed with what it had measured.
+fn catch(
+    control: &EndControl,
+    run: impl FnOnce() -> Result<Report, EndFailure>,
+) -> Result<Report, EndFailure> {
+    // What a panic leaves behind are the end's own values, which are dropped, and counters.
+    std::panic::catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<String>().map(String::as_str);
+        let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("a panic");
+        let report = locked(&control.snapshot).take();
+        Err(EndFailure { error: EndError::Internal(text.to_owned()), report })
+    })
 }
 
 fn run(context: EndContext) -> Result<Report, EndFailure> {
@@ -715,3 +803,6 @@ pub(crate) fn buffer_counter(socket: &impl std::os::fd::AsFd, is_sender: bool) -
         false => ("receiver_buffer_bytes".into(), bytes(receive)),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -477,13 +477,34 @@ fn respond(
     request: &Header,
 ) -> Result<bool, EndError> {
     let response = request.response(context.clock.now(), 0);
-    if !context.limit_response(response.length as usize) {
+    if response.length > context.max_response() {
+        return Err(EndError::LongResponse(response.length));
+    }
+    if !context.begin_response(response.length) {
         return Ok(false);
     }
+    // Datagrams are not divided.
+    let piece = if connection.messages.is_datagrams() { usize::MAX } else { context.response_piece() };
     connection.messages.begin(&response);
-    while !context.control.is_stopped() && !connection.send()? {
-        connection.turn(context, Instant::MAX)?;
-        connection.check_open()?;
+    let mut permitted = 0;
+    while connection.messages.is_sending() {
+        while let Some(until) = context.response_delay().filter(|_| !context.control.is_stopped()) {
+            wait(context, connection, &mut Pacer::new(context.clock), until)?;
+            connection.check_open()?;
+        }
+        let length = piece.min(response.length as usize - permitted);
+        if !context.record_response(length) {
+            return Ok(false);
+        }
+        permitted += length;
+        connection.messages.permit(permitted);
+        while !connection.send()? {
+            connection.turn(context, Instant::MAX)?;
+            connection.check_open()?;
+            if context.control.is_stopped() {
+                return Ok(false);
+            }
+        }
     }
     Ok(true)
 }

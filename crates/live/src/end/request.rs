@@ -1,11 +1,13 @@
 //! Requests and responses, one in flight or several. Over datagrams a request without a response for a second is lost and the
 //! next is sent; a request to a group waits for all its receivers. Over a stream the requester waits until the peer counts as stalled.
 
+use std::collections::VecDeque;
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream, UdpSocket};
 
 use trunkline_experiment::plan::Protocol;
 use trunkline_io::{Pacer, socket};
+use trunkline_run::deframe::{DeframeEvent, Deframer};
 use trunkline_run::message::{HEADER, Header};
 use trunkline_run::timeouts::RESPONSE_TIMEOUT;
 use trunkline_run::{ReceiverMeter, Responder, Sender, SenderStep};
@@ -18,7 +20,7 @@ use crate::wire::Report;
 
 /// Shorter times are waited for by watching the clock, because the system wakes a waiting process later than that.
 const SHORT_WAIT: Span = Span::from_us(200);
-/// Buffer size; a longer message grows the buffer.
+/// Buffer size: the longest datagram, and a part of a stream.
 const READ_BUFFER: usize = 1 << 16;
 
 /// The transport of requests and responses.
@@ -36,11 +38,12 @@ enum ReadOutcome {
     Closed,
 }
 
-/// Reads complete messages.
+/// Finds messages in what arrives. Of a long one in a stream only the part that was read last is in memory.
 struct MessageReader {
     buffer: Vec<u8>,
-    /// Bytes in the buffer of an incomplete message of a stream.
-    filled: usize,
+    deframer: Deframer,
+    /// Messages of a stream that have arrived and were not returned yet.
+    arrived: VecDeque<Header>,
     /// Bytes read from a stream.
     bytes: u64,
     calls: u64,
@@ -48,8 +51,15 @@ struct MessageReader {
 }
 
 impl MessageReader {
-    fn new() -> Self {
-        MessageReader { buffer: vec![0; READ_BUFFER], filled: 0, bytes: 0, calls: 0, corrupted: 0 }
+    fn new(context: &EndContext) -> Self {
+        MessageReader {
+            buffer: vec![0; READ_BUFFER],
+            deframer: Deframer::new(context.spec.token, context.payload.clone(), 1),
+            arrived: VecDeque::new(),
+            bytes: 0,
+            calls: 0,
+            corrupted: 0,
+        }
     }
 
     /// Reads one datagram; returns its sender, too.
@@ -83,56 +93,41 @@ impl MessageReader {
     }
 
     /// Reads the next message of a stream.
-    fn read_message(
-        &mut self,
-        context: &EndContext,
-        stream: &mut TcpStream,
-    ) -> Result<ReadOutcome, EndError> {
+    fn read_message(&mut self, stream: &mut TcpStream) -> Result<ReadOutcome, EndError> {
         loop {
-            let needed = match self.buffer[..self.filled].first_chunk::<HEADER>() {
-                None => HEADER,
-                Some(header) => match Header::decode(context.spec.token, header) {
-                    Ok(h) if h.length as usize <= self.filled => {
-                        let length = h.length as usize;
-                        let outcome = self.check(context, length);
-                        self.buffer.copy_within(length..self.filled, 0);
-                        self.filled -= length;
-                        return Ok(outcome);
-                    }
-                    Ok(h) => h.length as usize,
-                    Err(_) => {
-                        let peer = stream.peer_addr().map_err(io_error("reading the peer address"))?;
-                        return Err(EndError::LostSync(peer));
-                    }
-                },
-            };
-            if self.buffer.len() < needed {
-                self.buffer.resize(needed, 0);
+            if let Some(header) = self.arrived.pop_front() {
+                return Ok(ReadOutcome::Message(header));
             }
             self.calls += 1;
-            match stream.read(&mut self.buffer[self.filled..]) {
+            let read = match stream.read(&mut self.buffer) {
                 Ok(0) => return Ok(ReadOutcome::Closed),
-                Ok(n) => {
-                    self.filled += n;
-                    self.bytes += n as u64;
-                }
+                Ok(n) => n,
                 Err(e) if socket::is_timeout(&e) => return Ok(ReadOutcome::Nothing),
                 Err(e) => return Err(io_error("receiving")(e)),
+            };
+            self.bytes += read as u64;
+            let MessageReader { deframer, arrived, corrupted, buffer, .. } = self;
+            let result = deframer.feed(&buffer[..read], |event| match event {
+                DeframeEvent::Message { header, intact: true } => arrived.push_back(header),
+                DeframeEvent::Message { intact: false, .. } => *corrupted += 1,
+                DeframeEvent::Payload(_) => {}
+            });
+            if result.is_err() {
+                let peer = stream.peer_addr().map_err(io_error("reading the peer address"))?;
+                return Err(EndError::LostSync(peer));
             }
         }
-    }
-
-    /// Whether a whole message is in the buffer.
-    fn has_message(&self, context: &EndContext) -> bool {
-        let header = self.buffer[..self.filled].first_chunk::<HEADER>();
-        let header = header.and_then(|header| Header::decode(context.spec.token, header).ok());
-        header.is_some_and(|header| header.length as usize <= self.filled)
     }
 }
 
 /// Encodes a message into `buffer`.
 pub(crate) fn encode_message(context: &EndContext, buffer: &mut Vec<u8>, header: &Header) {
-    let length = header.length as usize;
+    encode_front(context, buffer, header, usize::MAX);
+}
+
+/// Encodes at most the first `max` bytes of a message into `buffer`.
+fn encode_front(context: &EndContext, buffer: &mut Vec<u8>, header: &Header, max: usize) {
+    let length = (header.length as usize).min(max);
     if buffer.len() != length {
         buffer.resize(HEADER, 0);
         while buffer.len() < length {
@@ -202,7 +197,7 @@ fn exchange(
 ) -> Result<(), EndError> {
     let mut pacer = Pacer::new(context.clock);
     let control = context.control.clone();
-    let (mut reader, mut request) = (MessageReader::new(), Vec::new());
+    let (mut reader, mut request) = (MessageReader::new(context), Vec::new());
     // When the latest request was sent or bytes of a response arrived.
     let mut last_progress = context.clock.now();
     while !control.is_stopped() {
@@ -221,7 +216,7 @@ fn exchange(
                     }
                     Some(until) => {
                         let limit = (until - SHORT_WAIT / 2).since(now).min(STOP_CHECK_INTERVAL);
-                        transport.is_readable(context, &reader, limit)?
+                        transport.is_readable(&reader, limit)?
                     }
                     // Reading waits for a response by itself.
                     None => true,
@@ -262,7 +257,7 @@ fn exchange(
             writer.sample(sender.meter().start(), now);
         }
         // Requests that are always due must not keep responses from being read.
-        while sender.is_concurrent() && transport.is_readable(context, &reader, Span::ZERO)? {
+        while sender.is_concurrent() && transport.is_readable(&reader, Span::ZERO)? {
             if !read_response(context, transport, &mut reader, sender, &mut last_progress)? {
                 return Ok(());
             }
@@ -316,14 +311,9 @@ fn write_request(
 
 impl RequestTransport {
     /// Waits at most `limit` until there is something to read.
-    fn is_readable(
-        &self,
-        context: &EndContext,
-        reader: &MessageReader,
-        limit: Span,
-    ) -> Result<bool, EndError> {
+    fn is_readable(&self, reader: &MessageReader, limit: Span) -> Result<bool, EndError> {
         let readable = match self {
-            RequestTransport::Stream(..) if reader.has_message(context) => return Ok(true),
+            RequestTransport::Stream(..) if !reader.arrived.is_empty() => return Ok(true),
             RequestTransport::Stream(_, stream) => socket::readable(stream, limit),
             RequestTransport::Datagrams(socket, _) => socket::readable(socket, limit),
         };
@@ -341,7 +331,7 @@ fn read_response(
 ) -> Result<bool, EndError> {
     let bytes_before = reader.bytes;
     let outcome = match transport {
-        RequestTransport::Stream(_, stream) => reader.read_message(context, stream)?,
+        RequestTransport::Stream(_, stream) => reader.read_message(stream)?,
         RequestTransport::Datagrams(socket, _) => {
             reader.read_datagram(context, socket).map_err(io_error("receiving"))?.0
         }
@@ -389,22 +379,19 @@ fn respond_over_stream(mut context: EndContext) -> Result<Report, EndFailure> {
     let (mut stream, start) = stream::accept(&mut context, &listener, address)?;
     context.await_consent()?;
     let mut meter = context.receiver_meter(start);
-    let (mut reader, mut response, mut error) = (MessageReader::new(), Vec::new(), None);
+    let (mut reader, mut response, mut error) = (MessageReader::new(&context), Vec::new(), None);
     let responder = Responder::new(&context.spec.pattern, start);
     while error.is_none() && !context.control.is_stopped() {
-        let outcome = reader.read_message(&context, &mut stream);
+        let outcome = reader.read_message(&mut stream);
         wait_for_stall(&context, &responder);
         let now = context.clock.now();
         match outcome {
             Ok(ReadOutcome::Message(h)) => {
                 meter.record(&h, now);
                 let received_bytes = meter.arrivals().bytes;
-                encode_message(&context, &mut response, &responder.respond(&h, 0, received_bytes, now));
-                if !context.limit_response(response.len()) {
-                    break;
-                }
+                let answer = responder.respond(&h, 0, received_bytes, now);
                 reader.calls += 1;
-                error = write_all(&mut stream, &context, &response).err();
+                error = write_response(&mut stream, &context, &answer, &mut response).err();
             }
             Ok(ReadOutcome::Nothing) => {}
             Ok(ReadOutcome::Closed) => break,
@@ -416,6 +403,31 @@ fn respond_over_stream(mut context: EndContext) -> Result<Report, EndFailure> {
         stream::discard_unsent(&stream);
     }
     receiver_report(&context, meter, &reader, buffer_counter(&stream, false), error)
+}
+
+/// Writes a response in pieces, each when the limits permit it. What they do not permit is not written: they stop the end.
+fn write_response(
+    stream: &mut TcpStream,
+    context: &EndContext,
+    header: &Header,
+    buffer: &mut Vec<u8>,
+) -> Result<(), EndError> {
+    let piece = context.response_piece();
+    encode_front(context, buffer, header, piece);
+    if !context.begin_response(header.length) || !context.limit_response(buffer.len()) {
+        return Ok(());
+    }
+    write_all(stream, context, buffer)?;
+    let (mut offset, body) = (buffer.len() - HEADER, header.length as usize - HEADER);
+    while offset < body {
+        let bytes = context.payload.piece(offset, piece.min(body - offset));
+        if !context.limit_response(bytes.len()) {
+            return Ok(());
+        }
+        write_all(stream, context, bytes)?;
+        offset += bytes.len();
+    }
+    Ok(())
 }
 
 fn write_all(stream: &mut TcpStream, context: &EndContext, mut bytes: &[u8]) -> Result<(), EndError> {
@@ -438,19 +450,24 @@ fn respond_over_datagrams(mut context: EndContext) -> Result<Report, EndFailure>
     let start = context.ready(address)?;
     context.await_consent()?;
     let mut meter = context.receiver_meter(start);
-    let (mut reader, mut response, mut error) = (MessageReader::new(), Vec::new(), None);
+    let (mut reader, mut response, mut error) = (MessageReader::new(&context), Vec::new(), None);
     let responder = Responder::new(&context.spec.pattern, start);
+    let mut session = None;
     while error.is_none() && !context.control.is_stopped() {
         let outcome = reader.read_datagram(&context, &socket);
         wait_for_stall(&context, &responder);
         let now = context.clock.now();
         match outcome {
-            Ok((ReadOutcome::Message(h), Some(peer))) if context.accepts(peer.ip()) => {
+            // No requester asks for a response that is longer than a datagram.
+            Ok((ReadOutcome::Message(h), _)) if h.response_length > context.max_response() => {
+                reader.corrupted += 1;
+            }
+            Ok((ReadOutcome::Message(h), Some(peer))) if context.accepts_source(peer, &mut session) => {
                 meter.record(&h, now);
                 let received_bytes = meter.arrivals().bytes;
                 let answer = responder.respond(&h, context.spec.receiver, received_bytes, now);
                 encode_message(&context, &mut response, &answer);
-                if !context.limit_response(response.len()) {
+                if !context.begin_response(answer.length) || !context.limit_response(response.len()) {
                     break;
                 }
                 reader.calls += 1;

@@ -187,7 +187,7 @@ pub(crate) fn reflect(mut context: EndContext) -> Result<Report, EndFailure> {
     context.await_consent()?;
     let mut meter = ReceiverMeter::new(start);
     let mut reflector = Reflector::new(ReflectorOptions {
-        // Sources are known by the session and by their consent: the sender may have any address.
+        // The source is checked before: the sender may have any address.
         allow: [[0; 4].into(), [0u16; 8].into()].into_iter().filter_map(|any| Network::new(any, 0)).collect(),
         port: address.port(),
         rate: u32::MAX,
@@ -213,6 +213,8 @@ fn reflect_until_complete(
     calls: &mut u64,
 ) -> Result<(), EndError> {
     let (mut buffer, mut answer) = (vec![0; MAX_SIZE], vec![0; MAX_SIZE]);
+    // A stateful reflector associates its packets with one session (RFC 8762 section 4).
+    let mut session = None;
     while !context.control.is_stopped() {
         socket::readable(socket.socket(), STOP_CHECK_INTERVAL).map_err(io_error("waiting for packets"))?;
         // This one, and the one that finds no more packets.
@@ -222,14 +224,14 @@ fn reflect_until_complete(
             let bytes = &buffer[..received.length];
             let packet = SenderPacket::decode(bytes, None).ok();
             let is_of_sender = |packet: &SenderPacket| {
-                packet.ssid == session_id(context) && context.accepts(received.from.ip())
+                packet.ssid == session_id(context) && context.accepts_source(received.from, &mut session)
             };
             let Some(packet) = packet.filter(is_of_sender) else {
                 meter.record_unknown_peer();
                 continue;
             };
             // An answer has the length of its packet.
-            if !context.limit_response(received.length) {
+            if !context.begin_response(received.length as u32) || !context.limit_response(received.length) {
                 break;
             }
             let ttl = received.ttl.unwrap_or_default();

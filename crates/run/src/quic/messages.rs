@@ -36,6 +36,8 @@ pub struct Messages {
     chunks: Vec<Bytes>,
     offset: usize,
     end: usize,
+    /// The part of the payload that may be handed over now ends here.
+    permitted: usize,
     compare_every: u64,
     deframers: Vec<Deframer>,
 }
@@ -61,6 +63,7 @@ impl Messages {
             chunks: Vec::new(),
             offset: 0,
             end: 0,
+            permitted: usize::MAX,
             compare_every,
             deframers: (0..streams).map(deframer).collect(),
             payload,
@@ -80,6 +83,17 @@ impl Messages {
         header.encode(self.token, &mut bytes);
         self.begin_encoded(bytes.to_vec());
         (self.offset, self.end) = (0, header.length as usize - HEADER);
+        self.permitted = usize::MAX;
+    }
+
+    /// Limits what may be handed over to the first `length` bytes of the message that was begun.
+    pub fn permit(&mut self, length: usize) {
+        self.permitted = length.saturating_sub(HEADER);
+    }
+
+    /// Whether each message is a datagram.
+    pub fn is_datagrams(&self) -> bool {
+        self.is_datagrams
     }
 
     /// Begins a message that is encoded already, such as a piece of a file.
@@ -90,7 +104,8 @@ impl Messages {
         self.next_stream = (self.next_stream + 1) % self.streams;
     }
 
-    /// Hands the message over as far as there is room. Returns whether it is complete.
+    /// Hands the message over as far as there is room. Returns whether it is complete, or all that is
+    /// [permitted](Messages::permit).
     ///
     /// # Errors
     /// If the connection refuses it.
@@ -99,12 +114,16 @@ impl Messages {
         &mut self,
         mut command: impl FnMut(Command<'_>) -> Result<(), Refusal>,
     ) -> Result<bool, Refusal> {
-        while self.is_sending() {
-            while self.offset < self.end && self.chunks.len() < MAX_CHUNKS {
+        loop {
+            let end = self.end.min(self.permitted);
+            while self.offset < end && self.chunks.len() < MAX_CHUNKS {
                 let start = self.offset % PAYLOAD_PERIOD;
-                let length = (self.end - self.offset).min(PAYLOAD_PERIOD - start);
+                let length = (end - self.offset).min(PAYLOAD_PERIOD - start);
                 self.chunks.push(self.pattern.slice(start..start + length));
                 self.offset += length;
+            }
+            if self.chunks.is_empty() {
+                return Ok(true);
             }
             if self.is_datagrams {
                 let message = self.chunks.concat().into();
@@ -124,7 +143,6 @@ impl Messages {
                 }
             }
         }
-        Ok(true)
     }
 
     /// Reads what has arrived on a stream.

@@ -30,7 +30,7 @@ pub struct BundleFlow {
 impl BundleFlow {
     pub(super) fn new(config: &FlowConfig<'_>, start: Instant) -> Result<Self, FlowError> {
         let (options, max_message) = config.bundle_options.ok_or(FlowError::NoConverter)?;
-        let bounds = Bounds { smallest: HEADER as u32, largest: max_message };
+        let bounds = Bounds::new(HEADER as u32, max_message);
         Ok(BundleFlow {
             messages: Messages::new(config, start, bounds, None)?,
             start_deadline: Instant::MAX,

@@ -85,7 +85,7 @@ struct Receiver {
 }
 
 /// The lengths of messages with their header that fit into a datagram.
-const BOUNDS: Bounds = Bounds { smallest: HEADER as u32, largest: 65_507 };
+const BOUNDS: Bounds = Bounds::new(HEADER as u32, 65_507);
 /// How long a late source may send after its time limit; the same as in [`Source`].
 const GRACE: Span = Span::from_ms(10);
 /// Maximum number of extensions of the silence: lost packets must not prevent the end of a run.

@@ -78,7 +78,7 @@ impl LlcFlow {
             _ => (0, 0, false, Span::ZERO),
         };
         let linger = LINGER + config.longest_delay * 2;
-        let bounds = Bounds { smallest: 1, largest: llc::max_message(&config.plan.protocol, config.mtu) };
+        let bounds = Bounds::new(1, llc::max_message(&config.plan.protocol, config.mtu));
         let requester = config.requester(Some(RESPONSE_TIMEOUT + linger));
         Ok(LlcFlow {
             messages: Messages::new(config, start, bounds, requester)?,

@@ -39,7 +39,7 @@ pub const UDP_IP_HEADERS: u32 = 28;
 /// Bytes of the IPv4 header.
 pub const IP_HEADER: u32 = 20;
 /// The lengths of messages with their header over a stream.
-const STREAM_BOUNDS: Bounds = Bounds { smallest: HEADER as u32, largest: MAX_MESSAGE };
+const STREAM_BOUNDS: Bounds = Bounds::new(HEADER as u32, MAX_MESSAGE);
 
 /// One end of a flow: its location and its timer. Its index in the flow is its *side*: 0 is the sender, the others are
 /// receivers.

@@ -109,7 +109,7 @@ impl QuicFlow {
         debug_assert!(connected.is_ok(), "the first connection of a node");
         let timeout = is_datagrams.then(|| RESPONSE_TIMEOUT + config.longest_delay * 2);
         let bounds = match is_datagrams {
-            true => Bounds { largest: MAX_QUIC_DATAGRAM, ..STREAM_BOUNDS },
+            true => Bounds::new(STREAM_BOUNDS.smallest, MAX_QUIC_DATAGRAM),
             false => STREAM_BOUNDS,
         };
         Ok(QuicFlow {

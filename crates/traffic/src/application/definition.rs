@@ -73,6 +73,8 @@ pub struct Parameter {
     pub is_list: bool,
     /// How the value, a constant, relates to that of another parameter.
     pub relation: Option<Relation>,
+    /// Bytes of memory that a model may need for each unit of the value.
+    pub memory: u32,
 }
 
 /// What a constant parameter must be with respect to another parameter of its model.
@@ -105,7 +107,14 @@ impl Parameter {
             is_drawn_once: false,
             is_list: false,
             relation: None,
+            memory: 0,
         }
+    }
+
+    /// Says how many bytes of memory the model may need for each unit of the value, such as a session.
+    #[must_use]
+    pub const fn with_memory(self, bytes: u32) -> Parameter {
+        Parameter { memory: bytes, ..self }
     }
 
     /// Refuses variables with an infinite mean.
@@ -272,6 +281,17 @@ impl Definition {
             (parameter.name, value)
         };
         self.parameters.iter().map(value).collect()
+    }
+
+    /// Returns about how many bytes of memory the model may need with these parameters: an upper end of what grows with
+    /// their values.
+    pub fn memory(&self, variant: Option<&str>, given: &[(String, Variable)]) -> u64 {
+        let bytes = |(parameter, (_, value)): (&Parameter, (_, Variable))| match value {
+            Variable::Constant(count) => (count * f64::from(parameter.memory)) as u64,
+            _ => 0,
+        };
+        let values = self.values(variant, given).into_iter();
+        self.parameters.iter().zip(values).map(bytes).fold(0, u64::saturating_add)
     }
 
     /// Returns a variant by its keyword, or the default one if none is named.

@@ -123,9 +123,9 @@ impl Driver {
     /// Begins the next item and draws the one after it. Returns how it is split, and the bytes of its response or 0.
     pub fn begin(&mut self) -> Option<(Pieces, u32)> {
         let Next::Item(mut item) = self.upcoming else { return None };
-        item.response = item
-            .response
-            .map(|size| size.with_bytes(size.bytes().clamp(self.bounds.smallest, self.bounds.largest)));
+        item.response = item.response.map(|size| {
+            size.with_bytes(size.bytes().clamp(self.bounds.smallest, self.bounds.largest_response))
+        });
         let longest = if item.response.is_some() { self.bounds.largest } else { self.longest_message };
         let bytes = item.size.bytes().min(if item.response.is_some() { longest } else { u32::MAX });
         let pieces = Pieces::of(bytes, self.bounds.smallest, longest);

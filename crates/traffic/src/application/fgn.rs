@@ -40,7 +40,8 @@ pub(super) static FGN: Definition = Definition {
             || constant(65_536.0),
             "a choice",
         )
-        .constant_within(1.0, 4_194_304.0),
+        .constant_within(1.0, 4_194_304.0)
+        .with_memory(160),
     ],
     max_outstanding: 0,
     needs_stream: false,

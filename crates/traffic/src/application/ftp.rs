@@ -42,7 +42,7 @@ pub(super) static FTP: Definition = Definition {
             "a choice: below the 4 s that end a burst in Paxson and Floyd 1995, section VI (not verified)",
         )
         .with_mean(),
-        Parameter::new("maxSessions", "sessions at a time", Unit::Count, || constant(1_000.0), "a choice").constant_within(1.0, 1e6),
+        Parameter::new("maxSessions", "sessions at a time", Unit::Count, || constant(1_000.0), "a choice").constant_within(1.0, 1e6).with_memory(400),
     ],
     max_outstanding: 0,
     needs_stream: false,
@@ -112,7 +112,9 @@ impl SessionModel {
 
 impl Model for SessionModel {
     fn next(&mut self, draws: &mut Draws) -> Next {
-        while self.sessions.next_due().is_none_or(|due| self.next_arrival <= due) {
+        while !self.sessions.must_advance()
+            && self.sessions.next_due().is_none_or(|due| self.next_arrival <= due)
+        {
             self.arrive(draws);
         }
         let (item_size, gap) = (self.item_size, self.gap);

@@ -32,7 +32,8 @@ pub(super) static MGINF: Definition = Definition {
             .constant_within(1e-6, 1e6),
         Parameter::new("message", "a message", Unit::Bytes, || constant(1_000.0), "a choice").with_mean(),
         Parameter::new("maxSessions", "sessions at a time", Unit::Count, || constant(100_000.0), "a choice")
-            .constant_within(1.0, 1e6),
+            .constant_within(1.0, 1e6)
+            .with_memory(400),
     ],
     max_outstanding: 0,
     needs_stream: false,
@@ -41,6 +42,9 @@ pub(super) static MGINF: Definition = Definition {
 
 /// The lane of session arrivals. Two lanes of each session follow: its first message, and its last one so far.
 const ARRIVALS: u32 = 0;
+
+/// Sessions that are drawn for the start at most: more are beyond any limit of sessions.
+const MOST_UNDER_WAY: u32 = 1 << 22;
 
 #[derive(Debug)]
 struct MgInf {
@@ -105,7 +109,10 @@ impl MgInf {
             let stream = draws.stream(self.duration);
             // Arrivals of a Poisson process in a time of `mean`.
             let mut arrived = -libm::log(stream.unit());
-            while arrived < mean {
+            for _ in 0..MOST_UNDER_WAY {
+                if arrived >= mean {
+                    break;
+                }
                 let (total, position) = (biased.sample(stream), stream.unit());
                 let (age, rest) = (total * position, total * (1.0 - position));
                 let period = self.period_span.as_s();
@@ -154,7 +161,9 @@ impl Model for MgInf {
         if let Some(start) = self.start.take() {
             self.begin(start, draws);
         }
-        while self.sessions.next_due().is_none_or(|due| self.next_arrival <= due) {
+        while !self.sessions.must_advance()
+            && self.sessions.next_due().is_none_or(|due| self.next_arrival <= due)
+        {
             self.arrive(draws);
         }
         let (message, period, period_span) = (self.message, self.period, self.period_span);
@@ -197,5 +206,40 @@ impl Model for MgInf {
 
     fn counters(&self) -> Vec<(&'static str, f64)> {
         self.sessions.counters()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use trunkline_units::Seed;
+
+    use super::super::Application;
+    use super::super::sessions::MOST_REFUSED;
+    use super::*;
+
+    #[test]
+    fn arrivals_without_end_do_not_keep_the_model_from_returning_items() {
+        let start = |period, duration| {
+            let set =
+                [("interarrival", 1e-9), ("duration", duration), ("period", period), ("maxSessions", 1.0)];
+            let parameters: Vec<_> =
+                set.iter().map(|(name, value)| ((*name).to_owned(), constant(*value))).collect();
+            let application = Application::named("mginf").unwrap();
+            let draws = Draws::new(application, None, &parameters, 32, Seed(6), "a-b").unwrap();
+            (MgInf::new(Instant::ZERO, &draws), draws)
+        };
+        // 10^12 sessions are under way at the start, and none of them has a message.
+        let (mut model, mut draws) = start(1e6, 1e3);
+        assert!(matches!(model.next(&mut draws), Next::Item(_)));
+        // 10^12 sessions arrive between two messages.
+        let (mut model, mut draws) = start(1e3, 1e6);
+        for messages in 1..=3 {
+            assert!(matches!(model.next(&mut draws), Next::Item(_)));
+            let refused = model.sessions.counters()[1].1;
+            assert!(
+                refused <= f64::from(messages * (MOST_REFUSED + 1)),
+                "{refused} after {messages} messages"
+            );
+        }
     }
 }

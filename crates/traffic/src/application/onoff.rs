@@ -17,7 +17,8 @@ pub(super) static ONOFF: Definition = Definition {
     choice: None,
     parameters: &[
         Parameter::new("sources", "number of sources", Unit::Count, || constant(50.0), "a choice")
-            .constant_within(1.0, 100_000.0),
+            .constant_within(1.0, 100_000.0)
+            .with_memory(400),
         Parameter::new("on", "how long a source is on", Unit::Seconds, || pareto(1.4, 1.0), PAPER)
             .with_mean(),
         Parameter::new("off", "how long a source is off", Unit::Seconds, || pareto(1.4, 1.0), PAPER)

@@ -27,7 +27,8 @@ pub(super) static RPC: Definition = Definition {
             || constant(10_000.0),
             "a choice",
         )
-        .constant(),
+        .constant()
+        .with_memory(200),
         Parameter::new(
             "stall",
             "time for which the responder stops at the end of each `stallEvery`",

@@ -46,7 +46,8 @@ pub(super) static SENSOR: Definition = Definition {
             || constant(1_000.0),
             "TR 37.868, table 6.1.1: 1,000 to 30,000",
         )
-        .constant_within(1.0, 1e6),
+        .constant_within(1.0, 1e6)
+        .with_memory(200),
         Parameter::new(
             "period",
             "time between the messages of a sensor",

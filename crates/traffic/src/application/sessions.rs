@@ -5,6 +5,10 @@ use std::collections::BinaryHeap;
 
 use trunkline_units::Instant;
 
+/// Refused sessions in a row after which a model returns its next item, although more have arrived before it: otherwise
+/// arrivals that are far more frequent than items would keep it from ever returning one.
+pub(super) const MOST_REFUSED: u32 = 1 << 20;
+
 /// Sessions that exist at the same time, in the order of their next items, at most a limit. Each has a lane, a small number that
 /// is free again when the session has ended.
 #[derive(Debug)]
@@ -15,6 +19,8 @@ pub struct Sessions<S> {
     /// The lowest lane that no session has had.
     next_lane: u32,
     refused: u64,
+    /// Refused since the last item.
+    refused_since: u32,
     started: u64,
 }
 
@@ -35,6 +41,7 @@ impl<S> Sessions<S> {
             free_lanes: Vec::new(),
             next_lane: first_lane,
             refused: 0,
+            refused_since: 0,
             started: 0,
         }
     }
@@ -43,6 +50,7 @@ impl<S> Sessions<S> {
     pub fn start(&mut self, due: Instant, session: S) -> bool {
         if self.heap.len() >= self.limit {
             self.refused += 1;
+            self.refused_since += 1;
             return false;
         }
         self.started += 1;
@@ -52,6 +60,11 @@ impl<S> Sessions<S> {
         });
         self.heap.push(Reverse(Entry { due, lane, session }));
         true
+    }
+
+    /// Returns whether so many sessions were refused since the last item that no more arrive before the next.
+    pub fn must_advance(&self) -> bool {
+        self.refused_since >= MOST_REFUSED
     }
 
     /// Returns when the next item of any session is due.
@@ -65,6 +78,7 @@ impl<S> Sessions<S> {
         &mut self,
         handle: impl FnOnce(u32, Instant, &mut S) -> (T, Option<Instant>),
     ) -> Option<T> {
+        self.refused_since = 0;
         let Reverse(mut entry) = self.heap.pop()?;
         let (result, next) = handle(entry.lane, entry.due, &mut entry.session);
         match next {

@@ -41,7 +41,7 @@ pub(super) static SMTP: Definition = Definition {
             "a choice",
         )
         .with_mean(),
-        Parameter::new("maxSessions", "sessions at a time", Unit::Count, || constant(1_000.0), "a choice").constant_within(1.0, 1e6),
+        Parameter::new("maxSessions", "sessions at a time", Unit::Count, || constant(1_000.0), "a choice").constant_within(1.0, 1e6).with_memory(400),
     ],
     max_outstanding: 0,
     needs_stream: false,

@@ -47,7 +47,7 @@ pub(super) static TELNET: Definition = Definition {
              verified); the ends give its mean of 1.1 s and its 15 % above 1 s",
         )
         .with_mean(),
-        Parameter::new("maxSessions", "sessions at a time", Unit::Count, || constant(10_000.0), "a choice").constant_within(1.0, 1e6),
+        Parameter::new("maxSessions", "sessions at a time", Unit::Count, || constant(10_000.0), "a choice").constant_within(1.0, 1e6).with_memory(400),
     ],
     max_outstanding: 0,
     needs_stream: false,

@@ -1,7 +1,7 @@
 use super::*;
 use crate::Application;
 
-const ANY: Bounds = Bounds { smallest: 32, largest: 65_507 };
+const ANY: Bounds = Bounds::new(32, 65_507);
 const START: Instant = Instant::from_ns(5_000);
 
 fn source(pattern: &Pattern, limit: Limit) -> Source {

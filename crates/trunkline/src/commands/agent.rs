@@ -9,8 +9,8 @@ use trunkline_live::limits::Limits;
 use crate::failure::Failure;
 use crate::flags::agents::Agent;
 
-/// Address space of the process of a run for a controller on another machine, in bytes.
-const MAX_ADDRESS_SPACE: nix::libc::rlim_t = 8 << 30;
+/// Memory that a run needs in any case, in bytes.
+const MIN_MEMORY: u64 = 64 << 20;
 
 /// Runs an agent.
 pub fn agent(flags: &Agent) -> Result<(), Failure> {
@@ -27,25 +27,28 @@ pub fn agent(flags: &Agent) -> Result<(), Failure> {
 fn serve_standard_input(limits: &str) -> Result<(), Failure> {
     let limits: Limits =
         serde_json::from_str(limits).map_err(|e| Failure::input(format!("--limits: {e}")))?;
-    if limits.remote.is_some() {
-        // What a controller makes a run allocate ends that run, not the machine.
-        // macOS has the limit and does not enforce it.
+    if let Some(remote) = &limits.remote {
+        // What a controller makes a run allocate ends that run, not the machine. Linux counts what is writable; FreeBSD has
+        // no such limit, and its address space is not reserved as generously. macOS does not enforce any.
         #[cfg(target_os = "freebsd")]
-        let space = Resource::RLIMIT_VMEM;
+        let memory = Resource::RLIMIT_VMEM;
         #[cfg(not(target_os = "freebsd"))]
-        let space = Resource::RLIMIT_AS;
-        let _ = setrlimit(space, MAX_ADDRESS_SPACE, MAX_ADDRESS_SPACE);
+        let memory = Resource::RLIMIT_DATA;
+        let bytes = remote.memory.clamp(MIN_MEMORY, i64::MAX as u64) as nix::libc::rlim_t;
+        let _ = setrlimit(memory, bytes, bytes);
     }
     let input = std::io::stdin().as_fd().try_clone_to_owned().map_err(Failure::run)?;
     let stream = UnixStream::from(input);
     if stream.peer_addr().is_err() {
         return Err(Failure::input("standard input is not a socket; `trunkline run` starts `agent --stdio`"));
     }
-    // A panic in one thread must end the whole agent, or the controller would wait for it.
+    // A panic of an end is reported by the end. Any other must end the whole agent, or the controller would wait for it.
     let report = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
         report(panic);
-        std::process::abort()
+        if !trunkline_live::agent::is_end() {
+            std::process::abort()
+        }
     }));
     trunkline_live::agent::serve(stream, &limits);
     Ok(())
@@ -136,6 +139,7 @@ mod daemon {
             bytes: flags.max_bytes.unwrap_or(100_000_000_000),
             duration,
             ends: flags.max_ends.unwrap_or(512).into(),
+            memory: flags.max_memory.unwrap_or(2 << 30),
             groups: flags.allow_groups.clone(),
             send_folder: flags.send_folder.clone(),
             receive_folder: flags.receive_folder.clone(),

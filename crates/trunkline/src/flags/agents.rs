@@ -68,6 +68,9 @@ pub struct OwnerLimits {
     /// Open ends of connections of a run [default: 512]
     #[arg(long, value_name = "N")]
     pub max_ends: Option<u16>,
+    /// Memory of the process of a run [default: 2GiB]
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    pub max_memory: Option<u64>,
     /// Runs at a time; one controller has at most one less [default: 8]
     #[arg(long, value_name = "N")]
     pub max_runs: Option<u16>,

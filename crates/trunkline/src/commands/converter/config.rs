@@ -132,7 +132,7 @@ impl FileFlags for Host {
 
 impl FileFlags for OwnerLimits {
     fn fill(&mut self, other: OwnerLimits) {
-        fill!(self, other: max_rate, max_bytes, max_duration, max_ends, max_runs, ports, send_folder, receive_folder; allow_groups);
+        fill!(self, other: max_rate, max_bytes, max_duration, max_ends, max_memory, max_runs, ports, send_folder, receive_folder; allow_groups);
     }
 }
 
