@@ -103,6 +103,7 @@ impl MessageReader {
                 Ok(0) => return Ok(ReadOutcome::Closed),
                 Ok(n) => n,
                 Err(e) if socket::is_timeout(&e) => return Ok(ReadOutcome::Nothing),
+                Err(e) if stream::is_closed(&e) => return Ok(ReadOutcome::Closed),
                 Err(e) => return Err(io_error("receiving")(e)),
             };
             self.bytes += read as u64;
@@ -297,7 +298,7 @@ fn write_request(
         }
         socket::readable_or_writable(stream, STOP_CHECK_INTERVAL)
             .map_err(io_error("waiting for room to send"))?;
-        if transport.is_readable(context, reader, Span::ZERO)? {
+        if transport.is_readable(reader, Span::ZERO)? {
             let bytes_before = reader.bytes;
             if !read_response(context, transport, reader, sender, last_progress)? {
                 return Ok(false);
@@ -435,6 +436,8 @@ fn write_all(stream: &mut TcpStream, context: &EndContext, mut bytes: &[u8]) -> 
         match stream.write(bytes) {
             Ok(n) => bytes = &bytes[n..],
             Err(e) if socket::is_timeout(&e) => {}
+            // The requester has ended. What it sent before can still be read.
+            Err(e) if stream::is_closed(&e) => return Ok(()),
             Err(e) => return Err(io_error("sending a response")(e)),
         }
     }

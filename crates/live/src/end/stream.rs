@@ -208,7 +208,8 @@ fn congestion(stream: &TcpStream) -> String {
     String::from_utf8_lossy(&name).trim_end_matches('\0').to_string()
 }
 
-fn is_closed(e: &std::io::Error) -> bool {
+/// Returns whether the peer has closed the connection.
+pub(super) fn is_closed(e: &std::io::Error) -> bool {
     use std::io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset};
     matches!(e.kind(), BrokenPipe | ConnectionReset | ConnectionAborted)
 }

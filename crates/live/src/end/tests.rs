@@ -71,7 +71,7 @@ impl End {
 /// Returns the protocol of a plan.
 fn protocol(text: &str) -> Protocol {
     let text = format!(
-        "experiment {{ connection c {{ xmt = a; rcv = b; protocol = {text}; test = full; duration = 1 s; }} }}"
+        "experiment {{ connection c {{ xmt = a; rcv = b; protocol = {text}; test = cbr (messagesize = 100, period = 1 ms); duration = 1 s; }} }}"
     );
     let plan = parse(&Text { name: "test.ns", text: &text, folder: None }).plan.unwrap();
     plan.connections[0].protocol.clone()
@@ -156,6 +156,20 @@ fn a_long_response_leaves_in_pieces_at_the_limited_rate() {
 fn resident_bytes() -> u64 {
     let text = std::fs::read_to_string("/proc/self/statm").unwrap();
     text.split(' ').nth(1).unwrap().parse::<u64>().unwrap() * 4096
+}
+
+#[test]
+fn a_requester_that_closes_before_its_responses_is_no_failure() {
+    let mut end = End::new(receiver("tcp", request()), None);
+    let mut stream = TcpStream::connect(end.open().0).unwrap();
+    stream.write_all(&request_for(64 << 20)).unwrap();
+    // Unread bytes of a response make the system reset the connection.
+    stream.read_exact(&mut [0; 1]).unwrap();
+    drop(stream);
+    match end.reports.read().unwrap() {
+        Some(AgentMessage::Done(_, Report::Receiver(report))) => assert_eq!(report.arrivals.messages, 1),
+        other => panic!("{other:?}"),
+    }
 }
 
 #[test]
