@@ -225,7 +225,7 @@ mod tests {
             let parameters: Vec<_> =
                 set.iter().map(|(name, value)| ((*name).to_owned(), constant(*value))).collect();
             let application = Application::named("mginf").unwrap();
-            let draws = Draws::new(application, None, &parameters, 32, Seed(6), "a-b").unwrap();
+            let draws = Draws::new(application, None, &parameters, Seed(6), "a-b").unwrap();
             (MgInf::new(Instant::ZERO, &draws), draws)
         };
         // 10^12 sessions are under way at the start, and none of them has a message.

@@ -136,7 +136,7 @@ mod tests {
         let size_bytes = Variable::Constant(1_400.0);
         let pattern =
             Pattern::Application { model, variant: None, size_bytes, parameters: model.defaults(None) };
-        let bounds = Bounds { smallest: 32, largest: 65_507 };
+        let bounds = Bounds::new(32, 65_507);
         ReceivedItems::new(&pattern, bounds, Seed(1), "a-b").unwrap()
     }
 
