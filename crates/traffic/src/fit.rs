@@ -185,7 +185,7 @@ fn deviation(sent: &[f64], constant: f64) -> f64 {
 /// rises, so the largest difference is at a value or just below one, even if the requested distribution has steps.
 ///
 /// Both shares rise, so those at the ends of an interval bound the difference within it. An interval whose bound is not above the
-/// largest difference so far is not searched: of 131,072 values that follow the law, about a hundredth are compared.
+/// largest difference so far is not searched: of 131,072 values that follow the law, about a fiftieth are compared.
 fn largest_difference(sent: &[f64], law: &Law, rounding: Rounding) -> f64 {
     let sent_share = |index: usize| index as f64 / sent.len() as f64;
     let mut largest: f64 = 0.0;
