@@ -374,7 +374,7 @@ fn passes(
 /// 96 of 100 seeds follow each law at 1 %, with 100,000 values, at the sender and as they arrive. Prints a row for each law.
 /// `SEEDS=4` and `SEEDS=1000..1100` try other seeds.
 #[test]
-#[cfg_attr(not(feature = "soak"), ignore = "takes an hour")]
+#[cfg_attr(not(feature = "soak"), ignore = "takes ten minutes")]
 fn soak_models_follow_their_laws_with_most_seeds() {
     let seeds = common::seeds(100);
     let count = seeds.end - seeds.start;
