@@ -162,12 +162,13 @@ fn requested_share(law: &Law, rounding: Rounding, x: f64) -> f64 {
     }
 }
 
-/// Returns the probability of a rounded value below `x`, where `x` is a possible value.
-fn requested_share_below(law: &Law, rounding: Rounding, x: f64) -> f64 {
+/// Returns the probabilities of a rounded value below `x`, and at or below `x`, where `x` is a possible value.
+fn requested_shares(law: &Law, rounding: Rounding, x: f64) -> (f64, f64) {
+    let share = requested_share(law, rounding, x);
     match rounding {
-        Rounding::None if law.is_continuous() => law.cdf(x),
-        Rounding::None => law.cdf(x.next_down()),
-        Rounding::Integer => law.cdf((x - 0.5).next_down()),
+        Rounding::None if law.is_continuous() => (share, share),
+        Rounding::None => (law.cdf(x.next_down()), share),
+        Rounding::Integer => (law.cdf((x - 0.5).next_down()), share),
     }
 }
 
@@ -182,16 +183,27 @@ fn deviation(sent: &[f64], constant: f64) -> f64 {
 
 /// Returns the statistic D of sorted values. Between two sent values the sent share is constant and the requested share
 /// rises, so the largest difference is at a value or just below one, even if the requested distribution has steps.
+///
+/// Both shares rise, so those at the ends of an interval bound the difference within it. An interval whose bound is not above the
+/// largest difference so far is not searched: of 131,072 values that follow the law, about a fiftieth are compared.
 fn largest_difference(sent: &[f64], law: &Law, rounding: Rounding) -> f64 {
-    let n = sent.len() as f64;
-    let mut below = 0;
+    let sent_share = |index: usize| index as f64 / sent.len() as f64;
     let mut largest: f64 = 0.0;
-    for equal in sent.chunk_by(|a, b| a == b) {
-        let at_or_below = below + equal.len();
-        let before = requested_share_below(law, rounding, equal[0]) - below as f64 / n;
-        let after = at_or_below as f64 / n - requested_share(law, rounding, equal[0]);
+    // Indices of the values in an interval, and the requested shares at its lower end and below its upper end.
+    let mut intervals = vec![(0, sent.len(), 0.0, 1.0)];
+    while let Some((from, to, low, high)) = intervals.pop() {
+        let bound = (high - sent_share(from)).max(sent_share(to) - low);
+        if from == to || bound <= largest {
+            continue;
+        }
+        let value = sent[from + (to - from) / 2];
+        let below = from + sent[from..to].partition_point(|v| *v < value);
+        let at_or_below = below + sent[below..to].partition_point(|v| *v <= value);
+        let (share_below, share) = requested_shares(law, rounding, value);
+        let (before, after) = (share_below - sent_share(below), sent_share(at_or_below) - share);
         largest = largest.max(libm::fabs(before)).max(libm::fabs(after));
-        below = at_or_below;
+        intervals.push((from, below, low, share_below));
+        intervals.push((at_or_below, to, share, high));
     }
     largest
 }
@@ -418,6 +430,34 @@ mod tests {
             let fit =
                 sample_of(&wrong_mean, 60_000, seed, Rounding::None).goodness_of_fit(&sent, Rounding::None);
             assert!(fit.p_value.unwrap() < 1e-6, "seed {seed}: {}", fit.distance);
+        }
+    }
+
+    #[test]
+    fn the_largest_difference_is_that_of_all_values() {
+        let normal = || Box::new(Variable::Normal { mean: 100.0, sd: 30.0 });
+        let laws = [
+            law(Variable::Exponential { mean: 3.0 }, 0.0),
+            law(Variable::Clamped { of: normal(), min: 80.0, max: 140.0 }, 0.0),
+            law(Variable::Empirical { file: String::new(), values: [1.0, 2.0, 4.0, 8.0].into() }, 0.0),
+        ];
+        for (law, n, seed) in laws.iter().flat_map(|law| [(law, 1, 1), (law, 7, 2), (law, 30_000, 3)]) {
+            for (other, rounding) in
+                laws.iter().flat_map(|other| [(other, Rounding::None), (other, Rounding::Integer)])
+            {
+                let mut sent = sample_of(law, n, seed, rounding).reservoir;
+                sent.sort_unstable_by(f64::total_cmp);
+                let mut want: f64 = 0.0;
+                for x in &sent {
+                    let (share_below, share) = requested_shares(other, rounding, *x);
+                    let [below, at_or_below] =
+                        [sent.partition_point(|v| v < x), sent.partition_point(|v| v <= x)]
+                            .map(|count| count as f64 / n as f64);
+                    want = want.max((share_below - below).abs()).max((at_or_below - share).abs());
+                }
+                let actual = largest_difference(&sent, other, rounding);
+                assert!((actual - want).abs() < 1e-15, "{law:?} {n} {rounding:?}: {actual} for {want}");
+            }
         }
     }
 

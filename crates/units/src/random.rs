@@ -47,18 +47,21 @@ impl Stream {
     }
 
     /// Returns the next 64 random bits.
+    #[inline]
     pub fn bits(&mut self) -> u64 {
         self.0.next_u64()
     }
 
     /// Returns a number that is uniform in the open interval (0, 1): 53 bits, never 0 and never 1, so its logarithm
     /// is finite.
+    #[inline]
     pub fn unit(&mut self) -> f64 {
         // An odd numerator over 2^54.
         (((self.bits() >> 11) << 1) | 1) as f64 / (1u64 << 54) as f64
     }
 
     /// Returns a number that is uniform in `0..bound`, without bias; 0 for a bound of 0.
+    #[inline]
     pub fn below(&mut self, bound: u64) -> u64 {
         if bound == 0 {
             return 0;
@@ -66,13 +69,16 @@ impl Stream {
         // Lemire 2019: multiply, and reject the few values that would bias the result.
         loop {
             let m = u128::from(self.bits()) * u128::from(bound);
-            if (m as u64) >= bound.wrapping_neg() % bound {
+            let rest = m as u64;
+            // The division is slow and rarely needed.
+            if rest >= bound || rest >= bound.wrapping_neg() % bound {
                 return (m >> 64) as u64;
             }
         }
     }
 
     /// Returns true with probability `p`: never for `p` ≤ 0, always for `p` ≥ 1.
+    #[inline]
     pub fn chance(&mut self, p: f64) -> bool {
         self.unit() < p
     }

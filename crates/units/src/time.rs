@@ -28,31 +28,37 @@ impl Instant {
     pub const MAX: Instant = Instant(u64::MAX);
 
     /// Creates the instant `ps` picoseconds after the start.
+    #[inline]
     pub const fn from_ps(ps: u64) -> Self {
         Instant(ps)
     }
 
     /// Creates the instant `ns` nanoseconds after the start.
+    #[inline]
     pub const fn from_ns(ns: u64) -> Self {
         Instant(ns.saturating_mul(NS))
     }
 
     /// Returns the picoseconds since the start.
+    #[inline]
     pub const fn as_ps(self) -> u64 {
         self.0
     }
 
     /// Returns the whole nanoseconds since the start, rounded down.
+    #[inline]
     pub const fn as_ns(self) -> u64 {
         self.0 / NS
     }
 
     /// Returns the seconds since the start, for reports.
+    #[inline]
     pub fn as_s(self) -> f64 {
         self.0 as f64 / S as f64
     }
 
     /// Returns the time from `earlier` to `self`; zero if `earlier` is later.
+    #[inline]
     pub const fn since(self, earlier: Instant) -> Span {
         Span(self.0.saturating_sub(earlier.0))
     }
@@ -65,58 +71,69 @@ impl Span {
     pub const MAX: Span = Span(u64::MAX);
 
     /// Creates a span of `ps` picoseconds.
+    #[inline]
     pub const fn from_ps(ps: u64) -> Self {
         Span(ps)
     }
 
     /// Creates a span of `ns` nanoseconds.
+    #[inline]
     pub const fn from_ns(ns: u64) -> Self {
         Span(ns.saturating_mul(NS))
     }
 
     /// Creates a span of `us` microseconds.
+    #[inline]
     pub const fn from_us(us: u64) -> Self {
         Span(us.saturating_mul(US))
     }
 
     /// Creates a span of `ms` milliseconds.
+    #[inline]
     pub const fn from_ms(ms: u64) -> Self {
         Span(ms.saturating_mul(MS))
     }
 
     /// Creates a span of `s` seconds.
+    #[inline]
     pub const fn from_s(s: u64) -> Self {
         Span(s.saturating_mul(S))
     }
 
     /// Creates a span of `seconds`, rounded to the nearest picosecond. A negative number or NaN gives zero, too large
     /// a number gives the maximum.
+    #[inline]
     pub fn from_seconds(seconds: f64) -> Self {
         // `as` saturates and turns NaN into 0.
         Span((seconds * S as f64).round() as u64)
     }
 
     /// Returns the picoseconds.
+    #[inline]
     pub const fn as_ps(self) -> u64 {
         self.0
     }
 
     /// Returns the whole nanoseconds, rounded down.
+    #[inline]
     pub const fn as_ns(self) -> u64 {
         self.0 / NS
     }
 
     /// Returns the microseconds, for reports.
+    #[inline]
     pub fn as_us(self) -> f64 {
         self.0 as f64 / US as f64
     }
 
     /// Returns the seconds, for reports.
+    #[inline]
     pub fn as_s(self) -> f64 {
         self.0 as f64 / S as f64
     }
 
     /// Returns whether the span is zero.
+    #[inline]
     pub const fn is_zero(self) -> bool {
         self.0 == 0
     }
@@ -137,12 +154,14 @@ impl From<Span> for std::time::Duration {
 
 impl Add<Span> for Instant {
     type Output = Instant;
+    #[inline]
     fn add(self, s: Span) -> Instant {
         Instant(self.0.saturating_add(s.0))
     }
 }
 
 impl AddAssign<Span> for Instant {
+    #[inline]
     fn add_assign(&mut self, s: Span) {
         *self = *self + s;
     }
@@ -150,6 +169,7 @@ impl AddAssign<Span> for Instant {
 
 impl Sub<Span> for Instant {
     type Output = Instant;
+    #[inline]
     fn sub(self, s: Span) -> Instant {
         Instant(self.0.saturating_sub(s.0))
     }
@@ -157,12 +177,14 @@ impl Sub<Span> for Instant {
 
 impl Add for Span {
     type Output = Span;
+    #[inline]
     fn add(self, s: Span) -> Span {
         Span(self.0.saturating_add(s.0))
     }
 }
 
 impl AddAssign for Span {
+    #[inline]
     fn add_assign(&mut self, s: Span) {
         *self = *self + s;
     }
@@ -170,12 +192,14 @@ impl AddAssign for Span {
 
 impl Sub for Span {
     type Output = Span;
+    #[inline]
     fn sub(self, s: Span) -> Span {
         Span(self.0.saturating_sub(s.0))
     }
 }
 
 impl SubAssign for Span {
+    #[inline]
     fn sub_assign(&mut self, s: Span) {
         *self = *self - s;
     }
@@ -183,6 +207,7 @@ impl SubAssign for Span {
 
 impl Mul<u64> for Span {
     type Output = Span;
+    #[inline]
     fn mul(self, n: u64) -> Span {
         Span(self.0.saturating_mul(n))
     }
@@ -190,6 +215,7 @@ impl Mul<u64> for Span {
 
 impl Div<u64> for Span {
     type Output = Span;
+    #[inline]
     fn div(self, n: u64) -> Span {
         Span(self.0 / n)
     }

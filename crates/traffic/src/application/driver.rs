@@ -161,7 +161,9 @@ impl Driver {
                 Since::Offset(lane, offset) => last(lane).map(|last| ps(last) + i128::from(offset)),
                 Since::Event(event) => Some(ps(event) + self.origin_ps.unwrap_or(0)),
             };
-            let seconds = start.map(|start| (ps(at) - start).max(0) as f64 / 1e12);
+            // An integer of 128 bits becomes a double slowly.
+            let elapsed = |start: i128| u64::try_from((ps(at) - start).max(0)).unwrap_or(u64::MAX);
+            let seconds = start.map(|start| elapsed(start) as f64 / 1e12);
             self.draws.finish(timed.interval, seconds);
         }
         self.set_departure(item, Some(at));

@@ -2,6 +2,7 @@
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
+use std::collections::binary_heap::PeekMut;
 
 use trunkline_units::Instant;
 
@@ -79,11 +80,16 @@ impl<S> Sessions<S> {
         handle: impl FnOnce(u32, Instant, &mut S) -> (T, Option<Instant>),
     ) -> Option<T> {
         self.refused_since = 0;
-        let Reverse(mut entry) = self.heap.pop()?;
+        let mut first = self.heap.peek_mut()?;
+        let Reverse(entry) = &mut *first;
         let (result, next) = handle(entry.lane, entry.due, &mut entry.session);
         match next {
-            Some(due) => self.heap.push(Reverse(Entry { due, ..entry })),
-            None => self.free_lanes.push(entry.lane),
+            // It moves to its place when `first` is dropped.
+            Some(due) => entry.due = due,
+            None => {
+                self.free_lanes.push(entry.lane);
+                PeekMut::pop(first);
+            }
         }
         Some(result)
     }
