@@ -1,9 +1,13 @@
 //! Queue disciplines, shapers, changing links and links from traces.
 
+mod changing;
 mod codel;
 mod conservation;
+mod controllers;
 mod drop_tail;
 mod fq_codel;
+mod responsive;
+mod shares;
 
 use trunkline_endpoint::{Bound, Destination, MediumOutput};
 use trunkline_models::media::queue::{DisciplineOptions, QueueOptions};
