@@ -26,7 +26,7 @@ use crate::link_series::LinkSeries;
 use crate::llc_stations::{self, LlcStations};
 use crate::medium::Medium;
 use crate::network::topology::Topology;
-use crate::network::{Host, MediumNode, Network};
+use crate::network::{Attachment, Host, MediumNode, Network, queue};
 use crate::schedule::{Schedule, ScheduledRun};
 use crate::trace::Tracer;
 
@@ -454,10 +454,10 @@ fn link_records(network: &Network, plan: &plan::Network, end: Instant) -> Vec<sc
         }
         if let Medium::Link(medium) = &medium_node.medium {
             let planned = plan.links.iter().find(|planned| planned.name == medium_node.name);
-            let discipline =
-                planned.and_then(|link| link.queue.as_ref()).map_or("droptail", |queue| queue.name());
-            let queue = |port| {
+            let queue = |port: Port| {
                 let counters = medium.queue_counters(port)?;
+                let is_host = matches!(medium_node.attachments[usize::from(port.0)], Attachment::Host(..));
+                let discipline = queue::discipline_at(planned?, is_host).name();
                 Some(queue_record(network.neighbor_name(medium_node, port), discipline, counters))
             };
             link.queues = ports().filter_map(queue).collect();

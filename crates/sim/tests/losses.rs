@@ -94,14 +94,8 @@ proptest! {
         let record = run_with(&text, seed);
         let (lost, (packets, cells)) = (lost(&record), counted(&record));
         prop_assert!(packets <= lost && lost <= packets + cells, "{text}\n{lost} lost, {packets} packets and {cells} cells counted");
-        // A host waits for space in its own queue; only a discipline or a policer drops there.
-        for host in &record.hosts {
-            let queues = record.links.iter().flat_map(|link| &link.queues).filter(|queue| queue.name == host.name);
-            let (full, other) = queues.fold((0, 0), |(full, other), queue| {
-                (full + queue.dropped_full, other + queue.dropped_early + queue.policed)
-            });
-            prop_assert_eq!((full, other), (0, host.interfaces["if0.tx_dropped"]), "{}", text);
-        }
+        // A host waits for space in its own queue.
+        prop_assert!(record.hosts.iter().all(|h| h.interfaces["if0.tx_dropped"] == 0), "{text}");
     }
 }
 

@@ -81,8 +81,8 @@ fn fq_codel_separates_a_sparse_flow_from_bulk_flows() {
     let voice = connection(&fair, "voice");
     let delay = voice.delay_us.as_ref().expect("messages");
     assert_eq!(voice.lost, 0);
-    // 20 ms of propagation, at most a frame or two before it.
-    assert!(delay.p99 < 23e3, "{delay:?}");
+    // 20 ms of propagation, a frame or two before it; more if bulk flows that CoDel has emptied are new again.
+    assert!(delay.p90 < 23e3 && delay.max < 27e3, "{} and {}", delay.p90, delay.max);
     let common = run(&bottleneck("", &all));
     assert!(connection(&common, "voice").delay_us.as_ref().expect("messages").p50 > 100e3);
 }

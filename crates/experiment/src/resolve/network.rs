@@ -7,7 +7,7 @@ use trunkline_units::{Rate, Size, Span};
 use super::options::{Given, Visit, integer, optional, rate, read, share, size, text, time};
 use super::protocol::MOST;
 use super::quantity::{Dimension, number, single};
-use super::queue::{check_bursts, queue_text, read_queue, token_rate, token_rate_text};
+use super::queue::{self, queue_text, read_queue, token_rate, token_rate_text};
 use super::{Context, link_trace, topology, write};
 use crate::diagnostic::Diagnostic;
 use crate::parse::shorten;
@@ -532,7 +532,7 @@ fn check_link(cx: &mut Context<'_>, link: &Link, ends: [&Node; 2], given: &Given
         cx.report(error.label("expected at most the rate of the link"));
     }
     check_medium(cx, link, ends, &at, given);
-    check_bursts(cx, link, &at);
+    queue::check_link(cx, link, ends, &at);
     for name in ["rate", "payload"].iter().filter(|name| link.trace.is_some() && given.contains_key(**name)) {
         let error = Diagnostic::error(at(name), "the trace gives this link its rate");
         cx.report(error.label(format!("expected no `{name}`")));

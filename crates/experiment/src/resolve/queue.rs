@@ -9,7 +9,7 @@ use super::quantity::{Dimension, number, single};
 use super::{Context, write};
 use crate::diagnostic::Diagnostic;
 use crate::parse::shorten;
-use crate::plan::{Amount, CoDel, Link, Queue, SourceRange, TokenRate};
+use crate::plan::{Amount, CoDel, Link, Node, NodeKind, Queue, SourceRange, TokenRate};
 use crate::tree::{Part, PartKind, Setting, Value};
 
 /// The disciplines.
@@ -261,8 +261,24 @@ pub(crate) fn token_rate_text(limits: &TokenRate) -> String {
     format!("{} : {}", write::rate(&limits.rate), write::size(&limits.burst))
 }
 
-/// Checks the queue of a link that carries packets: a burst passes every packet.
-pub(crate) fn check_bursts(cx: &mut Context<'_>, link: &Link, at: &dyn Fn(&str) -> SourceRange) {
+/// Checks the queue of a link that carries packets: a burst passes every packet, and a switch drops or marks.
+pub(crate) fn check_link(
+    cx: &mut Context<'_>,
+    link: &Link,
+    ends: [&Node; 2],
+    at: &dyn Fn(&str) -> SourceRange,
+) {
+    let has_switch = ends.iter().any(|node| matches!(node.kind, NodeKind::Switch { .. }));
+    let drops = |queue: &Queue| !matches!(queue, Queue::DropTail | Queue::Priority | Queue::Drr { .. });
+    for (has_effect, name) in
+        [(link.queue.as_ref().is_some_and(drops), "queue"), (link.police.is_some(), "police")]
+    {
+        if has_effect && !has_switch {
+            let message = format!("`{name}` is a switch's, and this link ends at none");
+            let warning = Diagnostic::warning(at(name), message);
+            cx.report(warning.label("a host waits for space instead of dropping"));
+        }
+    }
     for (name, limits) in [("shape", link.shape), ("police", link.police)] {
         if let Some(limits) = limits.filter(|limits| limits.burst < link.mtu) {
             let message = format!("a burst of {} passes no packet of {}", limits.burst, link.mtu);

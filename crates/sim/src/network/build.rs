@@ -379,9 +379,10 @@ impl Builder<'_> {
                     queue: None,
                 };
                 let mut lines = ends.map(line);
-                for (line, end) in lines.iter_mut().zip([&link.a, &link.b]) {
+                for ((line, end), node) in lines.iter_mut().zip([&link.a, &link.b]).zip(ends) {
                     let stream = self.seed.stream(&format!("{} / queue from {end}", link.name));
-                    line.queue = queue::options(link, &self.topology.network.changes, stream).map(Box::new);
+                    let (is_host, changes) = (self.topology.is_host(node), &self.topology.network.changes);
+                    line.queue = queue::options(link, is_host, changes, stream).map(Box::new);
                 }
                 Medium::Link(trunkline_models::media::Link::new(lines, streams))
             }

@@ -7,8 +7,17 @@ use trunkline_models::media::queue::{
 };
 use trunkline_units::{Instant, Size, Stream};
 
+/// Returns the discipline at one end of a link. A host drops nothing that it sends: its senders wait for room, and one that
+/// does not wait would never end.
+pub fn discipline_at(link: &Link, is_host: bool) -> &Queue {
+    match &link.queue {
+        Some(queue) if !is_host || matches!(queue, Queue::Priority | Queue::Drr { .. }) => queue,
+        _ => &Queue::DropTail,
+    }
+}
+
 /// Returns the options of the queue at one end of a link; `None` if the line can compute departures when frames arrive.
-pub fn options(link: &Link, changes: &[LinkChange], stream: Stream) -> Option<QueueOptions> {
+pub fn options(link: &Link, is_host: bool, changes: &[LinkChange], stream: Stream) -> Option<QueueOptions> {
     let changes: Vec<models::LinkChange> =
         changes.iter().filter(|change| change.link == link.name).map(change).collect();
     let is_plain = link.queue.is_none() && link.shape.is_none() && link.police.is_none();
@@ -16,9 +25,9 @@ pub fn options(link: &Link, changes: &[LinkChange], stream: Stream) -> Option<Qu
         return None;
     }
     Some(QueueOptions {
-        discipline: link.queue.as_ref().map_or(DisciplineOptions::DropTail, discipline),
+        discipline: discipline(discipline_at(link, is_host)),
         shaper: link.shape.map(token_rate),
-        policer: link.police.map(token_rate),
+        policer: link.police.filter(|_| !is_host).map(token_rate),
         trace: link.trace.as_ref().and_then(|trace| trace_options(&trace.points)),
         changes,
         stream,
