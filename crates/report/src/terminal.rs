@@ -186,7 +186,8 @@ fn losses(link: &Link) -> String {
     if let (Some(queue), Some(line)) = (link.dropped_queue, link.lost_line)
         && line > 0
     {
-        text += &format!(" ({} at a full queue, {} on the line)", number(queue), number(line));
+        let at = if link.queues.is_empty() { "a full queue" } else { "its queues" };
+        text += &format!(" ({} at {at}, {} on the line)", number(queue), number(line));
     }
     let (damaged, failed) = (link.damaged.unwrap_or(0), link.aal5_failed.unwrap_or(0));
     let others = counts([(damaged, "damaged"), (failed, "packets not reassembled")]);

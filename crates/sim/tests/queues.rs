@@ -71,20 +71,20 @@ fn fq_codel_separates_a_sparse_flow_from_bulk_flows() {
             )
         })
         .collect();
-    let sparse = "connection voice { xmt = a; rcv = b; protocol = udp;
+    let sparse = "connection call { xmt = a; rcv = b; protocol = udp;
         test = cbr (messagesize = 172, period = 20 ms); duration = 20 s; }";
     let all = format!("{flows}{sparse}");
     let fair = run(&bottleneck(", queue = fq-codel", &all));
     let shares: Vec<f64> = (1..=4).map(|n| connection(&fair, &format!("x{n}")).received_bps).collect();
     let jain = shares.iter().sum::<f64>().powi(2) / (4.0 * shares.iter().map(|x| x * x).sum::<f64>());
     assert!(jain >= 0.99, "{jain}: {shares:?}");
-    let voice = connection(&fair, "voice");
-    let delay = voice.delay_us.as_ref().expect("messages");
-    assert_eq!(voice.lost, 0);
+    let call = connection(&fair, "call");
+    let delay = call.delay_us.as_ref().expect("messages");
+    assert_eq!(call.lost, 0);
     // 20 ms of propagation, a frame or two before it; more if bulk flows that CoDel has emptied are new again.
     assert!(delay.p90 < 23e3 && delay.max < 27e3, "{} and {}", delay.p90, delay.max);
     let common = run(&bottleneck("", &all));
-    assert!(connection(&common, "voice").delay_us.as_ref().expect("messages").p50 > 100e3);
+    assert!(connection(&common, "call").delay_us.as_ref().expect("messages").p50 > 100e3);
 }
 
 #[test]
@@ -110,7 +110,7 @@ fn the_dscp_selects_the_class() {
 }
 
 #[test]
-fn a_link_changes_when_it_is_told_to() {
+fn a_link_changes_at_the_given_times() {
     let text = |changes: &str| {
         format!(
             "experiment \"t\" {{ network {{ host a, b; link a - b (rate = 10 Mb/s, delay = 1 ms); }} {changes}

@@ -4,9 +4,8 @@ use std::collections::BTreeMap;
 
 use trunkline_units::{Rate, Size, Span};
 
-use super::options::{Given, Visit, integer, optional, rate, read, share, size, text, time};
+use super::options::{Given, Visit, amount, integer, optional, rate, read, share, size, text, time};
 use super::protocol::MOST;
-use super::quantity::{Dimension, number, single};
 use super::queue::{self, queue_text, read_queue, token_rate, token_rate_text};
 use super::{Context, link_trace, topology, write};
 use crate::diagnostic::Diagnostic;
@@ -247,29 +246,6 @@ fn check_hub(cx: &mut Context<'_>, bit_rate: Rate, delay: Span, location: Source
         let error = Diagnostic::error(location, message);
         cx.report(error.label(format!("expected `delay` up to {}, half of 512 bit times", slot / 2)));
     }
-}
-
-/// Room in a buffer: `256 cells`, `100 packets`, `64 kB`.
-pub(crate) fn amount(cx: &mut Context<'_>, value: &Value) -> Option<Amount> {
-    let part = single(cx, value, "room, such as `256 cells`, `100 packets` or `64 kB`")?;
-    let digits = part.text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
-    let unit = part.unit.as_ref().map_or(&part.text[digits.len()..], |unit| unit.text.as_str());
-    let make: fn(u64) -> Amount = match unit {
-        "cells" | "cell" => Amount::Cells,
-        "packets" | "packet" => Amount::Packets,
-        _ if part.arguments.is_none() && !unit.is_empty() && !Dimension::Size.has_unit(unit) => {
-            let location = part.unit.as_ref().map_or(part.location, |unit| unit.location);
-            let error =
-                Diagnostic::error(location, format!("`{}` is no unit of room in a buffer", shorten(unit)));
-            return cx.refuse(error.label("expected `cells`, `packets` or a unit of size such as `kB`"));
-        }
-        _ => return size(cx, value).map(|size| Amount::Bytes(size.as_bytes())),
-    };
-    let mut count = part.clone();
-    count.text.truncate(digits.len());
-    count.unit = None;
-    let count = Value { parts: vec![count], location: value.location };
-    number(cx, &count, Dimension::Count).map(|n| make(n as u64))
 }
 
 /// Room in a queue that knows packets only.

@@ -3,8 +3,7 @@
 use trunkline_units::{Size, Span};
 
 use super::dscp::{dscp_of, dscp_text};
-use super::network::amount;
-use super::options::{self, Visit, integer, plain, positive_time, rate, share, size};
+use super::options::{self, Visit, amount, integer, plain, positive_time, rate, share, size};
 use super::quantity::{Dimension, number, single};
 use super::{Context, write};
 use crate::diagnostic::Diagnostic;

@@ -18,7 +18,7 @@ use trunkline_units::{Instant, Rate, Span, Stream};
 use crate::impairments::{FrameOutcome, Impairments};
 use crate::media::Framing;
 use crate::media::occupancy::Occupancy;
-use crate::media::queue::port::{PortQueue, Started};
+use crate::media::queue::port::{PortOptions, PortQueue, Started};
 use crate::media::queue::{QueueCounters, QueueOptions};
 use crate::media::serializer::Serializer;
 
@@ -135,9 +135,10 @@ impl<F: Frame> Line<F> {
     ///
     /// # Panics
     /// If a rate is zero.
-    pub fn new(mut options: LineOptions, stream: Stream) -> Self {
-        let impairments = options.impairments;
-        let queue = options.queue.take().map(|queue| Box::new(PortQueue::new(&options, *queue)));
+    pub fn new(options: LineOptions, stream: Stream) -> Self {
+        let LineOptions { rate, framing, delay, bound, pacing, impairments, queue } = options;
+        let port = PortOptions { rate, framing, delay, bound, pacing, impairments };
+        let queue = queue.map(|queue| Box::new(PortQueue::new(port, *queue)));
         let may_impair = queue.as_ref().map_or(impairments.any(), |queue| queue.may_impair());
         let impaired = may_impair.then(|| {
             Box::new(ImpairedState {
@@ -149,11 +150,11 @@ impl<F: Frame> Line<F> {
             })
         });
         Line {
-            serializer: Serializer::new(options.rate),
-            pacer: options.pacing.map(Serializer::new),
-            framing: options.framing,
-            delay: if queue.is_some() { Span::ZERO } else { options.delay },
-            occupancy: Occupancy::new(if queue.is_some() { Bound::frames(0) } else { options.bound }),
+            serializer: Serializer::new(rate),
+            pacer: pacing.map(Serializer::new),
+            framing,
+            delay: if queue.is_some() { Span::ZERO } else { delay },
+            occupancy: Occupancy::new(if queue.is_some() { Bound::frames(0) } else { bound }),
             flights: VecDeque::new(),
             departed: 0,
             next_departure: Instant::MAX,

@@ -49,7 +49,7 @@ pub fn run(
     let mut results = vec![(Vec::new(), 0.0); sources.len()];
     // The times at which packets were sent, and the outcomes on their way back.
     let mut sent: BTreeMap<u32, Instant> = BTreeMap::new();
-    let mut notices: VecDeque<(Instant, usize, bool, bool)> = VecDeque::new();
+    let mut outcomes: VecDeque<(Instant, usize, bool, bool)> = VecDeque::new();
     let (mut now, mut id) = (Instant::ZERO, 0);
     while now < Instant::ZERO + length {
         testbed.until(now);
@@ -60,7 +60,7 @@ pub fn run(
                 _ => continue,
             };
             let (at_source, is_marked) = (frame.flow as usize, frame.ecn == Ecn::Ce);
-            notices.push_back((at + rtt, at_source, is_lost, is_marked));
+            outcomes.push_back((at + rtt, at_source, is_lost, is_marked));
             let Some(sent_at) = sent.remove(&frame.id) else { continue };
             if at > Instant::ZERO + warm_up && !is_lost {
                 results[at_source].0.push(at.since(sent_at));
@@ -68,9 +68,9 @@ pub fn run(
             }
         }
         while let Some((_, number, is_lost, is_marked)) =
-            notices.front().filter(|(at, ..)| *at <= now).copied()
+            outcomes.front().filter(|(at, ..)| *at <= now).copied()
         {
-            notices.pop_front();
+            outcomes.pop_front();
             let source = &mut sources[number];
             source.in_flight -= 1;
             if is_lost || is_marked {
