@@ -1,8 +1,8 @@
 //! Queue disciplines: which frame of a port's queue is sent next, and which are dropped or marked.
 //!
-//! A [`Line`](crate::media::line) computes the departures of its FIFO queue with tail drop when frames arrive. Every other
+//! The line of a [`Link`](crate::media::Link) computes the departures of its FIFO queue with tail drop when frames arrive. Every other
 //! discipline, a shaper, a policer, a rate that changes and a link that replays a trace need an explicit queue: the line then
-//! uses a [`PortQueue`](port::PortQueue), which keeps frames in a [`Discipline`] until their transmission begins.
+//! uses a `PortQueue`, which keeps frames in a [`Discipline`] until their transmission begins.
 //!
 //! | module | contents |
 //! | --- | --- |
@@ -18,7 +18,7 @@
 //! | [`token_bucket`] | shaper and policer |
 //! | [`opportunities`], [`rate_steps`] | when a link that replays a trace sends |
 //! | [`changes`] | changes of a link at given times |
-//! | [`port`] | the queue and the transmitter of a port |
+//! | `port` | the queue and the transmitter of a port |
 //!
 //! The limit of the queue belongs to the port ([`Bound`](trunkline_endpoint::Bound)), not to the discipline, which only says
 //! which frame must make room.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use trunkline_units::{Instant, Rate, Size, Span};
+use trunkline_units::{Instant, Rate, Span};
 
 /// Picoseconds in a second.
 const PS: u128 = 1_000_000_000_000;
@@ -56,21 +56,6 @@ impl RateSteps {
             (rest, from) = (rest - sent, end);
         }
     }
-
-    /// Returns the mean rate from the first time to the last; with one step, its rate.
-    pub fn mean_rate(&self) -> Rate {
-        let bits: u128 = self
-            .0
-            .windows(2)
-            .map(|pair| u128::from(pair[0].1.as_bps()) * u128::from((pair[1].0 - pair[0].0).as_ps()))
-            .sum();
-        let (first, last) = (self.0[0], self.0[self.0.len() - 1]);
-        let time = (last.0 - first.0).as_ps();
-        if bits == 0 {
-            return self.0.iter().map(|(_, rate)| *rate).max().unwrap_or_default();
-        }
-        Rate::of(Size::from_bytes((bits / PS / 8) as u64), Span::from_ps(time))
-    }
 }
 
 #[cfg(test)]
@@ -93,7 +78,6 @@ mod tests {
             (trace.ready_at(ms(9)), trace.ready_at(ms(10)), trace.ready_at(ms(30))),
             (ms(9), ms(20), ms(30))
         );
-        assert_eq!(trace.mean_rate().as_bps(), 4_000_000);
         let ends = steps(&[(0, 8_000_000), (10, 0)]).unwrap();
         assert_eq!((ends.end(ms(9), 3000), ends.ready_at(ms(10))), (Instant::MAX, Instant::MAX));
         assert!(steps(&[(0, 0)]).is_none() && steps(&[(1, 5), (1, 6)]).is_none() && steps(&[]).is_none());
