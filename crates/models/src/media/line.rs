@@ -285,7 +285,9 @@ impl<F: Frame> Line<F> {
     /// A frame larger than the limit never fits.
     #[inline(always)]
     pub fn has_room(&mut self, now: Instant, length: u32) -> bool {
-        self.count_departures(now);
+        if self.next_departure <= now {
+            self.count_more_departures(now);
+        }
         self.occupancy.has_room(length) || self.has_room_in_queue(now, length)
     }
 
