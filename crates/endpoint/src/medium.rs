@@ -2,7 +2,7 @@
 
 use trunkline_units::{Instant, Span};
 
-use crate::Port;
+use crate::{Ecn, Port};
 
 /// A frame as a medium sees it: owned, with a length, a destination and a priority. A medium never reads the payload.
 /// In the simulator most of the payload is virtual; elsewhere the frame owns a pooled buffer.
@@ -19,6 +19,21 @@ pub trait Frame: Clone + Send {
     fn priority(&self) -> u8 {
         0
     }
+    /// Returns the identity of its flow in one direction, as addresses and ports would give it: equal for all packets of the
+    /// flow, and different from that of other flows.
+    fn flow(&self) -> u64 {
+        0
+    }
+    /// Returns its differentiated services code point (RFC 2474), 0 to 63.
+    fn dscp(&self) -> u8 {
+        0
+    }
+    /// Returns its ECN field.
+    fn ecn(&self) -> Ecn {
+        Ecn::NotEct
+    }
+    /// Sets its ECN field to [`Ecn::Ce`]. Called only if the frame [is capable](Ecn::is_capable) of it.
+    fn mark_ce(&mut self) {}
     /// Marks the frame as damaged in transit: a receiver that verifies it will discard it.
     fn damage(&mut self);
     /// Returns whether the frame is damaged.
@@ -118,12 +133,17 @@ pub enum MediumOutput<F> {
     },
 }
 
-/// Why a medium lost a frame. [`MediumCounters`] count [`QueueFull`](LossCause::QueueFull) in `queue_drops` and all
-/// other causes but [`Incomplete`](LossCause::Incomplete) in `other_losses`.
+/// Why a medium lost a frame. [`MediumCounters`] count [`QueueFull`](LossCause::QueueFull),
+/// [`EarlyDrop`](LossCause::EarlyDrop) and [`Policed`](LossCause::Policed) in `queue_drops` and all other causes but
+/// [`Incomplete`](LossCause::Incomplete) in `other_losses`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum LossCause {
     /// The queue at the sender's port was full, or a switch had too many frames inside.
     QueueFull,
+    /// The discipline of the queue dropped it although there was room: active queue management.
+    EarlyDrop,
+    /// It exceeded the rate and burst of a policer.
+    Policed,
     /// A transmission error on the line.
     LineError,
     /// Too many collisions: the sender gave up (hub only).
@@ -149,7 +169,7 @@ pub struct MediumCounters {
     pub bytes: u64,
     /// Total transmission time.
     pub busy: Span,
-    /// Frames lost because the queue was full.
+    /// Frames that the queue dropped: it was full, or its discipline or policer dropped them.
     pub queue_drops: u64,
     /// Frames lost for any other cause.
     pub other_losses: u64,

@@ -116,6 +116,12 @@ pub enum FileError {
     /// The number of this line does not fit the quantity.
     #[error("line {0} is out of range")]
     OutOfRange(usize),
+    /// The time of this line is not after that of the line before.
+    #[error("line {0} is out of order")]
+    NotAscending(usize),
+    /// It has more lines than the maximum.
+    #[error("it has more than {0} lines")]
+    TooManyLines(usize),
     /// It has no number.
     #[error("it holds no number")]
     NoNumber,

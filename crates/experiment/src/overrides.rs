@@ -10,7 +10,9 @@ use crate::parse::{self, shorten};
 use crate::plan::{Connection, Link, Network, Node, Plan, Protocol, SourceRange, Stop};
 use crate::resolve::options::{Given, Visit, assign, names, optional, size};
 use crate::resolve::quantity::{Dimension, variable};
-use crate::resolve::{Context, bundles, connection, dscp, network, pattern, protocol, stations, topology};
+use crate::resolve::{
+    Context, bundles, changes, connection, dscp, network, pattern, protocol, stations, topology,
+};
 use crate::token;
 use crate::tree::Value;
 
@@ -295,6 +297,7 @@ fn check_network(
     }
     let check = |cx: &mut Context<'_>| {
         topology::check(cx, new);
+        changes::check(cx, new);
         topology::check_connections(cx, new, connections);
     };
     fits(check).map_err(OverrideError::Together)

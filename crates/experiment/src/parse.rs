@@ -20,6 +20,7 @@ const STATEMENTS: &[&str] = &[
     "network",
     "test",
     "measure",
+    "at",
     "expect",
     "experiment",
 ];
@@ -269,7 +270,8 @@ impl<'a> Parser<'a> {
             "serial" => Statement::Serial(self.block(location)?, location),
             "parallel" | "cluster" => Statement::Parallel(self.block(location)?, location),
             "repeat" => self.repeat(location)?,
-            "network" => self.network(location)?,
+            "network" => return self.network(location, into),
+            "at" => self.change(location)?,
             "expect" => self.expectation(location)?,
             "measure" => self.measure(Word { text: keyword.to_owned(), location })?,
             "connection" => {
@@ -522,7 +524,8 @@ impl<'a> Parser<'a> {
         let is_number = number.starts_with(['+', '-', '0', '1', '2', '3', '4', '5', '6', '7', '8', '9'])
             && number.parse::<f64>().is_ok();
         // `duration = 5 delay = 0;` forgot its `;`: the word before `=` begins a setting.
-        if !is_number || next.kind != Kind::Word || self.is_assignment(1) {
+        // In `at 0 set link …` the word behind the number is no unit.
+        if !is_number || next.kind != Kind::Word || self.is_assignment(1) || self.text_of(next) == "set" {
             return None;
         }
         self.next();
@@ -531,15 +534,42 @@ impl<'a> Parser<'a> {
 
     // --- network
 
-    fn network(&mut self, location: SourceRange) -> Parsed<Statement> {
+    /// The declarations of a network, and the changes of links in it, which are statements of their own.
+    fn network(&mut self, location: SourceRange, into: &mut Vec<Statement>) -> Parsed<()> {
         let mut declarations = Vec::new();
         self.braced(location, |p| {
+            let token = p.peek();
+            if token.kind == Kind::Word && p.text_of(token) == "at" {
+                p.next();
+                into.push(p.change(token.location)?);
+                return Ok(());
+            }
             let declaration = p.declaration()?;
             declarations.push(declaration);
             p.terminator();
             Ok(())
         })?;
-        Ok(Statement::Network(declarations, location))
+        into.push(Statement::Network(declarations, location));
+        Ok(())
+    }
+
+    /// `TIME set link A - B (…);`, after `at`
+    fn change(&mut self, location: SourceRange) -> Parsed<Statement> {
+        let at = self.value()?;
+        let keyword = |p: &mut Self, wanted: &str| {
+            let token = p.peek();
+            if token.kind != Kind::Word || p.text_of(token) != wanted {
+                return Err(p.expected(&format!("`{wanted}`, as in `at 10 s set link a - b (down)`")));
+            }
+            p.next();
+            Ok(Word { text: wanted.to_owned(), location: token.location })
+        };
+        keyword(self, "set")?;
+        let link = keyword(self, "link")?;
+        let link = self.names(link)?;
+        let end = self.tokens[self.at.saturating_sub(1)].location.end;
+        self.terminator();
+        Ok(Statement::Change { at, link, location: SourceRange { start: location.start, end } })
     }
 
     fn declaration(&mut self) -> Parsed<Declaration> {

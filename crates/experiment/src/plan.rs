@@ -1,10 +1,14 @@
 //! The plan: the meaning of an experiment as plain data. Every default is filled, every name is resolved, and every
 //! number is in the unit of its field. A backend reads only the plan.
 
+mod queue;
+
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use trunkline_traffic::{Pattern, Variable};
 use trunkline_units::{Rate, Size, Span};
+
+pub use queue::{CoDel, LinkChange, Queue, TokenRate, Trace, TracePoints};
 
 /// A location in the text: byte offsets, `start..end`. Not part of the plan's hash.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -409,6 +413,9 @@ pub struct Network {
     pub nodes: Vec<Node>,
     /// Links, in order of mention. A link's name is `A-B`, then `A-B.2`.
     pub links: Vec<Link>,
+    /// Changes of links during the run, in order of time.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub changes: Vec<LinkChange>,
 }
 
 /// A node of the network.
@@ -637,6 +644,18 @@ pub struct Link {
     pub reorder: f64,
     /// Link-by-link credits per virtual channel, in cells; none: no flow control.
     pub credits: Option<u64>,
+    /// Queue discipline at both ends, measured; none: FIFO with tail drop, not measured. Not for ATM.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub queue: Option<Queue>,
+    /// Shaper at both ends, if any. Not for ATM.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shape: Option<TokenRate>,
+    /// Policer at both ends, if any. Not for ATM.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub police: Option<TokenRate>,
+    /// Trace that replaces the rate, if any; `rate` is its mean then. Not for ATM.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trace: Option<Trace>,
     /// Location in the text.
     #[serde(skip)]
     pub location: SourceRange,

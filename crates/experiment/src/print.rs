@@ -9,7 +9,7 @@ use crate::resolve::dscp::dscp_text;
 use crate::resolve::options::values;
 use crate::resolve::quantity::Dimension;
 use crate::resolve::write::{size, span, variable};
-use crate::resolve::{network, pattern, protocol};
+use crate::resolve::{changes, network, pattern, protocol};
 use crate::token::{quoted, written};
 
 /// Returns a plan as the text of an experiment with all defaults.
@@ -127,12 +127,16 @@ impl Printer {
         for link in &network.links {
             self.link(link);
         }
+        for change in &network.changes {
+            self.line(&format!("{};", changes::change_text(change, network)));
+        }
         self.close();
     }
 
     fn link(&mut self, link: &Link) {
         let mut options = values(|v| network::present_link(&mut link.clone(), v));
         options.retain(|(name, _)| link.medium == Medium::Atm || !["cells", "encapsulation"].contains(name));
+        options.retain(|(name, _)| link.trace.is_none() || !["rate", "payload"].contains(name));
         // `credits` stands before the shares.
         let shares = options.iter().position(|(name, _)| *name == "loss").unwrap_or_default();
         options[shares..].rotate_right(1);
@@ -142,10 +146,18 @@ impl Printer {
 }
 
 /// Options that are written only if they have another value.
-const UNWRITTEN: [(&str, &str); 4] =
-    [("within", "none"), ("deadline", "none"), ("priority_deadline", "none"), ("wide_area", "off")];
+const UNWRITTEN: [(&str, &str); 8] = [
+    ("within", "none"),
+    ("deadline", "none"),
+    ("priority_deadline", "none"),
+    ("wide_area", "off"),
+    ("queue", "none"),
+    ("shape", "none"),
+    ("police", "none"),
+    ("trace", "none"),
+];
 /// Options of nodes and links that begin a line.
-const FIRST_ON_LINE: [&str; 5] = ["cpu_packet", "cpus", "cells", "pacing", "loss"];
+const FIRST_ON_LINE: [&str; 6] = ["cpu_packet", "cpus", "cells", "pacing", "queue", "loss"];
 
 /// Options between commas, on one line or, with an indentation, on several.
 fn list(mut options: Vec<(&str, String)>, indent: Option<usize>) -> String {

@@ -70,6 +70,8 @@ pub(crate) enum Statement {
     Network(Vec<Declaration>, SourceRange),
     /// `measure HOST, HOST (…);`
     Measure(Declaration),
+    /// `at TIME set link A - B (…);`
+    Change { at: Value, link: Declaration, location: SourceRange },
     /// `expect SUBJECT.FIGURE > VALUE;`
     Expect { path: Word, relation: Word, value: Value, location: SourceRange },
 }

@@ -10,7 +10,7 @@
 //!
 //! | module | contents |
 //! | --- | --- |
-//! | [`media`] | point-to-point links, switches, shared Ethernet (CSMA/CD), token rings, impairments |
+//! | [`media`] | point-to-point links, switches, shared Ethernet (CSMA/CD), token rings, impairments; queue disciplines |
 //! | [`atm`] | cells, AAL5, pacing, links of cells |
 //! | [`host`] | processors, bus, network card, buffers and disk of a host; its timer phases and packet headers |
 //! | `impairments` | loss, corruption, duplication and reordering of frames or cells |

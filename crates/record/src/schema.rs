@@ -411,9 +411,31 @@ pub struct Link {
     pub aal5_failed: Option<u64>,
     /// Maximum queue length in bytes.
     pub queue_max: u64,
+    /// The queues at its ends. Only with a queue discipline, a shaper, a policer or a trace, or if the link changes.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub queues: Vec<LinkQueue>,
     /// Counters of its ends over time. Only in simulated runs that request them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ends: Vec<LinkEnd>,
+}
+
+/// The queue at one end of a link.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct LinkQueue {
+    /// The node that sends from it.
+    pub name: String,
+    /// The discipline, as in the language.
+    pub discipline: String,
+    /// Frames dropped because the queue was full.
+    pub dropped_full: u64,
+    /// Frames that the discipline dropped although there was room.
+    pub dropped_early: u64,
+    /// Frames that the policer dropped.
+    pub policed: u64,
+    /// Frames marked with Congestion Experienced.
+    pub marked: u64,
+    /// Time from the arrival of a frame to the begin of its transmission.
+    pub sojourn_us: Option<Distribution>,
 }
 
 /// Losses inside a switch. Its output queues belong to the links.
@@ -549,7 +571,12 @@ mod tests {
             problems: vec!["a".into()],
             environment: texts("program"),
             connections: vec![connection, Connection::default()],
-            links: vec![Link { queue_max: 7, lost_line: Some(0), ..Link::default() }],
+            links: vec![Link {
+                queue_max: 7,
+                lost_line: Some(0),
+                queues: vec![LinkQueue { marked: 3, sojourn_us: some(), ..LinkQueue::default() }],
+                ..Link::default()
+            }],
             switches: vec![Switch { dropped_full: 1, ..Switch::default() }],
             interfaces: vec![Interface { name: "lo".into(), counts: vec![(hard[0], [u64::MAX; 6])] }],
             hosts: vec![Host {

@@ -6,7 +6,7 @@ pub(crate) mod plots;
 
 use maud::{DOCTYPE, Markup, PreEscaped, html as page};
 use trunkline_record::Record;
-use trunkline_record::schema::{Connection, Distribution, Interval};
+use trunkline_record::schema::{Connection, Distribution, Interval, LinkQueue};
 
 use crate::compare::{Comparison, compare};
 use crate::fits::statement;
@@ -472,11 +472,21 @@ fn details(views: &[View<'_>]) -> Markup {
     }
 }
 
-/// Returns the tables of links and hosts, if there are any.
+/// The columns of numbers of the table of queues.
+const QUEUE_TITLES: [&str; 7] =
+    ["dropped full", "dropped early", "policed", "marked", "sojourn p50", "sojourn p99", "sojourn max"];
+
+/// Returns the tables of links, their queues, and hosts, if there are any.
 fn network(records: &[Record], labels: &[String]) -> Markup {
     let several = records.len() > 1;
     let links = || records.iter().zip(labels).flat_map(|(r, label)| r.links.iter().map(move |l| (label, l)));
     let hosts = || records.iter().zip(labels).flat_map(|(r, label)| r.hosts.iter().map(move |h| (label, h)));
+    let queues =
+        || links().flat_map(|(label, link)| link.queues.iter().map(move |queue| (label, link, queue)));
+    let sojourn = |queue: &LinkQueue| {
+        let times = queue.sojourn_us.as_ref();
+        [times.map(|t| t.p50), times.map(|t| t.p99), times.map(|t| t.max)]
+    };
     page! {
         @if links().next().is_some() {
             section { h2 { "Links" } (scroll("Links", &page! { table {
@@ -488,6 +498,24 @@ fn network(records: &[Record], labels: &[String]) -> Markup {
                     td.number { (format_value(Unit::Share, link.utilization)) }
                     td.number { (format_value(Unit::Number, link.dropped as f64)) }
                     td.number { (format_value(Unit::Bytes, link.queue_max as f64)) }
+                } } }
+            } })) }
+        }
+        @if queues().next().is_some() {
+            section { h2 { "Queues" } (scroll("Queues", &page! { table {
+                thead { tr { th scope="col" { "link" } @if several { th scope="col" { "backend" } }
+                    th scope="col" { "queue of" } th scope="col" { "discipline" }
+                    @for title in QUEUE_TITLES { th.number scope="col" { (title) } } } }
+                tbody { @for (label, link, queue) in queues() { tr {
+                    th scope="row" { (link.name) }
+                    @if several { td { (label) } }
+                    td { (queue.name) } td { (queue.discipline) }
+                    @for count in [queue.dropped_full, queue.dropped_early, queue.policed, queue.marked] {
+                        td.number { (format_value(Unit::Number, count as f64)) }
+                    }
+                    @for value in sojourn(queue) {
+                        td.number { (value.map_or("–".into(), |us| format_value(Unit::Microseconds, us))) }
+                    }
                 } } }
             } })) }
         }

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use comfy_table::{Cell, CellAlignment, ContentArrangement, LineStyle, Table, TableStyle};
 use trunkline_record::Record;
-use trunkline_record::schema::{Connection, Link, Outcome, SendAccuracy};
+use trunkline_record::schema::{Connection, Link, LinkQueue, Outcome, SendAccuracy};
 
 use crate::applications::applications;
 use crate::compare::{self, Comparison};
@@ -123,8 +123,11 @@ fn network(record: &Record) -> Vec<String> {
     let links = record.links.iter().map(|l| {
         let queue = Unit::Bytes.format(l.queue_max as f64);
         let utilization = Unit::Share.format(l.utilization);
-        format!("{}: utilization {utilization}, {}, longest queue {queue}", sanitize(&l.name), losses(l))
+        let line =
+            format!("{}: utilization {utilization}, {}, longest queue {queue}", sanitize(&l.name), losses(l));
+        [line].into_iter().chain(l.queues.iter().map(|queue| link_queue(l, queue))).collect::<Vec<_>>()
     });
+    let links = links.flatten();
     let switches = record.switches.iter().filter_map(|s| {
         let facts = counts([
             (s.dropped_full, "dropped: too many frames inside"),
@@ -147,6 +150,30 @@ fn network(record: &Record) -> Vec<String> {
     if record.links.is_empty() { Vec::new() } else { links.chain(switches).chain(hosts).collect() }
 }
 
+/// Returns the line of the queue at one end of a link.
+fn link_queue(link: &Link, queue: &LinkQueue) -> String {
+    let mut facts = counts([
+        (queue.dropped_full, "dropped at the full queue"),
+        (queue.dropped_early, "dropped early"),
+        (queue.policed, "dropped by the policer"),
+        (queue.marked, "marked"),
+    ]);
+    if let Some(sojourn) = &queue.sojourn_us {
+        let us = |value| Unit::Microseconds.format(value);
+        facts.push(format!(
+            "sojourn p50 {}, p99 {}, max {}",
+            us(sojourn.p50),
+            us(sojourn.p99),
+            us(sojourn.max)
+        ));
+    }
+    if facts.is_empty() {
+        facts.push("no frames".to_owned());
+    }
+    let (link, node, discipline) = (sanitize(&link.name), sanitize(&queue.name), sanitize(&queue.discipline));
+    format!("{link}, queue of {node} ({discipline}): {}", facts.join(", "))
+}
+
 /// Formats the counts that are not 0, each with what it counts.
 fn counts<const N: usize>(all: [(u64, &str); N]) -> Vec<String> {
     let known = all.into_iter().filter(|(count, _)| *count > 0);
@@ -161,7 +188,8 @@ fn losses(link: &Link) -> String {
     if let (Some(queue), Some(line)) = (link.dropped_queue, link.lost_line)
         && line > 0
     {
-        text += &format!(" ({} at a full queue, {} on the line)", number(queue), number(line));
+        let at = if link.queues.is_empty() { "a full queue" } else { "its queues" };
+        text += &format!(" ({} at {at}, {} on the line)", number(queue), number(line));
     }
     let (damaged, failed) = (link.damaged.unwrap_or(0), link.aal5_failed.unwrap_or(0));
     let others = counts([(damaged, "damaged"), (failed, "packets not reassembled")]);

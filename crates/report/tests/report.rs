@@ -94,6 +94,34 @@ fn losses_have_their_causes() {
 }
 
 #[test]
+fn queues_have_their_counters_and_sojourn_times() {
+    let mut record = sample::record("sim");
+    let sojourn =
+        Distribution { count: 9, p50: 1_500.0, p99: 20_000.0, max: 31_000.0, ..Distribution::default() };
+    let queue = LinkQueue {
+        name: "s<i>".into(),
+        discipline: "codel".into(),
+        dropped_full: 1,
+        dropped_early: 23,
+        policed: 0,
+        marked: 456,
+        sojourn_us: Some(sojourn),
+    };
+    let idle = LinkQueue { name: "a".into(), discipline: "droptail".into(), ..LinkQueue::default() };
+    record.links[0].queues = vec![queue, idle];
+    let text = terminal(std::slice::from_ref(&record), None);
+    let line = "s-a, queue of s<i> (codel): 1 dropped at the full queue, 23 dropped early, 456 marked, \
+                sojourn p50 1.5 ms, p99 20 ms, max 31 ms\n  s-a, queue of a (droptail): no frames\n";
+    assert!(text.contains(line), "{text}");
+    let page = html(&[record]);
+    let table =
+        page.split("<h2>Queues</h2>").nth(1).expect("a table of queues").split("</table>").next().unwrap();
+    assert!(table.contains("s&lt;i&gt;") && table.contains("codel") && table.contains("456"), "{table}");
+    assert!(table.contains("1.5") && table.contains("–"), "{table}");
+    assert!(!html(&[sample::record("sim")]).contains("<h2>Queues</h2>"));
+}
+
+#[test]
 fn a_narrow_terminal_drops_less_important_columns() {
     let record = [sample::record("live")];
     let table = |width| {

@@ -6,7 +6,9 @@ use std::{fs, io};
 
 use trunkline_endpoint::{Destination, Port};
 use trunkline_experiment::plan::{self, Connection, NodeKind, Plan, Protocol, QuicCongestion, SourceRange};
+use trunkline_models::media::queue::QueueCounters;
 use trunkline_record::Record;
+use trunkline_record::histogram::Histogram;
 use trunkline_record::schema;
 use trunkline_run::assemble::{self, RepetitionOutcome};
 use trunkline_run::backend::{
@@ -24,7 +26,7 @@ use crate::link_series::LinkSeries;
 use crate::llc_stations::{self, LlcStations};
 use crate::medium::Medium;
 use crate::network::topology::Topology;
-use crate::network::{Host, MediumNode, Network};
+use crate::network::{Attachment, Host, MediumNode, Network, queue};
 use crate::schedule::{Schedule, ScheduledRun};
 use crate::trace::Tracer;
 
@@ -119,7 +121,7 @@ impl Backend for Sim {
         record.duration_s = end.as_s();
         let connections = plan.connections.iter().zip(&outcomes);
         record.connections = connections.map(|(c, o)| assemble::connection(c, o)).collect();
-        record.links = link_records(engine.network(), end);
+        record.links = link_records(engine.network(), topology.network, end);
         record.switches = switch_records(engine.network());
         if let Some(series) = link_series {
             series.finish(engine.network(), end, &mut record.links);
@@ -170,9 +172,6 @@ fn refuse_connection(c: &Connection) -> Option<Refusal> {
             "`sim` has no `congestion = bbr`: it draws random numbers without a seed; `live` has it"
                 .to_owned(),
         ),
-        _ if c.dscp.is_some_and(|dscp| dscp != 0) => {
-            (c.location, "`sim` has no `dscp`: its queues serve all packets alike".to_owned())
-        }
         _ => return None,
     };
     Some(Refusal { location, text: format!("{}: {text}", c.name) })
@@ -427,7 +426,7 @@ impl SimulationRun<'_> {
 }
 
 /// Returns the links of the record: point-to-point links, and one entry per hub or ring.
-fn link_records(network: &Network, end: Instant) -> Vec<schema::Link> {
+fn link_records(network: &Network, plan: &plan::Network, end: Instant) -> Vec<schema::Link> {
     let duration = end.since(Instant::ZERO).as_s();
     let record = |medium_node: &MediumNode| {
         let ports = || (0..medium_node.attachments.len() as u16).map(Port);
@@ -451,9 +450,36 @@ fn link_records(network: &Network, end: Instant) -> Vec<schema::Link> {
         if let Medium::Cells(cells) = &medium_node.medium {
             link.aal5_failed = Some(ports().map(|port| cells.reassembly_counters(port).failed).sum());
         }
+        if let Medium::Link(medium) = &medium_node.medium {
+            let planned = plan.links.iter().find(|planned| planned.name == medium_node.name);
+            let queue = |port: Port| {
+                let counters = medium.queue_counters(port)?;
+                let is_host = matches!(medium_node.attachments[usize::from(port.0)], Attachment::Host(..));
+                let discipline = queue::discipline_at(planned?, is_host).name();
+                Some(queue_record(network.neighbor_name(medium_node, port), discipline, counters))
+            };
+            link.queues = ports().filter_map(queue).collect();
+        }
         link
     };
     network.transmission_media().map(record).collect()
+}
+
+/// Returns the record of the queue of `node` at its end of a link.
+fn queue_record(node: &str, discipline: &str, counters: &QueueCounters) -> schema::LinkQueue {
+    let mut sojourn = Histogram::default();
+    for value in counters.sojourn_ns.iter_recorded() {
+        sojourn.record_n(Span::from_ns(value.value_iterated_to()), value.count_at_value());
+    }
+    schema::LinkQueue {
+        name: node.to_owned(),
+        discipline: discipline.to_owned(),
+        dropped_full: counters.dropped_full,
+        dropped_early: counters.dropped_early,
+        policed: counters.policed,
+        marked: counters.marked,
+        sojourn_us: sojourn.distribution_us(),
+    }
 }
 
 /// Returns the switches of the record with their losses.

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use trunkline_endpoint::{Destination, Frame as MediumFrame, MAX_BATCH};
+use trunkline_endpoint::{Destination, Ecn, Frame as MediumFrame, MAX_BATCH};
 use trunkline_models::atm::{CellFrame, Train};
 use trunkline_run::message::{Header, MessageKind};
 use trunkline_units::Instant;
@@ -58,6 +58,8 @@ pub struct Packet {
     pub channel: u16,
     /// Whether it goes from a receiver of its flow to the sender.
     pub is_reverse: bool,
+    /// The octet of the IP header that has the DSCP and the ECN field.
+    pub traffic_class: u8,
     pub to: Destination,
     /// The train, if it crosses a link as one.
     train: Option<Box<Train>>,
@@ -213,7 +215,7 @@ impl Packet {
         to: Destination,
         is_reverse: bool,
     ) -> Packet {
-        Packet { content, length, flow: Some(flow), channel, is_reverse, to, train: None }
+        Packet { content, length, flow: Some(flow), channel, is_reverse, traffic_class: 0, to, train: None }
     }
 
     /// Frees the memory that the packet owns. What remains has no meaning.
@@ -224,7 +226,23 @@ impl Packet {
 
     /// Creates a packet of an endpoint that serves many flows.
     pub fn without_flow(content: Content, length: u32, channel: u16, to: Destination) -> Packet {
-        Packet { content, length, flow: None, channel, is_reverse: false, to, train: None }
+        let (flow, is_reverse, traffic_class, train) = (None, false, 0, None);
+        Packet { content, length, flow, channel, is_reverse, traffic_class, to, train }
+    }
+
+    /// Returns the packet with a traffic class.
+    #[inline(always)]
+    pub fn with_traffic_class(mut self, traffic_class: u8) -> Packet {
+        self.traffic_class = traffic_class;
+        self
+    }
+
+    /// Returns what identifies its flow and direction; of an endpoint that serves many flows, what identifies it.
+    fn flow_identity(&self) -> u64 {
+        match self.flow {
+            Some(flow) => u64::from(flow) << 1 | u64::from(self.is_reverse),
+            None => 1 << 63 | u64::from(self.channel),
+        }
     }
 }
 
@@ -278,6 +296,24 @@ impl MediumFrame for Frame {
     #[inline]
     fn channel(&self) -> u16 {
         (self.route_word >> CHANNEL) as u16
+    }
+
+    fn flow(&self) -> u64 {
+        self.packet.as_ref().map_or(0, |packet| packet.flow_identity())
+    }
+
+    fn dscp(&self) -> u8 {
+        self.packet.as_ref().map_or(0, |packet| packet.traffic_class >> 2)
+    }
+
+    fn ecn(&self) -> Ecn {
+        self.packet.as_ref().map_or(Ecn::NotEct, |packet| Ecn::from_bits(packet.traffic_class))
+    }
+
+    fn mark_ce(&mut self) {
+        if let Some(packet) = &mut self.packet {
+            packet.traffic_class |= Ecn::Ce.bits();
+        }
     }
 
     #[inline]
@@ -379,6 +415,16 @@ mod tests {
                 Some((length, SEGMENT))
             );
         }
+    }
+
+    #[test]
+    fn a_mark_keeps_the_code_point() {
+        let mut pool = PacketPool::default();
+        let class = 46 << 2 | Ecn::Ect0.bits();
+        let mut frame = pool.new_frame(packet(Destination::All, 100).with_traffic_class(class));
+        assert_eq!((frame.dscp(), frame.ecn(), frame.flow()), (46, Ecn::Ect0, 7));
+        frame.mark_ce();
+        assert_eq!((frame.dscp(), frame.ecn()), (46, Ecn::Ce));
     }
 
     #[test]

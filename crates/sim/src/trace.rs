@@ -15,7 +15,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use etherparse::{IpFragOffset, IpNumber, Ipv4Header, UdpHeader};
+use etherparse::{IpDscp, IpEcn, IpFragOffset, IpNumber, Ipv4Header, UdpHeader};
 use pcap_file::DataLink;
 use pcap_file::pcapng::PcapNgWriter;
 use pcap_file::pcapng::blocks::enhanced_packet::EnhancedPacketBlock;
@@ -291,6 +291,9 @@ fn encode_packet(
     let mut ip =
         Ipv4Header::new(payload.min(u16::MAX - IP_HEADER as u16), hops, protocol, source, destination)
             .ok()?;
+    // Six bits and two bits: both fit.
+    ip.dscp = IpDscp::try_new(packet.traffic_class >> 2).ok()?;
+    ip.ecn = IpEcn::try_new(packet.traffic_class & 3).ok()?;
     let mut offset = 0;
     // The number of the datagram, the index and the number of its fragments, and its octets.
     let (datagram_id, index, count, octets) = match &packet.content {

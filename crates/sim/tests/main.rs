@@ -17,6 +17,7 @@ mod llc_token_soak;
 mod losses;
 mod mixes;
 mod models;
+mod queues;
 #[cfg(feature = "quic")]
 mod quic;
 mod random_plans;

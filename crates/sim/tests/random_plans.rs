@@ -21,6 +21,10 @@ const LINKS: &[&str] = &[
     "rate = 155 Mb/s, medium = atm, loss = 0.001, cells = each",
     "rate = 2 Mb/s, medium = ppp, pacing = 1 Mb/s",
     "rate = 10 Mb/s, loss = 1",
+    "rate = 1 Mb/s, queue = codel (target = 1 ms, interval = 10 ms, ecn)",
+    "rate = 1 Mb/s, queue = fq-codel, shape = 500 kb/s : 65535 B",
+    "rate = 1 Mb/s, queue = pie (target = 1 ms), loss = 0.02",
+    "rate = 1 Mb/s, queue = drr (weights = EF (2)), police = 800 kb/s : 65535 B",
 ];
 const COSTS: &[&str] = &[
     "cpus = 1",

@@ -16,14 +16,19 @@
 //! | [`stations`] | connections over `llc` that share a station |
 //! | [`bundles`] | connections over `bundle`, and the converters between their ends |
 //! | [`network`] | nodes and links |
+//! | [`queue`] | queue disciplines, shapers and policers of links |
+//! | [`link_trace`] | traces that replace the rate of a link |
+//! | [`changes`] | `at TIME set link …` |
 //! | [`topology`] | checks of the whole network: loops, rings, reachability |
 //! | [`expect`] | expectations |
 
 pub(crate) mod bundles;
+pub(crate) mod changes;
 pub(crate) mod connection;
 pub(crate) mod dscp;
 pub(crate) mod emulated;
 pub(crate) mod expect;
+pub(crate) mod link_trace;
 pub(crate) mod measure;
 pub(crate) mod netspec3;
 pub(crate) mod network;
@@ -31,6 +36,7 @@ pub(crate) mod options;
 pub(crate) mod pattern;
 pub(crate) mod protocol;
 pub(crate) mod quantity;
+pub(crate) mod queue;
 pub(crate) mod replay;
 pub(crate) mod stations;
 pub(crate) mod topology;
@@ -96,7 +102,8 @@ pub(crate) fn plan(cx: &mut Context<'_>, script: &Script, stem: &str) -> Plan {
     let connections: Vec<Connection> =
         connections.map(|((_, connection), name)| Connection { name, ..connection }).collect();
     stations::check(cx, &connections);
-    let network = the_network(cx, &resolver.networks);
+    let mut network = the_network(cx, &resolver.networks);
+    changes::read(cx, &script.statements, network.as_mut());
     if let Some(network) = &network {
         topology::check_connections(cx, network, &connections);
         if cx.diagnostics.errors() == 0 {
@@ -184,7 +191,7 @@ impl<'s> Resolver<'s> {
                 self.networks.push((declarations, *location));
                 return None;
             }
-            Statement::Expect { .. } | Statement::Measure(_) => return None,
+            Statement::Expect { .. } | Statement::Measure(_) | Statement::Change { .. } => return None,
         };
         if body.is_empty() {
             if cx.diagnostics.errors() == 0 {

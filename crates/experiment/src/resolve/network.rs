@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use trunkline_units::{Rate, Size, Span};
 
-use super::options::{Given, Visit, integer, optional, rate, read, share, size, text, time};
+use super::options::{Given, Visit, amount, integer, optional, rate, read, share, size, text, time};
 use super::protocol::MOST;
-use super::quantity::{Dimension, number, single};
-use super::{Context, topology, write};
+use super::queue::{self, queue_text, read_queue, token_rate, token_rate_text};
+use super::{Context, link_trace, topology, write};
 use crate::diagnostic::Diagnostic;
 use crate::parse::shorten;
 use crate::plan::{
@@ -248,29 +248,6 @@ fn check_hub(cx: &mut Context<'_>, bit_rate: Rate, delay: Span, location: Source
     }
 }
 
-/// Room in a buffer: `256 cells`, `100 packets`, `64 kB`.
-fn amount(cx: &mut Context<'_>, value: &Value) -> Option<Amount> {
-    let part = single(cx, value, "room, such as `256 cells`, `100 packets` or `64 kB`")?;
-    let digits = part.text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
-    let unit = part.unit.as_ref().map_or(&part.text[digits.len()..], |unit| unit.text.as_str());
-    let make: fn(u64) -> Amount = match unit {
-        "cells" | "cell" => Amount::Cells,
-        "packets" | "packet" => Amount::Packets,
-        _ if part.arguments.is_none() && !unit.is_empty() && !Dimension::Size.has_unit(unit) => {
-            let location = part.unit.as_ref().map_or(part.location, |unit| unit.location);
-            let error =
-                Diagnostic::error(location, format!("`{}` is no unit of room in a buffer", shorten(unit)));
-            return cx.refuse(error.label("expected `cells`, `packets` or a unit of size such as `kB`"));
-        }
-        _ => return size(cx, value).map(|size| Amount::Bytes(size.as_bytes())),
-    };
-    let mut count = part.clone();
-    count.text.truncate(digits.len());
-    count.unit = None;
-    let count = Value { parts: vec![count], location: value.location };
-    number(cx, &count, Dimension::Count).map(|n| make(n as u64))
-}
-
 /// Room in a queue that knows packets only.
 fn packets(cx: &mut Context<'_>, value: &Value) -> Option<u64> {
     match amount(cx, value)? {
@@ -312,6 +289,10 @@ fn link(
         duplicate: 0.0,
         reorder: 0.0,
         credits: None,
+        queue: None,
+        shape: None,
+        police: None,
+        trace: None,
         location,
     };
     let arguments = &declaration.arguments;
@@ -353,6 +334,10 @@ pub(crate) fn present_link(link: &mut Link, v: &mut Visit<'_, '_>) {
     v.option("pacing", &mut pacing, read_pacing, pacing_text);
     (link.pacing, link.pacing_slots) = pacing;
     v.keyword("pacing_counts", &mut link.pacing_counts, COUNTS);
+    v.optional("queue", &mut link.queue, "none", read_queue, queue_text);
+    v.optional("shape", &mut link.shape, "none", token_rate, token_rate_text);
+    v.optional("police", &mut link.police, "none", token_rate, token_rate_text);
+    v.optional("trace", &mut link.trace, "none", link_trace::read_trace, |trace| quoted(&trace.file));
     v.share("loss", &mut link.loss);
     v.share("corrupt", &mut link.corrupt);
     v.share("duplicate", &mut link.duplicate);
@@ -443,6 +428,12 @@ fn inherit(cx: &mut Context<'_>, link: &mut Link, ends: [&Node; 2], given: &Give
         }
         (Some((_, rate)), _) => link.rate = rate,
         (None, Some(_)) => {}
+        (None, None) if link.trace.is_some() => {
+            link.rate =
+                link.trace.as_ref().map(|trace| link_trace::mean_rate(&trace.points)).unwrap_or_default();
+        }
+        // A trace that cannot be read was reported.
+        (None, None) if given.contains_key("trace") && cx.diagnostics.errors() > 0 => {}
         (None, None) => {
             let error = Diagnostic::error(link.location, "this link has no rate");
             cx.report(error.label("expected `rate = …`; only the stations of a hub or ring inherit one"));
@@ -517,6 +508,11 @@ fn check_link(cx: &mut Context<'_>, link: &Link, ends: [&Node; 2], given: &Given
         cx.report(error.label("expected at most the rate of the link"));
     }
     check_medium(cx, link, ends, &at, given);
+    queue::check_link(cx, link, ends, &at);
+    for name in ["rate", "payload"].iter().filter(|name| link.trace.is_some() && given.contains_key(**name)) {
+        let error = Diagnostic::error(at(name), "the trace gives this link its rate");
+        cx.report(error.label(format!("expected no `{name}`")));
+    }
     check_pacing(cx, link, ends, at("pacing"));
     for node in ends {
         check_room(cx, link, node, at("mtu"));
@@ -541,6 +537,16 @@ fn check_medium(
         let error = Diagnostic::error(at(name), *message);
         cx.report(error.label("expected `medium = atm` on this link"));
     }
+    let of_packets = [
+        (link.queue.is_some(), "queue"),
+        (link.shape.is_some(), "shape"),
+        (link.police.is_some(), "police"),
+        (link.trace.is_some(), "trace"),
+    ];
+    for (_, name) in of_packets.iter().filter(|(said, _)| *said && link.medium == Medium::Atm) {
+        let error = Diagnostic::error(at(name), format!("a link of ATM has no `{name}`"));
+        cx.report(error.label("expected `medium = ethernet` or `ppp` on this link"));
+    }
     let shared = ends.into_iter().find(|node| shared_rate(node).is_some());
     if let Some(node) = shared.filter(|_| link.medium != Medium::Ethernet) {
         let message = format!("the stations of `{}` have its own framing", shorten(&node.name));
@@ -555,7 +561,8 @@ fn check_medium(
         (link.reorder > 0.0, "reorder"),
         (link.pacing.is_some(), "pacing"),
     ];
-    for (_, name) in of_a_line.iter().filter(|(said, _)| *said && shared.is_some()) {
+    let of_a_line = of_a_line.iter().chain(&of_packets);
+    for (_, name) in of_a_line.filter(|(said, _)| *said && shared.is_some()) {
         let error =
             Diagnostic::error(at(name), format!("a station's place at a hub or ring has no `{name}`"));
         cx.report(error.label("expected on a link between two switches or hosts"));

@@ -10,7 +10,7 @@ use super::quantity::{Dimension, number, quantity, single, variable};
 use super::{Context, write};
 use crate::diagnostic::{Diagnostic, list, nearest};
 use crate::parse::shorten;
-use crate::plan::SourceRange;
+use crate::plan::{Amount, SourceRange};
 use crate::tree::{Part, PartKind, Setting, Value};
 
 /// Location of each option that was given.
@@ -294,6 +294,29 @@ pub(crate) fn optional<T>(
 /// Reads a constant size of at least a byte.
 pub(crate) fn size(cx: &mut Context<'_>, value: &Value) -> Option<Size> {
     number(cx, value, Dimension::Size).map(|bytes| Size::from_bytes(bytes as u64))
+}
+
+/// Room in a buffer: `256 cells`, `100 packets`, `64 kB`.
+pub(crate) fn amount(cx: &mut Context<'_>, value: &Value) -> Option<Amount> {
+    let part = single(cx, value, "room, such as `256 cells`, `100 packets` or `64 kB`")?;
+    let digits = part.text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let unit = part.unit.as_ref().map_or(&part.text[digits.len()..], |unit| unit.text.as_str());
+    let make: fn(u64) -> Amount = match unit {
+        "cells" | "cell" => Amount::Cells,
+        "packets" | "packet" => Amount::Packets,
+        _ if part.arguments.is_none() && !unit.is_empty() && !Dimension::Size.has_unit(unit) => {
+            let location = part.unit.as_ref().map_or(part.location, |unit| unit.location);
+            let error =
+                Diagnostic::error(location, format!("`{}` is no unit of room in a buffer", shorten(unit)));
+            return cx.refuse(error.label("expected `cells`, `packets` or a unit of size such as `kB`"));
+        }
+        _ => return size(cx, value).map(|size| Amount::Bytes(size.as_bytes())),
+    };
+    let mut count = part.clone();
+    count.text.truncate(digits.len());
+    count.unit = None;
+    let count = Value { parts: vec![count], location: value.location };
+    number(cx, &count, Dimension::Count).map(|n| make(n as u64))
 }
 
 /// Reads a constant rate above 0.

@@ -4,8 +4,11 @@
 //! is impaired. The queue is FIFO with tail drop, so the departure is known at enqueue: the line computes it then, and
 //! a frame costs one event, its arrival.
 //!
-//! A line loses frames at its full queue ([`LossCause::QueueFull`]) and by impairments ([`LossCause::LineError`]); see
-//! [`Line::counters`].
+//! With [`LineOptions::queue`] another discipline decides, or the rate changes, and departures are not known at enqueue. Then
+//! the line has a [`PortQueue`], which hands over each frame when its transmission begins, and a frame costs two events.
+//!
+//! A line loses frames at its full queue ([`LossCause::QueueFull`]), by the discipline or policer of its queue, and by
+//! impairments ([`LossCause::LineError`]); see [`Line::counters`].
 
 use std::collections::VecDeque;
 
@@ -15,6 +18,8 @@ use trunkline_units::{Instant, Rate, Span, Stream};
 use crate::impairments::{FrameOutcome, Impairments};
 use crate::media::Framing;
 use crate::media::occupancy::Occupancy;
+use crate::media::queue::port::{PortOptions, PortQueue, Started};
+use crate::media::queue::{QueueCounters, QueueOptions};
 use crate::media::serializer::Serializer;
 
 /// Options of one direction of a link.
@@ -34,6 +39,8 @@ pub struct LineOptions {
     pub pacing: Option<Rate>,
     /// Impairments.
     pub impairments: Impairments,
+    /// An explicit queue; none: FIFO with tail drop.
+    pub queue: Option<Box<QueueOptions>>,
 }
 
 /// Ethernet at 10 Mb/s without delay, a queue of 100 frames, no impairment.
@@ -46,6 +53,7 @@ impl Default for LineOptions {
             bound: Bound::frames(100),
             pacing: None,
             impairments: Impairments::default(),
+            queue: None,
         }
     }
 }
@@ -78,13 +86,15 @@ pub struct Line<F> {
     serializer: Serializer,
     pacer: Option<Serializer>,
     framing: Framing,
+    /// Zero with an explicit queue, whose flights depart when they arrive.
     delay: Span,
+    /// With an explicit queue nothing fits, so that frames take the slow path to it.
     occupancy: Occupancy,
     /// In order of departure.
     flights: VecDeque<Flight<F>>,
     /// Number of `flights` that have departed and are counted.
     departed: usize,
-    /// Next departure that is not yet counted; [`Instant::MAX`] if there is none.
+    /// Next departure that is not yet counted, or the next event of the explicit queue; [`Instant::MAX`] if there is none.
     next_departure: Instant,
     /// Time of the next output: the next arrival, zero if there is output now, [`Instant::MAX`] if there is none.
     next_output: Instant,
@@ -92,14 +102,17 @@ pub struct Line<F> {
     woken_at: Instant,
     /// Whether the sender waits for room in the queue.
     room_requested: bool,
+    /// Whether departures cause output: the sender waits for room, or there is an explicit queue.
+    watches_departures: bool,
     /// Length of the frame that [`Line::has_room`] last refused.
     refused_length: u32,
     /// Whether [`LineOutput::Room`] is to be output.
     room_pending: bool,
-    /// Frames dropped at the full queue, to be output as lost.
-    dropped: VecDeque<F>,
+    /// Frames dropped at the queue, to be output as lost.
+    dropped: VecDeque<(F, LossCause)>,
     counters: MediumCounters,
     impaired: Option<Box<ImpairedState<F>>>,
+    queue: Option<Box<PortQueue<F>>>,
     /// Whether only arrivals can be output: the line is perfect, the sender does not wait, and no drop is unreported.
     only_arrivals: bool,
 }
@@ -121,10 +134,13 @@ impl<F: Frame> Line<F> {
     /// Creates an idle line. Impairments are drawn from `stream`; a perfect line draws nothing.
     ///
     /// # Panics
-    /// If the rate or the pacing rate is zero.
+    /// If a rate is zero.
     pub fn new(options: LineOptions, stream: Stream) -> Self {
-        let impairments = options.impairments;
-        let impaired = impairments.any().then(|| {
+        let LineOptions { rate, framing, delay, bound, pacing, impairments, queue } = options;
+        let port = PortOptions { rate, framing, delay, bound, pacing, impairments };
+        let queue = queue.map(|queue| Box::new(PortQueue::new(port, *queue)));
+        let may_impair = queue.as_ref().map_or(impairments.any(), |queue| queue.may_impair());
+        let impaired = may_impair.then(|| {
             Box::new(ImpairedState {
                 probabilities: impairments,
                 stream,
@@ -134,23 +150,25 @@ impl<F: Frame> Line<F> {
             })
         });
         Line {
-            serializer: Serializer::new(options.rate),
-            pacer: options.pacing.map(Serializer::new),
-            framing: options.framing,
-            delay: options.delay,
-            occupancy: Occupancy::new(options.bound),
+            serializer: Serializer::new(rate),
+            pacer: pacing.map(Serializer::new),
+            framing,
+            delay: if queue.is_some() { Span::ZERO } else { delay },
+            occupancy: Occupancy::new(if queue.is_some() { Bound::frames(0) } else { bound }),
             flights: VecDeque::new(),
             departed: 0,
             next_departure: Instant::MAX,
             next_output: Instant::MAX,
             woken_at: Instant::ZERO,
             room_requested: false,
+            watches_departures: queue.is_some(),
             refused_length: 0,
             room_pending: false,
             dropped: VecDeque::new(),
             counters: MediumCounters::default(),
-            only_arrivals: impaired.is_none(),
+            only_arrivals: impaired.is_none() && queue.is_none(),
             impaired,
+            queue,
         }
     }
 
@@ -160,7 +178,7 @@ impl<F: Frame> Line<F> {
         self.count_departures(now);
         let length = frame.length();
         if !self.occupancy.try_add(frame.channel(), length) {
-            self.drop_frame(frame);
+            self.refuse_frame(now, frame);
             return None;
         }
         self.counters.queue_max = self.counters.queue_max.max(self.occupancy.bytes());
@@ -185,14 +203,20 @@ impl<F: Frame> Line<F> {
     pub fn wake(&mut self, now: Instant) {
         self.woken_at = now;
         self.count_departures(now);
-        if self.room_requested {
+        if self.watches_departures {
+            self.run_queue(now);
             self.notify_room();
         }
     }
 
-    /// Returns whether the line has no impairments.
+    /// Returns whether the line has no impairments and no explicit queue.
     pub fn is_perfect(&self) -> bool {
-        self.impaired.is_none()
+        self.impaired.is_none() && self.queue.is_none()
+    }
+
+    /// Returns the counters of the explicit queue, if there is one.
+    pub fn queue_counters(&self) -> Option<&QueueCounters> {
+        self.queue.as_ref().map(|queue| queue.counters())
     }
 
     /// Adds to the delay of all later frames. Call it before the first frame.
@@ -252,7 +276,8 @@ impl<F: Frame> Line<F> {
     /// Requests [`LineOutput::Room`] when there is room for the frame that [`has_room`](Line::has_room) last refused.
     pub fn request_room(&mut self, now: Instant) {
         self.count_departures(now);
-        (self.room_requested, self.only_arrivals) = (true, false);
+        self.run_queue(now);
+        (self.room_requested, self.watches_departures, self.only_arrivals) = (true, true, false);
         self.notify_room();
     }
 
@@ -260,8 +285,17 @@ impl<F: Frame> Line<F> {
     /// A frame larger than the limit never fits.
     #[inline(always)]
     pub fn has_room(&mut self, now: Instant, length: u32) -> bool {
-        self.count_departures(now);
-        let has_room = self.occupancy.has_room(length);
+        if self.next_departure <= now {
+            self.count_more_departures(now);
+        }
+        self.occupancy.has_room(length) || self.has_room_in_queue(now, length)
+    }
+
+    /// Returns whether the explicit queue has room, if there is one.
+    #[cold]
+    fn has_room_in_queue(&mut self, now: Instant, length: u32) -> bool {
+        self.run_queue(now);
+        let has_room = self.queue.as_ref().is_some_and(|queue| queue.has_room(length));
         if !has_room {
             self.refused_length = length;
         }
@@ -285,7 +319,7 @@ impl<F: Frame> Line<F> {
     /// Returns the time of the next output: at once if it is not in the future, [`Instant::MAX`] for never.
     #[inline]
     pub fn deadline(&self) -> Instant {
-        if self.room_requested { self.next_output.min(self.next_departure) } else { self.next_output }
+        if self.watches_departures { self.next_output.min(self.next_departure) } else { self.next_output }
     }
 
     /// Returns the counters as of the last call with a time. A frame counts as sent when its last bit has left, as lost
@@ -324,17 +358,56 @@ impl<F: Frame> Line<F> {
         true
     }
 
+    /// Passes a frame that does not fit to the explicit queue, or drops it.
     #[cold]
-    fn drop_frame(&mut self, frame: F) {
+    fn refuse_frame(&mut self, now: Instant, frame: F) {
+        if let Some(queue) = &mut self.queue {
+            queue.send(now, frame, &mut self.counters);
+            self.take_from_queue();
+            return self.notify_room();
+        }
         self.counters.queue_drops += 1;
-        self.dropped.push_back(frame);
+        self.dropped.push_back((frame, LossCause::QueueFull));
         (self.next_output, self.only_arrivals) = (Instant::ZERO, false);
     }
 
     #[cold]
+    fn run_queue(&mut self, now: Instant) {
+        if let Some(queue) = &mut self.queue {
+            queue.run(now, &mut self.counters);
+            self.take_from_queue();
+        }
+    }
+
+    /// Takes the frames whose transmission has begun, and those that were dropped, from the explicit queue.
+    fn take_from_queue(&mut self) {
+        let Some(queue) = &mut self.queue else { return };
+        for Started { arrives, frame, impairments } in queue.started.drain(..) {
+            if let Some(impaired) = &mut self.impaired {
+                impaired.probabilities = impairments;
+                impaired.draw();
+            }
+            self.flights.push_back(Flight { departs: arrives, transmission_time: Span::ZERO, frame });
+            self.departed += 1;
+            self.next_output = self.next_output.min(arrives);
+        }
+        if !queue.dropped.is_empty() {
+            self.dropped.extend(queue.dropped.drain(..));
+            self.next_output = Instant::ZERO;
+        }
+        self.next_departure = queue.next_event();
+    }
+
+    /// Notifies a waiting sender if there is room.
+    #[cold]
     fn notify_room(&mut self) {
-        if self.occupancy.has_room(self.refused_length) {
+        let has_room = match &self.queue {
+            Some(queue) => queue.has_room(self.refused_length),
+            None => self.occupancy.has_room(self.refused_length),
+        };
+        if self.room_requested && has_room {
             (self.room_requested, self.room_pending) = (false, true);
+            self.watches_departures = self.queue.is_some();
             self.next_output = Instant::ZERO;
         }
     }
@@ -342,8 +415,8 @@ impl<F: Frame> Line<F> {
     /// Returns the next output of any kind.
     #[cold]
     fn poll_general(&mut self) -> Option<LineOutput<F>> {
-        if let Some(frame) = self.dropped.pop_front() {
-            return Some(LineOutput::Lost(frame, LossCause::QueueFull));
+        if let Some((frame, cause)) = self.dropped.pop_front() {
+            return Some(LineOutput::Lost(frame, cause));
         }
         if std::mem::take(&mut self.room_pending) {
             return Some(LineOutput::Room);
@@ -351,8 +424,13 @@ impl<F: Frame> Line<F> {
         loop {
             let arrival = self.next_arrival();
             let Some(impaired) = &mut self.impaired else {
-                (self.next_output, self.only_arrivals) = (arrival, !self.room_requested);
-                return self.poll();
+                (self.next_output, self.only_arrivals) = (arrival, !self.watches_departures);
+                if arrival > self.woken_at {
+                    return None;
+                }
+                let flight = self.pop_arrived()?;
+                self.next_output = self.next_arrival();
+                return Some(LineOutput::Arrived(flight.frame));
             };
             if let Some(output) = impaired.outputs.pop_front() {
                 return Some(output);

@@ -4,6 +4,7 @@ use trunkline_endpoint::{Frame, Medium, MediumCounters, MediumInput, MediumOutpu
 use trunkline_units::{Instant, Span, Stream};
 
 use crate::media::line::{Line, LineOptions, LineOutput};
+use crate::media::queue::QueueCounters;
 
 /// A full-duplex point-to-point link: ports 0 and 1, and a line in each direction.
 #[derive(Clone, Debug)]
@@ -24,9 +25,14 @@ impl<F: Frame> Link<F> {
         Link { lines: [Line::new(a, stream_a), Line::new(b, stream_b)] }
     }
 
-    /// Returns whether the line that leaves `port` has no impairments.
+    /// Returns whether the line that leaves `port` has no impairments and no explicit queue.
     pub fn is_perfect(&self, port: Port) -> bool {
         self.lines[usize::from(port.0)].is_perfect()
+    }
+
+    /// Returns the counters of the explicit queue at `port`, if there is one.
+    pub fn queue_counters(&self, port: Port) -> Option<&QueueCounters> {
+        self.lines[usize::from(port.0)].queue_counters()
     }
 
     /// Adds to the delay of the line that leaves `port`. Call it before the first frame.

@@ -11,6 +11,7 @@ pub mod hub;
 mod line;
 pub mod link;
 pub(crate) mod occupancy;
+pub mod queue;
 pub mod ring;
 mod sender;
 mod serializer;

@@ -84,6 +84,11 @@ impl Occupancy {
             && self.channels.iter().all(|load| fits(self.bound, *load, length))
     }
 
+    /// Returns whether the bound is that of each channel.
+    pub fn is_per_channel(&self) -> bool {
+        self.bound.per_channel
+    }
+
     /// Returns the queued bytes.
     #[inline]
     pub fn bytes(&self) -> u64 {

@@ -182,6 +182,7 @@ fn draw_options(stream: &mut Stream) -> LineOptions {
         bound: draw_bound(stream),
         pacing: stream.chance(0.3).then(|| Rate::from_bps(rate / 3 + stream.below(rate))),
         impairments: Impairments { loss, corrupt, duplicate, reorder, hold },
+        queue: None,
     }
 }
 

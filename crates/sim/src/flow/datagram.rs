@@ -39,6 +39,7 @@ pub struct DatagramFlow {
     flow: u32,
     channel: u16,
     reverse_channel: u16,
+    traffic_class: u8,
     to: Destination,
     reverse_to: Destination,
 }
@@ -116,6 +117,7 @@ impl DatagramFlow {
             flow: config.flow,
             channel: config.channel(0),
             reverse_channel: config.channel(1),
+            traffic_class: config.traffic_class(),
             to: config.to,
             reverse_to: config.reverse_to,
             messages,
@@ -222,7 +224,8 @@ impl DatagramFlow {
             return self.send_fragment(now, room, pool);
         }
         let (content, length) = (Content::Datagram(datagram), datagram.length + UDP_IP_HEADERS);
-        let packet = Packet::new(content, length, self.flow, self.channel, self.to, false);
+        let packet = Packet::new(content, length, self.flow, self.channel, self.to, false)
+            .with_traffic_class(self.traffic_class);
         FlowOutput::Send { frame: pool.new_frame(packet), next_send: self.next_send(now) }
     }
 
@@ -237,7 +240,8 @@ impl DatagramFlow {
         }
         let next_send = if last { self.next_send(now) } else { None };
         let content = Content::Datagram(datagram);
-        let packet = Packet::new(content, length, self.flow, self.channel, self.to, false);
+        let packet = Packet::new(content, length, self.flow, self.channel, self.to, false)
+            .with_traffic_class(self.traffic_class);
         FlowOutput::Send { frame: pool.new_frame(packet), next_send }
     }
 
@@ -340,7 +344,8 @@ impl DatagramFlow {
             responses.pop_front();
         }
         let content = Content::Datagram(datagram);
-        let packet = Packet::new(content, length, self.flow, self.reverse_channel, self.reverse_to, true);
+        let packet = Packet::new(content, length, self.flow, self.reverse_channel, self.reverse_to, true)
+            .with_traffic_class(self.traffic_class);
         FlowOutput::Send { frame: pool.new_frame(packet), next_send: None }
     }
 

@@ -36,6 +36,7 @@ pub struct GuaranteedFlow {
     last_frame_times: FrameTimes,
     flow: u32,
     channels: [u16; 2],
+    traffic_class: u8,
 }
 
 /// One end.
@@ -153,6 +154,7 @@ impl GuaranteedFlow {
             last_frame_times: FrameTimes::new(start, start),
             flow: config.flow,
             channels: [config.channel(0), config.channel(1)],
+            traffic_class: config.traffic_class(),
         })
     }
 
@@ -201,7 +203,8 @@ impl GuaranteedFlow {
     fn packet(&self, side: usize, times: FrameTimes, frame: Box<[u8]>) -> Packet {
         let length = frame.len() as u32 + UDP_IP_HEADERS;
         let (channel, to) = (self.channels[side], self.ends[side].to);
-        Packet::new(Content::Guaranteed(Box::new((times, frame))), length, self.flow, channel, to, side == 1)
+        let content = Content::Guaranteed(Box::new((times, frame)));
+        Packet::new(content, length, self.flow, channel, to, side == 1).with_traffic_class(self.traffic_class)
     }
 
     fn handle_event(&mut self, now: Instant, side: usize, id: ConnectionId, kind: EventKind) {

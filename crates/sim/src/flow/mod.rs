@@ -291,6 +291,11 @@ impl FlowConfig<'_> {
         (self.flow as u16) << 1 | side
     }
 
+    /// Returns the octet of the IP header with the DSCP of its packets.
+    fn traffic_class(&self) -> u8 {
+        self.plan.dscp.unwrap_or_default() << 2
+    }
+
     /// Returns the requester of a test with responses.
     fn requester(&self, timeout: Option<Span>) -> Option<Requester> {
         Requester::of_pattern(&self.plan.test, timeout, self.plan.to.len())

@@ -36,6 +36,7 @@ pub struct QuicFlow {
     rtt: Histogram,
     flow: u32,
     channels: [u16; 2],
+    traffic_class: u8,
     /// The longest UDP payload of the path. The sender knows at once that a longer one was lost.
     max_payload: usize,
 }
@@ -119,6 +120,7 @@ impl QuicFlow {
             rtt: Histogram::default(),
             flow: config.flow,
             channels: [config.channel(0), config.channel(1)],
+            traffic_class: config.traffic_class(),
             max_payload,
         })
     }
@@ -169,6 +171,7 @@ impl QuicFlow {
         let length = bytes.len() as u32 + UDP_IP_HEADERS;
         let (channel, to) = (self.channels[side], self.ends[side].to);
         Packet::new(Content::Quic(bytes), length, self.flow, channel, to, side == 1)
+            .with_traffic_class(self.traffic_class)
     }
 
     fn handle_event(&mut self, now: Instant, side: usize, event: Event) {

@@ -32,6 +32,7 @@ pub struct TcpFlow {
     rtt: Histogram,
     latest_rtt: Span,
     flow: u32,
+    traffic_class: u8,
 }
 
 /// One end.
@@ -94,6 +95,7 @@ impl TcpFlow {
             rtt: Histogram::default(),
             latest_rtt: Span::ZERO,
             flow: config.flow,
+            traffic_class: config.traffic_class(),
         })
     }
 
@@ -162,6 +164,7 @@ impl TcpFlow {
         // Each direction has its own virtual channel.
         let channel = (self.flow as u16) << 1 | side as u16;
         Packet::new(content, length as u32 + IP_HEADER, self.flow, channel, self.ends[side].to, side == 1)
+            .with_traffic_class(self.traffic_class)
     }
 
     fn handle_event(&mut self, now: Instant, side: usize, event: Event) {

@@ -15,6 +15,7 @@ use trunkline_models::media::{
 use trunkline_run::{bundle, llc};
 use trunkline_units::{Rate, Seed, Span};
 
+use super::queue;
 use super::topology::Topology;
 use super::{Attachment, Host, MediumNode, Network};
 use crate::frame::VLAN_TAG;
@@ -62,7 +63,9 @@ impl Network {
             }
         }
         for (index, link) in topology.network.links.iter().enumerate() {
-            network.longest_delay += link.delay;
+            let changes = topology.network.changes.iter().filter(|change| change.link == link.name);
+            let delays = changes.filter_map(|change| change.delay).chain([link.delay]);
+            network.longest_delay += delays.max().unwrap_or_default();
             if numbers.links[index].is_some() {
                 network.media.push(builder.link(index, link));
             }
@@ -373,8 +376,15 @@ impl Builder<'_> {
                     bound: self.queue_bound_at(node, false, 1),
                     pacing: link.pacing.filter(|_| self.topology.is_host(node)),
                     impairments: impairments(link, Impairments::default().hold),
+                    queue: None,
                 };
-                Medium::Link(trunkline_models::media::Link::new(ends.map(line), streams))
+                let mut lines = ends.map(line);
+                for ((line, end), node) in lines.iter_mut().zip([&link.a, &link.b]).zip(ends) {
+                    let stream = self.seed.stream(&format!("{} / queue from {end}", link.name));
+                    let (is_host, changes) = (self.topology.is_host(node), &self.topology.network.changes);
+                    line.queue = queue::options(link, is_host, changes, stream).map(Box::new);
+                }
+                Medium::Link(trunkline_models::media::Link::new(lines, streams))
             }
         };
         MediumNode { name: link.name.clone(), medium, attachments, rate: link.payload }

@@ -1,6 +1,7 @@
 //! The simulated network: media, hosts, their connections and forwarding tables.
 
 mod build;
+pub mod queue;
 pub mod topology;
 
 use std::collections::BTreeMap;

@@ -4,7 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use trunkline_endpoint::{
-    Bound, Capacity, Destination, Frame, LossCause, Medium, MediumCounters, MediumInput, MediumOutput, Port,
+    Bound, Capacity, Destination, Ecn, Frame, LossCause, Medium, MediumCounters, MediumInput, MediumOutput,
+    Port,
 };
 use trunkline_units::{Instant, Seed, Span, Stream};
 
@@ -16,11 +17,15 @@ pub struct Packet {
     pub channel: u16,
     pub priority: u8,
     pub damaged: bool,
+    pub flow: u64,
+    pub dscp: u8,
+    pub ecn: Ecn,
 }
 
 impl Packet {
     pub fn new(id: u32, length: u32, to: Destination) -> Self {
-        Packet { id, length, to, channel: 0, priority: 0, damaged: false }
+        let (flow, dscp, ecn) = (0, 0, Ecn::NotEct);
+        Packet { id, length, to, channel: 0, priority: 0, damaged: false, flow, dscp, ecn }
     }
 }
 
@@ -36,6 +41,18 @@ impl Frame for Packet {
     }
     fn priority(&self) -> u8 {
         self.priority
+    }
+    fn flow(&self) -> u64 {
+        self.flow
+    }
+    fn dscp(&self) -> u8 {
+        self.dscp
+    }
+    fn ecn(&self) -> Ecn {
+        self.ecn
+    }
+    fn mark_ce(&mut self) {
+        self.ecn = Ecn::Ce;
     }
     fn damage(&mut self) {
         self.damaged = true;

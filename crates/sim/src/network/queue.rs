@@ -1,0 +1,119 @@
+//! The explicit queue of a link, from the plan.
+
+use trunkline_experiment::plan::{self, Amount, Link, LinkChange, Queue, TracePoints};
+use trunkline_models::media::queue::{
+    self as models, CoDelOptions, DisciplineOptions, DrrOptions, DualPi2Options, FqCoDelOptions,
+    Opportunities, PieOptions, QueueOptions, RateSteps, RedOptions, TokenRate, TraceOptions,
+};
+use trunkline_units::{Instant, Size, Stream};
+
+/// Returns the discipline at one end of a link. A host drops nothing that it sends: its senders wait for room, and one that
+/// does not wait would never end.
+pub fn discipline_at(link: &Link, is_host: bool) -> &Queue {
+    match &link.queue {
+        Some(queue) if !is_host || matches!(queue, Queue::Priority | Queue::Drr { .. }) => queue,
+        _ => &Queue::DropTail,
+    }
+}
+
+/// Returns the options of the queue at one end of a link; `None` if the line can compute departures when frames arrive.
+pub fn options(link: &Link, is_host: bool, changes: &[LinkChange], stream: Stream) -> Option<QueueOptions> {
+    let changes: Vec<models::LinkChange> =
+        changes.iter().filter(|change| change.link == link.name).map(change).collect();
+    let is_plain = link.queue.is_none() && link.shape.is_none() && link.police.is_none();
+    if is_plain && link.trace.is_none() && changes.is_empty() {
+        return None;
+    }
+    Some(QueueOptions {
+        discipline: discipline(discipline_at(link, is_host)),
+        shaper: link.shape.map(token_rate),
+        policer: link.police.filter(|_| !is_host).map(token_rate),
+        trace: link.trace.as_ref().and_then(|trace| trace_options(&trace.points)),
+        changes,
+        stream,
+    })
+}
+
+fn discipline(queue: &Queue) -> DisciplineOptions {
+    match *queue {
+        Queue::DropTail => DisciplineOptions::DropTail,
+        Queue::Red { min, max, probability, weight, gentle, packet, ecn } => {
+            DisciplineOptions::Red(RedOptions {
+                min: count(min),
+                max: count(max),
+                counts_bytes: matches!(min, Amount::Bytes(_)),
+                max_probability: probability,
+                weight,
+                is_gentle: gentle,
+                mean_packet: bytes(packet),
+                ecn,
+            })
+        }
+        Queue::CoDel(codel) => DisciplineOptions::CoDel(codel_options(codel)),
+        Queue::FqCodel { codel, flows, quantum } => DisciplineOptions::FqCoDel(FqCoDelOptions {
+            codel: codel_options(codel),
+            flows,
+            quantum: bytes(quantum),
+        }),
+        Queue::Pie { target, update, alpha, beta, burst, ecn, max_ecn } => {
+            DisciplineOptions::Pie(PieOptions { target, update, alpha, beta, burst, ecn, max_ecn })
+        }
+        Queue::DualPi2 { target, update, alpha, beta, coupling, threshold, range, classic } => {
+            DisciplineOptions::DualPi2(DualPi2Options {
+                target,
+                update,
+                alpha,
+                beta,
+                coupling,
+                threshold,
+                range,
+                classic_share: classic,
+            })
+        }
+        Queue::Priority => DisciplineOptions::Priority,
+        Queue::Drr { quantum, ref weights } => {
+            DisciplineOptions::Drr(DrrOptions { quantum: bytes(quantum), weights: weights.clone() })
+        }
+    }
+}
+
+fn codel_options(codel: plan::CoDel) -> CoDelOptions {
+    CoDelOptions { target: codel.target, interval: codel.interval, ecn: codel.ecn }
+}
+
+fn count(amount: Amount) -> u64 {
+    match amount {
+        Amount::Bytes(count) | Amount::Cells(count) | Amount::Packets(count) => count,
+    }
+}
+
+fn bytes(size: Size) -> u32 {
+    u32::try_from(size.as_bytes()).unwrap_or(u32::MAX)
+}
+
+fn token_rate(limits: plan::TokenRate) -> TokenRate {
+    TokenRate { rate: limits.rate, burst: limits.burst.as_bytes() }
+}
+
+/// The language checks that the times ascend and that the link can send at all.
+fn trace_options(points: &TracePoints) -> Option<TraceOptions> {
+    match points {
+        TracePoints::Opportunities(times) => {
+            Opportunities::new(times.clone()).map(TraceOptions::Opportunities)
+        }
+        TracePoints::Rates(steps) => RateSteps::new(steps.clone()).map(TraceOptions::Rate),
+    }
+}
+
+fn change(change: &LinkChange) -> models::LinkChange {
+    models::LinkChange {
+        at: Instant::ZERO + change.at,
+        rate: change.rate,
+        delay: change.delay,
+        is_up: change.up,
+        loss: change.loss,
+        corrupt: change.corrupt,
+        duplicate: change.duplicate,
+        reorder: change.reorder,
+    }
+}
