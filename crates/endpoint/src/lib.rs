@@ -21,6 +21,7 @@
 //! | --- | --- |
 //! | [`endpoint`] | the [`Endpoint`] trait, its [`Input`] and [`Output`], and the contract between machine and driver |
 //! | [`medium`] | the [`Medium`] trait: what frames cross, and its counters |
+//! | [`ecn`] | [`Ecn`]: explicit congestion notification |
 //! | [`port`] | [`Port`], [`Peer`], [`Segment`], [`Writable`]: destinations and batches of frames |
 //! | [`drain`](mod@drain) | the loop that polls an endpoint until it is idle |
 //! | [`pair`] | two endpoints, a virtual clock, and a line with impairments |
@@ -31,6 +32,7 @@
 
 pub mod drain;
 pub mod echo;
+pub mod ecn;
 pub mod endpoint;
 pub mod laws;
 pub mod medium;
@@ -38,6 +40,7 @@ pub mod pair;
 pub mod port;
 
 pub use drain::{Sink, drain};
+pub use ecn::Ecn;
 pub use endpoint::{Endpoint, Idle, Input, Output, Reason, Transmit};
 pub use medium::{
     Bound, Capacity, Destination, Frame, LossCause, Medium, MediumCounters, MediumInput, MediumOutput,

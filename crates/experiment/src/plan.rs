@@ -236,7 +236,7 @@ pub enum Protocol {
         adaptive: bool,
         /// Maximum delay of an acknowledgement.
         ack_delay: Span,
-        /// Congestion policy.
+        /// Congestion controller.
         congestion: ArqCongestion,
         /// Integrity check.
         checksum: Checksum,
@@ -325,7 +325,7 @@ pub struct ArqFec {
     pub repairs: u8,
 }
 
-/// Congestion policy of the guaranteed transport; see `congestion` of the `arq` crate.
+/// Congestion controller of the guaranteed transport; see the `congestion` crate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ArqCongestion {
@@ -333,6 +333,8 @@ pub enum ArqCongestion {
     Fixed,
     /// The window of TCP Reno.
     Reno,
+    /// CUBIC (RFC 9438).
+    Cubic,
     /// Window and pace from the measured delivery rate.
     Paced,
 }

@@ -6,7 +6,6 @@ use trunkline_units::{Instant, Size, Span};
 use super::timers::Timer;
 use super::{Connection, FecState, PendingControl, control};
 use crate::CloseReason;
-use crate::congestion::SentFrames;
 use crate::options::Mode;
 use crate::receive::arrivals::Arrival;
 use crate::send::frame_buffers::{self, EncodedFrames};
@@ -14,6 +13,7 @@ use crate::stages::{Stage, StageGroup};
 use crate::wire::check::OpenError;
 use crate::wire::data::{self, ACK, ACK_REQUEST, CONTROL, Chunks, FrameHeader, NACK};
 use crate::wire::{KIND_ACK, KIND_CONTROL, KIND_PART, KIND_REPAIR, expand, get24, handshake, kind};
+use trunkline_congestion::Transmission;
 
 /// Maximum duration of a batch at the current pace; a batch has at least two frames.
 const BATCH_TIME: Span = Span::from_ms(1);
@@ -417,7 +417,7 @@ impl Connection {
         if !self.timers.is_set(Timer::Retransmit) {
             self.arm_retransmit_timer(now);
         }
-        self.policy.on_sent(&SentFrames { now, frames, bytes: bytes as u64, in_flight });
+        self.controller.on_sent(&Transmission { now, amount: frames, bytes: bytes as u64, in_flight });
         self.statistics.bytes_sent += bytes as u64;
         if self.closing.requested {
             self.advance_closing();

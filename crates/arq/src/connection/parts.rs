@@ -5,7 +5,6 @@ use trunkline_units::{Instant, Span};
 
 use super::Connection;
 use super::timers::Timer;
-use crate::congestion::SentFrames;
 use crate::options::Mode;
 use crate::receive::arrivals::Arrival;
 use crate::receive::partials::FrameTooLong;
@@ -13,6 +12,7 @@ use crate::wire::check::OpenError;
 use crate::wire::data::ACK_REQUEST;
 use crate::wire::part::{self, Part};
 use crate::wire::{expand, get24};
+use trunkline_congestion::Transmission;
 
 /// A frame of which some parts were sent.
 #[derive(Debug)]
@@ -106,7 +106,7 @@ impl Connection {
         self.advance_pace(now, Span::ZERO, at);
         let in_flight = self.sender.flights.in_flight();
         let frames = u32::from(is_complete);
-        self.policy.on_sent(&SentFrames { now, frames, bytes: at as u64, in_flight });
+        self.controller.on_sent(&Transmission { now, amount: frames, bytes: at as u64, in_flight });
         (at, Segment::of(segment, at))
     }
 

@@ -44,9 +44,13 @@ const MODES: &[(&str, ArqMode)] = &[
     ("stopandwait", ArqMode::Stopandwait),
 ];
 
-/// Keywords of `congestion`, the congestion policies of `guaranteed`.
-const CONGESTION_POLICIES: &[(&str, ArqCongestion)] =
-    &[("fixed", ArqCongestion::Fixed), ("reno", ArqCongestion::Reno), ("paced", ArqCongestion::Paced)];
+/// Keywords of `congestion`, the congestion controllers of `guaranteed`.
+const ARQ_CONGESTION: &[(&str, ArqCongestion)] = &[
+    ("fixed", ArqCongestion::Fixed),
+    ("reno", ArqCongestion::Reno),
+    ("cubic", ArqCongestion::Cubic),
+    ("paced", ArqCongestion::Paced),
+];
 
 /// Keywords of `congestion`, the congestion controls of `quic`.
 const QUIC_CONGESTION: &[(&str, QuicCongestion)] =
@@ -225,7 +229,7 @@ pub(crate) fn present(protocol: &mut Protocol, v: &mut Visit<'_, '_>) {
             v.option("timeout", timeout, positive_time, write::span);
             v.on_off("adaptive", adaptive);
             v.option("ack_delay", ack_delay, positive_time, write::span);
-            v.keyword("congestion", congestion, CONGESTION_POLICIES);
+            v.keyword("congestion", congestion, ARQ_CONGESTION);
             v.keyword("checksum", checksum, CHECKSUMS);
             v.share("drop", drop);
             v.share("alter", alter);
