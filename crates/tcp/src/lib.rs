@@ -31,6 +31,7 @@
 //! | `input` | segment arrival |
 //! | `output` | segment transmission |
 //! | `expiry` | timer expiry |
+//! | `extensions` | selective acknowledgement, timestamps, ECN, other congestion controllers |
 //! | `time` | ticks of the fast and slow timers, or exact time |
 //! | `rtt` | round-trip time, retransmission timeout, backoff |
 //! | `ranges` | ranges received out of order |
@@ -42,6 +43,7 @@
 pub mod checksum;
 pub mod content;
 mod expiry;
+mod extensions;
 mod input;
 pub mod options;
 mod output;
@@ -53,7 +55,8 @@ pub mod tcp;
 mod time;
 
 pub use content::{Bytes, Content, Virtual};
-pub use options::{Arithmetic, Options, Timers};
+pub use options::{EcnFeedback, Options, Timers};
 pub use segment::{Problem, header_length};
 pub use statistics::{Gauges, Statistics};
 pub use tcp::{Command, Event, Refusal, State, Tcp};
+pub use trunkline_congestion::{Algorithm, Arithmetic};
