@@ -176,7 +176,8 @@ pub enum Protocol {
     Tcp {
         /// Size of both socket buffers; none: the system's autotuning.
         window: Option<Size>,
-        /// The kernel's name of the congestion control; none: the system's default.
+        /// The kernel's name of the congestion control; none: the system's default. Simulated TCP has those of
+        /// [`TcpController`].
         congestion: Option<String>,
         /// Whether Nagle's algorithm is off, as by default: small messages are sent at once.
         nodelay: bool,
@@ -184,6 +185,9 @@ pub enum Protocol {
         timers: TcpTimers,
         /// Whether an acknowledgement may wait for a second segment (RFC 1122 section 4.2.3.2). Simulated TCP only.
         delayed_ack: bool,
+        /// What simulated TCP has beyond 4.3BSD.
+        #[serde(flatten)]
+        extensions: TcpExtensions,
     },
     /// UDP, one message per datagram.
     Udp {
@@ -290,6 +294,62 @@ pub enum QuicCongestion {
     Reno,
     /// BBR version 1. Live only.
     Bbr,
+}
+
+/// Extensions of simulated TCP; `None`: on or as in Linux with a congestion controller of today, off or as in 4.3BSD
+/// otherwise.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TcpExtensions {
+    /// Selective acknowledgements (RFC 2018).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sack: Option<bool>,
+    /// Timestamps (RFC 7323).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timestamps: Option<bool>,
+    /// Explicit congestion notification (RFC 3168; with `dctcp` RFC 8257); `None`: with `dctcp` only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ecn: Option<bool>,
+    /// HyStart++ (RFC 9406), for `cubic`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hystart: Option<bool>,
+    /// Initial window in segments.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub initial_window: Option<u16>,
+    /// Minimum retransmission timeout with `timers = fine`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub min_rto: Option<Span>,
+    /// Maximum delay of an acknowledgement with `timers = fine`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ack_delay: Option<Span>,
+}
+
+/// Congestion controllers of simulated TCP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TcpController {
+    /// That of 4.3BSD Reno.
+    Bsd,
+    /// Reno (RFC 5681) with recovery from several losses (RFC 6582, RFC 6675).
+    NewReno,
+    /// CUBIC (RFC 9438).
+    Cubic,
+    /// DCTCP (RFC 8257).
+    Dctcp,
+}
+
+impl TcpController {
+    /// The controllers with their names in the language.
+    pub const ALL: [(&'static str, TcpController); 4] = [
+        ("reno", TcpController::Bsd),
+        ("newreno", TcpController::NewReno),
+        ("cubic", TcpController::Cubic),
+        ("dctcp", TcpController::Dctcp),
+    ];
+
+    /// Returns the controller of this name; without a name that of 4.3BSD.
+    pub fn of(name: Option<&str>) -> Option<TcpController> {
+        let name = name.unwrap_or("reno");
+        TcpController::ALL.iter().find(|(known, _)| *known == name).map(|(_, controller)| *controller)
+    }
 }
 
 /// When the timers of a simulated TCP expire.

@@ -102,7 +102,7 @@ impl Options {
     }
 
     /// Returns whether an end with these options does more than 4.3BSD.
-    pub(crate) fn has_extensions(&self) -> bool {
+    pub fn has_extensions(&self) -> bool {
         self.congestion.is_some() || self.sack || self.timestamps || self.ecn.is_some()
     }
 
