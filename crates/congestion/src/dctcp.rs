@@ -75,6 +75,10 @@ impl Controller for Dctcp {
     fn on_idle(&mut self, now: Instant) {
         self.reno.on_idle(now);
     }
+
+    fn on_spurious(&mut self, now: Instant) {
+        self.reno.on_spurious(now);
+    }
 }
 
 #[cfg(test)]

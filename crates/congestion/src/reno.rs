@@ -23,13 +23,22 @@ pub struct Reno {
     acked: u32,
     /// When the window was last reduced; losses of earlier data do not reduce it again.
     reduced_at: Instant,
+    /// Window and threshold before the last reduction.
+    undo: Option<(u32, u32)>,
 }
 
 impl Reno {
     /// Creates a controller with the initial window.
     pub fn new(bounds: Bounds) -> Reno {
         let bounds = bounds.valid();
-        Reno { window: bounds.initial, threshold: bounds.max, bounds, acked: 0, reduced_at: Instant::ZERO }
+        Reno {
+            window: bounds.initial,
+            threshold: bounds.max,
+            bounds,
+            acked: 0,
+            reduced_at: Instant::ZERO,
+            undo: None,
+        }
     }
 
     /// Grows a used window by acknowledged data (RFC 5681 section 3.1).
@@ -58,6 +67,7 @@ impl Reno {
     /// Reduces window and threshold to this amount, at least two segments.
     pub(crate) fn reduce(&mut self, now: Instant, window: u32) {
         let min = self.bounds.segment.saturating_mul(MIN_THRESHOLD);
+        self.undo = Some((self.window, self.threshold));
         self.threshold = window.max(min).min(self.bounds.max);
         self.reduced_at = now;
         self.window = self.threshold;
@@ -102,6 +112,12 @@ impl Controller for Reno {
         // RFC 5681 section 4.1, and RFC 2861 for the threshold.
         self.threshold = self.threshold.max(self.window / 4 * 3);
         self.window = self.window.min(self.bounds.initial);
+    }
+
+    fn on_spurious(&mut self, _: Instant) {
+        if let Some((window, threshold)) = self.undo.take() {
+            (self.window, self.threshold) = (self.window.max(window), self.threshold.max(threshold));
+        }
     }
 }
 

@@ -174,3 +174,18 @@ fn idle_sender_starts_with_the_initial_window() {
         assert_eq!(controller.window(), 10, "{algorithm:?}");
     }
 }
+
+#[test]
+fn spurious_losses_are_undone() {
+    for algorithm in Algorithm::ALL {
+        for timeout in [false, true] {
+            let mut controller = algorithm.controller(Bounds { segment: 1, initial: 100, max: 1_000 });
+            let now = Instant::ZERO + Span::from_s(1);
+            let loss = Loss { now, amount: 1, bytes: 1, sent_at: now, in_flight: 100, timeout };
+            controller.on_lost(&loss);
+            assert!(controller.window() < 100, "{algorithm:?}");
+            controller.on_spurious(now);
+            assert_eq!(controller.window(), 100, "{algorithm:?}");
+        }
+    }
+}

@@ -333,3 +333,26 @@ fn idle_sender_restarts_with_the_initial_window() {
     let burst = wire.sent[before..].iter().filter(|segment| segment.at == first).count();
     assert_eq!(burst, 10);
 }
+
+/// A late segment is taken for a lost one. Timestamps show that the original arrived, and the window is restored (RFC 3522).
+#[test]
+fn late_segment_costs_no_window() {
+    for congestion in Algorithm::ALL {
+        // Spaced by a rate, so that later segments arrive in between.
+        let path = |segment: &crate::support::wire::DataSegment| {
+            let is_late = segment.offset / 988 == 200 && !segment.again;
+            if is_late { Outcome::Late(Span::from_ms(30)) } else { Outcome::Pass }
+        };
+        for (timestamps, spurious) in [(true, 1), (false, 0)] {
+            let options =
+                Options { congestion: Some(congestion), timestamps, receive_buffer: 100_000, ..modern() };
+            let mut wire = Wire::new(options, 600_000, path);
+            wire.rate = Rate::from_bps(10_000_000);
+            assert!(wire.run(Span::from_s(60)));
+            let statistics = wire.ends[0].statistics();
+            assert_eq!(statistics.spurious_recoveries, spurious, "{congestion:?}: {statistics:?}");
+            let is_reduced = wire.ends[0].gauges().ssthresh < 100_000;
+            assert_eq!(is_reduced, !timestamps, "{congestion:?}: {:?}", wire.ends[0].gauges());
+        }
+    }
+}

@@ -106,6 +106,9 @@ pub(crate) struct Extensions {
     recent_blocks: [Option<Seq>; RECENT_BLOCKS],
     /// Duplicate acknowledgements without selective ones: each shows that a segment has left the network.
     duplicates: u32,
+    /// Whether this recovery has retransmitted; until the next acknowledgement of new data, the timestamp of the first.
+    retransmitted: bool,
+    first_retransmission: Option<u32>,
     /// The retransmission timer expired during the handshake.
     pub(crate) handshake_timeout: bool,
 }
@@ -131,6 +134,8 @@ impl Extensions {
             marks_answered: None,
             recent_blocks: [None; RECENT_BLOCKS],
             duplicates: 0,
+            retransmitted: false,
+            first_retransmission: None,
             handshake_timeout: false,
         }
     }

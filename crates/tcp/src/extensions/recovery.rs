@@ -7,6 +7,7 @@
 //! | RFC 3042 | duplicate acknowledgements leave room in the window |
 //! | RFC 6937 | `RateReduction` |
 //! | RFC 8985 section 6.2, for retransmissions only | `Scoreboard::detect_lost_retransmissions` |
+//! | RFC 3522, RFC 4015 | [`Tcp::check_spurious`] |
 //! | RFC 3168 section 6.1.2 | [`Tcp::count_marks`] |
 
 use trunkline_congestion::{Acknowledgement, Loss, Transmission};
@@ -45,13 +46,16 @@ impl<C: Content> Tcp<C> {
         } else if is_new {
             let segments = delivery.bytes.div_ceil(mss);
             e.duplicates = duplicates.saturating_sub(segments.saturating_sub(1));
-            delivery.bytes.saturating_sub(duplicates * mss)
+            delivery.bytes.saturating_sub(duplicates.saturating_mul(mss))
         } else if is_duplicate {
             e.duplicates = (duplicates + 1).min(in_flight / mss + duplicates);
             mss
         } else {
             0
         };
+        if is_new {
+            self.check_spurious(now, e);
+        }
         let round_trip = self.sample_round_trip(now, e, ack, &delivery);
         let losses = Self::detect_losses(e, ack, is_new, mss, &delivery);
         let marked = self.count_marks(e, ack, delivery.bytes);
@@ -90,6 +94,7 @@ impl<C: Content> Tcp<C> {
         if begins {
             e.phase = Phase::Recovery { end: self.snd_max };
             e.reduction = RateReduction::start(in_flight);
+            (e.first_retransmission, e.retransmitted) = (None, false);
             self.counts.fast_retransmits += 1;
         }
         if let Phase::Recovery { .. } = e.phase {
@@ -149,6 +154,21 @@ impl<C: Content> Tcp<C> {
         Some(round_trip)
     }
 
+    /// Ends a recovery that was not needed: the first acknowledgement after the first retransmission echoes a timestamp from
+    /// before it, so it acknowledges the original (RFC 3522). The controller returns to its window (RFC 4015).
+    fn check_spurious(&mut self, now: Instant, e: &mut Extensions) {
+        let (Some(retransmitted), Some((_, echo))) = (e.first_retransmission.take(), e.received.timestamps)
+        else {
+            return;
+        };
+        if e.phase != Phase::Open && echo != 0 && (echo.wrapping_sub(retransmitted) as i32) < 0 {
+            e.controller.on_spurious(now);
+            e.scoreboard.revive();
+            (e.phase, e.duplicates) = (Phase::Open, 0);
+            self.counts.spurious_recoveries += 1;
+        }
+    }
+
     fn detect_losses(e: &mut Extensions, ack: Seq, is_new: bool, mss: u32, delivery: &Delivery) -> Losses {
         let mut losses = Losses::default();
         if e.sack {
@@ -190,6 +210,7 @@ impl<C: Content> Tcp<C> {
         let mut losses = Losses::default();
         e.scoreboard.lose_all(&mut losses);
         (e.phase, e.duplicates) = (Phase::Timeout { end: snd_max }, 0);
+        (e.first_retransmission, e.retransmitted) = (None, false);
         if timeout {
             let bytes = losses.bytes;
             e.controller.on_lost(&Loss {
@@ -246,6 +267,9 @@ impl<C: Content> Tcp<C> {
         if let Some(e) = self.extensions.as_deref_mut() {
             e.scoreboard.retransmitted(start, start + numbers, now);
             e.reduction.sent += u64::from(numbers);
+            if e.timestamps.is_some() && e.phase != Phase::Open && !e.retransmitted {
+                (e.first_retransmission, e.retransmitted) = (Some(timestamp(now)), true);
+            }
         }
         Some(sent)
     }

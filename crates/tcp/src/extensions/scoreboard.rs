@@ -331,6 +331,16 @@ impl Scoreboard {
         self.retransmit_from = self.records.front().map(|first| first.start);
     }
 
+    /// Considers nothing lost any more but what was sent again.
+    pub(crate) fn revive(&mut self) {
+        for record in self.records.iter_mut().filter(|record| record.awaits_retransmission()) {
+            record.lost = false;
+            self.awaiting -= record.len();
+            self.pipe += record.len();
+        }
+        self.lost_edge = None;
+    }
+
     /// Returns the next lost data to send again, contiguous and no longer than `most`.
     pub(crate) fn next_lost(&mut self, most: u32) -> Option<(Seq, u32)> {
         if self.awaiting == 0 {

@@ -17,6 +17,8 @@ pub const DELAY: Span = Span::from_ms(25);
 pub enum Outcome {
     Pass,
     Drop,
+    /// Delays it further.
+    Late(Span),
     /// Marks it, if it says that it may be.
     Mark,
 }
@@ -126,7 +128,7 @@ impl<'a> Wire<'a> {
         } else if from == 1 {
             self.answers.push((header, SegmentOptions::parse(&bytes[20..start])));
         }
-        let mut leaves_at = self.now;
+        let (mut leaves_at, mut late) = (self.now, Span::ZERO);
         if from == 0 && length > start {
             let offset = header.seq.0.wrapping_sub(self.ends[0].options().initial_sequence + 1);
             let segment = DataSegment {
@@ -142,6 +144,7 @@ impl<'a> Wire<'a> {
             match (self.outcome)(&segment) {
                 Outcome::Drop => return,
                 Outcome::Mark if ecn.is_capable() => ecn = Ecn::Ce,
+                Outcome::Late(span) => late = span,
                 Outcome::Mark | Outcome::Pass => {}
             }
             self.busy_until =
@@ -149,7 +152,7 @@ impl<'a> Wire<'a> {
             leaves_at = self.busy_until;
         }
         self.count += 1;
-        self.crossing.insert((leaves_at + DELAY, self.count), (1 - from, bytes, ecn));
+        self.crossing.insert((leaves_at + DELAY + late, self.count), (1 - from, bytes, ecn));
     }
 
     /// Runs until everything has arrived and is acknowledged; returns false after `limit`.
