@@ -25,7 +25,7 @@
 //! | `fixed`, `net2`, `reno`, `cubic`, `dctcp`, `paced` | the controllers |
 //! | `hystart` | HyStart++, the end of slow start by delay (RFC 9406) |
 //! | `windowed_min` | [`WindowedMin`]: a minimum over a time window |
-//! | `line` | a bottleneck link for tests |
+//! | `line`, `tests` | a bottleneck link for tests; properties of all controllers |
 
 use trunkline_units::{Instant, Rate, Span};
 

@@ -144,6 +144,6 @@ impl Default for Timers {
 pub enum EcnFeedback {
     /// That there was one, until the sender confirms a reduction of its window (RFC 3168).
     Classic,
-    /// Which data was marked (RFC 8257), as DCTCP needs. Both ends must use it; nothing on the wire tells them apart.
+    /// Which data was marked (RFC 8257), as DCTCP needs. Both ends must use it; the wire shows no difference.
     Exact,
 }

@@ -78,7 +78,7 @@ impl<C: Content> Tcp<C> {
         self.send_next(now, idle, buffer)
     }
 
-    /// Starts slowly again: nothing under way tells how fast to send.
+    /// Starts slowly again: nothing in flight shows the rate of the path.
     #[cold]
     fn restart(&mut self, now: Instant) {
         match &mut self.extensions {
@@ -100,7 +100,14 @@ impl<C: Content> Tcp<C> {
         }
     }
 
+    /// Writes a retransmission; see [`emit`](Self::emit).
+    #[inline(never)]
+    pub(crate) fn emit_again(&mut self, now: Instant, length: u32, fin: bool, buffer: &mut [u8]) -> usize {
+        self.emit(now, length, fin, false, buffer)
+    }
+
     /// Sends lost data first, then the next segment. `snd_nxt` stays behind all sent data.
+    #[inline(never)]
     fn send_next_extended(&mut self, now: Instant, idle: bool, buffer: &mut [u8]) -> Option<usize> {
         if let Some(sent) = self.retransmit_lost(now, buffer) {
             self.output_check = OutputCheck::Again { idle };
@@ -153,7 +160,7 @@ impl<C: Content> Tcp<C> {
         self.snd_nxt = self.snd_una;
         let length = self.queued.min(self.snd_wnd).min(self.maxseg);
         let fin = self.fin_sent && length == self.queued;
-        let sent = (length > 0 || fin).then(|| self.emit(now, length, fin, false, buffer));
+        let sent = (length > 0 || fin).then(|| self.emit_again(now, length, fin, buffer));
         if next.after(self.snd_nxt) {
             self.snd_nxt = next;
         }
@@ -179,8 +186,8 @@ impl<C: Content> Tcp<C> {
         Some(length)
     }
 
-    /// Writes the next segment, if the windows, Nagle and silly window avoidance allow it.
-    #[inline]
+    /// Writes the next segment, if the windows, Nagle and silly window avoidance allow it. Both callers have a copy.
+    #[inline(always)]
     fn send_next(&mut self, now: Instant, idle: bool, buffer: &mut [u8]) -> Option<usize> {
         self.output_check = OutputCheck::No;
         let force = std::mem::take(&mut self.force);
@@ -266,15 +273,8 @@ impl<C: Content> Tcp<C> {
     }
 
     /// Writes the segment at `snd_nxt` and records its transmission.
-    #[inline]
-    pub(crate) fn emit(
-        &mut self,
-        now: Instant,
-        length: u32,
-        fin: bool,
-        force: bool,
-        buffer: &mut [u8],
-    ) -> usize {
+    #[inline(always)]
+    fn emit(&mut self, now: Instant, length: u32, fin: bool, force: bool, buffer: &mut [u8]) -> usize {
         let offset = self.snd_nxt.since(self.snd_una);
         if fin && self.fin_sent && self.snd_nxt == self.snd_max {
             self.snd_nxt = self.snd_una + self.queued; // the FIN once more, under its old number

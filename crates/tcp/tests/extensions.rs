@@ -2,8 +2,8 @@
 
 use crate::support::wire::{DELAY, Outcome, Wire};
 use crate::support::{Connection, both};
-use trunkline_endpoint::{Ecn, Impairments};
-use trunkline_tcp::segment::{CWR, ECE};
+use trunkline_endpoint::{Ecn, Endpoint, Impairments, Input, Peer, Port};
+use trunkline_tcp::segment::{CWR, ECE, Header, SegmentOptions};
 use trunkline_tcp::{Algorithm, EcnFeedback, Event, Options, Timers};
 use trunkline_units::{Rate, Seed, Span, Stream};
 
@@ -355,4 +355,28 @@ fn late_segment_costs_no_window() {
             assert_eq!(is_reduced, !timestamps, "{congestion:?}: {:?}", wire.ends[0].gauges());
         }
     }
+}
+
+/// PAWS (RFC 7323 section 5): a segment with an older timestamp is an old duplicate, wherever its numbers are.
+#[test]
+fn segment_with_an_older_timestamp_is_dropped() {
+    let mut wire = Wire::new(Options { timestamps: true, ..modern() }, 50_000, |_| Outcome::Pass);
+    assert!(wire.run(Span::from_s(60)));
+    let next = wire.sent.last().map(|last| last.header.seq + last.length).unwrap();
+    let mut now = wire.now;
+    let mut give = |timestamps: Option<(u32, u32)>| {
+        now += Span::from_ms(1);
+        let header = Header { seq: next, ..wire.sent[0].header };
+        let mut bytes = vec![0; 60];
+        header.write(None, &mut bytes);
+        let length = SegmentOptions { timestamps, ..SegmentOptions::default() }.write(&mut bytes);
+        bytes.resize(length + 10, 0);
+        let input = Input::Frame { port: Port(0), peer: Peer::NONE, bytes: &bytes, segment: None };
+        wire.ends[1].handle(now, input).unwrap();
+        (wire.ends[1].readable(), wire.ends[1].statistics().outside_window)
+    };
+    let recent = (wire.now.as_ns() / 1_000_000) as u32;
+    assert_eq!(give(Some((recent - 1_000, 0))), (0, 1));
+    assert_eq!(give(None), (0, 2), "every segment must have one");
+    assert_eq!(give(Some((recent, 0))), (10, 2));
 }

@@ -1,5 +1,6 @@
 //! Acknowledgements: creation and processing.
 
+use trunkline_congestion::{Acknowledgement, Loss};
 use trunkline_units::{Instant, Span};
 
 use super::timers::Timer;
@@ -9,7 +10,6 @@ use crate::send::flight::{AckSummary, LossSummary};
 use crate::wire::ack::{self, Ack, DUPLICATE};
 use crate::wire::data::NACK;
 use crate::wire::{epoch, expand, get24};
-use trunkline_congestion::{Acknowledgement, Loss};
 
 /// The acknowledgement owed to the peer; [`Timer::Ack`] is the latest time of its transmission.
 #[derive(Debug, Default)]

@@ -12,6 +12,7 @@
 //! | [`send_single_frame`](Connection::send_single_frame) | the only queued message or pack | nothing is in flight, and nothing else is to be sent |
 //! | [`send_message`](Connection::send_message) | a small one, which is not queued first | also no event is to be reported, so that nothing remains to be polled |
 
+use trunkline_congestion::{Acknowledgement, Transmission};
 use trunkline_units::Instant;
 
 use super::Connection;
@@ -27,7 +28,6 @@ use crate::wire::data::{
     ACK, ACK_REQUEST, CONTROL, Chunk, ChunkKind, END, HEADER, NACK, PIGGYBACK, SINGLE_HEADER, START,
 };
 use crate::wire::{KIND_PACK, KIND_PIECE, NUMBER_MASK, epoch, kind};
-use trunkline_congestion::{Acknowledgement, Transmission};
 
 /// Outcome of the fast path for a received frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

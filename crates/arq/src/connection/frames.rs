@@ -1,5 +1,6 @@
 //! Frames: reception and transmission.
 
+use trunkline_congestion::Transmission;
 use trunkline_endpoint::{MAX_BATCH, MAX_SEGMENTS, Segment};
 use trunkline_units::{Instant, Size, Span};
 
@@ -13,7 +14,6 @@ use crate::stages::{Stage, StageGroup};
 use crate::wire::check::OpenError;
 use crate::wire::data::{self, ACK, ACK_REQUEST, CONTROL, Chunks, FrameHeader, NACK};
 use crate::wire::{KIND_ACK, KIND_CONTROL, KIND_PART, KIND_REPAIR, expand, get24, handshake, kind};
-use trunkline_congestion::Transmission;
 
 /// Maximum duration of a batch at the current pace; a batch has at least two frames.
 const BATCH_TIME: Span = Span::from_ms(1);

@@ -15,6 +15,7 @@
 
 use std::collections::VecDeque;
 
+use trunkline_congestion::Controller;
 use trunkline_endpoint::{MAX_BATCH, MAX_SEGMENTS, Peer};
 use trunkline_units::{Instant, Rate, Span};
 
@@ -29,7 +30,6 @@ use crate::wire::check::{Direction, OpenError};
 use crate::wire::data;
 use crate::wire::handshake::{Mode, TransportParameters};
 use crate::{Buffer, CloseReason, EventKind, Refusal};
-use trunkline_congestion::Controller;
 
 mod acks;
 mod batch;

@@ -1,5 +1,6 @@
 //! Transmission and reception of frames in parts.
 
+use trunkline_congestion::Transmission;
 use trunkline_endpoint::{MAX_BATCH, MAX_SEGMENTS, Segment};
 use trunkline_units::{Instant, Span};
 
@@ -12,7 +13,6 @@ use crate::wire::check::OpenError;
 use crate::wire::data::ACK_REQUEST;
 use crate::wire::part::{self, Part};
 use crate::wire::{expand, get24};
-use trunkline_congestion::Transmission;
 
 /// A frame of which some parts were sent.
 #[derive(Debug)]

@@ -4,6 +4,7 @@
 //! traffic, and data gets its share of it. Frames that the receiver rebuilds (recovers) are reported to the sender and
 //! count as lost for the controller: hiding the loss would be unfair to other traffic (RFC 9265).
 
+use trunkline_congestion::Loss;
 use trunkline_endpoint::{MAX_BATCH, Segment};
 use trunkline_units::{Instant, Rate, Span};
 
@@ -17,7 +18,6 @@ use crate::send::repair::RepairEncoder;
 use crate::wire::data::{Chunks, FrameHeader};
 use crate::wire::repair::{self, REPAIR_HEADER, REPAIR_OVERHEAD, RepairHeader};
 use crate::wire::{expand, get24, kind};
-use trunkline_congestion::Loss;
 
 /// Minimum delay before an incomplete block is closed. The delay is a quarter of a round trip, which is short
 /// compared with a retransmission, but no less than this, because timers may expire late.

@@ -55,8 +55,11 @@ fn average_window(
     segments * round_trip / (seconds - begin)
 }
 
-/// RFC 9438, tables 1 and 2: average windows of Reno and of CUBIC with C = 0.4.
-const TABLES: [(f64, [(f64, f64, f64); 7]); 2] = [
+/// Loss, and the average windows of Reno and of CUBIC with C = 0.4.
+type Row = (f64, f64, f64);
+
+/// RFC 9438, tables 1 and 2, with the round-trip time in seconds.
+const TABLES: [(f64, [Row; 7]); 2] = [
     (
         0.1,
         [

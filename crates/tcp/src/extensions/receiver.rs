@@ -123,6 +123,7 @@ impl<C: Content> Tcp<C> {
     }
 
     /// Processes a segment of an end with extensions, once the peer's sequence number is known.
+    #[inline(never)]
     pub(crate) fn process_with_options(
         &mut self,
         now: Instant,

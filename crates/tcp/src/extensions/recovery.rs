@@ -28,6 +28,7 @@ const DUPLICATE_THRESHOLD: u32 = 3;
 impl<C: Content> Tcp<C> {
     /// Processes an acknowledgement, of new data or not, with its blocks. `window` is the window that it advertises; `empty`
     /// says whether the segment carries nothing else.
+    #[inline(never)]
     pub(crate) fn process_ack_extended(&mut self, now: Instant, ack: Seq, window: u32, empty: bool) {
         let Some(mut extensions) = self.extensions.take() else { return };
         let e = &mut *extensions;
@@ -240,6 +241,7 @@ impl<C: Content> Tcp<C> {
     }
 
     /// Sends the next segment that is lost, if there is one and the windows allow it.
+    #[inline(never)]
     pub(crate) fn retransmit_lost(&mut self, now: Instant, buffer: &mut [u8]) -> Option<usize> {
         let segment = self.segment_size();
         let e = self.extensions.as_deref_mut()?;
@@ -261,7 +263,7 @@ impl<C: Content> Tcp<C> {
         }
         let next = self.snd_nxt;
         self.snd_nxt = start;
-        let sent = self.emit(now, data, fin, false, buffer);
+        let sent = self.emit_again(now, data, fin, buffer);
         self.snd_nxt = next;
         let numbers = data + u32::from(fin);
         if let Some(e) = self.extensions.as_deref_mut() {
