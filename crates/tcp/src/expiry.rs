@@ -37,6 +37,9 @@ impl<C: Content> Tcp<C> {
 
     /// Goes back to the first unacknowledged segment and starts slow start.
     fn retransmit(&mut self, now: Instant) {
+        if self.extensions.is_some() && self.expire_probe(now) {
+            return;
+        }
         if !self.rtt.expired() {
             return self.time_out();
         }

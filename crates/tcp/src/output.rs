@@ -109,7 +109,7 @@ impl<C: Content> Tcp<C> {
     /// Sends lost data first, then the next segment. `snd_nxt` stays behind all sent data.
     #[inline(never)]
     fn send_next_extended(&mut self, now: Instant, idle: bool, buffer: &mut [u8]) -> Option<usize> {
-        if let Some(sent) = self.retransmit_lost(now, buffer) {
+        if let Some(sent) = self.retransmit_lost(now, buffer).or_else(|| self.write_probe(now, buffer)) {
             self.output_check = OutputCheck::Again { idle };
             return Some(sent);
         }
@@ -122,6 +122,9 @@ impl<C: Content> Tcp<C> {
         }
         let sent = self.send_next(now, idle, buffer);
         self.snd_nxt = self.snd_max;
+        if sent.is_some() {
+            self.arm_probe(now);
+        }
         sent
     }
 

@@ -2,9 +2,9 @@
 
 use crate::support::wire::{DELAY, Outcome, Wire};
 use crate::support::{Connection, both};
-use trunkline_endpoint::{Ecn, Endpoint, Impairments, Input, Peer, Port};
+use trunkline_endpoint::{Ecn, Endpoint, Impairments, Input, MAX_BATCH, Output, Peer, Port, Writable};
 use trunkline_tcp::segment::{CWR, ECE, Header, SegmentOptions};
-use trunkline_tcp::{Algorithm, EcnFeedback, Event, Options, Timers};
+use trunkline_tcp::{Algorithm, Command, EcnFeedback, Event, Options, Timers};
 use trunkline_units::{Rate, Seed, Span, Stream};
 
 const MSS: u32 = 1_000;
@@ -379,4 +379,77 @@ fn segment_with_an_older_timestamp_is_dropped() {
     assert_eq!(give(Some((1, 0))), (0, 1));
     assert_eq!(give(None), (0, 2), "every segment must have one");
     assert_eq!(give(Some((recent, 0))), (10, 2));
+}
+
+/// RFC 8985 section 7: the last segments are lost, and a probe finds it without a timeout.
+#[test]
+fn losses_at_the_end_are_repaired_without_a_timeout() {
+    for (lost, timestamps) in [(2, false), (2, true), (3, false), (3, true), (10, true)] {
+        let first = 100 - lost;
+        let options = Options { timestamps, mss: MSS as u16 + if timestamps { 12 } else { 0 }, ..modern() };
+        let mut wire = Wire::new(options, u64::from(100 * MSS), |segment| {
+            let is_lost = segment.offset / MSS >= first && !segment.again;
+            if is_lost { Outcome::Drop } else { Outcome::Pass }
+        });
+        assert!(wire.run(Span::from_s(60)));
+        let statistics = wire.ends[0].statistics();
+        assert_eq!((statistics.tail_loss_probes, statistics.timeouts), (1, 0), "{lost}: {statistics:?}");
+        assert_eq!(statistics.retransmitted_segments, u64::from(lost), "{statistics:?}");
+    }
+}
+
+/// A probe that repaired a loss does not hide it: the window is reduced at the next acknowledgement of later data. After a
+/// probe that was not needed it is not.
+#[test]
+fn repaired_tail_reduces_the_window() {
+    for is_lost in [true, false] {
+        // A single segment is probed after two round trips and 200 ms, so the minimum timeout is longer here.
+        let options = Options { timers: Timers::Fine { floor: Span::from_s(1) }, ..modern() };
+        let mut wire = Wire::new(options, u64::from(101 * MSS), |segment| {
+            let is_last = segment.offset / MSS == 100 && !segment.again;
+            match is_last {
+                true if is_lost => Outcome::Drop,
+                // It arrives 10 ms behind the probe.
+                true => Outcome::Late(Span::from_ms(310)),
+                false => Outcome::Pass,
+            }
+        });
+        assert!(wire.run(Span::from_s(60)));
+        wire.total += u64::from(20 * MSS);
+        assert!(wire.run(Span::from_s(60)));
+        let statistics = *wire.ends[0].statistics();
+        assert_eq!((statistics.tail_loss_probes, statistics.timeouts), (1, 0), "{is_lost}: {statistics:?}");
+        let ssthresh = wire.ends[0].gauges().ssthresh;
+        assert_eq!(ssthresh < 200 * MSS, is_lost, "{is_lost}: {:?} {statistics:?}", wire.ends[0].gauges());
+    }
+}
+
+/// A segment with data and blocks is no longer than the maximum.
+#[test]
+fn blocks_take_room_from_data() {
+    let mut wire = Wire::new(Options { timestamps: true, ..modern() }, 50_000, |_| Outcome::Pass);
+    assert!(wire.run(Span::from_s(60)));
+    let next = wire.sent.last().map(|last| last.header.seq + last.length).unwrap();
+    let now = wire.now + Span::from_ms(1);
+    for gap in 1..5 {
+        let header = Header { seq: next + gap * 2_000, ..wire.sent[0].header };
+        let mut bytes = vec![0; 60];
+        header.write(None, &mut bytes);
+        let timestamps = Some(((now.as_ns() / 1_000_000) as u32, 0));
+        let length = SegmentOptions { timestamps, ..SegmentOptions::default() }.write(&mut bytes);
+        bytes.resize(length + 10, 0);
+        let input = Input::Frame { port: Port(0), peer: Peer::NONE, bytes: &bytes, segment: None };
+        wire.ends[1].handle(now, input).unwrap();
+    }
+    wire.ends[1].handle(now, Input::Command(Command::Send(9_000))).unwrap();
+    let (mut buffer, mut blocks, mut full) = (vec![0; MAX_BATCH], 0, 0);
+    while let Output::Transmit(t) = wire.ends[1].poll(now, Writable::ALL, &mut buffer) {
+        let (_, start) = Header::parse(&buffer[..t.length]).unwrap();
+        if t.length > start {
+            blocks += SegmentOptions::parse(&buffer[20..start]).block_count;
+            full += u32::from(t.length == 20 + MSS as usize);
+            assert!(t.length <= 20 + MSS as usize, "{}", t.length);
+        }
+    }
+    assert!(blocks >= 9 && full >= 8, "{blocks} blocks, {full} full segments");
 }

@@ -6,6 +6,7 @@
 //! | --- | --- |
 //! | `scoreboard` | the segments in flight (RFC 6675) |
 //! | `recovery` | acknowledgements, loss detection and recovery (RFC 6675, RFC 6582, RFC 6937), timeout |
+//! | `probe` | tail loss probes (RFC 8985) |
 //! | `receiver` | blocks to report, timestamps, ECN feedback; options of sent and received segments |
 
 use trunkline_congestion::{Bounds, Controller};
@@ -14,8 +15,10 @@ use trunkline_units::Instant;
 
 use crate::options::{EcnFeedback, Options};
 use crate::segment::{SegmentOptions, Seq};
+use probe::Probe;
 use scoreboard::Scoreboard;
 
+pub(crate) mod probe;
 pub(crate) mod receiver;
 pub(crate) mod recovery;
 pub(crate) mod scoreboard;
@@ -109,6 +112,7 @@ pub(crate) struct Extensions {
     /// Whether this recovery has retransmitted; until the next acknowledgement of new data, the timestamp of the first.
     retransmitted: bool,
     first_retransmission: Option<u32>,
+    probe: Probe,
     /// The retransmission timer expired during the handshake.
     pub(crate) handshake_timeout: bool,
 }
@@ -136,6 +140,7 @@ impl Extensions {
             duplicates: 0,
             retransmitted: false,
             first_retransmission: None,
+            probe: Probe::default(),
             handshake_timeout: false,
         }
     }

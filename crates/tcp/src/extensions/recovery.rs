@@ -6,7 +6,7 @@
 //! | RFC 6582, without selective acknowledgements | the same: a partial acknowledgement shows the next loss |
 //! | RFC 3042 | duplicate acknowledgements leave room in the window |
 //! | RFC 6937 | `RateReduction` |
-//! | RFC 8985 section 6.2, for retransmissions only | `Scoreboard::detect_lost_retransmissions` |
+//! | RFC 8985 section 6.2, for retransmissions and after a probe | `Scoreboard::detect_lost_retransmissions`, `detect_older` |
 //! | RFC 3522, RFC 4015 | [`Tcp::check_spurious`] |
 //! | RFC 3168 section 6.1.2 | [`Tcp::count_marks`] |
 
@@ -14,6 +14,7 @@ use trunkline_congestion::{Acknowledgement, Loss, Transmission};
 use trunkline_units::{Instant, Span};
 
 use crate::Content;
+use crate::extensions::probe::Probe;
 use crate::extensions::receiver::timestamp;
 use crate::extensions::scoreboard::{Delivery, Losses};
 use crate::extensions::{Extensions, Phase, RateReduction};
@@ -58,7 +59,10 @@ impl<C: Content> Tcp<C> {
             self.check_spurious(now, e);
         }
         let round_trip = self.sample_round_trip(now, e, ack, &delivery);
-        let losses = Self::detect_losses(e, ack, is_new, mss, &delivery);
+        let mut losses = Self::detect_losses(e, ack, is_new, mss, &delivery);
+        let smoothed = self.time.span(self.rtt.mean_eighths()) / 8;
+        let is_bare = !is_new && ack == self.snd_una && empty && e.received.block_count == 0;
+        losses.join(e.check_probe(now, ack, (is_bare, in_flight, smoothed), &delivery));
         let marked = self.count_marks(e, ack, delivery.bytes);
         if delivery.bytes > 0 || marked > 0 {
             e.controller.on_ack(&Acknowledgement {
@@ -109,6 +113,9 @@ impl<C: Content> Tcp<C> {
             self.acknowledge_sent(now, ack);
         } else if begins && self.deadlines.persist == OFF {
             self.deadlines.retransmit = self.time.after(now, self.rtt.rto());
+        }
+        if is_new || delivery.bytes > 0 {
+            self.arm_probe(now);
         }
     }
 
@@ -207,6 +214,7 @@ impl<C: Content> Tcp<C> {
     pub(crate) fn lose_all(&mut self, now: Instant, timeout: bool) {
         let (mss, snd_max) = (self.maxseg, self.snd_max);
         let Some(e) = self.extensions.as_deref_mut() else { return };
+        e.probe = Probe::default();
         let (in_flight, sent_at) = (e.pipe(mss), e.scoreboard.last_sent_at());
         let mut losses = Losses::default();
         e.scoreboard.lose_all(&mut losses);
@@ -251,6 +259,17 @@ impl<C: Content> Tcp<C> {
             return None;
         }
         let (start, length) = e.scoreboard.next_lost(segment)?;
+        self.retransmit_range(now, start, length, buffer)
+    }
+
+    /// Sends data again, as far as the peer's window allows; a FIN too if it belongs to the range.
+    pub(crate) fn retransmit_range(
+        &mut self,
+        now: Instant,
+        start: Seq,
+        length: u32,
+        buffer: &mut [u8],
+    ) -> Option<usize> {
         let offset = start.since(self.snd_una);
         let data = length.min(self.queued.saturating_sub(offset));
         if data > 0 && offset >= self.snd_wnd {

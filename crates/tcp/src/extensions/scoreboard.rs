@@ -75,6 +75,12 @@ pub(crate) struct Losses {
 }
 
 impl Losses {
+    /// Adds other losses.
+    pub(crate) fn join(&mut self, other: Losses) {
+        self.bytes += other.bytes;
+        self.sent_at = self.sent_at.max(other.sent_at);
+    }
+
     fn add(&mut self, record: &Record) {
         self.bytes += record.len();
         self.sent_at = self.sent_at.max(record.sent_at);
@@ -329,6 +335,25 @@ impl Scoreboard {
         self.retransmissions.clear();
         self.lost_edge = self.records.back().map(|last| last.end);
         self.retransmit_from = self.records.front().map(|first| first.start);
+    }
+
+    /// Returns whether anything is acknowledged selectively.
+    pub(crate) fn has_sacked(&self) -> bool {
+        self.highest_sacked.is_some()
+    }
+
+    /// Returns start and length of the last segment.
+    pub(crate) fn last(&self) -> Option<(Seq, u32)> {
+        self.records.back().map(|last| (last.start, last.len()))
+    }
+
+    /// Declares everything lost that was sent before this time and is not acknowledged.
+    pub(crate) fn detect_older(&mut self, sent_before: Instant, losses: &mut Losses) {
+        for index in 0..self.records.len() {
+            if self.records[index].sent_at < sent_before {
+                self.mark_lost(index, losses);
+            }
+        }
     }
 
     /// Considers nothing lost any more but what was sent again.
