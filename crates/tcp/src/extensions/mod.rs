@@ -168,3 +168,45 @@ impl Extensions {
         if self.sack { pipe } else { pipe.saturating_sub(self.duplicates.saturating_mul(mss)) }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MSS: u32 = 1_000;
+
+    /// RFC 6937 section 4: while more is in flight than the reduced window, it sends in the proportion of both.
+    #[test]
+    fn rate_is_reduced_in_proportion() {
+        for target in [70, 50, 25] {
+            let (mut reduction, mut pipe, mut sent) = (RateReduction::start(100 * MSS), 100 * MSS, 0);
+            // Each acknowledgement of a segment is processed before the answer is sent.
+            for _ in 0..100 {
+                pipe -= MSS;
+                reduction.update(MSS, pipe, target * MSS, MSS);
+                while reduction.window.saturating_sub(pipe) >= MSS {
+                    (pipe, sent) = (pipe + MSS, sent + 1);
+                    reduction.sent += u64::from(MSS);
+                }
+            }
+            assert!((target - 1..=target + 1).contains(&sent), "{sent} sent instead of {target}");
+            assert!((target - 1..=target + 1).contains(&(pipe / MSS)), "{pipe} in flight");
+        }
+    }
+
+    /// Below the reduced window it grows as slow start does, and never beyond it.
+    #[test]
+    fn window_grows_to_the_target() {
+        let mut reduction = RateReduction::start(100 * MSS);
+        reduction.sent = 1;
+        let mut pipe = 10 * MSS;
+        for _ in 0..60 {
+            reduction.update(MSS, pipe, 50 * MSS, MSS);
+            assert!(reduction.window <= 50 * MSS.max(pipe), "{reduction:?}");
+            let more = reduction.window - pipe;
+            assert!(more <= 2 * MSS, "{reduction:?}");
+            (pipe, reduction.sent) = (pipe + more, reduction.sent + u64::from(more));
+        }
+        assert_eq!(pipe, 50 * MSS);
+    }
+}
