@@ -84,3 +84,14 @@ fn unknown_controllers_are_refused_with_the_list() {
     assert_eq!(refusals.len(), 1);
     assert_eq!(refusals[0].text, "x: `sim` has no `congestion = bbr`; it has reno, newreno, cubic, dctcp");
 }
+
+/// The guaranteed transport has the same controllers, in frames.
+#[test]
+fn guaranteed_has_cubic_too() {
+    let text = "protocol = guaranteed (mode = selective, window = 4096, frame = 1472 B, congestion = cubic);
+        test = full (messagesize = 8192); duration = 20 s;";
+    let record = run(&experiment(&path(0.0), text));
+    let x = connection(&record, "x");
+    assert_eq!(x.lost, 0);
+    assert!(x.received_bps > 35e6, "{}", x.received_bps);
+}

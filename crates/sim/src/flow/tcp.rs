@@ -336,6 +336,11 @@ impl TcpFlow {
         let (mut sender, mut receivers) = self.messages.into_reports();
         let [from, to] = &self.ends;
         sender.counters.extend(counters(from.tcp.statistics()));
+        if self.has_extensions {
+            let Statistics { tail_loss_probes, spurious_recoveries, .. } = *from.tcp.statistics();
+            sender.counters.insert("tail_loss_probes".into(), tail_loss_probes as f64);
+            sender.counters.insert("spurious_recoveries".into(), spurious_recoveries as f64);
+        }
         sender.counters.insert("tcp_mss_bytes".into(), f64::from(from.tcp.gauges().mss));
         sender.counters.insert("sender_buffer_bytes".into(), f64::from(from.tcp.options().send_buffer));
         sender.samples.extend_from_slice(self.samples.points());
