@@ -174,12 +174,17 @@ impl<C: Content> Tcp<C> {
             (self.snd_wl1, self.dupacks) = (header.seq, 0);
             return self.receive(now, header.seq, false, payload);
         }
-        self.process_in_window(now, header, payload);
+        self.process_in_window::<false>(now, header, payload);
     }
 
     /// Processes a segment that is not a reset. Both callers have a copy, so that the one of 4.3BSD stays short.
     #[inline(always)]
-    pub(crate) fn process_in_window(&mut self, now: Instant, header: Header, payload: &[u8]) {
+    pub(crate) fn process_in_window<const EXTENDED: bool>(
+        &mut self,
+        now: Instant,
+        header: Header,
+        payload: &[u8],
+    ) {
         let Some((seq, fin, payload)) = self.trim(now, &header, payload) else { return };
         if !header.has(ACK) {
             return;
@@ -196,7 +201,7 @@ impl<C: Content> Tcp<C> {
             self.bad(Problem::Unsent);
             return self.request_ack();
         }
-        if self.extensions.is_some() {
+        if EXTENDED {
             self.process_ack_extended(now, ack, window, payload.is_empty() && !fin);
         } else if ack.after(self.snd_una) {
             self.process_new_ack(now, ack);

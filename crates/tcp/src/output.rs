@@ -43,15 +43,29 @@ impl<C: Content> Tcp<C> {
     }
 
     /// Writes the next segment into `buffer`, if any may leave, and returns its length.
+    #[inline]
     pub(crate) fn output(&mut self, now: Instant, buffer: &mut [u8]) -> Option<usize> {
+        if self.extensions.is_none() {
+            self.output_as::<false>(now, buffer)
+        } else {
+            self.output_extended(now, buffer)
+        }
+    }
+
+    #[inline(never)]
+    fn output_extended(&mut self, now: Instant, buffer: &mut [u8]) -> Option<usize> {
+        self.output_as::<true>(now, buffer)
+    }
+
+    /// Ends with extensions have a copy of everything below, so that those of 4.3BSD make no decision about them.
+    #[inline(always)]
+    fn output_as<const EXTENDED: bool>(&mut self, now: Instant, buffer: &mut [u8]) -> Option<usize> {
         if std::mem::take(&mut self.resend)
             && let Some(length) = self.fast_retransmit(now, buffer)
         {
             return Some(length);
         }
-        if self.extensions.is_some()
-            && let Some(length) = self.write_early_ack(now, buffer)
-        {
+        if EXTENDED && let Some(length) = self.write_early_ack(now, buffer) {
             return Some(length);
         }
         if self.state <= State::SynReceived {
@@ -59,7 +73,7 @@ impl<C: Content> Tcp<C> {
             return (looked && self.state >= State::SynSent).then(|| self.send_syn(now, buffer));
         }
         if self.queued == 0 && matches!(self.state, State::Established | State::CloseWait) {
-            return self.send_ack(now, buffer);
+            return self.send_ack::<EXTENDED>(now, buffer);
         }
         let idle = match self.output_check {
             OutputCheck::No => return None,
@@ -72,10 +86,10 @@ impl<C: Content> Tcp<C> {
                 idle
             }
         };
-        if self.extensions.is_some() {
+        if EXTENDED {
             return self.send_next_extended(now, idle, buffer);
         }
-        self.send_next(now, idle, buffer)
+        self.send_next::<false>(now, idle, buffer)
     }
 
     /// Starts slowly again: nothing in flight shows the rate of the path.
@@ -89,8 +103,8 @@ impl<C: Content> Tcp<C> {
 
     /// Returns how far behind the first unacknowledged byte the congestion window lets data be sent.
     #[inline]
-    fn send_limit(&self) -> u32 {
-        match &self.extensions {
+    fn send_limit<const EXTENDED: bool>(&self) -> u32 {
+        match self.extensions.as_ref().filter(|_| EXTENDED) {
             None => self.net2.window(),
             Some(extensions) => {
                 let sent = self.snd_max.since(self.snd_una);
@@ -102,8 +116,14 @@ impl<C: Content> Tcp<C> {
 
     /// Writes a retransmission; see [`emit`](Self::emit).
     #[inline(never)]
-    pub(crate) fn emit_again(&mut self, now: Instant, length: u32, fin: bool, buffer: &mut [u8]) -> usize {
-        self.emit(now, length, fin, false, buffer)
+    pub(crate) fn emit_again<const EXTENDED: bool>(
+        &mut self,
+        now: Instant,
+        length: u32,
+        fin: bool,
+        buffer: &mut [u8],
+    ) -> usize {
+        self.emit::<EXTENDED>(now, length, fin, false, buffer)
     }
 
     /// Sends lost data first, then the next segment. `snd_nxt` stays behind all sent data.
@@ -120,7 +140,7 @@ impl<C: Content> Tcp<C> {
         if is_shut && self.force {
             self.snd_nxt = self.snd_una;
         }
-        let sent = self.send_next(now, idle, buffer);
+        let sent = self.send_next::<true>(now, idle, buffer);
         self.snd_nxt = self.snd_max;
         if sent.is_some() {
             self.arm_probe(now);
@@ -163,7 +183,7 @@ impl<C: Content> Tcp<C> {
         self.snd_nxt = self.snd_una;
         let length = self.queued.min(self.snd_wnd).min(self.maxseg);
         let fin = self.fin_sent && length == self.queued;
-        let sent = (length > 0 || fin).then(|| self.emit_again(now, length, fin, buffer));
+        let sent = (length > 0 || fin).then(|| self.emit_again::<false>(now, length, fin, buffer));
         if next.after(self.snd_nxt) {
             self.snd_nxt = next;
         }
@@ -172,14 +192,14 @@ impl<C: Content> Tcp<C> {
 
     /// Writes a bare acknowledgement if one is pending or the window has opened.
     #[inline]
-    fn send_ack(&mut self, now: Instant, buffer: &mut [u8]) -> Option<usize> {
+    fn send_ack<const EXTENDED: bool>(&mut self, now: Instant, buffer: &mut [u8]) -> Option<usize> {
         self.output_check = OutputCheck::No;
         self.force = false;
         if self.pending_acks == 0 && !self.window_opened() {
             return None;
         }
         let window = self.window() >> self.rcv_scale;
-        let length = self.write_header(now, self.snd_max, ACK, window, 0, buffer);
+        let length = self.write_header::<EXTENDED>(now, self.snd_max, ACK, window, 0, buffer);
         self.counts.segments_sent += 1;
         self.counts.acks_sent += 1;
         self.record_advertised_window(window);
@@ -191,10 +211,15 @@ impl<C: Content> Tcp<C> {
 
     /// Writes the next segment, if the windows, Nagle and silly window avoidance allow it. Both callers have a copy.
     #[inline(always)]
-    fn send_next(&mut self, now: Instant, idle: bool, buffer: &mut [u8]) -> Option<usize> {
+    fn send_next<const EXTENDED: bool>(
+        &mut self,
+        now: Instant,
+        idle: bool,
+        buffer: &mut [u8],
+    ) -> Option<usize> {
         self.output_check = OutputCheck::No;
         let force = std::mem::take(&mut self.force);
-        let mut window = self.snd_wnd.min(self.send_limit());
+        let mut window = self.snd_wnd.min(self.send_limit::<EXTENDED>());
         let shut = window == 0;
         if shut && !force && self.queued > 0 && self.snd_nxt != self.snd_una {
             // The window has shrunk below the data in flight: go back to its edge and probe.
@@ -209,7 +234,7 @@ impl<C: Content> Tcp<C> {
         }
         let offset = self.snd_nxt.since(self.snd_una);
         let usable = self.queued.min(window).saturating_sub(offset);
-        let segment = self.segment_size();
+        let segment = if EXTENDED { self.segment_size() } else { self.maxseg };
         let length = usable.min(segment);
         let last = offset + length >= self.queued;
         let finishing = matches!(self.state, State::FinWait1 | State::Closing | State::LastAck);
@@ -227,7 +252,7 @@ impl<C: Content> Tcp<C> {
             || self.pending_acks > 0
             || fin && (!self.fin_sent || self.snd_nxt == self.snd_una)
         {
-            let sent = self.emit(now, length, fin, force, buffer);
+            let sent = self.emit::<EXTENDED>(now, length, fin, force, buffer);
             if usable > length || self.pending_acks > 0 {
                 self.output_check = OutputCheck::Again { idle };
             }
@@ -262,7 +287,7 @@ impl<C: Content> Tcp<C> {
 
     /// Writes the header of a segment with so much payload; returns its length.
     #[inline]
-    fn write_header(
+    fn write_header<const EXTENDED: bool>(
         &mut self,
         now: Instant,
         seq: Seq,
@@ -272,12 +297,19 @@ impl<C: Content> Tcp<C> {
         buffer: &mut [u8],
     ) -> usize {
         let length = self.header(seq, flags, window).write(None, buffer);
-        if self.extensions.is_none() { length } else { self.write_options(now, seq, payload, buffer) }
+        if EXTENDED { self.write_options(now, seq, payload, buffer) } else { length }
     }
 
     /// Writes the segment at `snd_nxt` and records its transmission.
     #[inline(always)]
-    fn emit(&mut self, now: Instant, length: u32, fin: bool, force: bool, buffer: &mut [u8]) -> usize {
+    fn emit<const EXTENDED: bool>(
+        &mut self,
+        now: Instant,
+        length: u32,
+        fin: bool,
+        force: bool,
+        buffer: &mut [u8],
+    ) -> usize {
         let offset = self.snd_nxt.since(self.snd_una);
         if fin && self.fin_sent && self.snd_nxt == self.snd_max {
             self.snd_nxt = self.snd_una + self.queued; // the FIN once more, under its old number
@@ -288,14 +320,14 @@ impl<C: Content> Tcp<C> {
         let window = self.window() >> self.rcv_scale;
         let seq = if numbered { self.snd_nxt } else { self.snd_max };
         let flags = ACK | if fin { FIN } else { 0 } | if push { PSH } else { 0 };
-        let start = self.write_header(now, seq, flags, window, length, buffer);
+        let start = self.write_header::<EXTENDED>(now, seq, flags, window, length, buffer);
         let total = start + length as usize;
         if length > 0 {
             self.content.copy(offset, &mut buffer[start..total]);
         }
         let probe = force && persisting;
         self.count(length, fin, probe);
-        self.sent(now, length, fin, probe);
+        self.sent::<EXTENDED>(now, length, fin, probe);
 
         self.record_advertised_window(window);
         if length > 0 {
@@ -336,14 +368,14 @@ impl<C: Content> Tcp<C> {
 
     /// Records the transmission of sequence numbers: times them and arms the retransmission timer, except for probes.
     #[inline]
-    fn sent(&mut self, now: Instant, length: u32, fin: bool, probe: bool) {
+    fn sent<const EXTENDED: bool>(&mut self, now: Instant, length: u32, fin: bool, probe: bool) {
         let start = self.snd_nxt;
         let behind = start + length + u32::from(fin);
         self.fin_sent |= fin;
         let new = behind.after(self.snd_max);
         if new {
             let unsent = std::mem::replace(&mut self.snd_max, behind);
-            if self.extensions.is_some() {
+            if EXTENDED {
                 self.record_sent(now, unsent, behind, probe);
             }
         }
@@ -351,7 +383,7 @@ impl<C: Content> Tcp<C> {
             return;
         }
         self.snd_nxt = behind;
-        if new {
+        if new && !EXTENDED {
             self.time_segment(now, start);
         }
         if self.deadlines.retransmit == OFF && self.snd_nxt != self.snd_una {
@@ -366,7 +398,7 @@ impl<C: Content> Tcp<C> {
     /// Starts timing a segment unless one is being timed.
     #[inline]
     fn time_segment(&mut self, now: Instant, start: Seq) {
-        if !self.timing && (self.extensions.is_none() || self.state < State::Established) {
+        if !self.timing {
             self.timing = true;
             self.timed_seq = start;
             self.timed_at = now;

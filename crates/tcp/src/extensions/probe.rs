@@ -75,7 +75,7 @@ impl<C: Content> Tcp<C> {
         let (start, last) = e.scoreboard.last()?;
         self.counts.tail_loss_probes += 1;
         let sent = if length > 0 && !self.fin_sent && !e.scoreboard.is_full() {
-            self.emit_again(now, length, false, buffer)
+            self.emit_again::<true>(now, length, false, buffer)
         } else {
             self.retransmit_range(now, start, last.min(segment), buffer)?
         };

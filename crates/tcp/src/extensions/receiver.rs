@@ -147,7 +147,7 @@ impl<C: Content> Tcp<C> {
             self.last_ack_sent = self.rcv_nxt;
             self.request_output();
         }
-        self.process_in_window(now, header, payload);
+        self.process_in_window::<true>(now, header, payload);
     }
 
     /// Returns the number of blocks in the header of a segment, which carries data or not.

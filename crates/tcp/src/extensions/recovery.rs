@@ -282,7 +282,7 @@ impl<C: Content> Tcp<C> {
         }
         let next = self.snd_nxt;
         self.snd_nxt = start;
-        let sent = self.emit_again(now, data, fin, buffer);
+        let sent = self.emit_again::<true>(now, data, fin, buffer);
         self.snd_nxt = next;
         let numbers = data + u32::from(fin);
         if let Some(e) = self.extensions.as_deref_mut() {
