@@ -85,8 +85,8 @@ impl Controller for Net2 {
         Some(self.threshold)
     }
 
-    /// Opens the window: slow start or congestion avoidance.
-    #[inline]
+    /// Opens the window: slow start or congestion avoidance. The caller need not make the report that it ignores.
+    #[inline(always)]
     fn on_ack(&mut self, _: &Acknowledgement) -> bool {
         let (window, segment) = (self.window, self.segment);
         let step = if window > self.threshold {

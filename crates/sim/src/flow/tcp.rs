@@ -115,10 +115,10 @@ impl TcpFlow {
     #[inline]
     pub fn receive(&mut self, now: Instant, side: usize, packet: &Packet, scratch: &mut [u8]) {
         let whole = (packet.length - IP_HEADER) as usize;
-        match &packet.content {
-            Content::Segment(header) => scratch[..TCP_HEADER].copy_from_slice(header),
-            Content::LongSegment(header) => scratch[..LONGEST_HEADER].copy_from_slice(&header[..]),
-            _ => return,
+        if let Content::Segment(header) = &packet.content {
+            scratch[..TCP_HEADER].copy_from_slice(header);
+        } else if !copy_long_header(&packet.content, scratch) {
+            return;
         }
         let (port, peer, segment) = (Port(0), Peer::NONE, None);
         let input = Input::Frame { port, peer, bytes: &scratch[..whole], segment };
@@ -175,9 +175,7 @@ impl TcpFlow {
     #[inline]
     fn make_packet(&self, side: usize, length: usize, scratch: &[u8]) -> Packet {
         let content = if self.has_extensions {
-            let mut header = Box::new([0; LONGEST_HEADER]);
-            header.copy_from_slice(&scratch[..LONGEST_HEADER]);
-            Content::LongSegment(header)
+            long_segment(scratch)
         } else {
             let mut header = [0; TCP_HEADER];
             header.copy_from_slice(&scratch[..TCP_HEADER]);
@@ -392,6 +390,22 @@ impl TcpEnd {
         let (_, at) = self.rtt_probe.take_if(|(end, _)| acknowledged.wrapping_sub(*end) as i32 >= 0)?;
         Some(now.since(at))
     }
+}
+
+/// Copies the header of a long segment; false if it is none.
+#[cold]
+fn copy_long_header(content: &Content, scratch: &mut [u8]) -> bool {
+    let Content::LongSegment(header) = content else { return false };
+    scratch[..LONGEST_HEADER].copy_from_slice(&header[..]);
+    true
+}
+
+/// Returns the content of a segment with the options of today's TCP.
+#[cold]
+fn long_segment(scratch: &[u8]) -> Content {
+    let mut header = Box::new([0; LONGEST_HEADER]);
+    header.copy_from_slice(&scratch[..LONGEST_HEADER]);
+    Content::LongSegment(header)
 }
 
 #[inline]
