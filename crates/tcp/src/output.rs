@@ -46,16 +46,10 @@ impl<C: Content> Tcp<C> {
     #[inline]
     pub(crate) fn output(&mut self, now: Instant, buffer: &mut [u8]) -> Option<usize> {
         if self.extensions.is_none() {
-            self.output_plain(now, buffer)
+            self.output_as::<false>(now, buffer)
         } else {
             self.output_extended(now, buffer)
         }
-    }
-
-    /// Not inline: most polls have no output, and pay for no registers that it needs.
-    #[inline(never)]
-    fn output_plain(&mut self, now: Instant, buffer: &mut [u8]) -> Option<usize> {
-        self.output_as::<false>(now, buffer)
     }
 
     #[inline(never)]
