@@ -8,7 +8,7 @@ RUN     = $(CARGO) run --release --quiet --locked --features full --
 # Every command, and the socket APIs and encryption of the protocol crates.
 FEATURES = --features trunkline/full,trunkline-arq/tokio,trunkline-arq/aead,trunkline-llc/sockets,trunkline-bundle/sockets
 # Long tests, which only `make soak` runs, must compile.
-SOAK     = ,trunkline/soak,trunkline-agent/soak,trunkline-arq/soak,trunkline-bundle/soak,trunkline-live/soak,trunkline-llc/soak,trunkline-models/soak,trunkline-sim/soak,trunkline-tcp/soak,trunkline-traffic/soak
+SOAK     = ,trunkline/soak,trunkline-agent/soak,trunkline-arq/soak,trunkline-bundle/soak,trunkline-congestion/soak,trunkline-live/soak,trunkline-llc/soak,trunkline-models/soak,trunkline-sim/soak,trunkline-tcp/soak,trunkline-traffic/soak
 TARGET  = $(or $(CARGO_TARGET_DIR),target)
 # Most tests wait for other programs or for timers: run three per processor.
 THREADS = RUST_TEST_THREADS=$$((3 * $$(nproc)))

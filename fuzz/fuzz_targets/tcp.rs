@@ -6,8 +6,8 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use trunkline_endpoint::{Endpoint, Input, MAX_BATCH, Output, Peer, Port, Writable};
-use trunkline_tcp::{Bytes, Command, Options, Tcp, Timers};
+use trunkline_endpoint::{Ecn, Endpoint, Input, MAX_BATCH, Output, Peer, Port, Writable};
+use trunkline_tcp::{Algorithm, Bytes, Command, EcnFeedback, Options, Tcp, Timers};
 use trunkline_units::{Instant, Span};
 
 const BUFFER: u32 = 4096;
@@ -16,7 +16,20 @@ fuzz_target!(|bytes: &[u8]| {
     let [kind, rest @ ..] = bytes else { return };
     let timers = if kind & 2 == 0 { Timers::default() } else { Timers::Fine { floor: Span::ZERO } };
     let buffers = Options { send_buffer: BUFFER, receive_buffer: BUFFER, ..Options::default() };
-    let mut tcp = Tcp::<Bytes>::new(Options { local: 1, remote: 2, initial_sequence: 7, timers, ..buffers });
+    // Selective acknowledgement, timestamps, ECN and a controller of today.
+    let extensions = Options {
+        congestion: (kind & 4 != 0).then_some(Algorithm::Cubic { hystart: kind & 128 != 0 }),
+        sack: kind & 8 != 0,
+        timestamps: kind & 16 != 0,
+        ecn: (kind & 32 != 0).then_some(if kind & 64 != 0 {
+            EcnFeedback::Exact
+        } else {
+            EcnFeedback::Classic
+        }),
+        ..buffers
+    };
+    let mut tcp =
+        Tcp::<Bytes>::new(Options { local: 1, remote: 2, initial_sequence: 7, timers, ..extensions });
     let mut buffer = vec![0; MAX_BATCH];
     let mut now = Instant::ZERO;
     let open = if kind & 1 == 0 { Command::Listen } else { Command::Connect };
@@ -36,6 +49,7 @@ fuzz_target!(|bytes: &[u8]| {
                 if segment.len() >= 4 {
                     segment[..4].copy_from_slice(&[0, 2, 0, 1]);
                 }
+                tcp.set_received_ecn(Ecn::from_bits(what >> 4));
                 tcp.handle(now, frame(&segment)).expect("a frame is never refused");
             }
             4 => {

@@ -37,7 +37,6 @@
 //! | [`statistics`] | counters |
 //! | [`stages`] | where the time of a message goes, stage by stage |
 //! | [`buffer`] | bytes of a message |
-//! | [`congestion`] | congestion policies |
 //! | [`faults`] | faults injected into a node's own frames |
 //! | [`rtt`] | round-trip time and timeouts |
 //! | [`wire`] | wire formats |
@@ -53,7 +52,6 @@
 pub mod api;
 pub mod buffer;
 mod channels;
-pub mod congestion;
 mod connection;
 pub mod faults;
 mod field;

@@ -1,8 +1,8 @@
 //! Options of a connection.
 
+use trunkline_congestion::{Bounds, Controller, Cubic, Fixed, Paced, Reno};
 use trunkline_units::Span;
 
-use crate::congestion::{Fixed, Paced, Policy, Reno};
 pub use crate::limits::*;
 pub use crate::rtt::Timeouts;
 pub use crate::wire::aead::PresharedKey;
@@ -40,7 +40,7 @@ pub struct Options {
     pub ack_delay: Span,
     /// Retransmission timeouts.
     pub timeout: Timeouts,
-    /// Congestion policy.
+    /// Congestion controller.
     pub congestion: Congestion,
     /// Receive credit: bytes of messages accepted from the peer and not read; at least twice a frame.
     pub credit: u32,
@@ -150,28 +150,33 @@ impl Options {
     }
 }
 
-/// Selects a [congestion policy](crate::congestion).
+/// Selects a [congestion controller](trunkline_congestion), which counts frames.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Congestion {
     /// A constant window: [`Fixed`].
     Fixed,
     /// The window of TCP Reno: [`Reno`].
     Reno,
+    /// CUBIC (RFC 9438): [`Cubic`].
+    Cubic,
     /// Window and pace from the measured delivery rate: [`Paced`].
     #[default]
     Paced,
 }
 
 impl Congestion {
-    /// All policies.
-    pub const ALL: [Congestion; 3] = [Congestion::Fixed, Congestion::Reno, Congestion::Paced];
+    /// All controllers.
+    pub const ALL: [Congestion; 4] =
+        [Congestion::Fixed, Congestion::Reno, Congestion::Cubic, Congestion::Paced];
 
-    /// Creates the policy for at most `max_window` frames in flight and a peer that acknowledges at least every
+    /// Creates the controller for at most `max_window` frames in flight and a peer that acknowledges at least every
     /// `ack_every` frames.
-    pub(crate) fn policy(self, max_window: u32, ack_every: u32) -> Box<dyn Policy> {
+    pub(crate) fn controller(self, max_window: u32, ack_every: u32) -> Box<dyn Controller> {
+        let bounds = Bounds::new(1, max_window);
         match self {
             Congestion::Fixed => Box::new(Fixed::new(max_window)),
-            Congestion::Reno => Box::new(Reno::new(max_window)),
+            Congestion::Reno => Box::new(Reno::new(bounds)),
+            Congestion::Cubic => Box::new(Cubic::new(bounds)),
             Congestion::Paced => Box::new(Paced::new(max_window, ack_every)),
         }
     }

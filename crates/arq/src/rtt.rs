@@ -9,6 +9,7 @@
 //! | RFC 8985 section 6.2, step 4: reordering window | [`RttEstimator::reordering_window`] |
 //! | RFC 8985 section 7.2: tail loss probe | [`RttEstimator::probe_timeout`] |
 
+use trunkline_congestion::{MIN_RTT_WINDOW, WindowedMin};
 use trunkline_units::{Instant, Span};
 
 /// Upper limit of a sample (13 days), so that no sum saturates.
@@ -167,46 +168,6 @@ impl RttEstimator {
     fn bound(&self, timeout: Span) -> Span {
         // Not `clamp`, which would panic on a ceiling below the floor.
         timeout.min(self.options.ceiling).max(self.options.floor)
-    }
-}
-
-/// Minimum time for which a minimum round-trip time is remembered.
-pub(crate) const MIN_RTT_WINDOW: Span = Span::from_s(10);
-
-/// The minimum of the samples in the current and the previous time window.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct WindowedMin {
-    window: Span,
-    started_at: Instant,
-    current: Option<Span>,
-    previous: Option<Span>,
-}
-
-impl WindowedMin {
-    pub(crate) const fn new(window: Span) -> WindowedMin {
-        WindowedMin { window, started_at: Instant::ZERO, current: None, previous: None }
-    }
-
-    #[inline]
-    pub(crate) fn sample(&mut self, now: Instant, value: Span) {
-        if now.since(self.started_at) >= self.window {
-            self.started_at = now;
-            self.previous = self.current.take();
-        }
-        self.current = Some(self.current.map_or(value, |min| min.min(value)));
-    }
-
-    /// Returns a time and a value: until that time, samples that are not below the value change nothing.
-    pub(crate) fn valid_until(&self) -> Option<(Instant, Span)> {
-        self.current.map(|min| (self.started_at + self.window, min))
-    }
-
-    #[inline]
-    pub(crate) fn get(&self) -> Option<Span> {
-        match (self.current, self.previous) {
-            (Some(current), Some(previous)) => Some(current.min(previous)),
-            (current, previous) => current.or(previous),
-        }
     }
 }
 

@@ -345,6 +345,9 @@ fn set(cx: &mut Context<'_>, connection: &mut Connection, option: &str, value: &
         stairs_last(connection, option);
     }
     protocol::present(&mut connection.protocol, &mut Visit::Set(cx, option, value));
+    if option == "congestion" {
+        protocol::set_timers(&mut connection.protocol);
+    }
     in_test || protocol_options(&connection.protocol).contains(&option)
 }
 

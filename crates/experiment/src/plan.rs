@@ -180,7 +180,8 @@ pub enum Protocol {
     Tcp {
         /// Size of both socket buffers; none: the system's autotuning.
         window: Option<Size>,
-        /// The kernel's name of the congestion control; none: the system's default.
+        /// The kernel's name of the congestion control; none: the system's default. Simulated TCP has those of
+        /// [`TcpController`].
         congestion: Option<String>,
         /// Whether Nagle's algorithm is off, as by default: small messages are sent at once.
         nodelay: bool,
@@ -188,6 +189,9 @@ pub enum Protocol {
         timers: TcpTimers,
         /// Whether an acknowledgement may wait for a second segment (RFC 1122 section 4.2.3.2). Simulated TCP only.
         delayed_ack: bool,
+        /// What simulated TCP has beyond 4.3BSD.
+        #[serde(flatten)]
+        extensions: TcpExtensions,
     },
     /// UDP, one message per datagram.
     Udp {
@@ -240,7 +244,7 @@ pub enum Protocol {
         adaptive: bool,
         /// Maximum delay of an acknowledgement.
         ack_delay: Span,
-        /// Congestion policy.
+        /// Congestion controller.
         congestion: ArqCongestion,
         /// Integrity check.
         checksum: Checksum,
@@ -296,6 +300,62 @@ pub enum QuicCongestion {
     Bbr,
 }
 
+/// Extensions of simulated TCP; `None`: on or as in Linux with a congestion controller of today, off or as in 4.3BSD
+/// otherwise.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TcpExtensions {
+    /// Selective acknowledgements (RFC 2018).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sack: Option<bool>,
+    /// Timestamps (RFC 7323).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timestamps: Option<bool>,
+    /// Explicit congestion notification (RFC 3168; with `dctcp` RFC 8257); `None`: with `dctcp` only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ecn: Option<bool>,
+    /// HyStart++ (RFC 9406), for `cubic`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hystart: Option<bool>,
+    /// Initial window in segments.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub initial_window: Option<u16>,
+    /// Minimum retransmission timeout with `timers = fine`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub min_rto: Option<Span>,
+    /// Maximum delay of an acknowledgement with `timers = fine`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ack_delay: Option<Span>,
+}
+
+/// Congestion controllers of simulated TCP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TcpController {
+    /// That of 4.3BSD Reno.
+    Bsd,
+    /// Reno (RFC 5681) with recovery from several losses (RFC 6582, RFC 6675).
+    NewReno,
+    /// CUBIC (RFC 9438).
+    Cubic,
+    /// DCTCP (RFC 8257).
+    Dctcp,
+}
+
+impl TcpController {
+    /// The controllers with their names in the language.
+    pub const ALL: [(&'static str, TcpController); 4] = [
+        ("reno", TcpController::Bsd),
+        ("newreno", TcpController::NewReno),
+        ("cubic", TcpController::Cubic),
+        ("dctcp", TcpController::Dctcp),
+    ];
+
+    /// Returns the controller of this name; without a name that of 4.3BSD.
+    pub fn of(name: Option<&str>) -> Option<TcpController> {
+        let name = name.unwrap_or("reno");
+        TcpController::ALL.iter().find(|(known, _)| *known == name).map(|(_, controller)| *controller)
+    }
+}
+
 /// When the timers of a simulated TCP expire.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -329,7 +389,7 @@ pub struct ArqFec {
     pub repairs: u8,
 }
 
-/// Congestion policy of the guaranteed transport; see `congestion` of the `arq` crate.
+/// Congestion controller of the guaranteed transport; see the `congestion` crate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ArqCongestion {
@@ -337,6 +397,8 @@ pub enum ArqCongestion {
     Fixed,
     /// The window of TCP Reno.
     Reno,
+    /// CUBIC (RFC 9438).
+    Cubic,
     /// Window and pace from the measured delivery rate.
     Paced,
 }

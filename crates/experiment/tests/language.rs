@@ -153,6 +153,14 @@ fn what_is_simulated_is_part_of_the_meaning() {
         ("rate = 1 Gb/s", "police", "none", "5 Mb/s : 9 kB"),
         ("window = auto", "timers", "bsd", "fine"),
         ("window = auto", "delayed_ack", "on", "off"),
+        ("window = auto", "sack", "auto", "on"),
+        ("window = auto", "timestamps", "auto", "off"),
+        ("window = auto", "ecn", "auto", "on"),
+        ("window = auto", "hystart", "auto", "off"),
+        ("window = auto", "initial_window", "auto", "3"),
+        ("window = auto", "min_rto", "auto", "20 ms"),
+        ("window = auto", "ack_delay", "auto", "1 ms"),
+        ("window = auto", "congestion", "auto", "cubic"),
     ] {
         let with = |value: &str| plan(&text.replace(beside, &format!("{beside}, {option} = {value}")));
         assert_eq!(with(default).hash(), base, "{option} = {default}");
@@ -160,6 +168,35 @@ fn what_is_simulated_is_part_of_the_meaning() {
         assert_ne!(changed.hash(), base, "{option} = {other}");
         assert_eq!(plan(&plan_text(&changed)).hash(), changed.hash(), "{option} = {other}, printed");
     }
+}
+
+/// A congestion controller of today has exact timers unless others are asked for, in the text and by overrides.
+#[test]
+fn controllers_of_today_have_exact_timers() {
+    let with = |options: &str| {
+        plan(&format!(
+            "experiment {{ connection {{ xmt = a; rcv = b; protocol = tcp ({options}); test = full; }} }}"
+        ))
+    };
+    for (options, timers) in [
+        ("congestion = auto", "bsd"),
+        ("congestion = reno", "bsd"),
+        ("congestion = bbr", "bsd"),
+        ("congestion = newreno", "fine"),
+        ("congestion = cubic", "fine"),
+        ("congestion = dctcp", "fine"),
+        ("timers = bsd, congestion = cubic", "bsd"),
+    ] {
+        let plan_of = with(options);
+        let printed = plan_text(&plan_of);
+        assert!(printed.contains(&format!("timers = {timers}")), "{options}: {printed}");
+        assert_eq!(plan(&printed).hash(), plan_of.hash(), "{options}");
+    }
+    let mut changed = with("congestion = auto");
+    apply_override(&mut changed, "congestion", "cubic").unwrap();
+    assert_eq!(changed.hash(), with("congestion = cubic").hash());
+    apply_override(&mut changed, "timers", "bsd").unwrap();
+    assert_eq!(changed.hash(), with("timers = bsd, congestion = cubic").hash());
 }
 
 #[test]

@@ -47,6 +47,7 @@ pub fn options(
         congestion: match congestion {
             ArqCongestion::Fixed => Congestion::Fixed,
             ArqCongestion::Reno => Congestion::Reno,
+            ArqCongestion::Cubic => Congestion::Cubic,
             ArqCongestion::Paced => Congestion::Paced,
         },
         window: u16::try_from(window).unwrap_or(u16::MAX),

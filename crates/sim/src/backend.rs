@@ -5,7 +5,9 @@ use std::path::PathBuf;
 use std::{fs, io};
 
 use trunkline_endpoint::{Destination, Port};
-use trunkline_experiment::plan::{self, Connection, NodeKind, Plan, Protocol, QuicCongestion, SourceRange};
+use trunkline_experiment::plan::{
+    self, Connection, NodeKind, Plan, Protocol, QuicCongestion, SourceRange, TcpController,
+};
 use trunkline_models::media::queue::QueueCounters;
 use trunkline_record::Record;
 use trunkline_record::histogram::Histogram;
@@ -161,8 +163,9 @@ fn refuse_connection(c: &Connection) -> Option<Refusal> {
             "`sim` has no protocol stamp: it measures real paths; `live` has it".to_owned(),
         ),
         (_, Some(text)) => (c.test_location, text),
-        (Protocol::Tcp { congestion: Some(name), .. }, _) if name != "reno" => {
-            (c.protocol_location, format!("`sim` has no `congestion = {name}`; it has reno, that of 4.3BSD"))
+        (Protocol::Tcp { congestion: Some(name), .. }, _) if TcpController::of(Some(name)).is_none() => {
+            let names = TcpController::ALL.map(|(name, _)| name).join(", ");
+            (c.protocol_location, format!("`sim` has no `congestion = {name}`; it has {names}"))
         }
         (Protocol::Quic { .. }, _) if !cfg!(feature = "quic") => {
             (c.protocol_location, trunkline_run::backend::NO_QUIC.to_owned())

@@ -6,11 +6,12 @@ use std::sync::Arc;
 use trunkline_endpoint::{Destination, Ecn, Frame as MediumFrame, MAX_BATCH};
 use trunkline_models::atm::{CellFrame, Train};
 use trunkline_run::message::{Header, MessageKind};
+use trunkline_tcp::segment::LONGEST_HEADER;
 use trunkline_units::Instant;
 
 use crate::stages::FrameTimes;
 
-/// Bytes of the longest TCP header. The options of a SYN are an MSS and a window scale.
+/// Bytes of the longest TCP header of 4.3BSD. The options of a SYN are an MSS and a window scale.
 pub const TCP_HEADER: usize = 28;
 
 /// Octets of an IEEE 802.1Q tag.
@@ -72,6 +73,8 @@ pub enum Content {
     Datagram(Datagram),
     /// A TCP segment: its header, which contains its own length. The payload length follows from the packet length.
     Segment([u8; TCP_HEADER]),
+    /// The same with a longer header, for the options that 4.3BSD does not have.
+    LongSegment(Box<[u8; LONGEST_HEADER]>),
     /// A frame of the guaranteed transport over UDP, with the times at which it passed each point. All bytes are present,
     /// because the receiver verifies a checksum.
     Guaranteed(Box<(FrameTimes, Box<[u8]>)>),

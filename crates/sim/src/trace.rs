@@ -240,7 +240,7 @@ fn encode_packet(
 ) -> Option<u32> {
     let (protocol, ports) = match packet.content {
         Content::Datagram(_) | Content::Guaranteed(_) | Content::Quic(_) => (IpNumber::UDP, PORTS),
-        Content::Segment(_) => (IpNumber::TCP, PORTS),
+        Content::Segment(_) | Content::LongSegment(_) => (IpNumber::TCP, PORTS),
         // The channel number is the port number.
         Content::Bundle { .. } => (IpNumber::UDP, (packet.channel, packet.channel)),
         Content::Pdu { .. } => return None,
@@ -347,6 +347,9 @@ fn encode_packet(
         }
         Content::Segment(header) => {
             out.extend_from_slice(&header[..trunkline_tcp::header_length(header).min(header.len())]);
+        }
+        Content::LongSegment(header) => {
+            out.extend_from_slice(&header[..trunkline_tcp::header_length(&header[..]).min(header.len())]);
         }
         _ => {}
     }

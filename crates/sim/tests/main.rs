@@ -8,6 +8,7 @@ mod applications;
 mod bundle;
 mod bursts;
 mod common;
+mod controllers;
 mod determinism;
 mod figures;
 mod group;

@@ -1,5 +1,6 @@
 //! Timer expiry (`tcp_fasttimo`, `tcp_timers`).
 
+use trunkline_congestion::{Controller, Loss};
 use trunkline_units::{Instant, Span};
 
 use crate::Content;
@@ -36,18 +37,26 @@ impl<C: Content> Tcp<C> {
 
     /// Goes back to the first unacknowledged segment and starts slow start.
     fn retransmit(&mut self, now: Instant) {
+        if self.extensions.is_some() && self.expire_probe(now) {
+            return;
+        }
         if !self.rtt.expired() {
             return self.time_out();
         }
         self.counts.timeouts += 1;
         self.deadlines.retransmit = self.time.after(now, self.rtt.rto());
-        self.snd_nxt = self.snd_una;
         self.timing = false; // Karn: an answer now could be to either
-        self.halve_threshold();
-        self.snd_cwnd = self.maxseg;
         self.dupacks = 0;
-        self.resend = false;
         self.request_output();
+        if self.extensions.is_some() && self.state >= State::Established {
+            return self.lose_all(now, true);
+        }
+        if let Some(extensions) = &mut self.extensions {
+            extensions.handshake_timeout = true;
+        }
+        self.snd_nxt = self.snd_una;
+        self.report_loss(now, true);
+        self.resend = false;
     }
 
     fn time_out(&mut self) {
@@ -55,9 +64,10 @@ impl<C: Content> Tcp<C> {
         self.end(pending_event::TIMED_OUT | pending_event::CLOSED);
     }
 
-    /// Sets the slow start threshold to half of the flight size, at least two segments.
-    pub(crate) fn halve_threshold(&mut self) {
-        let segments = self.snd_wnd.min(self.snd_cwnd) / 2 / self.maxseg;
-        self.snd_ssthresh = segments.max(2) * self.maxseg;
+    /// Reports a loss to the congestion controller of 4.3BSD.
+    pub(crate) fn report_loss(&mut self, now: Instant, timeout: bool) {
+        let in_flight = self.snd_wnd.min(self.net2.window());
+        let bytes = u64::from(self.maxseg);
+        self.net2.on_lost(&Loss { now, amount: self.maxseg, bytes, sent_at: now, in_flight, timeout });
     }
 }

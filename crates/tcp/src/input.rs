@@ -1,12 +1,13 @@
 //! Segment arrival (`tcp_input`, `tcp_reass`).
 
+use trunkline_congestion::{Acknowledgement, Bounds, Controller};
 use trunkline_endpoint::Peer;
 use trunkline_units::Instant;
 
+use crate::Content;
 use crate::segment::{ACK, FIN, HEADER, Header, Offer, Problem, RST, SYN, Seq};
 use crate::tcp::{Reply, State, Tcp, pending_event};
 use crate::time::OFF;
-use crate::{Arithmetic, Content};
 
 /// Duplicate acknowledgements that indicate a loss.
 const DUPLICATE_ACK_THRESHOLD: u32 = 3;
@@ -31,7 +32,11 @@ impl<C: Content> Tcp<C> {
             return self.bad(Problem::Ports);
         }
         if self.state >= State::SynReceived {
-            self.process_synchronized(now, header, &bytes[start..]);
+            if self.extensions.is_none() {
+                self.process_synchronized(now, header, &bytes[start..]);
+            } else {
+                self.process_with_options(now, header, &bytes[HEADER..start], &bytes[start..]);
+            }
         } else {
             self.process_unsynchronized(now, peer, header, &bytes[HEADER..start], bytes.len() - start);
         }
@@ -129,13 +134,14 @@ impl<C: Content> Tcp<C> {
         self.last_ack_sent = self.rcv_nxt;
         let mss = offer.mss.unwrap_or(DEFAULT_MSS).max(SMALLEST_MSS).min(self.options.mss);
         self.maxseg = u32::from(mss).min(self.options.send_buffer);
-        self.snd_cwnd = self.maxseg;
         self.scaled = self.options.scaling && offer.scale.is_some();
         if self.scaled {
             self.snd_scale = offer.scale.unwrap_or(0);
         } else {
             (self.snd_scale, self.rcv_scale) = (0, 0);
         }
+        self.net2.set_bounds(Bounds::new(self.maxseg, 0xffff << self.snd_scale));
+        self.negotiate_extensions(now, header, &offer);
         self.last_received_at = now;
         self.request_ack();
     }
@@ -168,6 +174,17 @@ impl<C: Content> Tcp<C> {
             (self.snd_wl1, self.dupacks) = (header.seq, 0);
             return self.receive(now, header.seq, false, payload);
         }
+        self.process_in_window::<false>(now, header, payload);
+    }
+
+    /// Processes a segment that is not a reset. Both callers have a copy, so that the one of 4.3BSD stays short.
+    #[inline(always)]
+    pub(crate) fn process_in_window<const EXTENDED: bool>(
+        &mut self,
+        now: Instant,
+        header: Header,
+        payload: &[u8],
+    ) {
         let Some((seq, fin, payload)) = self.trim(now, &header, payload) else { return };
         if !header.has(ACK) {
             return;
@@ -184,13 +201,15 @@ impl<C: Content> Tcp<C> {
             self.bad(Problem::Unsent);
             return self.request_ack();
         }
-        if ack.after(self.snd_una) {
+        if EXTENDED {
+            self.process_ack_extended(now, ack, window, payload.is_empty() && !fin);
+        } else if ack.after(self.snd_una) {
             self.process_new_ack(now, ack);
-            if self.state == State::Closed {
-                return;
-            }
         } else {
             self.process_duplicate_ack(now, ack, window, payload.is_empty() && !fin);
+        }
+        if self.state == State::Closed {
+            return;
         }
         let newer = self.snd_wl1.before(seq)
             || self.snd_wl1 == seq
@@ -218,7 +237,7 @@ impl<C: Content> Tcp<C> {
 
     /// Processes a reset; only the exact sequence number is accepted (RFC 5961, section 3.2).
     #[cold]
-    fn process_reset(&mut self, header: &Header) {
+    pub(crate) fn process_reset(&mut self, header: &Header) {
         let ahead = header.seq.since(self.rcv_nxt);
         if ahead > 0 {
             self.counts.outside_window += 1;
@@ -301,24 +320,20 @@ impl<C: Content> Tcp<C> {
         self.dupacks = self.dupacks.saturating_add(1);
         if self.dupacks == DUPLICATE_ACK_THRESHOLD {
             self.counts.fast_retransmits += 1;
-            self.halve_threshold();
+            self.report_loss(now, false);
             self.timing = false;
             self.deadlines.retransmit = self.time.after(now, self.rtt.rto());
             self.resend = true;
-            self.snd_cwnd = self.snd_ssthresh + self.maxseg * DUPLICATE_ACK_THRESHOLD;
         } else if self.dupacks > DUPLICATE_ACK_THRESHOLD {
             // A segment has left the network: another may enter.
-            self.snd_cwnd = self.snd_cwnd.saturating_add(self.maxseg);
+            self.net2.inflate();
             self.request_output();
         }
     }
 
     /// Processes an acknowledgement of new data.
     fn process_new_ack(&mut self, now: Instant, ack: Seq) {
-        let enough = DUPLICATE_ACK_THRESHOLD + u32::from(self.is_net2());
-        if self.dupacks >= enough && self.snd_cwnd > self.snd_ssthresh {
-            self.snd_cwnd = self.snd_ssthresh;
-        }
+        self.net2.deflate(self.dupacks);
         self.dupacks = 0;
         self.resend = false;
         if self.timing && ack.after(self.timed_seq) {
@@ -327,13 +342,31 @@ impl<C: Content> Tcp<C> {
             self.counts.round_trips += 1;
         }
         self.request_output();
+        let amount = ack.since(self.snd_una);
+        self.net2.on_ack(&Acknowledgement {
+            now,
+            amount,
+            bytes: amount.into(),
+            marked: 0,
+            in_flight: self.snd_max.since(self.snd_una),
+            round_trip: None,
+            rate: None,
+            app_limited: false,
+            in_recovery: false,
+            peer_amount: 0,
+            sent_at: now,
+        });
+        self.acknowledge_sent(now, ack);
+    }
+
+    /// Rearms the retransmission timer and discards what the peer has acknowledged.
+    #[inline(always)]
+    pub(crate) fn acknowledge_sent(&mut self, now: Instant, ack: Seq) {
         if ack == self.snd_max {
             self.deadlines.retransmit = OFF;
         } else if self.deadlines.persist == OFF {
             self.deadlines.retransmit = self.time.after(now, self.rtt.rto());
         }
-        self.open_window();
-
         let acked = ack.since(self.snd_una);
         let bytes = acked.min(self.queued);
         let finished = self.fin_sent && acked > self.queued;
@@ -351,24 +384,6 @@ impl<C: Content> Tcp<C> {
         if finished {
             self.fin_acknowledged(now);
         }
-    }
-
-    #[inline]
-    fn is_net2(&self) -> bool {
-        self.options.arithmetic == Arithmetic::Net2
-    }
-
-    /// Opens the congestion window: slow start or congestion avoidance.
-    #[inline]
-    fn open_window(&mut self) {
-        let (window, mss) = (self.snd_cwnd, self.maxseg);
-        let step = if window > self.snd_ssthresh {
-            let step = mss * mss / window;
-            if self.is_net2() { step + mss / 8 } else { step.max(1) }
-        } else {
-            mss
-        };
-        self.snd_cwnd = window.saturating_add(step).min((0xffff << self.snd_scale).max(mss));
     }
 
     fn fin_acknowledged(&mut self, now: Instant) {
@@ -434,6 +449,9 @@ impl<C: Content> Tcp<C> {
             return;
         }
         if self.ranges.insert(seq, behind) {
+            if let Some(extensions) = &mut self.extensions {
+                extensions.add_recent_block(seq, &self.ranges);
+            }
             self.content.store(self.readable + seq.since(self.rcv_nxt), payload);
         } else {
             self.counts.out_of_order_dropped += 1;

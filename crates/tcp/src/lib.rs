@@ -1,4 +1,4 @@
-//! 4.3BSD Reno TCP as a state machine, with its 200 ms and 500 ms timers.
+//! TCP as a state machine: 4.3BSD Reno with its 200 ms and 500 ms timers, or TCP of today.
 //!
 //! A [`Tcp`] is one end of one connection and an [`Endpoint`](trunkline_endpoint::Endpoint) with the single port 0.
 //! Its frames are TCP segments, header and payload; the caller puts them into IP packets. The checksum field is zero
@@ -7,8 +7,9 @@
 //! The stream's data is a [`Content`]: [`Bytes`] are stored and copied, [`Virtual`] bytes are only counted. The
 //! protocol code is the same for both, so the simulator runs what a real network would see.
 //!
-//! It behaves as the Net/2 release of the Berkeley code (Wright and Stevens, *TCP/IP Illustrated*, volume 2, chapters
-//! 24 to 30), with the deviations listed in [`tcp`].
+//! By default it behaves as the Net/2 release of the Berkeley code (Wright and Stevens, *TCP/IP Illustrated*, volume 2, chapters
+//! 24 to 30), with the deviations listed in [`tcp`]. [`Options`] also ask for selective acknowledgements, timestamps, ECN, and
+//! other congestion controllers, which repair losses as the standards of today do.
 //!
 //! ```
 //! use trunkline_endpoint::pair::{PEER_B, Pair};
@@ -31,6 +32,7 @@
 //! | `input` | segment arrival |
 //! | `output` | segment transmission |
 //! | `expiry` | timer expiry |
+//! | `extensions` | selective acknowledgement, timestamps, ECN, other congestion controllers |
 //! | `time` | ticks of the fast and slow timers, or exact time |
 //! | `rtt` | round-trip time, retransmission timeout, backoff |
 //! | `ranges` | ranges received out of order |
@@ -42,6 +44,7 @@
 pub mod checksum;
 pub mod content;
 mod expiry;
+mod extensions;
 mod input;
 pub mod options;
 mod output;
@@ -53,7 +56,8 @@ pub mod tcp;
 mod time;
 
 pub use content::{Bytes, Content, Virtual};
-pub use options::{Arithmetic, Options, Timers};
+pub use options::{EcnFeedback, Options, Timers};
 pub use segment::{Problem, header_length};
 pub use statistics::{Gauges, Statistics};
 pub use tcp::{Command, Event, Refusal, State, Tcp};
+pub use trunkline_congestion::{Algorithm, Arithmetic};

@@ -1,5 +1,6 @@
 //! Options of one end of a connection.
 
+use trunkline_congestion::{Algorithm, Arithmetic};
 use trunkline_endpoint::{MAX_BATCH, Peer};
 use trunkline_units::Span;
 
@@ -30,8 +31,26 @@ pub struct Options {
     pub scaling: bool,
     /// Resolution of the timers.
     pub timers: Timers,
-    /// Congestion window arithmetic.
+    /// Congestion window arithmetic of 4.3BSD.
     pub arithmetic: Arithmetic,
+    /// Congestion controller; `None`: that of 4.3BSD with `arithmetic`, without memory of what is in flight. Any other, and
+    /// each of `sack`, `timestamps` and `ecn`, repairs several losses of a window (RFC 6582, with `sack` RFC 6675), reduces
+    /// the rate in proportion (RFC 6937), and sends new segments on the first duplicate acknowledgements (RFC 3042). With
+    /// these and `None` it is Reno.
+    pub congestion: Option<Algorithm>,
+    /// Whether to offer selective acknowledgements (RFC 2018).
+    pub sack: bool,
+    /// Whether to offer timestamps (RFC 7323).
+    pub timestamps: bool,
+    /// Whether to offer ECN, and what a receiver reports; `None`: no ECN.
+    pub ecn: Option<EcnFeedback>,
+    /// Initial window in segments of a controller other than that of 4.3BSD, whose initial window is one.
+    pub initial_window: u16,
+    /// Retransmission timeout before the first round trip is measured; `None`: 6 s, as in the Berkeley code. RFC 6298 has 1
+    /// s. Exact timers only.
+    pub initial_timeout: Option<Span>,
+    /// Maximum delay of an acknowledgement with exact timers.
+    pub ack_delay: Span,
     /// Delays acknowledgements until the fast timer or a second segment.
     pub delayed_ack: bool,
     /// Delays small segments while data is unacknowledged (Nagle, RFC 896).
@@ -56,6 +75,13 @@ impl Default for Options {
             scaling: true,
             timers: Timers::default(),
             arithmetic: Arithmetic::default(),
+            congestion: None,
+            sack: false,
+            timestamps: false,
+            ecn: None,
+            initial_window: 10,
+            initial_timeout: None,
+            ack_delay: Span::from_ms(200),
             delayed_ack: true,
             nagle: true,
             initial_sequence: 1,
@@ -71,7 +97,18 @@ impl Options {
         self.mss = self.mss.clamp(32, LARGEST_MSS);
         self.send_buffer = self.send_buffer.clamp(1, LARGEST_BUFFER);
         self.receive_buffer = self.receive_buffer.clamp(1, LARGEST_BUFFER);
+        self.initial_window = self.initial_window.max(1);
         self
+    }
+
+    /// Returns whether an end with these options does more than 4.3BSD.
+    pub fn has_extensions(&self) -> bool {
+        self.congestion.is_some() || self.sack || self.timestamps || self.ecn.is_some()
+    }
+
+    /// Returns the congestion controller of an end with extensions.
+    pub(crate) fn algorithm(&self) -> Algorithm {
+        self.congestion.unwrap_or(Algorithm::Reno)
     }
 }
 
@@ -87,8 +124,8 @@ pub enum Timers {
         /// First tick of the slow timer, modulo 500 ms.
         slow_phase: Span,
     },
-    /// Exact timers: round trips are measured exactly. An acknowledgement waits 200 ms, a retransmission at most 64
-    /// s.
+    /// Exact timers: round trips are measured exactly. An acknowledgement waits [`Options::ack_delay`], a retransmission
+    /// at most 64 s.
     Fine {
         /// Minimum retransmission timeout. Even with zero it exceeds the smoothed round-trip time by the granularity
         /// of 1 ms (RFC 6298, section 2.3).
@@ -102,13 +139,11 @@ impl Default for Timers {
     }
 }
 
-/// Two details in which systems of the Reno family differ.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Arithmetic {
-    /// Net/2: congestion avoidance adds an eighth of a segment to each step, and a window inflated by exactly three
-    /// duplicate acknowledgements is not deflated.
-    #[default]
-    Net2,
-    /// RFC 2581: neither.
-    Rfc2581,
+/// What a receiver reports of segments that the path has marked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EcnFeedback {
+    /// That there was one, until the sender confirms a reduction of its window (RFC 3168).
+    Classic,
+    /// Which data was marked (RFC 8257), as DCTCP needs. Both ends must use it; the wire shows no difference.
+    Exact,
 }

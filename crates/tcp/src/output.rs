@@ -1,5 +1,6 @@
 //! Segment transmission (`tcp_output`).
 
+use trunkline_congestion::Controller;
 use trunkline_endpoint::Peer;
 use trunkline_units::Instant;
 
@@ -42,10 +43,29 @@ impl<C: Content> Tcp<C> {
     }
 
     /// Writes the next segment into `buffer`, if any may leave, and returns its length.
+    #[inline]
     pub(crate) fn output(&mut self, now: Instant, buffer: &mut [u8]) -> Option<usize> {
+        if self.extensions.is_none() {
+            self.output_as::<false>(now, buffer)
+        } else {
+            self.output_extended(now, buffer)
+        }
+    }
+
+    #[inline(never)]
+    fn output_extended(&mut self, now: Instant, buffer: &mut [u8]) -> Option<usize> {
+        self.output_as::<true>(now, buffer)
+    }
+
+    /// Ends with extensions have a copy of everything below, so that those of 4.3BSD make no decision about them.
+    #[inline(always)]
+    fn output_as<const EXTENDED: bool>(&mut self, now: Instant, buffer: &mut [u8]) -> Option<usize> {
         if std::mem::take(&mut self.resend)
             && let Some(length) = self.fast_retransmit(now, buffer)
         {
+            return Some(length);
+        }
+        if EXTENDED && let Some(length) = self.write_early_ack(now, buffer) {
             return Some(length);
         }
         if self.state <= State::SynReceived {
@@ -53,7 +73,7 @@ impl<C: Content> Tcp<C> {
             return (looked && self.state >= State::SynSent).then(|| self.send_syn(now, buffer));
         }
         if self.queued == 0 && matches!(self.state, State::Established | State::CloseWait) {
-            return self.send_ack(buffer);
+            return self.send_ack::<EXTENDED>(now, buffer);
         }
         let idle = match self.output_check {
             OutputCheck::No => return None,
@@ -61,12 +81,71 @@ impl<C: Content> Tcp<C> {
             OutputCheck::First => {
                 let idle = self.snd_max == self.snd_una;
                 if idle && self.time.between(self.last_received_at, now) >= self.rtt.rto() {
-                    self.snd_cwnd = self.maxseg; // nothing under way tells how fast to send: start slowly again
+                    self.restart(now);
                 }
                 idle
             }
         };
-        self.send_next(now, idle, buffer)
+        if EXTENDED {
+            return self.send_next_extended(now, idle, buffer);
+        }
+        self.send_next::<false>(now, idle, buffer)
+    }
+
+    /// Starts slowly again: nothing in flight shows the rate of the path.
+    #[cold]
+    fn restart(&mut self, now: Instant) {
+        match &mut self.extensions {
+            None => self.net2.on_idle(now),
+            Some(extensions) => extensions.controller.on_idle(now),
+        }
+    }
+
+    /// Returns how far behind the first unacknowledged byte the congestion window lets data be sent.
+    #[inline]
+    fn send_limit<const EXTENDED: bool>(&self) -> u32 {
+        match self.extensions.as_ref().filter(|_| EXTENDED) {
+            None => self.net2.window(),
+            Some(extensions) => {
+                let sent = self.snd_max.since(self.snd_una);
+                let room = extensions.window().saturating_sub(extensions.pipe(self.maxseg));
+                if extensions.scoreboard.is_full() { sent } else { sent.saturating_add(room) }
+            }
+        }
+    }
+
+    /// Writes a retransmission; see [`emit`](Self::emit).
+    #[inline(never)]
+    pub(crate) fn emit_again<const EXTENDED: bool>(
+        &mut self,
+        now: Instant,
+        length: u32,
+        fin: bool,
+        buffer: &mut [u8],
+    ) -> usize {
+        self.emit::<EXTENDED>(now, length, fin, false, buffer)
+    }
+
+    /// Sends lost data first, then the next segment. `snd_nxt` stays behind all sent data.
+    #[inline(never)]
+    fn send_next_extended(&mut self, now: Instant, idle: bool, buffer: &mut [u8]) -> Option<usize> {
+        if let Some(sent) = self.retransmit_lost(now, buffer).or_else(|| self.write_probe(now, buffer)) {
+            self.output_check = OutputCheck::Again { idle };
+            return Some(sent);
+        }
+        let is_shut = self.snd_wnd == 0 && self.queued > 0;
+        if is_shut && !self.force && self.extensions.as_ref().is_some_and(|e| e.scoreboard.pipe() > 0) {
+            self.lose_all(now, false);
+        }
+        if is_shut && self.force {
+            self.snd_nxt = self.snd_una;
+        }
+        let sent = self.send_next::<true>(now, idle, buffer);
+        self.snd_nxt = self.snd_max;
+        if sent.is_some() {
+            self.arm_probe(now);
+        }
+        sent
     }
 
     /// Writes a SYN, with an acknowledgement if the peer's sequence number is known.
@@ -74,9 +153,14 @@ impl<C: Content> Tcp<C> {
     fn send_syn(&mut self, now: Instant, buffer: &mut [u8]) -> usize {
         let answers = self.state == State::SynReceived;
         let scaling = self.options.scaling && (!answers || self.scaled);
-        let offer = Offer { mss: Some(self.options.mss), scale: scaling.then_some(self.rcv_scale) };
+        let mut offer = Offer {
+            mss: Some(self.options.mss),
+            scale: scaling.then_some(self.rcv_scale),
+            ..Offer::default()
+        };
+        let ecn = self.extend_offer(now, answers, &mut offer);
         let window = self.receive_window().min(0xffff);
-        let header = self.header(self.snd_una, if answers { SYN | ACK } else { SYN }, window);
+        let header = self.header(self.snd_una, ecn | if answers { SYN | ACK } else { SYN }, window);
         self.snd_nxt = self.snd_una + 1;
         if self.snd_max == self.snd_una {
             self.snd_max = self.snd_nxt;
@@ -99,7 +183,7 @@ impl<C: Content> Tcp<C> {
         self.snd_nxt = self.snd_una;
         let length = self.queued.min(self.snd_wnd).min(self.maxseg);
         let fin = self.fin_sent && length == self.queued;
-        let sent = (length > 0 || fin).then(|| self.emit(now, length, fin, false, buffer));
+        let sent = (length > 0 || fin).then(|| self.emit_again::<false>(now, length, fin, buffer));
         if next.after(self.snd_nxt) {
             self.snd_nxt = next;
         }
@@ -108,29 +192,34 @@ impl<C: Content> Tcp<C> {
 
     /// Writes a bare acknowledgement if one is pending or the window has opened.
     #[inline]
-    fn send_ack(&mut self, buffer: &mut [u8]) -> Option<usize> {
+    fn send_ack<const EXTENDED: bool>(&mut self, now: Instant, buffer: &mut [u8]) -> Option<usize> {
         self.output_check = OutputCheck::No;
         self.force = false;
         if self.pending_acks == 0 && !self.window_opened() {
             return None;
         }
         let window = self.window() >> self.rcv_scale;
-        let header = self.header(self.snd_max, ACK, window);
+        let length = self.write_header::<EXTENDED>(now, self.snd_max, ACK, window, 0, buffer);
         self.counts.segments_sent += 1;
         self.counts.acks_sent += 1;
         self.record_advertised_window(window);
         if self.pending_acks > 0 {
             self.output_check = OutputCheck::First;
         }
-        Some(header.write(None, buffer))
+        Some(length)
     }
 
-    /// Writes the next segment, if the windows, Nagle and silly window avoidance allow it.
-    #[inline]
-    fn send_next(&mut self, now: Instant, idle: bool, buffer: &mut [u8]) -> Option<usize> {
+    /// Writes the next segment, if the windows, Nagle and silly window avoidance allow it. Both callers have a copy.
+    #[inline(always)]
+    fn send_next<const EXTENDED: bool>(
+        &mut self,
+        now: Instant,
+        idle: bool,
+        buffer: &mut [u8],
+    ) -> Option<usize> {
         self.output_check = OutputCheck::No;
         let force = std::mem::take(&mut self.force);
-        let mut window = self.snd_wnd.min(self.snd_cwnd);
+        let mut window = self.snd_wnd.min(self.send_limit::<EXTENDED>());
         let shut = window == 0;
         if shut && !force && self.queued > 0 && self.snd_nxt != self.snd_una {
             // The window has shrunk below the data in flight: go back to its edge and probe.
@@ -145,14 +234,15 @@ impl<C: Content> Tcp<C> {
         }
         let offset = self.snd_nxt.since(self.snd_una);
         let usable = self.queued.min(window).saturating_sub(offset);
-        let length = usable.min(self.maxseg);
+        let segment = if EXTENDED { self.segment_size() } else { self.maxseg };
+        let length = usable.min(segment);
         let last = offset + length >= self.queued;
         let finishing = matches!(self.state, State::FinWait1 | State::Closing | State::LastAck);
         let fin = finishing && last && !(force && shut && offset < self.queued);
 
         let old = self.snd_nxt.before(self.snd_max);
         let push = length > 0
-            && (length == self.maxseg
+            && (length == segment
                 || (idle || !self.options.nagle) && last
                 || force
                 || length >= self.max_sndwnd / 2
@@ -162,7 +252,7 @@ impl<C: Content> Tcp<C> {
             || self.pending_acks > 0
             || fin && (!self.fin_sent || self.snd_nxt == self.snd_una)
         {
-            let sent = self.emit(now, length, fin, force, buffer);
+            let sent = self.emit::<EXTENDED>(now, length, fin, force, buffer);
             if usable > length || self.pending_acks > 0 {
                 self.output_check = OutputCheck::Again { idle };
             }
@@ -195,9 +285,31 @@ impl<C: Content> Tcp<C> {
         window.max(advertised)
     }
 
-    /// Writes the segment at `snd_nxt` and records its transmission.
+    /// Writes the header of a segment with so much payload; returns its length.
     #[inline]
-    fn emit(&mut self, now: Instant, length: u32, fin: bool, force: bool, buffer: &mut [u8]) -> usize {
+    fn write_header<const EXTENDED: bool>(
+        &mut self,
+        now: Instant,
+        seq: Seq,
+        flags: u8,
+        window: u32,
+        payload: u32,
+        buffer: &mut [u8],
+    ) -> usize {
+        let length = self.header(seq, flags, window).write(None, buffer);
+        if EXTENDED { self.write_options(now, seq, payload, buffer) } else { length }
+    }
+
+    /// Writes the segment at `snd_nxt` and records its transmission.
+    #[inline(always)]
+    fn emit<const EXTENDED: bool>(
+        &mut self,
+        now: Instant,
+        length: u32,
+        fin: bool,
+        force: bool,
+        buffer: &mut [u8],
+    ) -> usize {
         let offset = self.snd_nxt.since(self.snd_una);
         if fin && self.fin_sent && self.snd_nxt == self.snd_max {
             self.snd_nxt = self.snd_una + self.queued; // the FIN once more, under its old number
@@ -208,14 +320,14 @@ impl<C: Content> Tcp<C> {
         let window = self.window() >> self.rcv_scale;
         let seq = if numbered { self.snd_nxt } else { self.snd_max };
         let flags = ACK | if fin { FIN } else { 0 } | if push { PSH } else { 0 };
-        let start = self.header(seq, flags, window).write(None, buffer);
+        let start = self.write_header::<EXTENDED>(now, seq, flags, window, length, buffer);
         let total = start + length as usize;
         if length > 0 {
             self.content.copy(offset, &mut buffer[start..total]);
         }
         let probe = force && persisting;
         self.count(length, fin, probe);
-        self.sent(now, length, fin, probe);
+        self.sent::<EXTENDED>(now, length, fin, probe);
 
         self.record_advertised_window(window);
         if length > 0 {
@@ -256,19 +368,22 @@ impl<C: Content> Tcp<C> {
 
     /// Records the transmission of sequence numbers: times them and arms the retransmission timer, except for probes.
     #[inline]
-    fn sent(&mut self, now: Instant, length: u32, fin: bool, probe: bool) {
+    fn sent<const EXTENDED: bool>(&mut self, now: Instant, length: u32, fin: bool, probe: bool) {
         let start = self.snd_nxt;
         let behind = start + length + u32::from(fin);
         self.fin_sent |= fin;
         let new = behind.after(self.snd_max);
         if new {
-            self.snd_max = behind;
+            let unsent = std::mem::replace(&mut self.snd_max, behind);
+            if EXTENDED {
+                self.record_sent(now, unsent, behind, probe);
+            }
         }
         if probe {
             return;
         }
         self.snd_nxt = behind;
-        if new {
+        if new && !EXTENDED {
             self.time_segment(now, start);
         }
         if self.deadlines.retransmit == OFF && self.snd_nxt != self.snd_una {

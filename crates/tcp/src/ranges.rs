@@ -18,6 +18,21 @@ impl Ranges {
         self.0.is_empty()
     }
 
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Returns the ranges, in order.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (Seq, Seq)> + '_ {
+        self.0.iter().copied()
+    }
+
+    /// Returns the range that contains `seq`.
+    pub(crate) fn containing(&self, seq: Seq) -> Option<(Seq, Seq)> {
+        let index = self.0.partition_point(|(_, end)| !end.after(seq));
+        self.0.get(index).copied().filter(|(start, _)| !start.after(seq))
+    }
+
     pub(crate) fn clear(&mut self) {
         self.0.clear();
     }

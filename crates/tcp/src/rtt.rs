@@ -5,7 +5,7 @@
 use trunkline_units::Span;
 
 use crate::Timers;
-use crate::time::Time;
+use crate::time::{FAST, Time};
 
 /// Timeout multiplier by the number of expiries.
 const BACKOFF: [u64; 13] = [1, 2, 4, 8, 16, 32, 64, 64, 64, 64, 64, 64, 64];
@@ -35,15 +35,17 @@ pub(crate) struct RoundTrip {
 }
 
 impl RoundTrip {
-    /// Initial state: the timeout is 12 ticks, as after `tcp_newtcpcb`.
-    pub(crate) fn new(timers: Timers) -> RoundTrip {
-        let time = Time::new(timers);
+    /// Initial state: the timeout is 12 ticks, as after `tcp_newtcpcb`; without ticks it may be another.
+    pub(crate) fn new(timers: Timers, initial: Option<Span>) -> RoundTrip {
+        let time = Time::new(timers, FAST);
         let tick = time.tick();
         let (least, origin, granularity) = match timers {
             Timers::Bsd { .. } => (2, 1, 0),
             Timers::Fine { floor } => (floor.as_ps().min(128 * tick), 0, GRANULARITY.as_ps() as i64),
         };
-        let (rto, variation) = (12 * tick, 24 * tick as i64);
+        let initial = initial.filter(|_| matches!(timers, Timers::Fine { .. })).map(Span::as_ps);
+        let rto = initial.map_or(12 * tick, |span| span.clamp(1, 128 * tick));
+        let variation = if initial.is_some() { rto as i64 } else { 24 * tick as i64 };
         RoundTrip { mean: 0, variation, rto, shift: 0, tick, least, most: 128 * tick, origin, granularity }
     }
 
@@ -118,7 +120,7 @@ mod tests {
     #[test]
     fn the_first_timeouts_are_those_of_the_book() {
         // TCP/IP Illustrated, volume 2, section 25.7: 6 s, then 24, 48, 64 s.
-        let mut rtt = RoundTrip::new(BSD);
+        let mut rtt = RoundTrip::new(BSD, None);
         let mut seen = vec![rtt.rto()];
         while rtt.expired() {
             seen.push(rtt.rto());
@@ -128,10 +130,10 @@ mod tests {
 
     #[test]
     fn the_first_measurement_gives_three_round_trips() {
-        let mut rtt = RoundTrip::new(BSD);
+        let mut rtt = RoundTrip::new(BSD, None);
         rtt.sample(3); // three ticks passed: four have begun
         assert_eq!(rtt.rto(), 12);
-        let mut short = RoundTrip::new(BSD);
+        let mut short = RoundTrip::new(BSD, None);
         short.sample(0);
         assert_eq!(short.rto(), 3);
     }
@@ -140,7 +142,7 @@ mod tests {
     fn round_trips_shorter_than_a_tick_leave_three_ticks() {
         // The mean stays at 7/8 and the variation at 3/4, where the shifts stop, so 1 s is a bound and not the usual
         // timeout of a quiet network.
-        let mut rtt = RoundTrip::new(BSD);
+        let mut rtt = RoundTrip::new(BSD, None);
         (0..50).for_each(|_| rtt.sample(0));
         assert_eq!((rtt.mean, rtt.variation, rtt.rto()), (7, 3, 3));
         let mut backed_off = Vec::new();
@@ -152,18 +154,18 @@ mod tests {
 
     #[test]
     fn without_ticks_the_timeout_comes_near_the_round_trip() {
-        let mut rtt = RoundTrip::new(Timers::Fine { floor: Span::ZERO });
+        let mut rtt = RoundTrip::new(Timers::Fine { floor: Span::ZERO }, None);
         let ms = Span::from_ms(1).as_ps();
         (0..200).for_each(|_| rtt.sample(30 * ms));
         assert!((30 * ms..=32 * ms).contains(&rtt.rto()), "{}", rtt.rto());
-        let mut floored = RoundTrip::new(Timers::Fine { floor: Span::from_s(1) });
+        let mut floored = RoundTrip::new(Timers::Fine { floor: Span::from_s(1) }, None);
         (0..200).for_each(|_| floored.sample(30 * ms));
         assert_eq!(floored.rto(), 1_000 * ms);
     }
 
     #[test]
     fn probes_come_ever_slower_from_5_s_to_60_s() {
-        let mut rtt = RoundTrip::new(BSD);
+        let mut rtt = RoundTrip::new(BSD, None);
         rtt.sample(0);
         let waits: Vec<u64> = (0..10).map(|_| rtt.persist()).collect();
         assert!(waits.is_sorted() && waits[0] == 10 && waits[9] == 120, "{waits:?}");
@@ -172,7 +174,7 @@ mod tests {
     #[test]
     fn a_mad_measurement_is_survived() {
         for timers in [BSD, Timers::Fine { floor: Span::MAX }] {
-            let mut rtt = RoundTrip::new(timers);
+            let mut rtt = RoundTrip::new(timers, None);
             for units in [u64::MAX, 0, u64::MAX, 1] {
                 rtt.sample(units);
                 while rtt.expired() {}

@@ -1,4 +1,5 @@
-//! The TCP header: 20 bytes, big endian, then options (RFC 793, section 3.1; window scale RFC 1323, section 2).
+//! The TCP header: 20 bytes, big endian, then options (RFC 793, section 3.1; window scale RFC 1323, section 2; selective
+//! acknowledgement RFC 2018; timestamps RFC 7323; ECN RFC 3168).
 
 use std::ops::Add;
 
@@ -18,6 +19,10 @@ pub const RST: u8 = 4;
 pub const PSH: u8 = 8;
 /// The acknowledgement field is valid.
 pub const ACK: u8 = 16;
+/// ECN-Echo: the receiver has seen congestion.
+pub const ECE: u8 = 64;
+/// Congestion window reduced: the sender has answered an ECN-Echo.
+pub const CWR: u8 = 128;
 
 /// Largest shift of a window (RFC 1323, section 2.3).
 pub const LARGEST_SCALE: u8 = 14;
@@ -27,6 +32,15 @@ const END: u8 = 0;
 const NOTHING: u8 = 1;
 const MSS: u8 = 2;
 const SCALE: u8 = 3;
+const SACK_PERMITTED: u8 = 4;
+const SACK: u8 = 5;
+const TIMESTAMPS: u8 = 8;
+
+/// Maximum number of blocks of selective acknowledgement in a header (RFC 2018 section 3).
+pub const MAX_BLOCKS: usize = 4;
+
+/// Bytes of the timestamps option with its padding.
+pub(crate) const TIMESTAMPS_LENGTH: u32 = 12;
 
 /// A sequence number modulo 2³². Comparisons use the shorter distance.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -71,7 +85,7 @@ pub struct Header {
     pub seq: Seq,
     /// Next sequence number that the sender expects, if [`ACK`] is set.
     pub ack: Seq,
-    /// [`FIN`], [`SYN`], [`RST`], [`PSH`], [`ACK`].
+    /// [`FIN`], [`SYN`], [`RST`], [`PSH`], [`ACK`], [`ECE`], [`CWR`].
     pub flags: u8,
     /// Window field, before scaling.
     pub window: u16,
@@ -84,6 +98,59 @@ pub struct Offer {
     pub mss: Option<u16>,
     /// Window scale of its sender, at most [`LARGEST_SCALE`].
     pub scale: Option<u8>,
+    /// Whether its sender understands selective acknowledgements.
+    pub sack_permitted: bool,
+    /// Timestamp value and echo.
+    pub timestamps: Option<(u32, u32)>,
+}
+
+/// Options of a segment other than a SYN.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SegmentOptions {
+    /// Timestamp value and echo.
+    pub timestamps: Option<(u32, u32)>,
+    /// Blocks of selective acknowledgement, start and end, of which the first `block_count` are valid.
+    pub blocks: [(Seq, Seq); MAX_BLOCKS],
+    /// Number of blocks; with timestamps at most three fit.
+    pub block_count: usize,
+}
+
+/// The options in a header: kind and data. Unknown ones are returned too; it ends at an option with an invalid length.
+struct OptionReader<'a>(&'a [u8]);
+
+impl<'a> Iterator for OptionReader<'a> {
+    type Item = (u8, &'a [u8]);
+
+    fn next(&mut self) -> Option<(u8, &'a [u8])> {
+        while let [NOTHING, rest @ ..] = self.0 {
+            self.0 = rest;
+        }
+        match *self.0 {
+            [] | [END, ..] => None,
+            [kind, length, ..] if length >= 2 && usize::from(length) <= self.0.len() => {
+                let (option, rest) = self.0.split_at(usize::from(length));
+                self.0 = rest;
+                Some((kind, &option[2..]))
+            }
+            _ => None,
+        }
+    }
+}
+
+fn word(bytes: &[u8]) -> u32 {
+    bytes.iter().fold(0, |word, byte| word << 8 | u32::from(*byte))
+}
+
+/// Reads value and echo.
+fn timestamps(data: &[u8]) -> Option<(u32, u32)> {
+    (data.len() == 8).then(|| (word(&data[..4]), word(&data[4..])))
+}
+
+fn timestamps_option(value: u32, echo: u32) -> [u8; TIMESTAMPS_LENGTH as usize] {
+    let mut option = [NOTHING, NOTHING, TIMESTAMPS, 10, 0, 0, 0, 0, 0, 0, 0, 0];
+    option[4..8].copy_from_slice(&value.to_be_bytes());
+    option[8..].copy_from_slice(&echo.to_be_bytes());
+    option
 }
 
 /// Why a segment is invalid.
@@ -125,7 +192,7 @@ impl Header {
     }
 
     /// Encodes the header into `buffer` with zero checksum and urgent pointer; returns its length: 20 bytes, or up to
-    /// 28 with an offer.
+    /// 44 with an offer.
     ///
     /// # Panics
     /// If the buffer is too short.
@@ -153,31 +220,25 @@ impl Header {
 
 impl Offer {
     /// Decodes the options of a SYN. Unknown options are skipped; decoding stops at an option with an invalid length.
-    pub fn parse(mut options: &[u8]) -> Offer {
+    pub fn parse(options: &[u8]) -> Offer {
         let mut offer = Offer::default();
-        loop {
-            options = match *options {
-                [] | [END, ..] => return offer,
-                [NOTHING, ref rest @ ..] => rest,
-                [kind, length, ..] if length >= 2 && usize::from(length) <= options.len() => {
-                    let (option, rest) = options.split_at(usize::from(length));
-                    match (kind, &option[2..]) {
-                        (MSS, &[high, low]) => offer.mss = Some(u16::from_be_bytes([high, low])),
-                        (SCALE, &[shift]) => offer.scale = Some(shift.min(LARGEST_SCALE)),
-                        _ => {}
-                    }
-                    rest
-                }
-                _ => return offer,
+        for (kind, data) in OptionReader(options) {
+            match (kind, data) {
+                (MSS, &[high, low]) => offer.mss = Some(u16::from_be_bytes([high, low])),
+                (SCALE, &[shift]) => offer.scale = Some(shift.min(LARGEST_SCALE)),
+                (SACK_PERMITTED, &[]) => offer.sack_permitted = true,
+                (TIMESTAMPS, data) => offer.timestamps = timestamps(data).or(offer.timestamps),
+                _ => {}
             }
         }
+        offer
     }
 
     fn write(self, buffer: &mut [u8]) -> usize {
         let mut length = 0;
-        let mut put = |bytes: &[u8; 4]| {
-            buffer[length..length + 4].copy_from_slice(bytes);
-            length += 4;
+        let mut put = |bytes: &[u8]| {
+            buffer[length..length + bytes.len()].copy_from_slice(bytes);
+            length += bytes.len();
         };
         if let Some(mss) = self.mss {
             let [high, low] = mss.to_be_bytes();
@@ -186,6 +247,76 @@ impl Offer {
         if let Some(shift) = self.scale {
             put(&[NOTHING, SCALE, 3, shift]);
         }
+        if self.sack_permitted {
+            put(&[NOTHING, NOTHING, SACK_PERMITTED, 2]);
+        }
+        if let Some((value, echo)) = self.timestamps {
+            put(&timestamps_option(value, echo));
+        }
+        length
+    }
+}
+
+impl SegmentOptions {
+    /// Decodes the options of a segment, as [`Offer::parse`] does.
+    pub fn parse(options: &[u8]) -> SegmentOptions {
+        let mut found = SegmentOptions::default();
+        for (kind, data) in OptionReader(options) {
+            match kind {
+                TIMESTAMPS => found.timestamps = timestamps(data).or(found.timestamps),
+                SACK if data.len().is_multiple_of(8) => {
+                    for block in data.chunks_exact(8).take(MAX_BLOCKS) {
+                        found.push_block(Seq(word(&block[..4])), Seq(word(&block[4..])));
+                    }
+                }
+                _ => {}
+            }
+        }
+        found
+    }
+
+    /// Adds a block if there is room for it.
+    pub fn push_block(&mut self, start: Seq, end: Seq) {
+        let most = if self.timestamps.is_some() { MAX_BLOCKS - 1 } else { MAX_BLOCKS };
+        if self.block_count < most {
+            self.blocks[self.block_count] = (start, end);
+            self.block_count += 1;
+        }
+    }
+
+    /// Returns the blocks.
+    pub fn blocks(&self) -> &[(Seq, Seq)] {
+        &self.blocks[..self.block_count]
+    }
+
+    /// Returns the encoded length in bytes, a multiple of 4.
+    pub fn length(&self) -> usize {
+        let blocks = if self.block_count > 0 { 4 + 8 * self.block_count } else { 0 };
+        self.timestamps.map_or(0, |_| TIMESTAMPS_LENGTH as usize) + blocks
+    }
+
+    /// Encodes the options behind a header of [`HEADER`] bytes in `buffer`, whose length field it updates; returns the length
+    /// of both.
+    ///
+    /// # Panics
+    /// If the buffer is too short.
+    pub fn write(&self, buffer: &mut [u8]) -> usize {
+        let mut length = HEADER;
+        let mut put = |bytes: &[u8]| {
+            buffer[length..length + bytes.len()].copy_from_slice(bytes);
+            length += bytes.len();
+        };
+        if let Some((value, echo)) = self.timestamps {
+            put(&timestamps_option(value, echo));
+        }
+        if self.block_count > 0 {
+            put(&[NOTHING, NOTHING, SACK, 2 + 8 * self.block_count as u8]);
+            for (start, end) in self.blocks() {
+                put(&start.0.to_be_bytes());
+                put(&end.0.to_be_bytes());
+            }
+        }
+        buffer[12] = (length as u8 / 4) << 4;
         length
     }
 }
@@ -220,8 +351,17 @@ mod tests {
         };
         let offers = [
             (None, 20),
-            (Some(Offer { mss: Some(9140), scale: None }), 24),
-            (Some(Offer { mss: Some(9140), scale: Some(7) }), 28),
+            (Some(Offer { mss: Some(9140), ..Offer::default() }), 24),
+            (Some(Offer { mss: Some(9140), scale: Some(7), ..Offer::default() }), 28),
+            (
+                Some(Offer {
+                    mss: Some(1460),
+                    scale: Some(7),
+                    sack_permitted: true,
+                    timestamps: Some((0x0102_0304, u32::MAX)),
+                }),
+                44,
+            ),
         ];
         for (offer, length) in offers {
             let mut buffer = [0xaa; 64];
@@ -231,6 +371,28 @@ mod tests {
             assert_eq!(header_length(&buffer), length);
             assert!(Header::parse(&buffer[..length - 1]).is_err());
         }
+    }
+
+    #[test]
+    fn options_of_a_segment_are_read_as_written() {
+        for timestamps in [None, Some((1, 0xfedc_ba98))] {
+            for count in 0..=MAX_BLOCKS {
+                let mut options = SegmentOptions { timestamps, ..SegmentOptions::default() };
+                for n in 0..count as u32 {
+                    options.push_block(Seq(u32::MAX - n * 100), Seq(u32::MAX - n * 100) + 50);
+                }
+                let mut buffer = [0xaa; LONGEST_HEADER];
+                Header::default().write(None, &mut buffer);
+                let length = options.write(&mut buffer);
+                assert_eq!((length, header_length(&buffer)), (HEADER + options.length(), length));
+                assert_eq!(SegmentOptions::parse(&buffer[HEADER..length]), options);
+                assert_eq!(options.blocks().len(), count.min(4 - usize::from(timestamps.is_some())));
+            }
+        }
+        // Half a block, and more blocks than fit, are no blocks; a header cannot hold them.
+        assert_eq!(SegmentOptions::parse(&[SACK, 6, 0, 0, 0, 1]).blocks(), []);
+        assert_eq!(SegmentOptions::parse(&[SACK, 2]).blocks(), []);
+        assert_eq!(SegmentOptions::parse(&[TIMESTAMPS, 6, 0, 0, 0, 1]).timestamps, None);
     }
 
     #[test]

@@ -21,6 +21,10 @@ pub struct Statistics {
     pub timeouts: u64,
     /// Fast retransmissions.
     pub fast_retransmits: u64,
+    /// Recoveries that were not needed: the data had only been late.
+    pub spurious_recoveries: u64,
+    /// Tail loss probes sent.
+    pub tail_loss_probes: u64,
     /// Window probes sent.
     pub probes: u64,
     /// Segments received, of any kind, good or bad.

@@ -14,11 +14,15 @@
 //! - A segment that answers an attempt to connect from nowhere is dropped, reset and not kept: one end is one
 //!   connection, there is no backlog.
 
-use trunkline_endpoint::{Endpoint, Idle, Input, Output, Peer, Port, Reason, Segment, Transmit, Writable};
+use trunkline_congestion::{Bounds, Controller, Net2};
+use trunkline_endpoint::{
+    Ecn, Endpoint, Idle, Input, Output, Peer, Port, Reason, Segment, Transmit, Writable,
+};
 use trunkline_units::Instant;
 
 use crate::Options;
 use crate::content::Content;
+use crate::extensions::Extensions;
 use crate::ranges::Ranges;
 use crate::rtt::RoundTrip;
 use crate::segment::{ACK, LARGEST_SCALE, Problem, RST, Seq};
@@ -204,8 +208,7 @@ pub struct Tcp<C: Content> {
     pub(crate) snd_wnd: u32,
     pub(crate) snd_wl1: Seq,
     pub(crate) snd_wl2: Seq,
-    pub(crate) snd_cwnd: u32,
-    pub(crate) snd_ssthresh: u32,
+    pub(crate) net2: Net2,
     pub(crate) max_sndwnd: u32,
     pub(crate) maxseg: u32,
     /// Bytes in the send buffer, sent or not, from `snd_una` on.
@@ -236,6 +239,7 @@ pub struct Tcp<C: Content> {
     pub(crate) problem: Problem,
     pub(crate) passive: bool,
     pub(crate) used: bool,
+    pub(crate) extensions: Option<Box<Extensions>>,
     pub(crate) options: Options,
 }
 
@@ -269,8 +273,7 @@ impl<C: Content> Tcp<C> {
             snd_wnd: 0,
             snd_wl1: Seq(0),
             snd_wl2: Seq(0),
-            snd_cwnd: maxseg,
-            snd_ssthresh: o.initial_ssthresh.unwrap_or(0xffff << LARGEST_SCALE),
+            net2: Net2::new(Bounds::new(maxseg, 0xffff), o.initial_ssthresh, o.arithmetic),
             max_sndwnd: 0,
             maxseg,
             queued: 0,
@@ -284,8 +287,8 @@ impl<C: Content> Tcp<C> {
             timed_at: Instant::ZERO,
             last_received_at: Instant::ZERO,
             deadlines: Deadlines::OFF,
-            time: Time::new(o.timers),
-            rtt: RoundTrip::new(o.timers),
+            time: Time::new(o.timers, o.ack_delay),
+            rtt: RoundTrip::new(o.timers, o.initial_timeout),
             ranges: Ranges::default(),
             content: C::new(o.send_buffer, o.receive_buffer),
             counts: Statistics::default(),
@@ -295,6 +298,7 @@ impl<C: Content> Tcp<C> {
             problem: Problem::Stray,
             passive: false,
             used: false,
+            extensions: o.has_extensions().then(|| Box::new(Extensions::new(&o))),
             options: o,
         }
     }
@@ -355,8 +359,8 @@ impl<C: Content> Tcp<C> {
     /// Returns the current state variables.
     pub fn gauges(&self) -> Gauges {
         Gauges {
-            cwnd: self.snd_cwnd,
-            ssthresh: self.snd_ssthresh,
+            cwnd: self.extensions.as_ref().map_or(self.net2.window(), |e| e.window()),
+            ssthresh: self.controller().threshold().unwrap_or(u32::MAX),
             peer_window: self.snd_wnd,
             mss: self.maxseg,
             in_flight: self.snd_max.since(self.snd_una),
@@ -364,6 +368,23 @@ impl<C: Content> Tcp<C> {
             rto: self.time.span(self.rtt.rto()),
             duplicate_acks: self.dupacks,
         }
+    }
+
+    fn controller(&self) -> &dyn Controller {
+        self.extensions.as_ref().map_or(&self.net2, |extensions| &*extensions.controller)
+    }
+
+    /// Sets the ECN field of the frames that are handled from now on, as the network layer has received them.
+    pub fn set_received_ecn(&mut self, ecn: Ecn) {
+        if let Some(extensions) = &mut self.extensions {
+            extensions.received_ecn = ecn;
+        }
+    }
+
+    /// Returns the ECN field that the network layer must give to the last segment that was polled.
+    #[inline]
+    pub fn sent_ecn(&self) -> Ecn {
+        self.extensions.as_ref().map_or(Ecn::NotEct, |extensions| extensions.sent_ecn)
     }
 
     #[inline]
@@ -409,6 +430,9 @@ impl<C: Content> Tcp<C> {
         self.snd_nxt = self.snd_max;
         self.output_check = OutputCheck::No;
         self.ranges.clear();
+        if let Some(extensions) = &mut self.extensions {
+            (extensions.scoreboard, extensions.early_ack) = Default::default();
+        }
     }
 
     /// Queues a reset to the peer.
@@ -425,9 +449,11 @@ impl<C: Content> Tcp<C> {
         let first = Seq(o.initial_sequence);
         (self.snd_una, self.snd_nxt, self.snd_max) = (first, first, first);
         (self.remote, self.peer, self.maxseg) = (o.remote, o.peer, u32::from(o.mss));
-        (self.snd_cwnd, self.snd_scale, self.scaled) = (self.maxseg, 0, false);
+        (self.snd_scale, self.scaled) = (0, false);
         self.rcv_scale = if o.scaling { scale_for(o.receive_buffer) } else { 0 };
-        self.rtt = RoundTrip::new(o.timers);
+        self.rtt = RoundTrip::new(o.timers, o.initial_timeout);
+        self.net2.set_bounds(Bounds::new(self.maxseg, 0xffff));
+        self.extensions = o.has_extensions().then(|| Box::new(Extensions::new(&o)));
         self.deadlines = Deadlines::OFF;
         (self.pending_acks, self.timing, self.dupacks) = (0, false, 0);
         self.output_check = OutputCheck::No;
@@ -548,7 +574,11 @@ impl<C: Content> Tcp<C> {
         // The FIN occupies a sequence number.
         assert!(!synchronized || sent <= self.queued + u32::from(self.fin_sent), "{self:?}");
         assert!(self.queued <= self.options.send_buffer && self.readable <= self.options.receive_buffer);
-        assert!(self.snd_cwnd >= self.maxseg && self.maxseg >= 1);
+        assert!(self.net2.window() >= self.maxseg && self.maxseg >= 1 || self.extensions.is_some());
+        if let Some(extensions) = self.extensions.as_ref().filter(|_| synchronized) {
+            assert!(extensions.controller.window() >= self.maxseg, "{self:?}");
+            extensions.scoreboard.check(self.snd_una, self.snd_max);
+        }
         assert!(!synchronized || self.rcv_adv.since(self.rcv_nxt) <= self.receive_window(), "{self:?}");
         assert!(self.deadlines.retransmit == OFF || sent > 0, "{self:?}");
         assert!(self.deadlines.retransmit == OFF || self.deadlines.persist == OFF, "{self:?}");

@@ -7,7 +7,7 @@ use trunkline_units::{Instant, Span};
 
 use crate::Timers;
 
-/// Period of the fast timer: the longest delay of an acknowledgement.
+/// Period of the fast timer: with ticks the longest delay of an acknowledgement.
 pub(crate) const FAST: Span = Span::from_ms(200);
 /// Period of the slow timer.
 pub(crate) const SLOW: Span = Span::from_ms(500);
@@ -29,17 +29,20 @@ pub(crate) struct Time {
     fine: bool,
     fast_phase: u64,
     slow_phase: u64,
+    /// Maximum delay of an acknowledgement without ticks.
+    ack_delay: Span,
 }
 
 impl Time {
-    pub(crate) const fn new(timers: Timers) -> Time {
+    pub(crate) const fn new(timers: Timers, ack_delay: Span) -> Time {
         match timers {
             Timers::Bsd { fast_phase, slow_phase } => Time {
                 fine: false,
                 fast_phase: fast_phase.as_ps() % FAST.as_ps(),
                 slow_phase: slow_phase.as_ps() % SLOW.as_ps(),
+                ack_delay,
             },
-            Timers::Fine { .. } => Time { fine: true, fast_phase: 0, slow_phase: 0 },
+            Timers::Fine { .. } => Time { fine: true, fast_phase: 0, slow_phase: 0, ack_delay },
         }
     }
 
@@ -76,7 +79,7 @@ impl Time {
     #[inline]
     pub(crate) fn acknowledge_at(self, now: Instant) -> Instant {
         if self.fine {
-            now + FAST
+            now + self.ack_delay
         } else {
             let tick = ticks(now, self.fast_phase, FAST);
             Instant::from_ps(self.fast_phase.saturating_add(tick.saturating_mul(FAST.as_ps())))
@@ -105,7 +108,7 @@ mod tests {
     #[test]
     fn timers_expire_on_ticks() {
         let phases = Timers::Bsd { fast_phase: Span::from_ms(430), slow_phase: Span::from_ms(1_070) };
-        let time = Time::new(phases);
+        let time = Time::new(phases, FAST);
         // Fast ticks at 30, 230, 430, …; slow ones at 70, 570, 1070, …
         for (now, fast, one, two) in
             [(0, 30, 70, 570), (30, 230, 70, 570), (69, 230, 70, 570), (70, 230, 570, 1_070)]
@@ -119,7 +122,7 @@ mod tests {
 
     #[test]
     fn without_ticks_they_expire_by_the_clock() {
-        let time = Time::new(Timers::Fine { floor: Span::ZERO });
+        let time = Time::new(Timers::Fine { floor: Span::ZERO }, FAST);
         assert_eq!(time.after(at_ms(3), Span::from_ms(7).as_ps()), at_ms(10));
         assert_eq!(time.acknowledge_at(at_ms(3)), at_ms(203));
         assert_eq!(time.span(time.units_of(Span::from_ms(7))), Span::from_ms(7));
@@ -127,7 +130,7 @@ mod tests {
 
     #[test]
     fn the_end_of_time_is_no_trouble() {
-        let time = Time::new(Timers::default());
+        let time = Time::new(Timers::default(), FAST);
         assert_eq!(time.after(Instant::MAX, u64::MAX / 2), Instant::MAX);
         assert!(time.acknowledge_at(Instant::MAX) >= Instant::MAX - FAST);
     }

@@ -7,14 +7,23 @@ use proptest::prelude::*;
 use trunkline_endpoint::laws::{Checked, check_laws, idle_costs_nothing};
 use trunkline_endpoint::{Endpoint, Input, MAX_BATCH, Peer, Port, Segment, Writable, drain};
 use trunkline_tcp::segment::{ACK, Header, Offer, SYN, Seq};
-use trunkline_tcp::{Bytes, Command, Content, Options, Tcp, Timers};
+use trunkline_tcp::{Algorithm, Bytes, Command, Content, EcnFeedback, Options, Tcp, Timers};
 use trunkline_units::{Instant, Seed, Span, Stream};
+
+use SegmentBytes::{Blocks, Opaque};
 
 const FINE: Timers = Timers::Fine { floor: Span::ZERO };
 
 /// Both ports are 0, as in many malformed segments.
 fn options(timers: Timers) -> Options {
     Options { timers, send_buffer: 3_000, receive_buffer: 3_000, mss: 500, ..Options::default() }
+}
+
+/// The same with the extensions of today.
+fn extended(timers: Timers) -> Options {
+    let congestion = Some(Algorithm::Cubic { hystart: false });
+    let ecn = Some(EcnFeedback::Classic);
+    Options { congestion, sack: true, timestamps: true, ecn, ..options(timers) }
 }
 
 fn command(tcp: &mut Checked<Tcp<Bytes>>, now: Instant, stream: &mut Stream) {
@@ -36,6 +45,9 @@ fn an_end_satisfies_the_contract() {
     for seed in 0..25 {
         check_laws(Seed(seed), || Tcp::new(options(Timers::default())), command);
         check_laws(Seed(seed), || Tcp::new(options(FINE)), command);
+        check_laws(Seed(seed), || Tcp::new(extended(FINE)), command);
+        let exact = Options { ecn: Some(EcnFeedback::Exact), timestamps: false, ..extended(FINE) };
+        check_laws(Seed(seed), || Tcp::new(exact), command);
     }
 }
 
@@ -62,8 +74,8 @@ fn sent<E: Endpoint>(tcp: &mut E, now: Instant) -> Vec<Vec<u8>> {
 }
 
 /// Returns two ends after the handshake.
-fn connected<C: Content>(timers: Timers) -> (Tcp<C>, Tcp<C>) {
-    let (mut a, mut b) = (Tcp::new(options(timers)), Tcp::new(options(timers)));
+fn connected<C: Content>(options: Options) -> (Tcp<C>, Tcp<C>) {
+    let (mut a, mut b) = (Tcp::new(options), Tcp::new(options));
     let now = Instant::ZERO;
     a.handle(now, Input::Command(Command::Connect)).unwrap();
     b.handle(now, Input::Command(Command::Listen)).unwrap();
@@ -78,9 +90,9 @@ fn connected<C: Content>(timers: Timers) -> (Tcp<C>, Tcp<C>) {
 #[test]
 fn idle_ends_stay_idle() {
     let count = |run: &mut dyn FnMut()| allocation_counter::measure(run).count_total;
-    for timers in [Timers::default(), FINE] {
-        idle_costs_nothing(&mut Tcp::<Bytes>::new(options(timers)), Instant::ZERO, count);
-        let (mut a, mut b) = connected::<Bytes>(timers);
+    for options in [options(Timers::default()), options(FINE), extended(FINE)] {
+        idle_costs_nothing(&mut Tcp::<Bytes>::new(options), Instant::ZERO, count);
+        let (mut a, mut b) = connected::<Bytes>(options);
         idle_costs_nothing(&mut a, Instant::ZERO, count);
         a.handle(Instant::ZERO, Input::Command(Command::Send(&[1; 2_000][..]))).unwrap();
         sent(&mut a, Instant::ZERO);
@@ -90,10 +102,33 @@ fn idle_ends_stay_idle() {
     }
 }
 
+/// Options of a segment: any bytes, or blocks of selective acknowledgement relative to what this end has sent.
+#[derive(Clone, Debug)]
+enum SegmentBytes {
+    Opaque(Vec<u8>),
+    Blocks(Vec<(i64, i64)>),
+}
+
+impl SegmentBytes {
+    fn encode(&self, ours: Seq) -> Vec<u8> {
+        match self {
+            Opaque(bytes) => bytes.clone(),
+            Blocks(blocks) => {
+                let mut bytes = vec![1, 1, 5, 2 + 8 * blocks.len() as u8];
+                for (start, end) in blocks {
+                    bytes.extend((ours.0.wrapping_add(*start as u32)).to_be_bytes());
+                    bytes.extend((ours.0.wrapping_add(*end as u32)).to_be_bytes());
+                }
+                bytes
+            }
+        }
+    }
+}
+
 /// An action of the test: a segment that is almost valid, a command, or time.
 #[derive(Clone, Debug)]
 enum Action {
-    Segment { seq: i64, ack: i64, flags: u8, window: u16, options: Vec<u8>, payload: usize },
+    Segment { seq: i64, ack: i64, flags: u8, window: u16, options: SegmentBytes, payload: usize },
     Bytes(Vec<u8>),
     Batch { frame: u16, count: usize },
     Send(usize),
@@ -112,7 +147,12 @@ fn action() -> impl Strategy<Value = Action> {
     let flags =
         prop_oneof![6 => Just(ACK), 2 => Just(ACK | 1), 1 => Just(SYN), 1 => Just(4), 3 => any::<u8>()];
     let window = prop_oneof![Just(0), Just(1), Just(3_000), any::<u16>()];
-    let options = prop_oneof![5 => Just(Vec::new()), 1 => vec(any::<u8>(), 0..41)];
+    let block = (small_offset(), small_offset());
+    let options = prop_oneof![
+        5 => Just(Opaque(Vec::new())),
+        4 => vec(block, 1..5).prop_map(Blocks),
+        1 => vec(any::<u8>(), 0..41).prop_map(Opaque),
+    ];
     let segment = (small_offset(), small_offset(), flags, window, options, 0usize..1_500).prop_map(
         |(seq, ack, flags, window, options, payload)| {
             let payload = if payload > 700 { 0 } else { payload };
@@ -133,13 +173,13 @@ fn action() -> impl Strategy<Value = Action> {
 }
 
 /// Returns an end in one of five states.
-fn start(state: u8, timers: Timers) -> Tcp<Bytes> {
-    let mut tcp = Tcp::new(options(timers));
+fn start(state: u8, options: Options) -> Tcp<Bytes> {
+    let mut tcp = Tcp::new(options);
     match state {
         0 => {}
         1 => tcp.handle(Instant::ZERO, Input::Command(Command::Listen)).unwrap(),
         2 => tcp.handle(Instant::ZERO, Input::Command(Command::Connect)).unwrap(),
-        _ => tcp = connected(timers).0,
+        _ => tcp = connected(options).0,
     }
     tcp
 }
@@ -149,9 +189,16 @@ proptest! {
 
     /// Debug builds check the invariants of an end after every call.
     #[test]
-    fn no_segment_violates_an_invariant(state in 0u8..5, fine: bool, actions in vec(action(), 1..80)) {
+    fn no_segment_violates_an_invariant(
+        state in 0u8..5,
+        fine: bool,
+        extensions: bool,
+        sack: bool,
+        actions in vec(action(), 1..80),
+    ) {
         let timers = if fine { FINE } else { Timers::default() };
-        let mut tcp = Checked::new(start(state, timers));
+        let o = if extensions { Options { timestamps: false, sack, ..extended(timers) } } else { options(timers) };
+        let mut tcp = Checked::new(start(state, o));
         let (mut now, mut ours, mut theirs) = (Instant::ZERO, Seq(2), Seq(2));
         for action in actions {
             let (bytes, segment) = match action {
@@ -166,7 +213,7 @@ proptest! {
                     };
                     let mut bytes = vec![0; 20];
                     header.write(None, &mut bytes);
-                    bytes.extend(options.iter());
+                    bytes.extend(options.encode(ours));
                     bytes.resize(bytes.len().next_multiple_of(4), 0);
                     bytes[12] = (bytes.len() as u8 / 4) << 4;
                     bytes.resize(bytes.len() + payload, 1);
@@ -206,7 +253,7 @@ proptest! {
                 }
             };
             tcp.handle(now, Input::Frame { port: Port(0), peer: Peer::NONE, bytes: &bytes, segment }).unwrap();
-            let (inner, o) = (tcp.inner(), options(timers));
+            let inner = tcp.inner();
             prop_assert!(inner.readable() <= o.receive_buffer && inner.unacknowledged() <= o.send_buffer);
             prop_assert!(inner.room() + inner.unacknowledged() <= o.send_buffer);
         }

@@ -3,7 +3,7 @@
 #![allow(clippy::disallowed_methods, reason = "the kernel's TCP runs in real time")]
 
 use crate::support::linux::{Direction, Impairment, NO_IMPAIRMENT, inside, size, transfer};
-use trunkline_tcp::{Options, Timers};
+use trunkline_tcp::{Algorithm, EcnFeedback, Options, Timers};
 use trunkline_units::Span;
 
 const IMPAIRED: Impairment = Impairment { seed: 1996, loss: 0.01, duplicate: 0.01, reorder: 0.02 };
@@ -42,6 +42,31 @@ fn to_linux_over_an_impaired_link() {
 fn from_linux_over_an_impaired_link() {
     if inside("linux::from_linux_over_an_impaired_link") {
         transfer(Direction::FromLinux, size(2_000_000), quick(), IMPAIRED);
+    }
+}
+
+/// TCP of today, as Linux has it: selective acknowledgements, timestamps, ECN, CUBIC.
+fn today() -> Options {
+    Options {
+        congestion: Some(Algorithm::Cubic { hystart: false }),
+        sack: true,
+        timestamps: true,
+        ecn: Some(EcnFeedback::Classic),
+        ..quick()
+    }
+}
+
+#[test]
+fn to_linux_with_extensions() {
+    if inside("linux::to_linux_with_extensions") {
+        transfer(Direction::ToLinux, size(5_000_000), today(), IMPAIRED);
+    }
+}
+
+#[test]
+fn from_linux_with_extensions() {
+    if inside("linux::from_linux_with_extensions") {
+        transfer(Direction::FromLinux, size(5_000_000), today(), IMPAIRED);
     }
 }
 

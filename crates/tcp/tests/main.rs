@@ -2,12 +2,14 @@
 //!
 //! | module | subject |
 //! | --- | --- |
+//! | `extensions` | selective acknowledgement, NewReno, timestamps, ECN and other controllers |
 //! | `laws` | the contract of endpoints |
 //! | `linux`, `soak_linux` | transfers to and from this machine's kernel |
 //! | `square_root`, `soak_square_root` | goodput under loss against the square-root law |
 //! | `stream` | complete connections over impaired links |
 //! | `timing` | the times of segments |
 
+mod extensions;
 mod laws;
 mod linux;
 #[cfg(feature = "soak")]

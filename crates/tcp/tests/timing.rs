@@ -96,7 +96,7 @@ impl Harness {
             flags,
             window: self.window,
         };
-        let offer = (flags & SYN != 0).then_some(Offer { mss: Some(MSS as u16), scale: None });
+        let offer = (flags & SYN != 0).then_some(Offer { mss: Some(MSS as u16), ..Offer::default() });
         let mut bytes = vec![0; HEADER + 8];
         let length = header.write(offer, &mut bytes);
         bytes.resize(length + payload, 0);

@@ -1,10 +1,10 @@
 //! Acknowledgements: creation and processing.
 
+use trunkline_congestion::{Acknowledgement, Loss};
 use trunkline_units::{Instant, Span};
 
 use super::timers::Timer;
 use super::{Connection, REORDERING_THRESHOLD};
-use crate::congestion::{AckedFrames, LostFrames};
 use crate::options::Mode;
 use crate::send::flight::{AckSummary, LossSummary};
 use crate::wire::ack::{self, Ack, DUPLICATE};
@@ -148,15 +148,17 @@ impl Connection {
             let rate =
                 self.sender.flights.update_delivery(now, &summary, min_rtt, self.retransmission_ack_delay());
             let rate = rate.map(|rate| self.total_rate(rate));
-            self.report_acked(AckedFrames {
+            self.report_acked(Acknowledgement {
                 now,
-                frames: summary.frames - summary.rebuilt,
+                amount: summary.frames - summary.rebuilt,
                 bytes: summary.bytes,
+                marked: 0,
                 in_flight,
                 round_trip,
                 rate,
                 app_limited: self.sender.unsent_bytes() == 0,
-                peer_frames: self.peer_frames,
+                in_recovery: false,
+                peer_amount: self.peer_frames,
                 sent_at,
             });
             self.arm_retransmit_timer(now);
@@ -174,11 +176,11 @@ impl Connection {
         }
     }
 
-    /// Reports acknowledged frames to the policy, and ends a timeout or recovery that they end.
+    /// Reports acknowledged frames to the controller, and ends a timeout or recovery that they end.
     #[inline(always)]
-    pub(super) fn report_acked(&mut self, acked: AckedFrames) {
+    pub(super) fn report_acked(&mut self, acked: Acknowledgement) {
         self.peer_frames = 0;
-        if self.policy.on_ack(&acked) {
+        if self.controller.on_ack(&acked) {
             self.update_limits();
         }
         self.timeouts_in_a_row = 0;
@@ -263,21 +265,21 @@ impl Connection {
         self.sender.flights.sent_at(number).is_some_and(|sent_at| sent_at + min_rtt <= now)
     }
 
-    /// Reports lost frames to the policy; `in_flight` is the number of frames in flight before.
+    /// Reports lost frames to the controller; `in_flight` is the number of frames in flight before.
     pub(super) fn report_loss(&mut self, now: Instant, lost: LossSummary, in_flight: u32, timeout: bool) {
         let LossSummary { frames, bytes, sent_at, .. } = lost;
         self.statistics.lost += u64::from(frames);
-        self.policy.on_lost(&LostFrames { now, frames, bytes, sent_at, in_flight, timeout });
+        self.controller.on_lost(&Loss { now, amount: frames, bytes, sent_at, in_flight, timeout });
         self.update_limits();
         if !timeout {
             self.check_lost_lengths(now, &lost);
         }
     }
 
-    /// Reads the limits of the policy, which change only after a report.
+    /// Reads the limits of the controller, which change only after a report.
     #[inline(always)]
     pub(super) fn update_limits(&mut self) {
-        self.effective_window = self.data_window(self.policy.window()).min(self.window);
-        self.pace = self.policy.pace();
+        self.effective_window = self.data_window(self.controller.window()).min(self.window);
+        self.pace = self.controller.pace();
     }
 }

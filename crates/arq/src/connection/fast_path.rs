@@ -12,13 +12,13 @@
 //! | [`send_single_frame`](Connection::send_single_frame) | the only queued message or pack | nothing is in flight, and nothing else is to be sent |
 //! | [`send_message`](Connection::send_message) | a small one, which is not queued first | also no event is to be reported, so that nothing remains to be polled |
 
+use trunkline_congestion::{Acknowledgement, Transmission};
 use trunkline_units::Instant;
 
 use super::Connection;
 use super::frames::MAX_PACING_DEBT;
 use super::timers::Timer;
 use crate::Buffer;
-use crate::congestion::{AckedFrames, SentFrames};
 use crate::options::Mode;
 use crate::receive::arrivals::Arrival;
 use crate::send::flight::SingleFrameAck;
@@ -164,15 +164,17 @@ impl Connection {
         let is_unambiguous = sent_once || now.since(sent_at) >= self.retransmission_ack_delay();
         let acked = self.sender.acknowledge_single(flight_index, now, min_rtt, is_unambiguous);
         let Some(SingleFrameAck { bytes, rate, .. }) = acked else { return };
-        self.report_acked(AckedFrames {
+        self.report_acked(Acknowledgement {
             now,
-            frames: 1,
+            amount: 1,
             bytes,
+            marked: 0,
             in_flight: 1,
             round_trip,
             rate,
             app_limited: self.sender.unsent_bytes() == 0,
-            peer_frames: self.peer_frames,
+            in_recovery: false,
+            peer_amount: self.peer_frames,
             sent_at,
         });
         self.timers.stop(Timer::Retransmit);
@@ -221,7 +223,7 @@ impl Connection {
         if !self.timers.is_set(Timer::Retransmit) {
             self.arm_retransmit_timer(now);
         }
-        self.policy.on_sent(&SentFrames { now, frames: 1, bytes: length, in_flight: 1 });
+        self.controller.on_sent(&Transmission { now, amount: 1, bytes: length, in_flight: 1 });
     }
 
     /// Writes the frame of the only unsent message or pack, if nothing is in flight and nothing else is to be sent.

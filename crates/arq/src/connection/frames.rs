@@ -1,12 +1,12 @@
 //! Frames: reception and transmission.
 
+use trunkline_congestion::Transmission;
 use trunkline_endpoint::{MAX_BATCH, MAX_SEGMENTS, Segment};
 use trunkline_units::{Instant, Size, Span};
 
 use super::timers::Timer;
 use super::{Connection, FecState, PendingControl, control};
 use crate::CloseReason;
-use crate::congestion::SentFrames;
 use crate::options::Mode;
 use crate::receive::arrivals::Arrival;
 use crate::send::frame_buffers::{self, EncodedFrames};
@@ -417,7 +417,7 @@ impl Connection {
         if !self.timers.is_set(Timer::Retransmit) {
             self.arm_retransmit_timer(now);
         }
-        self.policy.on_sent(&SentFrames { now, frames, bytes: bytes as u64, in_flight });
+        self.controller.on_sent(&Transmission { now, amount: frames, bytes: bytes as u64, in_flight });
         self.statistics.bytes_sent += bytes as u64;
         if self.closing.requested {
             self.advance_closing();

@@ -15,10 +15,10 @@
 
 use std::collections::VecDeque;
 
+use trunkline_congestion::Controller;
 use trunkline_endpoint::{MAX_BATCH, MAX_SEGMENTS, Peer};
 use trunkline_units::{Instant, Rate, Span};
 
-use crate::congestion::Policy;
 use crate::options::{MAX_MESSAGE, Options};
 use crate::receive::arrivals::Arrivals;
 use crate::receive::{ReceiveStatus, Receiver};
@@ -121,10 +121,10 @@ pub(crate) struct Connection {
     pub receiver: Receiver,
     arrivals: Arrivals,
     pub rtt: RttEstimator,
-    policy: Box<dyn Policy>,
-    /// New frames of the peer since the last report of an acknowledgement to the policy.
+    controller: Box<dyn Controller>,
+    /// New frames of the peer since the last report of an acknowledgement to the controller.
     peer_frames: u32,
-    /// Limits of the policy: the window for data frames, no more than the negotiated window, and the pace.
+    /// Limits of the controller: the window for data frames, no more than the negotiated window, and the pace.
     effective_window: u64,
     pace: Option<Rate>,
     pending_ack: PendingAck,
@@ -233,7 +233,7 @@ impl Connection {
             receiver: Receiver::new(options.credit, options.channel_credit, options.max_receive_frame()),
             arrivals: Arrivals::new(options.window),
             rtt: RttEstimator::new(options.timeout),
-            policy: options.congestion.policy(window.into(), peer_parameters.ack_every.into()),
+            controller: options.congestion.controller(window.into(), peer_parameters.ack_every.into()),
             peer_frames: 0,
             effective_window: 1,
             pace: None,
@@ -319,7 +319,7 @@ impl Connection {
     /// Records the round-trip time of the handshake, so that an early loss need not wait for the initial timeout.
     pub fn record_handshake(&mut self, now: Instant, round_trip: Span) {
         self.rtt.sample(now, round_trip);
-        self.policy.on_handshake(now, round_trip);
+        self.controller.on_handshake(now, round_trip);
         self.update_limits();
     }
 

@@ -1,11 +1,11 @@
 //! Transmission and reception of frames in parts.
 
+use trunkline_congestion::Transmission;
 use trunkline_endpoint::{MAX_BATCH, MAX_SEGMENTS, Segment};
 use trunkline_units::{Instant, Span};
 
 use super::Connection;
 use super::timers::Timer;
-use crate::congestion::SentFrames;
 use crate::options::Mode;
 use crate::receive::arrivals::Arrival;
 use crate::receive::partials::FrameTooLong;
@@ -106,7 +106,7 @@ impl Connection {
         self.advance_pace(now, Span::ZERO, at);
         let in_flight = self.sender.flights.in_flight();
         let frames = u32::from(is_complete);
-        self.policy.on_sent(&SentFrames { now, frames, bytes: at as u64, in_flight });
+        self.controller.on_sent(&Transmission { now, amount: frames, bytes: at as u64, in_flight });
         (at, Segment::of(segment, at))
     }
 

@@ -106,7 +106,7 @@ impl Connection {
     }
 
     /// Records a sign of a black hole. If the signs suffice, it reduces the path MTU, retransmits the long frames in
-    /// parts, and returns true. Their loss is no sign of congestion, so the policy receives no report.
+    /// parts, and returns true. Their loss is no sign of congestion, so the controller receives no report.
     fn suspect_black_hole(&mut self, now: Instant) -> bool {
         let Some(path) = self.path.as_mut() else { return false };
         if !path.search.on_black_hole_sign(now) {

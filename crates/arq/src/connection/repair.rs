@@ -1,15 +1,15 @@
 //! Forward error correction: transmission and reception of repair frames.
 //!
-//! Repair frames are neither numbered nor acknowledged. They count towards window and pace: the policy controls all
+//! Repair frames are neither numbered nor acknowledged. They count towards window and pace: the controller controls all
 //! traffic, and data gets its share of it. Frames that the receiver rebuilds (recovers) are reported to the sender and
-//! count as lost for the policy: hiding the loss would be unfair to other traffic (RFC 9265).
+//! count as lost for the controller: hiding the loss would be unfair to other traffic (RFC 9265).
 
+use trunkline_congestion::Loss;
 use trunkline_endpoint::{MAX_BATCH, Segment};
 use trunkline_units::{Instant, Rate, Span};
 
 use super::{Connection, REORDERING_THRESHOLD};
 use crate::CloseReason;
-use crate::congestion::LostFrames;
 use crate::options::Fec;
 use crate::receive::arrivals::Arrival;
 use crate::receive::repair::{Block, RebuildOutcome, Rebuilder, RebuiltFrame};
@@ -178,11 +178,11 @@ impl Connection {
         increase.into()
     }
 
-    /// Reports rebuilt frames to the policy as lost, near the frames that were just acknowledged.
+    /// Reports rebuilt frames to the controller as lost, near the frames that were just acknowledged.
     pub(super) fn report_rebuilt(&mut self, now: Instant, frames: u32, summary: &AckSummary) {
         let sent_at = summary.sent_at().unwrap_or(now);
         let (bytes, in_flight) = (u64::from(frames) * self.max_frame as u64, self.sender.flights.in_flight());
-        self.policy.on_lost(&LostFrames { now, frames, bytes, sent_at, in_flight, timeout: false });
+        self.controller.on_lost(&Loss { now, amount: frames, bytes, sent_at, in_flight, timeout: false });
         self.update_limits();
     }
 }

@@ -8,13 +8,14 @@ use std::ops::RangeInclusive;
 
 use trunkline_units::{Size, Span};
 
-use super::options::{Visit, integer, positive_time, read, size, text};
+use super::options::{Visit, integer, positive_time, read, size, text, time};
 use super::quantity::single;
 use super::{Context, write};
 use crate::diagnostic::Diagnostic;
 use crate::parse::shorten;
 use crate::plan::{
-    ArqCongestion, ArqFec, ArqMode, BundlePriority, Checksum, Protocol, QuicCongestion, TcpTimers,
+    ArqCongestion, ArqFec, ArqMode, BundlePriority, Checksum, Protocol, QuicCongestion, TcpController,
+    TcpExtensions, TcpTimers,
 };
 use crate::token;
 use crate::tree::Value;
@@ -28,6 +29,9 @@ const TOKEN_SAP: u8 = 0x54;
 
 /// Keywords of `timers`, the timers of a simulated `tcp`.
 const TCP_TIMERS: &[(&str, TcpTimers)] = &[("bsd", TcpTimers::Bsd), ("fine", TcpTimers::Fine)];
+
+/// Keywords of the extensions of a simulated `tcp`.
+const AUTO_ON_OFF: &[(&str, Option<bool>)] = &[("auto", None), ("on", Some(true)), ("off", Some(false))];
 
 /// Keywords of `checksum`, the integrity checks of `guaranteed`.
 const CHECKSUMS: &[(&str, Checksum)] = &[
@@ -44,9 +48,13 @@ const MODES: &[(&str, ArqMode)] = &[
     ("stopandwait", ArqMode::Stopandwait),
 ];
 
-/// Keywords of `congestion`, the congestion policies of `guaranteed`.
-const CONGESTION_POLICIES: &[(&str, ArqCongestion)] =
-    &[("fixed", ArqCongestion::Fixed), ("reno", ArqCongestion::Reno), ("paced", ArqCongestion::Paced)];
+/// Keywords of `congestion`, the congestion controllers of `guaranteed`.
+const ARQ_CONGESTION: &[(&str, ArqCongestion)] = &[
+    ("fixed", ArqCongestion::Fixed),
+    ("reno", ArqCongestion::Reno),
+    ("cubic", ArqCongestion::Cubic),
+    ("paced", ArqCongestion::Paced),
+];
 
 /// Keywords of `congestion`, the congestion controls of `quic`.
 const QUIC_CONGESTION: &[(&str, QuicCongestion)] =
@@ -85,6 +93,7 @@ pub(crate) fn default(name: &str) -> Option<Protocol> {
             nodelay: true,
             timers: TcpTimers::Bsd,
             delayed_ack: true,
+            extensions: TcpExtensions::default(),
         },
         "udp" => Protocol::Udp { flow_control: true },
         "multicast" => Protocol::Multicast { group: IpAddr::V4(Ipv4Addr::UNSPECIFIED), ttl: 1 },
@@ -145,11 +154,23 @@ pub(crate) fn protocol(cx: &mut Context<'_>, value: &Value) -> Option<Protocol> 
     let arguments = part.arguments.as_deref().unwrap_or_default();
     let required = required(&protocol);
     let given = read(cx, &owner, part.location, arguments, required, |v| present(&mut protocol, v));
+    if !given.contains_key("timers") {
+        set_timers(&mut protocol);
+    }
     if let Some((option, message, label)) = conflict(&protocol) {
         let location = given.get(option).or(given.get("window")).copied().unwrap_or(part.location);
         cx.report(Diagnostic::error(location, message).label(label));
     }
     Some(protocol)
+}
+
+/// Sets the timers that belong to the congestion controller: exact ones for those of today.
+pub(crate) fn set_timers(protocol: &mut Protocol) {
+    if let Protocol::Tcp { congestion, timers, .. } = protocol
+        && TcpController::of(congestion.as_deref()).is_some_and(|controller| controller != TcpController::Bsd)
+    {
+        *timers = TcpTimers::Fine;
+    }
 }
 
 /// Returns a conflict between options: the option, the message, the expectation.
@@ -182,12 +203,22 @@ pub(crate) fn conflict(protocol: &Protocol) -> Option<(&'static str, String, Str
 /// Presents the options of a protocol.
 pub(crate) fn present(protocol: &mut Protocol, v: &mut Visit<'_, '_>) {
     match protocol {
-        Protocol::Tcp { window, congestion, nodelay, timers, delayed_ack } => {
+        Protocol::Tcp { window, congestion, nodelay, timers, delayed_ack, extensions } => {
             v.optional("window", window, "auto", size, write::size);
             v.optional("congestion", congestion, "auto", congestion_control, |name| token::written(name));
             v.on_off("nodelay", nodelay);
             v.keyword("timers", timers, TCP_TIMERS);
             v.on_off("delayed_ack", delayed_ack);
+            let TcpExtensions { sack, timestamps, ecn, hystart, initial_window, min_rto, ack_delay } =
+                extensions;
+            v.keyword("sack", sack, AUTO_ON_OFF);
+            v.keyword("timestamps", timestamps, AUTO_ON_OFF);
+            v.keyword("ecn", ecn, AUTO_ON_OFF);
+            v.keyword("hystart", hystart, AUTO_ON_OFF);
+            let segments = |cx: &mut Context<'_>, value: &Value| integer(cx, value, 1..=1000);
+            v.optional("initial_window", initial_window, "auto", segments, u16::to_string);
+            v.optional("min_rto", min_rto, "auto", time, write::span);
+            v.optional("ack_delay", ack_delay, "auto", positive_time, write::span);
         }
         Protocol::Udp { flow_control } => v.on_off("flow", flow_control),
         Protocol::Multicast { group, ttl } => {
@@ -225,7 +256,7 @@ pub(crate) fn present(protocol: &mut Protocol, v: &mut Visit<'_, '_>) {
             v.option("timeout", timeout, positive_time, write::span);
             v.on_off("adaptive", adaptive);
             v.option("ack_delay", ack_delay, positive_time, write::span);
-            v.keyword("congestion", congestion, CONGESTION_POLICIES);
+            v.keyword("congestion", congestion, ARQ_CONGESTION);
             v.keyword("checksum", checksum, CHECKSUMS);
             v.share("drop", drop);
             v.share("alter", alter);

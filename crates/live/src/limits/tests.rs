@@ -242,6 +242,7 @@ fn tcp() -> Protocol {
         nodelay: true,
         timers: Default::default(),
         delayed_ack: Default::default(),
+        extensions: Default::default(),
     }
 }
 

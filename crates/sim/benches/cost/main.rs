@@ -75,6 +75,16 @@ fn scenarios() -> Vec<Scenario> {
             promise: "<= 4,000 (ns-3.48 137,000; htsim 4,280, without headers or BSD timers)",
         },
         Scenario {
+            name: "the same with CUBIC, SACK and timestamps",
+            text: tcp.into(),
+            overrides: &[("congestion", "cubic")],
+            lengths: [5_000, 15_000],
+            timed: 60_000,
+            unit: "data segment",
+            count: |r| r.connections[0].counters["data_segments_sent"],
+            promise: "-",
+        },
+        Scenario {
             name: "500 sessions of ftp, telnet and voice",
             text: models.into(),
             overrides: &[],

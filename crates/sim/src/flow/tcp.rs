@@ -3,13 +3,16 @@
 use std::collections::VecDeque;
 
 use trunkline_endpoint::{Destination, Endpoint as _, Input, Output, Peer, Port, Reason, Writable};
-use trunkline_experiment::plan::{Protocol, TcpTimers};
+use trunkline_experiment::plan::{Protocol, TcpController, TcpTimers};
 use trunkline_models::host::{Disk, Phases};
 use trunkline_record::Histogram;
 use trunkline_run::message::Header;
 use trunkline_run::reports::{Metrics, ReceiverReport, SenderReport};
 use trunkline_run::samples::Samples;
-use trunkline_tcp::{Command, Event, Options, Statistics, Tcp, Timers, Virtual, header_length};
+use trunkline_tcp::segment::LONGEST_HEADER;
+use trunkline_tcp::{
+    Algorithm, Command, EcnFeedback, Event, Options, Statistics, Tcp, Timers, Virtual, header_length,
+};
 use trunkline_units::{Instant, Size, Span};
 
 use super::{FlowConfig, FlowError, FlowOutput, IP_HEADER, Messages, Next, STREAM_BOUNDS};
@@ -19,6 +22,13 @@ use crate::frame::{Content, Packet, PacketPool, TCP_HEADER};
 const DEFAULT_BUFFER: Size = Size::from_bytes(4 << 20);
 /// Bytes of a TCP header without options.
 const MIN_TCP_HEADER: u32 = 20;
+/// What a congestion controller of today brings along, as in Linux: minimum and initial retransmission timeout, initial window
+/// in segments, maximum delay of an acknowledgement. 4.3BSD delays acknowledgements by up to 200 ms.
+const TODAY_MIN_RTO: Span = Span::from_ms(200);
+const TODAY_INITIAL_TIMEOUT: Span = Span::from_s(1);
+const TODAY_INITIAL_WINDOW: u16 = 10;
+const TODAY_ACK_DELAY: Span = Span::from_ms(40);
+const BSD_ACK_DELAY: Span = Span::from_ms(200);
 /// Bytes of one disk access.
 const DISK_BLOCK: u32 = 64 << 10;
 
@@ -33,6 +43,9 @@ pub struct TcpFlow {
     latest_rtt: Span,
     flow: u32,
     traffic_class: u8,
+    /// Segments have the options of today's TCP.
+    has_extensions: bool,
+    congestion: &'static str,
 }
 
 /// One end.
@@ -96,14 +109,19 @@ impl TcpFlow {
             latest_rtt: Span::ZERO,
             flow: config.flow,
             traffic_class: config.traffic_class(),
+            has_extensions: sender.has_extensions(),
+            congestion: controller(config).1,
         })
     }
 
     #[inline(never)]
     pub fn receive(&mut self, now: Instant, side: usize, packet: &Packet, scratch: &mut [u8]) {
-        let Content::Segment(header) = &packet.content else { return };
         let whole = (packet.length - IP_HEADER) as usize;
-        scratch[..TCP_HEADER].copy_from_slice(header);
+        if let Content::Segment(header) = &packet.content {
+            scratch[..TCP_HEADER].copy_from_slice(header);
+        } else if !copy_long_header(&packet.content, scratch) {
+            return;
+        }
         let (port, peer, segment) = (Port(0), Peer::NONE, None);
         let input = Input::Frame { port, peer, bytes: &scratch[..whole], segment };
         self.ends[side].has_changed = true;
@@ -158,9 +176,13 @@ impl TcpFlow {
 
     #[inline]
     fn make_packet(&self, side: usize, length: usize, scratch: &[u8]) -> Packet {
-        let mut header = [0; TCP_HEADER];
-        header.copy_from_slice(&scratch[..TCP_HEADER]);
-        let content = Content::Segment(header);
+        let content = if self.has_extensions {
+            long_segment(scratch)
+        } else {
+            let mut header = [0; TCP_HEADER];
+            header.copy_from_slice(&scratch[..TCP_HEADER]);
+            Content::Segment(header)
+        };
         // Each direction has its own virtual channel.
         let channel = (self.flow as u16) << 1 | side as u16;
         Packet::new(content, length as u32 + IP_HEADER, self.flow, channel, self.ends[side].to, side == 1)
@@ -315,13 +337,18 @@ impl TcpFlow {
         let (mut sender, mut receivers) = self.messages.into_reports();
         let [from, to] = &self.ends;
         sender.counters.extend(counters(from.tcp.statistics()));
+        if self.has_extensions {
+            let Statistics { tail_loss_probes, spurious_recoveries, .. } = *from.tcp.statistics();
+            sender.counters.insert("tail_loss_probes".into(), tail_loss_probes as f64);
+            sender.counters.insert("spurious_recoveries".into(), spurious_recoveries as f64);
+        }
         sender.counters.insert("tcp_mss_bytes".into(), f64::from(from.tcp.gauges().mss));
         sender.counters.insert("sender_buffer_bytes".into(), f64::from(from.tcp.options().send_buffer));
         sender.samples.extend_from_slice(self.samples.points());
         if !is_requester {
             sender.rtt = self.rtt.counts();
         }
-        sender.notes.insert("congestion".into(), "reno (4.3BSD)".into());
+        sender.notes.insert("congestion".into(), self.congestion.into());
         let window = f64::from(to.tcp.options().receive_buffer);
         receivers[0].counters.insert("receiver_buffer_bytes".into(), window);
         receivers[0].counters.insert("acks_sent".into(), to.tcp.statistics().acks_sent as f64);
@@ -368,6 +395,22 @@ impl TcpEnd {
     }
 }
 
+/// Copies the header of a long segment; false if it is none.
+#[cold]
+fn copy_long_header(content: &Content, scratch: &mut [u8]) -> bool {
+    let Content::LongSegment(header) = content else { return false };
+    scratch[..LONGEST_HEADER].copy_from_slice(&header[..]);
+    true
+}
+
+/// Returns the content of a segment with the options of today's TCP.
+#[cold]
+fn long_segment(scratch: &[u8]) -> Content {
+    let mut header = Box::new([0; LONGEST_HEADER]);
+    header.copy_from_slice(&scratch[..LONGEST_HEADER]);
+    Content::LongSegment(header)
+}
+
 #[inline]
 fn earliest(a: Option<Instant>, b: Option<Instant>) -> Option<Instant> {
     match (a, b) {
@@ -390,9 +433,23 @@ fn counters(s: &Statistics) -> Metrics {
     .into()
 }
 
+/// Returns the congestion controller, and its name in the record.
+fn controller(config: &FlowConfig<'_>) -> (TcpController, &'static str) {
+    let controller = match &config.plan.protocol {
+        Protocol::Tcp { congestion, .. } => TcpController::of(congestion.as_deref()),
+        _ => None,
+    };
+    match controller.unwrap_or(TcpController::Bsd) {
+        TcpController::Bsd => (TcpController::Bsd, "reno (4.3BSD)"),
+        TcpController::NewReno => (TcpController::NewReno, "newreno"),
+        TcpController::Cubic => (TcpController::Cubic, "cubic"),
+        TcpController::Dctcp => (TcpController::Dctcp, "dctcp"),
+    }
+}
+
 /// Returns the TCP options of one end.
 fn options(config: &FlowConfig<'_>, side: usize) -> Options {
-    let Protocol::Tcp { window, nodelay, timers, delayed_ack, .. } = &config.plan.protocol else {
+    let Protocol::Tcp { window, nodelay, timers, delayed_ack, extensions, .. } = &config.plan.protocol else {
         return Options::default();
     };
     let station = if side == 0 { &config.plan.from } else { &config.plan.to[0] };
@@ -400,6 +457,10 @@ fn options(config: &FlowConfig<'_>, side: usize) -> Options {
     let own_buffer = station.buffer.or(*window).unwrap_or(DEFAULT_BUFFER).as_bytes().min(1 << 30) as u32;
     let peer_buffer = window.unwrap_or(DEFAULT_BUFFER).as_bytes().min(1 << 30) as u32;
     let Phases { fast, slow } = config.timer_phases[side];
+    let (controller, _) = controller(config);
+    let is_today = controller != TcpController::Bsd;
+    let min_rto = extensions.min_rto.unwrap_or(if is_today { TODAY_MIN_RTO } else { Span::ZERO });
+    let ecn = extensions.ecn.unwrap_or(controller == TcpController::Dctcp);
     Options {
         // The ports only make captures readable: both ends know their peer.
         local: if side == 0 { 49_152 } else { 5_001 },
@@ -410,10 +471,25 @@ fn options(config: &FlowConfig<'_>, side: usize) -> Options {
         receive_buffer: if side == 0 { peer_buffer } else { own_buffer },
         timers: match timers {
             TcpTimers::Bsd => Timers::Bsd { fast_phase: fast, slow_phase: slow },
-            TcpTimers::Fine => Timers::Fine { floor: Span::ZERO },
+            TcpTimers::Fine => Timers::Fine { floor: min_rto },
         },
         delayed_ack: *delayed_ack,
         nagle: !*nodelay,
+        congestion: match controller {
+            TcpController::Bsd => None,
+            TcpController::NewReno => Some(Algorithm::Reno),
+            TcpController::Cubic => Some(Algorithm::Cubic { hystart: extensions.hystart.unwrap_or(true) }),
+            TcpController::Dctcp => Some(Algorithm::Dctcp),
+        },
+        sack: extensions.sack.unwrap_or(is_today),
+        timestamps: extensions.timestamps.unwrap_or(is_today),
+        ecn: ecn.then_some(match controller {
+            TcpController::Dctcp => EcnFeedback::Exact,
+            _ => EcnFeedback::Classic,
+        }),
+        initial_window: extensions.initial_window.unwrap_or(if is_today { TODAY_INITIAL_WINDOW } else { 1 }),
+        initial_timeout: is_today.then_some(TODAY_INITIAL_TIMEOUT),
+        ack_delay: extensions.ack_delay.unwrap_or(if is_today { TODAY_ACK_DELAY } else { BSD_ACK_DELAY }),
         initial_sequence: config.seed.stream(&format!("{} / isn {side}", config.stream_name)).bits() as u32,
         ..Options::default()
     }

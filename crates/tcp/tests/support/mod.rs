@@ -2,6 +2,7 @@
 
 pub mod linux;
 pub mod square_root;
+pub mod wire;
 
 use trunkline_endpoint::pair::{Ended, PEER_A, PEER_B};
 use trunkline_endpoint::{Impairments, Pair};

@@ -1,7 +1,7 @@
-//! A model-based policy: window and pace follow the delivery rate of the path, not its losses (after BBR: Cardwell
+//! A model-based controller: window and pace follow the delivery rate of the path, not its losses (after BBR: Cardwell
 //! and others 2017, draft-ietf-ccwg-bbr).
 //!
-//! The policy measures the maximum recent delivery rate and the minimum recent round-trip time. Frames leave at that
+//! The controller measures the maximum recent delivery rate and the minimum recent round-trip time. Frames leave at that
 //! rate. In flight are at most twice the bandwidth-delay product and the frames that await delayed or aggregated
 //! acknowledgements. The mode determines the pacing gain:
 //!
@@ -20,7 +20,7 @@
 //! their round-trip time. Then the window exceeds twice the bandwidth-delay product by at least 96 frames; see
 //! `BIDIRECTIONAL_FRAMES`.
 //!
-//! Loss is not a sign of congestion here, so this policy differs from BBR in three points. It measures the random
+//! Loss is not a sign of congestion here, so this controller differs from BBR in three points. It measures the random
 //! loss of the path in the second and third phase of the cycle, and compensates for it in the others: if one frame in
 //! twenty is lost anyway, filling the path takes 1.05 times the delivery rate. A bandwidth probe that only overflows
 //! a short queue halves the extra gain of the next. A timeout reduces the window to 4 frames until the next
@@ -28,8 +28,8 @@
 
 use trunkline_units::{Instant, Rate, Span};
 
-use super::{AckedFrames, LostFrames, Policy, SentFrames};
-use crate::rtt::{MIN_RTT_WINDOW, WindowedMin};
+use crate::windowed_min::{MIN_RTT_WINDOW, WindowedMin};
+use crate::{Acknowledgement, Controller, Loss, Transmission};
 
 /// Initial window in frames (RFC 6928).
 const INITIAL_WINDOW: f64 = 10.0;
@@ -175,7 +175,7 @@ enum PacedMode {
 }
 
 impl Paced {
-    /// Creates a policy with a maximum window, for a peer that acknowledges at least every `ack_every` frames.
+    /// Creates a controller with a maximum window, for a peer that acknowledges at least every `ack_every` frames.
     pub fn new(max_window: u32, ack_every: u32) -> Paced {
         let mut paced = Paced {
             max_window: max_window.max(1),
@@ -304,12 +304,12 @@ impl Paced {
     /// Processes an acknowledgement that meets the conditions of `common_ack` and so cannot change the limits.
     /// Returns false, without an effect, for any other.
     #[inline]
-    fn handle_common_ack(&mut self, acked: &AckedFrames) -> bool {
+    fn handle_common_ack(&mut self, acked: &Acknowledgement) -> bool {
         let Some(round_trip) = acked.round_trip else { return false };
         let common = &self.common_ack;
         let is_common = acked.now < common.valid_until
             && acked.app_limited
-            && acked.frames == 1
+            && acked.amount == 1
             && acked.bytes == common.bytes
             && self.mean_batch == common.mean_batch
             && acked.rate.is_none_or(|rate| rate.as_bps() <= common.max_rate)
@@ -321,7 +321,7 @@ impl Paced {
             }
             self.path_loss.is_rtt_near_min = round_trip <= common.near_rtt;
             self.extra_acked.count_started_at = acked.now;
-            self.count_shares(f64::from(acked.peer_frames), 1.0);
+            self.count_shares(f64::from(acked.peer_amount), 1.0);
             self.count_round(acked);
         }
         is_common
@@ -373,26 +373,26 @@ impl Paced {
 
     /// Counts frames of a round trip; returns the round trip if they end it.
     #[inline]
-    fn count_round(&mut self, acked: &AckedFrames) -> Option<Round> {
-        self.round.acked += u64::from(acked.frames);
+    fn count_round(&mut self, acked: &Acknowledgement) -> Option<Round> {
+        self.round.acked += u64::from(acked.amount);
         let next = Round { started_at: acked.now, ..Round::default() };
         (acked.sent_at >= self.round.started_at).then(|| std::mem::replace(&mut self.round, next))
     }
 
     #[inline]
-    fn measure(&mut self, acked: &AckedFrames) {
-        let frames = f64::from(acked.frames);
-        if acked.frames > 0 {
+    fn measure(&mut self, acked: &Acknowledgement) {
+        let frames = f64::from(acked.amount);
+        if acked.amount > 0 {
             let weight = if self.mean_frame == 0.0 { 1.0 } else { frames / (frames + 64.0) };
             let (bytes, previous) = (acked.bytes as f64 / frames, self.mean_frame);
             // Snap to the limit: converging further would take thousands of frames.
             self.mean_frame =
                 if (bytes - previous).abs() < 1e-3 { bytes } else { previous + (bytes - previous) * weight };
             self.common_ack.bytes =
-                if acked.frames == 1 && self.mean_frame == previous { acked.bytes } else { 0 };
+                if acked.amount == 1 && self.mean_frame == previous { acked.bytes } else { 0 };
         }
         let frame_bits = self.frame_bits();
-        self.count_shares(f64::from(acked.peer_frames), frames);
+        self.count_shares(f64::from(acked.peer_amount), frames);
         if let Some(round_trip) = acked.round_trip {
             self.min_rtt.sample(acked.now, round_trip);
             let (confirming_rtt, near_rtt) = self.rtt_thresholds(frame_bits);
@@ -417,7 +417,7 @@ impl Paced {
     }
 
     /// Checks once per round trip whether startup has reached the rate of the path.
-    fn check_startup(&mut self, acked: &AckedFrames, round: Round) {
+    fn check_startup(&mut self, acked: &Acknowledgement, round: Round) {
         let PacedMode::Startup { rate, rounds } = self.mode else { return };
         if acked.app_limited {
             return;
@@ -486,10 +486,10 @@ impl Paced {
 
     /// Processes an acknowledgement that may change the limits.
     #[inline(never)]
-    fn process_ack(&mut self, acked: &AckedFrames) -> bool {
+    fn process_ack(&mut self, acked: &Acknowledgement) -> bool {
         self.inputs_changed |= std::mem::take(&mut self.timed_out);
         self.measure(acked);
-        let in_flight = f64::from(acked.in_flight.saturating_sub(acked.frames));
+        let in_flight = f64::from(acked.in_flight.saturating_sub(acked.amount));
         if let Some(round) = self.count_round(acked) {
             self.check_startup(acked, round);
         }
@@ -504,7 +504,7 @@ impl Paced {
     }
 }
 
-impl Policy for Paced {
+impl Controller for Paced {
     fn window(&self) -> u32 {
         self.limits.0
     }
@@ -519,22 +519,22 @@ impl Policy for Paced {
         self.update_limits();
     }
 
-    fn on_sent(&mut self, sent: &SentFrames) {
-        self.mean_batch += (f64::from(sent.frames) - self.mean_batch) / 8.0;
+    fn on_sent(&mut self, sent: &Transmission) {
+        self.mean_batch += (f64::from(sent.amount) - self.mean_batch) / 8.0;
     }
 
-    fn on_ack(&mut self, acked: &AckedFrames) -> bool {
+    fn on_ack(&mut self, acked: &Acknowledgement) -> bool {
         !self.handle_common_ack(acked) && self.process_ack(acked)
     }
 
-    fn on_lost(&mut self, lost: &LostFrames) {
-        self.round.lost += u64::from(lost.frames);
+    fn on_lost(&mut self, lost: &Loss) {
+        self.round.lost += u64::from(lost.amount);
         if lost.timeout {
             // Frames declared lost by a timeout may only be delayed, so they do not count as random loss.
             self.timed_out = true;
         } else {
-            self.path_loss.count(lost.sent_at, 0.0, f64::from(lost.frames));
-            self.probe_gain.count(lost.sent_at, 0.0, f64::from(lost.frames));
+            self.path_loss.count(lost.sent_at, 0.0, f64::from(lost.amount));
+            self.probe_gain.count(lost.sent_at, 0.0, f64::from(lost.amount));
         }
         (self.inputs_changed, self.common_ack.valid_until) = (true, Instant::ZERO);
         self.update_limits();

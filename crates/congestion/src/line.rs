@@ -1,4 +1,4 @@
-//! A model of a bottleneck link for the tests of policies: rate, queue, delay, and random loss.
+//! A model of a bottleneck link for the tests of controllers: rate, queue, delay, and random loss.
 //!
 //! Frames stay in order, so a frame is lost when a later one is acknowledged. The sender always has data. Lost frames
 //! are not retransmitted: for these tests a new frame is equivalent.
@@ -7,8 +7,7 @@ use std::collections::VecDeque;
 
 use trunkline_units::{Instant, Rate, Seed, Size, Span, Stream};
 
-use super::{AckedFrames, LostFrames, Policy, SentFrames};
-use crate::rtt::{RttEstimator, Timeouts};
+use crate::{Acknowledgement, Controller, Loss, MIN_RTT_WINDOW, Transmission, WindowedMin};
 
 /// Bytes of each frame.
 pub(crate) const FRAME: u64 = 1472;
@@ -18,26 +17,28 @@ pub(crate) fn at(us: u64) -> Instant {
 }
 
 /// An acknowledgement of frames sent a millisecond ago.
-pub(crate) fn acked(us: u64, frames: u32, mbps: u64, app_limited: bool) -> AckedFrames {
-    AckedFrames {
+pub(crate) fn acked(us: u64, frames: u32, mbps: u64, app_limited: bool) -> Acknowledgement {
+    Acknowledgement {
         now: at(us),
-        frames,
+        amount: frames,
         bytes: u64::from(frames) * FRAME,
+        marked: 0,
         in_flight: frames,
         round_trip: Some(Span::from_ms(1)),
         rate: Some(Rate::from_bps(mbps * 1_000_000)),
         app_limited,
-        peer_frames: 0,
+        in_recovery: false,
+        peer_amount: 0,
         sent_at: at(us.saturating_sub(1_000)),
     }
 }
 
 /// A loss of frames sent a millisecond ago.
-pub(crate) fn lost(us: u64, frames: u32, timeout: bool) -> LostFrames {
+pub(crate) fn lost(us: u64, frames: u32, timeout: bool) -> Loss {
     let bytes = u64::from(frames) * FRAME;
-    LostFrames {
+    Loss {
         now: at(us),
-        frames,
+        amount: frames,
         bytes,
         sent_at: at(us.saturating_sub(1_000)),
         in_flight: frames,
@@ -94,6 +95,42 @@ impl Default for Line {
     }
 }
 
+/// Round-trip time and timeout (RFC 6298), like a sender that probes before it declares frames lost.
+struct RoundTrip {
+    smoothed: Span,
+    variation: Span,
+    min: WindowedMin,
+}
+
+impl Default for RoundTrip {
+    fn default() -> Self {
+        RoundTrip { smoothed: Span::ZERO, variation: Span::ZERO, min: WindowedMin::new(MIN_RTT_WINDOW) }
+    }
+}
+
+impl RoundTrip {
+    fn sample(&mut self, now: Instant, round_trip: Span) {
+        if self.min.get().is_none() {
+            (self.smoothed, self.variation) = (round_trip, round_trip / 2);
+        } else {
+            let error = round_trip.max(self.smoothed) - round_trip.min(self.smoothed);
+            self.variation = (self.variation * 3 + error) / 4;
+            self.smoothed = (self.smoothed * 7 + round_trip) / 8;
+        }
+        self.min.sample(now, round_trip);
+    }
+
+    /// Returns the timeout after `count` consecutive timeouts.
+    fn backoff(&self, ack_delay: Span, count: u32) -> Span {
+        let bound = |span: Span| span.max(Span::from_ms(20)).min(Span::from_s(60));
+        let plain = match self.min.get() {
+            None => Span::from_ms(200),
+            Some(_) => self.smoothed + (self.variation * 4).max(Span::from_us(50)) + ack_delay,
+        };
+        bound(bound(plain) * 1u64.checked_shl(count).unwrap_or(u64::MAX))
+    }
+}
+
 /// A frame in flight.
 struct Outstanding {
     number: u64,
@@ -122,7 +159,7 @@ pub(crate) struct Counts {
 
 /// A sender and its receiver.
 pub(crate) struct Flow {
-    policy: Box<dyn Policy>,
+    controller: Box<dyn Controller>,
     outstanding: VecDeque<Outstanding>,
     /// Earliest time of the next transmission according to the pace.
     next_send: Instant,
@@ -130,7 +167,7 @@ pub(crate) struct Flow {
     acked_bytes: u64,
     acked_at: Instant,
     first_sent_at: Instant,
-    round_trip: RttEstimator,
+    round_trip: RoundTrip,
     /// Start of the retransmission timer.
     timer_from: Instant,
     timeouts_in_a_row: u32,
@@ -144,25 +181,24 @@ pub(crate) struct Flow {
     pub total: Counts,
     pub second_half: Counts,
     pub timeouts: u64,
-    /// Minimum of the policy's window.
+    /// Minimum of the controller's window.
     pub min_window: u32,
 }
 
 impl Flow {
-    pub(crate) fn new(policy: Box<dyn Policy>) -> Flow {
-        Flow::starting(policy, Instant::ZERO)
+    pub(crate) fn new(controller: Box<dyn Controller>) -> Flow {
+        Flow::starting(controller, Instant::ZERO)
     }
 
-    pub(crate) fn starting(policy: Box<dyn Policy>, at: Instant) -> Flow {
+    pub(crate) fn starting(controller: Box<dyn Controller>, at: Instant) -> Flow {
         Flow {
-            policy,
+            controller,
             outstanding: VecDeque::new(),
             next_send: at,
             acked_bytes: 0,
             acked_at: at,
             first_sent_at: at,
-            // Like a sender that probes before it declares frames lost.
-            round_trip: RttEstimator::new(Timeouts { floor: Span::from_ms(20), ..Timeouts::default() }),
+            round_trip: RoundTrip::default(),
             timer_from: at,
             timeouts_in_a_row: 0,
             unacknowledged: Vec::new(),
@@ -181,9 +217,9 @@ impl Flow {
     }
 
     fn window(&mut self) -> u32 {
-        let window = self.policy.window();
+        let window = self.controller.window();
         self.min_window = self.min_window.min(window);
-        assert!(window > 0, "the window of a policy is 0");
+        assert!(window > 0, "the window of a controller is 0");
         window
     }
 }
@@ -317,8 +353,8 @@ impl LineState<'_> {
             self.transmit(flow, now, number);
         }
         let bytes = u64::from(frames) * FRAME;
-        flow.policy.on_sent(&SentFrames { now, frames, bytes, in_flight: flow.in_flight() });
-        let gap = flow.policy.pace().map_or(Span::ZERO, |pace| pace.time_for(Size::from_bytes(bytes)));
+        flow.controller.on_sent(&Transmission { now, amount: frames, bytes, in_flight: flow.in_flight() });
+        let gap = flow.controller.pace().map_or(Span::ZERO, |pace| pace.time_for(Size::from_bytes(bytes)));
         flow.next_send = now + gap;
     }
 
@@ -409,24 +445,26 @@ impl LineState<'_> {
         flow.round_trip.sample(now, round_trip);
         let interval = now.since(last.acked_at).max(last.sent_at.since(last.first_sent_at));
         // Over less than a round trip the rate measures aggregation, not the link.
-        let spans_round_trip = Some(interval) >= flow.round_trip.min();
+        let spans_round_trip = Some(interval) >= flow.round_trip.min.get();
         let acked_bytes = Size::from_bytes(flow.acked_bytes - last.acked_bytes);
         let rate = spans_round_trip.then(|| Rate::of(acked_bytes, interval));
-        flow.policy.on_ack(&AckedFrames {
+        flow.controller.on_ack(&Acknowledgement {
             now,
-            frames,
+            amount: frames,
             bytes,
+            marked: 0,
             in_flight,
             round_trip: Some(round_trip),
             rate,
             app_limited: false,
-            peer_frames: 0,
+            in_recovery: false,
+            peer_amount: 0,
             sent_at: last.sent_at,
         });
         if lost > 0 {
-            flow.policy.on_lost(&LostFrames {
+            flow.controller.on_lost(&Loss {
                 now,
-                frames: lost,
+                amount: lost,
                 bytes: u64::from(lost) * FRAME,
                 sent_at: lost_sent_at,
                 in_flight: in_flight - frames,
@@ -443,6 +481,6 @@ impl LineState<'_> {
         flow.timeouts_in_a_row += 1;
         flow.next_send = now;
         let bytes = u64::from(in_flight) * FRAME;
-        flow.policy.on_lost(&LostFrames { now, frames: in_flight, bytes, sent_at, in_flight, timeout: true });
+        flow.controller.on_lost(&Loss { now, amount: in_flight, bytes, sent_at, in_flight, timeout: true });
     }
 }

@@ -1,36 +1,36 @@
 //! A window of a fixed size.
 
-use super::{AckedFrames, LostFrames, Policy};
+use crate::{Acknowledgement, Controller, Loss};
 
 /// A constant window, such as the 16 frames of 1998. For paths without other traffic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fixed {
-    frames: u32,
+    window: u32,
 }
 
 impl Fixed {
-    /// Creates a window of this many frames, at least 1.
-    pub fn new(frames: u32) -> Fixed {
-        Fixed { frames: frames.max(1) }
+    /// Creates a window of this amount, at least 1.
+    pub fn new(window: u32) -> Fixed {
+        Fixed { window: window.max(1) }
     }
 }
 
-impl Policy for Fixed {
+impl Controller for Fixed {
     fn window(&self) -> u32 {
-        self.frames
+        self.window
     }
 
-    fn on_ack(&mut self, _: &AckedFrames) -> bool {
+    fn on_ack(&mut self, _: &Acknowledgement) -> bool {
         false
     }
 
-    fn on_lost(&mut self, _: &LostFrames) {}
+    fn on_lost(&mut self, _: &Loss) {}
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::congestion::line::{Flow, Line};
+    use crate::line::{Flow, Line};
 
     #[test]
     fn window_is_fixed() {

@@ -1,5 +1,5 @@
 use super::*;
-use crate::congestion::line::{FRAME, Flow, Line, LineResult, acked, at, lost};
+use crate::line::{FRAME, Flow, Line, LineResult, acked, at, lost};
 use trunkline_units::Seed;
 
 const MAX_WINDOW: u32 = 1 << 20;
@@ -223,14 +223,19 @@ fn common_acks_match_full_processing() {
             let app_limited = always_app_limited || !random.chance(0.01);
             let round_trip = random.chance(0.99).then_some(Span::from_us(15 + random.below(10)));
             let defaults = acked(us, frames, FRAME * 8 / (15 + random.below(10)), app_limited);
-            let peer_frames = random.below(2) as u32;
-            let acked = AckedFrames { round_trip, peer_frames, sent_at: at(us - 15), ..defaults };
+            let peer_amount = random.below(2) as u32;
+            let acked = Acknowledgement { round_trip, peer_amount, sent_at: at(us - 15), ..defaults };
             let lost = random.chance(0.001).then(|| lost(us, 1, random.chance(0.5)));
             common += u32::from(fast.clone().handle_common_ack(&acked));
             // This instance processes all acknowledgements in full.
             full.common_ack.valid_until = Instant::ZERO;
             for paced in [&mut fast, &mut full] {
-                paced.on_sent(&SentFrames { now: at(us - 15), frames, bytes: FRAME, in_flight: frames });
+                paced.on_sent(&Transmission {
+                    now: at(us - 15),
+                    amount: frames,
+                    bytes: FRAME,
+                    in_flight: frames,
+                });
                 lost.iter().for_each(|lost| paced.on_lost(lost));
                 paced.on_ack(&acked);
             }
@@ -246,10 +251,10 @@ fn common_acks_match_full_processing() {
 fn window_grows_while_the_peer_sends() {
     let mut paced = Paced::new(MAX_WINDOW, 3);
     let mut windows = Vec::new();
-    // The peer starts to send after a while and stops; the policy follows within some hundred frames.
-    for (rounds, peer_frames) in [(1..1_000, 0), (1_000..2_000, 1), (2_000..3_000, 0)] {
+    // The peer starts to send after a while and stops; the controller follows within some hundred frames.
+    for (rounds, peer_amount) in [(1..1_000, 0), (1_000..2_000, 1), (2_000..3_000, 0)] {
         for round in rounds {
-            paced.on_ack(&AckedFrames { peer_frames, ..acked(2_000 * round, 1, 100, false) });
+            paced.on_ack(&Acknowledgement { peer_amount, ..acked(2_000 * round, 1, 100, false) });
         }
         windows.push(paced.window());
     }
@@ -282,7 +287,7 @@ fn min_rtt_is_probed_when_not_confirmed() {
         let is_probing = matches!(paced.mode, PacedMode::ProbeRtt { .. });
         let is_queue_full = us > 1_000_000 && !is_probing;
         let round_trip = Some(Span::from_us(if is_queue_full { 1_500 } else { 1_000 }));
-        paced.on_ack(&AckedFrames { round_trip, ..acked(us, 40, 100, false) });
+        paced.on_ack(&Acknowledgement { round_trip, ..acked(us, 40, 100, false) });
         if is_probing {
             probes.push(us);
         }

@@ -1,0 +1,231 @@
+//! Congestion controllers: how much may be in flight, and how fast it is sent.
+//!
+//! A [`Controller`] is a state machine behind one trait. It opens no socket, reads no clock and draws no random numbers. TCP
+//! and the guaranteed transport use the same controllers.
+//!
+//! Amounts are in the unit of the transport, whose segment length [`Bounds::segment`] is given when a controller is
+//! created: TCP counts bytes with its maximum segment size as the segment, the guaranteed transport counts frames with a
+//! segment of 1. Growth of less than a unit accumulates.
+//!
+//! | controller | window | pace |
+//! | --- | --- | --- |
+//! | [`Fixed`] | constant, as in the 1998 paper | none |
+//! | [`Net2`] | 4.3BSD Reno in bytes, with the arithmetic of Net/2 or RFC 2581 | none |
+//! | [`Reno`] | slow start, then one segment more per round trip; halved on loss (RFC 5681, RFC 3465) | none |
+//! | [`Cubic`] | a cubic function of the time since the last reduction, by 0.3 (RFC 9438) | none |
+//! | [`Dctcp`] | reduced by half of the share of marked segments (RFC 8257) | none |
+//! | [`Paced`], after BBR | twice the bandwidth-delay product, plus frames awaiting delayed or aggregated acknowledgements | measured delivery rate |
+//!
+//! To add a controller, implement [`Controller`] in a file of this crate. A variant of [`Algorithm`] makes it an option of
+//! TCP, and one of `Congestion` in `arq` an option of the guaranteed transport. The row "a congestion controller" in
+//! ARCHITECTURE.md lists what makes it an option of the language.
+//!
+//! | module | contents |
+//! | --- | --- |
+//! | `fixed`, `net2`, `reno`, `cubic`, `dctcp`, `paced` | the controllers |
+//! | `hystart` | HyStart++, the end of slow start by delay (RFC 9406) |
+//! | `windowed_min` | [`WindowedMin`]: a minimum over a time window |
+//! | `line`, `tests` | a bottleneck link for tests; properties of all controllers |
+
+use trunkline_units::{Instant, Rate, Span};
+
+mod cubic;
+mod dctcp;
+mod fixed;
+mod hystart;
+#[cfg(test)]
+mod line;
+mod net2;
+mod paced;
+mod reno;
+mod windowed_min;
+
+pub use cubic::Cubic;
+pub use dctcp::Dctcp;
+pub use fixed::Fixed;
+pub use net2::{Arithmetic, Net2};
+pub use paced::Paced;
+pub use reno::Reno;
+pub use windowed_min::{MIN_RTT_WINDOW, WindowedMin};
+
+/// A congestion controller. It determines the *limits* of a sender, [`window`](Controller::window) and
+/// [`pace`](Controller::pace), from what happens to the sender's data.
+///
+/// An implementation writes `window`, `on_ack` and `on_lost`; see [`Reno`] for a short one. It overrides `pace` if it
+/// paces, and the other reports if it uses them.
+///
+/// The transport calls
+///
+/// - `on_handshake` at most once, before all others;
+/// - `on_sent` for each batch of sent data;
+/// - `on_ack` for each acknowledgement of new data;
+/// - `on_lost` for each detected loss, except of data that is lost because it became longer than the path MTU;
+/// - `on_idle` before it sends again after an idle period, and `on_spurious` if losses were none.
+///
+/// It reads the limits at the start, after `on_handshake`, `on_lost`, `on_idle` and `on_spurious`, and after `on_ack` if
+/// that returned true. So `on_sent` must not change them. With forward error correction both limits include the repair
+/// frames.
+pub trait Controller: Send + std::fmt::Debug {
+    /// Returns the maximum amount in flight, at least one segment.
+    fn window(&self) -> u32;
+
+    /// Returns the slow start threshold; `None` if the controller has none.
+    fn threshold(&self) -> Option<u32> {
+        None
+    }
+
+    /// Returns the pacing rate of the bytes that [`Transmission::bytes`] counts, never 0; `None`: as fast as the window
+    /// permits.
+    fn pace(&self) -> Option<Rate> {
+        None
+    }
+
+    /// Reports the round-trip time of the handshake. Later round trips may all include queueing at this end or the
+    /// peer.
+    fn on_handshake(&mut self, _now: Instant, _round_trip: Span) {}
+
+    /// Reports sent data. Must not change the limits.
+    fn on_sent(&mut self, _sent: &Transmission) {}
+
+    /// Reports acknowledged data; returns whether the limits may have changed.
+    fn on_ack(&mut self, acked: &Acknowledgement) -> bool;
+
+    /// Reports lost data. It will be retransmitted, or forward error correction has recovered it.
+    fn on_lost(&mut self, lost: &Loss);
+
+    /// Reports that nothing was in flight for a retransmission timeout: the window says nothing about the path any more
+    /// (RFC 5681 section 4.1).
+    fn on_idle(&mut self, _now: Instant) {}
+
+    /// Reports that the data of the last reported losses had arrived after all (RFC 9438 section 4.9).
+    fn on_spurious(&mut self, _now: Instant) {}
+}
+
+/// Bounds of a window, in the unit of the transport.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bounds {
+    /// Length of a full segment, at least 1.
+    pub segment: u32,
+    /// Initial window (RFC 6928: ten segments).
+    pub initial: u32,
+    /// Maximum window.
+    pub max: u32,
+}
+
+impl Bounds {
+    /// Returns bounds with an initial window of ten segments (RFC 6928).
+    pub fn new(segment: u32, max: u32) -> Bounds {
+        Bounds { segment, initial: segment.saturating_mul(10), max }
+    }
+
+    /// Returns the bounds with one segment, of at least 1, as the minimum of each window.
+    fn valid(self) -> Bounds {
+        let segment = self.segment.clamp(1, 1 << 30);
+        let max = self.max.max(segment);
+        Bounds { segment, max, initial: self.initial.clamp(segment, max) }
+    }
+}
+
+/// Selects a controller that needs nothing but its bounds and works with any transport.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Algorithm {
+    /// [`Reno`].
+    Reno,
+    /// [`Cubic`], with HyStart++ (RFC 9406) or without.
+    Cubic {
+        /// Whether slow start ends by HyStart++.
+        hystart: bool,
+    },
+    /// [`Dctcp`].
+    Dctcp,
+}
+
+impl Algorithm {
+    /// All algorithms.
+    pub const ALL: [Algorithm; 4] = [
+        Algorithm::Reno,
+        Algorithm::Cubic { hystart: false },
+        Algorithm::Cubic { hystart: true },
+        Algorithm::Dctcp,
+    ];
+
+    /// Creates the controller.
+    pub fn controller(self, bounds: Bounds) -> Box<dyn Controller> {
+        match self {
+            Algorithm::Reno => Box::new(Reno::new(bounds)),
+            Algorithm::Cubic { hystart: false } => Box::new(Cubic::new(bounds)),
+            Algorithm::Cubic { hystart: true } => Box::new(Cubic::with_hystart(bounds)),
+            Algorithm::Dctcp => Box::new(Dctcp::new(bounds)),
+        }
+    }
+}
+
+/// Sent data.
+#[derive(Clone, Copy, Debug)]
+pub struct Transmission {
+    /// When it was sent.
+    pub now: Instant,
+    /// Its amount; 0 for parts that do not complete their frame.
+    pub amount: u32,
+    /// Its bytes. The guaranteed transport includes frame header and check, without the headers of UDP and IP.
+    pub bytes: u64,
+    /// Amount in flight, including this.
+    pub in_flight: u32,
+}
+
+/// Acknowledged data.
+#[derive(Clone, Copy, Debug)]
+pub struct Acknowledgement {
+    /// When the acknowledgement arrived.
+    pub now: Instant,
+    /// Amount acknowledged for the first time. Frames that forward error correction rebuilt do not count, so it may be 0.
+    pub amount: u32,
+    /// Its bytes, as in [`Transmission::bytes`].
+    pub bytes: u64,
+    /// Of the amount, what the path has marked as having met congestion (RFC 3168), as far as the transport knows: with
+    /// the feedback of RFC 3168 all or nothing.
+    pub marked: u32,
+    /// Amount in flight before the acknowledgement.
+    pub in_flight: u32,
+    /// Measured round-trip time without the peer's acknowledgement delay; `None` if unknown.
+    pub round_trip: Option<Span>,
+    /// Delivery rate between the sending of the last of this data and now (Cheng and Cardwell, delivery rate estimation);
+    /// `None` if unknown.
+    pub rate: Option<Rate>,
+    /// Whether the application limits the rate: all its data is sent.
+    pub app_limited: bool,
+    /// Whether the transport repairs losses: the window must not grow (RFC 5681 section 3.2).
+    pub in_recovery: bool,
+    /// New data received from the peer since the previous call of `on_ack`.
+    pub peer_amount: u32,
+    /// When the last of this data was sent. A round trip is over at the acknowledgement of data that was sent after the
+    /// acknowledgement that began it.
+    pub sent_at: Instant,
+}
+
+/// Lost data.
+#[derive(Clone, Copy, Debug)]
+pub struct Loss {
+    /// When the loss was detected.
+    pub now: Instant,
+    /// Its amount.
+    pub amount: u32,
+    /// Its bytes, as in [`Transmission::bytes`]; an estimate for frames that forward error correction rebuilt.
+    pub bytes: u64,
+    /// When the last of it was sent. A controller that reduces its window ignores losses of data sent before it last did
+    /// so.
+    pub sent_at: Instant,
+    /// Amount in flight before the loss was detected.
+    pub in_flight: u32,
+    /// Whether it was detected by a timeout (RFC 5681 section 3.1).
+    pub timeout: bool,
+}
+
+/// Returns whether a sender uses its window, so that acknowledgements show that the path carries more: at least half of it
+/// is in flight (RFC 9438 section 5.8 leaves the criterion open).
+fn is_used(acked: &Acknowledgement, window: u32) -> bool {
+    acked.in_flight >= window / 2
+}
+
+#[cfg(test)]
+mod tests;

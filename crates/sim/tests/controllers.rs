@@ -1,0 +1,97 @@
+//! Congestion controllers of simulated TCP, and the extensions that come with them.
+
+use crate::common::{connection, experiment, plan, run};
+use trunkline_run::Backend as _;
+
+/// A path of 50 Mb/s and 50 ms whose buffer holds half a bandwidth-delay product.
+fn path(loss: f64) -> String {
+    format!(
+        "host a, b; switch s (buffer = 100 packets); link a - s (rate = 1 Gb/s); \
+         link s - b (rate = 50 Mb/s, delay = 25 ms, loss = {loss});"
+    )
+}
+
+fn full(options: &str, duration: u32) -> String {
+    format!("protocol = tcp ({options}); test = full; duration = {duration} s;")
+}
+
+#[test]
+fn every_controller_fills_a_path_and_is_named_in_the_record() {
+    for (options, name) in [
+        ("", "reno (4.3BSD)"),
+        ("congestion = reno", "reno (4.3BSD)"),
+        ("congestion = newreno", "newreno"),
+        ("congestion = newreno, sack = off", "newreno"),
+        ("congestion = cubic", "cubic"),
+        ("congestion = cubic, hystart = off", "cubic"),
+        ("congestion = dctcp", "dctcp"),
+        ("congestion = reno, sack = on, timestamps = on", "reno (4.3BSD)"),
+    ] {
+        let record = run(&experiment(&path(0.0), &full(options, 20)));
+        let x = connection(&record, "x");
+        assert_eq!(x.notes["congestion"], name, "{options}");
+        assert_eq!((x.lost, x.messages_sent == x.messages_received), (0, true), "{options}");
+        // One loss per round trip is repaired without SACK, of the hundreds that the first slow start costs.
+        let is_slow = ["", "congestion = reno", "congestion = newreno, sack = off"].contains(&options);
+        let least = if is_slow { 8e6 } else { 40e6 };
+        assert!(x.received_bps > least, "{} with {options}", x.received_bps);
+    }
+}
+
+/// Random loss of a thousandth: average windows of 38 segments in 50 ms are 8.8 Mb/s (Mathis and others 1997).
+#[test]
+fn rate_under_random_loss_is_that_of_the_law() {
+    for options in ["congestion = newreno", "congestion = newreno, sack = off", "congestion = cubic"] {
+        let record = run(&experiment(&path(1e-3), &full(options, 40)));
+        let x = connection(&record, "x");
+        assert!((6.5e6..12.5e6).contains(&x.received_bps), "{} with {options}", x.received_bps);
+        assert!(x.counters["retransmissions"] > 20.0 && x.counters["timeouts"] <= 3.0, "{:?}", x.counters);
+    }
+}
+
+/// Slow start overruns the buffer and loses hundreds of segments of a window. SACK repairs them in a few round trips, 4.3BSD
+/// waits for its timer again and again.
+#[test]
+fn an_overrun_buffer_costs_little_today() {
+    let rate = |options: &str| {
+        let record = run(&experiment(&path(0.0), &full(options, 20)));
+        connection(&record, "x").received_bps
+    };
+    let (bsd, cubic) = (rate(""), rate("congestion = cubic, hystart = off"));
+    assert!(cubic > 3.0 * bsd, "{bsd} and {cubic}");
+}
+
+#[test]
+fn options_of_today_can_be_set() {
+    // 28 messages arrive at once, or over several round trips.
+    let rate = |options: &str| {
+        let network = "host a, b; link a - b (rate = 1 Gb/s, delay = 50 ms);";
+        let text = format!("protocol = tcp ({options}); test = full (messagesize = 1448); bytes = 40000;");
+        let record = run(&experiment(network, &text));
+        let x = connection(&record, "x");
+        assert_eq!(x.lost, 0);
+        x.received_bps
+    };
+    let (few, many) =
+        (rate("congestion = cubic, initial_window = 3"), rate("congestion = cubic, initial_window = 30"));
+    assert!(many > 2.0 * few, "{few} and {many}");
+}
+
+#[test]
+fn unknown_controllers_are_refused_with_the_list() {
+    let text = experiment(&path(0.0), &full("congestion = bbr", 1));
+    let refusals = trunkline_sim::Sim::default().refuse(&plan(&text));
+    assert_eq!(refusals.len(), 1);
+    assert_eq!(refusals[0].text, "x: `sim` has no `congestion = bbr`; it has reno, newreno, cubic, dctcp");
+}
+
+/// The guaranteed transport has the same controllers, in frames.
+#[test]
+fn guaranteed_has_cubic_too() {
+    let text = "protocol = guaranteed (mode = selective, window = 4096, frame = 1472 B, congestion = cubic);
+        test = full (messagesize = 8192); duration = 20 s;";
+    let record = run(&experiment(&path(0.0), text));
+    let x = connection(&record, "x");
+    assert_eq!(x.lost, 0);
+    assert!(x.received_bps > 35e6, "{}", x.received_bps);
+}

@@ -1,0 +1,212 @@
+//! Blocks to report, timestamps, and feedback of ECN; the options of sent and received segments.
+
+use trunkline_endpoint::Ecn;
+use trunkline_units::{Instant, Span};
+
+use crate::Content;
+use crate::extensions::{Extensions, Timestamps};
+use crate::options::EcnFeedback;
+use crate::ranges::Ranges;
+use crate::segment::{
+    ACK, CWR, ECE, Header, MAX_BLOCKS, Offer, RST, SYN, SegmentOptions, Seq, TIMESTAMPS_LENGTH,
+};
+use crate::tcp::Tcp;
+
+/// Age after which the last timestamp of the peer says nothing (RFC 7323 section 5.5).
+const TIMESTAMP_LIFETIME: Span = Span::from_s(24 * 86_400);
+
+/// Smallest maximum segment size with which segments carry data and blocks.
+const MIN_MSS_FOR_BLOCKS: u32 = 256;
+
+/// Returns the timestamp of a time, in milliseconds.
+pub(crate) fn timestamp(now: Instant) -> u32 {
+    (now.as_ns() / 1_000_000) as u32
+}
+
+impl Extensions {
+    /// Returns the options of a segment that leaves now, with up to so many blocks.
+    fn segment_options(&self, now: Instant, ranges: &Ranges, blocks: u32) -> SegmentOptions {
+        let mut options = SegmentOptions {
+            timestamps: self.timestamps.map(|timestamps| (timestamp(now), timestamps.recent)),
+            ..SegmentOptions::default()
+        };
+        let mut push = |range: (Seq, Seq)| {
+            if options.block_count < blocks as usize && !options.blocks().contains(&range) {
+                options.push_block(range.0, range.1);
+            }
+        };
+        if blocks > 0 {
+            self.recent_blocks.iter().flatten().filter_map(|seq| ranges.containing(*seq)).for_each(&mut push);
+            ranges.iter().take(2 * MAX_BLOCKS).for_each(&mut push);
+        }
+        options
+    }
+
+    /// Notes that a segment has arrived out of order: its block is reported first (RFC 2018 section 4).
+    pub(crate) fn add_recent_block(&mut self, start: Seq, ranges: &Ranges) {
+        let known = ranges.containing(start).and_then(|range| {
+            self.recent_blocks
+                .iter()
+                .position(|seq| seq.is_some_and(|seq| !seq.before(range.0) && seq.before(range.1)))
+        });
+        let slot = known.unwrap_or(self.recent_blocks.len() - 1);
+        self.recent_blocks[..=slot].rotate_right(1);
+        self.recent_blocks[0] = Some(start);
+    }
+
+    /// Checks and records the timestamps of a segment; returns whether it is acceptable (RFC 7323, sections 4.3 and 5).
+    fn accept_timestamps(&mut self, now: Instant, header: &Header, last_ack_sent: Seq) -> bool {
+        let Some(timestamps) = &mut self.timestamps else { return true };
+        let Some((value, _)) = self.received.timestamps else { return header.has(RST) };
+        let is_older = (value.wrapping_sub(timestamps.recent) as i32) < 0;
+        if is_older && now.since(timestamps.recent_at) < TIMESTAMP_LIFETIME {
+            return header.has(RST);
+        }
+        if !header.seq.after(last_ack_sent) {
+            *timestamps = Timestamps { recent: value, recent_at: now };
+        }
+        true
+    }
+
+    /// Processes the ECN field and the CWR flag of a segment with data. Returns whether what arrived before must be
+    /// acknowledged at once.
+    fn process_ecn(&mut self, header: &Header) -> bool {
+        let Some(feedback) = self.ecn else { return false };
+        let is_marked = self.received_ecn == Ecn::Ce;
+        match feedback {
+            EcnFeedback::Classic => {
+                self.congestion_seen = is_marked || self.congestion_seen && !header.has(CWR);
+                false
+            }
+            EcnFeedback::Exact => std::mem::replace(&mut self.congestion_seen, is_marked) != is_marked,
+        }
+    }
+}
+
+impl<C: Content> Tcp<C> {
+    /// Returns the offer of a SYN, and its flags for ECN (RFC 3168 section 6.1.1).
+    pub(crate) fn extend_offer(&self, now: Instant, answers: bool, offer: &mut Offer) -> u8 {
+        let Some(extensions) = &self.extensions else { return 0 };
+        let (timestamps, ecn) = if answers {
+            offer.sack_permitted = extensions.sack;
+            (extensions.timestamps.is_some(), extensions.ecn.is_some())
+        } else {
+            offer.sack_permitted = self.options.sack;
+            (self.options.timestamps, self.options.ecn.is_some())
+        };
+        let echo = extensions.timestamps.map_or(0, |timestamps| timestamps.recent);
+        offer.timestamps = timestamps.then(|| (timestamp(now), echo));
+        match (ecn, answers) {
+            (false, _) => 0,
+            (true, true) => ECE,
+            (true, false) => ECE | CWR,
+        }
+    }
+
+    /// Negotiates the extensions with the options of the peer's SYN, and creates the congestion controller.
+    #[cold]
+    pub(crate) fn negotiate_extensions(&mut self, now: Instant, header: &Header, offer: &Offer) {
+        let Some(extensions) = self.extensions.as_deref_mut() else { return };
+        extensions.sack = self.options.sack && offer.sack_permitted;
+        extensions.timestamps = offer
+            .timestamps
+            .filter(|_| self.options.timestamps)
+            .map(|(recent, _)| Timestamps { recent, recent_at: now });
+        let is_capable = header.has(ECE) && (header.has(ACK) != header.has(CWR));
+        extensions.ecn = self.options.ecn.filter(|_| is_capable);
+        if extensions.timestamps.is_some() {
+            // The maximum segment size does not count options (RFC 6691).
+            self.maxseg = self.maxseg.saturating_sub(TIMESTAMPS_LENGTH).max(1);
+        }
+        let max = (0xffff << self.snd_scale).max(self.maxseg);
+        extensions.negotiated(&self.options, self.maxseg, max);
+    }
+
+    /// Processes a segment of an end with extensions, once the peer's sequence number is known.
+    #[inline(never)]
+    pub(crate) fn process_with_options(
+        &mut self,
+        now: Instant,
+        header: Header,
+        options: &[u8],
+        payload: &[u8],
+    ) {
+        self.last_received_at = now;
+        let Some(extensions) = self.extensions.as_deref_mut() else { return };
+        extensions.received = SegmentOptions::parse(options);
+        extensions.received_echo = header.has(ECE) && !header.has(SYN) && extensions.ecn.is_some();
+        if !header.has(SYN) && !extensions.accept_timestamps(now, &header, self.last_ack_sent) {
+            self.counts.outside_window += 1;
+            return self.request_ack();
+        }
+        if header.has(RST) {
+            return self.process_reset(&header);
+        }
+        if !payload.is_empty() && extensions.process_ecn(&header) && self.rcv_nxt != self.last_ack_sent {
+            extensions.early_ack = Some(self.rcv_nxt);
+            self.last_ack_sent = self.rcv_nxt;
+            self.request_output();
+        }
+        self.process_in_window::<true>(now, header, payload);
+    }
+
+    /// Returns the number of blocks in the header of a segment, which carries data or not.
+    fn block_count(&self, with_data: bool) -> u32 {
+        let Some(extensions) = &self.extensions else { return 0 };
+        if !extensions.sack || with_data && self.maxseg < MIN_MSS_FOR_BLOCKS {
+            return 0;
+        }
+        let most = MAX_BLOCKS - usize::from(extensions.timestamps.is_some());
+        self.ranges.len().min(most) as u32
+    }
+
+    /// Returns the payload that a segment holds beside its blocks.
+    #[inline]
+    pub(crate) fn segment_size(&self) -> u32 {
+        if self.extensions.is_none() || self.ranges.is_empty() {
+            return self.maxseg;
+        }
+        match self.block_count(true) {
+            0 => self.maxseg,
+            count => self.maxseg - 4 - 8 * count,
+        }
+    }
+
+    /// Writes the options of a segment behind its header, and its flags of ECN; returns the length of both.
+    #[cold]
+    pub(crate) fn write_options(&mut self, now: Instant, seq: Seq, length: u32, buffer: &mut [u8]) -> usize {
+        let blocks = self.block_count(length > 0);
+        let Some(extensions) = self.extensions.as_deref_mut() else { return 0 };
+        let is_new = length > 0 && !seq.before(self.snd_max);
+        extensions.sent_ecn = if extensions.ecn.is_some() && is_new { Ecn::Ect0 } else { Ecn::NotEct };
+        let mut flags = if extensions.congestion_seen { ECE } else { 0 };
+        if is_new && std::mem::take(&mut extensions.confirm_reduction) {
+            flags |= CWR;
+        }
+        if extensions.ecn.is_some() {
+            buffer[13] |= flags;
+        }
+        extensions.segment_options(now, &self.ranges, blocks).write(buffer)
+    }
+
+    /// Writes the acknowledgement of what arrived before a change of the marks (RFC 8257 section 3.2), if one is pending.
+    #[cold]
+    pub(crate) fn write_early_ack(&mut self, now: Instant, buffer: &mut [u8]) -> Option<usize> {
+        let extensions = self.extensions.as_deref_mut()?;
+        let ack = extensions.early_ack.take()?;
+        let window = self.rcv_adv.since(ack) >> self.rcv_scale;
+        let header = Header {
+            source: self.options.local,
+            destination: self.remote,
+            seq: self.snd_max,
+            ack,
+            flags: ACK | if extensions.congestion_seen { 0 } else { ECE },
+            window: window.min(0xffff) as u16,
+        };
+        header.write(None, buffer);
+        extensions.sent_ecn = Ecn::NotEct;
+        self.counts.segments_sent += 1;
+        self.counts.acks_sent += 1;
+        Some(extensions.segment_options(now, &self.ranges, 0).write(buffer))
+    }
+}

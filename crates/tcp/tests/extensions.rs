@@ -1,0 +1,455 @@
+//! Selective acknowledgement, NewReno, timestamps, ECN and other controllers.
+
+use crate::support::wire::{DELAY, Outcome, Wire};
+use crate::support::{Connection, both};
+use trunkline_endpoint::{Ecn, Endpoint, Impairments, Input, MAX_BATCH, Output, Peer, Port, Writable};
+use trunkline_tcp::segment::{CWR, ECE, Header, SegmentOptions};
+use trunkline_tcp::{Algorithm, Command, EcnFeedback, Event, Options, Timers};
+use trunkline_units::{Rate, Seed, Span, Stream};
+
+const MSS: u32 = 1_000;
+const RTT: Span = Span::from_ms(50);
+
+/// TCP of today: 1 MB buffers, exact timers with a minimum of 200 ms.
+fn modern() -> Options {
+    Options {
+        mss: MSS as u16,
+        send_buffer: 1 << 20,
+        receive_buffer: 1 << 20,
+        timers: Timers::Fine { floor: Span::from_ms(200) },
+        congestion: Some(Algorithm::Reno),
+        sack: true,
+        initial_timeout: Some(Span::from_s(1)),
+        ack_delay: Span::from_ms(40),
+        ..Options::default()
+    }
+}
+
+/// Sets of options: controller, selective acknowledgement, timestamps, ECN.
+fn option_sets() -> Vec<Options> {
+    let controllers = Algorithm::ALL.map(Some).into_iter().chain([None]);
+    let mut sets = Vec::new();
+    for congestion in controllers {
+        for bits in 0..8 {
+            let ecn = (bits & 4 > 0).then_some(match congestion {
+                Some(Algorithm::Dctcp) => EcnFeedback::Exact,
+                _ => EcnFeedback::Classic,
+            });
+            sets.push(Options { congestion, sack: bits & 1 > 0, timestamps: bits & 2 > 0, ecn, ..modern() });
+        }
+    }
+    sets
+}
+
+/// Draws what the sets leave open.
+fn odd(stream: &mut Stream, set: Options) -> Options {
+    let phase = |stream: &mut Stream| Span::from_ms(stream.below(600));
+    let bsd = Timers::Bsd { fast_phase: phase(stream), slow_phase: phase(stream) };
+    let floor = Span::from_ms(stream.below(300));
+    Options {
+        mss: 32 + stream.below(3_000) as u16,
+        send_buffer: 1 + stream.below(60_000) as u32,
+        receive_buffer: 1 + stream.below(200_000) as u32,
+        scaling: stream.chance(0.7),
+        timers: if stream.chance(0.7) { Timers::Fine { floor } } else { bsd },
+        delayed_ack: stream.chance(0.7),
+        nagle: stream.chance(0.7),
+        initial_window: 1 + stream.below(20) as u16,
+        ..set
+    }
+}
+
+fn bad_line(stream: &mut Stream) -> Impairments {
+    let mut share = |most: f64| if stream.chance(0.5) { stream.unit() * most } else { 0.0 };
+    let (drop, duplicate, reorder) = (share(0.1), share(0.1), share(0.2));
+    Impairments {
+        delay: Span::from_ms(1 + stream.below(40)),
+        jitter: Span::from_us(stream.below(3_000)),
+        drop,
+        duplicate,
+        reorder,
+        late: Span::from_ms(stream.below(60)),
+        rate: stream.chance(0.5).then(|| Rate::from_bps(200_000 + stream.below(20_000_000))),
+        ..Impairments::default()
+    }
+}
+
+/// One exchange in both directions between ends with these options, or one of them with those of 4.3BSD.
+fn exchange(seed: u64, set: Options) {
+    let mut stream = Seed(seed).stream("extensions");
+    let plain = Options { congestion: None, sack: false, timestamps: false, ecn: None, ..set };
+    let sets = match stream.below(6) {
+        0 => [set, plain],
+        1 => [plain, set],
+        _ => [set, set],
+    };
+    let (a, _) = both(odd(&mut stream, sets[0]));
+    let (_, b) = both(odd(&mut stream, sets[1]));
+    let lines = [bad_line(&mut stream), bad_line(&mut stream)];
+    let small = |o: Options| o.send_buffer.min(2_000);
+    let least = u64::from(small(a).min(small(b)).min(a.receive_buffer).min(b.receive_buffer));
+    let totals = [stream.below(60 * least + 1), stream.below(30 * least + 1)];
+    let easy = Impairments { delay: Span::from_ms(10), ..Impairments::default() };
+    let mut world = Connection::new(seed, a, b, totals, [easy, easy]);
+    world.step = Span::from_ms(50);
+    world.step();
+    world.pair.impair(lines[0], lines[1]);
+    assert!(
+        world.finish(Span::from_s(20_000)),
+        "seed {seed}: {:?} of {totals:?}\n{a:?}\n{b:?}\n{lines:?}\n{:?}\n{:?}\n{:?}",
+        world.users,
+        world.pair.counts(),
+        world.pair.a(),
+        world.pair.b()
+    );
+    let mut events = world.pair.take_events_a().into_iter().chain(world.pair.take_events_b());
+    assert!(
+        events.all(|(_, event)| !matches!(event, Event::Reset | Event::TimedOut)),
+        "seed {seed}: {set:?}"
+    );
+}
+
+/// 1,000 exchanges; `soak` has more.
+#[test]
+fn every_byte_arrives_with_every_set_of_options() {
+    let sets = option_sets();
+    let rounds = if cfg!(feature = "soak") { 1_000 } else { 25 };
+    assert_eq!(sets.len() * 25, 1_000);
+    for round in 0..rounds {
+        for (n, set) in sets.iter().enumerate() {
+            exchange((round * sets.len() + n) as u64, *set);
+        }
+    }
+}
+
+/// Returns a path that loses the first transmission of these segments, numbered by their place in the stream.
+fn lose(segments: &[u32]) -> impl FnMut(&crate::support::wire::DataSegment) -> Outcome + '_ {
+    |segment| {
+        let lost = !segment.again && segments.contains(&(segment.offset / MSS));
+        if lost { Outcome::Drop } else { Outcome::Pass }
+    }
+}
+
+/// Draws `count` of the segments `from..to`.
+fn draw(seed: u64, count: usize, from: u32, to: u32) -> Vec<u32> {
+    let mut stream = Seed(seed).stream("losses");
+    let mut drawn = Vec::new();
+    while drawn.len() < count {
+        let segment = from + stream.below(u64::from(to - from)) as u32;
+        if !drawn.contains(&segment) {
+            drawn.push(segment);
+        }
+    }
+    drawn
+}
+
+/// Returns the time from the first retransmission to the last, their number and the timeouts.
+fn repair(options: Options, lost: &[u32]) -> (Span, u64, u64) {
+    let mut wire = Wire::new(options, u64::from(400 * MSS), lose(lost));
+    assert!(wire.run(Span::from_s(300)), "{lost:?}");
+    let again: Vec<_> = wire.sent.iter().filter(|segment| segment.again).map(|segment| segment.at).collect();
+    let statistics = wire.ends[0].statistics();
+    (again.last().unwrap().since(again[0]), statistics.retransmitted_segments, statistics.timeouts)
+}
+
+#[test]
+fn losses_of_a_window_are_repaired_in_about_a_round_trip() {
+    for congestion in Algorithm::ALL {
+        for seed in 0..20 {
+            for count in [1, 3, 8, 20] {
+                // Within the window of 160 segments that slow start has reached in the fifth round trip.
+                let lost = draw(seed, count, 160, 300);
+                let (time, retransmissions, timeouts) = repair(
+                    Options {
+                        congestion: Some(congestion),
+                        timestamps: true,
+                        mss: MSS as u16 + 12,
+                        ..modern()
+                    },
+                    &lost,
+                );
+                assert_eq!(
+                    (retransmissions, timeouts),
+                    (count as u64, 0),
+                    "{congestion:?}, seed {seed}: {lost:?}"
+                );
+                assert!(time < RTT + RTT / 2, "{congestion:?}, seed {seed}: {time} for {count}");
+            }
+        }
+    }
+}
+
+/// RFC 6582: without selective acknowledgements each round trip repairs one loss, without a timeout.
+#[test]
+fn partial_acknowledgements_repair_a_loss_per_round_trip() {
+    let lost = [170, 180, 190, 200];
+    let (time, retransmissions, timeouts) = repair(Options { sack: false, ..modern() }, &lost);
+    assert_eq!((retransmissions, timeouts), (4, 0));
+    assert!(time > RTT * 2 && time < RTT * 7 / 2, "{time}");
+    // 4.3BSD leaves recovery at the first partial acknowledgement and waits for its timer.
+    let (_, _, timeouts) = repair(Options { sack: false, congestion: None, ..modern() }, &lost);
+    assert!(timeouts > 0);
+}
+
+/// A lost retransmission is found by what was sent after it, without a timeout (RFC 8985).
+#[test]
+fn lost_retransmission_is_sent_again() {
+    let mut drops = 0;
+    let mut wire = Wire::new(modern(), u64::from(400 * MSS), |segment| {
+        let lost = segment.offset / MSS == 170 && drops < 2;
+        drops += u32::from(lost);
+        if lost { Outcome::Drop } else { Outcome::Pass }
+    });
+    assert!(wire.run(Span::from_s(60)));
+    let statistics = wire.ends[0].statistics();
+    assert_eq!((statistics.retransmitted_segments, statistics.timeouts), (2, 0));
+}
+
+/// The whole window is lost: after the timeout slow start repairs it, and what arrived is not sent again.
+#[test]
+fn timeout_spares_what_was_acknowledged_selectively() {
+    let mut wire = Wire::new(modern(), u64::from(100 * MSS), |segment| {
+        // Of segments 30 to 69 only two arrive, too few for a fast retransmission.
+        let lost = !segment.again
+            && (30..70).contains(&(segment.offset / MSS))
+            && ![50, 51].contains(&(segment.offset / MSS));
+        let blocked =
+            segment.offset / MSS >= 70 && segment.at < trunkline_units::Instant::ZERO + Span::from_ms(600);
+        if lost || blocked { Outcome::Drop } else { Outcome::Pass }
+    });
+    assert!(wire.run(Span::from_s(60)));
+    assert!(wire.ends[0].statistics().timeouts >= 1);
+    let again =
+        wire.sent.iter().filter(|segment| segment.again && [50, 51].contains(&(segment.offset / MSS)));
+    assert_eq!(again.count(), 0);
+}
+
+/// RFC 3042: the first two duplicates send new segments, so that a small window has a third.
+#[test]
+fn limited_transmit_makes_the_third_duplicate() {
+    for sack in [false, true] {
+        // Three segments in flight: the first is lost.
+        let options = Options { initial_window: 3, sack, ..modern() };
+        let mut wire = Wire::new(options, u64::from(30 * MSS), lose(&[0]));
+        assert!(wire.run(Span::from_s(60)));
+        let statistics = wire.ends[0].statistics();
+        assert_eq!((statistics.timeouts, statistics.fast_retransmits), (0, 1), "{sack}");
+    }
+}
+
+#[test]
+fn extensions_are_used_only_if_both_offer_them() {
+    let all = Options { sack: true, timestamps: true, ecn: Some(EcnFeedback::Classic), ..modern() };
+    let none = Options { sack: false, timestamps: false, ecn: None, ..modern() };
+    for (a, b, used) in [(all, all, true), (all, none, false), (none, all, false)] {
+        let mut wire = Wire::with(a, b, u64::from(100 * MSS), lose(&[20, 22, 24]));
+        assert!(wire.run(Span::from_s(60)));
+        assert_eq!(wire.answers.iter().any(|(_, options)| options.block_count > 0), used);
+        assert_eq!(wire.answers.iter().all(|(_, options)| options.timestamps.is_some()), used);
+        assert_eq!(wire.sent.iter().any(|segment| segment.ecn == Ecn::Ect0), used);
+        let (syn, offer) = wire.offers[0];
+        assert_eq!(
+            (offer.sack_permitted, offer.timestamps.is_some(), syn.has(ECE)),
+            (a.sack, a.timestamps, a.ecn.is_some())
+        );
+        // A segment and its options are no longer than the maximum.
+        let most = if used { MSS - 12 } else { MSS };
+        assert_eq!(wire.sent.iter().map(|segment| segment.length).max(), Some(most));
+        assert_eq!(wire.sent.iter().filter(|segment| segment.again && segment.ecn != Ecn::NotEct).count(), 0);
+    }
+}
+
+/// Without a lost segment, a mark reduces the window once, is repeated until it is confirmed, and no more.
+#[test]
+fn classic_marks_reduce_once_and_are_confirmed() {
+    let options = Options { ecn: Some(EcnFeedback::Classic), congestion: Some(Algorithm::Reno), ..modern() };
+    let mark = |segment: &crate::support::wire::DataSegment| {
+        if segment.offset / MSS == 100 { Outcome::Mark } else { Outcome::Pass }
+    };
+    let mut wire = Wire::new(options, u64::from(1_000 * MSS), mark);
+    assert!(wire.run(Span::from_s(60)));
+    let confirmed: Vec<_> = wire.sent.iter().filter(|segment| segment.header.has(CWR)).collect();
+    assert_eq!(confirmed.len(), 1);
+    let echoes = wire.answers.iter().filter(|(header, _)| header.has(ECE)).count();
+    assert!(echoes > 10, "{echoes} echoes for a round trip");
+    assert_eq!(wire.ends[0].statistics().retransmitted_segments, 0);
+    let ssthresh = wire.ends[0].gauges().ssthresh;
+    assert!(ssthresh > 30 * MSS && ssthresh < 110 * MSS, "{ssthresh}");
+    // The echoes end with the confirmation: the last answers have none.
+    assert!(!wire.answers.last().unwrap().0.has(ECE));
+}
+
+/// RFC 8257 section 3.2: the receiver reports exactly the marked segments, in spite of delayed acknowledgements.
+#[test]
+fn exact_feedback_counts_marked_bytes() {
+    let options = Options { ecn: Some(EcnFeedback::Exact), congestion: Some(Algorithm::Dctcp), ..modern() };
+    let mark = |segment: &crate::support::wire::DataSegment| {
+        if segment.number % 7 < 2 && segment.number > 20 { Outcome::Mark } else { Outcome::Pass }
+    };
+    let mut wire = Wire::new(options, u64::from(700 * MSS), mark);
+    assert!(wire.run(Span::from_s(60)));
+    let marked: u64 =
+        wire.sent.iter().filter(|s| s.number % 7 < 2 && s.number > 20).map(|s| u64::from(s.length)).sum();
+    let (mut last, mut echoed) = (None, 0u64);
+    for (header, _) in &wire.answers {
+        let advance = last.map_or(0, |last| header.ack.since(last));
+        if header.has(ECE) {
+            echoed += u64::from(advance);
+        }
+        last = Some(header.ack);
+    }
+    assert_eq!(echoed, marked);
+}
+
+/// A path of 20 Mb/s without losses: each controller fills it, and the round trip is measured to the millisecond.
+#[test]
+fn every_controller_fills_a_path() {
+    for congestion in Algorithm::ALL.map(Some).into_iter().chain([None]) {
+        let options = Options { congestion, sack: congestion.is_some(), receive_buffer: 200_000, ..modern() };
+        let mut wire = Wire::new(options, 10_000_000, |_| Outcome::Pass);
+        wire.rate = Rate::from_bps(20_000_000);
+        assert!(wire.run(Span::from_s(60)));
+        let seconds = wire.now.as_s();
+        assert!(seconds < 10_000_000.0 * 8.0 * 1.04 / 20e6 + 0.7, "{seconds} s with {congestion:?}");
+        assert!(wire.ends[0].gauges().smoothed_rtt >= DELAY * 2);
+    }
+}
+
+/// The idle period resets the window to the initial one (RFC 5681 section 4.1).
+#[test]
+fn idle_sender_restarts_with_the_initial_window() {
+    let mut wire = Wire::new(
+        Options { congestion: Some(Algorithm::Cubic { hystart: false }), ..modern() },
+        300_000,
+        |_| Outcome::Pass,
+    );
+    assert!(wire.run(Span::from_s(60)));
+    let before = wire.sent.len();
+    assert!(wire.ends[0].gauges().cwnd > 20 * MSS);
+    wire.now += Span::from_s(5);
+    wire.total += 300_000;
+    assert!(wire.run(Span::from_s(60)));
+    let first = wire.sent[before].at;
+    let burst = wire.sent[before..].iter().filter(|segment| segment.at == first).count();
+    assert_eq!(burst, 10);
+}
+
+/// A late segment is taken for a lost one. Timestamps show that the original arrived, and the window is restored (RFC 3522).
+#[test]
+fn late_segment_costs_no_window() {
+    for congestion in Algorithm::ALL {
+        // Spaced by a rate, so that later segments arrive in between.
+        let path = |segment: &crate::support::wire::DataSegment| {
+            let is_late = segment.offset / 988 == 200 && !segment.again;
+            if is_late { Outcome::Late(Span::from_ms(30)) } else { Outcome::Pass }
+        };
+        for (timestamps, spurious) in [(true, 1), (false, 0)] {
+            let options =
+                Options { congestion: Some(congestion), timestamps, receive_buffer: 100_000, ..modern() };
+            let mut wire = Wire::new(options, 600_000, path);
+            wire.rate = Rate::from_bps(10_000_000);
+            assert!(wire.run(Span::from_s(60)));
+            let statistics = wire.ends[0].statistics();
+            assert_eq!(statistics.spurious_recoveries, spurious, "{congestion:?}: {statistics:?}");
+            let is_reduced = wire.ends[0].gauges().ssthresh < 100_000;
+            assert_eq!(is_reduced, !timestamps, "{congestion:?}: {:?}", wire.ends[0].gauges());
+        }
+    }
+}
+
+/// PAWS (RFC 7323 section 5): a segment with an older timestamp is an old duplicate, wherever its numbers are.
+#[test]
+fn segment_with_an_older_timestamp_is_dropped() {
+    let mut wire = Wire::new(Options { timestamps: true, ..modern() }, 50_000, |_| Outcome::Pass);
+    assert!(wire.run(Span::from_s(60)));
+    let next = wire.sent.last().map(|last| last.header.seq + last.length).unwrap();
+    let mut now = wire.now;
+    let mut give = |timestamps: Option<(u32, u32)>| {
+        now += Span::from_ms(1);
+        let header = Header { seq: next, ..wire.sent[0].header };
+        let mut bytes = vec![0; 60];
+        header.write(None, &mut bytes);
+        let length = SegmentOptions { timestamps, ..SegmentOptions::default() }.write(&mut bytes);
+        bytes.resize(length + 10, 0);
+        let input = Input::Frame { port: Port(0), peer: Peer::NONE, bytes: &bytes, segment: None };
+        wire.ends[1].handle(now, input).unwrap();
+        (wire.ends[1].readable(), wire.ends[1].statistics().outside_window)
+    };
+    let recent = (wire.now.as_ns() / 1_000_000) as u32;
+    assert_eq!(give(Some((1, 0))), (0, 1));
+    assert_eq!(give(None), (0, 2), "every segment must have one");
+    assert_eq!(give(Some((recent, 0))), (10, 2));
+}
+
+/// RFC 8985 section 7: the last segments are lost, and a probe finds it without a timeout.
+#[test]
+fn losses_at_the_end_are_repaired_without_a_timeout() {
+    for (lost, timestamps) in [(2, false), (2, true), (3, false), (3, true), (10, true)] {
+        let first = 100 - lost;
+        let options = Options { timestamps, mss: MSS as u16 + if timestamps { 12 } else { 0 }, ..modern() };
+        let mut wire = Wire::new(options, u64::from(100 * MSS), |segment| {
+            let is_lost = segment.offset / MSS >= first && !segment.again;
+            if is_lost { Outcome::Drop } else { Outcome::Pass }
+        });
+        assert!(wire.run(Span::from_s(60)));
+        let statistics = wire.ends[0].statistics();
+        assert_eq!((statistics.tail_loss_probes, statistics.timeouts), (1, 0), "{lost}: {statistics:?}");
+        assert_eq!(statistics.retransmitted_segments, u64::from(lost), "{statistics:?}");
+    }
+}
+
+/// A probe that repaired a loss does not hide it: the window is reduced at the next acknowledgement of later data. After a
+/// probe that was not needed it is not.
+#[test]
+fn repaired_tail_reduces_the_window() {
+    for is_lost in [true, false] {
+        // A single segment is probed after two round trips and 200 ms, so the minimum timeout is longer here.
+        let options = Options { timers: Timers::Fine { floor: Span::from_s(1) }, ..modern() };
+        let mut wire = Wire::new(options, u64::from(101 * MSS), |segment| {
+            let is_last = segment.offset / MSS == 100 && !segment.again;
+            match is_last {
+                true if is_lost => Outcome::Drop,
+                // It arrives 10 ms behind the probe.
+                true => Outcome::Late(Span::from_ms(310)),
+                false => Outcome::Pass,
+            }
+        });
+        assert!(wire.run(Span::from_s(60)));
+        wire.total += u64::from(20 * MSS);
+        assert!(wire.run(Span::from_s(60)));
+        let statistics = *wire.ends[0].statistics();
+        assert_eq!((statistics.tail_loss_probes, statistics.timeouts), (1, 0), "{is_lost}: {statistics:?}");
+        let ssthresh = wire.ends[0].gauges().ssthresh;
+        assert_eq!(ssthresh < 200 * MSS, is_lost, "{is_lost}: {:?} {statistics:?}", wire.ends[0].gauges());
+    }
+}
+
+/// A segment with data and blocks is no longer than the maximum.
+#[test]
+fn blocks_take_room_from_data() {
+    let mut wire = Wire::new(Options { timestamps: true, ..modern() }, 50_000, |_| Outcome::Pass);
+    assert!(wire.run(Span::from_s(60)));
+    let next = wire.sent.last().map(|last| last.header.seq + last.length).unwrap();
+    let now = wire.now + Span::from_ms(1);
+    for gap in 1..5 {
+        let header = Header { seq: next + gap * 2_000, ..wire.sent[0].header };
+        let mut bytes = vec![0; 60];
+        header.write(None, &mut bytes);
+        let timestamps = Some(((now.as_ns() / 1_000_000) as u32, 0));
+        let length = SegmentOptions { timestamps, ..SegmentOptions::default() }.write(&mut bytes);
+        bytes.resize(length + 10, 0);
+        let input = Input::Frame { port: Port(0), peer: Peer::NONE, bytes: &bytes, segment: None };
+        wire.ends[1].handle(now, input).unwrap();
+    }
+    wire.ends[1].handle(now, Input::Command(Command::Send(9_000))).unwrap();
+    let (mut buffer, mut blocks, mut full) = (vec![0; MAX_BATCH], 0, 0);
+    while let Output::Transmit(t) = wire.ends[1].poll(now, Writable::ALL, &mut buffer) {
+        let (_, start) = Header::parse(&buffer[..t.length]).unwrap();
+        if t.length > start {
+            blocks += SegmentOptions::parse(&buffer[20..start]).block_count;
+            full += u32::from(t.length == 20 + MSS as usize);
+            assert!(t.length <= 20 + MSS as usize, "{}", t.length);
+        }
+    }
+    assert!(blocks >= 9 && full >= 8, "{blocks} blocks, {full} full segments");
+}
