@@ -6,6 +6,7 @@ use std::{fs, io};
 
 use trunkline_endpoint::{Destination, Port};
 use trunkline_experiment::plan::{self, Connection, NodeKind, Plan, Protocol, QuicCongestion, SourceRange};
+use trunkline_models::atm::CreditLink;
 use trunkline_record::Record;
 use trunkline_record::schema;
 use trunkline_run::assemble::{self, RepetitionOutcome};
@@ -20,6 +21,7 @@ use trunkline_units::{Instant, Span};
 use crate::bundles::{self, BundleWorkers};
 use crate::engine::Engine;
 use crate::flow::{Flow, FlowConfig, FlowError};
+use crate::frame::Frame;
 use crate::link_series::LinkSeries;
 use crate::llc_stations::{self, LlcStations};
 use crate::medium::Medium;
@@ -59,10 +61,7 @@ impl Backend for Sim {
         all.extend(llc_stations::refuse::refuse(plan, network));
         all.extend(bundles::refuse::refuse(plan, network));
         all.extend(plan.connections.iter().filter_map(|c| refuse_path(c, network)));
-        for link in network.links.iter().filter(|l| l.credits.is_some()) {
-            let text = format!("`sim` has no link-by-link credits yet: link {}", link.name);
-            all.push(Refusal { location: link.location, text });
-        }
+        all.extend(refuse_credits(plan, network));
         for name in &self.trace {
             if let Some(text) = refuse_trace(name, network) {
                 all.push(Refusal { location: SourceRange::default(), text });
@@ -178,6 +177,22 @@ fn refuse_connection(c: &Connection) -> Option<Refusal> {
         _ => return None,
     };
     Some(Refusal { location, text: format!("{}: {text}", c.name) })
+}
+
+/// Refuses connections without a virtual channel of their own in a network with credits.
+fn refuse_credits(plan: &Plan, network: &plan::Network) -> Vec<Refusal> {
+    let Some(link) = network.links.iter().find(|link| link.credits.is_some()) else { return Vec::new() };
+    let shares_channel = |c: &&Connection| {
+        matches!(c.protocol, Protocol::Multicast { .. } | Protocol::Bundle { .. } | Protocol::Llc { .. })
+    };
+    let refusal = |c: &Connection| Refusal {
+        location: c.protocol_location,
+        text: format!(
+            "{}: credits are for channels from one host to one host; link {} has credits",
+            c.name, link.name
+        ),
+    };
+    plan.connections.iter().filter(shares_channel).map(refusal).collect()
 }
 
 /// Returns why a capture of that name is refused.
@@ -433,7 +448,7 @@ fn link_records(network: &Network, end: Instant) -> Vec<schema::Link> {
     let duration = end.since(Instant::ZERO).as_s();
     let record = |medium_node: &MediumNode| {
         let ports = || (0..medium_node.attachments.len() as u16).map(Port);
-        let is_shared = !matches!(medium_node.medium, Medium::Link(_) | Medium::Cells(_));
+        let is_shared = matches!(medium_node.medium, Medium::Hub(_) | Medium::Ring(_));
         let mut link = schema::Link { name: medium_node.name.clone(), ..schema::Link::default() };
         let (mut dropped_queue, mut lost_line, mut damaged) = (0, 0, 0);
         for counters in ports().map(|port| medium_node.medium.counters(port)) {
@@ -450,12 +465,31 @@ fn link_records(network: &Network, end: Instant) -> Vec<schema::Link> {
         link.dropped = dropped_queue + lost_line;
         (link.dropped_queue, link.lost_line, link.damaged) =
             (Some(dropped_queue), Some(lost_line), Some(damaged));
-        if let Medium::Cells(cells) = &medium_node.medium {
-            link.aal5_failed = Some(ports().map(|port| cells.reassembly_counters(port).failed).sum());
+        match &medium_node.medium {
+            Medium::Cells(cells) => {
+                link.aal5_failed = Some(ports().map(|port| cells.reassembly_counters(port).failed).sum());
+            }
+            Medium::Credits(cells) => {
+                link.aal5_failed = Some(ports().map(|port| cells.reassembly_counters(port).failed).sum());
+                link.credits = cells.has_credits().then(|| credit_record(cells));
+            }
+            _ => {}
         }
         link
     };
     network.transmission_media().map(record).collect()
+}
+
+/// Returns the credits of a link, of both directions together.
+fn credit_record(link: &CreditLink<Frame>) -> schema::Credits {
+    let mut record = schema::Credits::default();
+    for counters in [0, 1].map(|port| link.credit_counters(Port(port))) {
+        record.credit_cells += counters.credit_cells;
+        record.check_cells += counters.check_cells;
+        record.lost += counters.lost;
+        record.buffers_max = record.buffers_max.max(counters.buffers_max);
+    }
+    record
 }
 
 /// Returns the switches of the record with their losses.

@@ -517,6 +517,7 @@ fn check_link(cx: &mut Context<'_>, link: &Link, ends: [&Node; 2], given: &Given
         cx.report(error.label("expected at most the rate of the link"));
     }
     check_medium(cx, link, ends, &at, given);
+    check_order(cx, link, &at);
     check_pacing(cx, link, ends, at("pacing"));
     for node in ends {
         check_room(cx, link, node, at("mtu"));
@@ -559,6 +560,15 @@ fn check_medium(
         let error =
             Diagnostic::error(at(name), format!("a station's place at a hub or ring has no `{name}`"));
         cx.report(error.label("expected on a link between two switches or hosts"));
+    }
+}
+
+/// Credits count the cells that a line delivers in order, each once.
+fn check_order(cx: &mut Context<'_>, link: &Link, at: &dyn Fn(&str) -> SourceRange) {
+    let breaks_order = [(link.duplicate > 0.0, "duplicate"), (link.reorder > 0.0, "reorder")];
+    for (_, name) in breaks_order.iter().filter(|(said, _)| *said && link.credits.is_some()) {
+        let error = Diagnostic::error(at(name), format!("a link with credits has no `{name}`"));
+        cx.report(error.label("credits need each cell once and in order").with(at("credits"), "the credits"));
     }
 }
 

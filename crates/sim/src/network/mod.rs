@@ -5,9 +5,10 @@ pub mod topology;
 
 use std::collections::BTreeMap;
 
-use trunkline_endpoint::Port;
+use trunkline_endpoint::{Frame as _, Port};
+use trunkline_models::atm::CellFrame as _;
 use trunkline_models::host::{Phases, Station};
-use trunkline_units::{Rate, Span};
+use trunkline_units::{Instant, Rate, Span};
 
 use crate::frame::Frame;
 use crate::medium::Medium;
@@ -33,6 +34,8 @@ pub struct Network {
     pub longest_delay: Span,
     /// Whether the cells of packets are computed in trains.
     pub trains: bool,
+    /// For each (switch, channel) whose cells arrive by a link with credits, that link and its port at the switch.
+    credit_inputs: BTreeMap<(u32, u16), (u32, Port)>,
 }
 
 /// A medium with its name and connections.
@@ -146,6 +149,38 @@ impl Network {
                 medium.set_group(group, &counts.keys().copied().map(Port).collect::<Vec<Port>>());
             }
         }
+    }
+
+    /// Remembers by which link with credits the cells of a channel reach a switch.
+    pub fn reserve_buffer(&mut self, m: u32, port: Port, frame: &Frame) {
+        let MediumNode { medium: Medium::Credits(link), attachments, .. } = &self.media[m as usize] else {
+            return;
+        };
+        if let Attachment::Medium(switch, _) = attachments[usize::from(port.0)]
+            && link.has_credits()
+            && frame.as_cell().is_some()
+        {
+            self.credit_inputs.insert((switch, frame.channel()), (m, port));
+        }
+    }
+
+    /// Whether a cell that enters a link at `port` has a buffer in the switch there, by the credits of another link.
+    pub fn has_buffer(&self, m: u32, port: Port, frame: &Frame) -> bool {
+        match self.media[m as usize].attachments[usize::from(port.0)] {
+            Attachment::Medium(switch, _) if frame.as_cell().is_some() => {
+                self.credit_inputs.contains_key(&(switch, frame.channel()))
+            }
+            _ => false,
+        }
+    }
+
+    /// Frees the buffer of a cell that has left a switch. Returns the link by which it arrived and the next deadline of
+    /// that link.
+    pub fn release_buffer(&mut self, now: Instant, switch: u32, channel: u16) -> Option<(u32, Instant)> {
+        let (m, port) = *self.credit_inputs.get(&(switch, channel))?;
+        let Medium::Credits(link) = &mut self.media[m as usize].medium else { return None };
+        link.release(now, port, channel);
+        Some((m, link.deadline()))
     }
 
     /// Returns all media except switches.
