@@ -1,6 +1,8 @@
 //! ATM as state machines: cells, AAL5, pacing, cell links, credits.
 
 pub mod aal5;
+pub mod abr;
+pub mod admission;
 pub mod cell;
 pub mod credit_link;
 mod credit_queue;
