@@ -18,6 +18,7 @@ use trunkline_run::{Backend, ProgressObserver, Refusal, RunOptions, bundle, llc}
 use trunkline_traffic::Pattern;
 use trunkline_units::{Instant, Span};
 
+use crate::admission::{AdmissionError, Admissions};
 use crate::bundles::{self, BundleWorkers};
 use crate::engine::Engine;
 use crate::flow::{Flow, FlowConfig, FlowError};
@@ -95,6 +96,7 @@ impl Backend for Sim {
             block_indexes: BTreeMap::new(),
             outcomes: vec![Vec::new(); plan.connections.len()],
             link_series: self.link_series.then(|| LinkSeries::new(&network)),
+            admissions: Admissions::new(&topology, &network),
             engine: Engine::new(network),
         };
         run.start_llc_stations();
@@ -179,20 +181,27 @@ fn refuse_connection(c: &Connection) -> Option<Refusal> {
     Some(Refusal { location, text: format!("{}: {text}", c.name) })
 }
 
-/// Refuses connections without a virtual channel of their own in a network with credits.
+/// Refuses links with credits whose lines do not keep the order of their cells, and connections without a virtual channel of
+/// their own in a network with credits.
 fn refuse_credits(plan: &Plan, network: &plan::Network) -> Vec<Refusal> {
-    let Some(link) = network.links.iter().find(|link| link.credits.is_some()) else { return Vec::new() };
+    let links = || network.links.iter().filter(|link| link.credits.is_some());
+    let Some(first) = links().next() else { return Vec::new() };
+    let out_of_order =
+        links().filter(|link| link.duplicate > 0.0 || link.reorder > 0.0).map(|link| Refusal {
+            location: link.location,
+            text: format!("`sim` has no `duplicate` or `reorder` on a link with credits: link {}", link.name),
+        });
     let shares_channel = |c: &&Connection| {
         matches!(c.protocol, Protocol::Multicast { .. } | Protocol::Bundle { .. } | Protocol::Llc { .. })
     };
-    let refusal = |c: &Connection| Refusal {
+    let shared = plan.connections.iter().filter(shares_channel).map(|c| Refusal {
         location: c.protocol_location,
         text: format!(
             "{}: credits are for channels from one host to one host; link {} has credits",
-            c.name, link.name
+            c.name, first.name
         ),
-    };
-    plan.connections.iter().filter(shares_channel).map(refusal).collect()
+    });
+    out_of_order.chain(shared).collect()
 }
 
 /// Returns why a capture of that name is refused.
@@ -256,6 +265,8 @@ enum StartError {
     File(PathBuf, io::Error),
     #[error(transparent)]
     Flow(#[from] FlowError),
+    #[error(transparent)]
+    Admission(#[from] AdmissionError),
 }
 
 /// A running plan.
@@ -268,6 +279,7 @@ struct SimulationRun<'p> {
     block_indexes: BTreeMap<u32, usize>,
     outcomes: Vec<Vec<RepetitionOutcome>>,
     link_series: Option<LinkSeries>,
+    admissions: Admissions,
     engine: Engine,
 }
 
@@ -342,6 +354,7 @@ impl SimulationRun<'_> {
 
     fn finish_flow(&mut self, number: u32, flow: Flow, abort_reason: Option<String>) {
         let is_aborted = abort_reason.is_some();
+        self.admissions.release(number);
         let (connection, host) = (flow.connection, flow.ends[0].host);
         let is_llc = matches!(self.plan.connections[connection].protocol, Protocol::Llc { .. });
         let mut outcome = flow.into_outcome(abort_reason);
@@ -382,6 +395,14 @@ impl SimulationRun<'_> {
         let path = |from: u32, to: u32| {
             network.path(self.topology, from, to).ok_or_else(|| StartError::NoPath(c.from.host.clone()))
         };
+        let (now, flow) = (self.engine.now(), self.engine.next_flow());
+        for receiver in &receivers {
+            let media = network.media_between(self.topology, from, *receiver);
+            if let Err(error) = self.admissions.request(now, flow, &media, c.declared, network) {
+                self.admissions.release(flow);
+                return Err(error.into());
+            }
+        }
         let is_bundle = matches!(c.protocol, Protocol::Bundle { .. });
         let first = *receivers.first().ok_or(StartError::NoReceiver)?;
         let (mut ports, mut mtu) = (Vec::new(), u32::MAX);

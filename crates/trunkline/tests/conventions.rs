@@ -87,6 +87,7 @@ const CRATES: &[(&str, &[&str])] = &[
             "bundle",
             "stamp",
             "experiment",
+            "models",
             "record",
             "run",
             "live",

@@ -7,12 +7,12 @@ use trunkline_units::{Rate, Size, Span};
 use super::options::{Given, Visit, integer, optional, rate, read, share, size, text, time};
 use super::protocol::MOST;
 use super::quantity::{Dimension, number, single};
-use super::{Context, topology, write};
+use super::{Context, admission, topology, write};
 use crate::diagnostic::Diagnostic;
 use crate::parse::shorten;
 use crate::plan::{
-    Amount, BundleDeadlines, BundleFormat, BundleTimers, CellMode, ConverterRole, Encapsulation, HostCosts,
-    Link, Medium, Network, Node, NodeKind, PacingCounts, SourceRange,
+    Admission, Amount, BundleDeadlines, BundleFormat, BundleTimers, CellMode, ConverterRole, Encapsulation,
+    HostCosts, Link, Medium, Network, Node, NodeKind, PacingCounts, SourceRange, admission_loss,
 };
 use crate::token::quoted;
 use crate::tree::{Declaration, Part, Value, Word};
@@ -312,6 +312,8 @@ fn link(
         duplicate: 0.0,
         reorder: 0.0,
         credits: None,
+        admission: Admission::None,
+        admission_loss: admission_loss(),
         location,
     };
     let arguments = &declaration.arguments;
@@ -358,6 +360,18 @@ pub(crate) fn present_link(link: &mut Link, v: &mut Visit<'_, '_>) {
     v.share("duplicate", &mut link.duplicate);
     v.share("reorder", &mut link.reorder);
     v.optional("credits", &mut link.credits, "none", |cx, v| integer(cx, v, 1..=MOST), u64::to_string);
+    v.keyword("admission", &mut link.admission, admission::METHODS);
+    v.option("admission_loss", &mut link.admission_loss, some_share, f64::to_string);
+}
+
+/// A share between 0 and 1: no connection loses nothing for certain, and none may lose all.
+fn some_share(cx: &mut Context<'_>, value: &Value) -> Option<f64> {
+    let share = share(cx, value)?;
+    if share <= 0.0 || share >= 1.0 {
+        let error = Diagnostic::error(value.location, "admission needs a target between no loss and all");
+        return cx.refuse(error.label("expected a share above 0 and below 1, such as `1e-3`"));
+    }
+    Some(share)
 }
 
 /// A rate or cell slots; never both.
@@ -517,7 +531,10 @@ fn check_link(cx: &mut Context<'_>, link: &Link, ends: [&Node; 2], given: &Given
         cx.report(error.label("expected at most the rate of the link"));
     }
     check_medium(cx, link, ends, &at, given);
-    check_order(cx, link, &at);
+    if !link.admission.is_none() && ends.iter().any(|node| shared_rate(node).is_some()) {
+        let error = Diagnostic::error(at("admission"), "a hub or ring admits all connections");
+        cx.report(error.label("expected on a link between two switches or hosts"));
+    }
     check_pacing(cx, link, ends, at("pacing"));
     for node in ends {
         check_room(cx, link, node, at("mtu"));
@@ -560,15 +577,6 @@ fn check_medium(
         let error =
             Diagnostic::error(at(name), format!("a station's place at a hub or ring has no `{name}`"));
         cx.report(error.label("expected on a link between two switches or hosts"));
-    }
-}
-
-/// Credits count the cells that a line delivers in order, each once.
-fn check_order(cx: &mut Context<'_>, link: &Link, at: &dyn Fn(&str) -> SourceRange) {
-    let breaks_order = [(link.duplicate > 0.0, "duplicate"), (link.reorder > 0.0, "reorder")];
-    for (_, name) in breaks_order.iter().filter(|(said, _)| *said && link.credits.is_some()) {
-        let error = Diagnostic::error(at(name), format!("a link with credits has no `{name}`"));
-        cx.report(error.label("credits need each cell once and in order").with(at("credits"), "the credits"));
     }
 }
 

@@ -202,6 +202,19 @@ impl Network {
         self.hosts.iter().position(|h| h.name == name).map(|s| s as u32)
     }
 
+    /// Returns the media from one host to another, each with the port at which it is entered; without switches.
+    pub fn media_between(&self, topology: &Topology<'_>, from: u32, to: u32) -> Vec<(u32, Port)> {
+        let node = |s: u32| self.hosts[s as usize].plan_node;
+        let path = topology.path(node(from), node(to)).unwrap_or_default();
+        let links = path.iter().map(|(node, port)| topology.ports[*node][usize::from(*port)]);
+        let media = links.filter_map(|hop| {
+            let name = &topology.network.links[hop.link].name;
+            let medium = self.media.iter().position(|medium| &medium.name == name)?;
+            Some((medium as u32, Port(hop.end)))
+        });
+        media.collect()
+    }
+
     /// Returns the path from one host to another.
     pub fn path(&self, topology: &Topology<'_>, from: u32, to: u32) -> Option<Path> {
         let node = |s: u32| self.hosts[s as usize].plan_node;

@@ -2,6 +2,7 @@
 
 mod agent;
 mod analyse;
+mod congestion;
 mod converter;
 mod curves;
 mod experiment;
