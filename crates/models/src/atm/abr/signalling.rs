@@ -14,6 +14,9 @@ use crate::atm::cell::CELL;
 pub const REPEAT: Span = Span::from_ms(500);
 /// Time after which a controller forgets a silent source: ten requests are lost.
 pub const LIFETIME: Span = Span::from_s(5);
+/// Time for which a controller collects requests before it answers: each answer may cause further requests, and of many
+/// sources that would be a flood.
+const COLLECT: Span = Span::from_us(250);
 /// Cells of data between two resource-management cells of a source, with ERICA (ATM Forum TM 4.0: Nrm).
 const NRM: u64 = 32;
 /// Share of the demand with which a source starts, with ERICA.
@@ -65,6 +68,8 @@ pub struct Signalling {
 #[derive(Clone, Debug)]
 struct Line {
     controller: Controller,
+    /// Whether the controller collects requests.
+    is_collecting: bool,
     erica: Erica,
     /// Rates at which flows arrive.
     arriving: BTreeMap<u32, Rate>,
@@ -94,10 +99,13 @@ enum Event {
         rate: Rate,
         epoch: u32,
     },
+    Collected {
+        line: usize,
+    },
     Repeat {
         flow: u32,
     },
-    /// With ERICA: a cell passes a line on its way there or back; at the place -1 the source receives it.
+    /// With ERICA: a cell passes a line on its way there or back, and reaches its source.
     Forward {
         flow: u32,
         hop: usize,
@@ -141,6 +149,7 @@ impl Signalling {
         };
         let line = |rate: &Rate| Line {
             controller: Controller::new(*rate, LIFETIME),
+            is_collecting: false,
             erica: Erica::new(*rate, utilization),
             arriving: BTreeMap::new(),
         };
@@ -253,6 +262,12 @@ impl Signalling {
                 let (line, _) = self.flows[flow as usize].path.lines[hop];
                 let request = limit.map_or(Request::Leave, |limit| Request::Active { limit });
                 self.lines[line].controller.receive(now, flow, request);
+                if !std::mem::replace(&mut self.lines[line].is_collecting, true) {
+                    self.at(now + COLLECT, Event::Collected { line });
+                }
+            }
+            Event::Collected { line } => {
+                self.lines[line].is_collecting = false;
                 self.after_controller(now, line);
             }
             Event::Answer { flow, hop, rate, epoch } if is_current(self, flow, epoch) => {
