@@ -393,7 +393,7 @@ pub struct Link {
     pub ends: Vec<LinkEnd>,
 }
 
-/// What a link with credits sent to tell its ends about free buffers; both directions together.
+/// What the ends of a link with credits sent to report free buffers; both directions together.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Credits {
     /// Credit cells sent.

@@ -103,7 +103,7 @@ fn sources(method: &str, count: usize) -> Plan {
 }
 
 #[test]
-fn a_link_refuses_what_does_not_fit_and_says_why() {
+fn a_link_refuses_what_does_not_fit_with_a_reason() {
     let run = |method: &str, count| {
         let options = trunkline_run::RunOptions {
             seed: trunkline_units::Seed(1),

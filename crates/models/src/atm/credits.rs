@@ -165,7 +165,7 @@ mod tests {
         let options = CreditOptions::new(window, Span::from_us(10));
         let (mut sender, mut receiver) = (CreditSender::default(), CreditReceiver::default());
         let mut stream = Seed(seed).stream("credits");
-        let (mut line, mut held) = (VecDeque::new(), 0);
+        let (mut line, mut stored) = (VecDeque::new(), 0);
         for round in 0..1_000_000 {
             if sender.sent == cells {
                 return round;
@@ -183,9 +183,9 @@ mod tests {
                 match item {
                     None if stream.chance(loss_of_data) => {}
                     None => {
-                        held += 1;
+                        stored += 1;
                         assert!(receiver.receive_cell() <= window, "a cell without a buffer");
-                        assert!(held <= window, "more cells than buffers");
+                        assert!(stored <= window, "more cells than buffers");
                     }
                     Some(_) if stream.chance(loss_of_credits) => {}
                     Some(sent) => {
@@ -194,9 +194,9 @@ mod tests {
                     }
                 }
             }
-            let leaving = stream.below(held + 1);
+            let leaving = stream.below(stored + 1);
             for _ in 0..leaving {
-                held -= 1;
+                stored -= 1;
                 due |= receiver.free_cell(&options);
             }
             if due {

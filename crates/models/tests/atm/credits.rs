@@ -27,7 +27,7 @@ struct NetworkLink {
     ends: [Node; 2],
     window: u64,
     /// Cells of each flow in the buffers of the switch at each end.
-    held: [Vec<u64>; 2],
+    stored: [Vec<u64>; 2],
 }
 
 /// Packets from one host to another, by one channel.
@@ -134,7 +134,7 @@ impl Network {
             let hop = path.iter().position(|(link, from)| (*link, *from) == (at, usize::from(port.0)));
             let (before, entry) = path[hop.expect("the flow leaves by this link") - 1];
             let link = &mut self.links[before];
-            link.held[entry ^ 1][usize::from(channel)] -= 1;
+            link.stored[entry ^ 1][usize::from(channel)] -= 1;
             link.link.release(self.now, Port(entry as u16 ^ 1), channel);
         }
     }
@@ -146,9 +146,9 @@ impl Network {
             self.flows[flow].delivered.push(frame.serial());
             return;
         }
-        let NetworkLink { held, window, .. } = &mut self.links[at];
-        held[port][flow] += 1;
-        assert!(held[port][flow] <= *window, "{} cells in {window} buffers", held[port][flow]);
+        let NetworkLink { stored, window, .. } = &mut self.links[at];
+        stored[port][flow] += 1;
+        assert!(stored[port][flow] <= *window, "{} cells in {window} buffers", stored[port][flow]);
         let path = &self.flows[flow].path;
         let hop = path.iter().position(|(link, _)| *link == at).expect("the flow takes this link");
         let (next, entry) = path[hop + 1];
@@ -164,7 +164,7 @@ impl Network {
             assert!(flow.lost == 0 || losses.cells > 0.0, "{} packets were lost", flow.lost);
         }
         for link in &self.links {
-            assert_eq!(link.held.iter().flatten().sum::<u64>(), 0, "cells wait in a switch for ever");
+            assert_eq!(link.stored.iter().flatten().sum::<u64>(), 0, "cells wait in a switch for ever");
         }
     }
 }
@@ -194,7 +194,7 @@ fn draw_link(stream: &mut Stream, ends: [Node; 2], losses: Losses, flows: usize)
     options.loss = losses.credits;
     let seed = Seed(stream.below(u64::MAX));
     let link = CreditLink::new(&config, Some(options), [seed.stream("there"), seed.stream("back")]);
-    NetworkLink { link, ends, window, held: [vec![0; flows], vec![0; flows]] }
+    NetworkLink { link, ends, window, stored: [vec![0; flows], vec![0; flows]] }
 }
 
 /// Returns the links from one node to another, each with the port at which it is entered.

@@ -235,7 +235,7 @@ fn admission(threads: usize, stop: &StopFlag) -> Result<Part, Failure> {
     });
     let mut text = format!(
         "admission: connections until one is refused, on {} with a loss of at most {:.0e}\n\
-         sources                            method      connections  carried  loss      promised\n",
+         sources                             method      connections  carried  loss      promised\n",
         LINE.capacity, LINE.loss
     );
     let (mut rows, mut checks) = (Vec::new(), Vec::new());
@@ -249,7 +249,7 @@ fn admission(threads: usize, stop: &StopFlag) -> Result<Part, Failure> {
             (false, false) => "- above the target",
         };
         text += &format!(
-            "{:<33}  {name:<10}  {:>11}  {:>5.1} %  {:<8.1e}  {mark}\n",
+            "{:<34}  {name:<10}  {:>11}  {:>5.1} %  {:<8.1e}  {mark}\n",
             profile.name,
             outcome.connections,
             outcome.utilization * 100.0,

@@ -7,9 +7,9 @@ use trunkline_units::{Instant, Rate, Span};
 use crate::atm::abr::Request;
 use crate::atm::abr::fair_share::water_level;
 
-/// A controller of one line: knows its active sources, and tells each its rate.
+/// A controller of one line: knows its active sources, and sends each its rate.
 ///
-/// A request is answered at once; sources whose rate changes by it are told too. A source that is silent for the lifetime
+/// A request is answered at once; sources whose rate changes by it get an answer too. A source that is silent for the lifetime
 /// is forgotten: sources repeat their requests, so lost cells only delay what they say.
 ///
 /// **Memory.** 64 bytes for each active source; replies that wait are at most one for each source.
@@ -18,7 +18,7 @@ pub struct Controller {
     capacity: Rate,
     lifetime: Span,
     sources: BTreeMap<u32, Registration>,
-    /// Sources to be told their rate.
+    /// Sources that are sent their rate.
     replies: VecDeque<u32>,
     is_current: bool,
 }
@@ -27,7 +27,7 @@ pub struct Controller {
 struct Registration {
     limit: Rate,
     share: Rate,
-    heard: Instant,
+    requested_at: Instant,
     has_reply: bool,
 }
 
@@ -53,21 +53,21 @@ impl Controller {
                 let known = self.sources.entry(source).or_insert(Registration {
                     limit,
                     share: Rate::default(),
-                    heard: now,
+                    requested_at: now,
                     has_reply: false,
                 });
-                (known.limit, known.heard) = (limit, now);
+                (known.limit, known.requested_at) = (limit, now);
                 if !std::mem::replace(&mut known.has_reply, true) {
                     self.replies.push_back(source);
                 }
             }
         }
         let lifetime = self.lifetime;
-        self.sources.retain(|_, known| now.since(known.heard) <= lifetime);
+        self.sources.retain(|_, known| now.since(known.requested_at) <= lifetime);
         self.is_current = false;
     }
 
-    /// Returns the next source to be told its rate, with the rate.
+    /// Returns the next source to answer, with its rate.
     pub fn poll(&mut self) -> Option<(u32, Rate)> {
         if !std::mem::replace(&mut self.is_current, true) {
             self.divide();

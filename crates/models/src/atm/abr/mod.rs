@@ -2,14 +2,14 @@
 //!
 //! In the scheme of the AAI report (section 2.5.2) a controlling host stands beside each bottleneck switch. A source
 //! announces itself with a resource-management cell before it starts and when it ends; the controller divides the line
-//! among the sources that it knows and tells each its rate in another such cell ([`controller`], [`source`]). For
+//! among the sources that it knows and reports to each its rate in another such cell ([`controller`], [`source`]). For
 //! comparison, [`erica`] computes rates in the switch from its measured load and the rates in passing cells.
 //!
 //! | module | contents |
 //! | --- | --- |
 //! | [`fair_share`] | max–min fair shares, of one link and of a network |
 //! | [`controller`] | the controlling host of a link |
-//! | [`source`] | a source and what its controllers have told it |
+//! | [`source`] | a source and the answers of its controllers |
 //! | [`erica`] | the algorithm ERICA in a switch |
 //! | [`signalling`] | all of them in a network with delays |
 //! | [`convergence`] | how fast their rates reach the max–min shares |

@@ -8,7 +8,7 @@ use crate::atm::abr::Request;
 
 /// A source and the controllers of the lines that it crosses, numbered from 0.
 ///
-/// It sends at the lowest rate that any controller has told it, and at nothing until all have answered. It tells each
+/// It sends at the lowest rate that any controller allows it, and at nothing until all have answered. It reports to each
 /// controller what the others allow it, so that the controller can give the rest to others; whenever that changes, and at
 /// intervals, in case a cell is lost.
 ///
@@ -19,8 +19,8 @@ use crate::atm::abr::Request;
 pub struct Source {
     demand: Rate,
     interval: Span,
-    /// The rate told by each controller.
-    told: Vec<Option<Rate>>,
+    /// The rate that each controller allows.
+    allowed: Vec<Option<Rate>>,
     /// The limit in the last request to each controller.
     sent: Vec<Option<Rate>>,
     requests: VecDeque<(usize, Request)>,
@@ -34,7 +34,7 @@ impl Source {
         Source {
             demand,
             interval,
-            told: vec![None; controllers],
+            allowed: vec![None; controllers],
             sent: vec![None; controllers],
             requests: VecDeque::new(),
             repeat_at: Instant::MAX,
@@ -43,24 +43,24 @@ impl Source {
 
     /// Announces the source to all controllers.
     pub fn start(&mut self, now: Instant) {
-        self.told.fill(None);
+        self.allowed.fill(None);
         self.repeat(now);
     }
 
-    /// Tells all controllers that the source ends.
+    /// Reports to all controllers that the source ends.
     pub fn stop(&mut self) {
         self.repeat_at = Instant::MAX;
-        self.told.fill(None);
+        self.allowed.fill(None);
         self.requests.clear();
-        self.requests.extend((0..self.told.len()).map(|controller| (controller, Request::Leave)));
+        self.requests.extend((0..self.allowed.len()).map(|controller| (controller, Request::Leave)));
     }
 
     /// Handles the answer of a controller; ignored if the source is not active.
     pub fn receive(&mut self, controller: usize, rate: Rate) {
         if self.is_active()
-            && let Some(told) = self.told.get_mut(controller)
+            && let Some(allowed) = self.allowed.get_mut(controller)
         {
-            *told = Some(rate);
+            *allowed = Some(rate);
             self.update_requests();
         }
     }
@@ -85,7 +85,9 @@ impl Source {
     /// Returns the rate at which it may send.
     pub fn rate(&self) -> Rate {
         match self.is_active() {
-            true => self.told.iter().map(|told| told.unwrap_or_default()).fold(self.demand, Rate::min),
+            true => {
+                self.allowed.iter().map(|allowed| allowed.unwrap_or_default()).fold(self.demand, Rate::min)
+            }
             false => Rate::default(),
         }
     }
@@ -94,10 +96,10 @@ impl Source {
         self.repeat_at < Instant::MAX
     }
 
-    /// Returns what a controller need not exceed: the demand, and what the others have told.
+    /// Returns what a controller need not exceed: the demand, and what the others allow.
     fn limit(&self, controller: usize) -> Rate {
-        let others = self.told.iter().enumerate().filter(|(other, _)| *other != controller);
-        others.filter_map(|(_, told)| *told).fold(self.demand, Rate::min)
+        let others = self.allowed.iter().enumerate().filter(|(other, _)| *other != controller);
+        others.filter_map(|(_, allowed)| *allowed).fold(self.demand, Rate::min)
     }
 
     fn repeat(&mut self, now: Instant) {
@@ -107,7 +109,7 @@ impl Source {
     }
 
     fn update_requests(&mut self) {
-        for controller in 0..self.told.len() {
+        for controller in 0..self.allowed.len() {
             let limit = self.limit(controller);
             if self.sent[controller] != Some(limit) {
                 self.sent[controller] = Some(limit);

@@ -143,7 +143,7 @@ struct Fluid {
     stream: Stream,
     now_s: f64,
     on: usize,
-    /// Next change of each source: its time in ns, its number, whether it goes on.
+    /// Next change of each source: its time in ns, its number, whether it is then on.
     changes: BinaryHeap<Reverse<(u64, usize, bool)>>,
     sources: usize,
     backlog: f64,
@@ -200,7 +200,7 @@ impl Fluid {
         let (mut begun, mut begin_s) = (0, self.now_s);
         let (mut offered, mut lost) = (0.0, 0.0);
         while begun < bursts + warm_up {
-            let Some(Reverse((at, source, goes_on))) = self.changes.pop() else { break };
+            let Some(Reverse((at, source, is_on))) = self.changes.pop() else { break };
             let at_s = (at as f64 * 1e-9).max(self.now_s);
             let (span, rate) = (at_s - self.now_s, self.on as f64 * peak);
             offered += rate * span;
@@ -208,7 +208,7 @@ impl Fluid {
             lost += (backlog - buffer).max(0.0);
             self.backlog = backlog.clamp(0.0, buffer);
             self.now_s = at_s;
-            if goes_on {
+            if is_on {
                 self.on += 1;
                 begun += 1;
                 if begun == warm_up {
@@ -217,8 +217,8 @@ impl Fluid {
             } else {
                 self.on -= 1;
             }
-            let stay = self.draw(goes_on);
-            self.changes.push(Reverse((ns(at_s + stay), source, !goes_on)));
+            let stay = self.draw(is_on);
+            self.changes.push(Reverse((ns(at_s + stay), source, !is_on)));
         }
         let time = self.now_s - begin_s;
         (
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_says_what_is_missing() {
+    fn a_refusal_has_its_reason() {
         let line = Line { capacity: Rate::from_bps(10_000_000), ..LINE };
         let source = descriptor(4_000, 1_000, 30);
         let refused = line.admit(Method::Peak, &[source; 2], source, Rate::default()).unwrap_err();
