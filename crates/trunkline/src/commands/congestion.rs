@@ -199,7 +199,7 @@ fn rates(threads: usize, stop: &StopFlag) -> Result<Part, Failure> {
     let worst = |outcome: &Outcome| outcome.joined.max(outcome.changed);
     let mut text = String::from(
         "explicit rates: largest deviation from the max–min shares after 10 round trips, over 1, 10, 36 and 100 ms\n\
-         sources  bottlenecks  controllers  settled after  ERICA, median source set\n",
+         sources  bottlenecks  controllers  settled after  ERICA, median\n",
     );
     let mut rows = Vec::new();
     for (chunk, outcomes) in cases.chunks(4).zip(outcomes.chunks(4)) {
