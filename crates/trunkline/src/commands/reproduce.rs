@@ -12,7 +12,7 @@ use trunkline_units::Seed;
 
 use super::report::{create_folder, write_atomically};
 use super::run::stop_on_signals;
-use super::{congestion, curves, pool};
+use super::{curves, pool};
 use crate::failure::{Failure, print};
 use crate::flags::Reproduce;
 
@@ -27,9 +27,6 @@ pub(super) struct Job {
 pub fn reproduce(flags: &Reproduce) -> Result<(), Failure> {
     if let Some(figures) = requested_curves(flags) {
         return curves::curves(flags, &figures);
-    }
-    if flags.paper.as_deref() == Some(congestion::NAME) {
-        return congestion::congestion(flags);
     }
     let jobs = jobs(flags)?;
     let stop = stop_on_signals()?;

@@ -85,13 +85,13 @@ mod tests {
             };
             for ((demand, links), rate) in flows.iter().zip(&rates) {
                 let has_demand = (demand.as_bps() as f64 - rate).abs() < 1e-3;
-                let is_held_back = links.iter().any(|link| {
+                let is_limited = links.iter().any(|link| {
                     let capacity = capacities[*link].as_bps() as f64;
                     let others = flows.iter().zip(&rates).filter(|(flow, _)| flow.1.contains(link));
                     let largest = others.map(|(_, rate)| *rate).fold(0.0, f64::max);
                     load(*link) >= capacity * (1.0 - 1e-9) && *rate >= largest * (1.0 - 1e-9)
                 });
-                assert!(has_demand || is_held_back, "seed {seed}: {rate} of {demand:?} over {links:?}");
+                assert!(has_demand || is_limited, "seed {seed}: {rate} of {demand:?} over {links:?}");
             }
             (0..capacities.len())
                 .for_each(|link| assert!(load(link) <= capacities[link].as_bps() as f64 * (1.0 + 1e-9)));
