@@ -122,6 +122,9 @@ pub struct Connection {
     /// Differentiated services code point of the packets of both directions, 0 to 63; none: the system's default, 0.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dscp: Option<u8>,
+    /// What it declares about its traffic to links that admit connections.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub declared: Option<Declared>,
     /// Delay of the first message after the start that the schedule gives, in seconds. Drawn once.
     pub delay_s: Variable,
     /// When the sender stops.
@@ -718,9 +721,57 @@ pub struct Link {
     /// Trace that replaces the rate, if any; `rate` is its mean then. Not for ATM.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trace: Option<Trace>,
+    /// How the link admits connections.
+    #[serde(default, skip_serializing_if = "Admission::is_none")]
+    pub admission: Admission,
+    /// Largest share of the traffic that admitted connections may lose, above 0 and below 1.
+    #[serde(default = "admission_loss", skip_serializing_if = "is_admission_loss")]
+    pub admission_loss: f64,
     /// Location in the text.
     #[serde(skip)]
     pub location: SourceRange,
+}
+
+/// How a link admits connections.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Admission {
+    /// All of them.
+    #[default]
+    None,
+    /// As long as their peak rates fit.
+    Peak,
+    /// As long as their equivalent bandwidth fits (Guérin and others, 1991).
+    Equivalent,
+    /// As long as the measured rate, with a margin, leaves room for the peak rate.
+    Measured,
+}
+
+impl Admission {
+    /// Returns whether the link admits all connections.
+    pub fn is_none(&self) -> bool {
+        *self == Admission::None
+    }
+}
+
+/// Default of [`Link::admission_loss`].
+pub(crate) fn admission_loss() -> f64 {
+    1e-3
+}
+
+fn is_admission_loss(loss: &f64) -> bool {
+    *loss == admission_loss()
+}
+
+/// What a connection declares about its traffic.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Declared {
+    /// Largest rate.
+    pub peak: Rate,
+    /// Mean rate, at most the peak.
+    pub mean: Rate,
+    /// Mean time at the peak rate; 0 if the mean is the peak.
+    pub burst: Span,
 }
 
 /// Framing of a link.

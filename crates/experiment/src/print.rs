@@ -4,11 +4,13 @@ use std::fmt::Write as _;
 
 use trunkline_traffic::{Pattern, application};
 
-use crate::plan::{Block, Connection, ConnectionEnd, Link, Measure, Medium, Network, Plan, Protocol, Stop};
+use crate::plan::{
+    Block, Connection, ConnectionEnd, Declared, Link, Measure, Medium, Network, Plan, Protocol, Stop,
+};
 use crate::resolve::dscp::dscp_text;
 use crate::resolve::options::values;
 use crate::resolve::quantity::Dimension;
-use crate::resolve::write::{size, span, variable};
+use crate::resolve::write::{rate, size, span, variable};
 use crate::resolve::{changes, network, pattern, protocol};
 use crate::token::{quoted, written};
 
@@ -91,6 +93,9 @@ impl Printer {
         if let Some(dscp) = connection.dscp {
             self.line(&format!("dscp = {};", dscp_text(dscp)));
         }
+        if let Some(Declared { peak, mean, burst }) = &connection.declared {
+            self.line(&format!("peak = {}; mean = {}; burst = {};", rate(peak), rate(mean), span(burst)));
+        }
         self.line(&format!("delay = {};", variable(&connection.delay_s, Dimension::Delay)));
         match &connection.stop {
             Stop::DurationS(duration) => {
@@ -139,14 +144,16 @@ impl Printer {
         options.retain(|(name, _)| link.trace.is_none() || !["rate", "payload"].contains(name));
         // `credits` stands before the shares.
         let shares = options.iter().position(|(name, _)| *name == "loss").unwrap_or_default();
-        options[shares..].rotate_right(1);
+        if let Some(credits) = options.iter().position(|(name, _)| *name == "credits") {
+            options[shares..=credits].rotate_right(1);
+        }
         let (a, b, indent) = (written(&link.a), written(&link.b), self.depth * 2 + 2);
         self.line(&format!("link {a} - {b} (\n{:indent$}{});", "", list(options, Some(indent))));
     }
 }
 
 /// Options that are written only if they have another value.
-const UNWRITTEN: [(&str, &str); 8] = [
+const UNWRITTEN: [(&str, &str); 10] = [
     ("within", "none"),
     ("deadline", "none"),
     ("priority_deadline", "none"),
@@ -155,6 +162,8 @@ const UNWRITTEN: [(&str, &str); 8] = [
     ("shape", "none"),
     ("police", "none"),
     ("trace", "none"),
+    ("admission", "none"),
+    ("admission_loss", "0.001"),
 ];
 /// Options of nodes and links that begin a line.
 const FIRST_ON_LINE: [&str; 6] = ["cpu_packet", "cpus", "cells", "pacing", "queue", "loss"];

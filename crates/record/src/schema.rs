@@ -409,6 +409,9 @@ pub struct Link {
     /// Packets that failed AAL5 reassembly at an end of this link. Only on ATM.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub aal5_failed: Option<u64>,
+    /// The credits of its virtual channels. Only on ATM links with credits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub credits: Option<Credits>,
     /// Maximum queue length in bytes.
     pub queue_max: u64,
     /// The queues at its ends. Only with a queue discipline, a shaper, a policer or a trace, or if the link changes.
@@ -436,6 +439,19 @@ pub struct LinkQueue {
     pub marked: u64,
     /// Time from the arrival of a frame to the begin of its transmission.
     pub sojourn_us: Option<Distribution>,
+}
+
+/// What the ends of a link with credits sent to report free buffers; both directions together.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Credits {
+    /// Credit cells sent.
+    pub credit_cells: u64,
+    /// Check cells sent, by senders without credit or at intervals.
+    pub check_cells: u64,
+    /// Credit and check cells lost or damaged.
+    pub lost: u64,
+    /// Maximum number of cells of one channel in the buffers of the receiving node; never above `credits`.
+    pub buffers_max: u64,
 }
 
 /// Losses inside a switch. Its output queues belong to the links.

@@ -54,6 +54,7 @@ pub struct Cell {
     /// Title of the row.
     pub row: &'static str,
     /// Name of the connection, link or host. With a `*` at the end: the mean of all connections and hosts with this prefix.
+    /// Several joined by `+`: their sum.
     pub subject: &'static str,
     /// Path of the figure in the record.
     pub figure: &'static str,
@@ -154,6 +155,10 @@ impl Cell {
 
     /// Returns the figure in a record, in the paper's unit.
     pub fn of(&self, record: &Record) -> Option<f64> {
+        if self.subject.contains('+') {
+            let figures = self.subject.split('+').map(|subject| metric(record, subject, self.figure));
+            return figures.sum::<Option<f64>>().map(|value| self.unit.of(value));
+        }
         let Some(front) = self.subject.strip_suffix('*') else {
             return metric(record, self.subject, self.figure).map(|value| self.unit.of(value));
         };

@@ -422,6 +422,7 @@ mod tests {
             protocol: Protocol::Udp { flow_control: true },
             test: Pattern::Full { size_bytes: Variable::Constant(1000.0) },
             dscp: None,
+            declared: None,
             delay_s: Variable::Constant(0.0),
             stop: Stop::DurationS(Variable::Constant(1.0)),
             location: Default::default(),

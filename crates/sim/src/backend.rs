@@ -8,6 +8,7 @@ use trunkline_endpoint::{Destination, Port};
 use trunkline_experiment::plan::{
     self, Connection, NodeKind, Plan, Protocol, QuicCongestion, SourceRange, TcpController,
 };
+use trunkline_models::atm::CreditLink;
 use trunkline_models::media::queue::QueueCounters;
 use trunkline_record::Record;
 use trunkline_record::histogram::Histogram;
@@ -21,9 +22,11 @@ use trunkline_run::{Backend, ProgressObserver, Refusal, RunOptions, bundle, llc}
 use trunkline_traffic::Pattern;
 use trunkline_units::{Instant, Span};
 
+use crate::admission::{AdmissionError, Admissions};
 use crate::bundles::{self, BundleWorkers};
 use crate::engine::Engine;
 use crate::flow::{Flow, FlowConfig, FlowError};
+use crate::frame::Frame;
 use crate::link_series::LinkSeries;
 use crate::llc_stations::{self, LlcStations};
 use crate::medium::Medium;
@@ -63,10 +66,7 @@ impl Backend for Sim {
         all.extend(llc_stations::refuse::refuse(plan, network));
         all.extend(bundles::refuse::refuse(plan, network));
         all.extend(plan.connections.iter().filter_map(|c| refuse_path(c, network)));
-        for link in network.links.iter().filter(|l| l.credits.is_some()) {
-            let text = format!("`sim` has no link-by-link credits yet: link {}", link.name);
-            all.push(Refusal { location: link.location, text });
-        }
+        all.extend(refuse_credits(plan, network));
         for name in &self.trace {
             if let Some(text) = refuse_trace(name, network) {
                 all.push(Refusal { location: SourceRange::default(), text });
@@ -100,6 +100,7 @@ impl Backend for Sim {
             block_indexes: BTreeMap::new(),
             outcomes: vec![Vec::new(); plan.connections.len()],
             link_series: self.link_series.then(|| LinkSeries::new(&network)),
+            admissions: Admissions::new(&topology, &network),
             engine: Engine::new(network),
         };
         run.start_llc_stations();
@@ -180,6 +181,29 @@ fn refuse_connection(c: &Connection) -> Option<Refusal> {
     Some(Refusal { location, text: format!("{}: {text}", c.name) })
 }
 
+/// Refuses links with credits whose lines do not keep the order of their cells, and connections without a virtual channel of
+/// their own in a network with credits.
+fn refuse_credits(plan: &Plan, network: &plan::Network) -> Vec<Refusal> {
+    let links = || network.links.iter().filter(|link| link.credits.is_some());
+    let Some(first) = links().next() else { return Vec::new() };
+    let out_of_order =
+        links().filter(|link| link.duplicate > 0.0 || link.reorder > 0.0).map(|link| Refusal {
+            location: link.location,
+            text: format!("`sim` has no `duplicate` or `reorder` on a link with credits: link {}", link.name),
+        });
+    let shares_channel = |c: &&Connection| {
+        matches!(c.protocol, Protocol::Multicast { .. } | Protocol::Bundle { .. } | Protocol::Llc { .. })
+    };
+    let shared = plan.connections.iter().filter(shares_channel).map(|c| Refusal {
+        location: c.protocol_location,
+        text: format!(
+            "{}: credits are for channels from one host to one host; link {} has credits",
+            c.name, first.name
+        ),
+    });
+    out_of_order.chain(shared).collect()
+}
+
 /// Returns why a capture of that name is refused.
 fn refuse_trace(name: &str, network: &plan::Network) -> Option<String> {
     let node = |name: &str| network.nodes.iter().find(|n| n.name == name);
@@ -241,6 +265,8 @@ enum StartError {
     File(PathBuf, io::Error),
     #[error(transparent)]
     Flow(#[from] FlowError),
+    #[error(transparent)]
+    Admission(#[from] AdmissionError),
 }
 
 /// A running plan.
@@ -253,6 +279,7 @@ struct SimulationRun<'p> {
     block_indexes: BTreeMap<u32, usize>,
     outcomes: Vec<Vec<RepetitionOutcome>>,
     link_series: Option<LinkSeries>,
+    admissions: Admissions,
     engine: Engine,
 }
 
@@ -327,6 +354,7 @@ impl SimulationRun<'_> {
 
     fn finish_flow(&mut self, number: u32, flow: Flow, abort_reason: Option<String>) {
         let is_aborted = abort_reason.is_some();
+        self.admissions.release(number);
         let (connection, host) = (flow.connection, flow.ends[0].host);
         let is_llc = matches!(self.plan.connections[connection].protocol, Protocol::Llc { .. });
         let mut outcome = flow.into_outcome(abort_reason);
@@ -367,6 +395,14 @@ impl SimulationRun<'_> {
         let path = |from: u32, to: u32| {
             network.path(self.topology, from, to).ok_or_else(|| StartError::NoPath(c.from.host.clone()))
         };
+        let (now, flow) = (self.engine.now(), self.engine.next_flow());
+        for receiver in &receivers {
+            let media = network.media_between(self.topology, from, *receiver);
+            if let Err(error) = self.admissions.request(now, flow, &media, c.declared, network) {
+                self.admissions.release(flow);
+                return Err(error.into());
+            }
+        }
         let is_bundle = matches!(c.protocol, Protocol::Bundle { .. });
         let first = *receivers.first().ok_or(StartError::NoReceiver)?;
         let (mut ports, mut mtu) = (Vec::new(), u32::MAX);
@@ -433,7 +469,7 @@ fn link_records(network: &Network, plan: &plan::Network, end: Instant) -> Vec<sc
     let duration = end.since(Instant::ZERO).as_s();
     let record = |medium_node: &MediumNode| {
         let ports = || (0..medium_node.attachments.len() as u16).map(Port);
-        let is_shared = !matches!(medium_node.medium, Medium::Link(_) | Medium::Cells(_));
+        let is_shared = matches!(medium_node.medium, Medium::Hub(_) | Medium::Ring(_));
         let mut link = schema::Link { name: medium_node.name.clone(), ..schema::Link::default() };
         let (mut dropped_queue, mut lost_line, mut damaged) = (0, 0, 0);
         for counters in ports().map(|port| medium_node.medium.counters(port)) {
@@ -450,8 +486,15 @@ fn link_records(network: &Network, plan: &plan::Network, end: Instant) -> Vec<sc
         link.dropped = dropped_queue + lost_line;
         (link.dropped_queue, link.lost_line, link.damaged) =
             (Some(dropped_queue), Some(lost_line), Some(damaged));
-        if let Medium::Cells(cells) = &medium_node.medium {
-            link.aal5_failed = Some(ports().map(|port| cells.reassembly_counters(port).failed).sum());
+        match &medium_node.medium {
+            Medium::Cells(cells) => {
+                link.aal5_failed = Some(ports().map(|port| cells.reassembly_counters(port).failed).sum());
+            }
+            Medium::Credits(cells) => {
+                link.aal5_failed = Some(ports().map(|port| cells.reassembly_counters(port).failed).sum());
+                link.credits = cells.has_credits().then(|| credit_record(cells));
+            }
+            _ => {}
         }
         if let Medium::Link(medium) = &medium_node.medium {
             let planned = plan.links.iter().find(|planned| planned.name == medium_node.name);
@@ -483,6 +526,18 @@ fn queue_record(node: &str, discipline: &str, counters: &QueueCounters) -> schem
         marked: counters.marked,
         sojourn_us: sojourn.distribution_us(),
     }
+}
+
+/// Returns the credits of a link, of both directions together.
+fn credit_record(link: &CreditLink<Frame>) -> schema::Credits {
+    let mut record = schema::Credits::default();
+    for counters in [0, 1].map(|port| link.credit_counters(Port(port))) {
+        record.credit_cells += counters.credit_cells;
+        record.check_cells += counters.check_cells;
+        record.lost += counters.lost;
+        record.buffers_max = record.buffers_max.max(counters.buffers_max);
+    }
+    record
 }
 
 /// Returns the switches of the record with their losses.

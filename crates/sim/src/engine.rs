@@ -10,7 +10,8 @@
 
 use std::collections::VecDeque;
 
-use trunkline_endpoint::{Frame as _, MediumInput, MediumOutput, Port};
+use trunkline_endpoint::{Frame as _, Medium as _, MediumInput, MediumOutput, Port};
+use trunkline_models::atm::CellFrame as _;
 use trunkline_models::host::{HostLossCause, Output};
 use trunkline_run::message::MessageKind;
 use trunkline_units::Instant;
@@ -386,6 +387,7 @@ impl Engine {
         let deadline = match &self.network.media[m as usize].medium {
             Medium::Link(link) => link.deadline(),
             Medium::Cells(link) => link.deadline(),
+            Medium::Credits(link) => link.deadline(),
             Medium::Switch(switch) => switch.deadline(),
             Medium::Hub(_) | Medium::Ring(_) => self.now,
         };
@@ -405,8 +407,14 @@ impl Engine {
     fn drain_medium(&mut self, m: u32) {
         loop {
             match self.network.media[m as usize].medium.poll(self.now) {
-                MediumOutput::Transmit { port, frame } => self.forward_outlined(m, port, frame),
-                MediumOutput::Lost { frame, .. } => self.drop_frame(frame),
+                MediumOutput::Transmit { port, frame } => {
+                    self.network.reserve_buffer(m, port, &frame);
+                    self.forward_outlined(m, port, frame);
+                }
+                MediumOutput::Lost { frame, .. } => {
+                    self.release_lost(m, &frame);
+                    self.drop_frame(frame);
+                }
                 MediumOutput::Room { port } => {
                     if let Attachment::Host(h, port) =
                         self.network.media[m as usize].attachments[port.0 as usize]
@@ -415,9 +423,48 @@ impl Engine {
                     }
                 }
                 MediumOutput::Idle { deadline } => {
-                    return self.event_queue.set(m, deadline.unwrap_or(Instant::MAX));
+                    self.event_queue.set(m, deadline.unwrap_or(Instant::MAX));
+                    return self.release_freed(m);
                 }
             }
+        }
+    }
+
+    /// Gives a frame to a link with credits.
+    #[inline(never)]
+    fn transmit_by_credits(&mut self, m: u32, port: Port, frame: Frame) {
+        let is_reserved = self.network.has_buffer(m, port, &frame);
+        let Medium::Credits(link) = &mut self.network.media[m as usize].medium else { return };
+        match is_reserved {
+            true => link.send_reserved(self.now, port, frame),
+            false => link.handle(self.now, MediumInput::Frame { port, frame }),
+        }
+        self.drain_medium(m);
+    }
+
+    /// Frees the buffers of cells that have left a switch by a link, at the links by which they arrived.
+    fn release_freed(&mut self, m: u32) {
+        while let Medium::Credits(link) = &mut self.network.media[m as usize].medium
+            && let Some((port, channel)) = link.take_freed()
+        {
+            if let Attachment::Medium(switch, _) =
+                self.network.media[m as usize].attachments[usize::from(port.0)]
+            {
+                self.release_buffer(switch, channel);
+            }
+        }
+    }
+
+    /// Frees the buffer of a cell that a switch has lost.
+    fn release_lost(&mut self, m: u32, frame: &Frame) {
+        if frame.as_cell().is_some() && matches!(self.network.media[m as usize].medium, Medium::Switch(_)) {
+            self.release_buffer(m, frame.channel());
+        }
+    }
+
+    fn release_buffer(&mut self, switch: u32, channel: u16) {
+        if let Some((link, deadline)) = self.network.release_buffer(self.now, switch, channel) {
+            self.event_queue.set(link, deadline);
         }
     }
 
@@ -471,6 +518,7 @@ impl Engine {
             }
             Medium::Cells(link) => link.send(now, port, frame),
             Medium::Switch(switch) => switch.send(now, port, frame),
+            Medium::Credits(_) => return self.transmit_by_credits(m, port, frame),
             medium => medium.handle(now, MediumInput::Frame { port, frame }),
         }
         if !self.schedule_medium(m) {

@@ -30,6 +30,7 @@
 //!
 //! | module | contents |
 //! | --- | --- |
+//! | `admission` | links that admit connections |
 //! | `backend` | [`Sim`], the backend: takes a plan, returns a record |
 //! | `bundles` | bundle converters and the interfaces of their hosts |
 //! | `engine` | the event loop: handles deadlines and forwards frames |
@@ -46,6 +47,7 @@
 //!
 //! A run is single-threaded and depends only on the plan and the seed. Parallel runs are independent.
 
+mod admission;
 mod backend;
 mod bundles;
 mod engine;

@@ -1,7 +1,7 @@
 //! All media as one enum. Dispatch by enum avoids indirect calls in the event loop.
 
 use trunkline_endpoint::{Medium as _, MediumCounters, MediumInput, MediumOutput, Port};
-use trunkline_models::atm::CellLink;
+use trunkline_models::atm::{CellLink, CreditLink};
 use trunkline_models::media::{Hub, Link, Ring, Switch};
 use trunkline_units::Instant;
 
@@ -15,6 +15,8 @@ pub enum Medium {
     Link(Link<Frame>),
     /// A point-to-point link that carries ATM cells.
     Cells(CellLink<Frame>),
+    /// A point-to-point link that carries ATM cells as credits permit.
+    Credits(CreditLink<Frame>),
     /// A switch.
     Switch(Switch<Frame>),
     /// Shared Ethernet.
@@ -28,6 +30,7 @@ macro_rules! dispatch {
         match $self {
             Medium::Link($medium) => $call,
             Medium::Cells($medium) => $call,
+            Medium::Credits($medium) => $call,
             Medium::Switch($medium) => $call,
             Medium::Hub($medium) => $call,
             Medium::Ring($medium) => $call,

@@ -5,6 +5,7 @@ mod bodies {
     pub mod llc;
 }
 mod applications;
+mod atm_control;
 mod bundle;
 mod bursts;
 mod common;

@@ -88,6 +88,7 @@ const CRATES: &[(&str, &[&str])] = &[
             "bundle",
             "stamp",
             "experiment",
+            "models",
             "record",
             "run",
             "live",

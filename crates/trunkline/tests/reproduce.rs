@@ -124,7 +124,11 @@ fn missing_things_are_errors() {
         ),
         (
             &["reproduce", "aai", "13"],
-            "unknown table `13`; the tables are: figure-1, figure-2, 12, ftp-cells, 17, 18",
+            "unknown table `13`; the tables are: figure-1, figure-2, 12, ftp-cells, 17, 18, 20, 21, 22",
+        ),
+        (
+            &["reproduce", "congestion", "rate"],
+            "unknown part `rate` of congestion; the parts are: credits, rates, admission",
         ),
         (&["reproduce", "--seeds", "0"], "invalid value '0'"),
     ] {

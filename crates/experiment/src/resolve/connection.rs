@@ -7,7 +7,7 @@ use trunkline_traffic::{Pattern, Variable};
 use super::Context;
 use super::options::{Given, Options, assign, one, optional, plain, size, text};
 use super::quantity::{Dimension, single, variable};
-use super::{dscp, pattern, protocol};
+use super::{admission, dscp, pattern, protocol};
 use crate::diagnostic::{Diagnostic, list};
 use crate::parse::shorten;
 use crate::plan::{Connection, ConnectionEnd, Protocol, SourceRange, Stop};
@@ -17,8 +17,8 @@ use crate::tree::{Part, Setting, Value};
 const SETTINGS: Options<'_> = Options {
     owner: "a connection",
     names: &[
-        "xmt", "rcv", "xmtcntl", "rcvcntl", "rep", "protocol", "test", "dscp", "delay", "duration", "bytes",
-        "messages",
+        "xmt", "rcv", "xmtcntl", "rcvcntl", "rep", "protocol", "test", "dscp", "peak", "mean", "burst",
+        "delay", "duration", "bytes", "messages",
     ],
     aliases: &[("xmcntl", "xmtcntl")],
 };
@@ -38,6 +38,7 @@ pub(crate) fn connection(
     let mut carrier = None;
     let mut test = None;
     let mut code_point = None;
+    let mut declared = admission::Settings::default();
     let mut delay = Variable::Constant(0.0);
     let mut stops: Vec<Stop> = Vec::new();
     let given = SETTINGS.apply(cx, settings, |cx, name, setting| {
@@ -55,12 +56,14 @@ pub(crate) fn connection(
             // The defaults of a test depend on the protocol, which may follow it.
             "test" => test = Some(value),
             "dscp" => assign(&mut code_point, optional(cx, value, "none", dscp::dscp)),
+            "peak" | "mean" | "burst" => declared.read(cx, name, value),
             "delay" => assign(&mut delay, variable(cx, value, Dimension::Delay)),
             stop => stops.extend(read_stop(cx, stop, value)),
         }
     });
     SETTINGS.require(cx, location, &given, &["xmt", "rcv", "protocol", "test"]);
     let test = test.and_then(|value| pattern::pattern(cx, value, carrier.as_ref()));
+    let declared = declared.declared(cx, &given, location);
     one_stop(cx, &given, &["duration", "bytes", "messages"]);
     let (from, protocol, test) = (from?, carrier?, test?);
     receivers_fit(cx, &protocol, &to, &given);
@@ -82,6 +85,7 @@ pub(crate) fn connection(
         protocol,
         test,
         dscp: code_point,
+        declared,
         delay_s: delay,
         location,
         protocol_location,

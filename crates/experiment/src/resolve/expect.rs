@@ -77,6 +77,7 @@ const LINK: &[(&str, Figure)] = &[
     ("lost_line", Figure::Number),
     ("damaged", Figure::Number),
     ("aal5_failed", Figure::Number),
+    ("credits", Figure::Open),
     ("queue_max", Figure::Number),
     ("queues", Figure::Open),
     ("ends", Figure::Open),

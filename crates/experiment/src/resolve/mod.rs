@@ -10,6 +10,7 @@
 //! | [`pattern`] | tests and their options |
 //! | [`replay`] | the test `replay`: recorded traffic |
 //! | [`connection`] | connections of the 1996 dialect |
+//! | [`admission`] | what a connection declares to links that admit connections |
 //! | [`dscp`] | the DSCP of a connection |
 //! | [`measure`] | what is measured of hosts |
 //! | [`netspec3`] | the 1999 dialect |
@@ -22,6 +23,7 @@
 //! | [`topology`] | checks of the whole network: loops, rings, reachability |
 //! | [`expect`] | expectations |
 
+pub(crate) mod admission;
 pub(crate) mod bundles;
 pub(crate) mod changes;
 pub(crate) mod connection;

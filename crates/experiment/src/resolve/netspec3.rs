@@ -278,6 +278,7 @@ pub(crate) fn connection(cx: &mut Context<'_>, test: &Test, partner: &Test) -> O
         protocol: test.protocol.clone(),
         test: pattern.clone(),
         dscp: None,
+        declared: None,
         delay_s: Variable::Constant(0.0),
         stop: stop.clone(),
         location: test.location,

@@ -7,12 +7,12 @@ use trunkline_units::{Rate, Size, Span};
 use super::options::{Given, Visit, amount, integer, optional, rate, read, share, size, text, time};
 use super::protocol::MOST;
 use super::queue::{self, queue_text, read_queue, token_rate, token_rate_text};
-use super::{Context, link_trace, topology, write};
+use super::{Context, admission, link_trace, topology, write};
 use crate::diagnostic::Diagnostic;
 use crate::parse::shorten;
 use crate::plan::{
-    Amount, BundleDeadlines, BundleFormat, BundleTimers, CellMode, ConverterRole, Encapsulation, HostCosts,
-    Link, Medium, Network, Node, NodeKind, PacingCounts, SourceRange,
+    Admission, Amount, BundleDeadlines, BundleFormat, BundleTimers, CellMode, ConverterRole, Encapsulation,
+    HostCosts, Link, Medium, Network, Node, NodeKind, PacingCounts, SourceRange, admission_loss,
 };
 use crate::token::quoted;
 use crate::tree::{Declaration, Part, Value, Word};
@@ -293,6 +293,8 @@ fn link(
         shape: None,
         police: None,
         trace: None,
+        admission: Admission::None,
+        admission_loss: admission_loss(),
         location,
     };
     let arguments = &declaration.arguments;
@@ -343,6 +345,18 @@ pub(crate) fn present_link(link: &mut Link, v: &mut Visit<'_, '_>) {
     v.share("duplicate", &mut link.duplicate);
     v.share("reorder", &mut link.reorder);
     v.optional("credits", &mut link.credits, "none", |cx, v| integer(cx, v, 1..=MOST), u64::to_string);
+    v.keyword("admission", &mut link.admission, admission::METHODS);
+    v.option("admission_loss", &mut link.admission_loss, some_share, f64::to_string);
+}
+
+/// A share between 0 and 1: no connection loses nothing for certain, and none may lose all.
+fn some_share(cx: &mut Context<'_>, value: &Value) -> Option<f64> {
+    let share = share(cx, value)?;
+    if share <= 0.0 || share >= 1.0 {
+        let error = Diagnostic::error(value.location, "admission needs a target between no loss and all");
+        return cx.refuse(error.label("expected a share above 0 and below 1, such as `1e-3`"));
+    }
+    Some(share)
 }
 
 /// A rate or cell slots; never both.
@@ -512,6 +526,10 @@ fn check_link(cx: &mut Context<'_>, link: &Link, ends: [&Node; 2], given: &Given
     for name in ["rate", "payload"].iter().filter(|name| link.trace.is_some() && given.contains_key(**name)) {
         let error = Diagnostic::error(at(name), "the trace gives this link its rate");
         cx.report(error.label(format!("expected no `{name}`")));
+    }
+    if !link.admission.is_none() && ends.iter().any(|node| shared_rate(node).is_some()) {
+        let error = Diagnostic::error(at("admission"), "a hub or ring admits all connections");
+        cx.report(error.label("expected on a link between two switches or hosts"));
     }
     check_pacing(cx, link, ends, at("pacing"));
     for node in ends {

@@ -1,7 +1,12 @@
-//! ATM as state machines: cells, AAL5, pacing, cell links.
+//! ATM as state machines: cells, AAL5, pacing, cell links, credits.
 
 pub mod aal5;
+pub mod abr;
+pub mod admission;
 pub mod cell;
+pub mod credit_link;
+mod credit_queue;
+pub mod credits;
 mod fine;
 pub mod frame;
 pub mod link;
@@ -11,6 +16,8 @@ pub mod train;
 
 pub use crate::impairments::Impairments;
 pub use cell::{Encapsulation, cells_of};
+pub use credit_link::{CreditCounters, CreditLink};
+pub use credits::CreditOptions;
 pub use frame::CellFrame;
 pub use link::{CellLink, Config, End, Mode};
 pub use pacing::{Pacing, PacingUnit};

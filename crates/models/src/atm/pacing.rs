@@ -91,6 +91,11 @@ impl Pacer {
         self.next = begin.plus(self.gap.times(u64::from(cells)));
         append(runs, Run { first: begin.plus(cell), gap: self.gap, count: cells });
     }
+
+    /// Returns when the next cell may start: a cell in slots is scheduled in advance, at any time.
+    pub(crate) fn earliest(&self) -> Instant {
+        if self.slots.is_some() { Instant::ZERO } else { self.next.ceil() }
+    }
 }
 
 impl Slots {

@@ -1,5 +1,6 @@
 mod agree;
 mod common;
+mod credits;
 mod fast_path;
 mod link;
 mod reference;

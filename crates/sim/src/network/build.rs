@@ -7,7 +7,9 @@ use trunkline_experiment::plan::{
     Amount, CellMode, Encapsulation, HostCosts, Link, Medium as LinkMedium, NodeKind, PacingCounts, Plan,
     Protocol,
 };
-use trunkline_models::atm::{self, CellLink, Config, End, Mode, Pacing, PacingUnit};
+use trunkline_models::atm::{
+    self, CellLink, Config, CreditLink, CreditOptions, End, Mode, Pacing, PacingUnit,
+};
 use trunkline_models::host::{Costs, Phases, Station};
 use trunkline_models::media::{
     Framing, Hub, HubOptions, Impairments, LineOptions, Ring, RingOptions, Switch, SwitchOptions,
@@ -16,7 +18,7 @@ use trunkline_run::{bundle, llc};
 use trunkline_units::{Rate, Seed, Span};
 
 use super::queue;
-use super::topology::Topology;
+use super::topology::{Hop, Topology};
 use super::{Attachment, Host, MediumNode, Network};
 use crate::frame::VLAN_TAG;
 use crate::medium::Medium;
@@ -41,6 +43,7 @@ impl Network {
             group_members: BTreeMap::new(),
             longest_delay: Span::ZERO,
             trains,
+            credit_inputs: BTreeMap::new(),
         };
         network.all_hosts_group = network.groups.len() as u32 + 1;
         let llc_stations = llc::stations(plan).into_iter().collect();
@@ -74,10 +77,14 @@ impl Network {
     }
 }
 
-/// Whether cells are computed in trains: the text does not demand single cells, and cells of two packets never interleave.
+/// Whether cells are computed in trains: neither the text nor credits demand single cells, and cells of two packets never
+/// interleave.
 fn can_use_trains(plan: &Plan, topology: &Topology<'_>) -> bool {
-    let demands_cells =
-        topology.network.links.iter().any(|l| l.medium == LinkMedium::Atm && l.cells == CellMode::Each);
+    let demands_cells = topology
+        .network
+        .links
+        .iter()
+        .any(|l| l.credits.is_some() || l.medium == LinkMedium::Atm && l.cells == CellMode::Each);
     let mut pairs = Vec::new();
     for c in &plan.connections {
         for to in &c.to {
@@ -366,7 +373,12 @@ impl Builder<'_> {
         let streams =
             [0, 1].map(|end| self.seed.stream(&format!("{} / from {}", link.name, [&link.a, &link.b][end])));
         let medium = match link.medium {
-            LinkMedium::Atm => Medium::Cells(self.cell_link(link, ends, streams)),
+            LinkMedium::Atm if link.credits.is_some() || ends.iter().any(|node| self.has_credits(*node)) => {
+                let round_trip = link.delay * 2;
+                let options = link.credits.map(|window| CreditOptions::new(window, round_trip));
+                Medium::Credits(CreditLink::new(&self.cell_config(link, ends), options, streams))
+            }
+            LinkMedium::Atm => Medium::Cells(CellLink::new(&self.cell_config(link, ends), streams)),
             _ => {
                 let framing = if link.medium == LinkMedium::Ppp { Framing::PPP } else { Framing::ETHERNET };
                 let line = |node: usize| LineOptions {
@@ -390,12 +402,13 @@ impl Builder<'_> {
         MediumNode { name: link.name.clone(), medium, attachments, rate: link.payload }
     }
 
-    fn cell_link(
-        &self,
-        link: &Link,
-        ends: [usize; 2],
-        streams: [trunkline_units::Stream; 2],
-    ) -> CellLink<crate::frame::Frame> {
+    /// Whether a node is a cell switch and one of its links has credits: a cell that leaves it may free a buffer.
+    fn has_credits(&self, node: usize) -> bool {
+        let has_credits = |hop: &Hop| self.topology.network.links[hop.link].credits.is_some();
+        self.topology.is_cell_switch(node) && self.topology.ports[node].iter().any(has_credits)
+    }
+
+    fn cell_config(&self, link: &Link, ends: [usize; 2]) -> Config {
         let encapsulation = encapsulation(link.encapsulation);
         let cells = u64::from(atm::cells_of(link.mtu.as_bytes() as u32, encapsulation));
         let end = |node: usize| {
@@ -415,14 +428,13 @@ impl Builder<'_> {
             };
             End::Adapter { pacing, queue: self.queue_bound_at(node, false, cells), encapsulation }
         };
-        let config = Config {
+        Config {
             payload: link.payload,
             delay: link.delay,
             ends: ends.map(end),
             impairments: [impairments(link, CELL_HOLD); 2],
             mode: if self.trains { Mode::Trains } else { Mode::Cells },
-        };
-        CellLink::new(&config, streams)
+        }
     }
 }
 

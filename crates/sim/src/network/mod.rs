@@ -6,9 +6,10 @@ pub mod topology;
 
 use std::collections::BTreeMap;
 
-use trunkline_endpoint::Port;
+use trunkline_endpoint::{Frame as _, Port};
+use trunkline_models::atm::CellFrame as _;
 use trunkline_models::host::{Phases, Station};
-use trunkline_units::{Rate, Span};
+use trunkline_units::{Instant, Rate, Span};
 
 use crate::frame::Frame;
 use crate::medium::Medium;
@@ -34,6 +35,8 @@ pub struct Network {
     pub longest_delay: Span,
     /// Whether the cells of packets are computed in trains.
     pub trains: bool,
+    /// For each (switch, channel) whose cells arrive by a link with credits, that link and its port at the switch.
+    credit_inputs: BTreeMap<(u32, u16), (u32, Port)>,
 }
 
 /// A medium with its name and connections.
@@ -149,6 +152,38 @@ impl Network {
         }
     }
 
+    /// Remembers by which link with credits the cells of a channel reach a switch.
+    pub fn reserve_buffer(&mut self, m: u32, port: Port, frame: &Frame) {
+        let MediumNode { medium: Medium::Credits(link), attachments, .. } = &self.media[m as usize] else {
+            return;
+        };
+        if let Attachment::Medium(switch, _) = attachments[usize::from(port.0)]
+            && link.has_credits()
+            && frame.as_cell().is_some()
+        {
+            self.credit_inputs.insert((switch, frame.channel()), (m, port));
+        }
+    }
+
+    /// Whether a cell that enters a link at `port` has a buffer in the switch there, by the credits of another link.
+    pub fn has_buffer(&self, m: u32, port: Port, frame: &Frame) -> bool {
+        match self.media[m as usize].attachments[usize::from(port.0)] {
+            Attachment::Medium(switch, _) if frame.as_cell().is_some() => {
+                self.credit_inputs.contains_key(&(switch, frame.channel()))
+            }
+            _ => false,
+        }
+    }
+
+    /// Frees the buffer of a cell that has left a switch. Returns the link by which it arrived and the next deadline of
+    /// that link.
+    pub fn release_buffer(&mut self, now: Instant, switch: u32, channel: u16) -> Option<(u32, Instant)> {
+        let (m, port) = *self.credit_inputs.get(&(switch, channel))?;
+        let Medium::Credits(link) = &mut self.media[m as usize].medium else { return None };
+        link.release(now, port, channel);
+        Some((m, link.deadline()))
+    }
+
     /// Returns all media except switches.
     pub fn transmission_media(&self) -> impl Iterator<Item = &MediumNode> {
         self.media.iter().filter(|medium_node| !matches!(medium_node.medium, Medium::Switch(_)))
@@ -166,6 +201,19 @@ impl Network {
     /// Returns the number of the host with this name.
     pub fn host_number(&self, name: &str) -> Option<u32> {
         self.hosts.iter().position(|h| h.name == name).map(|s| s as u32)
+    }
+
+    /// Returns the media from one host to another, each with the port at which it is entered; without switches.
+    pub fn media_between(&self, topology: &Topology<'_>, from: u32, to: u32) -> Vec<(u32, Port)> {
+        let node = |s: u32| self.hosts[s as usize].plan_node;
+        let path = topology.path(node(from), node(to)).unwrap_or_default();
+        let links = path.iter().map(|(node, port)| topology.ports[*node][usize::from(*port)]);
+        let media = links.filter_map(|hop| {
+            let name = &topology.network.links[hop.link].name;
+            let medium = self.media.iter().position(|medium| &medium.name == name)?;
+            Some((medium as u32, Port(hop.end)))
+        });
+        media.collect()
     }
 
     /// Returns the path from one host to another.

@@ -2,6 +2,7 @@
 
 mod agent;
 mod analyse;
+mod congestion;
 mod converter;
 mod curves;
 mod experiment;
@@ -50,6 +51,9 @@ pub fn run(command: Command) -> Result<(), Failure> {
         Command::Schedule(flags) => schedule::schedule(flags.action),
         Command::Test(flags) => test::test(&flags),
         Command::Sweep(flags) => sweep::sweep(&flags),
+        Command::Reproduce(flags) if flags.paper.as_deref() == Some(congestion::NAME) => {
+            congestion::congestion(&flags)
+        }
         Command::Reproduce(flags) => reproduce::reproduce(&flags),
         Command::Torture(flags) => torture::torture(&flags),
         Command::Top(flags) => crate::top::top(&flags),

@@ -17,7 +17,7 @@ use crate::failure::{Failure, print};
 use crate::flags::Reproduce;
 
 /// A study to be run.
-struct Job {
+pub(super) struct Job {
     study: &'static Study,
     plan: Plan,
     seeds: u64,
@@ -54,7 +54,7 @@ fn requested_curves(flags: &Reproduce) -> Option<Vec<&'static curves::Figure>> {
 }
 
 /// Returns the selected studies.
-fn jobs(flags: &Reproduce) -> Result<Vec<Job>, Failure> {
+pub(super) fn jobs(flags: &Reproduce) -> Result<Vec<Job>, Failure> {
     let paper = match flags.paper.as_deref() {
         None => None,
         Some(name) => match PAPERS.into_iter().find(|names| names.contains(&name)) {
@@ -97,7 +97,7 @@ fn jobs(flags: &Reproduce) -> Result<Vec<Job>, Failure> {
 }
 
 /// Runs all studies and collects the figures of each cell by seed.
-fn compare(jobs: &[Job], threads: usize, stop: &StopFlag) -> Result<Vec<Comparison>, Failure> {
+pub(super) fn compare(jobs: &[Job], threads: usize, stop: &StopFlag) -> Result<Vec<Comparison>, Failure> {
     let runs: Vec<(&Job, u64)> =
         jobs.iter().flat_map(|job| (0..job.seeds).map(move |seed| (job, seed))).collect();
     let mut results = pool::run_all("reproduce", runs.len(), threads, stop, |run| {

@@ -1,0 +1,169 @@
+//! The queues of the channels at the sending end of a link with credits, served in turn.
+
+use std::collections::VecDeque;
+
+use trunkline_endpoint::LossCause;
+use trunkline_units::{Instant, Rate};
+
+use crate::atm::CellFrame;
+use crate::atm::cell::{CELL, Encapsulation, MAX_CELLS, MAX_PACKET, cells_of};
+use crate::atm::link::End;
+use crate::atm::pacing::{Pacer, Pacing};
+use crate::atm::train::Run;
+use crate::media::occupancy::Occupancy;
+
+/// Queued packets of an adapter, or cells of a switch port, by channel.
+#[derive(Clone, Debug)]
+pub(crate) struct CreditQueue<F> {
+    channels: Vec<Channel<F>>,
+    /// Channels with a cell and credit, in the order in which they are served.
+    ready: VecDeque<u16>,
+    /// The encapsulation of an adapter; a switch port has none.
+    encapsulation: Option<Encapsulation>,
+    occupancy: Occupancy,
+    /// Number of cells that have not left.
+    cells: u64,
+    line: Pacer,
+    pacing: Option<Pacer>,
+    /// Buffer for a departure.
+    runs: Vec<Run>,
+}
+
+#[derive(Clone, Debug)]
+struct Channel<F> {
+    frames: VecDeque<Queued<F>>,
+    is_ready: bool,
+}
+
+/// A packet of an adapter, or a cell of a switch port.
+#[derive(Clone, Debug)]
+struct Queued<F> {
+    frame: F,
+    cells: u16,
+    /// Number of its cells that have been sent.
+    sent: u16,
+    /// Whether the cell has a buffer by the credits of another link.
+    is_reserved: bool,
+}
+
+/// A cell in transmission.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Departure {
+    pub(crate) channel: u16,
+    /// Bytes that it leaves free in the queue.
+    frees: Option<u32>,
+}
+
+impl<F: CellFrame> CreditQueue<F> {
+    pub(crate) fn new(payload: Rate, end: End) -> Self {
+        let (pacing, bound, encapsulation) = match end {
+            End::Adapter { pacing, queue, encapsulation } => (pacing, queue, Some(encapsulation)),
+            End::SwitchPort { queue } => (Pacing::None, queue, None),
+        };
+        CreditQueue {
+            channels: Vec::new(),
+            ready: VecDeque::new(),
+            encapsulation,
+            occupancy: Occupancy::new(bound),
+            cells: 0,
+            line: Pacer::new(payload, Pacing::None),
+            pacing: (pacing != Pacing::None).then(|| Pacer::new(payload, pacing)),
+            runs: Vec::new(),
+        }
+    }
+
+    /// Queues a packet or a cell. A refused one is returned with the cause and its number of cells.
+    pub(crate) fn add(&mut self, frame: F, is_reserved: bool) -> Result<(), (F, LossCause, u64)> {
+        let cells = match (self.encapsulation, frame.as_cell()) {
+            (None, Some(_)) => 1,
+            (Some(encapsulation), None) => {
+                let cells = cells_of(frame.length(), encapsulation);
+                if cells > MAX_CELLS || frame.length() + encapsulation.bytes() > MAX_PACKET {
+                    return Err((frame, LossCause::TooLong, 1));
+                }
+                cells
+            }
+            // A kind of frame that the device cannot send.
+            _ => return Err((frame, LossCause::NoRoute, 1)),
+        };
+        if !is_reserved && !self.occupancy.try_add(frame.channel(), cells * CELL) {
+            return Err((frame, LossCause::QueueFull, u64::from(cells)));
+        }
+        self.cells += u64::from(cells);
+        let index = usize::from(frame.channel());
+        if index >= self.channels.len() {
+            self.channels.resize_with(index + 1, || Channel { frames: VecDeque::new(), is_ready: false });
+        }
+        self.channels[index].frames.push_back(Queued { frame, cells: cells as u16, sent: 0, is_reserved });
+        Ok(())
+    }
+
+    /// Returns the number of cells that have not left.
+    pub(crate) fn cells(&self) -> u64 {
+        self.cells
+    }
+
+    /// Returns whether a packet of `length` bytes, or a cell, fits.
+    pub(crate) fn has_room(&self, length: u32) -> bool {
+        let cells = self.encapsulation.map_or(1, |encapsulation| cells_of(length, encapsulation));
+        self.occupancy.has_room(cells * CELL)
+    }
+
+    pub(crate) fn has_cells(&self, channel: u16) -> bool {
+        self.channels.get(usize::from(channel)).is_some_and(|channel| !channel.frames.is_empty())
+    }
+
+    /// Adds a channel with a cell and credit to those that are served.
+    pub(crate) fn set_ready(&mut self, channel: u16) {
+        if !std::mem::replace(&mut self.channels[usize::from(channel)].is_ready, true) {
+            self.ready.push_back(channel);
+        }
+    }
+
+    /// Returns when the next cell may start on an idle line; never without a ready channel.
+    pub(crate) fn ready_at(&self) -> Instant {
+        if self.ready.is_empty() {
+            return Instant::MAX;
+        }
+        self.pacing.as_ref().unwrap_or(&self.line).earliest()
+    }
+
+    /// Takes the line for a cell that is not queued here; returns the end of its transmission.
+    pub(crate) fn occupy_line(&mut self, now: Instant) -> Instant {
+        self.runs.clear();
+        self.line.schedule(now, 1, &mut self.runs);
+        self.runs[0].last()
+    }
+
+    /// Takes the next cell of the next ready channel, if its pacing permits; returns it with the end of its transmission.
+    /// The channel is no longer ready.
+    pub(crate) fn next_cell(&mut self, now: Instant) -> Option<(Instant, F, Departure)> {
+        if self.ready_at() > now {
+            return None;
+        }
+        let channel = self.ready.pop_front()?;
+        let state = &mut self.channels[usize::from(channel)];
+        state.is_ready = false;
+        let queued = state.frames.front_mut()?;
+        queued.sent += 1;
+        let is_last = queued.sent == queued.cells;
+        let (index, cells, is_reserved) = (queued.sent - 1, queued.cells, queued.is_reserved);
+        let cell = match (is_last, self.encapsulation.is_some()) {
+            (false, _) => queued.frame.cell(index, cells),
+            (true, false) => state.frames.pop_front()?.frame,
+            (true, true) => state.frames.pop_front()?.frame.last_cell(index, cells),
+        };
+        self.runs.clear();
+        self.pacing.as_mut().unwrap_or(&mut self.line).schedule(now, 1, &mut self.runs);
+        let frees = (is_last && !is_reserved).then_some(u32::from(cells) * CELL);
+        Some((self.runs[0].last(), cell, Departure { channel, frees }))
+    }
+
+    /// Removes a cell that has left.
+    pub(crate) fn depart(&mut self, departure: &Departure) {
+        self.cells -= 1;
+        if let Some(bytes) = departure.frees {
+            self.occupancy.remove(departure.channel, bytes);
+        }
+    }
+}

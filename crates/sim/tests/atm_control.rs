@@ -1,0 +1,141 @@
+//! Credits and admission on ATM links, as an experiment sees them.
+
+use trunkline_experiment::plan::Plan;
+use trunkline_run::Backend as _;
+use trunkline_sim::Sim;
+
+use crate::common::{connection, host, link, near, plan, run};
+
+/// Two senders to one receiver over OC-3c; `options` are those of the links.
+fn two_to_one(options: &str, connections: &str) -> String {
+    format!(
+        "experiment \"t\" {{ network {{ host a, b, c; switch s (buffer = 64 cells, latency = 4 us);
+           link c - s (medium = atm, rate = 155 Mb/s, delay = 500 us, mtu = 9180 B{options});
+           link b - s (medium = atm, rate = 155 Mb/s, mtu = 9180 B{options});
+           link s - a (medium = atm, rate = 155 Mb/s, mtu = 9180 B{options}); }} {connections} }}"
+    )
+}
+
+fn udp(name: &str, from: &str) -> String {
+    format!(
+        "connection {name} {{ xmt = {from}; rcv = a; protocol = udp; test = full (messagesize = 8192);
+           duration = 50 ms; }}"
+    )
+}
+
+#[test]
+fn credits_keep_cells_from_being_lost() {
+    let connections = udp("x", "b") + &udp("y", "c");
+    let without = run(&two_to_one("", &connections));
+    assert!(link(&without, "s-a").dropped_queue.unwrap() > 1_000, "the switch is overloaded");
+    let record = run(&two_to_one(", credits = 319", &connections));
+    for l in &record.links {
+        assert_eq!((l.dropped, l.aal5_failed), (0, Some(0)), "{}", l.name);
+        let credits = l.credits.as_ref().expect("a link with credits");
+        assert!(credits.buffers_max <= 319 && credits.credit_cells > 0, "{}: {credits:?}", l.name);
+    }
+    let rates = ["x", "y"].map(|name| connection(&record, name).received_bps);
+    near(rates[0], rates[1], 0.05);
+    assert!(rates[0] + rates[1] > 125e6, "{rates:?}");
+    assert_eq!(record.environment["cells"], "each on its own");
+}
+
+#[test]
+fn udp_that_does_not_wait_loses_at_its_host() {
+    let connections = "connection x { xmt = b; rcv = a; protocol = udp;
+        test = burst (messagesize = 8192, period = 520 us); duration = 200 ms; }"
+        .to_owned()
+        + &udp("y", "c").replace("50 ms", "200 ms");
+    let record = run(&two_to_one(", credits = 319", &connections));
+    let x = connection(&record, "x");
+    let offered = 200_000 / 520;
+    assert!(x.messages_sent < offered * 3 / 4, "{} of {offered} sent", x.messages_sent);
+    assert_eq!(x.messages_sent, x.messages_received, "nothing is lost in the network");
+}
+
+#[test]
+fn credits_work_beside_links_without() {
+    // Cells enter without credits and may be lost there, but not where they have buffers.
+    let text = "experiment \"t\" { network { host a, b, c; switch s, t (buffer = 64 cells);
+           link b - s (medium = atm, rate = 155 Mb/s);
+           link c - s (medium = atm, rate = 155 Mb/s);
+           link s - t (medium = atm, rate = 155 Mb/s, credits = 40, loss = 1e-4);
+           link t - a (medium = atm, rate = 45 Mb/s); }
+         connection x { xmt = b; rcv = a; protocol = udp; test = full (messagesize = 400);
+           duration = 50 ms; }
+         connection y { xmt = c; rcv = a; protocol = udp; test = full (messagesize = 400);
+           duration = 50 ms; } }";
+    let record = run(text);
+    assert!(link(&record, "s-t").dropped_queue.unwrap() > 0, "without credit, cells that enter are lost");
+    assert_eq!(link(&record, "t-a").dropped_queue, Some(0));
+    let received: f64 = ["x", "y"].iter().map(|name| connection(&record, name).received_bps).sum();
+    assert!(received > 1e6, "{received}");
+    assert!(host(&record, "a").interfaces["received"] > 0);
+}
+
+#[test]
+fn a_sender_to_several_is_refused() {
+    let text = two_to_one(
+        ", credits = 9",
+        "connection m { xmt = a; rcv = b, c; protocol = multicast (group = 239.1.1.1); test = full; }",
+    );
+    let refused = Sim::default().refuse(&plan(&text));
+    assert_eq!(refused.len(), 1, "{refused:?}");
+    assert!(refused[0].text.contains("m: credits are for channels from one host to one host"), "{refused:?}");
+}
+
+/// Returns a plan of this many declared sources on a DS3 line that admits by `method`.
+fn sources(method: &str, count: usize) -> Plan {
+    let connections: String = (0..count)
+        .map(|n| {
+            format!(
+                "connection v{n} {{ xmt = a; rcv = b; protocol = udp; duration = 100 ms;
+                   test = cbr (messagesize = 1250, period = 10 ms);
+                   peak = 10 Mb/s; mean = 1 Mb/s; burst = 2 ms; }}"
+            )
+        })
+        .collect();
+    plan(&format!(
+        "experiment \"t\" {{ network {{ host a, b; switch s (buffer = 1000 cells);
+           link a - s (medium = atm, rate = 155 Mb/s);
+           link s - b (medium = atm, rate = 45 Mb/s, admission = {method}); }} {connections} }}"
+    ))
+}
+
+#[test]
+fn a_link_refuses_what_does_not_fit_with_a_reason() {
+    let run = |method: &str, count| {
+        let options = trunkline_run::RunOptions {
+            seed: trunkline_units::Seed(1),
+            text: String::new(),
+            started_at: String::new(),
+            folder: ".".into(),
+            out: ".".into(),
+            stop: trunkline_run::StopFlag::default(),
+        };
+        Sim::default().run(&sources(method, count), &options, &mut trunkline_run::NoProgress)
+    };
+    let record = run("peak", 7);
+    let errors: Vec<_> = record.connections.iter().map(|c| c.error.as_deref()).collect();
+    assert_eq!(errors[..4], [None; 4]);
+    assert_eq!(
+        errors[4],
+        Some(
+            "link s-b refuses it: the peak rate of 5 connections would be 50 Mb/s; the line has 40.704 Mb/s"
+        )
+    );
+    assert!(errors[5..].iter().all(Option::is_some), "{errors:?}");
+    for method in ["equivalent", "measured"] {
+        let record = run(method, 6);
+        let admitted = record.connections.iter().filter(|c| c.error.is_none()).count();
+        assert!(admitted >= if method == "equivalent" { 6 } else { 1 }, "{method}: {admitted}");
+    }
+    let record = crate::common::run(
+        "experiment \"t\" { network { host a, b; link a - b (rate = 10 Mb/s, admission = peak); }
+           serial { parallel { connection x { xmt = a; rcv = b; protocol = udp; test = full; duration = 10 ms; }
+             connection y { xmt = a; rcv = b; protocol = udp; test = full; duration = 10 ms; } }
+           connection z { xmt = a; rcv = b; protocol = udp; test = full; duration = 10 ms; } } }",
+    );
+    let refused: Vec<bool> = record.connections.iter().map(|c| c.error.is_some()).collect();
+    assert_eq!(refused, [false, true, false], "what declares nothing needs the whole link, until it ends");
+}
