@@ -95,3 +95,21 @@ fn guaranteed_has_cubic_too() {
     assert_eq!(x.lost, 0);
     assert!(x.received_bps > 35e6, "{}", x.received_bps);
 }
+
+/// A queue that marks costs no packet, and the sender reduces its window as after a loss.
+#[test]
+fn marks_of_a_queue_reach_the_controller() {
+    for controller in ["cubic", "dctcp"] {
+        let network = "host a, b; switch s (buffer = 1000 packets); link a - s (rate = 1 Gb/s); \
+                       link s - b (rate = 50 Mb/s, delay = 10 ms, queue = codel (ecn = on));";
+        let record = run(&experiment(network, &full(&format!("congestion = {controller}, ecn = on"), 10)));
+        let x = connection(&record, "x");
+        let link = record.links.iter().find(|link| link.name == "s-b").unwrap();
+        let queue = link.queues.iter().find(|queue| queue.name == "s").unwrap();
+        assert!(queue.marked > 0 && queue.dropped_early == 0, "{controller}: {queue:?}");
+        assert_eq!(x.counters["retransmissions"], 0.0, "{controller}");
+        assert!(x.received_bps > 40e6, "{controller}: {}", x.received_bps);
+        let p50 = queue.sojourn_us.as_ref().unwrap().p50;
+        assert!(p50 < 15_000.0, "{controller}: {p50}");
+    }
+}

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use trunkline_endpoint::{Destination, Endpoint as _, Input, Output, Peer, Port, Reason, Writable};
+use trunkline_endpoint::{Destination, Ecn, Endpoint as _, Input, Output, Peer, Port, Reason, Writable};
 use trunkline_experiment::plan::{Protocol, TcpController, TcpTimers};
 use trunkline_models::host::{Disk, Phases};
 use trunkline_record::Histogram;
@@ -119,7 +119,9 @@ impl TcpFlow {
         let whole = (packet.length - IP_HEADER) as usize;
         if let Content::Segment(header) = &packet.content {
             scratch[..TCP_HEADER].copy_from_slice(header);
-        } else if !copy_long_header(&packet.content, scratch) {
+        } else if copy_long_header(&packet.content, scratch) {
+            self.ends[side].tcp.set_received_ecn(Ecn::from_bits(packet.traffic_class));
+        } else {
             return;
         }
         let (port, peer, segment) = (Port(0), Peer::NONE, None);
@@ -186,7 +188,7 @@ impl TcpFlow {
         // Each direction has its own virtual channel.
         let channel = (self.flow as u16) << 1 | side as u16;
         Packet::new(content, length as u32 + IP_HEADER, self.flow, channel, self.ends[side].to, side == 1)
-            .with_traffic_class(self.traffic_class)
+            .with_traffic_class(self.traffic_class | self.ends[side].tcp.sent_ecn().bits())
     }
 
     fn handle_event(&mut self, now: Instant, side: usize, event: Event) {
