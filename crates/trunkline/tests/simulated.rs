@@ -142,8 +142,7 @@ fn what_cannot_be_simulated_is_refused_at_its_position() {
         (format!("experiment \"t\" {{ {} }}", connection("udp")), vec!["run", "x.ns", "--on", "sim"], "network {"),
         (format!("experiment \"t\" {{ {network} {} }}", connection("bundle (address = 21)")), vec!["run", "x.ns", "--on", "sim"], "need a central converter"),
         (format!("experiment \"t\" {{ {network} {} }}", connection("stamp")), vec!["run", "x.ns", "--on", "sim"], "`sim` has no protocol stamp"),
-        (format!("experiment \"t\" {{ {network} {} }}", connection("tcp (congestion = cubic)")), vec!["run", "x.ns", "--on", "sim"], "no `congestion = cubic`"),
-        (format!("experiment \"t\" {{ {network} {} }}", connection("udp; dscp = EF")), vec!["run", "x.ns", "--on", "sim"], "no `dscp`"),
+        (format!("experiment \"t\" {{ {network} {} }}", connection("tcp (congestion = vegas)")), vec!["run", "x.ns", "--on", "sim"], "no `congestion = vegas`"),
         (format!("experiment \"t\" {{ {network} {} }}", connection("udp")), vec!["run", "x.ns", "--on", "sim", "--trace", "nobody"], "nobody"),
         (format!("experiment \"t\" {{ {network} {} }}", connection("udp")), vec!["run", "x.ns", "--trace", "a"], "--on sim"),
         (
