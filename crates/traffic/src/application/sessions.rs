@@ -63,8 +63,8 @@ impl<S> Sessions<S> {
         true
     }
 
-    /// Returns whether a session that arrives at `arrival` does so before the next item is returned. If [`MOST_REFUSED`] were
-    /// refused since the last item, it does not.
+    /// Returns whether a session that arrives at `arrival` does so before the next item is returned; false if very many were
+    /// refused since the last item.
     pub fn arrives_first(&self, arrival: Instant) -> bool {
         self.refused_since < MOST_REFUSED && self.next_due().is_none_or(|due| arrival <= due)
     }
