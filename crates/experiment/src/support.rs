@@ -61,7 +61,7 @@ const KINDS: [(Kind, &str); 7] = [
 const BOTH: Support = Support { live: true, sim: true };
 const LIVE: Support = Support { live: true, sim: false };
 const SIM: Support = Support { live: false, sim: true };
-const NONE: Support = Support { live: false, sim: false };
+pub(crate) const NONE: Support = Support { live: false, sim: false };
 
 /// Names of protocols with what runs over them, by kind.
 const TABLE: [(&str, [Support; 7]); 9] = [
@@ -115,13 +115,11 @@ pub fn support(test: &Pattern, protocol: &Protocol) -> Support {
 }
 
 /// Returns the protocols over which some backend runs a test.
-pub(crate) fn protocols(test: &Pattern) -> impl Iterator<Item = &'static str> {
+pub(crate) fn protocols(test: &Pattern) -> Vec<&'static str> {
     let column = column(test);
     // As datagrams, `quic` runs less than over streams.
-    TABLE
-        .iter()
-        .filter(move |(name, supports)| supports[column] != NONE && !name.contains('='))
-        .map(|(name, _)| *name)
+    let runs = |(name, supports): &&(&str, [Support; 7])| supports[column] != NONE && !name.contains('=');
+    TABLE.iter().filter(runs).map(|(name, _)| *name).collect()
 }
 
 /// Returns the table as Markdown, for `docs/language.md`.

@@ -1,7 +1,7 @@
 //! Goodness of fit: the lines of random variables, and which of them differ from their laws, with all tests of a run together.
 
 use trunkline_record::Record;
-use trunkline_record::schema::{Connection, Fit};
+use trunkline_record::schema::{Connection, Fit, Worst};
 
 use crate::format::{Unit, sanitize};
 
@@ -55,15 +55,13 @@ fn holm(p_values: &[Option<f64>], level: f64) -> Vec<bool> {
     rejected
 }
 
-/// Returns the statement about all random variables of a record; `None` if fewer than two were tested.
-pub(crate) fn statement(record: &Record) -> Option<String> {
-    let mut rows = fit_rows(record);
-    rows.retain(|row| row.fit.p_value.is_some());
-    let tests = rows.len();
-    rows.retain(|row| row.differs);
+/// Returns the statement about all random variables of a record, of [`fit_rows`]; `None` if fewer than two were tested.
+pub(crate) fn statement(rows: &[FitRow<'_>]) -> Option<String> {
+    let tests = rows.iter().filter(|row| row.fit.p_value.is_some()).count();
+    let differing = || rows.iter().filter(|row| row.differs);
     let together = "at 1 % for all together (Holm–Bonferroni)";
-    let names: Vec<String> = rows.iter().take(MOST_NAMES).map(FitRow::name).collect();
-    match (tests, rows.len()) {
+    let names: Vec<String> = differing().take(MOST_NAMES).map(FitRow::name).collect();
+    match (tests, differing().count()) {
         (0 | 1, _) => None,
         (tests, 0) => {
             Some(format!("none of {tests} tests finds a deviation from its distribution, {together}"))
@@ -92,10 +90,7 @@ impl FitRow<'_> {
         let received = if self.is_received { "received " } else { "" };
         let requested =
             fit.requested_mean.map(|m| format!(", requested {}", unit.format(m))).unwrap_or_default();
-        let worst = fit.worst.as_ref().map(|w| {
-            let repetition = w.repetition + 1;
-            format!(" at {}, repetition {repetition}, the worst of {}", sanitize(&w.host), w.of)
-        });
+        let worst = worst(fit).map(|text| format!(" {text}"));
         format!(
             "{}: {received}{} {}: mean {}{requested}, {} over {}{}{}",
             sanitize(&self.connection.name),
@@ -120,9 +115,15 @@ pub(crate) fn distance(distance: f64, p_value: Option<f64>) -> String {
     }
 }
 
+/// Returns `at b, repetition 2, the worst of 10`; `None` if there is only one sample.
+pub(crate) fn worst(fit: &Fit) -> Option<String> {
+    let Worst { host, repetition, of } = fit.worst.as_ref()?;
+    Some(format!("at {}, repetition {}, the worst of {of}", sanitize(host), repetition.saturating_add(1)))
+}
+
 #[cfg(test)]
 mod tests {
-    use trunkline_record::schema::{SendAccuracy, Worst};
+    use trunkline_record::schema::SendAccuracy;
 
     use super::*;
 
@@ -151,15 +152,15 @@ mod tests {
     fn one_small_p_value_of_fifty_is_no_deviation() {
         let mut p_values = vec![0.5; 49];
         p_values.push(0.004);
-        let text = statement(&record(&p_values, None)).unwrap();
+        let text = statement(&fit_rows(&record(&p_values, None))).unwrap();
         assert!(text.starts_with("none of 50 tests"), "{text}");
         let rows = fit_rows(&record(&p_values, None)).iter().filter(|row| row.differs).count();
         assert_eq!(rows, 0);
         p_values[49] = 0.000_1;
-        let text = statement(&record(&p_values, None)).unwrap();
+        let text = statement(&fit_rows(&record(&p_values, None))).unwrap();
         assert!(text.starts_with("1 of 50 tests") && text.ends_with(": a-b talk"), "{text}");
         // A single test is its row.
-        assert_eq!(statement(&record(&[0.004], None)), None);
+        assert_eq!(statement(&fit_rows(&record(&[0.004], None))), None);
         assert!(fit_rows(&record(&[0.004], None))[0].line().ends_with("does not follow the distribution"));
         // The smallest of ten p-values.
         let worst = Worst { host: "b".into(), repetition: 1, of: 10 };

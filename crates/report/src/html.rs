@@ -9,7 +9,7 @@ use trunkline_record::Record;
 use trunkline_record::schema::{Connection, Distribution, Interval, LinkQueue};
 
 use crate::compare::{Comparison, compare};
-use crate::fits::statement;
+use crate::fits::{fit_rows, statement};
 use crate::format::Unit;
 use crate::stages::stages;
 use crate::summary::{RATES, connection, distinct, have_one_time, names, summary};
@@ -46,7 +46,7 @@ pub fn html(records: &[Record]) -> String {
             (host_plots(records, &labels, &mut plots))
             (connections_table(records))
             @for (record, label) in records.iter().zip(&labels) {
-                @if let Some(text) = statement(record) { p.about { (label) ": " (text) "." } }
+                @if let Some(text) = statement(&fit_rows(record)) { p.about { (label) ": " (text) "." } }
             }
             @if records.len() > 1 { (comparison(&compare(records))) }
             @for views in &views { (table_section(views)) }

@@ -331,7 +331,7 @@ fn requested(record: &Record) -> Vec<String> {
         let rows = rows.iter().filter(|row| std::ptr::eq(row.connection, c));
         rate.into_iter().chain(rows.map(FitRow::line)).collect::<Vec<_>>()
     };
-    record.connections.iter().flat_map(of_connection).chain(statement(record)).collect()
+    record.connections.iter().flat_map(of_connection).chain(statement(&rows)).collect()
 }
 
 /// Returns a line such as `rate -0.012 %, gap KS distance 1.03 % (p 0.43), 3 late bursts`. The rate of an application model is

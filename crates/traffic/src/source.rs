@@ -355,9 +355,9 @@ impl Source {
     fn skip_remaining(&mut self, end: Instant, has_begun: bool) {
         self.bursts_skipped += u64::from(has_begun);
         if let (Schedule::Application(_), Some((rest, _))) = (&self.schedule, self.sizes.constant) {
-            let first = self.next_size.unwrap_or(rest);
-            let others = u64::from(self.burst_remaining).saturating_sub(1);
-            self.bytes_skipped += u64::from(first) + u64::from(rest) * others;
+            let messages = u64::from(std::mem::take(&mut self.burst_remaining));
+            let first = self.next_size.take().unwrap_or(rest);
+            self.bytes_skipped += u64::from(first) + u64::from(rest) * messages.saturating_sub(1);
         }
         while self.next_due < end {
             self.bursts_skipped += 1;

@@ -6,10 +6,10 @@ use trunkline_traffic::{Application, Burst, Pattern, Variable, VariableError};
 use super::options::{Given, Visit, choice as choice_of, read, text};
 use super::quantity::{Dimension, constant, number, single, variable, variable_part};
 use super::{Context, replay, write};
-use crate::diagnostic::Diagnostic;
+use crate::diagnostic::{Diagnostic, list};
 use crate::parse::shorten;
 use crate::plan::{MAX_QUIC_DATAGRAM, Protocol, SourceRange};
-use crate::support::{Support, protocols, support};
+use crate::support::{NONE, protocols, support};
 use crate::token::quoted;
 use crate::tree::{Setting, Value};
 
@@ -170,11 +170,12 @@ pub(crate) fn conflict(pattern: &Pattern, protocol: &Protocol) -> Option<(&'stat
         let label = "expected `datagrams = off` beside `file`".to_owned();
         return Some(("path", "a file needs streams, which lose nothing".to_owned(), label));
     }
-    if support(pattern, protocol) == (Support { live: false, sim: false }) {
+    if support(pattern, protocol) == NONE {
         let name = test_name(pattern);
         let message = format!("no backend runs `{name}` over `{}`", protocol.name());
         // Not an option, so the word of the test is marked.
-        return Some(("", message, format!("expected {} beside `{name}`", any_of(protocols(pattern)))));
+        let label = format!("expected one of {} beside `{name}`", list(&protocols(pattern)));
+        return Some(("", message, label));
     }
     if let Some(conflict) = relation_conflict(pattern) {
         return Some(conflict);
@@ -193,15 +194,6 @@ pub(crate) fn conflict(pattern: &Pattern, protocol: &Protocol) -> Option<(&'stat
     let (option, largest) = sizes.into_iter().find(|(_, size)| *size > max_bytes)?;
     let message = format!("a message of {largest} bytes {problem}");
     Some((option, message, format!("expected at most {max_bytes} bytes over `{}`", protocol.name())))
-}
-
-/// Returns "`tcp`, `udp` or `quic`".
-fn any_of(names: impl Iterator<Item = &'static str>) -> String {
-    let names: Vec<String> = names.map(|name| format!("`{name}`")).collect();
-    match names.split_last() {
-        Some((last, others)) if !others.is_empty() => format!("{} or {last}", others.join(", ")),
-        _ => names.concat(),
-    }
 }
 
 /// What is wrong between two parameters of an application model.

@@ -8,7 +8,7 @@ use trunkline_record::Record;
 use trunkline_record::schema::{Connection, Distribution, Fit, SendAccuracy};
 
 use super::{format_value, typeset};
-use crate::fits::distance;
+use crate::fits::{distance, worst};
 use crate::format::Unit;
 use crate::measured::{Quantity, quantities, title_and_line};
 use crate::summary::distinct;
@@ -268,10 +268,7 @@ fn fit(title: &str, name: &str, fits: &[(&View<'_>, &Fit)]) -> Option<PlotData> 
         lines.extend(v.line("actual", 0, fit.curve.iter().map(|&(value, _, sent)| (value, sent))));
     }
     let texts = fits.iter().map(|(v, fit)| {
-        let worst = fit
-            .worst
-            .as_ref()
-            .map(|w| format!(", at {}, repetition {}, the worst of {}", w.host, w.repetition + 1, w.of));
+        let worst = worst(fit).map(|text| format!(", {text}"));
         let distance = typeset(&distance(fit.distance, fit.p_value), true);
         v.labelled(format!("{distance} over {} values{}", fit.samples, worst.unwrap_or_default()))
     });

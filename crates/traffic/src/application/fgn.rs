@@ -149,7 +149,7 @@ pub fn share_below_zero(model: Application, parameters: &[(String, Variable)]) -
 fn raised_mean(mean: f64, sd: f64) -> f64 {
     let z = mean / sd;
     let density = libm::exp(-z * z / 2.0) / libm::sqrt(2.0 * std::f64::consts::PI);
-    mean * 0.5 * libm::erfc(-z / std::f64::consts::SQRT_2) + sd * density
+    mean * normal_cdf(z) + sd * density
 }
 
 #[cfg(test)]

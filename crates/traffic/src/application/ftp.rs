@@ -112,9 +112,7 @@ impl SessionModel {
 
 impl Model for SessionModel {
     fn next(&mut self, draws: &mut Draws) -> Next {
-        while !self.sessions.must_advance()
-            && self.sessions.next_due().is_none_or(|due| self.next_arrival <= due)
-        {
+        while self.sessions.arrives_first(self.next_arrival) {
             self.arrive(draws);
         }
         let (item_size, gap) = (self.item_size, self.gap);

@@ -161,9 +161,7 @@ impl Model for MgInf {
         if let Some(start) = self.start.take() {
             self.begin(start, draws);
         }
-        while !self.sessions.must_advance()
-            && self.sessions.next_due().is_none_or(|due| self.next_arrival <= due)
-        {
+        while self.sessions.arrives_first(self.next_arrival) {
             self.arrive(draws);
         }
         let (message, period, period_span) = (self.message, self.period, self.period_span);

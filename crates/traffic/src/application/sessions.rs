@@ -63,9 +63,10 @@ impl<S> Sessions<S> {
         true
     }
 
-    /// Returns whether so many sessions were refused since the last item that no more arrive before the next.
-    pub fn must_advance(&self) -> bool {
-        self.refused_since >= MOST_REFUSED
+    /// Returns whether a session that arrives at `arrival` does so before the next item is returned; false if very many were
+    /// refused since the last item.
+    pub fn arrives_first(&self, arrival: Instant) -> bool {
+        self.refused_since < MOST_REFUSED && self.next_due().is_none_or(|due| arrival <= due)
     }
 
     /// Returns when the next item of any session is due.
