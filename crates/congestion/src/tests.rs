@@ -84,7 +84,12 @@ fn window_and_pace_are_within_their_bounds() {
 }
 
 /// An acknowledgement of one segment of a full window.
-pub(crate) fn full(controller: &dyn Controller, now: Instant, amount: u32, round_trip: Span) -> Acknowledgement {
+pub(crate) fn full(
+    controller: &dyn Controller,
+    now: Instant,
+    amount: u32,
+    round_trip: Span,
+) -> Acknowledgement {
     Acknowledgement {
         now,
         amount,
