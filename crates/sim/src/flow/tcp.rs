@@ -408,9 +408,9 @@ fn copy_long_header(content: &Content, scratch: &mut [u8]) -> bool {
 /// Returns the content of a segment with the options of today's TCP.
 #[cold]
 fn long_segment(scratch: &[u8]) -> Content {
-    let mut header = Box::new([0; LONGEST_HEADER]);
+    let mut header = [0; LONGEST_HEADER];
     header.copy_from_slice(&scratch[..LONGEST_HEADER]);
-    Content::LongSegment(header)
+    Content::LongSegment(Box::new(header))
 }
 
 #[inline]
