@@ -48,7 +48,7 @@ pub struct Cubic {
     smoothed_rtt: Span,
     reduced_at: Instant,
     hystart: Option<HyStart>,
-    /// State before the last reduction.
+    /// State before the last reduction, if a loss was its reason: a mark is never spurious.
     undo: Option<Undo>,
 }
 
@@ -209,6 +209,7 @@ impl Controller for Cubic {
         }
         if acked.marked > 0 && acked.sent_at >= self.reduced_at {
             self.reduce(acked.now);
+            self.undo = None;
             return true;
         }
         if acked.in_recovery || !is_used(acked, self.window()) {

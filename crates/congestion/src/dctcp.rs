@@ -2,7 +2,7 @@
 
 use trunkline_units::Instant;
 
-use crate::{Acknowledgement, Bounds, Controller, Loss, Reno, is_used};
+use crate::{Acknowledgement, Bounds, Controller, Loss, Reno};
 
 /// Weight of a new sample of the share of marked data (RFC 8257 section 4.2).
 const GAIN: f64 = 1.0 / 16.0;
@@ -28,11 +28,6 @@ impl Dctcp {
     pub fn new(bounds: Bounds) -> Dctcp {
         Dctcp { reno: Reno::new(bounds), alpha: 1.0, acked: 0, marked: 0, window_started_at: Instant::ZERO }
     }
-
-    /// Returns the estimated share of marked data, 0 to 1.
-    pub fn alpha(&self) -> f64 {
-        self.alpha
-    }
 }
 
 impl Controller for Dctcp {
@@ -56,16 +51,8 @@ impl Controller for Dctcp {
             (self.acked, self.marked, self.window_started_at) = (0, 0, acked.now);
         }
         // Step 9, once per window of data.
-        if acked.marked > 0 && self.reno.may_reduce(acked.sent_at) {
-            let window = f64::from(self.reno.window());
-            self.reno.reduce(acked.now, (window * (1.0 - self.alpha / 2.0)) as u32);
-            return true;
-        }
-        if acked.in_recovery || !is_used(acked, self.reno.window()) {
-            return false;
-        }
-        self.reno.grow(acked.amount);
-        true
+        let window = f64::from(self.reno.window());
+        self.reno.acknowledge(acked, (window * (1.0 - self.alpha / 2.0)) as u32)
     }
 
     fn on_lost(&mut self, lost: &Loss) {
@@ -108,12 +95,12 @@ mod tests {
         round(&mut dctcp, 1_000, 1);
         assert!((50..=52).contains(&dctcp.window()), "{}", dctcp.window());
         // Without marks the share decays by 15/16 a round.
-        let alpha = dctcp.alpha();
+        let alpha = dctcp.alpha;
         for n in 0..10 {
             round(&mut dctcp, 2_000 + 1_000 * n, 0);
         }
         let expected = alpha * (1.0 - GAIN).powi(10);
-        assert!((dctcp.alpha() - expected).abs() < 1e-9, "{} and {expected}", dctcp.alpha());
+        assert!((dctcp.alpha - expected).abs() < 1e-9, "{} and {expected}", dctcp.alpha);
     }
 
     #[test]
@@ -125,7 +112,16 @@ mod tests {
             round(&mut dctcp, us, window / 4);
             us += 1_000;
         }
-        assert!((0.2..0.3).contains(&dctcp.alpha()), "{}", dctcp.alpha());
+        assert!((0.2..0.3).contains(&dctcp.alpha), "{}", dctcp.alpha);
+    }
+
+    #[test]
+    fn mark_reduces_by_half_of_the_share() {
+        let mut dctcp = Dctcp::new(Bounds { segment: 1, initial: 100, max: 10_000 });
+        // Within an observation window, so that the mark itself does not change the share.
+        (dctcp.alpha, dctcp.window_started_at) = (0.1, at(5_000));
+        dctcp.on_ack(&Acknowledgement { marked: 1, sent_at: at(4_900), ..acked(5_000, 1, 0, false) });
+        assert_eq!(dctcp.window(), 95);
     }
 
     #[test]

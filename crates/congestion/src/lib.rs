@@ -60,7 +60,8 @@ pub use windowed_min::{MIN_RTT_WINDOW, WindowedMin};
 /// - `on_sent` for each batch of sent data;
 /// - `on_ack` for each acknowledgement of new data;
 /// - `on_lost` for each detected loss, except of data that is lost because it became longer than the path MTU;
-/// - `on_idle` before it sends again after an idle period, and `on_spurious` if losses were none.
+/// - `on_idle` before it sends again after an idle period, and `on_spurious` if losses were none; the guaranteed transport
+///   reports neither.
 ///
 /// It reads the limits at the start, after `on_handshake`, `on_lost`, `on_idle` and `on_spurious`, and after `on_ack` if
 /// that returned true. So `on_sent` must not change them. With forward error correction both limits include the repair

@@ -23,7 +23,7 @@ pub struct Reno {
     acked: u32,
     /// When the window was last reduced; losses of earlier data do not reduce it again.
     reduced_at: Instant,
-    /// Window and threshold before the last reduction.
+    /// Window and threshold before the last reduction, if a loss was its reason: a mark is never spurious.
     undo: Option<(u32, u32)>,
 }
 
@@ -41,8 +41,21 @@ impl Reno {
         }
     }
 
+    /// Processes acknowledged data; a mark reduces the window to `marked_window`. Returns whether the window may have changed.
+    pub(crate) fn acknowledge(&mut self, acked: &Acknowledgement, marked_window: u32) -> bool {
+        if acked.marked > 0 && self.may_reduce(acked.sent_at) {
+            self.reduce(acked.now, marked_window);
+            return true;
+        }
+        if acked.in_recovery || !is_used(acked, self.window) {
+            return false;
+        }
+        self.grow(acked.amount);
+        true
+    }
+
     /// Grows a used window by acknowledged data (RFC 5681 section 3.1).
-    pub(crate) fn grow(&mut self, mut amount: u32) {
+    fn grow(&mut self, mut amount: u32) {
         if self.window < self.threshold {
             let growth = amount.min(self.threshold - self.window);
             self.window += growth;
@@ -60,14 +73,14 @@ impl Reno {
     }
 
     /// Returns whether data sent at this time counts for a reduction: it was sent after the last one.
-    pub(crate) fn may_reduce(&self, sent_at: Instant) -> bool {
+    fn may_reduce(&self, sent_at: Instant) -> bool {
         sent_at >= self.reduced_at
     }
 
     /// Reduces window and threshold to this amount, at least two segments.
     pub(crate) fn reduce(&mut self, now: Instant, window: u32) {
         let min = self.bounds.segment.saturating_mul(MIN_THRESHOLD);
-        self.undo = Some((self.window, self.threshold));
+        self.undo = None;
         self.threshold = window.max(min).min(self.bounds.max);
         self.reduced_at = now;
         self.window = self.threshold;
@@ -85,22 +98,16 @@ impl Controller for Reno {
     }
 
     fn on_ack(&mut self, acked: &Acknowledgement) -> bool {
-        if acked.marked > 0 && self.may_reduce(acked.sent_at) {
-            self.reduce(acked.now, self.window / 2);
-            return true;
-        }
-        if acked.in_recovery || !is_used(acked, self.window) {
-            return false;
-        }
-        self.grow(acked.amount);
-        true
+        self.acknowledge(acked, self.window / 2)
     }
 
     fn on_lost(&mut self, lost: &Loss) {
         // Consecutive timeouts leave the threshold of the first (RFC 5681 section 3.1).
         let is_repeated_timeout = lost.timeout && self.window == self.bounds.segment;
         if self.may_reduce(lost.sent_at) && !is_repeated_timeout {
+            let before = (self.window, self.threshold);
             self.reduce(lost.now, self.window / 2);
+            self.undo = Some(before);
         }
         if lost.timeout {
             self.window = self.bounds.segment;

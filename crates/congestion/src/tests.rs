@@ -84,7 +84,12 @@ fn window_and_pace_are_within_their_bounds() {
 }
 
 /// An acknowledgement of one segment of a full window.
-fn full(controller: &dyn Controller, now: Instant, amount: u32, round_trip: Span) -> Acknowledgement {
+pub(crate) fn full(
+    controller: &dyn Controller,
+    now: Instant,
+    amount: u32,
+    round_trip: Span,
+) -> Acknowledgement {
     Acknowledgement {
         now,
         amount,
@@ -172,6 +177,23 @@ fn idle_sender_starts_with_the_initial_window() {
         assert!(controller.window() >= 40, "{algorithm:?}");
         controller.on_idle(now + Span::from_s(9));
         assert_eq!(controller.window(), 10, "{algorithm:?}");
+    }
+}
+
+/// A mark of a window whose losses turn out to be none still counts.
+#[test]
+fn marks_are_not_undone() {
+    for algorithm in Algorithm::ALL {
+        let mut controller = algorithm.controller(Bounds { segment: 1, initial: 100, max: 1_000 });
+        let now = Instant::ZERO + Span::from_s(1);
+        let acked = full(&*controller, now, 1, Span::from_ms(10));
+        controller.on_ack(&Acknowledgement { marked: 1, ..acked });
+        let window = controller.window();
+        assert!(window < 100, "{algorithm:?}");
+        let (sent_at, timeout) = (acked.sent_at, false);
+        controller.on_lost(&Loss { now, amount: 1, bytes: 1, sent_at, in_flight: 50, timeout });
+        controller.on_spurious(now);
+        assert_eq!(controller.window(), window, "{algorithm:?}");
     }
 }
 

@@ -110,6 +110,7 @@ impl Writable<'_> {
     pub const NONE: Writable<'static> = Writable(Bits::Some(&[]));
 
     /// Returns whether `port` accepts a frame.
+    #[inline]
     pub fn has(self, port: Port) -> bool {
         match self.0 {
             Bits::All => true,

@@ -10,7 +10,7 @@ use crate::tcp::{Reply, State, Tcp, pending_event};
 use crate::time::OFF;
 
 /// Duplicate acknowledgements that indicate a loss.
-const DUPLICATE_ACK_THRESHOLD: u32 = 3;
+pub(crate) const DUPLICATE_ACK_THRESHOLD: u32 = 3;
 
 /// MSS of a peer that sends no MSS option (RFC 1122, section 4.2.2.6).
 const DEFAULT_MSS: u16 = 536;

@@ -26,7 +26,7 @@ impl<C: Content> Tcp<C> {
     }
 
     /// Writes the pending reset, if any, and returns its length and destination.
-    #[inline]
+    #[cold]
     pub(crate) fn write_reset(&mut self, buffer: &mut [u8]) -> Option<(usize, Peer)> {
         let reply = self.reply.take()?;
         let header = Header {
@@ -60,7 +60,7 @@ impl<C: Content> Tcp<C> {
     /// Ends with extensions have a copy of everything below, so that those of 4.3BSD make no decision about them.
     #[inline(always)]
     fn output_as<const EXTENDED: bool>(&mut self, now: Instant, buffer: &mut [u8]) -> Option<usize> {
-        if std::mem::take(&mut self.resend)
+        if self.resend
             && let Some(length) = self.fast_retransmit(now, buffer)
         {
             return Some(length);
@@ -179,6 +179,7 @@ impl<C: Content> Tcp<C> {
     /// Fast retransmission: sends the first unacknowledged segment and leaves `snd_nxt` unchanged.
     #[cold]
     fn fast_retransmit(&mut self, now: Instant, buffer: &mut [u8]) -> Option<usize> {
+        self.resend = false;
         let next = self.snd_nxt;
         self.snd_nxt = self.snd_una;
         let length = self.queued.min(self.snd_wnd).min(self.maxseg);

@@ -289,12 +289,6 @@ impl SegmentOptions {
         &self.blocks[..self.block_count]
     }
 
-    /// Returns the encoded length in bytes, a multiple of 4.
-    pub fn length(&self) -> usize {
-        let blocks = if self.block_count > 0 { 4 + 8 * self.block_count } else { 0 };
-        self.timestamps.map_or(0, |_| TIMESTAMPS_LENGTH as usize) + blocks
-    }
-
     /// Encodes the options behind a header of [`HEADER`] bytes in `buffer`, whose length field it updates; returns the length
     /// of both.
     ///
@@ -384,7 +378,9 @@ mod tests {
                 let mut buffer = [0xaa; LONGEST_HEADER];
                 Header::default().write(None, &mut buffer);
                 let length = options.write(&mut buffer);
-                assert_eq!((length, header_length(&buffer)), (HEADER + options.length(), length));
+                let blocks = if count > 0 { 4 + 8 * options.block_count } else { 0 };
+                let expected = HEADER + timestamps.map_or(0, |_| 12) + blocks;
+                assert_eq!((length, header_length(&buffer)), (expected, expected));
                 assert_eq!(SegmentOptions::parse(&buffer[HEADER..length]), options);
                 assert_eq!(options.blocks().len(), count.min(4 - usize::from(timestamps.is_some())));
             }

@@ -623,7 +623,9 @@ impl<C: Content> Endpoint for Tcp<C> {
         if self.output_check != OutputCheck::No || self.resend || self.reply.is_some() {
             if !writable.has(PORT) {
                 reason = Reason::Port(PORT);
-            } else if let Some((length, peer)) = self.write_reset(buffer) {
+            } else if self.reply.is_some()
+                && let Some((length, peer)) = self.write_reset(buffer)
+            {
                 return Output::Transmit(Transmit { port: PORT, peer, length, segment: None });
             } else if let Some(length) = self.output(now, buffer) {
                 #[cfg(debug_assertions)]

@@ -1,10 +1,10 @@
 //! Selective acknowledgement, NewReno, timestamps, ECN and other controllers.
 
 use crate::support::wire::{DELAY, Outcome, Wire};
-use crate::support::{Connection, both};
-use trunkline_endpoint::{Ecn, Endpoint, Impairments, Input, MAX_BATCH, Output, Peer, Port, Writable};
+use crate::support::{both, bsd_timers, exchange};
+use trunkline_endpoint::{Ecn, Endpoint, Input, MAX_BATCH, Output, Peer, Port, Writable};
 use trunkline_tcp::segment::{CWR, ECE, Header, SegmentOptions};
-use trunkline_tcp::{Algorithm, Command, EcnFeedback, Event, Options, Timers};
+use trunkline_tcp::{Algorithm, Command, EcnFeedback, Options, Timers};
 use trunkline_units::{Rate, Seed, Span, Stream};
 
 const MSS: u32 = 1_000;
@@ -43,8 +43,7 @@ fn option_sets() -> Vec<Options> {
 
 /// Draws what the sets leave open.
 fn odd(stream: &mut Stream, set: Options) -> Options {
-    let phase = |stream: &mut Stream| Span::from_ms(stream.below(600));
-    let bsd = Timers::Bsd { fast_phase: phase(stream), slow_phase: phase(stream) };
+    let bsd = bsd_timers(stream);
     let floor = Span::from_ms(stream.below(300));
     Options {
         mss: 32 + stream.below(3_000) as u16,
@@ -59,23 +58,8 @@ fn odd(stream: &mut Stream, set: Options) -> Options {
     }
 }
 
-fn bad_line(stream: &mut Stream) -> Impairments {
-    let mut share = |most: f64| if stream.chance(0.5) { stream.unit() * most } else { 0.0 };
-    let (drop, duplicate, reorder) = (share(0.1), share(0.1), share(0.2));
-    Impairments {
-        delay: Span::from_ms(1 + stream.below(40)),
-        jitter: Span::from_us(stream.below(3_000)),
-        drop,
-        duplicate,
-        reorder,
-        late: Span::from_ms(stream.below(60)),
-        rate: stream.chance(0.5).then(|| Rate::from_bps(200_000 + stream.below(20_000_000))),
-        ..Impairments::default()
-    }
-}
-
 /// One exchange in both directions between ends with these options, or one of them with those of 4.3BSD.
-fn exchange(seed: u64, set: Options) {
+fn exchange_with(seed: u64, set: Options) {
     let mut stream = Seed(seed).stream("extensions");
     let plain = Options { congestion: None, sack: false, timestamps: false, ecn: None, ..set };
     let sets = match stream.below(6) {
@@ -85,28 +69,7 @@ fn exchange(seed: u64, set: Options) {
     };
     let (a, _) = both(odd(&mut stream, sets[0]));
     let (_, b) = both(odd(&mut stream, sets[1]));
-    let lines = [bad_line(&mut stream), bad_line(&mut stream)];
-    let small = |o: Options| o.send_buffer.min(2_000);
-    let least = u64::from(small(a).min(small(b)).min(a.receive_buffer).min(b.receive_buffer));
-    let totals = [stream.below(60 * least + 1), stream.below(30 * least + 1)];
-    let easy = Impairments { delay: Span::from_ms(10), ..Impairments::default() };
-    let mut world = Connection::new(seed, a, b, totals, [easy, easy]);
-    world.step = Span::from_ms(50);
-    world.step();
-    world.pair.impair(lines[0], lines[1]);
-    assert!(
-        world.finish(Span::from_s(20_000)),
-        "seed {seed}: {:?} of {totals:?}\n{a:?}\n{b:?}\n{lines:?}\n{:?}\n{:?}\n{:?}",
-        world.users,
-        world.pair.counts(),
-        world.pair.a(),
-        world.pair.b()
-    );
-    let mut events = world.pair.take_events_a().into_iter().chain(world.pair.take_events_b());
-    assert!(
-        events.all(|(_, event)| !matches!(event, Event::Reset | Event::TimedOut)),
-        "seed {seed}: {set:?}"
-    );
+    exchange(seed, &mut stream, a, b);
 }
 
 /// 1,000 exchanges; `soak` has more.
@@ -117,7 +80,7 @@ fn every_byte_arrives_with_every_set_of_options() {
     assert_eq!(sets.len() * 25, 1_000);
     for round in 0..rounds {
         for (n, set) in sets.iter().enumerate() {
-            exchange((round * sets.len() + n) as u64, *set);
+            exchange_with((round * sets.len() + n) as u64, *set);
         }
     }
 }
@@ -355,6 +318,40 @@ fn late_segment_costs_no_window() {
             assert_eq!(is_reduced, !timestamps, "{congestion:?}: {:?}", wire.ends[0].gauges());
         }
     }
+}
+
+/// A peer that takes its window back has lost nothing: when it opens again, an acknowledgement of the first transmission does not
+/// restore the window of an earlier loss.
+#[test]
+fn reopened_window_undoes_no_loss() {
+    let options = Options { timestamps: true, mss: MSS as u16 + 12, ..modern() };
+    let mut wire = Wire::new(options, u64::from(300 * MSS), lose(&[200]));
+    assert!(wire.run(Span::from_s(60)));
+    let (mut now, before) = (wire.now, wire.ends[0].gauges().ssthresh);
+    let (last, _) = *wire.answers.last().unwrap();
+    let (end, mut buffer) = (&mut wire.ends[0], vec![0; MAX_BATCH]);
+    end.handle(now, Input::Command(Command::Send(5 * MSS))).unwrap();
+    // Each step: how much is acknowledged, the window, and the number of segments that follow.
+    let sent_at = (now.as_ns() / 1_000_000) as u32;
+    for (acked, window, segments) in
+        [(0, last.window, 5), (1, 0, 0), (1, last.window, 4), (2, last.window, 0)]
+    {
+        let header = Header { ack: last.ack + acked * MSS, window, ..last };
+        let mut bytes = vec![0; 60];
+        header.write(None, &mut bytes);
+        let timestamps = Some(((now.as_ns() / 1_000_000) as u32, sent_at));
+        let length = SegmentOptions { timestamps, ..SegmentOptions::default() }.write(&mut bytes);
+        bytes.truncate(length);
+        let input = Input::Frame { port: Port(0), peer: Peer::NONE, bytes: &bytes, segment: None };
+        end.handle(now, input).unwrap();
+        let count = std::iter::from_fn(|| match end.poll(now, Writable::ALL, &mut buffer) {
+            Output::Transmit(_) => Some(()),
+            _ => None,
+        });
+        assert_eq!(count.count(), segments, "{acked} {window}");
+        now += Span::from_ms(10);
+    }
+    assert_eq!((end.statistics().spurious_recoveries, end.gauges().ssthresh), (0, before));
 }
 
 /// PAWS (RFC 7323 section 5): a segment with an older timestamp is an old duplicate, wherever its numbers are.

@@ -1,6 +1,6 @@
 //! Every byte arrives in order and once over any link; opening, closing, windows and limits.
 
-use crate::support::{Connection, both, pattern};
+use crate::support::{Connection, both, bsd_timers, exchange, line, pattern};
 use proptest::prelude::*;
 use trunkline_endpoint::{Endpoint, Impairments, Input, MAX_BATCH, Output, Peer, Port, Writable};
 use trunkline_tcp::{
@@ -10,30 +10,9 @@ use trunkline_units::{Instant, Rate, Seed, Span, Stream};
 
 const FINE: Timers = Timers::Fine { floor: Span::ZERO };
 
-fn line(ms: u64) -> Impairments {
-    Impairments { delay: Span::from_ms(ms), ..Impairments::default() }
-}
-
-/// Returns random impairments.
-fn bad_line(stream: &mut Stream) -> Impairments {
-    let mut share = |most: f64| if stream.chance(0.5) { stream.unit() * most } else { 0.0 };
-    let (drop, duplicate, reorder) = (share(0.1), share(0.1), share(0.2));
-    Impairments {
-        delay: Span::from_ms(1 + stream.below(40)),
-        jitter: Span::from_us(stream.below(3_000)),
-        drop,
-        duplicate,
-        reorder,
-        late: Span::from_ms(stream.below(60)),
-        rate: stream.chance(0.5).then(|| Rate::from_bps(200_000 + stream.below(20_000_000))),
-        ..Impairments::default()
-    }
-}
-
 /// Returns random options.
 fn odd_options(stream: &mut Stream) -> Options {
-    let phase = |stream: &mut Stream| Span::from_ms(stream.below(600));
-    let bsd = Timers::Bsd { fast_phase: phase(stream), slow_phase: phase(stream) };
+    let bsd = bsd_timers(stream);
     Options {
         mss: 32 + stream.below(3_000) as u16,
         send_buffer: 1 + stream.below(40_000) as u32,
@@ -53,30 +32,7 @@ fn every_byte_arrives_in_order_once_over_any_line() {
         let mut stream = Seed(seed).stream("stream / options");
         let (a, _) = both(odd_options(&mut stream));
         let (_, b) = both(odd_options(&mut stream));
-        let lines = [bad_line(&mut stream), bad_line(&mut stream)];
-        // A window of a few bytes passes only a few bytes per probe.
-        let small = |o: Options| o.send_buffer.min(2_000);
-        let least = u64::from(small(a).min(small(b)).min(a.receive_buffer).min(b.receive_buffer));
-        let totals = [stream.below(60 * least + 1), stream.below(30 * least + 1)];
-        // Three lost SYNs would abort the connection; another test covers their timing.
-        let mut world = Connection::new(seed, a, b, totals, [line(10), line(10)]);
-        world.step = Span::from_ms(50);
-        world.step();
-        world.pair.impair(lines[0], lines[1]);
-        assert!(
-            world.finish(Span::from_s(20_000)),
-            "seed {seed}: {:?} of {totals:?}\n{a:?}\n{b:?}\n{lines:?}\n{:?}\n{:?}\n{:?}",
-            world.users,
-            world.pair.counts(),
-            world.pair.a(),
-            world.pair.b()
-        );
-        let events = world.pair.take_events_a().into_iter().chain(world.pair.take_events_b());
-        assert!(
-            events.clone().all(|(_, event)| !matches!(event, Event::Reset | Event::TimedOut)),
-            "seed {seed}"
-        );
-        assert_eq!(events.filter(|(_, event)| *event == Event::Finished).count(), 2, "seed {seed}");
+        exchange(seed, &mut stream, a, b);
     }
 }
 

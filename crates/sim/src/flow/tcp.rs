@@ -178,17 +178,17 @@ impl TcpFlow {
 
     #[inline]
     fn make_packet(&self, side: usize, length: usize, scratch: &[u8]) -> Packet {
-        let content = if self.has_extensions {
-            long_segment(scratch)
+        let (content, ecn) = if self.has_extensions {
+            (long_segment(scratch), self.ends[side].tcp.sent_ecn())
         } else {
             let mut header = [0; TCP_HEADER];
             header.copy_from_slice(&scratch[..TCP_HEADER]);
-            Content::Segment(header)
+            (Content::Segment(header), Ecn::NotEct)
         };
         // Each direction has its own virtual channel.
         let channel = (self.flow as u16) << 1 | side as u16;
         Packet::new(content, length as u32 + IP_HEADER, self.flow, channel, self.ends[side].to, side == 1)
-            .with_traffic_class(self.traffic_class | self.ends[side].tcp.sent_ecn().bits())
+            .with_traffic_class(self.traffic_class | ecn.bits())
     }
 
     fn handle_event(&mut self, now: Instant, side: usize, event: Event) {
@@ -408,9 +408,9 @@ fn copy_long_header(content: &Content, scratch: &mut [u8]) -> bool {
 /// Returns the content of a segment with the options of today's TCP.
 #[cold]
 fn long_segment(scratch: &[u8]) -> Content {
-    let mut header = Box::new([0; LONGEST_HEADER]);
+    let mut header = [0; LONGEST_HEADER];
     header.copy_from_slice(&scratch[..LONGEST_HEADER]);
-    Content::LongSegment(header)
+    Content::LongSegment(Box::new(header))
 }
 
 #[inline]

@@ -9,14 +9,14 @@
 //! | `probe` | tail loss probes (RFC 8985) |
 //! | `receiver` | blocks to report, timestamps, ECN feedback; options of sent and received segments |
 
-use trunkline_congestion::{Bounds, Controller};
+use trunkline_congestion::{Bounds, Controller, Loss};
 use trunkline_endpoint::Ecn;
 use trunkline_units::Instant;
 
 use crate::options::{EcnFeedback, Options};
 use crate::segment::{SegmentOptions, Seq};
 use probe::Probe;
-use scoreboard::Scoreboard;
+use scoreboard::{Losses, Scoreboard};
 
 pub(crate) mod probe;
 pub(crate) mod receiver;
@@ -161,6 +161,12 @@ impl Extensions {
         }
     }
 
+    /// Reports lost data to the controller.
+    fn report_loss(&mut self, now: Instant, losses: Losses, in_flight: u32, timeout: bool) {
+        let Losses { bytes: amount, sent_at } = losses;
+        self.controller.on_lost(&Loss { now, amount, bytes: amount.into(), sent_at, in_flight, timeout });
+    }
+
     /// Returns the bytes in the network. Without selective acknowledgements each duplicate stands for a segment that has
     /// left it.
     pub(crate) fn pipe(&self, mss: u32) -> u32 {
@@ -202,7 +208,7 @@ mod tests {
         let mut pipe = 10 * MSS;
         for _ in 0..60 {
             reduction.update(MSS, pipe, 50 * MSS, MSS);
-            assert!(reduction.window <= 50 * MSS.max(pipe), "{reduction:?}");
+            assert!(reduction.window <= (50 * MSS).max(pipe), "{reduction:?}");
             let more = reduction.window - pipe;
             assert!(more <= 2 * MSS, "{reduction:?}");
             (pipe, reduction.sent) = (pipe + more, reduction.sent + u64::from(more));

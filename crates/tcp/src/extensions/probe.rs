@@ -3,7 +3,6 @@
 //!
 //! The timer is that of retransmissions. It needs selective acknowledgements and exact timers.
 
-use trunkline_congestion::Loss;
 use trunkline_units::{Instant, Span};
 
 use crate::extensions::scoreboard::{Delivery, Losses};
@@ -73,12 +72,12 @@ impl<C: Content> Tcp<C> {
         let offset = self.snd_max.since(self.snd_una);
         let length = self.queued.min(self.snd_wnd).saturating_sub(offset).min(segment);
         let (start, last) = e.scoreboard.last()?;
-        self.counts.tail_loss_probes += 1;
         let sent = if length > 0 && !self.fin_sent && !e.scoreboard.is_full() {
             self.emit_again::<true>(now, length, false, buffer)
         } else {
             self.retransmit_range(now, start, last.min(segment), buffer)?
         };
+        self.counts.tail_loss_probes += 1;
         let is_again = self.snd_max.since(self.snd_una) == offset;
         let end = self.snd_max;
         if let Some(e) = self.extensions.as_deref_mut() {
@@ -105,8 +104,7 @@ impl Extensions {
         }
         let repaired = is_again && ack.after(end) && losses.bytes == 0;
         if repaired {
-            let loss = Loss { now, amount: 1, bytes: 1, sent_at: now, in_flight, timeout: false };
-            self.controller.on_lost(&loss);
+            self.report_loss(now, Losses { bytes: 1, sent_at: now }, in_flight, false);
         }
         let is_over = if is_again { ack.after(end) || ack == end && is_bare } else { !ack.before(end) };
         if is_over || losses.bytes > 0 || self.phase != Phase::Open {

@@ -10,7 +10,7 @@
 //! | RFC 3522, RFC 4015 | [`Tcp::check_spurious`] |
 //! | RFC 3168 section 6.1.2 | [`Tcp::count_marks`] |
 
-use trunkline_congestion::{Acknowledgement, Loss, Transmission};
+use trunkline_congestion::{Acknowledgement, Transmission};
 use trunkline_units::{Instant, Span};
 
 use crate::Content;
@@ -18,13 +18,11 @@ use crate::extensions::probe::Probe;
 use crate::extensions::receiver::timestamp;
 use crate::extensions::scoreboard::{Delivery, Losses};
 use crate::extensions::{Extensions, Phase, RateReduction};
+use crate::input::DUPLICATE_ACK_THRESHOLD;
 use crate::options::EcnFeedback;
 use crate::segment::Seq;
 use crate::tcp::Tcp;
 use crate::time::OFF;
-
-/// Duplicate acknowledgements that indicate a loss.
-const DUPLICATE_THRESHOLD: u32 = 3;
 
 impl<C: Content> Tcp<C> {
     /// Processes an acknowledgement, of new data or not, with its blocks. `window` is the window that it advertises; `empty`
@@ -86,15 +84,7 @@ impl<C: Content> Tcp<C> {
         }
         let begins = losses.bytes > 0 && e.phase == Phase::Open;
         if losses.bytes > 0 {
-            let Losses { bytes, sent_at } = losses;
-            e.controller.on_lost(&Loss {
-                now,
-                amount: bytes,
-                bytes: bytes.into(),
-                sent_at,
-                in_flight,
-                timeout: false,
-            });
+            e.report_loss(now, losses, in_flight, false);
         }
         if begins {
             e.phase = Phase::Recovery { end: self.snd_max };
@@ -187,7 +177,7 @@ impl<C: Content> Tcp<C> {
             return losses;
         }
         match e.phase {
-            Phase::Open if !is_new && e.duplicates >= DUPLICATE_THRESHOLD => {
+            Phase::Open if !is_new && e.duplicates >= DUPLICATE_ACK_THRESHOLD => {
                 e.scoreboard.lose_first(&mut losses)
             }
             // A partial acknowledgement: the next segment was lost too, in the same window.
@@ -219,17 +209,10 @@ impl<C: Content> Tcp<C> {
         let mut losses = Losses::default();
         e.scoreboard.lose_all(&mut losses);
         (e.phase, e.duplicates) = (Phase::Timeout { end: snd_max }, 0);
-        (e.first_retransmission, e.retransmitted) = (None, false);
+        // A closed window is not reported to the controller, which has nothing to undo.
+        (e.first_retransmission, e.retransmitted) = (None, !timeout);
         if timeout {
-            let bytes = losses.bytes;
-            e.controller.on_lost(&Loss {
-                now,
-                amount: bytes,
-                bytes: bytes.into(),
-                sent_at,
-                in_flight,
-                timeout: true,
-            });
+            e.report_loss(now, Losses { sent_at, ..losses }, in_flight, true);
         }
     }
 

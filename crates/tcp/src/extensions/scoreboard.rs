@@ -202,12 +202,15 @@ impl Scoreboard {
             }
             self.records.pop_front();
         }
-        if self.records.is_empty() {
-            (self.highest_sacked, self.lost_edge, self.retransmit_from) = (None, None, None);
-            self.seen = Default::default();
-        }
+        // No number may stay that is so old that comparisons with it wrap.
         for edge in [&mut self.highest_sacked, &mut self.lost_edge] {
             *edge = edge.filter(|edge| edge.after(ack));
+        }
+        if self.highest_sacked.is_none() {
+            self.seen = Default::default();
+        }
+        if self.awaiting == 0 {
+            self.retransmit_from = None;
         }
         while self.retransmissions.front().is_some_and(|(start, _)| start.before(ack)) {
             self.retransmissions.pop_front();

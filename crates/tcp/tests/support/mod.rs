@@ -6,8 +6,8 @@ pub mod wire;
 
 use trunkline_endpoint::pair::{Ended, PEER_A, PEER_B};
 use trunkline_endpoint::{Impairments, Pair};
-use trunkline_tcp::{Bytes, Command, Options, Tcp};
-use trunkline_units::{Seed, Span};
+use trunkline_tcp::{Bytes, Command, Event, Options, Tcp, Timers};
+use trunkline_units::{Rate, Seed, Span, Stream};
 
 /// Returns the byte at `offset` of the stream of a direction.
 pub fn pattern(direction: u8, offset: u64) -> u8 {
@@ -19,6 +19,61 @@ pub fn both(options: Options) -> (Options, Options) {
     let a = Options { local: 1, remote: 2, peer: PEER_B, initial_sequence: u32::MAX - 5_000, ..options };
     let b = Options { local: 2, remote: 0, peer: PEER_A, initial_sequence: u32::MAX - 20_000, ..options };
     (a, b)
+}
+
+/// Returns the impairments of a clean line.
+pub fn line(ms: u64) -> Impairments {
+    Impairments { delay: Span::from_ms(ms), ..Impairments::default() }
+}
+
+/// Returns random impairments.
+fn bad_line(stream: &mut Stream) -> Impairments {
+    let mut share = |most: f64| if stream.chance(0.5) { stream.unit() * most } else { 0.0 };
+    let (drop, duplicate, reorder) = (share(0.1), share(0.1), share(0.2));
+    Impairments {
+        delay: Span::from_ms(1 + stream.below(40)),
+        jitter: Span::from_us(stream.below(3_000)),
+        drop,
+        duplicate,
+        reorder,
+        late: Span::from_ms(stream.below(60)),
+        rate: stream.chance(0.5).then(|| Rate::from_bps(200_000 + stream.below(20_000_000))),
+        ..Impairments::default()
+    }
+}
+
+/// Returns Berkeley timers with random phases.
+pub fn bsd_timers(stream: &mut Stream) -> Timers {
+    let mut phase = || Span::from_ms(stream.below(600));
+    Timers::Bsd { fast_phase: phase(), slow_phase: phase() }
+}
+
+/// Exchanges random amounts over random lines until both ends have closed; checks that every byte arrives.
+pub fn exchange(seed: u64, stream: &mut Stream, a: Options, b: Options) {
+    let lines = [bad_line(stream), bad_line(stream)];
+    // A window of a few bytes passes only a few bytes per probe.
+    let small = |o: Options| o.send_buffer.min(2_000);
+    let least = u64::from(small(a).min(small(b)).min(a.receive_buffer).min(b.receive_buffer));
+    let totals = [stream.below(60 * least + 1), stream.below(30 * least + 1)];
+    // Three lost SYNs would abort the connection; another test covers their timing.
+    let mut world = Connection::new(seed, a, b, totals, [line(10), line(10)]);
+    world.step = Span::from_ms(50);
+    world.step();
+    world.pair.impair(lines[0], lines[1]);
+    assert!(
+        world.finish(Span::from_s(20_000)),
+        "seed {seed}: {:?} of {totals:?}\n{a:?}\n{b:?}\n{lines:?}\n{:?}\n{:?}\n{:?}",
+        world.users,
+        world.pair.counts(),
+        world.pair.a(),
+        world.pair.b()
+    );
+    let events = world.pair.take_events_a().into_iter().chain(world.pair.take_events_b());
+    assert!(
+        events.clone().all(|(_, event)| !matches!(event, Event::Reset | Event::TimedOut)),
+        "seed {seed}: {a:?}\n{b:?}"
+    );
+    assert_eq!(events.filter(|(_, event)| *event == Event::Finished).count(), 2, "seed {seed}");
 }
 
 /// A user that sends `total` bytes, closes, and checks the received data.

@@ -80,6 +80,39 @@ fn discarded_blocks_are_forgotten_after_a_timeout() {
     board.check(base + 3 * MSS, base + 10 * MSS);
 }
 
+/// Numbers of earlier losses and blocks are forgotten before 2³¹ or 2³² bytes later they would mean something else.
+#[test]
+fn old_numbers_mean_nothing() {
+    const GIB: u32 = 1 << 30;
+    let (mut board, mut losses, mut delivery) = (sent(Seq(0), 10), Losses::default(), Delivery::default());
+    sack(&mut board, Seq(0), 1, 4);
+    board.detect_losses(MSS, &mut losses);
+    board.retransmitted(Seq(0), Seq(MSS), at(20));
+    board.sent(Seq(10 * MSS), Seq(GIB), at(30));
+    board.acknowledge(Seq(10 * MSS), &mut delivery);
+    board.sent(Seq(GIB), Seq(2 * GIB), at(40));
+    board.acknowledge(Seq(GIB), &mut delivery);
+    // Two losses on both sides of the distance at which comparisons with the first retransmission wrap.
+    let base = Seq(2 * GIB);
+    for n in 0..5 {
+        board.sent(base + n * MSS, base + (n + 1) * MSS, at(50));
+    }
+    board.acknowledge(base, &mut delivery);
+    sack(&mut board, base, 2, 5);
+    board.detect_losses(MSS, &mut losses);
+    assert_eq!(board.next_lost(MSS), Some((base, MSS)));
+    // The block of before, once around.
+    board.sent(base + 5 * MSS, Seq(3 * GIB), at(60));
+    board.acknowledge(base + 5 * MSS, &mut delivery);
+    board.sent(Seq(3 * GIB), Seq(0), at(70));
+    board.acknowledge(Seq(3 * GIB), &mut delivery);
+    for n in 0..4 {
+        board.sent(Seq(n * MSS), Seq((n + 1) * MSS), at(80));
+    }
+    board.acknowledge(Seq(0), &mut delivery);
+    assert_eq!(sack(&mut board, Seq(0), 1, 4), 3 * MSS);
+}
+
 /// Against a model with a state for each byte.
 #[test]
 fn counters_agree_with_a_model() {
