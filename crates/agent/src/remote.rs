@@ -284,13 +284,10 @@ async fn carry_requests(
         let result = match timeout_at(next, input.read(&mut chunk)).await {
             // The controller has closed its stream.
             Ok(Ok(0) | Err(_)) => return Ok(()),
-            Ok(Ok(length)) => {
-                lines.feed(&chunk[..length]);
-                match lines.take() {
-                    Some(body) => connection.exchange(Method::POST, &messages, body, TIMEOUT).await.map(drop),
-                    None => continue,
-                }
-            }
+            Ok(Ok(length)) => match lines.feed(&chunk[..length]) {
+                Some(body) => connection.exchange(Method::POST, &messages, body, TIMEOUT).await.map(drop),
+                None => continue,
+            },
             Err(_) => {
                 next += INTERVAL;
                 exchange_time(connection, path, clock).await
@@ -306,29 +303,18 @@ async fn carry_requests(
     }
 }
 
-/// Collects messages for the body of a request: whole lines.
+/// The messages that are not complete yet.
 #[derive(Default)]
-struct MessageLines {
-    buffer: Vec<u8>,
-    /// The length of the whole lines at the front of the buffer.
-    complete: usize,
-}
+struct MessageLines(Vec<u8>);
 
 impl MessageLines {
-    /// Adds bytes. After each call, [`take`](Self::take) takes the lines that are whole.
-    fn feed(&mut self, bytes: &[u8]) {
-        if let Some(end) = bytes.iter().rposition(|byte| *byte == b'\n') {
-            self.complete = self.buffer.len() + end + 1;
-        }
-        self.buffer.extend_from_slice(bytes);
-    }
-
-    /// Takes the lines that are whole; `None` if there are none.
-    fn take(&mut self) -> Option<Vec<u8>> {
-        let complete = std::mem::take(&mut self.complete);
-        let rest = self.buffer.split_off(complete);
-        let lines = std::mem::replace(&mut self.buffer, rest);
-        (!lines.is_empty()).then_some(lines)
+    /// Adds bytes, and takes the lines that are whole for the body of a request; `None` if there are none.
+    fn feed(&mut self, bytes: &[u8]) -> Option<Vec<u8>> {
+        // Only new bytes are searched: a long line arrives in many parts.
+        let end = bytes.iter().rposition(|byte| *byte == b'\n').map(|end| self.0.len() + end + 1);
+        self.0.extend_from_slice(bytes);
+        let rest = self.0.split_off(end?);
+        Some(std::mem::replace(&mut self.0, rest))
     }
 }
 
@@ -413,6 +399,17 @@ impl EventLines {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn messages_are_sent_when_their_lines_are_whole() {
+        let text = b"\"Alive\"\n{\"a\":1}\n\"rest";
+        for step in 1..=text.len() {
+            let mut lines = MessageLines::default();
+            let bodies: Vec<Vec<u8>> = text.chunks(step).filter_map(|piece| lines.feed(piece)).collect();
+            assert!(bodies.iter().all(|body| body.ends_with(b"\n")), "pieces of {step} octets");
+            assert_eq!((&bodies.concat()[..], &lines.0[..]), text.split_at(16), "pieces of {step} octets");
+        }
+    }
 
     #[test]
     fn events_are_split_at_any_boundary() {

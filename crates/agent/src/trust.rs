@@ -196,10 +196,10 @@ impl TrustedKeys {
         request: &EnrolRequest,
         now: Timestamp,
     ) -> Result<(), EnrolError> {
+        lock(&self.enrolment).redeem(one_time_key, boot_time())?;
         if request.fingerprint == one_time_key {
             return Err(EnrolError::NotOwnKey);
         }
-        lock(&self.enrolment).redeem(one_time_key, boot_time())?;
         let controller = Peer::controller(request.name.clone(), request.fingerprint, now);
         Ok(self.store.add(controller, now)?)
     }

@@ -102,6 +102,12 @@ pub enum Command<'a> {
     Finish,
     /// Closes the connection at once and reports this to the peer.
     Close,
+    /// Resets a stream, as only other implementations do.
+    #[cfg(test)]
+    Reset {
+        /// Number of the stream.
+        stream: u32,
+    },
 }
 
 /// A node of QUIC with one connection.
@@ -248,6 +254,8 @@ impl Node {
                 session.ok_or(Refusal::NotConnected)?.close(now);
                 self.is_active = true;
             }
+            #[cfg(test)]
+            Command::Reset { stream } => self.open_connection()?.reset(stream),
         }
         Ok(())
     }
@@ -424,38 +432,18 @@ fn peer_of(address: SocketAddr) -> Peer {
 
 #[cfg(test)]
 mod tests {
+    use trunkline_endpoint::Pair;
+    use trunkline_endpoint::pair::PEER_B;
+    use trunkline_units::Seed;
+
     use super::*;
     use crate::event::CloseReason;
 
-    const CLIENT: Peer = Peer::new(b"client");
-    const SERVER: Peer = Peer::new(b"server");
-
-    /// Delivers packets until none is left; returns the events of both ends.
-    fn exchange(now: Instant, client: &mut Node, server: &mut Node) -> [Vec<Event>; 2] {
-        let mut events = [Vec::new(), Vec::new()];
-        let mut buffer = vec![0; MAX_BATCH];
-        let mut is_done = false;
-        while !std::mem::replace(&mut is_done, true) {
-            for (side, events) in events.iter_mut().enumerate() {
-                let (from, to, peer) = match side {
-                    0 => (&mut *client, &mut *server, CLIENT),
-                    _ => (&mut *server, &mut *client, SERVER),
-                };
-                match from.poll(now, Writable::ALL, &mut buffer) {
-                    Output::Transmit(transmit) => {
-                        let (bytes, segment) = (&buffer[..transmit.length], transmit.segment);
-                        to.handle(now, Input::Frame { port: Port(0), peer, bytes, segment }).unwrap();
-                        is_done = false;
-                    }
-                    Output::Event(event) => {
-                        events.push(event);
-                        is_done = false;
-                    }
-                    Output::Idle(_) => {}
-                }
-            }
-        }
-        events
+    /// Runs both ends for a while; returns their events.
+    fn run(pair: &mut Pair<Node, Node>) -> [Vec<Event>; 2] {
+        pair.run(Span::from_ms(1));
+        let events = [pair.take_events_a(), pair.take_events_b()];
+        events.map(|events| events.into_iter().map(|(_, event)| event).collect())
     }
 
     /// Without an end of the stream a receiver would wait for ever.
@@ -469,33 +457,31 @@ mod tests {
             randomness: Randomness::Fixed,
             seed: [seed; 32],
         };
-        let now = Instant::ZERO + Span::from_ms(1);
         for is_begun in [false, true] {
-            let mut client = Node::new(config(Role::Client { server: identity.fingerprint() }, 1));
-            let mut server = Node::new(config(Role::Server { identity: identity.clone() }, 2));
-            let read = |server: &mut Node| {
-                let command = Command::Receive { stream: 1, consume: &mut |_| {} };
-                server.handle(now, Input::Command(command)).unwrap();
+            let client = Node::new(config(Role::Client { server: identity.fingerprint() }, 1));
+            let server = Node::new(config(Role::Server { identity: identity.clone() }, 2));
+            let mut pair = Pair::new(client, server, Seed(1));
+            let read = |pair: &mut Pair<Node, Node>| {
+                pair.command_b(Command::Receive { stream: 1, consume: &mut |_| {} }).unwrap();
             };
-            client.handle(now, Input::Command(Command::Connect { peer: SERVER })).unwrap();
-            exchange(now, &mut client, &mut server);
+            pair.command_a(Command::Connect { peer: PEER_B }).unwrap();
+            run(&mut pair);
             if is_begun {
                 let (mut written, mut data) = (0, [Bytes::from_static(b"part of a message")]);
                 let command = Command::Send { stream: 1, chunks: &mut data, written: &mut written };
-                client.handle(now, Input::Command(command)).unwrap();
-                exchange(now, &mut client, &mut server);
-                read(&mut server);
+                pair.command_a(command).unwrap();
+                run(&mut pair);
+                read(&mut pair);
             }
-            client.sessions[0].reset(1);
-            client.is_active = true;
-            let [_, events] = exchange(now, &mut client, &mut server);
+            pair.command_a(Command::Reset { stream: 1 }).unwrap();
+            let [_, events] = run(&mut pair);
             assert!(events.contains(&Event::Readable { stream: 1 }), "{events:?}");
-            read(&mut server);
-            let [of_client, of_server] = exchange(now, &mut client, &mut server);
+            read(&mut pair);
+            let [of_client, of_server] = run(&mut pair);
             let reason = CloseReason::Failed("the peer reset a stream".into());
             assert_eq!(of_server, [Event::Closed(reason)], "begun: {is_begun}");
             assert!(of_client.contains(&Event::Closed(CloseReason::Completed)), "{of_client:?}");
-            assert!(!server.is_established() && !server.has_received_all());
+            assert!(!pair.b().is_established() && !pair.b().has_received_all());
         }
     }
 

@@ -274,7 +274,7 @@ impl Session {
         }
     }
 
-    /// Resets a stream, as no node does.
+    /// Resets a stream.
     #[cfg(test)]
     pub fn reset(&mut self, stream: u32) {
         let id = self.stream(stream).expect("a stream of the connection");

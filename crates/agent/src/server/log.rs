@@ -68,11 +68,14 @@ impl LimitedLog {
 
     /// Writes a line that an enrolled controller can cause. It hides no lines of others.
     pub fn write_of(&self, controller: Fingerprint, line: &str) {
-        let now = Instant::now();
+        self.write_of_at(controller, line, Instant::now());
+    }
+
+    fn write_of_at(&self, controller: Fingerprint, line: &str, now: Instant) {
         let mut recent = self.of_controllers.lock().unwrap_or_else(PoisonError::into_inner);
         recent.retain(|_, recent| {
             recent.forget(now);
-            !recent.times.is_empty()
+            !recent.times.is_empty() || recent.dropped > 0
         });
         let dropped = recent.entry(controller).or_default().admit(now, MAX_LINES_PER_CONTROLLER);
         drop(recent);
@@ -92,12 +95,37 @@ impl LimitedLog {
 mod tests {
     use super::*;
 
-    #[test]
-    fn one_controller_neither_fills_the_log_nor_hides_lines_of_others() {
+    fn log() -> (LimitedLog, Arc<Mutex<Vec<String>>>) {
         let lines = Arc::<Mutex<Vec<String>>>::default();
         let written = lines.clone();
-        let log = LimitedLog::new(Arc::new(move |line: &str| written.lock().unwrap().push(line.to_owned())));
-        let key = |octet| Fingerprint::from_bytes([octet; 32]);
+        let log = move |line: &str| written.lock().unwrap().push(line.to_owned());
+        (LimitedLog::new(Arc::new(log)), lines)
+    }
+
+    fn key(octet: u8) -> Fingerprint {
+        Fingerprint::from_bytes([octet; 32])
+    }
+
+    #[test]
+    fn dropped_lines_are_counted_after_a_pause_too() {
+        let (log, lines) = log();
+        let now = Instant::now();
+        (0..MAX_LINES_PER_CONTROLLER + 3).for_each(|_| log.write_of_at(key(1), "a", now));
+        let later = now + Duration::from_secs(600);
+        log.write_of_at(key(2), "b", later);
+        log.write_of_at(key(1), "c", later);
+        assert_eq!(
+            lines.lock().unwrap()[MAX_LINES_PER_CONTROLLER..],
+            ["b", "3 more lines were not logged", "c"]
+        );
+        // Only controllers with recent or dropped lines take memory.
+        log.write_of_at(key(3), "d", later + Duration::from_secs(60));
+        assert_eq!(log.of_controllers.lock().unwrap().len(), 1);
+    }
+
+    #[test]
+    fn one_controller_neither_fills_the_log_nor_hides_lines_of_others() {
+        let (log, lines) = log();
         (0..10_000).for_each(|_| log.write_of(key(1), "a"));
         log.write_of(key(2), "b");
         log.write("c");

@@ -101,6 +101,7 @@ fn an_enrolment_needs_the_one_time_key() {
     let one_time_key = issue();
     let request = EnrolRequest { name: name("bob"), fingerprint: one_time_key };
     assert!(matches!(trusted.enrol(one_time_key, &request, now), Err(EnrolError::NotOwnKey)));
+    assert_eq!(trusted.admit(one_time_key, now), Err(OneTimeKeyError::Used.into()));
     let one_time_key = issue();
     let another = issue();
     assert_eq!(trusted.admit(one_time_key, now), Err(RefusalCause::Unknown));

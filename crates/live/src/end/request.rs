@@ -33,7 +33,7 @@ enum RequestTransport {
 /// Result of waiting for a message.
 enum ReadOutcome {
     Message(Header),
-    /// A timeout, or a corrupted message.
+    /// A timeout, a part of a message, or a corrupted one.
     Nothing,
     Closed,
 }
@@ -92,32 +92,32 @@ impl MessageReader {
         }
     }
 
-    /// Reads the next message of a stream.
+    /// Reads a stream once, if no message has arrived yet. Of a message that is incomplete after that, the rest is read by further
+    /// calls, between which a stop is noticed.
     fn read_message(&mut self, stream: &mut TcpStream) -> Result<ReadOutcome, EndError> {
-        loop {
-            if let Some(header) = self.arrived.pop_front() {
-                return Ok(ReadOutcome::Message(header));
-            }
-            self.calls += 1;
-            let read = match stream.read(&mut self.buffer) {
-                Ok(0) => return Ok(ReadOutcome::Closed),
-                Ok(n) => n,
-                Err(e) if socket::is_timeout(&e) => return Ok(ReadOutcome::Nothing),
-                Err(e) if stream::is_closed(&e) => return Ok(ReadOutcome::Closed),
-                Err(e) => return Err(io_error("receiving")(e)),
-            };
-            self.bytes += read as u64;
-            let MessageReader { deframer, arrived, corrupted, buffer, .. } = self;
-            let result = deframer.feed(&buffer[..read], |event| match event {
-                DeframeEvent::Message { header, intact: true } => arrived.push_back(header),
-                DeframeEvent::Message { intact: false, .. } => *corrupted += 1,
-                DeframeEvent::Payload(_) => {}
-            });
-            if result.is_err() {
-                let peer = stream.peer_addr().map_err(io_error("reading the peer address"))?;
-                return Err(EndError::LostSync(peer));
-            }
+        if let Some(header) = self.arrived.pop_front() {
+            return Ok(ReadOutcome::Message(header));
         }
+        self.calls += 1;
+        let read = match stream.read(&mut self.buffer) {
+            Ok(0) => return Ok(ReadOutcome::Closed),
+            Ok(n) => n,
+            Err(e) if socket::is_timeout(&e) => return Ok(ReadOutcome::Nothing),
+            Err(e) if stream::is_closed(&e) => return Ok(ReadOutcome::Closed),
+            Err(e) => return Err(io_error("receiving")(e)),
+        };
+        self.bytes += read as u64;
+        let MessageReader { deframer, arrived, corrupted, buffer, .. } = self;
+        let result = deframer.feed(&buffer[..read], |event| match event {
+            DeframeEvent::Message { header, intact: true } => arrived.push_back(header),
+            DeframeEvent::Message { intact: false, .. } => *corrupted += 1,
+            DeframeEvent::Payload(_) => {}
+        });
+        if result.is_err() {
+            let peer = stream.peer_addr().map_err(io_error("reading the peer address"))?;
+            return Err(EndError::LostSync(peer));
+        }
+        Ok(self.arrived.pop_front().map_or(ReadOutcome::Nothing, ReadOutcome::Message))
     }
 }
 
@@ -415,33 +415,34 @@ fn write_response(
 ) -> Result<(), EndError> {
     let piece = context.response_piece();
     encode_front(context, buffer, header, piece);
-    if !context.begin_response(header.length) || !context.limit_response(buffer.len()) {
+    if !context.begin_response(header.length)
+        || !context.limit_response(buffer.len())
+        || !write_all(stream, context, buffer)?
+    {
         return Ok(());
     }
-    write_all(stream, context, buffer)?;
     let (mut offset, body) = (buffer.len() - HEADER, header.length as usize - HEADER);
     while offset < body {
         let bytes = context.payload.piece(offset, piece.min(body - offset));
-        if !context.limit_response(bytes.len()) {
+        if !context.limit_response(bytes.len()) || !write_all(stream, context, bytes)? {
             return Ok(());
         }
-        write_all(stream, context, bytes)?;
         offset += bytes.len();
     }
     Ok(())
 }
 
-fn write_all(stream: &mut TcpStream, context: &EndContext, mut bytes: &[u8]) -> Result<(), EndError> {
+/// Returns false if a stop was requested, or the requester has ended: what it sent before can still be read.
+fn write_all(stream: &mut TcpStream, context: &EndContext, mut bytes: &[u8]) -> Result<bool, EndError> {
     while !bytes.is_empty() && !context.control.is_stopped() {
         match stream.write(bytes) {
             Ok(n) => bytes = &bytes[n..],
             Err(e) if socket::is_timeout(&e) => {}
-            // The requester has ended. What it sent before can still be read.
-            Err(e) if stream::is_closed(&e) => return Ok(()),
+            Err(e) if stream::is_closed(&e) => return Ok(false),
             Err(e) => return Err(io_error("sending a response")(e)),
         }
     }
-    Ok(())
+    Ok(bytes.is_empty())
 }
 
 fn respond_over_datagrams(mut context: EndContext) -> Result<Report, EndFailure> {

@@ -160,16 +160,37 @@ fn resident_bytes() -> u64 {
 
 #[test]
 fn a_requester_that_closes_before_its_responses_is_no_failure() {
+    // At this rate the rest of the response would take a minute, for which the end must not wait.
+    for rate_bps in [None, Some(8_000_000)] {
+        let mut end = End::new(receiver("tcp", request()), rate_bps);
+        let mut stream = TcpStream::connect(end.open().0).unwrap();
+        stream.write_all(&request_for(64 << 20)).unwrap();
+        // Unread bytes of a response make the system reset the connection.
+        stream.read_exact(&mut [0; 1]).unwrap();
+        drop(stream);
+        match end.reports.read().unwrap() {
+            Some(AgentMessage::Done(_, Report::Receiver(report))) => assert_eq!(report.arrivals.messages, 1),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
+fn a_stop_ends_a_responder_during_an_endless_request() {
     let mut end = End::new(receiver("tcp", request()), None);
     let mut stream = TcpStream::connect(end.open().0).unwrap();
-    stream.write_all(&request_for(64 << 20)).unwrap();
-    // Unread bytes of a response make the system reset the connection.
-    stream.read_exact(&mut [0; 1]).unwrap();
-    drop(stream);
-    match end.reports.read().unwrap() {
-        Some(AgentMessage::Done(_, Report::Receiver(report))) => assert_eq!(report.arrivals.messages, 1),
-        other => panic!("{other:?}"),
-    }
+    let mut endless = [0; HEADER];
+    Header::pattern(1, Instant::ZERO, 1 << 30).encode(TOKEN, &mut endless);
+    stream.write_all(&[request_for(64), endless].concat()).unwrap();
+    stream.read_exact(&mut [0; 64]).unwrap();
+    let sender = std::thread::spawn(move || {
+        while stream.write_all(&[0]).is_ok() {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    });
+    std::thread::sleep(Duration::from_millis(50));
+    assert_eq!(end.stop().arrivals.messages, 1);
+    sender.join().unwrap();
 }
 
 #[test]

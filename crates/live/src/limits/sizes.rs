@@ -1,5 +1,6 @@
 //! Sizes that a controller on another host may request: of messages, responses, buffers and memory.
 
+use trunkline_experiment::message_sizes;
 use trunkline_experiment::plan::Protocol;
 use trunkline_traffic::{Law, Pattern, Variable};
 use trunkline_units::{Size, Span};
@@ -46,21 +47,11 @@ pub(super) fn check_sizes(spec: &EndSpec) -> Result<(), LimitError> {
     if spec.report_interval.is_some_and(|interval| interval < MIN_REPORT_INTERVAL) {
         return Err(LimitError::ReportInterval);
     }
-    let sizes: &[&Variable] = match &spec.pattern {
-        Pattern::Full { size_bytes }
-        | Pattern::Poisson { size_bytes, .. }
-        | Pattern::Stairs { size_bytes, .. }
-        | Pattern::Application { size_bytes, .. }
-        | Pattern::Replay { size_bytes, .. }
-        | Pattern::File { size_bytes, .. } => &[size_bytes],
-        Pattern::Cbr { burst, .. } | Pattern::Burst { burst, .. } | Pattern::Random { burst, .. } => {
-            &[&burst.size_bytes]
-        }
-        Pattern::Request { request_bytes, .. } => &[request_bytes],
-    };
+    let sizes = message_sizes(&spec.pattern);
+    let mut sizes = sizes.iter().filter(|(option, _)| *option != "response");
     let has_long_record = matches!(&spec.pattern, Pattern::Replay { recording, .. }
         if is_stream(&spec.protocol) && recording.largest() > MAX_MESSAGE);
-    if has_long_record || sizes.iter().any(|size| is_too_long(size, &spec.protocol)) {
+    if has_long_record || sizes.any(|(_, size)| is_too_long(size, &spec.protocol)) {
         return Err(LimitError::Message);
     }
     check_responses(spec)
