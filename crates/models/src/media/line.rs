@@ -388,7 +388,7 @@ impl<F: Frame> Line<F> {
             }
             self.flights.push_back(Flight { departs: arrives, transmission_time: Span::ZERO, frame });
             self.departed += 1;
-            self.next_output = self.next_output.min(arrives);
+            self.next_output = self.next_output.min(arrives + self.delay);
         }
         if !queue.dropped.is_empty() {
             self.dropped.extend(queue.dropped.drain(..));

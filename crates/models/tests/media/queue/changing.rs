@@ -1,7 +1,7 @@
 //! Links that change and links from traces.
 
 use proptest::prelude::*;
-use trunkline_endpoint::Bound;
+use trunkline_endpoint::{Bound, Port};
 use trunkline_models::media::LineOptions;
 use trunkline_models::media::queue::{
     DisciplineOptions, LinkChange, Opportunities, QueueOptions, RateSteps, TraceOptions,
@@ -66,6 +66,17 @@ fn impairments_change_too() {
     let arrived: Vec<u32> = arrivals(&testbed.outputs).map(|(_, packet)| packet.id).collect();
     assert!(arrived.iter().copied().eq((0..100).chain(200..300)), "{arrived:?}");
     assert_eq!(testbed.counters(0).other_losses, 100);
+}
+
+#[test]
+fn a_delay_can_be_added() {
+    let mut link = link(line(8_000_000, Bound::NONE, queue_of(DisciplineOptions::DropTail)));
+    link.add_delay(Port(0), Span::from_ms(5));
+    let mut testbed = Testbed::with_early_wakes(link, Seed(1));
+    (0..3).for_each(|id| testbed.send(at_ms(0), 0, packet(id, 1000, 0)));
+    testbed.finish();
+    let times: Vec<Instant> = arrivals(&testbed.outputs).map(|(at, _)| at).collect();
+    assert_eq!(times, [6, 7, 8].map(at_ms));
 }
 
 /// A link that replays a trace, and a queue that never runs empty.
