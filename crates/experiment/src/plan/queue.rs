@@ -146,7 +146,7 @@ pub enum TracePoints {
 }
 
 /// A change of a link during the run. What it does not name stays as it was.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct LinkChange {
     /// Time since the start of the run.
     pub at: Span,

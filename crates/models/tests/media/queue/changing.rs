@@ -31,7 +31,7 @@ fn arrival_times_ms(changes: Vec<LinkChange>, sent_ms: &[u64]) -> Vec<f64> {
 
 #[test]
 fn a_change_applies_to_transmissions_that_begin_later() {
-    let change = |ms| LinkChange::at(at_ms(ms));
+    let change = |ms| LinkChange { at: at_ms(ms), ..LinkChange::default() };
     let (down, up) = (
         |ms| LinkChange { is_up: Some(false), ..change(ms) },
         |ms| LinkChange { is_up: Some(true), ..change(ms) },
@@ -55,7 +55,7 @@ fn a_change_applies_to_transmissions_that_begin_later() {
 
 #[test]
 fn impairments_change_too() {
-    let loss = |ms, of| LinkChange { loss: Some(of), ..LinkChange::at(at_ms(ms)) };
+    let loss = |ms, of| LinkChange { at: at_ms(ms), loss: Some(of), ..LinkChange::default() };
     let queue = QueueOptions {
         changes: vec![loss(100, 1.0), loss(200, 0.0)],
         ..queue_of(DisciplineOptions::DropTail)
