@@ -104,6 +104,11 @@ impl Queue {
             Queue::Drr { .. } => "drr",
         }
     }
+
+    /// Returns whether it drops or marks packets although there is room. The others only order them.
+    pub fn is_active(&self) -> bool {
+        !matches!(self, Queue::DropTail | Queue::Priority | Queue::Drr { .. })
+    }
 }
 
 /// Parameters of CoDel.
