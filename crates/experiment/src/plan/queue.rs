@@ -46,7 +46,7 @@ pub enum Queue {
     Pie {
         /// Reference delay.
         target: Span,
-        /// Interval of updates of the probability.
+        /// Interval of updates of the probability, at least 1 us.
         update: Span,
         /// Weight of the difference to the target, per second.
         alpha: f64,
@@ -64,7 +64,7 @@ pub enum Queue {
     DualPi2 {
         /// Target delay of the classic queue.
         target: Span,
-        /// Interval of updates of the probability.
+        /// Interval of updates of the probability, at least 1 us.
         update: Span,
         /// Weight of the difference to the target, per second.
         alpha: f64,

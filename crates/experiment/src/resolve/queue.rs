@@ -3,7 +3,7 @@
 use trunkline_units::{Size, Span};
 
 use super::dscp::{dscp_of, dscp_text};
-use super::options::{self, Visit, amount, integer, plain, positive_time, rate, share, size};
+use super::options::{self, Visit, amount, integer, plain, positive_time, rate, share, size, time};
 use super::quantity::{Dimension, number, single};
 use super::{Context, write};
 use crate::diagnostic::Diagnostic;
@@ -14,6 +14,8 @@ use crate::tree::{Part, PartKind, Setting, Value};
 /// The smallest quantum: a round serves every class, so that a packet waits for many rounds with a smaller one.
 const SMALLEST_QUANTUM: Size = Size::from_bytes(64);
 const LARGEST_QUANTUM: Size = Size::from_bytes(1 << 30);
+/// The shortest interval of updates, of which each is computed.
+const SHORTEST_UPDATE: Span = Span::from_us(1);
 /// A quantum of one Ethernet frame.
 const QUANTUM: Size = Size::from_bytes(1514);
 const CODEL: CoDel = CoDel { target: Span::from_ms(5), interval: Span::from_ms(100), ecn: false };
@@ -107,7 +109,7 @@ fn present_codel(codel: &mut CoDel, v: &mut Visit<'_, '_>) {
 fn present_controller(times: [&mut Span; 2], gains: [&mut f64; 2], v: &mut Visit<'_, '_>) {
     let ([target, update], [alpha, beta]) = (times, gains);
     v.option("target", target, positive_time, write::span);
-    v.option("update", update, positive_time, write::span);
+    v.option("update", update, read_update, write::span);
     v.option("alpha", alpha, factor, f64::to_string);
     v.option("beta", beta, factor, f64::to_string);
 }
@@ -135,6 +137,15 @@ fn part_of_one(cx: &mut Context<'_>, value: &Value) -> Option<f64> {
         return cx.refuse(error.label("expected a share above 0"));
     }
     Some(share)
+}
+
+fn read_update(cx: &mut Context<'_>, value: &Value) -> Option<Span> {
+    let update = time(cx, value)?;
+    if update < SHORTEST_UPDATE {
+        let error = Diagnostic::error(value.location, "this interval of updates is too short");
+        return cx.refuse(error.label(format!("expected at least {SHORTEST_UPDATE}")));
+    }
+    Some(update)
 }
 
 fn read_quantum(cx: &mut Context<'_>, value: &Value) -> Option<Size> {
