@@ -46,7 +46,7 @@ pub enum Queue {
     Pie {
         /// Reference delay.
         target: Span,
-        /// Interval of updates of the probability.
+        /// Interval of updates of the probability, at least 1 us.
         update: Span,
         /// Weight of the difference to the target, per second.
         alpha: f64,
@@ -64,7 +64,7 @@ pub enum Queue {
     DualPi2 {
         /// Target delay of the classic queue.
         target: Span,
-        /// Interval of updates of the probability.
+        /// Interval of updates of the probability, at least 1 us.
         update: Span,
         /// Weight of the difference to the target, per second.
         alpha: f64,
@@ -103,6 +103,11 @@ impl Queue {
             Queue::Priority => "priority",
             Queue::Drr { .. } => "drr",
         }
+    }
+
+    /// Returns whether it drops or marks packets although there is room. The others only order them.
+    pub fn is_active(&self) -> bool {
+        !matches!(self, Queue::DropTail | Queue::Priority | Queue::Drr { .. })
     }
 }
 
@@ -146,7 +151,7 @@ pub enum TracePoints {
 }
 
 /// A change of a link during the run. What it does not name stays as it was.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct LinkChange {
     /// Time since the start of the run.
     pub at: Span,

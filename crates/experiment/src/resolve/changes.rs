@@ -49,18 +49,7 @@ fn change(
 ) -> Option<LinkChange> {
     let at = number(cx, at, Dimension::Time).map(Span::from_seconds);
     let link = link_name(cx, declaration, network);
-    let mut change = LinkChange {
-        at: Span::ZERO,
-        link: String::new(),
-        rate: None,
-        delay: None,
-        up: None,
-        loss: None,
-        corrupt: None,
-        duplicate: None,
-        reorder: None,
-        location,
-    };
+    let mut change = LinkChange { location, ..LinkChange::default() };
     let (words, named): (Vec<Setting>, Vec<Setting>) =
         declaration.arguments.iter().cloned().partition(|argument| argument.key.is_none());
     for word in &words {

@@ -98,7 +98,7 @@ fn rates(lines: &[(usize, &str)], separator: impl Fn(char) -> bool) -> Result<Tr
     Ok(TracePoints::Rates(steps.into()))
 }
 
-/// Returns the mean rate of a trace, for the utilization of the link: until its end, or until its last step.
+/// Returns the mean rate of a trace, which stands for the rate of the link: until its end, or until its last step.
 pub(crate) fn mean_rate(points: &TracePoints) -> Rate {
     let rate = match points {
         TracePoints::Opportunities(times) => {

@@ -3,7 +3,7 @@
 use trunkline_units::{Size, Span};
 
 use super::dscp::{dscp_of, dscp_text};
-use super::options::{self, Visit, amount, integer, plain, positive_time, rate, share, size};
+use super::options::{self, Visit, amount, integer, plain, positive_time, rate, share, size, time};
 use super::quantity::{Dimension, number, single};
 use super::{Context, write};
 use crate::diagnostic::Diagnostic;
@@ -11,21 +11,21 @@ use crate::parse::shorten;
 use crate::plan::{Amount, CoDel, Link, Node, NodeKind, Queue, SourceRange, TokenRate};
 use crate::tree::{Part, PartKind, Setting, Value};
 
-/// The disciplines.
-const NAMES: [&str; 8] = ["droptail", "red", "codel", "fq-codel", "pie", "dualpi2", "priority", "drr"];
 /// The smallest quantum: a round serves every class, so that a packet waits for many rounds with a smaller one.
 const SMALLEST_QUANTUM: Size = Size::from_bytes(64);
 const LARGEST_QUANTUM: Size = Size::from_bytes(1 << 30);
+/// The shortest interval of updates, of which each is computed.
+const SHORTEST_UPDATE: Span = Span::from_us(1);
 /// A quantum of one Ethernet frame.
 const QUANTUM: Size = Size::from_bytes(1514);
 const CODEL: CoDel = CoDel { target: Span::from_ms(5), interval: Span::from_ms(100), ecn: false };
 
-/// A discipline with its defaults: those of its RFC or paper.
-fn default(name: &str) -> Option<Queue> {
+/// The disciplines with their defaults: those of their RFCs or papers.
+fn defaults() -> [Queue; 8] {
     let (target, update) = (Span::from_ms(15), Span::from_ms(15));
-    Some(match name {
-        "droptail" => Queue::DropTail,
-        "red" => Queue::Red {
+    [
+        Queue::DropTail,
+        Queue::Red {
             min: Amount::Packets(5),
             max: Amount::Packets(15),
             probability: 0.1,
@@ -34,9 +34,9 @@ fn default(name: &str) -> Option<Queue> {
             packet: Size::from_bytes(1000),
             ecn: false,
         },
-        "codel" => Queue::CoDel(CODEL),
-        "fq-codel" => Queue::FqCodel { codel: CoDel { ecn: true, ..CODEL }, flows: 1024, quantum: QUANTUM },
-        "pie" => Queue::Pie {
+        Queue::CoDel(CODEL),
+        Queue::FqCodel { codel: CoDel { ecn: true, ..CODEL }, flows: 1024, quantum: QUANTUM },
+        Queue::Pie {
             target,
             update,
             alpha: 0.125,
@@ -45,7 +45,7 @@ fn default(name: &str) -> Option<Queue> {
             ecn: false,
             max_ecn: 0.1,
         },
-        "dualpi2" => Queue::DualPi2 {
+        Queue::DualPi2 {
             target,
             update,
             alpha: 0.15,
@@ -55,10 +55,9 @@ fn default(name: &str) -> Option<Queue> {
             range: Span::from_us(400),
             classic: 0.0625,
         },
-        "priority" => Queue::Priority,
-        "drr" => Queue::Drr { quantum: QUANTUM, weights: Vec::new() },
-        _ => return None,
-    })
+        Queue::Priority,
+        Queue::Drr { quantum: QUANTUM, weights: Vec::new() },
+    ]
 }
 
 /// Presents the parameters of a discipline.
@@ -110,7 +109,7 @@ fn present_codel(codel: &mut CoDel, v: &mut Visit<'_, '_>) {
 fn present_controller(times: [&mut Span; 2], gains: [&mut f64; 2], v: &mut Visit<'_, '_>) {
     let ([target, update], [alpha, beta]) = (times, gains);
     v.option("target", target, positive_time, write::span);
-    v.option("update", update, positive_time, write::span);
+    v.option("update", update, read_update, write::span);
     v.option("alpha", alpha, factor, f64::to_string);
     v.option("beta", beta, factor, f64::to_string);
 }
@@ -138,6 +137,15 @@ fn part_of_one(cx: &mut Context<'_>, value: &Value) -> Option<f64> {
         return cx.refuse(error.label("expected a share above 0"));
     }
     Some(share)
+}
+
+fn read_update(cx: &mut Context<'_>, value: &Value) -> Option<Span> {
+    let update = time(cx, value)?;
+    if update < SHORTEST_UPDATE {
+        let error = Diagnostic::error(value.location, "this interval of updates is too short");
+        return cx.refuse(error.label(format!("expected at least {SHORTEST_UPDATE}")));
+    }
+    Some(update)
 }
 
 fn read_quantum(cx: &mut Context<'_>, value: &Value) -> Option<Size> {
@@ -192,10 +200,11 @@ pub(crate) fn read_queue(cx: &mut Context<'_>, value: &Value) -> Option<Queue> {
     let part = single(cx, value, "a queue discipline, such as `codel`")?;
     let alone = Part { arguments: None, ..part.clone() };
     let written = plain(cx, &alone, "a queue discipline, such as `codel`")?;
-    let Some(mut queue) = default(written).filter(|_| part.kind == PartKind::Word) else {
+    let is_meant = |queue: &Queue| part.kind == PartKind::Word && queue.name() == written;
+    let Some(mut queue) = defaults().into_iter().find(is_meant) else {
         let message = format!("`{}` is no queue discipline", shorten(written));
         let error = Diagnostic::error(part.location, message).label("unknown discipline");
-        return cx.refuse(error.suggest(written, NAMES));
+        return cx.refuse(error.suggest(written, defaults().iter().map(Queue::name)));
     };
     let owner = format!("`{written}`");
     let settings: Vec<Setting> = part.arguments.iter().flatten().map(flag).collect();
@@ -218,22 +227,22 @@ fn flag(setting: &Setting) -> Setting {
 }
 
 fn check_queue(cx: &mut Context<'_>, queue: &Queue, location: SourceRange) {
-    let message = match queue {
+    let below = "expected `min` below `max`, both in packets or both a size";
+    let (message, label) = match queue {
         Queue::Red { min: Amount::Packets(min), max: Amount::Packets(max), .. }
         | Queue::Red { min: Amount::Bytes(min), max: Amount::Bytes(max), .. } => {
-            (min >= max).then_some("`min` of RED is not below `max`")
+            if min < max {
+                return;
+            }
+            ("`min` of RED is not below `max`", below)
         }
-        Queue::Red { .. } => Some("`min` and `max` of RED have different units"),
-        Queue::DualPi2 { classic, .. } if *classic >= 1.0 => Some("the classic queue would take everything"),
-        _ => None,
+        Queue::Red { .. } => ("`min` and `max` of RED have different units", below),
+        Queue::DualPi2 { classic, .. } if *classic >= 1.0 => {
+            ("the classic queue would take everything", "expected `classic` below 1")
+        }
+        _ => return,
     };
-    if let Some(message) = message {
-        let label = match queue {
-            Queue::Red { .. } => "expected `min` below `max`, both in packets or both a size",
-            _ => "expected `classic` below 1",
-        };
-        cx.report(Diagnostic::error(location, message).label(label));
-    }
+    cx.report(Diagnostic::error(location, message).label(label));
 }
 
 pub(crate) fn queue_text(queue: &Queue) -> String {
@@ -268,10 +277,8 @@ pub(crate) fn check_link(
     at: &dyn Fn(&str) -> SourceRange,
 ) {
     let has_switch = ends.iter().any(|node| matches!(node.kind, NodeKind::Switch { .. }));
-    let drops = |queue: &Queue| !matches!(queue, Queue::DropTail | Queue::Priority | Queue::Drr { .. });
-    for (has_effect, name) in
-        [(link.queue.as_ref().is_some_and(drops), "queue"), (link.police.is_some(), "police")]
-    {
+    let is_active = link.queue.as_ref().is_some_and(Queue::is_active);
+    for (has_effect, name) in [(is_active, "queue"), (link.police.is_some(), "police")] {
         if has_effect && !has_switch {
             let message = format!("`{name}` is a switch's, and this link ends at none");
             let warning = Diagnostic::warning(at(name), message);

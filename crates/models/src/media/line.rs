@@ -18,7 +18,7 @@ use trunkline_units::{Instant, Rate, Span, Stream};
 use crate::impairments::{FrameOutcome, Impairments};
 use crate::media::Framing;
 use crate::media::occupancy::Occupancy;
-use crate::media::queue::port::{PortOptions, PortQueue, Started};
+use crate::media::queue::port::{PortQueue, Started};
 use crate::media::queue::{QueueCounters, QueueOptions};
 use crate::media::serializer::Serializer;
 
@@ -135,10 +135,9 @@ impl<F: Frame> Line<F> {
     ///
     /// # Panics
     /// If a rate is zero.
-    pub fn new(options: LineOptions, stream: Stream) -> Self {
-        let LineOptions { rate, framing, delay, bound, pacing, impairments, queue } = options;
-        let port = PortOptions { rate, framing, delay, bound, pacing, impairments };
-        let queue = queue.map(|queue| Box::new(PortQueue::new(port, *queue)));
+    pub fn new(mut options: LineOptions, stream: Stream) -> Self {
+        let queue = options.queue.take().map(|queue| Box::new(PortQueue::new(&options, *queue)));
+        let LineOptions { rate, framing, delay, bound, pacing, impairments, .. } = options;
         let may_impair = queue.as_ref().map_or(impairments.any(), |queue| queue.may_impair());
         let impaired = may_impair.then(|| {
             Box::new(ImpairedState {
@@ -389,7 +388,7 @@ impl<F: Frame> Line<F> {
             }
             self.flights.push_back(Flight { departs: arrives, transmission_time: Span::ZERO, frame });
             self.departed += 1;
-            self.next_output = self.next_output.min(arrives);
+            self.next_output = self.next_output.min(arrives + self.delay);
         }
         if !queue.dropped.is_empty() {
             self.dropped.extend(queue.dropped.drain(..));

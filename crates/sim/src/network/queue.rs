@@ -11,7 +11,7 @@ use trunkline_units::{Instant, Size, Stream};
 /// does not wait would never end.
 pub fn discipline_at(link: &Link, is_host: bool) -> &Queue {
     match &link.queue {
-        Some(queue) if !is_host || matches!(queue, Queue::Priority | Queue::Drr { .. }) => queue,
+        Some(queue) if !is_host || !queue.is_active() => queue,
         _ => &Queue::DropTail,
     }
 }
@@ -115,5 +115,35 @@ fn change(change: &LinkChange) -> models::LinkChange {
         corrupt: change.corrupt,
         duplicate: change.duplicate,
         reorder: change.reorder,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use trunkline_experiment::{Source, parse};
+
+    use super::*;
+
+    #[test]
+    fn the_defaults_of_the_language_are_those_of_the_models() {
+        for (name, wanted) in [
+            ("droptail", DisciplineOptions::DropTail),
+            ("red", DisciplineOptions::Red(RedOptions::default())),
+            ("codel", DisciplineOptions::CoDel(CoDelOptions::default())),
+            ("fq-codel", DisciplineOptions::FqCoDel(FqCoDelOptions::default())),
+            ("pie", DisciplineOptions::Pie(PieOptions::default())),
+            ("dualpi2", DisciplineOptions::DualPi2(DualPi2Options::default())),
+            ("priority", DisciplineOptions::Priority),
+            ("drr", DisciplineOptions::Drr(DrrOptions::default())),
+        ] {
+            let text = format!(
+                "experiment \"t\" {{ network {{ host a, b; link a - b (rate = 1 Mb/s, queue = {name}); }}
+                 connection {{ xmt = a; rcv = b; protocol = udp; test = full; }} }}"
+            );
+            let parsed = parse(&Source { name: "t", text: &text, folder: None });
+            let network = parsed.plan.and_then(|plan| plan.network);
+            let network = network.unwrap_or_else(|| panic!("{text}: {:?}", parsed.diagnostics));
+            assert_eq!(discipline(discipline_at(&network.links[0], false)), wanted, "{name}");
+        }
     }
 }

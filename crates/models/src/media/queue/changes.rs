@@ -6,7 +6,7 @@ use crate::impairments::Impairments;
 
 /// A change of one direction of a link. It applies to frames whose transmission begins at or after its time; what it does
 /// not name stays as it was.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct LinkChange {
     /// When.
     pub at: Instant,
@@ -27,20 +27,6 @@ pub struct LinkChange {
 }
 
 impl LinkChange {
-    /// Returns a change of nothing.
-    pub fn at(at: Instant) -> Self {
-        LinkChange {
-            at,
-            rate: None,
-            delay: None,
-            is_up: None,
-            loss: None,
-            corrupt: None,
-            duplicate: None,
-            reorder: None,
-        }
-    }
-
     /// Changes the impairments that it names.
     pub(crate) fn apply_to(&self, impairments: &mut Impairments) {
         for (target, new) in [

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use trunkline_endpoint::Frame;
-use trunkline_units::{Instant, Span, Stream};
+use trunkline_units::{Instant, Stream};
 
 use super::codel::{CoDelOptions, Control};
 use super::fifo::{Fifo, Queued};
@@ -23,7 +23,7 @@ pub struct FqCoDelOptions {
 /// The defaults of RFC 8290 section 5.2: 5 ms, 100 ms, ECN, 1,024 queues, and a quantum of one Ethernet frame.
 impl Default for FqCoDelOptions {
     fn default() -> Self {
-        let codel = CoDelOptions { target: Span::from_ms(5), interval: Span::from_ms(100), ecn: true };
+        let codel = CoDelOptions { ecn: true, ..CoDelOptions::default() };
         FqCoDelOptions { codel, flows: 1024, quantum: 1514 }
     }
 }

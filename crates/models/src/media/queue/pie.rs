@@ -86,8 +86,9 @@ impl<F: Frame> Pie<F> {
     fn update(&mut self, now: Instant) {
         let (updates, next) = elapsed_periods(self.next_update, self.options.update, now);
         for update in 0..updates {
-            let is_idle = self.fifo.is_empty() && self.drop_probability == 0.0 && self.delay.is_zero();
-            if is_idle && self.burst_allowance.is_zero() && self.old_delay.is_zero() {
+            // After a while without frames an update changes nothing.
+            let is_idle = self.fifo.is_empty() && self.delay.is_zero() && self.old_delay.is_zero();
+            if is_idle && self.drop_probability == 0.0 && self.burst_allowance == self.options.burst {
                 break;
             }
             self.update_once(self.next_update + self.options.update * update);

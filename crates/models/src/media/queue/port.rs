@@ -3,8 +3,8 @@
 use std::collections::VecDeque;
 
 use hdrhistogram::Histogram;
-use trunkline_endpoint::{Bound, Frame, LossCause, MediumCounters};
-use trunkline_units::{Instant, Rate, Span};
+use trunkline_endpoint::{Frame, LossCause, MediumCounters};
+use trunkline_units::{Instant, Span};
 
 use super::changes::LinkChange;
 use super::fifo::Queued;
@@ -13,9 +13,9 @@ use super::rate_steps::RateSteps;
 use super::token_bucket::TokenBucket;
 use super::{Actions, AnyDiscipline, Discipline, QueueOptions, TraceOptions};
 use crate::impairments::Impairments;
-use crate::media::Framing;
 use crate::media::occupancy::Occupancy;
 use crate::media::serializer::Serializer;
+use crate::media::{Framing, LineOptions};
 
 /// Counters of an explicit queue. A frame is dropped for one cause; the sum is in
 /// [`MediumCounters::queue_drops`](trunkline_endpoint::MediumCounters).
@@ -39,17 +39,6 @@ impl Default for QueueCounters {
         sojourn_ns.auto(true);
         QueueCounters { dropped_full: 0, dropped_early: 0, policed: 0, marked: 0, sojourn_ns }
     }
-}
-
-/// What a port has of the options of its line.
-#[derive(Clone, Copy, Debug)]
-pub struct PortOptions {
-    pub rate: Rate,
-    pub framing: Framing,
-    pub delay: Span,
-    pub bound: Bound,
-    pub pacing: Option<Rate>,
-    pub impairments: Impairments,
 }
 
 /// A frame whose transmission has begun, so that its arrival is known.
@@ -131,11 +120,11 @@ pub struct PortQueue<F> {
 }
 
 impl<F: Frame> PortQueue<F> {
-    /// Creates an empty queue.
+    /// Creates the empty queue of a line with these options.
     ///
     /// # Panics
     /// If a rate is zero.
-    pub fn new(options: PortOptions, queue: QueueOptions) -> Self {
+    pub fn new(options: &LineOptions, queue: QueueOptions) -> Self {
         let transmitter = match queue.trace {
             None => Transmitter::Rate(Serializer::new(options.rate)),
             Some(TraceOptions::Opportunities(trace)) => {

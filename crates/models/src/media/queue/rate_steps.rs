@@ -20,22 +20,19 @@ impl RateSteps {
         (increase && has_rate).then_some(RateSteps(steps))
     }
 
-    /// Returns the rate at a time and when it ends.
-    fn at(&self, time: Instant) -> (Rate, Instant) {
+    /// Returns the step at a time and all later ones, each with its rate and when it begins.
+    fn steps_from(&self, time: Instant) -> impl Iterator<Item = (Instant, u64)> {
         let since = time.since(Instant::ZERO);
-        let after = self.0.partition_point(|(from, _)| *from <= since).max(1);
-        let end = self.0.get(after).map_or(Instant::MAX, |(from, _)| Instant::ZERO + *from);
-        (self.0[after - 1].1, end)
+        let after = self.0.partition_point(|(at, _)| *at <= since).max(1);
+        self.0[after - 1..].iter().map(|(at, rate)| (Instant::ZERO + *at, rate.as_bps()))
     }
 
     /// Returns the earliest time from `from` on at which the rate is not zero; [`Instant::MAX`] for never.
-    pub fn ready_at(&self, mut from: Instant) -> Instant {
-        loop {
-            let (rate, end) = self.at(from);
-            if rate.as_bps() > 0 || end == Instant::MAX {
-                return if rate.as_bps() > 0 { from } else { Instant::MAX };
-            }
-            from = end;
+    pub fn ready_at(&self, from: Instant) -> Instant {
+        let mut steps = self.steps_from(from);
+        match steps.next() {
+            Some((_, bps)) if bps > 0 => from,
+            _ => steps.find(|(_, bps)| *bps > 0).map_or(Instant::MAX, |(at, _)| at),
         }
     }
 
@@ -43,18 +40,17 @@ impl RateSteps {
     pub fn end(&self, mut from: Instant, bytes: u64) -> Instant {
         // In bits times picoseconds per second, so that nothing is rounded before the end.
         let mut rest = u128::from(bytes) * 8 * PS;
-        loop {
-            let (rate, end) = self.at(from);
-            let sent = u128::from(rate.as_bps()) * u128::from(end.since(from).as_ps());
+        let mut steps = self.steps_from(from).peekable();
+        while let Some((_, bps)) = steps.next() {
+            let end = steps.peek().map_or(Instant::MAX, |(at, _)| *at);
+            let sent = u128::from(bps) * u128::from(end.since(from).as_ps());
             if sent >= rest {
-                let ps = rest.div_ceil(u128::from(rate.as_bps()));
+                let ps = rest.div_ceil(u128::from(bps));
                 return from + Span::from_ps(u64::try_from(ps).unwrap_or(u64::MAX));
-            }
-            if end == Instant::MAX {
-                return Instant::MAX;
             }
             (rest, from) = (rest - sent, end);
         }
+        Instant::MAX
     }
 }
 
@@ -80,6 +76,12 @@ mod tests {
         );
         let ends = steps(&[(0, 8_000_000), (10, 0)]).unwrap();
         assert_eq!((ends.end(ms(9), 3000), ends.ready_at(ms(10))), (Instant::MAX, Instant::MAX));
+        // The first rate also holds before its time.
+        let late = steps(&[(5, 8_000_000), (10, 0), (15, 0), (20, 4_000_000)]).unwrap();
+        assert_eq!(
+            (late.ready_at(ms(1)), late.ready_at(ms(10)), late.end(ms(1), 1000)),
+            (ms(1), ms(20), ms(2))
+        );
         assert!(steps(&[(0, 0)]).is_none() && steps(&[(1, 5), (1, 6)]).is_none() && steps(&[]).is_none());
     }
 }

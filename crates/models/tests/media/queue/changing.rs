@@ -1,7 +1,7 @@
 //! Links that change and links from traces.
 
 use proptest::prelude::*;
-use trunkline_endpoint::Bound;
+use trunkline_endpoint::{Bound, Port};
 use trunkline_models::media::LineOptions;
 use trunkline_models::media::queue::{
     DisciplineOptions, LinkChange, Opportunities, QueueOptions, RateSteps, TraceOptions,
@@ -31,7 +31,7 @@ fn arrival_times_ms(changes: Vec<LinkChange>, sent_ms: &[u64]) -> Vec<f64> {
 
 #[test]
 fn a_change_applies_to_transmissions_that_begin_later() {
-    let change = |ms| LinkChange::at(at_ms(ms));
+    let change = |ms| LinkChange { at: at_ms(ms), ..LinkChange::default() };
     let (down, up) = (
         |ms| LinkChange { is_up: Some(false), ..change(ms) },
         |ms| LinkChange { is_up: Some(true), ..change(ms) },
@@ -55,7 +55,7 @@ fn a_change_applies_to_transmissions_that_begin_later() {
 
 #[test]
 fn impairments_change_too() {
-    let loss = |ms, of| LinkChange { loss: Some(of), ..LinkChange::at(at_ms(ms)) };
+    let loss = |ms, of| LinkChange { at: at_ms(ms), loss: Some(of), ..LinkChange::default() };
     let queue = QueueOptions {
         changes: vec![loss(100, 1.0), loss(200, 0.0)],
         ..queue_of(DisciplineOptions::DropTail)
@@ -66,6 +66,17 @@ fn impairments_change_too() {
     let arrived: Vec<u32> = arrivals(&testbed.outputs).map(|(_, packet)| packet.id).collect();
     assert!(arrived.iter().copied().eq((0..100).chain(200..300)), "{arrived:?}");
     assert_eq!(testbed.counters(0).other_losses, 100);
+}
+
+#[test]
+fn a_delay_can_be_added() {
+    let mut link = link(line(8_000_000, Bound::NONE, queue_of(DisciplineOptions::DropTail)));
+    link.add_delay(Port(0), Span::from_ms(5));
+    let mut testbed = Testbed::with_early_wakes(link, Seed(1));
+    (0..3).for_each(|id| testbed.send(at_ms(0), 0, packet(id, 1000, 0)));
+    testbed.finish();
+    let times: Vec<Instant> = arrivals(&testbed.outputs).map(|(at, _)| at).collect();
+    assert_eq!(times, [6, 7, 8].map(at_ms));
 }
 
 /// A link that replays a trace, and a queue that never runs empty.

@@ -46,17 +46,17 @@ fn draw_discipline(stream: &mut Stream) -> DisciplineOptions {
 /// Draws changes of rate, delay and state; the link is up at the end.
 fn draw_changes(stream: &mut Stream) -> Vec<LinkChange> {
     let mut changes: Vec<LinkChange> = (0..stream.below(8))
-        .map(|_| {
-            let mut change = LinkChange::at(Instant::from_ns(stream.below(200_000_000)));
-            change.rate = stream.chance(0.5).then(|| Rate::from_bps(1_000_000 + stream.below(50_000_000)));
-            change.delay = stream.chance(0.5).then(|| Span::from_us(stream.below(5_000)));
-            change.is_up = stream.chance(0.5).then(|| stream.chance(0.5));
-            change
+        .map(|_| LinkChange {
+            at: Instant::from_ns(stream.below(200_000_000)),
+            rate: stream.chance(0.5).then(|| Rate::from_bps(1_000_000 + stream.below(50_000_000))),
+            delay: stream.chance(0.5).then(|| Span::from_us(stream.below(5_000))),
+            is_up: stream.chance(0.5).then(|| stream.chance(0.5)),
+            ..LinkChange::default()
         })
         .collect();
     changes.sort_by_key(|change| change.at);
-    let up = LinkChange { is_up: Some(true), ..LinkChange::at(Instant::from_ns(200_000_000)) };
-    changes.extend([up]);
+    let at = Instant::from_ns(200_000_000);
+    changes.push(LinkChange { at, is_up: Some(true), ..LinkChange::default() });
     changes
 }
 

@@ -1,6 +1,8 @@
 //! RED, PIE and DualPI2: their probabilities, and the delays that they keep.
 
 use trunkline_endpoint::{Bound, Ecn, Frame as _};
+use trunkline_models::media::queue::dual_pi2::DualPi2;
+use trunkline_models::media::queue::pie::Pie;
 use trunkline_models::media::queue::red::Red;
 use trunkline_models::media::queue::{
     Actions, Discipline, DisciplineOptions, DualPi2Options, PieOptions, RedOptions,
@@ -117,4 +119,60 @@ fn dual_pi2_keeps_the_low_latency_queue_near_a_millisecond() {
     assert!((9.0..=20.0).contains(&median), "the median of the classic queue is {median} ms");
     let ratio = low.len() as f64 / classic.len() as f64;
     assert!((0.4..=2.5).contains(&ratio), "the shares are {ratio} to 1");
+}
+
+#[test]
+fn pie_marks_up_to_its_highest_probability() {
+    let options = PieOptions { ecn: true, ..PieOptions::default() };
+    for (ecn, max_ecn) in [(Ecn::Ect0, 0.1), (Ecn::Ect0, 1.0), (Ecn::NotEct, 0.1)] {
+        let mut pie = Pie::new(PieOptions { max_ecn, ..options }, Seed(1).stream("pie"));
+        (0..10).for_each(|id| pie.enqueue(Instant::ZERO, packet(id, 1000, 0)));
+        let (mut now, mut marked, mut dropped) = (Instant::ZERO, 0, 0);
+        // Nothing leaves, so that the delay and the probability grow.
+        while now < Instant::ZERO + Span::from_ms(600) {
+            now += Span::from_us(100);
+            let mut actions = Actions::default();
+            let is_admitted = pie.admit(now, &mut Packet { ecn, ..packet(0, 1000, 0) }, &mut actions);
+            assert!(actions.marked == 0 || is_admitted && dropped == 0, "a mark at {now} after a drop");
+            (marked, dropped) = (marked + actions.marked, dropped + u64::from(!is_admitted));
+        }
+        let is_capable = ecn == Ecn::Ect0;
+        assert_eq!(
+            (marked > 10, dropped > 100),
+            (is_capable, !is_capable || max_ecn < 1.0),
+            "{ecn:?}, {max_ecn}"
+        );
+    }
+}
+
+#[test]
+fn dual_pi2_drops_in_overload_only() {
+    let options = DualPi2Options::default();
+    let mut queue = DualPi2::new(options);
+    for id in 0..20_000 {
+        let ecn = [Ecn::Ect0, Ecn::Ect1][id as usize % 2];
+        queue.enqueue(Instant::ZERO, Packet { ecn, ..packet(id, 1000, u64::from(id % 2)) });
+    }
+    // All frames are as old as the clock: the base probability grows to a half, where its double is 1.
+    let (mut base, mut overload, mut previous) = (0.0, Instant::ZERO, 0.0);
+    while base < 0.5 {
+        overload += options.update;
+        let delay = overload.as_s();
+        base += options.alpha * (delay - options.target.as_s()) + options.beta * (delay - previous);
+        previous = delay;
+    }
+    let (mut now, mut marked, mut dropped) = (Instant::ZERO, [0, 0], [0, 0]);
+    // At a base probability of 1 nothing would be left.
+    while now < overload + options.update * 4 {
+        now += Span::from_us(30);
+        let mut actions = Actions::default();
+        let sent = queue.dequeue(now, &mut actions).expect("both queues stand").frame;
+        actions.dropped.iter().for_each(|frame| dropped[frame.flow as usize] += 1);
+        if sent.ecn == Ecn::Ce {
+            marked[sent.flow as usize] += 1;
+            assert!(sent.flow == 1 || now < overload, "a classic frame was marked at {now}");
+        }
+        assert!(now >= overload || dropped == [0, 0], "a drop at {now}");
+    }
+    assert!(marked.iter().chain(&dropped).all(|count| *count > 5), "{marked:?} marked, {dropped:?} dropped");
 }
