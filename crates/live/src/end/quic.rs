@@ -450,8 +450,11 @@ fn receive_messages(
             return Err(error);
         }
         for request in requests.drain(..).filter(|_| context.is_request_test()) {
-            if !respond(context, connection, &request)? {
-                return Ok(());
+            match respond(context, connection, &request) {
+                Ok(true) => {}
+                // The limits permit no more, or the requester has ended, as it may over TCP.
+                Ok(false) | Err(EndError::ClosedEarly(_)) => return Ok(()),
+                Err(e) => return Err(e),
             }
         }
         context.snapshot_receiver(meter, now);

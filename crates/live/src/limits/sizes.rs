@@ -12,8 +12,9 @@ use crate::wire::EndSpec;
 pub(super) const MAX_BUFFER: u64 = 64 << 20;
 /// Maximum length of a message: it is sent at once, however low the rate limit is.
 pub(crate) const MAX_MESSAGE: u32 = 1 << 20;
-/// Memory of any end: a stack, buffers of messages, and measurements.
-pub(super) const END_MEMORY: u64 = 3 << 20;
+/// Memory of any end: a stack of 2 MiB, buffers of messages, and measurements, of which samples over time take up to 1.2 MiB,
+/// twice when they are reported.
+pub(super) const END_MEMORY: u64 = 6 << 20;
 /// A variable counts as too large if more than this share of its values are.
 const RARE: f64 = 1e-9;
 /// Minimum interval of reports.

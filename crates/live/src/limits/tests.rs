@@ -321,7 +321,7 @@ fn the_memory_of_all_open_ends_is_limited() {
     let error = check_pattern(&small, udp(), sensors(1e6)).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "the ends that are open need about 193 MiB of memory, and the owner of the agent permits 100 MiB to a run"
+        "the ends that are open need about 196 MiB of memory, and the owner of the agent permits 100 MiB to a run"
     );
     let mut spec = sender(udp(), "10.0.0.2:5");
     spec.pattern = sensors(1e5);
