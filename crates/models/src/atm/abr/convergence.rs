@@ -46,8 +46,10 @@ impl Case {
         let paths: Vec<FlowPath> = (0..self.sources).map(|_| self.draw_path(&mut stream)).collect();
         paths.iter().for_each(|path| _ = network.add_flow(path.clone()));
         let mut active: Vec<bool> = paths.iter().map(|_| stream.chance(0.8)).collect();
-        let usable: Vec<Rate> =
-            lines.iter().map(|line| Rate::from_bps((line.as_bps() as f64 * algorithm.utilization()) as u64)).collect();
+        let usable: Vec<Rate> = lines
+            .iter()
+            .map(|line| Rate::from_bps((line.as_bps() as f64 * algorithm.utilization()) as u64))
+            .collect();
         let mut now = Instant::ZERO;
         (0..self.sources).filter(|flow| active[*flow]).for_each(|flow| network.start(now, flow as u32));
         let (joined, _) = self.settle(&mut network, &mut now, &paths, &active, &usable);
