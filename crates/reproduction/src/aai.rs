@@ -7,8 +7,8 @@ const fn study(table: &'static str, text: &'static str, seeds: u64, cells: &'sta
 }
 
 /// A throughput of two streams, of which nothing is promised.
-const fn open(row: &'static str, subject: &'static str, paper: f64, why: &'static str) -> Cell {
-    mbps(row, subject, paper, why).not_promised()
+const fn open(row: &'static str, subject: &'static str, paper: f64, reason: &'static str) -> Cell {
+    mbps(row, subject, paper, reason).not_promised()
 }
 
 /// Why the report's hosts receive less UDP than the line carries: with credits its transmitters send 136 Mb/s, which is all

@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn few_credits_and_many_carry_what_the_closed_form_says() {
+    fn few_credits_and_many_carry_as_much_as_in_closed_form() {
         let part = sweep(&[10, 319, 420], 1, &StopFlag::default()).expect("the runs succeed");
         let rows = rows_of(&part, 3, 1);
         let simulated: Vec<f64> =

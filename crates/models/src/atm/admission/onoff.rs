@@ -256,9 +256,9 @@ mod tests {
     #[test]
     fn the_margin_of_a_measurement_is_for_those_that_are_measured() {
         // An idle line has none: it admits a connection that needs all of it, and then no other.
-        let whole = Descriptor { peak: LINE.capacity, mean: LINE.capacity, burst: Span::ZERO };
-        assert!(LINE.admit(Method::Measured, &[], whole, Rate::default()).is_ok());
-        assert!(LINE.admit(Method::Measured, &[whole], descriptor(1, 1, 0), Rate::default()).is_err());
+        let full = Descriptor { peak: LINE.capacity, mean: LINE.capacity, burst: Span::ZERO };
+        assert!(LINE.admit(Method::Measured, &[], full, Rate::default()).is_ok());
+        assert!(LINE.admit(Method::Measured, &[full], descriptor(1, 1, 0), Rate::default()).is_err());
     }
 
     #[test]
