@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use trunkline_endpoint::Port;
 use trunkline_experiment::plan::{self, Amount, NodeKind};
 use trunkline_models::atm::admission::{Descriptor, Line, Method, Refused};
+use trunkline_models::atm::cell::CELL;
 use trunkline_units::{Instant, Rate, Size, Span};
 
 use crate::network::Network;
@@ -12,8 +13,6 @@ use crate::network::topology::Topology;
 
 /// Shortest time over which the rate of a line is measured.
 const WINDOW: Span = Span::from_ms(100);
-/// Bytes of an ATM cell.
-const CELL: u64 = 53;
 
 /// The admitted connections of all links with `admission`.
 #[derive(Debug, Default)]
@@ -143,7 +142,7 @@ impl AdmittingLine {
 fn buffer(topology: &Topology<'_>, node: &str, link: &plan::Link) -> Size {
     let kind = topology.node(node).map(|node| &topology.network.nodes[node].kind);
     Size::from_bytes(match kind {
-        Some(NodeKind::Switch { buffer: Amount::Cells(cells), .. }) => cells.saturating_mul(CELL),
+        Some(NodeKind::Switch { buffer: Amount::Cells(cells), .. }) => cells.saturating_mul(u64::from(CELL)),
         Some(NodeKind::Switch { buffer: Amount::Bytes(bytes), .. }) => *bytes,
         Some(NodeKind::Switch { buffer: Amount::Packets(packets), .. }) => {
             packets.saturating_mul(link.mtu.as_bytes())

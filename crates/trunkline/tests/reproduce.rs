@@ -111,6 +111,30 @@ fn the_converter_of_1997_is_reproduced() {
 }
 
 #[test]
+fn explicit_rates_reach_their_shares() {
+    // The other parts of `congestion` take a minute without optimization; unit tests check their tables with less.
+    let dir = TestDir::new();
+    let ended = dir.execute(&["reproduce", "congestion", "rates", "--json", "--out", "out"]);
+    assert_eq!((ended.status, ended.err.as_str()), (0, ""), "{}", ended.out);
+    assert_eq!(fs::read_to_string(dir.path("out/congestion.json")).expect("a file"), ended.out);
+    let whole: Value = serde_json::from_str(&ended.out).expect("JSON");
+    let rows = whole["rates"].as_array().expect("a list");
+    assert_eq!((rows.len(), &whole["credits"], &whole["admission"]), (25, &Value::Null, &Value::Null));
+    for row in rows {
+        assert!(
+            number(&row["controllers"]) <= 0.05 && number(&row["settled_after_round_trips"]) < 10.0,
+            "{row}"
+        );
+    }
+    let crowded = rows.iter().find(|row| row["sources"] == 200 && row["bottlenecks"] == 1).expect("a row");
+    assert!(number(&crowded["erica_median"]) > 1.0, "{crowded}");
+    let check = "100 of 100 cases within 5 % after 10 round trips";
+    assert_eq!(whole["checks"][0]["passed"], true);
+    let text = fs::read_to_string(dir.path("out/congestion.txt")).expect("a file");
+    assert!(text.ends_with(&format!("yes explicit rates: {check}\n")), "{text}");
+}
+
+#[test]
 fn missing_things_are_errors() {
     let dir = TestDir::new();
     for (words, said) in [

@@ -250,8 +250,8 @@ impl<F: CellFrame> Medium<F> for CreditLink<F> {
             if let Some((port, frame, cause)) = self.lost.pop_front() {
                 return MediumOutput::Lost { port, frame, cause };
             }
-            let side = usize::from(self.ends[1].next_event() < self.ends[0].next_event());
-            let at = self.ends[side].next_event();
+            let [first, second] = [&self.ends[0], &self.ends[1]].map(LinkEnd::next_event);
+            let (side, at) = if second < first { (1, second) } else { (0, first) };
             if at > self.now {
                 return MediumOutput::Idle { deadline: (at < Instant::MAX).then_some(at) };
             }

@@ -12,7 +12,7 @@
 //! channel never stops for good. So do the switches that the AAI report measured (Özveren, Simcoe, Varghese: Reliable
 //! and efficient hop-by-hop flow control, SIGCOMM 1994).
 
-use trunkline_units::Span;
+use trunkline_units::{Rate, Span};
 
 /// Largest number of cells that leave a node before it sends the next credit cell.
 pub const UPDATE_EVERY: u64 = 10;
@@ -139,12 +139,12 @@ impl CreditReceiver {
 /// ```
 /// use trunkline_models::atm::credits::{CreditOptions, window_share};
 /// use trunkline_units::{Rate, Span};
-/// // 100 km of fibre at 5 us/km, OC-3c: the round trip has 353 cells, so 319 credits carry 88 % of the rate.
+/// // 100 km of fibre at 5 us/km, OC-3c: a credit is back after 364 cells, so 319 carry 88 % of the rate.
 /// let options = CreditOptions::new(319, Span::from_ms(1));
 /// let share = window_share(&options, Rate::from_bps(149_760_000), Span::from_us(500));
 /// assert!((share - 0.875).abs() < 0.001, "{share}");
 /// ```
-pub fn window_share(options: &CreditOptions, payload: trunkline_units::Rate, delay: Span) -> f64 {
+pub fn window_share(options: &CreditOptions, payload: Rate, delay: Span) -> f64 {
     let cell_s = f64::from(super::cell::CELL * 8) / (payload.as_bps() as f64).max(1.0);
     let round_trip_cells = 2.0 * delay.as_s() / cell_s + 2.0;
     let window = options.window as f64;

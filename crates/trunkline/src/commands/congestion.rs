@@ -12,11 +12,12 @@ use serde_json::{Value, json};
 use trunkline_experiment::{Source, apply_overrides, parse};
 use trunkline_models::atm::abr::Algorithm;
 use trunkline_models::atm::abr::convergence::{self, Case, Outcome, TOLERANCE};
+use trunkline_models::atm::abr::erica::TARGET_UTILIZATION;
 use trunkline_models::atm::admission::Method;
 use trunkline_models::atm::admission::onoff::{self, LINE, PROFILES, Profile};
 use trunkline_models::atm::credits::{CreditOptions, window_share};
 use trunkline_record::metric::metric;
-use trunkline_reproduction::table::{Comparison, table};
+use trunkline_reproduction::table::table;
 use trunkline_run::StopFlag;
 use trunkline_units::{Rate, Seed, Span};
 
@@ -79,7 +80,7 @@ pub fn congestion(flags: &Reproduce) -> Result<(), Failure> {
         let part = match name {
             "credits" => credits(flags, threads, &stop)?,
             "rates" => rates(threads, &stop)?,
-            _ => admission(threads, &stop)?,
+            _ => admission(BURSTS, threads, &stop)?,
         };
         text += &part.text;
         json[name] = part.json;
@@ -103,21 +104,14 @@ pub fn congestion(flags: &Reproduce) -> Result<(), Failure> {
 
 /// Tables 20 to 22, and the throughput by credits.
 fn credits(flags: &Reproduce, threads: usize, stop: &StopFlag) -> Result<Part, Failure> {
-    let mut compared: Vec<Comparison> = Vec::new();
+    let mut studies = Vec::new();
     for number in ["20", "21", "22"] {
-        let flags = Reproduce {
-            paper: Some("aai".into()),
-            table: Some(number.into()),
-            seeds: flags.seeds,
-            threads: flags.threads,
-            out: None,
-            json: false,
-        };
-        compared.extend(compare(&jobs(&flags)?, threads, stop)?);
+        studies.extend(jobs(Some("aai"), Some(number), flags.seeds)?);
     }
-    let mut text = table(&compared);
+    let compared = compare(&studies, threads, stop)?;
+    let text = table(&compared);
     let ours = |table: &str, row: &str| {
-        let found = compared.iter().find(|c| c.table == table && c.cell.row.ends_with(row));
+        let found = compared.iter().find(|c| c.table == table && c.cell.row == row);
         found.and_then(|c| c.ours.mean).unwrap_or(f64::NAN)
     };
     let mut checks: Vec<Check> = compared
@@ -139,16 +133,34 @@ fn credits(flags: &Reproduce, threads: usize, stop: &StopFlag) -> Result<Part, F
         format!("table 21: credits raise the throughput {gain:.0} times, at least 9 as in the report");
     checks.push(Check { text: text_of_gain, passed: gain >= 9.0 });
 
-    text += "\ncredits  closed form, Mb/s  simulated, Mb/s  deviation\n";
-    let measured = pool::run_all("credits", CREDITS.len(), threads, stop, |at| {
-        Some(throughput(CREDITS[at], stop).map_err(|error| format!("{} credits: {error}", CREDITS[at])))
+    let tables: Vec<Value> = compared
+        .iter()
+        .map(|c| {
+            json!({ "table": c.table, "row": c.cell.row, "paper": c.cell.paper, "mean": c.ours.mean,
+                "within": c.is_within(), "limited_by": c.cell.limit })
+        })
+        .collect();
+    let sweep = sweep(&CREDITS, threads, stop)?;
+    checks.extend(sweep.checks);
+    Ok(Part {
+        text: text + "\n" + &sweep.text,
+        json: json!({ "tables": tables, "sweep": sweep.json }),
+        checks,
+    })
+}
+
+/// The throughput of one stream by credits, and the closed form.
+fn sweep(windows: &[u64], threads: usize, stop: &StopFlag) -> Result<Part, Failure> {
+    let measured = pool::run_all("credits", windows.len(), threads, stop, |at| {
+        Some(throughput(windows[at], stop).map_err(|error| format!("{} credits: {error}", windows[at])))
     });
-    let mut rows = Vec::new();
-    for (window, measured) in CREDITS.into_iter().zip(measured) {
+    let mut text = String::from("credits  closed form, Mb/s  simulated, Mb/s  deviation\n");
+    let (mut rows, mut checks) = (Vec::new(), Vec::new());
+    for (&window, measured) in windows.iter().zip(measured) {
         let measured = match measured {
             Some(Ok(measured)) => measured,
-            Some(Err(error)) => return Err(Failure::run(error)),
-            None => return Err(Failure::run("stopped on request")),
+            Some(Err(error)) if !stop.is_requested() => return Err(Failure::run(error)),
+            _ => return Err(Failure::run("stopped on request")),
         };
         let options = CreditOptions::new(window, DELAY * 2);
         let share = window_share(&options, PAYLOAD, DELAY);
@@ -165,14 +177,7 @@ fn credits(flags: &Reproduce, threads: usize, stop: &StopFlag) -> Result<Part, F
             passed: deviation.abs() <= SWEEP_TOLERANCE,
         });
     }
-    let tables: Vec<Value> = compared
-        .iter()
-        .map(|c| {
-            json!({ "table": c.table, "row": c.cell.row, "paper": c.cell.paper, "mean": c.ours.mean,
-                "within": c.is_within(), "limited_by": c.cell.limit })
-        })
-        .collect();
-    Ok(Part { text: text + "\n", json: json!({ "tables": tables, "sweep": rows }), checks })
+    Ok(Part { text: text + "\n", json: rows.into(), checks })
 }
 
 /// Simulates one stream with this many credits; returns its throughput in Mb/s.
@@ -190,7 +195,7 @@ fn throughput(window: u64, stop: &StopFlag) -> Result<f64, String> {
 /// Explicit rates against the max–min shares.
 fn rates(threads: usize, stop: &StopFlag) -> Result<Part, Failure> {
     let cases: Vec<Case> = convergence::cases().collect();
-    let erica = Algorithm::Erica { utilization: 0.9, interval: Span::from_ms(1) };
+    let erica = Algorithm::Erica { utilization: TARGET_UTILIZATION, interval: Span::from_ms(1) };
     let outcomes = pool::run_all("rates", cases.len(), threads, stop, |at| {
         Some((cases[at].run(Algorithm::Controllers), cases[at].run(erica)))
     });
@@ -223,15 +228,15 @@ fn rates(threads: usize, stop: &StopFlag) -> Result<Part, Failure> {
     Ok(Part { text: text + "\n", json: rows.into(), checks })
 }
 
-/// Loss at the highest load that each method admits.
-fn admission(threads: usize, stop: &StopFlag) -> Result<Part, Failure> {
+/// Loss at the highest load that each method admits, in so many bursts of the sources.
+fn admission(bursts: u64, threads: usize, stop: &StopFlag) -> Result<Part, Failure> {
     let runs: Vec<(&Profile, &str, Method)> = PROFILES
         .iter()
         .flat_map(|profile| METHODS.iter().map(move |(name, method)| (profile, *name, *method)))
         .collect();
     let outcomes = pool::run_all("admission", runs.len(), threads, stop, |at| {
         let (profile, _, method) = runs[at];
-        Some(onoff::compare(&LINE, method, profile, BURSTS, Seed::default()))
+        Some(onoff::compare(&LINE, method, profile, bursts, Seed::default()))
     });
     let mut text = format!(
         "admission: connections until one is refused, on {} with a loss of at most {:.0e}\n\
@@ -263,4 +268,54 @@ fn admission(threads: usize, stop: &StopFlag) -> Result<Part, Failure> {
         }
     }
     Ok(Part { text: text + "\n", json: rows.into(), checks })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Checks that all that a part promises holds; returns its lines from the first row, and the rows of its JSON.
+    fn rows_of(part: &Part, promises: usize, heading: usize) -> Vec<(Vec<&str>, &Value)> {
+        assert_eq!(part.checks.len(), promises);
+        part.checks.iter().for_each(|check| assert!(check.passed, "{}", check.text));
+        let json = part.json.as_array().expect("a list");
+        let lines: Vec<&str> = part.text.trim_end().lines().skip(heading).collect();
+        assert_eq!(lines.len(), json.len(), "{}", part.text);
+        lines
+            .into_iter()
+            .map(|line| line.split("  ").map(str::trim).filter(|word| !word.is_empty()).collect())
+            .zip(json)
+            .collect()
+    }
+
+    #[test]
+    fn few_credits_and_many_carry_as_much_as_in_closed_form() {
+        let part = sweep(&[10, 319, 420], 1, &StopFlag::default()).expect("the runs succeed");
+        let rows = rows_of(&part, 3, 1);
+        let simulated: Vec<f64> =
+            rows.iter().map(|(_, json)| json["simulated_mbps"].as_f64().expect("a number")).collect();
+        // A window, what a round trip leaves of the line, and all of the line.
+        for (simulated, expected) in simulated.iter().zip([3.7, 117.2, 134.6]) {
+            assert!((simulated / expected - 1.0).abs() < 0.02, "{simulated} {expected}");
+        }
+        assert_eq!(rows[1].0[0], "319");
+        assert_eq!(rows[1].0.last(), Some(&"the report's choice"), "{}", part.text);
+        assert_eq!(rows[1].0[2], format!("{:.1}", simulated[1]));
+    }
+
+    #[test]
+    fn a_table_of_admission_has_a_row_for_each_kind_of_source_and_method() {
+        let part = admission(20_000, 1, &StopFlag::default()).expect("the runs succeed");
+        let rows = rows_of(&part, 9, 2);
+        assert_eq!(rows.len(), PROFILES.len() * METHODS.len());
+        let promised = rows.iter().filter(|(words, _)| words.last() == Some(&"yes")).count();
+        assert_eq!(promised, 9, "{}", part.text);
+        let lies: Vec<_> =
+            rows.iter().filter(|(words, _)| words.last() == Some(&"- above the target")).collect();
+        assert_eq!(lies.len(), 1, "{}", part.text);
+        assert_eq!(
+            (&lies[0].1["sources"], &lies[0].1["method"]),
+            (&json!("twice the declared mean"), &json!("equivalent"))
+        );
+    }
 }

@@ -28,7 +28,7 @@ pub fn reproduce(flags: &Reproduce) -> Result<(), Failure> {
     if let Some(figures) = requested_curves(flags) {
         return curves::curves(flags, &figures);
     }
-    let jobs = jobs(flags)?;
+    let jobs = jobs(flags.paper.as_deref(), flags.table.as_deref(), flags.seeds)?;
     let stop = stop_on_signals()?;
     flags.out.as_deref().map_or(Ok(()), create_folder)?;
     let compared = compare(&jobs, pool::threads(flags.threads), &stop)?;
@@ -53,9 +53,13 @@ fn requested_curves(flags: &Reproduce) -> Option<Vec<&'static curves::Figure>> {
     Some(curves::named(name)).filter(|figures| has_curves && !figures.is_empty())
 }
 
-/// Returns the selected studies.
-pub(super) fn jobs(flags: &Reproduce) -> Result<Vec<Job>, Failure> {
-    let paper = match flags.paper.as_deref() {
+/// Returns the studies of a paper or a table of it; `seeds` is the number of runs, if it differs from theirs.
+pub(super) fn jobs(
+    paper: Option<&str>,
+    table: Option<&str>,
+    seeds: Option<u64>,
+) -> Result<Vec<Job>, Failure> {
+    let paper = match paper {
         None => None,
         Some(name) => match PAPERS.into_iter().find(|names| names.contains(&name)) {
             Some(names) => Some(names[0]),
@@ -65,7 +69,7 @@ pub(super) fn jobs(flags: &Reproduce) -> Result<Vec<Job>, Failure> {
             }
         },
     };
-    let wanted = flags.table.as_deref().map(|table| table.strip_prefix("table-").unwrap_or(table));
+    let wanted = table.map(|table| table.strip_prefix("table-").unwrap_or(table));
     let wanted = wanted.map(|table| table.strip_prefix("4-").unwrap_or(table));
     let of_paper = |study: &&Study| paper.is_none_or(|paper| paper == study.paper);
     let wanted_studies =
@@ -77,7 +81,7 @@ pub(super) fn jobs(flags: &Reproduce) -> Result<Vec<Job>, Failure> {
             if let Some(load) = &study.load {
                 load.set(&mut plan).expect("tests set every load");
             }
-            Job { study, plan, seeds: flags.seeds.unwrap_or(study.seeds) }
+            Job { study, plan, seeds: seeds.unwrap_or(study.seeds) }
         })
         .collect();
     if jobs.is_empty() {
@@ -87,7 +91,7 @@ pub(super) fn jobs(flags: &Reproduce) -> Result<Vec<Job>, Failure> {
             tables.push(curves::ALL);
             tables.extend(curves::all().map(|figure| figure.name));
         }
-        let table = flags.table.as_deref().unwrap_or_default();
+        let table = table.unwrap_or_default();
         return Err(Failure::input(format!(
             "unknown table `{table}`; the tables are: {}",
             tables.join(", ")

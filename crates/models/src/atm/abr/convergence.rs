@@ -42,16 +42,14 @@ impl Case {
         let mut stream = self.seed.stream("convergence");
         let lines: Vec<Rate> =
             (0..self.bottlenecks).map(|_| Rate::from_bps(draw_rate(&mut stream))).collect();
-        let utilization = match algorithm {
-            Algorithm::Erica { utilization, .. } => utilization,
-            Algorithm::Controllers => 1.0,
-        };
         let mut network = Signalling::new(algorithm, &lines, 0.0, self.seed.stream("loss"));
         let paths: Vec<FlowPath> = (0..self.sources).map(|_| self.draw_path(&mut stream)).collect();
         paths.iter().for_each(|path| _ = network.add_flow(path.clone()));
         let mut active: Vec<bool> = paths.iter().map(|_| stream.chance(0.8)).collect();
-        let usable: Vec<Rate> =
-            lines.iter().map(|line| Rate::from_bps((line.as_bps() as f64 * utilization) as u64)).collect();
+        let usable: Vec<Rate> = lines
+            .iter()
+            .map(|line| Rate::from_bps((line.as_bps() as f64 * algorithm.utilization()) as u64))
+            .collect();
         let mut now = Instant::ZERO;
         (0..self.sources).filter(|flow| active[*flow]).for_each(|flow| network.start(now, flow as u32));
         let (joined, _) = self.settle(&mut network, &mut now, &paths, &active, &usable);
@@ -125,7 +123,7 @@ fn draw_rate(stream: &mut Stream) -> u64 {
     [LINE_BPS, LINE_BPS / 2, 40_704_000, LINE_BPS / 4 * 3][stream.below(4) as usize]
 }
 
-/// Returns the cases of issue and documentation: 2 to 200 sources, 1 to 5 bottlenecks, 1 to 100 ms.
+/// Returns the compared cases: 2 to 200 sources, 1 to 5 bottlenecks, 1 to 100 ms.
 pub fn cases() -> impl Iterator<Item = Case> {
     let sources = [2, 5, 20, 60, 200];
     let round_trips = [1, 10, 36, 100];

@@ -36,6 +36,16 @@ pub enum Algorithm {
     },
 }
 
+impl Algorithm {
+    /// Returns the share of each line that the sources get.
+    pub fn utilization(self) -> f64 {
+        match self {
+            Algorithm::Erica { utilization, .. } => utilization,
+            Algorithm::Controllers => 1.0,
+        }
+    }
+}
+
 /// A flow and the controlled lines that it crosses, in order.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FlowPath {
@@ -104,6 +114,7 @@ enum Event {
     },
     Repeat {
         flow: u32,
+        epoch: u32,
     },
     /// With ERICA: a cell passes a line on its way there or back, and reaches its source.
     Forward {
@@ -143,14 +154,10 @@ impl Signalling {
     /// Creates a network of lines with these rates. Resource-management cells are lost with probability `loss`, which
     /// draws from `stream` unless it is zero.
     pub fn new(algorithm: Algorithm, lines: &[Rate], loss: f64, stream: Stream) -> Self {
-        let utilization = match algorithm {
-            Algorithm::Erica { utilization, .. } => utilization,
-            Algorithm::Controllers => 1.0,
-        };
         let line = |rate: &Rate| Line {
             controller: Controller::new(*rate, LIFETIME),
             is_collecting: false,
-            erica: Erica::new(*rate, utilization),
+            erica: Erica::new(*rate, algorithm.utilization()),
             arriving: BTreeMap::new(),
         };
         let mut signalling = Signalling {
@@ -185,7 +192,7 @@ impl Signalling {
         let epoch = state.epoch;
         if self.algorithm == Algorithm::Controllers {
             state.source.start(now);
-            self.at(now + REPEAT, Event::Repeat { flow });
+            self.at(now + REPEAT, Event::Repeat { flow, epoch });
             return self.after_source(now, flow);
         }
         let initial = Rate::from_bps(state.path.demand.as_bps() / INITIAL_SHARE);
@@ -274,13 +281,11 @@ impl Signalling {
                 self.flows[flow as usize].source.receive(hop, rate);
                 self.after_source(now, flow);
             }
-            Event::Repeat { flow } => {
+            Event::Repeat { flow, epoch } if is_current(self, flow, epoch) => {
                 let source = &mut self.flows[flow as usize].source;
                 source.wake(now);
                 let next = source.deadline();
-                if next < Instant::MAX && next > now {
-                    self.at(next, Event::Repeat { flow });
-                }
+                self.at(next, Event::Repeat { flow, epoch });
                 self.after_source(now, flow);
             }
             Event::Forward { flow, hop, rate, epoch } if is_current(self, flow, epoch) => {
@@ -367,5 +372,29 @@ impl Signalling {
         }
         let rate = self.flows[flow as usize].source.rate();
         self.set_rate(now, flow, rate);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use trunkline_units::Seed;
+
+    #[test]
+    fn a_source_that_starts_again_and_again_repeats_its_requests_once() {
+        let lines = [Rate::from_bps(100_000_000)];
+        let mut network = Signalling::new(Algorithm::Controllers, &lines, 0.0, Seed(1).stream("loss"));
+        let path = FlowPath { demand: lines[0], lines: vec![(0, Span::from_ms(1))], delay: Span::from_ms(2) };
+        let flow = network.add_flow(path);
+        for n in 0..100 {
+            let now = Instant::ZERO + Span::from_ms(2 * n);
+            network.start(now, flow);
+            network.stop(now + Span::from_ms(1), flow);
+            network.handle(now + Span::from_ms(1));
+        }
+        network.start(Instant::ZERO + Span::from_s(1), flow);
+        network.handle(Instant::ZERO + Span::from_s(3));
+        assert!(network.events.len() < 5, "{} events wait", network.events.len());
+        assert_eq!(network.rate(flow), lines[0]);
     }
 }

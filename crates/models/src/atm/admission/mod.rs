@@ -79,7 +79,7 @@ impl Line {
         let (name, needed) = match method {
             Method::Peak => ("the peak rate", sum(&all, |d| d.peak)),
             Method::Equivalent => ("the equivalent bandwidth", self.equivalent(&all)),
-            Method::Measured => ("the measured rate with its margin", self.measured(&all, new, measured)),
+            Method::Measured => ("the measured rate with its margin", self.measured(admitted, new, measured)),
         };
         let needed = Rate::from_bps(libm::ceil(needed) as u64);
         match needed <= self.capacity {
@@ -125,10 +125,10 @@ impl Line {
         libm::sqrt(double_log.max(0.0))
     }
 
-    /// Returns the measured rate, the peak of the new connection, and the margin by which independent connections with
-    /// these peaks exceed their mean with at most the permitted probability (Hoeffding's inequality).
-    fn measured(&self, all: &[Descriptor], new: Descriptor, measured: Rate) -> f64 {
-        let squares: f64 = all.iter().map(|d| bps(d.peak) * bps(d.peak)).sum();
+    /// Returns the measured rate, the margin by which independent connections with the peaks of those admitted exceed their
+    /// mean with at most the permitted probability (Hoeffding's inequality), and the peak of the new connection.
+    fn measured(&self, admitted: &[Descriptor], new: Descriptor, measured: Rate) -> f64 {
+        let squares: f64 = admitted.iter().map(|d| bps(d.peak) * bps(d.peak)).sum();
         bps(measured) + bps(new.peak) + libm::sqrt(libm::log(1.0 / self.loss) / 2.0 * squares)
     }
 }

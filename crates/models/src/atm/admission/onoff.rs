@@ -3,14 +3,14 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use trunkline_units::{Instant, Rate, Seed, Size, Span, Stream};
+use trunkline_units::{Rate, Seed, Size, Span, Stream};
 
 use crate::atm::admission::{Descriptor, Line, Method};
 
 /// Bursts per connection before losses count.
-const WARM_UP: f64 = 20.0;
+const WARM_UP: u64 = 20;
 /// Largest number of connections of a simulation.
-const MOST: usize = 100_000;
+const MOST: usize = 4_000;
 
 /// The distribution of the times that a source is on and off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -102,38 +102,34 @@ pub fn compare(line: &Line, method: Method, profile: &Profile, bursts: u64, seed
     let admitted = match method {
         Method::Measured => admit_measured(line, profile, seed),
         _ => {
-            let is_admitted = |count: usize| {
-                line.admit(method, &vec![profile.declared; count], profile.declared, Rate::default()).is_ok()
-            };
-            // What all need grows with each.
-            let candidates: Vec<usize> = (0..MOST.min(4_000)).collect();
-            candidates.partition_point(|count| is_admitted(*count))
+            let (declared, mut admitted) = (profile.declared, Vec::new());
+            while admitted.len() < MOST && line.admit(method, &admitted, declared, Rate::default()).is_ok() {
+                admitted.push(declared);
+            }
+            admitted.len()
         }
     };
-    let (loss, load, _) = Fluid::new(profile, admitted, seed).run(line, bursts);
+    let (loss, load) = Fluid::new(profile, admitted, seed).run(line, bursts);
     Outcome { connections: admitted, utilization: load * (1.0 - loss) / line.capacity.as_bps() as f64, loss }
 }
 
-/// Admits by measurement: after each admission the rate is measured for some bursts of every connection, from the state
+/// Admits by measurement: after some admissions the rate is measured for some bursts of every connection, from the state
 /// that the line is in.
 fn admit_measured(line: &Line, profile: &Profile, seed: Seed) -> usize {
-    let mut admitted = Vec::new();
+    let (declared, mut admitted) = (profile.declared, Vec::new());
     let mut fluid = Fluid::new(profile, 0, seed);
     loop {
-        let measured = match admitted.len() {
-            0 => 0.0,
-            count => fluid.run(line, 40 * count as u64 + 400).1,
-        };
-        let measured = Rate::from_bps(measured as u64);
-        if admitted.len() >= MOST
-            || line.admit(Method::Measured, &admitted, profile.declared, measured).is_err()
-        {
-            return admitted.len();
+        let (_, measured) = fluid.run(line, 40 * admitted.len() as u64 + 400);
+        // A few requests for each measurement, so that a simulation of hundreds takes seconds. Until the next one, those
+        // admitted count with their declared means.
+        for unmeasured in 0..=admitted.len() as u64 / 16 {
+            let rate = Rate::from_bps(measured as u64 + unmeasured * declared.mean.as_bps());
+            if admitted.len() >= MOST || line.admit(Method::Measured, &admitted, declared, rate).is_err() {
+                return admitted.len();
+            }
+            admitted.push(declared);
+            fluid.add(1);
         }
-        // Connections are requested a few at a time, so that a simulation of hundreds takes seconds.
-        let more = 1 + admitted.len() / 16;
-        admitted.extend(vec![profile.declared; more]);
-        fluid.add(more);
     }
 }
 
@@ -192,11 +188,11 @@ impl Fluid {
         }
     }
 
-    /// Runs for this many bursts after a warm-up. Returns the share lost, the mean rate offered, and the time.
-    fn run(&mut self, line: &Line, bursts: u64) -> (f64, f64, f64) {
+    /// Runs for this many bursts after a warm-up. Returns the share lost and the mean rate offered.
+    fn run(&mut self, line: &Line, bursts: u64) -> (f64, f64) {
         let (peak, capacity) = (self.profile.actual.peak.as_bps() as f64, line.capacity.as_bps() as f64);
         let buffer = line.buffer.as_bytes() as f64 * 8.0;
-        let warm_up = (WARM_UP as u64 * self.sources as u64).min(bursts / 4);
+        let warm_up = (WARM_UP * self.sources as u64).min(bursts / 4);
         let (mut begun, mut begin_s) = (0, self.now_s);
         let (mut offered, mut lost) = (0.0, 0.0);
         while begun < bursts + warm_up {
@@ -221,16 +217,12 @@ impl Fluid {
             self.changes.push(Reverse((ns(at_s + stay), source, !is_on)));
         }
         let time = self.now_s - begin_s;
-        (
-            if offered > 0.0 { lost / offered } else { 0.0 },
-            if time > 0.0 { offered / time } else { 0.0 },
-            time,
-        )
+        (if offered > 0.0 { lost / offered } else { 0.0 }, if time > 0.0 { offered / time } else { 0.0 })
     }
 }
 
 fn ns(seconds: f64) -> u64 {
-    Instant::from_ns((seconds * 1e9).max(0.0) as u64).as_ns()
+    (seconds * 1e9) as u64
 }
 
 #[cfg(test)]
@@ -257,8 +249,16 @@ mod tests {
     fn too_many_sources_lose_more_than_the_target() {
         // The comparison can fail: a tenth more than the line carries on average.
         let profile = &PROFILES[0];
-        let (loss, ..) = Fluid::new(profile, 165, Seed(1)).run(&LINE, 100_000);
+        let (loss, _) = Fluid::new(profile, 165, Seed(1)).run(&LINE, 100_000);
         assert!(loss > 0.05, "{loss}");
+    }
+
+    #[test]
+    fn the_margin_of_a_measurement_is_for_those_that_are_measured() {
+        // An idle line has none: it admits a connection that needs all of it, and then no other.
+        let full = Descriptor { peak: LINE.capacity, mean: LINE.capacity, burst: Span::ZERO };
+        assert!(LINE.admit(Method::Measured, &[], full, Rate::default()).is_ok());
+        assert!(LINE.admit(Method::Measured, &[full], descriptor(1, 1, 0), Rate::default()).is_err());
     }
 
     #[test]
