@@ -200,7 +200,8 @@ fn the_one_time_key_permits_only_an_enrolment() {
         let (status, answer) = exchange(&mut agent.open(&identity).await, &request).await.unwrap();
         assert!(status == 403 && answer.contains("cannot be enrolled"), "{answer}");
     });
-    agent.enrol(&agent.controller("alice"), "alice").unwrap();
+    // That was its use.
+    agent.enrol(&agent.controller("alice"), "alice").unwrap_err();
 }
 
 /// The join string is not used if the controller cannot add the agent.
