@@ -1,8 +1,8 @@
 //! The converters of a network, and on which side of them hosts stand.
 //!
 //! A host from which links lead to the central converter runs its host interface; one that has only links to converters of
-//! level 1, or says `wide_area = on`, is in the wide area and sends and gets plain messages. Nothing is forwarded through
-//! hosts and converters.
+//! level 1, or says `wide_area = on`, is in the wide area and sends and gets plain messages. Hosts that
+//! are no routers, and converters, forward nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,12 +21,8 @@ pub struct Segments<'n> {
 impl<'n> Segments<'n> {
     /// Those of a network.
     pub fn of(network: &'n Network) -> Segments<'n> {
-        let forwards: BTreeSet<&str> = network
-            .nodes
-            .iter()
-            .filter(|node| !matches!(node.kind, NodeKind::Host(_) | NodeKind::Converter { .. }))
-            .map(|node| node.name.as_str())
-            .collect();
+        let forwards: BTreeSet<&str> =
+            network.nodes.iter().filter(|node| node.kind.forwards()).map(|node| node.name.as_str()).collect();
         // Links that meet in a node which forwards are one segment, named by the first of them.
         let mut segments = Groups::new(network.links.len());
         let mut first: BTreeMap<&str, usize> = BTreeMap::new();

@@ -578,6 +578,20 @@ pub struct HostCosts {
     /// converter.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub wide_area: bool,
+    /// Whether the host is a router: it forwards packets between its links.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub forward: bool,
+}
+
+impl NodeKind {
+    /// Returns whether the node forwards packets: a router, a switch, a hub or a ring.
+    pub fn forwards(&self) -> bool {
+        match self {
+            NodeKind::Host(host) => host.forward,
+            NodeKind::Converter { .. } => false,
+            NodeKind::Switch { .. } | NodeKind::Hub { .. } | NodeKind::Ring { .. } => true,
+        }
+    }
 }
 
 impl HostCosts {
@@ -604,6 +618,7 @@ impl Default for HostCosts {
             mcast_filter: None,
             program: None,
             wide_area: false,
+            forward: false,
         }
     }
 }

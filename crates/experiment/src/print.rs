@@ -153,11 +153,12 @@ impl Printer {
 }
 
 /// Options that are written only if they have another value.
-const UNWRITTEN: [(&str, &str); 10] = [
+const UNWRITTEN: [(&str, &str); 11] = [
     ("within", "none"),
     ("deadline", "none"),
     ("priority_deadline", "none"),
     ("wide_area", "off"),
+    ("forward", "off"),
     ("queue", "none"),
     ("shape", "none"),
     ("police", "none"),

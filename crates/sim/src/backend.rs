@@ -500,8 +500,11 @@ fn link_records(network: &Network, plan: &plan::Network, end: Instant) -> Vec<sc
             let planned = plan.links.iter().find(|planned| planned.name == medium_node.name);
             let queue = |port: Port| {
                 let counters = medium.queue_counters(port)?;
-                let is_host = matches!(medium_node.attachments[usize::from(port.0)], Attachment::Host(..));
-                let discipline = queue::discipline_at(planned?, is_host).name();
+                let forwards = match medium_node.attachments[usize::from(port.0)] {
+                    Attachment::Host(host, _) => network.hosts[host as usize].model.is_router(),
+                    _ => true,
+                };
+                let discipline = queue::discipline_at(planned?, forwards).name();
                 Some(queue_record(network.neighbor_name(medium_node, port), discipline, counters))
             };
             link.queues = ports().filter_map(queue).collect();
@@ -587,6 +590,7 @@ fn host_records(engine: &Engine, end: Instant) -> Vec<schema::Host> {
             ("interrupts", counters.interrupts),
         ];
         interfaces.extend(counts.map(|(name, count)| (name.to_string(), count)));
+        interfaces.extend(h.model.is_router().then(|| ("forwarded".to_owned(), counters.forwarded)));
         schema::Host {
             name: h.name.clone(),
             cpu_percent: share(h.model.busy()),

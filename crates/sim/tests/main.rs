@@ -23,6 +23,7 @@ mod queues;
 #[cfg(feature = "quic")]
 mod quic;
 mod random_plans;
+mod routers;
 mod send_queue;
 mod token;
 

@@ -15,7 +15,7 @@ use crate::plan::{
     HostCosts, Link, Medium, Network, Node, NodeKind, PacingCounts, SourceRange, admission_loss,
 };
 use crate::token::quoted;
-use crate::tree::{Declaration, Part, Value, Word};
+use crate::tree::{Declaration, Part, Setting, Value, Word};
 
 /// Words for what a converter is and does.
 const ROLES: &[(&str, ConverterRole)] =
@@ -111,11 +111,25 @@ fn node_kind(cx: &mut Context<'_>, declaration: &Declaration) -> NodeKind {
     let Declaration { keyword, arguments, .. } = declaration;
     let owner = format!("a {}", keyword.text);
     let required: &[&str] = if keyword.text == "converter" { &["role"] } else { &[] };
-    let given = read(cx, &owner, keyword.location, arguments, required, |v| present_node(&mut kind, v));
+    let arguments: Vec<Setting> = arguments.iter().map(named_flag).collect();
+    let given = read(cx, &owner, keyword.location, &arguments, required, |v| present_node(&mut kind, v));
     if let NodeKind::Hub { rate, delay } = kind {
         check_hub(cx, rate, delay, given.get("delay").copied().unwrap_or(keyword.location));
     }
     kind
+}
+
+/// A router's option may stand alone: `forward` is `forward = on`.
+fn named_flag(setting: &Setting) -> Setting {
+    let mut setting = setting.clone();
+    if let ([value], None) = (&mut setting.values[..], &setting.key)
+        && let [part] = &mut value.parts[..]
+        && part.text == "forward"
+    {
+        setting.key = Some(Word { text: part.text.clone(), location: value.location });
+        "on".clone_into(&mut part.text);
+    }
+    setting
 }
 
 /// A node with every default. A converter's role is a placeholder: the text must say it.
@@ -159,6 +173,7 @@ pub(crate) fn present_node(kind: &mut NodeKind, v: &mut Visit<'_, '_>) {
             v.optional("mcast_filter", &mut host.mcast_filter, "none", filter_bits, u32::to_string);
             v.optional("program", &mut host.program, "none", command, |program| quoted(program));
             v.on_off("wide_area", &mut host.wide_area);
+            v.on_off("forward", &mut host.forward);
         }
         NodeKind::Switch { buffer, each_channel, latency } => {
             v.option("buffer", buffer, amount, write::amount);

@@ -269,18 +269,18 @@ pub(crate) fn token_rate_text(limits: &TokenRate) -> String {
     format!("{} : {}", write::rate(&limits.rate), write::size(&limits.burst))
 }
 
-/// Checks the queue of a link that carries packets: a burst passes every packet, and a switch drops or marks.
+/// Checks the queue of a link that carries packets: a burst passes every packet, and a switch or router drops or marks.
 pub(crate) fn check_link(
     cx: &mut Context<'_>,
     link: &Link,
     ends: [&Node; 2],
     at: &dyn Fn(&str) -> SourceRange,
 ) {
-    let has_switch = ends.iter().any(|node| matches!(node.kind, NodeKind::Switch { .. }));
+    let can_drop = ends.iter().any(|node| node.kind.forwards());
     let is_active = link.queue.as_ref().is_some_and(Queue::is_active);
     for (has_effect, name) in [(is_active, "queue"), (link.police.is_some(), "police")] {
-        if has_effect && !has_switch {
-            let message = format!("`{name}` is a switch's, and this link ends at none");
+        if has_effect && !can_drop {
+            let message = format!("`{name}` is a switch's or router's, and this link ends at none");
             let warning = Diagnostic::warning(at(name), message);
             cx.report(warning.label("a host waits for space instead of dropping"));
         }

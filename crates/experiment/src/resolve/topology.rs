@@ -153,7 +153,7 @@ pub(crate) fn check_connections(cx: &mut Context<'_>, network: &Network, connect
                 if from.host != to.host && !is_bundled && !reach.joins(&from.host, &to.host) {
                     let (who, label) = match network.nodes.iter().any(is_converter) {
                         true => ("hosts or converters", "not reached: they do not forward"),
-                        false => ("hosts", "not reached: hosts do not forward"),
+                        false => ("hosts", "not reached: a host forwards only with `forward`"),
                     };
                     let (a, b) = (shorten(&from.host), shorten(&to.host));
                     let message = format!("from `{a}` only ways through other {who} lead to `{b}`");
@@ -204,8 +204,8 @@ fn is_converter(node: &Node) -> bool {
     matches!(node.kind, NodeKind::Converter { .. })
 }
 
-/// Which hosts packets get to from another: along a link, or through nodes that forward, which hosts and converters do
-/// not.
+/// Which hosts packets get to from another: along a link, or through nodes that forward, which converters, and hosts that
+/// are no routers, do not.
 struct Reach<'n> {
     /// Of each host the islands of forwarding nodes that it touches.
     touches: BTreeMap<&'n str, BTreeSet<usize>>,
@@ -216,9 +216,7 @@ struct Reach<'n> {
 impl<'n> Reach<'n> {
     fn new(network: &'n Network) -> Self {
         let index = index(network);
-        let is_host = |at: usize| {
-            matches!(network.nodes[at].kind, NodeKind::Host(_)) || is_converter(&network.nodes[at])
-        };
+        let is_host = |at: usize| !network.nodes[at].kind.forwards();
         let ends: Vec<(usize, usize)> =
             network.links.iter().map(|l| (index[l.a.as_str()], index[l.b.as_str()])).collect();
         let mut groups = Groups::new(network.nodes.len());
@@ -226,6 +224,9 @@ impl<'n> Reach<'n> {
             groups.join(*a, *b);
         }
         let mut reach = Reach { touches: BTreeMap::new(), next: BTreeSet::new() };
+        for (at, node) in network.nodes.iter().enumerate().filter(|(_, node)| node.kind.forwards()) {
+            reach.touches.entry(&node.name).or_default().insert(groups.first(at));
+        }
         for (a, b) in ends {
             for (host, other) in [(a, b), (b, a)].into_iter().filter(|(host, _)| is_host(*host)) {
                 let name = network.nodes[host].name.as_str();

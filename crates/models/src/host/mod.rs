@@ -5,11 +5,13 @@ pub mod disk;
 pub mod filter;
 pub mod headers;
 mod processors;
+mod routes;
 mod server;
 pub mod station;
 pub mod ticks;
 
 pub use costs::Costs;
 pub use disk::Disk;
+pub use routes::Routes;
 pub use station::{HostCounters, HostLossCause, Output, Station};
 pub use ticks::Phases;

@@ -9,6 +9,7 @@ use crate::atm::{Encapsulation, cells_of};
 use crate::host::Costs;
 use crate::host::filter::{Filter, FilterResult};
 use crate::host::processors::{Finished, Processors};
+use crate::host::routes::Routes;
 use crate::host::server::Server;
 
 /// Maximum number of packets between their arrival and the end of their interrupt. Further packets are lost
@@ -28,6 +29,13 @@ pub enum Output<F> {
     /// Deliver `frame` to its transport.
     Deliver {
         /// The port it arrived at.
+        port: Port,
+        /// The frame.
+        frame: F,
+    },
+    /// Transmit `frame`, which is another host's, on the medium at `port` if its queue has room; otherwise it is lost.
+    Forward {
+        /// The port.
         port: Port,
         /// The frame.
         frame: F,
@@ -73,6 +81,8 @@ pub struct HostCounters {
     pub received: u64,
     /// Packets delivered to transports.
     pub delivered: u64,
+    /// Packets forwarded to media, each copy counted.
+    pub forwarded: u64,
     /// Packets lost because the receive buffer or the card was full.
     pub dropped_full: u64,
     /// Packets dropped because they were damaged in transit.
@@ -95,13 +105,16 @@ struct Job<F> {
     frame: F,
     port: Port,
     is_outgoing: bool,
+    /// Received for another host.
+    is_forwarded: bool,
     /// A false positive of the multicast filter.
     is_unwanted: bool,
 }
 
 impl<F> Job<F> {
     fn transmit(self) -> Output<F> {
-        Output::Transmit { port: self.port, frame: self.frame }
+        let Job { port, frame, .. } = self;
+        if self.is_forwarded { Output::Forward { port, frame } } else { Output::Transmit { port, frame } }
     }
 }
 
@@ -114,6 +127,10 @@ impl<F> Job<F> {
 /// **Receiving.** Reassembly on the card, then the bus, then an interrupt on the first processor, then the receive
 /// buffer ([`Costs::rx_buffer`]), then protocol work, then [`Output::Deliver`]. At most [`CARD_CAPACITY`] packets are
 /// between arrival and the end of their interrupt; a packet counts in the receive buffer until its work starts.
+///
+/// **Forwarding.** A router ([`Station::set_routes`]) receives packets for the hosts and groups of its [`Routes`] like
+/// its own; after the protocol work each copy crosses the bus, is segmented on the card of its egress port, and is output
+/// as [`Output::Forward`]. It does not count in [`Costs::send_queue`].
 ///
 /// **Servers.** Each processor, the bus, and segmentation and reassembly of each interface serve one packet at a
 /// time. The first processor serves all interrupts immediately and is preempted by them. Work prefers the other
@@ -134,6 +151,8 @@ pub struct Station<F> {
     has_no_costs: bool,
     cards: Vec<Card<F>>,
     filter: Filter,
+    /// The forwarding table of a router.
+    routes: Option<Box<Routes>>,
     processors: Processors<Job<F>>,
     bus: Server<Job<F>>,
     /// Received packets that wait for a processor.
@@ -180,6 +199,7 @@ impl<F: Frame> Station<F> {
             has_no_costs: costs.are_none(),
             cards: interfaces.iter().map(card).collect(),
             filter: Filter::new(costs.mcast_filter),
+            routes: None,
             processors: Processors::new(costs.cpus, costs.interrupt),
             bus: Server::new(),
             receive_buffer: VecDeque::new(),
@@ -193,6 +213,37 @@ impl<F: Frame> Station<F> {
             counters: HostCounters::default(),
             costs,
         }
+    }
+
+    /// Makes the station a router.
+    pub fn set_routes(&mut self, routes: Routes) {
+        self.routes = Some(Box::new(routes));
+    }
+
+    /// Returns the forwarding table of a router.
+    pub fn routes_mut(&mut self) -> Option<&mut Routes> {
+        self.routes.as_deref_mut()
+    }
+
+    /// Returns whether the station is a router.
+    #[inline]
+    pub fn is_router(&self) -> bool {
+        self.routes.is_some()
+    }
+
+    /// Returns the port for copy `number` of a frame that arrived at `ingress` and that a router without costs forwards, and
+    /// counts the copy.
+    pub fn forward_without_costs(&mut self, ingress: Port, frame: &F, number: usize) -> Option<Port> {
+        let routes = self.routes.as_ref().filter(|_| !frame.is_damaged())?;
+        let port = routes.egress(frame.destination(), ingress).nth(number)?;
+        self.counters.forwarded += 1;
+        Some(port)
+    }
+
+    /// Returns whether a router forwards a frame that arrived at `ingress`.
+    fn is_forwarded(&self, ingress: Port, frame: &F) -> bool {
+        let mut routes = self.routes.iter();
+        routes.any(|routes| routes.egress(frame.destination(), ingress).next().is_some())
     }
 
     /// Joins `group`. Joins are counted: the group is left after as many leaves.
@@ -228,9 +279,14 @@ impl<F: Frame> Station<F> {
 
     /// Counts a frame that a station without costs receives; returns whether the caller is to deliver it.
     #[inline]
-    pub fn receive_without_costs(&mut self, frame: &F) -> bool {
+    pub fn receive_without_costs(&mut self, port: Port, frame: &F) -> bool {
         match self.filter(frame.destination()) {
             FilterResult::Joined => {}
+            _ if self.is_forwarded(port, frame) => {
+                self.counters.received += 1;
+                self.counters.dropped_damaged += u64::from(frame.is_damaged());
+                return false;
+            }
             FilterResult::FalsePositive => {
                 self.counters.received += 1;
                 self.counters.unwanted += 1;
@@ -277,7 +333,8 @@ impl<F: Frame> Station<F> {
         if self.has_no_costs {
             self.output.push_back(Output::Transmit { port, frame });
         } else {
-            self.send_buffer.push_back(Job { frame, port, is_outgoing: true, is_unwanted: false });
+            let job = Job { frame, port, is_outgoing: true, is_forwarded: false, is_unwanted: false };
+            self.send_buffer.push_back(job);
             self.assign_work(now);
         }
         Ok(())
@@ -286,14 +343,17 @@ impl<F: Frame> Station<F> {
     /// Accepts a frame from the medium at `port`.
     #[inline]
     pub fn receive(&mut self, now: Instant, port: Port, frame: F) {
+        let is_forwarded = self.is_forwarded(port, &frame);
         let is_unwanted = match self.filter(frame.destination()) {
             FilterResult::Joined => false,
+            _ if is_forwarded => false,
             FilterResult::FalsePositive => true,
             FilterResult::Ignored => return self.lose(frame, HostLossCause::Foreign),
         };
         self.counters.received += 1;
-        let job = Job { frame, port, is_outgoing: false, is_unwanted };
+        let job = Job { frame, port, is_outgoing: false, is_forwarded, is_unwanted };
         if self.has_no_costs {
+            self.forward(now, &job);
             return self.finish_arrival(job);
         }
         self.advance(now);
@@ -409,7 +469,10 @@ impl<F: Frame> Station<F> {
             NextServer::Processor => match self.processors.finish(now) {
                 Some(Finished::Interrupt(job)) => self.finish_interrupt(job),
                 Some(Finished::Work(job)) if job.is_outgoing => self.cross_bus(now, job),
-                Some(Finished::Work(job)) => self.finish_arrival(job),
+                Some(Finished::Work(job)) => {
+                    self.forward(now, &job);
+                    self.finish_arrival(job);
+                }
                 None => {}
             },
             NextServer::Segmentation(number) => {
@@ -480,10 +543,30 @@ impl<F: Frame> Station<F> {
         counters.waiting_bytes_max = counters.waiting_bytes_max.max(self.receive_buffer_bytes);
     }
 
+    /// Sends the copies of a packet that a router forwards to the bus.
+    #[inline]
+    fn forward(&mut self, now: Instant, job: &Job<F>) {
+        if !job.is_forwarded || job.frame.is_damaged() {
+            return;
+        }
+        let routes = self.routes.take();
+        let ports = routes.iter().flat_map(|routes| routes.egress(job.frame.destination(), job.port));
+        for port in ports {
+            self.counters.forwarded += 1;
+            self.cross_bus(now, Job { frame: job.frame.clone(), port, is_outgoing: true, ..*job });
+        }
+        self.routes = routes;
+    }
+
     /// Completes the reception of a packet.
     #[inline]
     fn finish_arrival(&mut self, job: Job<F>) {
-        if job.is_unwanted {
+        if job.is_forwarded
+            && !job.frame.is_damaged()
+            && self.filter(job.frame.destination()) != FilterResult::Joined
+        {
+            // Only the copies go on.
+        } else if job.is_unwanted {
             self.lose(job.frame, HostLossCause::Unwanted);
         } else if job.frame.is_damaged() {
             self.lose(job.frame, HostLossCause::Damaged);

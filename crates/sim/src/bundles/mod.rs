@@ -18,14 +18,14 @@ use trunkline_bundle::level1::Level1;
 use trunkline_bundle::wire::format2::packet_address;
 use trunkline_endpoint::{Destination, Port};
 use trunkline_experiment::converters::{Sides, number};
-use trunkline_experiment::plan::{Network as Described, Node, NodeKind, Plan};
+use trunkline_experiment::plan::{Network as Described, Node, Plan};
 use trunkline_run::bundle::{self, ConverterConfig};
 use trunkline_run::message::Header;
 use trunkline_units::{Instant, Seed, Span};
 
 use crate::frame::PacketPool;
-use crate::network::Network;
 use crate::network::topology::Topology;
+use crate::network::{Forwarder, Network};
 use worker::{BundleWorker, EgressPath, WorkerRole};
 
 /// Maximum time until all converters have the subscriptions, in addition to the delay of the links.
@@ -217,7 +217,7 @@ impl WorkerBuilder<'_> {
             groups: self.groups(),
             joined: Default::default(),
             central: (self.station(central)?, central_egress),
-            switches: self.switches(at, wide_area_port),
+            forwarders: self.forwarders(at, wide_area_port),
             wide_area: self.wide_area_egress(at, wide_area_port)?,
         };
         self.worker(&node.name, role)
@@ -264,18 +264,12 @@ impl WorkerBuilder<'_> {
         Some(EgressPath::new(port, paths.fold(own, u32::min)))
     }
 
-    /// Returns the switches in the segment behind a port of a node, and their ports towards the node.
-    fn switches(&self, node: usize, port: u16) -> Vec<(u32, Port)> {
-        let nodes = self.topology.nodes_behind(node, usize::from(port));
-        let switches = nodes
-            .into_iter()
-            .filter(|at| matches!(self.topology.network.nodes[*at].kind, NodeKind::Switch { .. }));
+    /// Returns the forwarders in the segment behind a port of a node, and their ports towards the node.
+    fn forwarders(&self, node: usize, port: u16) -> Vec<(Forwarder, Port)> {
         let towards = |at: usize| {
             let port = self.topology.path(at, node)?.first()?.1;
-            let name = &self.topology.network.nodes[at].name;
-            let medium = self.network.media.iter().position(|medium_node| medium_node.name == *name)?;
-            Some((medium as u32, Port(port)))
+            Some((self.network.forwarder(self.topology, at)?, Port(port)))
         };
-        switches.filter_map(towards).collect()
+        self.topology.nodes_behind(node, usize::from(port)).into_iter().filter_map(towards).collect()
     }
 }

@@ -19,6 +19,7 @@ use super::BundleOutput;
 use crate::flow::fragment::{Fragmenter, Reassembler};
 use crate::flow::{IP_HEADER, UDP_IP_HEADERS};
 use crate::frame::{BundleDatagram, Content, Packet, PacketPool};
+use crate::network::Forwarder;
 
 /// Maximum number of queued packets of a host in the wide area; further messages are refused.
 pub const MAX_QUEUED_PACKETS: usize = level1::MAX_WAITING_MESSAGES;
@@ -51,8 +52,8 @@ pub enum WorkerRole {
         central: (Destination, EgressPath),
         /// The path to the wide area.
         wide_area: EgressPath,
-        /// The switches that lead to it, and their ports.
-        switches: Vec<(u32, Port)>,
+        /// The switches and routers that lead to it, and their ports.
+        forwarders: Vec<(Forwarder, Port)>,
     },
     /// The central converter.
     Central {
@@ -231,10 +232,10 @@ impl BundleWorker {
         self.outgoing.pop_front().map(|(_, packet)| packet)
     }
 
-    /// Returns the switches that lead to its interface to the wide area.
-    pub fn switches(&self) -> &[(u32, Port)] {
+    /// Returns the switches and routers that lead to its interface to the wide area.
+    pub fn forwarders(&self) -> &[(Forwarder, Port)] {
         match &self.role {
-            WorkerRole::Level1 { switches, .. } => switches,
+            WorkerRole::Level1 { forwarders, .. } => forwarders,
             _ => &[],
         }
     }

@@ -197,8 +197,8 @@ impl Engine {
                     }
                 }
                 BundleOutput::Membership { group, joins } => {
-                    let switches = self.bundle_workers.worker(h).map_or(&[][..], BundleWorker::switches);
-                    self.network.set_membership(h, switches, group, joins);
+                    let forwarders = self.bundle_workers.worker(h).map_or(&[][..], BundleWorker::forwarders);
+                    self.network.set_membership(h, forwarders, group, joins);
                 }
                 BundleOutput::Ready => {
                     for flow in 0..self.next_flow() {

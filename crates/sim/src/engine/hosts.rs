@@ -28,7 +28,10 @@ impl Engine {
         }
         let host = &mut self.network.hosts[h as usize].model;
         if host.has_no_costs() {
-            if host.receive_without_costs(&frame) {
+            if host.is_router() {
+                self.forward_copies(h, port, &frame);
+            }
+            if self.network.hosts[h as usize].model.receive_without_costs(port, &frame) {
                 self.deliver(h, frame);
             } else if frame.is_damaged() {
                 self.drop_frame(frame);
@@ -42,10 +45,23 @@ impl Engine {
         }
     }
 
+    /// Forwards a frame at a router without costs.
+    #[cold]
+    fn forward_copies(&mut self, h: u32, ingress: Port, frame: &Frame) {
+        let mut copy = 0;
+        while let Some(port) =
+            self.network.hosts[h as usize].model.forward_without_costs(ingress, frame, copy)
+        {
+            self.send_now(h, port, frame.clone());
+            copy += 1;
+        }
+    }
+
     pub(super) fn drain_host(&mut self, h: u32) {
         loop {
             match self.network.hosts[h as usize].model.poll(self.now) {
                 Output::Transmit { port, frame } => self.send_or_queue(h, port, frame),
+                Output::Forward { port, frame } => self.send_now(h, port, frame),
                 Output::Deliver { frame, .. } => self.deliver(h, frame),
                 Output::Lost { cause: HostLossCause::Foreign, .. } => {}
                 Output::Lost { frame, .. } => self.drop_frame(frame),
@@ -72,7 +88,7 @@ impl Engine {
         self.send_now(h, port, frame);
     }
 
-    /// Transmits a frame on an interface that has room.
+    /// Transmits a frame on an interface that has room; of a router also one that is lost without room.
     #[inline]
     pub(super) fn send_now(&mut self, h: u32, port: Port, mut frame: Frame) {
         if let Some(times) = frame.times_mut() {

@@ -33,7 +33,11 @@ fn path(topology: &Topology<'_>, c: &Connection) -> Option<Vec<(usize, u16)>> {
 }
 
 fn refuse_medium(topology: &Topology<'_>, c: &Connection) -> Option<String> {
-    for (node, port) in path(topology, c).unwrap_or_default() {
+    for (index, (node, port)) in path(topology, c).unwrap_or_default().into_iter().enumerate() {
+        let name = &topology.network.nodes[node].name;
+        if index > 0 && topology.is_router(node) {
+            return Some(format!("`{name}` is a router, and a router forwards IP packets only"));
+        }
         let link = &topology.network.links[topology.ports[node][usize::from(port)].link];
         if link.medium != Medium::Ethernet {
             return Some(format!(
@@ -44,7 +48,6 @@ fn refuse_medium(topology: &Topology<'_>, c: &Connection) -> Option<String> {
         if let (NodeKind::Ring { .. }, true) =
             (&topology.network.nodes[node].kind, matches!(c.protocol, Protocol::Llc { token: true, .. }))
         {
-            let name = &topology.network.nodes[node].name;
             return Some(format!("`{name}` is a token ring already; `token = on` is for Ethernet"));
         }
     }

@@ -10,7 +10,7 @@ use trunkline_experiment::plan::{
 use trunkline_models::atm::{
     self, CellLink, Config, CreditLink, CreditOptions, End, Mode, Pacing, PacingUnit,
 };
-use trunkline_models::host::{Costs, Phases, Station};
+use trunkline_models::host::{Costs, Phases, Routes, Station};
 use trunkline_models::media::{
     Framing, Hub, HubOptions, Impairments, LineOptions, Ring, RingOptions, Switch, SwitchOptions,
 };
@@ -19,7 +19,7 @@ use trunkline_units::{Rate, Seed, Span};
 
 use super::queue;
 use super::topology::{Hop, Topology};
-use super::{Attachment, Host, MediumNode, Network};
+use super::{Attachment, Forwarder, Host, MediumNode, Network};
 use crate::frame::VLAN_TAG;
 use crate::medium::Medium;
 
@@ -56,14 +56,19 @@ impl Network {
                 }
                 _ => network.media.push(builder.medium_at(index)),
             }
-            if let NodeKind::Switch { latency, .. } = node.kind {
-                let counts = builder.members_behind_ports(index);
-                let switch = numbers.nodes[index];
-                network
-                    .group_members
-                    .extend(counts.into_iter().map(|(group, ports)| ((switch, group), ports)));
-                network.longest_delay += latency;
-            }
+            let number = numbers.nodes[index];
+            let forwarder = match node.kind {
+                NodeKind::Switch { latency, .. } => {
+                    network.longest_delay += latency;
+                    Forwarder::Switch(number)
+                }
+                _ if topology.is_router(index) => Forwarder::Router(number),
+                _ => continue,
+            };
+            let counts = builder.members_behind_ports(index);
+            network
+                .group_members
+                .extend(counts.into_iter().map(|(group, ports)| ((forwarder, group), ports)));
         }
         for (index, link) in topology.network.links.iter().enumerate() {
             let changes = topology.network.changes.iter().filter(|change| change.link == link.name);
@@ -217,6 +222,9 @@ impl Builder<'_> {
         );
         let joined = self.members.iter().filter(|(_, hosts)| hosts.contains(name.as_str()));
         joined.for_each(|(group, _)| model.join(*group));
+        if costs.forward {
+            model.set_routes(self.routes(node));
+        }
         Host {
             timer_phases: Phases::draw(&mut self.seed.stream(&format!("{name} / ticks"))),
             medium_ports: (0..ports.len() as u16).map(|port| self.medium_port(node, port)).collect(),
@@ -225,6 +233,15 @@ impl Builder<'_> {
             name,
             plan_node: node,
         }
+    }
+
+    fn routes(&self, router: usize) -> Routes {
+        let mut routes = Routes::default();
+        self.stations_behind_ports(router).for_each(|(station, port)| routes.add_station(station, port));
+        for (group, counts) in self.members_behind_ports(router) {
+            routes.set_group(group, &counts.into_keys().map(Port).collect::<Vec<Port>>());
+        }
+        routes
     }
 
     fn medium_at(&self, node: usize) -> MediumNode {
@@ -393,8 +410,8 @@ impl Builder<'_> {
                 let mut lines = ends.map(line);
                 for ((line, end), node) in lines.iter_mut().zip([&link.a, &link.b]).zip(ends) {
                     let stream = self.seed.stream(&format!("{} / queue from {end}", link.name));
-                    let (is_host, changes) = (self.topology.is_host(node), &self.topology.network.changes);
-                    line.queue = queue::options(link, is_host, changes, stream).map(Box::new);
+                    let (drops, changes) = (self.topology.forwards(node), &self.topology.network.changes);
+                    line.queue = queue::options(link, drops, changes, stream).map(Box::new);
                 }
                 Medium::Link(trunkline_models::media::Link::new(lines, streams))
             }

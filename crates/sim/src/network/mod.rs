@@ -7,6 +7,7 @@ pub mod topology;
 use std::collections::BTreeMap;
 
 use trunkline_endpoint::{Frame as _, Port};
+use trunkline_experiment::plan::NodeKind;
 use trunkline_models::atm::CellFrame as _;
 use trunkline_models::host::{Phases, Station};
 use trunkline_units::{Instant, Rate, Span};
@@ -29,8 +30,8 @@ pub struct Network {
     pub groups: BTreeMap<std::net::IpAddr, u32>,
     /// The group of bundles for all hosts of the central converter.
     pub all_hosts_group: u32,
-    /// For each (switch, group), the number of members behind each port; ports without members are absent.
-    group_members: BTreeMap<(u32, u32), BTreeMap<u16, u32>>,
+    /// For each (forwarder, group), the number of members behind each port; ports without members are absent.
+    group_members: BTreeMap<(Forwarder, u32), BTreeMap<u16, u32>>,
     /// Sum of all delays: an upper bound of the propagation delay of a frame.
     pub longest_delay: Span,
     /// Whether the cells of packets are computed in trains.
@@ -60,6 +61,15 @@ pub enum Attachment {
     Host(u32, Port),
     /// Nothing.
     Unconnected,
+}
+
+/// A node with a forwarding table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Forwarder {
+    /// The switch with this number among the media.
+    Switch(u32),
+    /// The router with this number among the hosts.
+    Router(u32),
 }
 
 /// A host or converter with its name and connections.
@@ -133,21 +143,31 @@ impl Network {
         (!latency.is_zero() && max_frames < medium.max_inside() as f64).then_some(links)
     }
 
-    /// Makes a host join or leave a multicast group. `switches` are the switches that lead to it and their ports towards it;
+    /// Makes a host join or leave a multicast group. `forwarders` are the nodes that lead to it and their ports towards it;
     /// their tables change at once.
-    pub fn set_membership(&mut self, host: u32, switches: &[(u32, Port)], group: u32, joins: bool) {
+    pub fn set_membership(&mut self, host: u32, forwarders: &[(Forwarder, Port)], group: u32, joins: bool) {
         let host = &mut self.hosts[host as usize].model;
         match joins {
             true => host.join(group),
             false => host.leave(group),
         }
-        for (switch, port) in switches {
-            let counts = self.group_members.entry((*switch, group)).or_default();
+        for (forwarder, port) in forwarders {
+            let counts = self.group_members.entry((*forwarder, group)).or_default();
             let count = counts.entry(port.0).or_default();
             *count = if joins { *count + 1 } else { count.saturating_sub(1) };
             counts.retain(|_, count| *count > 0);
-            if let Medium::Switch(medium) = &mut self.media[*switch as usize].medium {
-                medium.set_group(group, &counts.keys().copied().map(Port).collect::<Vec<Port>>());
+            let ports: Vec<Port> = counts.keys().copied().map(Port).collect();
+            match *forwarder {
+                Forwarder::Switch(number) => {
+                    if let Medium::Switch(switch) = &mut self.media[number as usize].medium {
+                        switch.set_group(group, &ports);
+                    }
+                }
+                Forwarder::Router(number) => {
+                    if let Some(routes) = self.hosts[number as usize].model.routes_mut() {
+                        routes.set_group(group, &ports);
+                    }
+                }
             }
         }
     }
@@ -195,6 +215,19 @@ impl Network {
             Some(Attachment::Medium(medium, _)) => &self.media[*medium as usize].name,
             Some(Attachment::Host(host, _)) => &self.hosts[*host as usize].name,
             Some(Attachment::Unconnected) | None => "",
+        }
+    }
+
+    /// Returns the node of a plan as a forwarder, with its forwarding table; `None` for a host or shared medium.
+    pub fn forwarder(&self, topology: &Topology<'_>, node: usize) -> Option<Forwarder> {
+        let name = &topology.network.nodes[node].name;
+        match topology.network.nodes[node].kind {
+            NodeKind::Switch { .. } => {
+                let number = self.media.iter().position(|medium_node| medium_node.name == *name)?;
+                Some(Forwarder::Switch(number as u32))
+            }
+            _ if topology.is_router(node) => self.host_number(name).map(Forwarder::Router),
+            _ => None,
         }
     }
 

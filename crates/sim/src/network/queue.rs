@@ -7,17 +7,17 @@ use trunkline_models::media::queue::{
 };
 use trunkline_units::{Instant, Size, Stream};
 
-/// Returns the discipline at one end of a link. A host drops nothing that it sends: its senders wait for room, and one that
-/// does not wait would never end.
-pub fn discipline_at(link: &Link, is_host: bool) -> &Queue {
+/// Returns the discipline at one end of a link. A host that does not forward drops nothing that it sends: its senders wait for
+/// room, and one that does not wait would never end.
+pub fn discipline_at(link: &Link, forwards: bool) -> &Queue {
     match &link.queue {
-        Some(queue) if !is_host || !queue.is_active() => queue,
+        Some(queue) if forwards || !queue.is_active() => queue,
         _ => &Queue::DropTail,
     }
 }
 
 /// Returns the options of the queue at one end of a link; `None` if the line can compute departures when frames arrive.
-pub fn options(link: &Link, is_host: bool, changes: &[LinkChange], stream: Stream) -> Option<QueueOptions> {
+pub fn options(link: &Link, forwards: bool, changes: &[LinkChange], stream: Stream) -> Option<QueueOptions> {
     let changes: Vec<models::LinkChange> =
         changes.iter().filter(|change| change.link == link.name).map(change).collect();
     let is_plain = link.queue.is_none() && link.shape.is_none() && link.police.is_none();
@@ -25,9 +25,9 @@ pub fn options(link: &Link, is_host: bool, changes: &[LinkChange], stream: Strea
         return None;
     }
     Some(QueueOptions {
-        discipline: discipline(discipline_at(link, is_host)),
+        discipline: discipline(discipline_at(link, forwards)),
         shaper: link.shape.map(token_rate),
-        policer: link.police.filter(|_| !is_host).map(token_rate),
+        policer: link.police.filter(|_| forwards).map(token_rate),
         trace: link.trace.as_ref().and_then(|trace| trace_options(&trace.points)),
         changes,
         stream,
@@ -143,7 +143,7 @@ mod tests {
             let parsed = parse(&Source { name: "t", text: &text, folder: None });
             let network = parsed.plan.and_then(|plan| plan.network);
             let network = network.unwrap_or_else(|| panic!("{text}: {:?}", parsed.diagnostics));
-            assert_eq!(discipline(discipline_at(&network.links[0], false)), wanted, "{name}");
+            assert_eq!(discipline(discipline_at(&network.links[0], true)), wanted, "{name}");
         }
     }
 }

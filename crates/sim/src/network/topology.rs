@@ -1,6 +1,6 @@
 //! The plan's network as a graph: neighbors and paths between hosts.
 //!
-//! The language refuses loops, except through converters, which do not forward. So there is at most one path between two
+//! The language refuses loops, except through converters, which do not forward; routers take part in none. So there is at most one path between two
 //! nodes.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -56,9 +56,19 @@ impl<'p> Topology<'p> {
         self.ports[node].iter().position(|hop| hop.link == link).unwrap_or(0) as u16
     }
 
-    /// Whether a node is a host or a converter, which forwards no packets.
+    /// Whether a node is a host or a converter: where connections end, and which forwards no packets unless it is a router.
     pub fn is_host(&self, node: usize) -> bool {
         matches!(self.network.nodes[node].kind, NodeKind::Host(_) | NodeKind::Converter { .. })
+    }
+
+    /// Whether a node forwards packets: a switch, a shared medium or a router.
+    pub fn forwards(&self, node: usize) -> bool {
+        self.network.nodes[node].kind.forwards()
+    }
+
+    /// Whether a node is a router: a host that forwards packets.
+    pub fn is_router(&self, node: usize) -> bool {
+        self.is_host(node) && self.forwards(node)
     }
 
     /// Returns all nodes that packets can reach through a port.
@@ -67,7 +77,7 @@ impl<'p> Topology<'p> {
             (Vec::new(), vec![(self.ports[node][port].neighbor, self.ports[node][port].link)]);
         while let Some((at, from_link)) = stack.pop() {
             found.push(at);
-            if self.is_host(at) {
+            if !self.forwards(at) {
                 continue;
             }
             stack.extend(
@@ -89,7 +99,7 @@ impl<'p> Topology<'p> {
                 path.reverse();
                 return Some(path);
             }
-            if at != from && self.is_host(at) {
+            if at != from && !self.forwards(at) {
                 continue;
             }
             for (port, hop) in self.ports[at].iter().enumerate() {
