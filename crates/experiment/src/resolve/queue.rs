@@ -8,7 +8,7 @@ use super::quantity::{Dimension, number, single};
 use super::{Context, write};
 use crate::diagnostic::Diagnostic;
 use crate::parse::shorten;
-use crate::plan::{Amount, CoDel, Link, Node, NodeKind, Queue, SourceRange, TokenRate};
+use crate::plan::{Amount, CoDel, Link, Node, Queue, SourceRange, TokenRate};
 use crate::tree::{Part, PartKind, Setting, Value};
 
 /// The smallest quantum: a round serves every class, so that a packet waits for many rounds with a smaller one.
