@@ -153,7 +153,12 @@ impl Host {
 
 /// Opens the interface of a host in the namespace of this thread.
 fn open(address: Ipv4Addr, mtu: u16) -> io::Result<Tun> {
-    let tun = Tun::open(INTERFACE)?;
+    let tun = Tun::open(INTERFACE).map_err(|error| match error.kind() {
+        io::ErrorKind::PermissionDenied => {
+            io::Error::other("this user may not open /dev/net/tun; its mode must be 0666")
+        }
+        _ => error,
+    })?;
     tun.set_queue_length(QUEUE)?;
     tun.set_up(address, PREFIX, mtu)?;
     Ok(tun)

@@ -1,7 +1,8 @@
 //! Waiting for packets and for a point in time at once.
 //!
 //! A sleep ends late by what the kernel needs to wake the thread. So the thread sleeps until a margin before the deadline and then
-//! asks for packets without sleeping. The margin follows the lateness of recent sleeps and is bounded.
+//! asks for packets without sleeping. The margin is the mean lateness of recent sleeps, and bounded. A thread that hardly sleeps
+//! has no margin: one with a real-time priority that never sleeps is stopped by the kernel for 50 ms of each second.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -12,9 +13,11 @@ use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
 use trunkline_io::Clock;
 use trunkline_units::{Instant, Span};
 
-/// Bounds of the margin.
-const MIN_MARGIN: Span = Span::from_us(20);
-const MAX_MARGIN: Span = Span::from_us(150);
+/// Largest margin.
+const MAX_MARGIN: Span = Span::from_us(30);
+/// Time over which the share of sleep is measured, and the least sleep in it that permits a margin.
+const PERIOD: Span = Span::from_ms(50);
+const MIN_SLEEP: Span = Span::from_ms(20);
 /// Longest sleep, so that the request to stop is noticed.
 const MAX_SLEEP: Span = Span::from_ms(20);
 /// Descriptors reported at once.
@@ -25,7 +28,12 @@ const MAX_EVENTS: usize = 64;
 pub struct Waiter {
     epoll: Epoll,
     clock: Clock,
-    margin: Span,
+    /// Mean lateness of recent sleeps.
+    lateness: Span,
+    has_margin: bool,
+    /// Start of the period, and the sleep in it.
+    period: Instant,
+    slept: Span,
 }
 
 impl Waiter {
@@ -35,7 +43,14 @@ impl Waiter {
     /// System errors.
     pub fn new(clock: Clock) -> io::Result<Waiter> {
         trunkline_io::pace::minimize_timer_slack();
-        Ok(Waiter { epoll: Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?, clock, margin: MIN_MARGIN * 3 })
+        Ok(Waiter {
+            epoll: Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?,
+            clock,
+            lateness: Span::ZERO,
+            has_margin: false,
+            period: Instant::ZERO,
+            slept: Span::ZERO,
+        })
     }
 
     /// Adds a descriptor, which is reported as `key`.
@@ -53,28 +68,35 @@ impl Waiter {
     /// # Errors
     /// System errors.
     pub fn wait(&mut self, until: Instant, mut each: impl FnMut(u32)) -> io::Result<()> {
-        let left = until.since(self.clock.now());
-        let is_asleep = left > self.margin;
-        let timeout = if is_asleep { (left - self.margin).min(MAX_SLEEP) } else { Span::ZERO };
-        let wake_at = self.clock.now() + timeout;
+        let start = self.clock.now();
+        if start.since(self.period) >= PERIOD {
+            self.has_margin = self.slept >= MIN_SLEEP;
+            (self.period, self.slept) = (start, Span::ZERO);
+        }
+        let left = until.since(start);
+        let margin = if self.has_margin { self.lateness.min(MAX_MARGIN) } else { Span::ZERO };
+        let timeout = if left > margin { (left - margin).min(MAX_SLEEP) } else { Span::ZERO };
         let mut events = [EpollEvent::empty(); MAX_EVENTS];
         let count = match epoll_wait(&self.epoll, &mut events, timeout) {
             Ok(count) => count,
             Err(Errno::EINTR) => 0,
             Err(error) => return Err(error.into()),
         };
-        if is_asleep && count == 0 {
-            self.adjust_margin(self.clock.now().since(wake_at));
+        if !timeout.is_zero() {
+            self.record_sleep(start, timeout, count == 0);
         }
         events[..count].iter().for_each(|event| each(event.data() as u32));
         Ok(())
     }
 
-    /// Raises the margin at once after a late wake; lowers it slowly.
-    fn adjust_margin(&mut self, late: Span) {
-        let wanted = (late + late / 2).min(MAX_MARGIN);
-        self.margin = if wanted > self.margin { wanted } else { self.margin - (self.margin - wanted) / 64 };
-        self.margin = self.margin.max(MIN_MARGIN);
+    /// Records a sleep that began at `start` and was to last `timeout`; it ended by itself, or because of a packet.
+    fn record_sleep(&mut self, start: Instant, timeout: Span, ended_by_itself: bool) {
+        let now = self.clock.now();
+        self.slept += now.since(start);
+        if ended_by_itself {
+            self.lateness =
+                self.lateness - self.lateness / 16 + now.since(start + timeout).min(MAX_MARGIN) / 16;
+        }
     }
 }
 

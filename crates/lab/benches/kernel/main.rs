@@ -38,6 +38,8 @@ pub struct Transfer {
     pub rtt_us: f64,
     /// Retransmitted segments.
     pub retransmissions: f64,
+    /// Retransmission timeouts.
+    pub timeouts: f64,
     /// Seconds, b/s received since the previous point, window in bytes, round-trip time in µs, retransmissions so far.
     pub series: Vec<[f64; 5]>,
 }

@@ -47,7 +47,10 @@ pub fn transfers(cells: &[&Cell], congestion: &str, seed: Seed, seconds: u64) ->
                     let (from, to) = ends?;
                     let connection =
                         connect(from, to, congestion).map_err(|error| format!("{}: {error}", cell.name()))?;
-                    transfer(connection, seconds).map_err(|error| format!("{}: {error}", cell.name()))
+                    let done = transfer(connection, seconds).and_then(|transfer| {
+                        Ok(Transfer { timeouts: from.namespace.run(|| counter("TCPTimeouts"))?, ..transfer })
+                    });
+                    done.map_err(|error| format!("{}: {error}", cell.name()))
                 })
             })
             .collect();
@@ -124,6 +127,7 @@ fn transfer(connection: Connection, seconds: u64) -> io::Result<Transfer> {
         goodput_bps: bytes as f64 * 8.0 / before,
         rtt_us: table::median(series.iter().map(|point| point[3]).collect()),
         retransmissions: series.last().map_or(0.0, |point| point[4]),
+        timeouts: 0.0,
         series,
     })
 }
@@ -144,4 +148,13 @@ fn tcp_info(stream: &TcpStream) -> io::Result<libc::tcp_info> {
         )
     };
     if result == 0 { Ok(info) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Reads a counter of TCP in the namespace of this thread.
+fn counter(name: &str) -> io::Result<f64> {
+    let text = std::fs::read_to_string("/proc/thread-self/net/netstat")?;
+    let lines: Vec<&str> = text.lines().collect();
+    let pairs = lines.chunks_exact(2).flat_map(|pair| pair[0].split(' ').zip(pair[1].split(' ')));
+    let value = pairs.filter(|(key, _)| *key == name).find_map(|(_, value)| value.parse().ok());
+    value.ok_or_else(|| io::Error::other(format!("the kernel does not count {name}")))
 }

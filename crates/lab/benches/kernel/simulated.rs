@@ -62,6 +62,7 @@ fn read(record: &Record, seconds: f64) -> Transfer {
         goodput_bps: bits / seconds,
         rtt_us: table::median(series.iter().map(|point| point[3]).filter(|rtt| *rtt > 0.0).collect()),
         retransmissions: series.last().map_or(0.0, |point| point[4]),
+        timeouts: connection.counters.get("timeouts").copied().unwrap_or_default(),
         series,
     }
 }

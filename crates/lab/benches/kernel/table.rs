@@ -15,6 +15,7 @@ pub struct Row {
     goodput_bps: [f64; 2],
     rtt_us: [f64; 2],
     retransmissions: [f64; 2],
+    timeouts: [f64; 2],
 }
 
 impl Row {
@@ -28,6 +29,7 @@ impl Row {
             goodput_bps: medians(|transfer| transfer.goodput_bps),
             rtt_us: medians(|transfer| transfer.rtt_us),
             retransmissions: medians(|transfer| transfer.retransmissions),
+            timeouts: medians(|transfer| transfer.timeouts),
         }
     }
 
@@ -44,17 +46,17 @@ impl Row {
 /// Prints the rows, and how many pass.
 pub fn print(rows: &[Row]) {
     println!(
-        "\n{:30} {:6} {:>23} {:>7}  {:>21} {:>7}  {:>13}",
-        "link", "", "goodput Mb/s", "", "median rtt ms", "", "retransmitted"
+        "\n{:30} {:6} {:>23} {:>7}  {:>21} {:>7}  {:>13} {:>13}",
+        "link", "", "goodput Mb/s", "", "median rtt ms", "", "retransmitted", "timeouts"
     );
     println!(
-        "{:30} {:6} {:>11} {:>11} {:>7}  {:>10} {:>10} {:>7}  {:>6} {:>6}",
-        "", "", "kernel", "sim", "", "kernel", "sim", "", "kernel", "sim"
+        "{:30} {:6} {:>11} {:>11} {:>7}  {:>10} {:>10} {:>7}  {:>6} {:>6} {:>6} {:>6}",
+        "", "", "kernel", "sim", "", "kernel", "sim", "", "kernel", "sim", "kernel", "sim"
     );
     for row in rows {
         let ([throughput, rtt], passes) = (row.deviations(), row.passes());
         println!(
-            "{:30} {:6} {:11.3} {:11.3} {:+6.1}%{} {:10.1} {:10.1} {:+6.1}%{} {:6} {:6}",
+            "{:30} {:6} {:11.3} {:11.3} {:+6.1}%{} {:10.1} {:10.1} {:+6.1}%{} {:6} {:6} {:6} {:6}",
             row.name,
             row.congestion,
             row.goodput_bps[0] / 1e6,
@@ -67,6 +69,8 @@ pub fn print(rows: &[Row]) {
             if passes[1] { ' ' } else { '!' },
             row.retransmissions[0],
             row.retransmissions[1],
+            row.timeouts[0],
+            row.timeouts[1],
         );
     }
     let count = |of: usize| rows.iter().filter(|row| row.passes()[of]).count();
