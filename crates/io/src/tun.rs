@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, UdpSocket};
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 use libc::ifreq;
 use nix::fcntl::{OFlag, open};
@@ -24,6 +24,7 @@ mod call {
     nix::ioctl_write_ptr_bad!(set_address, libc::SIOCSIFADDR, ifreq);
     nix::ioctl_write_ptr_bad!(set_mask, libc::SIOCSIFNETMASK, ifreq);
     nix::ioctl_write_ptr_bad!(set_mtu, libc::SIOCSIFMTU, ifreq);
+    nix::ioctl_write_ptr_bad!(set_queue_length, libc::SIOCSIFTXQLEN, ifreq);
     nix::ioctl_write_ptr_bad!(set_flags, libc::SIOCSIFFLAGS, ifreq);
     nix::ioctl_readwrite_bad!(get_flags, libc::SIOCGIFFLAGS, ifreq);
 }
@@ -79,10 +80,20 @@ impl Tun {
             call::set_mask(descriptor, &raw const request)?;
             request.ifr_ifru.ifru_mtu = i32::from(mtu);
             call::set_mtu(descriptor, &raw const request)?;
-            call::get_flags(descriptor, &raw mut request)?;
-            request.ifr_ifru.ifru_flags |= (libc::IFF_UP | libc::IFF_RUNNING) as i16;
-            call::set_flags(descriptor, &raw const request)?;
         }
+        bring_up(&self.name)
+    }
+
+    /// Sets how many packets of the kernel wait to be read; further ones are lost. The kernel's default is 500.
+    ///
+    /// # Errors
+    /// System errors.
+    pub fn set_queue_length(&self, packets: u16) -> io::Result<()> {
+        let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
+        let mut request = request(&self.name)?;
+        request.ifr_ifru.ifru_metric = i32::from(packets);
+        // SAFETY: the request is whole and holds what the call reads; the socket is open throughout.
+        unsafe { call::set_queue_length(socket.as_raw_fd(), &raw const request)? };
         Ok(())
     }
 
@@ -127,6 +138,28 @@ impl Tun {
             }
         }
     }
+}
+
+impl AsFd for Tun {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+}
+
+/// Brings the interface `name` of this thread's network namespace up.
+///
+/// # Errors
+/// If there is none, or other system errors.
+pub fn bring_up(name: &str) -> io::Result<()> {
+    let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
+    let mut request = request(name)?;
+    // SAFETY: the request is whole and holds what each call reads; the socket is open throughout.
+    unsafe {
+        call::get_flags(socket.as_raw_fd(), &raw mut request)?;
+        request.ifr_ifru.ifru_flags |= (libc::IFF_UP | libc::IFF_RUNNING) as i16;
+        call::set_flags(socket.as_raw_fd(), &raw const request)?;
+    }
+    Ok(())
 }
 
 /// Returns an otherwise empty request for the interface `name`.

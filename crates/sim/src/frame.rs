@@ -79,7 +79,6 @@ pub enum Content {
     /// because the receiver verifies a checksum.
     Guaranteed(Box<(FrameTimes, Box<[u8]>)>),
     /// A packet of QUIC over UDP. All bytes are present, because the receiver verifies and decrypts them.
-    #[cfg_attr(not(feature = "quic"), expect(dead_code, reason = "only flows over QUIC send it"))]
     Quic(Box<[u8]>),
     /// A frame of an LLC station, including its first octet (a priority or a token marker). A message consists of its
     /// header only; all other frames are complete. Receivers share the bytes.

@@ -39,8 +39,8 @@
 //! | `frame` | frames and packets: lengths and metadata, few bytes |
 //! | `link_series` | counters of link ends over time |
 //! | `llc_stations` | the LLC stations of hosts and the token ring among them |
-//! | `medium` | all media as one enum |
-//! | `network` | media, hosts and forwarding tables of a plan |
+//! | [`medium`] | all media as one enum |
+//! | [`network`] | media, hosts and forwarding tables of a plan, for frames of any type |
 //! | `schedule` | serial, parallel, repeat: when each connection starts |
 //! | `stages` | delay of guaranteed messages by stage |
 //! | `trace` | captures of links and hosts as pcapng |
@@ -56,8 +56,8 @@ mod flow;
 mod frame;
 mod link_series;
 mod llc_stations;
-mod medium;
-mod network;
+pub mod medium;
+pub mod network;
 mod schedule;
 mod stages;
 mod trace;

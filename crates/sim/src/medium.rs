@@ -1,7 +1,7 @@
 //! All media as one enum. Dispatch by enum avoids indirect calls in the event loop.
 
 use trunkline_endpoint::{Medium as _, MediumCounters, MediumInput, MediumOutput, Port};
-use trunkline_models::atm::{CellLink, CreditLink};
+use trunkline_models::atm::{CellFrame, CellLink, CreditLink};
 use trunkline_models::media::{Hub, Link, Ring, Switch};
 use trunkline_units::Instant;
 
@@ -10,19 +10,19 @@ use crate::frame::Frame;
 /// A medium of any kind.
 #[derive(Debug)]
 #[expect(clippy::large_enum_variant, reason = "there are few media")]
-pub enum Medium {
+pub enum Medium<F = Frame> {
     /// A point-to-point link that carries packets.
-    Link(Link<Frame>),
+    Link(Link<F>),
     /// A point-to-point link that carries ATM cells.
-    Cells(CellLink<Frame>),
+    Cells(CellLink<F>),
     /// A point-to-point link that carries ATM cells as credits permit.
-    Credits(CreditLink<Frame>),
+    Credits(CreditLink<F>),
     /// A switch.
-    Switch(Switch<Frame>),
+    Switch(Switch<F>),
     /// Shared Ethernet.
-    Hub(Hub<Frame>),
+    Hub(Hub<F>),
     /// A token ring.
-    Ring(Ring<Frame>),
+    Ring(Ring<F>),
 }
 
 macro_rules! dispatch {
@@ -39,17 +39,20 @@ macro_rules! dispatch {
 }
 
 /// The calls of [`trunkline_endpoint::Medium`].
-impl Medium {
+impl<F: CellFrame> Medium<F> {
+    /// Handles one input.
     #[inline]
-    pub fn handle(&mut self, now: Instant, input: MediumInput<Frame>) {
+    pub fn handle(&mut self, now: Instant, input: MediumInput<F>) {
         dispatch!(self, medium => medium.handle(now, input));
     }
 
+    /// Returns the next output, until it is idle.
     #[inline]
-    pub fn poll(&mut self, now: Instant) -> MediumOutput<Frame> {
+    pub fn poll(&mut self, now: Instant) -> MediumOutput<F> {
         dispatch!(self, medium => medium.poll(now))
     }
 
+    /// Returns whether the queue at `port` has room for a frame of `length` bytes now.
     #[inline(always)]
     pub fn has_room(&mut self, now: Instant, port: Port, length: u32) -> bool {
         match self {
@@ -63,6 +66,7 @@ impl Medium {
         dispatch!(self, medium => medium.has_room(now, port, length))
     }
 
+    /// Returns the counters of the frames that the station at `port` has sent.
     pub fn counters(&self, port: Port) -> &MediumCounters {
         dispatch!(self, medium => medium.counters(port))
     }

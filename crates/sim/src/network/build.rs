@@ -8,7 +8,7 @@ use trunkline_experiment::plan::{
     Protocol,
 };
 use trunkline_models::atm::{
-    self, CellLink, Config, CreditLink, CreditOptions, End, Mode, Pacing, PacingUnit,
+    self, CellFrame, CellLink, Config, CreditLink, CreditOptions, End, Mode, Pacing, PacingUnit,
 };
 use trunkline_models::host::{Costs, Phases, Routes, Station};
 use trunkline_models::media::{
@@ -30,9 +30,9 @@ const CELL_HOLD: Span = Span::from_ms(1);
 /// Rate from which a ring is an FDDI ring, b/s.
 const FDDI_MIN_BPS: u64 = 100_000_000;
 
-impl Network {
+impl<F: CellFrame> Network<F> {
     /// Builds the network of a valid plan.
-    pub fn build(plan: &Plan, topology: &Topology<'_>, seed: Seed) -> Network {
+    pub fn build(plan: &Plan, topology: &Topology<'_>, seed: Seed) -> Network<F> {
         let trains = can_use_trains(plan, topology);
         let numbers = NodeNumbers::new(topology);
         let mut network = Network {
@@ -118,7 +118,7 @@ fn group_of(protocol: &Protocol) -> Option<std::net::IpAddr> {
 
 /// Returns the permanent members of each group: receivers of `multicast`, hosts of the wide area for `bundle`, and all
 /// other bundle hosts for the group of bundles to hosts.
-fn members<'p>(plan: &'p Plan, network: &Network) -> BTreeMap<u32, BTreeSet<&'p str>> {
+fn members<'p, F>(plan: &'p Plan, network: &Network<F>) -> BTreeMap<u32, BTreeSet<&'p str>> {
     let sides = bundle::sides(plan);
     let mut members: BTreeMap<u32, BTreeSet<&str>> = BTreeMap::new();
     for c in &plan.connections {
@@ -196,7 +196,7 @@ impl Builder<'_> {
     }
 
     /// Creates a host or a converter.
-    fn host(&self, node: usize, costs: &HostCosts) -> Host {
+    fn host<F: CellFrame>(&self, node: usize, costs: &HostCosts) -> Host<F> {
         let name = self.topology.network.nodes[node].name.clone();
         let address = self.numbers.nodes[node];
         let ports = &self.topology.ports[node];
@@ -244,7 +244,7 @@ impl Builder<'_> {
         routes
     }
 
-    fn medium_at(&self, node: usize) -> MediumNode {
+    fn medium_at<F: CellFrame>(&self, node: usize) -> MediumNode<F> {
         let ports = &self.topology.ports[node];
         let name = self.topology.network.nodes[node].name.clone();
         let numbers = 0..ports.len() as u16;
@@ -281,7 +281,7 @@ impl Builder<'_> {
         }
     }
 
-    fn ring(&self, node: usize, rate: Rate, max_length: u32, token_loss: f64) -> Ring<crate::frame::Frame> {
+    fn ring<F: CellFrame>(&self, node: usize, rate: Rate, max_length: u32, token_loss: f64) -> Ring<F> {
         let name = &self.topology.network.nodes[node].name;
         let options =
             if rate.as_bps() >= FDDI_MIN_BPS { RingOptions::fddi() } else { RingOptions::default() };
@@ -351,7 +351,7 @@ impl Builder<'_> {
         if is_llc_station { 1 } else { costs.send_queue }
     }
 
-    fn switch(&self, node: usize, latency: Span) -> Switch<crate::frame::Frame> {
+    fn switch<F: CellFrame>(&self, node: usize, latency: Span) -> Switch<F> {
         let ports = self.topology.ports[node].len();
         // A packet switch drops damaged packets; a cell switch checks cell headers only.
         let options = SwitchOptions {
@@ -383,7 +383,7 @@ impl Builder<'_> {
         counts
     }
 
-    fn link(&self, index: usize, link: &Link) -> MediumNode {
+    fn link<F: CellFrame>(&self, index: usize, link: &Link) -> MediumNode<F> {
         let ends = [&link.a, &link.b]
             .map(|n| self.topology.node(n).expect("the language checks that links name nodes"));
         let attachments = ends.map(|node| self.attachment(node, self.topology.port_of(node, index))).to_vec();

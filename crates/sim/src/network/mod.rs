@@ -6,9 +6,9 @@ pub mod topology;
 
 use std::collections::BTreeMap;
 
-use trunkline_endpoint::{Frame as _, Port};
+use trunkline_endpoint::Port;
 use trunkline_experiment::plan::NodeKind;
-use trunkline_models::atm::CellFrame as _;
+use trunkline_models::atm::CellFrame;
 use trunkline_models::host::{Phases, Station};
 use trunkline_units::{Instant, Rate, Span};
 
@@ -19,13 +19,13 @@ use topology::Topology;
 /// Bits of the shortest frame: an IPv4 header.
 const MIN_FRAME_BITS: f64 = 160.0;
 
-/// The media and hosts of a simulation.
+/// The media and hosts of a plan, for frames of type `F`.
 #[derive(Debug)]
-pub struct Network {
+pub struct Network<F = Frame> {
     /// Media in the order of the text: nodes, then links.
-    pub media: Vec<MediumNode>,
+    pub media: Vec<MediumNode<F>>,
     /// Hosts and converters in the order of the text.
-    pub hosts: Vec<Host>,
+    pub hosts: Vec<Host<F>>,
     /// Numbers of the multicast groups, by address.
     pub groups: BTreeMap<std::net::IpAddr, u32>,
     /// The group of bundles for all hosts of the central converter.
@@ -42,10 +42,11 @@ pub struct Network {
 
 /// A medium with its name and connections.
 #[derive(Debug)]
-pub struct MediumNode {
+pub struct MediumNode<F = Frame> {
     /// Name of the node or of the link (`A-B`).
     pub name: String,
-    pub medium: Medium,
+    /// The medium.
+    pub medium: Medium<F>,
     /// What is connected to each of its ports.
     pub attachments: Vec<Attachment>,
     /// Rate available to frames.
@@ -74,13 +75,16 @@ pub enum Forwarder {
 
 /// A host or converter with its name and connections.
 #[derive(Debug)]
-pub struct Host {
+pub struct Host<F = Frame> {
+    /// Its name in the plan.
     pub name: String,
-    pub model: Station<Frame>,
+    /// What its packets cost. A host with its own kernel has no use for it.
+    pub model: Station<F>,
     /// The medium and its port at each interface.
     pub medium_ports: Vec<(u32, Port)>,
     /// Rate of its disk, if limited.
     pub disk: Option<Rate>,
+    /// Phases of its timers.
     pub timer_phases: Phases,
     /// Index of its node in the plan.
     pub plan_node: usize,
@@ -97,7 +101,7 @@ pub struct Path {
     pub max_pdu: u32,
 }
 
-impl Network {
+impl<F: CellFrame> Network<F> {
     /// Adds the latency of switches to the links that lead to them. Frames leave at the same times, with one event fewer
     /// per switch. Only captures could show the difference.
     pub fn fold_switch_latency(&mut self) {
@@ -173,7 +177,7 @@ impl Network {
     }
 
     /// Remembers by which link with credits the cells of a channel reach a switch.
-    pub fn reserve_buffer(&mut self, m: u32, port: Port, frame: &Frame) {
+    pub fn reserve_buffer(&mut self, m: u32, port: Port, frame: &F) {
         let MediumNode { medium: Medium::Credits(link), attachments, .. } = &self.media[m as usize] else {
             return;
         };
@@ -186,7 +190,7 @@ impl Network {
     }
 
     /// Whether a cell that enters a link at `port` has a buffer in the switch there, by the credits of another link.
-    pub fn has_buffer(&self, m: u32, port: Port, frame: &Frame) -> bool {
+    pub fn has_buffer(&self, m: u32, port: Port, frame: &F) -> bool {
         match self.media[m as usize].attachments[usize::from(port.0)] {
             Attachment::Medium(switch, _) if frame.as_cell().is_some() => {
                 self.credit_inputs.contains_key(&(switch, frame.channel()))
@@ -205,12 +209,12 @@ impl Network {
     }
 
     /// Returns all media except switches.
-    pub fn transmission_media(&self) -> impl Iterator<Item = &MediumNode> {
+    pub fn transmission_media(&self) -> impl Iterator<Item = &MediumNode<F>> {
         self.media.iter().filter(|medium_node| !matches!(medium_node.medium, Medium::Switch(_)))
     }
 
     /// Returns the name of the neighbor at a port of a medium.
-    pub fn neighbor_name(&self, medium_node: &MediumNode, port: Port) -> &str {
+    pub fn neighbor_name(&self, medium_node: &MediumNode<F>, port: Port) -> &str {
         match medium_node.attachments.get(usize::from(port.0)) {
             Some(Attachment::Medium(medium, _)) => &self.media[*medium as usize].name,
             Some(Attachment::Host(host, _)) => &self.hosts[*host as usize].name,

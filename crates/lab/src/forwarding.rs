@@ -1,0 +1,202 @@
+//! Packets through the media of a plan, as a state machine.
+//!
+//! Deadlines are handled in order of time and each with its own time, however late the caller is: a late call delays what is
+//! delivered, and changes neither the rate of a link nor the delay of the next one.
+
+use std::collections::{BTreeSet, VecDeque};
+
+use trunkline_endpoint::{Frame as _, MediumInput, MediumOutput, Port};
+use trunkline_models::atm::CellFrame as _;
+use trunkline_sim::medium::Medium;
+use trunkline_sim::network::{Attachment, Network};
+use trunkline_units::Instant;
+
+use crate::packet::Packet;
+
+/// A packet that has arrived at a host.
+#[derive(Clone, Debug)]
+pub struct Delivery {
+    /// Number of the host.
+    pub host: u32,
+    /// When its last bit has arrived.
+    pub at: Instant,
+    /// The packet.
+    pub packet: Packet,
+}
+
+/// The media of a network and what is due in them.
+#[derive(Debug)]
+pub struct Forwarding {
+    network: Network<Packet>,
+    /// Deadline of each medium; [`Instant::MAX`] for none.
+    deadlines: Vec<Instant>,
+    /// The deadlines that are not `MAX`.
+    queue: BTreeSet<(Instant, u32)>,
+    /// Never goes back.
+    now: Instant,
+    /// Packets on their way from one medium to the next.
+    in_transit: VecDeque<(u32, Port, Packet)>,
+    delivered: VecDeque<Delivery>,
+    /// Hosts whose interface has room again.
+    ready: Vec<u32>,
+}
+
+impl Forwarding {
+    /// Creates the state of an idle network.
+    pub fn new(network: Network<Packet>) -> Forwarding {
+        Forwarding {
+            deadlines: vec![Instant::MAX; network.media.len()],
+            network,
+            queue: BTreeSet::new(),
+            now: Instant::ZERO,
+            in_transit: VecDeque::new(),
+            delivered: VecDeque::new(),
+            ready: Vec::new(),
+        }
+    }
+
+    /// Returns the network.
+    pub fn network(&self) -> &Network<Packet> {
+        &self.network
+    }
+
+    /// Returns whether the interface of a host has room for a packet of `length` bytes. If not, [`Forwarding::take_ready`]
+    /// reports the host later.
+    pub fn has_room(&mut self, now: Instant, host: u32, length: u32) -> bool {
+        self.run(now);
+        let Some(&(m, port)) = self.network.hosts[host as usize].medium_ports.first() else { return true };
+        let medium = &mut self.network.media[m as usize].medium;
+        if medium.has_room(self.now, port, length) {
+            return true;
+        }
+        medium.handle(self.now, MediumInput::RequestRoom { port });
+        self.drain(m);
+        false
+    }
+
+    /// Sends a packet from the interface of a host.
+    pub fn send(&mut self, now: Instant, host: u32, packet: Packet) {
+        self.run(now);
+        let Some(&(m, port)) = self.network.hosts[host as usize].medium_ports.first() else { return };
+        self.in_transit.push_back((m, port, packet));
+        self.forward();
+    }
+
+    /// Handles every deadline up to `now`.
+    pub fn run(&mut self, now: Instant) {
+        while let Some(&(at, m)) = self.queue.first() {
+            if at > now {
+                break;
+            }
+            self.now = self.now.max(at);
+            self.network.media[m as usize].medium.handle(self.now, MediumInput::Wake);
+            self.drain(m);
+            self.forward();
+        }
+        self.now = self.now.max(now);
+    }
+
+    /// Returns the next packet that has arrived at a host.
+    pub fn take_delivery(&mut self) -> Option<Delivery> {
+        self.delivered.pop_front()
+    }
+
+    /// Returns the next host whose interface has room again.
+    pub fn take_ready(&mut self) -> Option<u32> {
+        self.ready.pop()
+    }
+
+    /// Returns when [`Forwarding::run`] has something to do; [`Instant::MAX`] for never.
+    pub fn deadline(&self) -> Instant {
+        self.queue.first().map_or(Instant::MAX, |(at, _)| *at)
+    }
+
+    /// Gives every packet in transit to its next medium.
+    fn forward(&mut self) {
+        while let Some((m, port, packet)) = self.in_transit.pop_front() {
+            let is_reserved = self.network.has_buffer(m, port, &packet);
+            match &mut self.network.media[m as usize].medium {
+                Medium::Credits(link) if is_reserved => link.send_reserved(self.now, port, packet),
+                medium => medium.handle(self.now, MediumInput::Frame { port, frame: packet }),
+            }
+            self.drain(m);
+        }
+    }
+
+    /// Takes all output of a medium.
+    fn drain(&mut self, m: u32) {
+        loop {
+            match self.network.media[m as usize].medium.poll(self.now) {
+                MediumOutput::Transmit { port, frame } => {
+                    self.network.reserve_buffer(m, port, &frame);
+                    self.pass_on(m, port, frame);
+                }
+                MediumOutput::Lost { frame, .. } => self.release_lost(m, &frame),
+                MediumOutput::Room { port } => {
+                    if let Some(host) = self.host_at(m, port) {
+                        self.ready.push(host);
+                    }
+                }
+                MediumOutput::Idle { deadline } => {
+                    self.set_deadline(m, deadline.unwrap_or(Instant::MAX));
+                    return self.release_freed(m);
+                }
+            }
+        }
+    }
+
+    /// Passes a packet from the port of a medium to what is attached to it.
+    fn pass_on(&mut self, m: u32, port: Port, packet: Packet) {
+        match self.network.media[m as usize].attachments[usize::from(port.0)] {
+            Attachment::Medium(next, input) => self.in_transit.push_back((next, input, packet)),
+            Attachment::Host(host, _) => self.delivered.push_back(Delivery { host, at: self.now, packet }),
+            Attachment::Unconnected => {}
+        }
+    }
+
+    fn host_at(&self, m: u32, port: Port) -> Option<u32> {
+        match self.network.media[m as usize].attachments.get(usize::from(port.0)) {
+            Some(Attachment::Host(host, _)) => Some(*host),
+            _ => None,
+        }
+    }
+
+    fn set_deadline(&mut self, m: u32, at: Instant) {
+        let before = std::mem::replace(&mut self.deadlines[m as usize], at);
+        if before == at {
+            return;
+        }
+        if before != Instant::MAX {
+            self.queue.remove(&(before, m));
+        }
+        if at != Instant::MAX {
+            self.queue.insert((at, m));
+        }
+    }
+
+    /// Frees the buffers of cells that have left a switch by a link, at the links by which they arrived.
+    fn release_freed(&mut self, m: u32) {
+        while let Medium::Credits(link) = &mut self.network.media[m as usize].medium
+            && let Some((port, channel)) = link.take_freed()
+        {
+            if let Attachment::Medium(switch, _) =
+                self.network.media[m as usize].attachments[usize::from(port.0)]
+            {
+                self.release_buffer(switch, channel);
+            }
+        }
+    }
+
+    /// Frees the buffer of a cell that a switch has lost.
+    fn release_lost(&mut self, m: u32, packet: &Packet) {
+        if packet.as_cell().is_some() && matches!(self.network.media[m as usize].medium, Medium::Switch(_)) {
+            self.release_buffer(m, packet.channel());
+        }
+    }
+
+    fn release_buffer(&mut self, switch: u32, channel: u16) {
+        if let Some((link, deadline)) = self.network.release_buffer(self.now, switch, channel) {
+            self.set_deadline(link, deadline);
+        }
+    }
+}

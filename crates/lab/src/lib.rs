@@ -1,0 +1,30 @@
+//! The network of an experiment on one machine: real kernel stacks in network namespaces, and between them the media of the
+//! simulator, in real time.
+//!
+//! ```text
+//!  program ── kernel of host a ── TUN ─┐                              ┌─ TUN ── kernel of host b ── program
+//!                                      └─ link ── switch ── link ─────┘
+//!                                          `models`, one thread
+//! ```
+//!
+//! | module | contents |
+//! | --- | --- |
+//! | [`laboratory`] | [`Lab`]: hosts and links of a plan |
+//! | [`namespace`] | network namespaces, also for an ordinary user |
+//! | [`emulator`] | the thread that carries packets in real time |
+//! | [`forwarding`] | packets through the media of a plan, as a state machine |
+//! | [`packet`] | IP packets as frames of the media |
+//! | `wait` | waiting for packets and a point in time |
+//!
+//! The media are built by [`trunkline_sim::network`] from the same plan and the same seed as in a simulation.
+
+pub mod emulator;
+pub mod forwarding;
+pub mod laboratory;
+pub mod namespace;
+pub mod packet;
+mod wait;
+
+pub use emulator::Report;
+pub use laboratory::{Host, Lab, LabError};
+pub use namespace::{Namespace, NamespaceError, enter_user_namespace};

@@ -1,0 +1,145 @@
+//! Network namespaces that only this process holds: they end with it, whatever ends it.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::process::CommandExt as _;
+use std::process::Command;
+use std::sync::Arc;
+use std::thread;
+
+use nix::sched::{CloneFlags, setns, unshare};
+use nix::sys::prctl::set_pdeathsig;
+use nix::sys::signal::Signal;
+use nix::unistd::{getegid, geteuid};
+use thiserror::Error;
+
+/// Kernel settings that forbid user namespaces to ordinary users, with the value that does.
+const SETTINGS: [(&str, &str); 3] = [
+    ("/proc/sys/kernel/apparmor_restrict_unprivileged_userns", "1"),
+    ("/proc/sys/kernel/unprivileged_userns_clone", "0"),
+    ("/proc/sys/user/max_user_namespaces", "0"),
+];
+
+/// Why there is no namespace.
+#[derive(Debug, Error)]
+pub enum NamespaceError {
+    /// The kernel refuses a user namespace.
+    #[error("this user may not create network namespaces{}: {error}", forbidden_by(setting))]
+    User {
+        /// The setting that forbids it, if one is known to.
+        setting: Option<String>,
+        /// The system error.
+        error: io::Error,
+    },
+    /// The kernel refuses a network namespace.
+    #[error("cannot create a network namespace: {0}")]
+    Network(io::Error),
+    /// A namespace cannot be set up.
+    #[error("cannot set up {what} in a network namespace: {error}")]
+    SetUp {
+        /// What cannot be set up.
+        what: String,
+        /// The system error.
+        error: io::Error,
+    },
+}
+
+fn forbidden_by(setting: &Option<String>) -> String {
+    setting.as_ref().map(|setting| format!(" (the kernel forbids it: {setting})")).unwrap_or_default()
+}
+
+/// Enters a user namespace in which an ordinary user may create network namespaces; root stays where it is. Call it before the
+/// process has a second thread.
+///
+/// # Errors
+/// If the kernel refuses, with the setting that forbids it if one of the known ones does; also if there are threads.
+pub fn enter_user_namespace() -> Result<(), NamespaceError> {
+    let (user, group) = (geteuid(), getegid());
+    if user.is_root() {
+        return Ok(());
+    }
+    let enter = || {
+        unshare(CloneFlags::CLONE_NEWUSER)?;
+        fs::write("/proc/self/setgroups", "deny")?;
+        fs::write("/proc/self/uid_map", format!("0 {user} 1"))?;
+        fs::write("/proc/self/gid_map", format!("0 {group} 1"))
+    };
+    enter().map_err(|error| NamespaceError::User { setting: forbidding_setting(), error })
+}
+
+/// Returns the first setting of this kernel that forbids user namespaces.
+fn forbidding_setting() -> Option<String> {
+    let is_set =
+        |(path, value): &&(&str, &str)| fs::read_to_string(path).is_ok_and(|text| text.trim() == *value);
+    SETTINGS.iter().find(is_set).map(|(path, value)| format!("{path} is {value}"))
+}
+
+/// A network namespace, without a name and without a file. It ends when this is dropped and its last process has ended.
+#[derive(Debug)]
+pub struct Namespace {
+    file: Arc<File>,
+}
+
+impl Namespace {
+    /// Creates a namespace whose loopback interface is up. Needs root, or [`enter_user_namespace`] before.
+    ///
+    /// # Errors
+    /// If the system refuses.
+    pub fn new() -> Result<Namespace, NamespaceError> {
+        // A thread of its own, which the new namespace leaves with.
+        let create = || {
+            unshare(CloneFlags::CLONE_NEWNET)?;
+            trunkline_io::tun::bring_up("lo")?;
+            File::open("/proc/thread-self/ns/net")
+        };
+        let file = thread::scope(|scope| scope.spawn(create).join())
+            .unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        file.map(|file| Namespace { file: Arc::new(file) }).map_err(NamespaceError::Network)
+    }
+
+    /// Runs a function on a thread in the namespace. What it opens stays in the namespace.
+    ///
+    /// # Errors
+    /// If the thread cannot enter the namespace, or of the function.
+    pub fn run<T: Send>(&self, function: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
+        let inside = || {
+            setns(self.file.as_fd(), CloneFlags::CLONE_NEWNET)?;
+            function()
+        };
+        thread::scope(|scope| scope.spawn(inside).join())
+            .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    }
+
+    /// Writes a setting of the namespace, for example `net/ipv4/tcp_rmem`.
+    ///
+    /// # Errors
+    /// If the system refuses the name or the value.
+    pub fn set(&self, name: &str, value: &str) -> Result<(), NamespaceError> {
+        self.run(|| fs::write(format!("/proc/sys/{name}"), value))
+            .map_err(|error| NamespaceError::SetUp { what: format!("{name} = {value}"), error })
+    }
+
+    /// Returns a command that runs a program in the namespace. The program is killed when the thread that starts it ends.
+    pub fn command(&self, program: &str) -> Command {
+        let mut command = Command::new(program);
+        let file = Arc::clone(&self.file);
+        // SAFETY: between fork and exec the closure only makes two system calls, with a descriptor that it keeps open.
+        unsafe {
+            command.pre_exec(move || {
+                set_pdeathsig(Signal::SIGKILL)?;
+                Ok(setns(file.as_fd(), CloneFlags::CLONE_NEWNET)?)
+            });
+        }
+        command
+    }
+
+    /// Returns the number of the namespace in the kernel (its inode).
+    ///
+    /// # Errors
+    /// System errors.
+    pub fn number(&self) -> io::Result<u64> {
+        Ok(self.file.metadata()?.ino())
+    }
+}

@@ -1,0 +1,97 @@
+//! Labs with real kernels. Each test makes and removes its own; none asserts a time or a rate of this machine.
+//!
+//! | module | contents |
+//! | --- | --- |
+//! | [`network`] | ping and iperf3 through a lab; losses, marks and damage |
+//! | [`cleanup`] | what is left of a lab |
+
+#![allow(clippy::disallowed_methods, reason = "kernels run in real time")]
+
+mod cleanup;
+mod network;
+
+use std::process::{Command, ExitCode};
+
+use trunkline_experiment::plan::Plan;
+use trunkline_experiment::{Source, parse};
+use trunkline_io::must::skip;
+
+/// Set in the process that repeats the tests as an ordinary user.
+const ORDINARY: &str = "TRUNKLINE_LAB_AS_ORDINARY_USER";
+
+/// A test, by name.
+type Test = (&'static str, fn());
+
+const TESTS: [Test; 8] = [
+    ("network::ping_sees_the_delay", network::ping_sees_the_delay),
+    ("network::iperf3_gets_no_more_than_the_rate", network::iperf3_gets_no_more_than_the_rate),
+    ("network::losses_are_binomial", network::losses_are_binomial),
+    ("network::a_full_queue_drops", network::a_full_queue_drops),
+    ("network::the_kernel_sees_marks", network::the_kernel_sees_marks),
+    ("network::damaged_segments_are_discarded", network::damaged_segments_are_discarded),
+    ("network::what_the_lab_does_not_have_is_refused", network::what_the_lab_does_not_have_is_refused),
+    ("cleanup::nothing_is_left", cleanup::nothing_is_left),
+];
+
+/// The tests as root, and again as an ordinary user without capabilities.
+fn main() -> ExitCode {
+    let filter: Vec<String> = std::env::args().skip(1).filter(|word| !word.starts_with('-')).collect();
+    let is_root = nix::unistd::geteuid().is_root();
+    // Before there is a second thread.
+    if let Err(error) = trunkline_lab::enter_user_namespace() {
+        skip(error);
+        return ExitCode::SUCCESS;
+    }
+    if !std::path::Path::new("/dev/net/tun").exists() {
+        skip("no /dev/net/tun");
+        return ExitCode::SUCCESS;
+    }
+    for (name, test) in TESTS {
+        if filter.is_empty() || filter.iter().any(|part| name.contains(part.as_str())) {
+            println!("test {name}");
+            test();
+        }
+    }
+    if is_root && std::env::var_os(ORDINARY).is_none() {
+        return repeat_as_ordinary_user(&filter);
+    }
+    ExitCode::SUCCESS
+}
+
+fn repeat_as_ordinary_user(filter: &[String]) -> ExitCode {
+    println!("as an ordinary user");
+    let Ok(program) = std::env::current_exe() else { return ExitCode::FAILURE };
+    // A copy, because an ordinary user may not enter the folder of the build.
+    let Ok(folder) = tempfile::tempdir() else { return ExitCode::FAILURE };
+    let copy = folder.path().join("test");
+    let copied = std::fs::copy(&program, &copy).and_then(|_| {
+        use std::os::unix::fs::PermissionsExt as _;
+        std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o755))
+    });
+    if copied.is_err() {
+        return ExitCode::FAILURE;
+    }
+    // Where only root may open the device, this process alone sees one that all may open.
+    let device = "mount -t tmpfs none /dev/net && mknod -m 666 /dev/net/tun c 10 200";
+    let ordinary = "exec setpriv --reuid=65534 --regid=65534 --clear-groups --bounding-set=-all \"$@\"";
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "sh", "-ec", &format!("{device}; {ordinary}"), "sh"]);
+    let status = command.arg(&copy).args(filter).env(ORDINARY, "1").current_dir("/").status();
+    match status {
+        Ok(status) if status.success() => ExitCode::SUCCESS,
+        Ok(_) => ExitCode::FAILURE,
+        Err(error) => {
+            skip(format!("unshare: {error}"));
+            ExitCode::SUCCESS
+        }
+    }
+}
+
+/// Returns the plan of a network between the hosts `a` and `b`.
+fn plan(network: &str) -> Plan {
+    let text = format!(
+        "experiment \"lab\" {{ network {{ {network} }} connection {{ xmt = a; rcv = b; protocol = udp; test = full; duration = 1 s; }} }}"
+    );
+    let parsed = parse(&Source { name: "lab", text: &text, folder: None });
+    parsed.plan.unwrap_or_else(|| panic!("{text}: {:?}", parsed.diagnostics))
+}
