@@ -7,7 +7,9 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 use libc::ifreq;
 use nix::fcntl::{OFlag, open};
+use nix::net::if_::if_nametoindex;
 use nix::poll::{PollFd, PollFlags};
+use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType, socket};
 use nix::sys::stat::Mode;
 use trunkline_units::{Instant, Span};
 
@@ -24,7 +26,6 @@ mod call {
     nix::ioctl_write_ptr_bad!(set_address, libc::SIOCSIFADDR, ifreq);
     nix::ioctl_write_ptr_bad!(set_mask, libc::SIOCSIFNETMASK, ifreq);
     nix::ioctl_write_ptr_bad!(set_mtu, libc::SIOCSIFMTU, ifreq);
-    nix::ioctl_write_ptr_bad!(set_queue_length, libc::SIOCSIFTXQLEN, ifreq);
     nix::ioctl_write_ptr_bad!(set_flags, libc::SIOCSIFFLAGS, ifreq);
     nix::ioctl_readwrite_bad!(get_flags, libc::SIOCGIFFLAGS, ifreq);
 }
@@ -88,13 +89,21 @@ impl Tun {
     ///
     /// # Errors
     /// System errors.
-    pub fn set_queue_length(&self, packets: u16) -> io::Result<()> {
-        let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
-        let mut request = request(&self.name)?;
-        request.ifr_ifru.ifru_metric = i32::from(packets);
-        // SAFETY: the request is whole and holds what the call reads; the socket is open throughout.
-        unsafe { call::set_queue_length(socket.as_raw_fd(), &raw const request)? };
-        Ok(())
+    pub fn set_queue_length(&self, packets: u32) -> io::Result<()> {
+        let index = if_nametoindex(self.name.as_str())?;
+        // By netlink: the ioctl needs privileges outside of a user namespace too.
+        let socket = socket(
+            AddressFamily::Netlink,
+            SockType::Raw,
+            SockFlag::SOCK_CLOEXEC,
+            SockProtocol::NetlinkRoute,
+        )?;
+        nix::sys::socket::send(socket.as_raw_fd(), &queue_length_request(index, packets), MsgFlags::empty())?;
+        let mut answer = [0; 64];
+        nix::sys::socket::recv(socket.as_raw_fd(), &mut answer, MsgFlags::empty())?;
+        // An `nlmsgerr` follows the header: the negated error, or 0.
+        let error = i32::from_ne_bytes([answer[16], answer[17], answer[18], answer[19]]);
+        if error == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(-error)) }
     }
 
     /// Reads the next packet into `buffer` and returns its length; `None` if none is queued. A longer packet is
@@ -160,6 +169,25 @@ pub fn bring_up(name: &str) -> io::Result<()> {
         call::set_flags(socket.as_raw_fd(), &raw const request)?;
     }
     Ok(())
+}
+
+/// Returns the message that sets the queue length of an interface (`rtnetlink(7)`): header, `ifinfomsg`, one attribute.
+fn queue_length_request(index: u32, packets: u32) -> [u8; 40] {
+    let flags = (libc::NLM_F_REQUEST | libc::NLM_F_ACK) as u32;
+    let attribute = u32::from_ne_bytes({
+        let ([a, b], [c, d]) = (8u16.to_ne_bytes(), libc::IFLA_TXQLEN.to_ne_bytes());
+        [a, b, c, d]
+    });
+    let kind = u32::from_ne_bytes({
+        let ([a, b], [c, d]) = (libc::RTM_SETLINK.to_ne_bytes(), (flags as u16).to_ne_bytes());
+        [a, b, c, d]
+    });
+    let words = [40, kind, 1, 0, 0, index, 0, 0, attribute, packets];
+    let mut message = [0; 40];
+    for (to, word) in message.chunks_exact_mut(4).zip(words) {
+        to.copy_from_slice(&word.to_ne_bytes());
+    }
+    message
 }
 
 /// Returns an otherwise empty request for the interface `name`.

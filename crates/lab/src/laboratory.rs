@@ -18,7 +18,7 @@ use crate::packet::Packet;
 /// Name of the interface of a host.
 const INTERFACE: &str = "eth0";
 /// Packets of a kernel that wait until the emulator reads them.
-const QUEUE: u16 = 10_000;
+const QUEUE: u32 = 10_000;
 /// The network of all hosts.
 const NETWORK: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 0);
 const PREFIX: u8 = 16;
