@@ -21,7 +21,8 @@ impl Support {
     /// Returns whether a backend runs it, by its name; unknown backends run nothing.
     pub fn has(self, backend: &str) -> bool {
         match backend {
-            "live" => self.live,
+            // Real sockets in the lab's namespaces.
+            "live" | "lab" => self.live,
             "sim" => self.sim,
             _ => false,
         }

@@ -27,6 +27,7 @@ mod call {
     nix::ioctl_write_ptr_bad!(set_mask, libc::SIOCSIFNETMASK, ifreq);
     nix::ioctl_write_ptr_bad!(set_mtu, libc::SIOCSIFMTU, ifreq);
     nix::ioctl_write_ptr_bad!(set_flags, libc::SIOCSIFFLAGS, ifreq);
+    nix::ioctl_write_ptr_bad!(add_route, libc::SIOCADDRT, super::RouteEntry);
     nix::ioctl_readwrite_bad!(get_flags, libc::SIOCGIFFLAGS, ifreq);
 }
 
@@ -153,6 +154,53 @@ impl AsFd for Tun {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
     }
+}
+
+/// `struct rtentry` of Linux.
+#[repr(C)]
+#[derive(Debug)]
+pub(crate) struct RouteEntry {
+    pad1: libc::c_ulong,
+    destination: libc::sockaddr,
+    gateway: libc::sockaddr,
+    mask: libc::sockaddr,
+    flags: libc::c_ushort,
+    pad2: libc::c_short,
+    pad3: libc::c_ulong,
+    pad4: *mut libc::c_void,
+    metric: libc::c_short,
+    device: *mut libc::c_char,
+    mtu: libc::c_ulong,
+    window: libc::c_ulong,
+    initial_rtt: libc::c_ushort,
+}
+
+/// Routes packets to a host through the interface `name` of this thread's network namespace.
+///
+/// # Errors
+/// If there is no such interface, or other system errors.
+pub fn add_host_route(name: &str, host: Ipv4Addr) -> io::Result<()> {
+    let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
+    let mut device = std::ffi::CString::new(name)?.into_bytes_with_nul();
+    let unspecified = socket_address(Ipv4Addr::UNSPECIFIED);
+    let route = RouteEntry {
+        pad1: 0,
+        destination: socket_address(host),
+        gateway: unspecified,
+        mask: socket_address(Ipv4Addr::BROADCAST),
+        flags: libc::RTF_UP | libc::RTF_HOST,
+        pad2: 0,
+        pad3: 0,
+        pad4: std::ptr::null_mut(),
+        metric: 0,
+        device: device.as_mut_ptr().cast(),
+        mtu: 0,
+        window: 0,
+        initial_rtt: 0,
+    };
+    // SAFETY: the route is whole, and the name that it points to lives until the call returns.
+    unsafe { call::add_route(socket.as_raw_fd(), &raw const route)? };
+    Ok(())
 }
 
 /// Brings the interface `name` of this thread's network namespace up.

@@ -3,15 +3,15 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 use hdrhistogram::Histogram;
 use trunkline_endpoint::{Destination, MediumCounters, Port};
 use trunkline_io::{Clock, Tun};
 use trunkline_sim::network::Network;
-use trunkline_units::Instant;
+use trunkline_units::{Instant, Span};
 
 use crate::forwarding::Forwarding;
 use crate::packet::{Packet, destination_address};
@@ -21,6 +21,8 @@ use crate::wait::Waiter;
 const BATCH: usize = 16;
 /// Real-time priority of the thread, where the system allows it.
 const PRIORITY: libc::c_int = 20;
+/// How often the counts of the links are updated for readers.
+const UPDATE_INTERVAL: Span = Span::from_ms(250);
 /// Longest IPv4 packet.
 const MAX_PACKET: usize = 65_535;
 
@@ -29,14 +31,14 @@ const MAX_PACKET: usize = 65_535;
 pub struct Interface {
     /// The device, whose kernel end is in the namespace of the host.
     pub tun: Tun,
-    /// Address of the host.
-    pub address: Ipv4Addr,
+    /// Number of the host, and its interface.
+    pub at: (u32, Port),
     /// Longest packet, bytes.
     pub mtu: u32,
 }
 
 /// What an emulator has done.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Report {
     /// From the arrival of a packet in the model to its delivery to the kernel, nanoseconds.
     pub lateness_ns: Histogram<u64>,
@@ -50,33 +52,59 @@ pub struct Report {
     pub refused: u64,
     /// Counters of each medium: its name and those of its two ends, or of its ports.
     pub media: Vec<(String, Vec<MediumCounters>)>,
+    /// The media as they were at the end, with their queues and counters.
+    pub network: Option<Network<Packet>>,
+    /// How long it ran.
+    pub duration: Span,
     /// Whether the thread ran at a real-time priority.
     pub is_real_time: bool,
 }
+
+/// Bytes of each medium by its first two ports.
+type LinkBytes = Vec<(String, [u64; 2])>;
 
 /// A running emulator. Dropping it stops it and removes the interfaces.
 #[derive(Debug)]
 pub struct Emulator {
     stop: Arc<AtomicBool>,
+    carried: Arc<Mutex<LinkBytes>>,
     thread: Option<JoinHandle<io::Result<Report>>>,
 }
 
 impl Emulator {
-    /// Starts to carry packets. `interfaces` are those of the hosts of the network, in its order.
+    /// Starts to carry packets. `interfaces` are those of all hosts of the network, and `addresses` those of its hosts, in its
+    /// order.
     ///
     /// # Errors
     /// If there is no thread.
-    pub fn start(network: Network<Packet>, interfaces: Vec<Interface>) -> io::Result<Emulator> {
+    pub fn start(
+        network: Network<Packet>,
+        interfaces: Vec<Interface>,
+        addresses: &[Ipv4Addr],
+    ) -> io::Result<Emulator> {
+        let destinations = destinations(&network, addresses);
         let stop = Arc::new(AtomicBool::new(false));
         let stopping = Arc::clone(&stop);
+        let carried = Arc::new(Mutex::new(link_bytes(&network)));
+        let updated = Arc::clone(&carried);
         let thread = std::thread::Builder::new().name("emulator".into()).spawn(move || {
             let clock = Clock::start();
-            Worker::new(network, interfaces, clock)?.run(&stopping)
+            Worker::new(network, interfaces, destinations, clock)?.run(&stopping, &updated)
         })?;
-        Ok(Emulator { stop, thread: Some(thread) })
+        Ok(Emulator { stop, carried, thread: Some(thread) })
     }
 
-    /// Stops the emulator and removes the interfaces.
+    /// Returns the bytes that each medium had carried at the last update.
+    pub fn link_bytes(&self) -> LinkBytes {
+        self.carried.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Returns whether the thread still runs.
+    pub fn is_running(&self) -> bool {
+        self.thread.as_ref().is_some_and(|thread| !thread.is_finished())
+    }
+
+    /// Stops the emulator, removes the interfaces, and returns what it did.
     ///
     /// # Errors
     /// System errors that ended the emulator before.
@@ -103,6 +131,8 @@ impl Drop for Emulator {
 struct Worker {
     forwarding: Forwarding,
     interfaces: Vec<Interface>,
+    /// Index of each interface by host and port.
+    numbers: BTreeMap<(u32, Port), usize>,
     /// Numbers of the hosts by their addresses, and groups.
     destinations: BTreeMap<Ipv4Addr, Destination>,
     clock: Clock,
@@ -116,17 +146,15 @@ struct Worker {
 }
 
 impl Worker {
-    fn new(network: Network<Packet>, interfaces: Vec<Interface>, clock: Clock) -> io::Result<Worker> {
+    fn new(
+        network: Network<Packet>,
+        interfaces: Vec<Interface>,
+        destinations: BTreeMap<Ipv4Addr, Destination>,
+        clock: Clock,
+    ) -> io::Result<Worker> {
         let waiter = Waiter::new(clock)?;
-        let mut destinations = BTreeMap::from([(Ipv4Addr::BROADCAST, Destination::All)]);
         for (number, interface) in (0u32..).zip(&interfaces) {
             waiter.add(&interface.tun, number)?;
-            destinations.insert(interface.address, Destination::Station(number));
-        }
-        for (address, group) in &network.groups {
-            if let IpAddr::V4(address) = address {
-                destinations.insert(*address, Destination::Group(*group));
-            }
         }
         let mut lateness_ns = Histogram::new_with_bounds(1, 1 << 16, 3).expect("constant bounds are valid");
         lateness_ns.auto(true);
@@ -137,12 +165,15 @@ impl Worker {
             unroutable: 0,
             refused: 0,
             media: Vec::new(),
+            network: None,
+            duration: Span::ZERO,
             is_real_time: set_real_time(),
         };
         Ok(Worker {
             forwarding: Forwarding::new(network),
             readable: vec![true; interfaces.len()],
             blocked: vec![false; interfaces.len()],
+            numbers: (0..).zip(&interfaces).map(|(number, interface)| (interface.at, number)).collect(),
             interfaces,
             destinations,
             clock,
@@ -153,35 +184,46 @@ impl Worker {
         })
     }
 
-    fn run(mut self, stop: &AtomicBool) -> io::Result<Report> {
+    fn run(mut self, stop: &AtomicBool, carried: &Mutex<LinkBytes>) -> io::Result<Report> {
+        let mut updated = Instant::ZERO;
         while !stop.load(Ordering::Relaxed) {
+            if self.clock.now().since(updated) >= UPDATE_INTERVAL {
+                updated = self.clock.now();
+                // A reader that holds the lock reads older counts the next time.
+                if let Ok(mut carried) = carried.try_lock() {
+                    *carried = link_bytes(self.forwarding.network());
+                }
+            }
             let mut has_more = false;
-            for host in 0..self.interfaces.len() {
-                if self.readable[host] && !self.blocked[host] {
-                    has_more |= self.read(host)?;
+            for interface in 0..self.interfaces.len() {
+                if self.readable[interface] && !self.blocked[interface] {
+                    has_more |= self.read(interface)?;
                 }
             }
             self.deliver()?;
             let until = if has_more { Instant::ZERO } else { self.forwarding.deadline() };
             let readable = &mut self.readable;
-            self.waiter.wait(until, |host| readable[host as usize] = true)?;
+            self.waiter.wait(until, |interface| readable[interface as usize] = true)?;
             self.deliver()?;
         }
         self.report.media = media_counters(self.forwarding.network());
+        self.report.duration = self.clock.now().since(Instant::ZERO);
+        self.report.network = Some(self.forwarding.into_network());
         Ok(self.report)
     }
 
     /// Reads a batch of packets from an interface; returns whether there may be more.
-    fn read(&mut self, host: usize) -> io::Result<bool> {
-        let number = host as u32;
+    fn read(&mut self, interface: usize) -> io::Result<bool> {
+        let Interface { at: (number, port), mtu, .. } = self.interfaces[interface];
+        let drops = self.forwarding.network().hosts[number as usize].model.is_router();
         for _ in 0..BATCH {
             let now = self.clock.now();
-            if !self.forwarding.has_room(now, number, self.interfaces[host].mtu) {
-                self.blocked[host] = true;
+            if !drops && !self.forwarding.has_room(now, number, port, mtu) {
+                self.blocked[interface] = true;
                 return Ok(false);
             }
-            let Some(length) = self.interfaces[host].tun.read(&mut self.buffer)? else {
-                self.readable[host] = false;
+            let Some(length) = self.interfaces[interface].tun.read(&mut self.buffer)? else {
+                self.readable[interface] = false;
                 return Ok(false);
             };
             self.report.packets_in += 1;
@@ -193,7 +235,7 @@ impl Worker {
             };
             self.serial = self.serial.wrapping_add(1);
             let packet = Packet::new(bytes.to_vec(), to, channel(number, to), self.serial);
-            self.forwarding.send(now, number, packet);
+            self.forwarding.send(now, number, port, packet);
         }
         Ok(true)
     }
@@ -206,7 +248,8 @@ impl Worker {
             // With auto-resize this cannot fail.
             let _ = self.report.lateness_ns.record(late.as_ns());
             let Some(bytes) = delivery.packet.into_bytes() else { continue };
-            match self.interfaces[delivery.host as usize].tun.write(&bytes) {
+            let interface = self.numbers[&(delivery.host, delivery.port)];
+            match self.interfaces[interface].tun.write(&bytes) {
                 Ok(true) => self.report.packets_out += 1,
                 Ok(false) => self.report.refused += 1,
                 // The kernel refuses a packet that it cannot parse; that is no reason to stop.
@@ -214,11 +257,21 @@ impl Worker {
                 Err(error) => return Err(error),
             }
         }
-        while let Some(host) = self.forwarding.take_ready() {
-            self.blocked[host as usize] = false;
+        while let Some(interface) = self.forwarding.take_ready() {
+            self.blocked[self.numbers[&interface]] = false;
         }
         Ok(())
     }
+}
+
+/// Returns what is behind each address: hosts and groups.
+fn destinations(network: &Network<Packet>, addresses: &[Ipv4Addr]) -> BTreeMap<Ipv4Addr, Destination> {
+    let hosts = (0..).zip(addresses).map(|(number, address)| (*address, Destination::Station(number)));
+    let groups = network.groups.iter().filter_map(|(address, group)| match address {
+        IpAddr::V4(address) => Some((*address, Destination::Group(*group))),
+        IpAddr::V6(_) => None,
+    });
+    hosts.chain(groups).chain([(Ipv4Addr::BROADCAST, Destination::All)]).collect()
 }
 
 /// Returns the virtual channel of packets of a host to a destination.
@@ -234,6 +287,14 @@ fn set_real_time() -> bool {
     let priority = libc::sched_param { sched_priority: PRIORITY };
     // SAFETY: the parameter lives until the call returns, and 0 is the calling thread.
     unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const priority) == 0 }
+}
+
+fn link_bytes(network: &Network<Packet>) -> LinkBytes {
+    let media = network.transmission_media().map(|node| {
+        let bytes = [0, 1].map(|port| node.medium.counters(Port(port)).bytes);
+        (node.name.clone(), bytes)
+    });
+    media.collect()
 }
 
 fn media_counters(network: &Network<Packet>) -> Vec<(String, Vec<MediumCounters>)> {

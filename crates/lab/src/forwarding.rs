@@ -18,6 +18,8 @@ use crate::packet::Packet;
 pub struct Delivery {
     /// Number of the host.
     pub host: u32,
+    /// Its interface.
+    pub port: Port,
     /// When its last bit has arrived.
     pub at: Instant,
     /// The packet.
@@ -37,8 +39,8 @@ pub struct Forwarding {
     /// Packets on their way from one medium to the next.
     in_transit: VecDeque<(u32, Port, Packet)>,
     delivered: VecDeque<Delivery>,
-    /// Hosts whose interface has room again.
-    ready: Vec<u32>,
+    /// Interfaces of hosts that have room again.
+    ready: Vec<(u32, Port)>,
 }
 
 impl Forwarding {
@@ -60,11 +62,16 @@ impl Forwarding {
         &self.network
     }
 
-    /// Returns whether the interface of a host has room for a packet of `length` bytes. If not, [`Forwarding::take_ready`]
-    /// reports the host later.
-    pub fn has_room(&mut self, now: Instant, host: u32, length: u32) -> bool {
+    /// Returns the network.
+    pub fn into_network(self) -> Network<Packet> {
+        self.network
+    }
+
+    /// Returns whether an interface of a host has room for a packet of `length` bytes. If not, [`Forwarding::take_ready`]
+    /// reports it later.
+    pub fn has_room(&mut self, now: Instant, host: u32, port: Port, length: u32) -> bool {
         self.run(now);
-        let Some(&(m, port)) = self.network.hosts[host as usize].medium_ports.first() else { return true };
+        let (m, port) = self.network.hosts[host as usize].medium_ports[usize::from(port.0)];
         let medium = &mut self.network.media[m as usize].medium;
         if medium.has_room(self.now, port, length) {
             return true;
@@ -74,10 +81,10 @@ impl Forwarding {
         false
     }
 
-    /// Sends a packet from the interface of a host.
-    pub fn send(&mut self, now: Instant, host: u32, packet: Packet) {
+    /// Sends a packet from an interface of a host. The interface of a router drops it if it has no room.
+    pub fn send(&mut self, now: Instant, host: u32, port: Port, packet: Packet) {
         self.run(now);
-        let Some(&(m, port)) = self.network.hosts[host as usize].medium_ports.first() else { return };
+        let (m, port) = self.network.hosts[host as usize].medium_ports[usize::from(port.0)];
         self.in_transit.push_back((m, port, packet));
         self.forward();
     }
@@ -101,8 +108,8 @@ impl Forwarding {
         self.delivered.pop_front()
     }
 
-    /// Returns the next host whose interface has room again.
-    pub fn take_ready(&mut self) -> Option<u32> {
+    /// Returns the next interface of a host that has room again.
+    pub fn take_ready(&mut self) -> Option<(u32, Port)> {
         self.ready.pop()
     }
 
@@ -133,9 +140,7 @@ impl Forwarding {
                 }
                 MediumOutput::Lost { frame, .. } => self.release_lost(m, &frame),
                 MediumOutput::Room { port } => {
-                    if let Some(host) = self.host_at(m, port) {
-                        self.ready.push(host);
-                    }
+                    self.ready.extend(self.interface_at(m, port));
                 }
                 MediumOutput::Idle { deadline } => {
                     self.set_deadline(m, deadline.unwrap_or(Instant::MAX));
@@ -149,14 +154,20 @@ impl Forwarding {
     fn pass_on(&mut self, m: u32, port: Port, packet: Packet) {
         match self.network.media[m as usize].attachments[usize::from(port.0)] {
             Attachment::Medium(next, input) => self.in_transit.push_back((next, input, packet)),
-            Attachment::Host(host, _) => self.delivered.push_back(Delivery { host, at: self.now, packet }),
+            Attachment::Host(host, port) => {
+                // On a shared medium a router must not forward what is for another station there.
+                let station = &self.network.hosts[host as usize].model;
+                if !station.is_router() || station.accepts(port, &packet) {
+                    self.delivered.push_back(Delivery { host, port, at: self.now, packet });
+                }
+            }
             Attachment::Unconnected => {}
         }
     }
 
-    fn host_at(&self, m: u32, port: Port) -> Option<u32> {
+    fn interface_at(&self, m: u32, port: Port) -> Option<(u32, Port)> {
         match self.network.media[m as usize].attachments.get(usize::from(port.0)) {
-            Some(Attachment::Host(host, _)) => Some(*host),
+            Some(Attachment::Host(host, port)) => Some((*host, *port)),
             _ => None,
         }
     }

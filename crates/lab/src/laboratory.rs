@@ -5,18 +5,20 @@ use std::net::Ipv4Addr;
 use std::process::Command;
 
 use thiserror::Error;
+use trunkline_endpoint::Port;
 use trunkline_experiment::plan::{NodeKind, Plan};
 use trunkline_io::Tun;
-use trunkline_sim::network::Network;
+use trunkline_io::tun::add_host_route;
 use trunkline_sim::network::topology::Topology;
+use trunkline_sim::network::{self, Network};
 use trunkline_units::Seed;
 
 use crate::emulator::{Emulator, Interface, Report};
 use crate::namespace::{Namespace, NamespaceError};
 use crate::packet::Packet;
 
-/// Name of the interface of a host.
-const INTERFACE: &str = "eth0";
+/// Names of the interfaces of a host begin with this; a number follows, from 0 in the order of its links.
+const INTERFACE: &str = "eth";
 /// Packets of a kernel that wait until the emulator reads them.
 const QUEUE: u32 = 10_000;
 /// The network of all hosts.
@@ -38,14 +40,9 @@ pub enum LabError {
     /// The plan has no network.
     #[error("the experiment has no network")]
     NoNetwork,
-    /// A host is connected otherwise than by one link.
-    #[error("host {host} has {links} links; the lab needs one for each host")]
-    Links {
-        /// The host.
-        host: String,
-        /// Number of its links.
-        links: usize,
-    },
+    /// No link reaches a host.
+    #[error("no link reaches the host {0}")]
+    Unlinked(String),
     /// There are more hosts than addresses.
     #[error("{0} hosts are more than the lab has addresses for")]
     TooManyHosts(usize),
@@ -58,6 +55,14 @@ pub enum LabError {
     /// The interface of a host.
     #[error("host {host}: cannot create its interface: {error}")]
     Interface {
+        /// The host.
+        host: String,
+        /// The system error.
+        error: io::Error,
+    },
+    /// The routes of a host with several interfaces.
+    #[error("host {host}: cannot set its routes: {error}")]
+    Routes {
         /// The host.
         host: String,
         /// The system error.
@@ -100,28 +105,44 @@ impl Lab {
         if network.hosts.len() > MAX_HOSTS {
             return Err(LabError::TooManyHosts(network.hosts.len()));
         }
+        let addresses: Vec<Ipv4Addr> =
+            (1..).zip(&network.hosts).map(|(n, _)| Ipv4Addr::from_bits(NETWORK.to_bits() + n)).collect();
         let (mut hosts, mut interfaces) = (Vec::new(), Vec::new());
-        for (number, host) in (1u32..).zip(&network.hosts) {
-            let name = host.name.clone();
-            if matches!(described.nodes[host.plan_node].kind, NodeKind::Converter { .. }) {
+        for (number, host) in (0u32..).zip(&network.hosts) {
+            let (name, node, address) = (host.name.clone(), host.plan_node, addresses[number as usize]);
+            if matches!(described.nodes[node].kind, NodeKind::Converter { .. }) {
                 return Err(LabError::Converter(name));
             }
-            let links = &topology.ports[host.plan_node];
-            let [hop] = links.as_slice() else {
-                return Err(LabError::Links { host: name, links: links.len() });
-            };
-            let mtu = described.links[hop.link].mtu.as_bytes().min(u64::from(u16::MAX)) as u16;
-            let address = Ipv4Addr::from_bits(NETWORK.to_bits() + number);
+            let ports = &topology.ports[node];
+            if ports.is_empty() {
+                return Err(LabError::Unlinked(name));
+            }
             let namespace = Namespace::new()?;
             for (setting, value) in SETTINGS {
                 namespace.set(setting, value)?;
             }
-            let tun = namespace.run(|| open(address, mtu));
-            let tun = tun.map_err(|error| LabError::Interface { host: name.clone(), error })?;
-            interfaces.push(Interface { tun, address, mtu: mtu.into() });
+            if topology.is_router(node) {
+                namespace.set("net/ipv4/ip_forward", "1")?;
+            }
+            let prefix = if ports.len() == 1 { PREFIX } else { 32 };
+            for (port, hop) in (0..).zip(ports) {
+                let mtu = described.links[hop.link].mtu.as_bytes().min(u64::from(u16::MAX)) as u16;
+                let tun = namespace.run(|| open(&format!("{INTERFACE}{port}"), address, prefix, mtu));
+                let tun = tun.map_err(|error| LabError::Interface { host: name.clone(), error })?;
+                interfaces.push(Interface { tun, at: (number, Port(port)), mtu: mtu.into() });
+            }
+            if ports.len() > 1 {
+                let routes = routes(&network, &topology, node, &addresses);
+                let set = namespace.run(|| {
+                    routes
+                        .iter()
+                        .try_for_each(|(port, to)| add_host_route(&format!("{INTERFACE}{port}"), *to))
+                });
+                set.map_err(|error| LabError::Routes { host: name.clone(), error })?;
+            }
             hosts.push(Host { name, address, namespace });
         }
-        let emulator = Emulator::start(network, interfaces).map_err(LabError::Emulator)?;
+        let emulator = Emulator::start(network, interfaces, &addresses).map_err(LabError::Emulator)?;
         Ok(Lab { emulator, hosts })
     }
 
@@ -135,7 +156,17 @@ impl Lab {
         self.hosts.iter().find(|host| host.name == name)
     }
 
-    /// Stops the network and removes it.
+    /// Returns the bytes that each link has carried from its two ends so far, a moment ago.
+    pub fn link_bytes(&self) -> Vec<(String, [u64; 2])> {
+        self.emulator.link_bytes()
+    }
+
+    /// Returns whether the emulator still runs; if not, [`Lab::finish`] returns the reason.
+    pub fn is_running(&self) -> bool {
+        self.emulator.is_running()
+    }
+
+    /// Stops the network and removes it. Returns what the emulator did and the media as they were at the end.
     ///
     /// # Errors
     /// System errors that ended the emulator before.
@@ -151,15 +182,30 @@ impl Host {
     }
 }
 
-/// Opens the interface of a host in the namespace of this thread.
-fn open(address: Ipv4Addr, mtu: u16) -> io::Result<Tun> {
-    let tun = Tun::open(INTERFACE).map_err(|error| match error.kind() {
+/// Returns the port through which a host with several links reaches each other host.
+fn routes(
+    network: &Network<Packet>,
+    topology: &Topology<'_>,
+    node: usize,
+    addresses: &[Ipv4Addr],
+) -> Vec<(u16, Ipv4Addr)> {
+    let others = network.hosts.iter().zip(addresses).filter(|(host, _)| host.plan_node != node);
+    let route = |(host, address): (&network::Host<Packet>, &Ipv4Addr)| {
+        let (_, port) = *topology.path(node, host.plan_node)?.first()?;
+        Some((port, *address))
+    };
+    others.filter_map(route).collect()
+}
+
+/// Opens an interface of a host in the namespace of this thread.
+fn open(name: &str, address: Ipv4Addr, prefix: u8, mtu: u16) -> io::Result<Tun> {
+    let tun = Tun::open(name).map_err(|error| match error.kind() {
         io::ErrorKind::PermissionDenied => {
             io::Error::other("this user may not open /dev/net/tun; its mode must be 0666")
         }
         _ => error,
     })?;
     tun.set_queue_length(QUEUE)?;
-    tun.set_up(address, PREFIX, mtu)?;
+    tun.set_up(address, prefix, mtu)?;
     Ok(tun)
 }

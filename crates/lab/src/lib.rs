@@ -11,6 +11,10 @@
 //! | --- | --- |
 //! | [`laboratory`] | [`Lab`]: hosts and links of a plan |
 //! | [`namespace`] | network namespaces, also for an ordinary user |
+//! | [`backend`] | [`LabBackend`]: runs an experiment in its network
+//! | `programs` | the programs of hosts
+//! | [`session`] | running labs, and entering their hosts
+//! | `export` | the topology for containerlab
 //! | [`emulator`] | the thread that carries packets in real time |
 //! | [`forwarding`] | packets through the media of a plan, as a state machine |
 //! | [`packet`] | IP packets as frames of the media |
@@ -18,13 +22,21 @@
 //!
 //! The media are built by [`trunkline_sim::network`] from the same plan and the same seed as in a simulation.
 
+pub mod backend;
 pub mod emulator;
+mod export;
 pub mod forwarding;
 pub mod laboratory;
 pub mod namespace;
 pub mod packet;
+mod programs;
+pub mod session;
 mod wait;
 
+pub use backend::LabBackend;
 pub use emulator::Report;
+pub use export::containerlab;
 pub use laboratory::{Host, Lab, LabError};
 pub use namespace::{Namespace, NamespaceError, enter_user_namespace};
+pub use programs::{ProgramError, Programs};
+pub use session::Session;

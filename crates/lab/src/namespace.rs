@@ -1,8 +1,9 @@
 //! Network namespaces that only this process holds: they end with it, whatever ends it.
 
+use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
@@ -77,7 +78,7 @@ fn forbidding_setting() -> Option<String> {
 }
 
 /// A network namespace, without a name and without a file. It ends when this is dropped and its last process has ended.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Namespace {
     file: Arc<File>,
 }
@@ -122,7 +123,7 @@ impl Namespace {
     }
 
     /// Returns a command that runs a program in the namespace. The program is killed when the thread that starts it ends.
-    pub fn command(&self, program: &str) -> Command {
+    pub fn command(&self, program: impl AsRef<OsStr>) -> Command {
         let mut command = Command::new(program);
         let file = Arc::clone(&self.file);
         // SAFETY: between fork and exec the closure only makes two system calls, with a descriptor that it keeps open.
@@ -133,6 +134,11 @@ impl Namespace {
             });
         }
         command
+    }
+
+    /// Returns the descriptor that holds the namespace.
+    pub fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
     }
 
     /// Returns the number of the namespace in the kernel (its inode).

@@ -31,20 +31,27 @@ pub struct Live {
     launch: Box<dyn Launch + Send>,
     /// The addresses given by `--at`, by host.
     assigned: BTreeMap<String, IpAddr>,
+    /// Whether each host has a network namespace and its address there.
+    has_namespaces: bool,
 }
 
 impl Live {
     /// Creates a backend. The hosts in `assigned` use these addresses of this machine; all others use the loopback
     /// interface.
     pub fn new(launch: Box<dyn Launch + Send>, assigned: BTreeMap<String, IpAddr>) -> Self {
-        Live { launch, assigned }
+        Live { launch, assigned, has_namespaces: false }
+    }
+
+    /// Creates a backend whose agents run in network namespaces with these addresses.
+    pub fn in_namespaces(launch: Box<dyn Launch + Send>, addresses: BTreeMap<String, IpAddr>) -> Self {
+        Live { launch, assigned: addresses, has_namespaces: true }
     }
 
     /// Assigns an address to each host of this machine. Hosts on the loopback share its address, unless two of them must
     /// use the same port. If some hosts are on other machines, the loopback is of no use: these get their address later.
     fn assign_addresses(&self, plan: &Plan) -> Result<BTreeMap<String, IpAddr>, RunError> {
         for (name, address) in &self.assigned {
-            if usage::interface_of(*address).is_none() {
+            if !self.has_namespaces && usage::interface_of(*address).is_none() {
                 return Err(RunError::NotLocal(name.clone(), *address));
             }
         }
@@ -90,7 +97,7 @@ impl Live {
 
 impl Backend for Live {
     fn name(&self) -> &'static str {
-        "live"
+        if self.has_namespaces { "lab" } else { "live" }
     }
 
     fn refuse(&self, plan: &Plan) -> Vec<Refusal> {
@@ -114,7 +121,7 @@ impl Backend for Live {
 
     fn planned_record(&self, plan: &Plan, options: &RunOptions) -> Record {
         let mut environment = environment::describe();
-        if plan.network.is_some() {
+        if plan.network.is_some() && !self.has_namespaces {
             let mut network = "described in the experiment, not applied: live uses the real one".to_owned();
             if bundle::sides(plan).is_some() {
                 network += "; its converters run on the loopback, at no cost but their own";

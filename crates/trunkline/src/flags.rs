@@ -5,6 +5,7 @@
 //! | [`values`] | parsers of flag values that several commands share |
 //! | [`agents`] | `trunkline agent`, `trunkline keys` |
 //! | [`analyse`] | `trunkline analyse` |
+//! | [`lab`] | `trunkline lab` |
 //! | [`llc`] | `trunkline llc` |
 //! | [`converter`] | `trunkline converter` |
 //! | [`monitor`] | `trunkline monitor` |
@@ -16,6 +17,7 @@
 pub mod agents;
 pub mod analyse;
 pub mod converter;
+pub mod lab;
 pub mod llc;
 pub mod monitor;
 pub mod scenario;
@@ -59,6 +61,12 @@ pub enum Command {
     ///
     /// Exit status: 0 on success, 1 if the run or an expectation failed, 2 if the input or the usage is wrong.
     Run(Run),
+    /// Open the network of an experiment on this machine, with a kernel for each host, and enter its hosts
+    ///
+    /// Builds the network in namespaces, without its connections, and starts the programs of its hosts. On a terminal a line
+    /// shows the links that carry most. Ctrl-C removes everything. Exit status: 0 when interrupted, 1 if the network cannot
+    /// be built or a program failed, 2 if the input or the usage is wrong.
+    Lab(lab::Lab),
     /// Write an experiment: one of the five measurement configurations of the AAI report (1996)
     ///
     /// Exit status: 2 if the number of hosts, a name or an option is wrong.
@@ -186,7 +194,7 @@ pub struct Run {
     /// The experiment file; `-` reads standard input
     #[arg(value_hint = ValueHint::FilePath)]
     pub file: PathBuf,
-    /// Backends to run on: live, sim; several give one comparison
+    /// Backends to run on: live, lab, sim; several give one comparison
     #[arg(long, value_name = "BACKEND", value_delimiter = ',', default_value = "live")]
     pub on: Vec<String>,
     /// Run a host at an address of this machine, or on an agent (NAME=agent:AGENT) [default: a loopback address]

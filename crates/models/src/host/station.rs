@@ -240,6 +240,11 @@ impl<F: Frame> Station<F> {
         Some(port)
     }
 
+    /// Returns whether a frame that arrived at `port` is for this station, or a router forwards it.
+    pub fn accepts(&self, port: Port, frame: &F) -> bool {
+        self.filter(frame.destination()) != FilterResult::Ignored || self.is_forwarded(port, frame)
+    }
+
     /// Returns whether a router forwards a frame that arrived at `ingress`.
     fn is_forwarded(&self, ingress: Port, frame: &F) -> bool {
         let mut routes = self.routes.iter();

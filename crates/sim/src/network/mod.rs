@@ -2,6 +2,7 @@
 
 mod build;
 pub mod queue;
+pub mod records;
 pub mod topology;
 
 use std::collections::BTreeMap;

@@ -9,6 +9,8 @@ mod experiment;
 mod hosts;
 #[cfg(feature = "agents")]
 mod keys;
+#[cfg(target_os = "linux")]
+mod lab;
 mod llc;
 mod monitor;
 mod pool;
@@ -47,6 +49,10 @@ pub fn run(command: Command) -> Result<(), Failure> {
             print(&trunkline_experiment::plan_text(&experiment.plan))
         }
         Command::Run(flags) => run::run(&flags),
+        #[cfg(target_os = "linux")]
+        Command::Lab(flags) => lab::lab(&flags),
+        #[cfg(not(target_os = "linux"))]
+        Command::Lab(_) => Err(Failure::input("a lab needs the network namespaces of Linux")),
         Command::Scenario(flags) => scenario::scenario(&flags),
         Command::Schedule(flags) => schedule::schedule(flags.action),
         Command::Test(flags) => test::test(&flags),

@@ -153,9 +153,23 @@ fn backend(name: &str, flags: &Run, plan: &Plan) -> Result<Box<dyn Backend>, Fai
     match name {
         "live" => Ok(Box::new(live_backend(plan, &flags.at, &flags.keys)?)),
         "sim" => Ok(Box::new(Sim { trace: flags.trace.clone(), link_series: true })),
-        "lab" => Err(Failure::input(format!("the backend `{name}` is not implemented; use `live` or `sim`"))),
-        _ => Err(Failure::input(format!("there is no backend `{name}`; use `live` or `sim`"))),
+        "lab" => lab_backend(),
+        _ => Err(Failure::input(format!("there is no backend `{name}`; use `live`, `lab` or `sim`"))),
     }
+}
+
+/// Returns the backend of a lab, and enters the user namespace that an ordinary user needs for it.
+#[cfg(target_os = "linux")]
+fn lab_backend() -> Result<Box<dyn Backend>, Failure> {
+    let program = std::env::current_exe()
+        .map_err(|e| Failure::run(format!("cannot find the path of this program: {e}")))?;
+    trunkline_lab::enter_user_namespace().map_err(Failure::run)?;
+    Ok(Box::new(trunkline_lab::LabBackend { program }))
+}
+
+#[cfg(not(target_os = "linux"))]
+fn lab_backend() -> Result<Box<dyn Backend>, Failure> {
+    Err(Failure::input("a lab needs the network namespaces of Linux"))
 }
 
 /// Returns an error if the backend does not support the plan, and prints diagnostics at the positions in the text.

@@ -1,0 +1,180 @@
+//! The backend `lab`: the experiment's network on this machine, and the ends of its connections in it.
+//!
+//! The ends are those of the backend `live`: an agent process for each host, in the network namespace of its host. The
+//! links, queues and switches between them are those of the simulator, with the same seed.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::IpAddr;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt as _;
+use std::path::PathBuf;
+use std::process::Stdio;
+
+use trunkline_experiment::plan::{NodeKind, Plan, Protocol, SourceRange};
+use trunkline_live::{Launch, LaunchedAgent, Live};
+use trunkline_record::Record;
+use trunkline_run::{Backend, ProgressObserver, Refusal, RunOptions, assemble, expect};
+use trunkline_sim::network::records::{link_records, switch_records};
+use trunkline_sim::network::topology::Topology;
+use trunkline_units::Instant;
+
+use crate::emulator::Report;
+use crate::laboratory::{Lab, LabError};
+use crate::namespace::Namespace;
+use crate::programs::Programs;
+use crate::session::Session;
+
+/// The backend.
+#[derive(Clone, Debug)]
+pub struct LabBackend {
+    /// The program whose command `agent --stdio NAME` is an agent.
+    pub program: PathBuf,
+}
+
+/// Starts each agent as a process in the namespace of its host.
+struct NamespaceAgents {
+    program: PathBuf,
+    namespaces: BTreeMap<String, Namespace>,
+}
+
+impl Launch for NamespaceAgents {
+    fn launch(&self, host: &str) -> io::Result<LaunchedAgent> {
+        let namespace = self.namespaces.get(host).ok_or(io::ErrorKind::NotFound)?;
+        let (ours, theirs) = UnixStream::pair()?;
+        let child = namespace
+            .command(&self.program)
+            .args(["agent", "--stdio", host])
+            .stdin(Stdio::from(OwnedFd::from(theirs)))
+            .stdout(Stdio::null())
+            // Ctrl-C signals the whole process group of the terminal; only the controller handles it.
+            .process_group(0)
+            .spawn()?;
+        Ok(LaunchedAgent { stream: ours, child: Some(child), remote: None })
+    }
+}
+
+impl Backend for LabBackend {
+    fn name(&self) -> &'static str {
+        "lab"
+    }
+
+    fn refuse(&self, plan: &Plan) -> Vec<Refusal> {
+        let Some(network) = &plan.network else {
+            let text = LabError::NoNetwork.to_string();
+            return vec![Refusal { location: SourceRange::default(), text }];
+        };
+        let mut refusals = Vec::new();
+        for node in &network.nodes {
+            if matches!(node.kind, NodeKind::Converter { .. }) {
+                let text = LabError::Converter(node.name.clone()).to_string();
+                refusals.push(Refusal { location: node.location, text });
+            }
+        }
+        let topology = Topology::new(network);
+        for c in &plan.connections {
+            let text = match &c.protocol {
+                Protocol::Llc { .. } => "the lab carries IP packets only, and no frames of LLC".to_owned(),
+                Protocol::Multicast { .. } => match router_on_path(plan, &topology, c) {
+                    Some(router) => format!("the kernel of the router `{router}` forwards to no group"),
+                    None => continue,
+                },
+                _ => continue,
+            };
+            refusals.push(Refusal { location: c.protocol_location, text: format!("{}: {text}", c.name) });
+        }
+        let live = Live::in_namespaces(Box::new(self.agents(BTreeMap::new())), BTreeMap::new());
+        refusals.extend(live.refuse(plan));
+        refusals
+    }
+
+    fn planned_record(&self, plan: &Plan, options: &RunOptions) -> Record {
+        let live = Live::in_namespaces(Box::new(self.agents(BTreeMap::new())), BTreeMap::new());
+        live.planned_record(plan, options)
+    }
+
+    fn run(&mut self, plan: &Plan, options: &RunOptions, observer: &mut dyn ProgressObserver) -> Record {
+        let lab = match Lab::start(plan, options.seed) {
+            Ok(lab) => lab,
+            Err(error) => return self.failed_record(plan, options, &error.to_string()),
+        };
+        // Without the session nobody can enter the hosts; that is no reason not to run.
+        let session = Session::start(&plan.name, &lab);
+        let programs = match Programs::start(plan, &lab, &options.out) {
+            Ok(programs) => programs,
+            Err(error) => return self.failed_record(plan, options, &error.to_string()),
+        };
+        let namespaces = lab.hosts().iter().map(|host| (host.name.clone(), host.namespace.clone())).collect();
+        let addresses =
+            lab.hosts().iter().map(|host| (host.name.clone(), IpAddr::V4(host.address))).collect();
+        let mut live = Live::in_namespaces(Box::new(self.agents(namespaces)), addresses);
+        let mut record = live.run(plan, options, observer);
+        let failures =
+            programs.finish(plan.connections.is_empty() && plan.measures.is_empty(), &options.stop);
+        drop(session);
+        match lab.finish() {
+            Ok(report) => add_report(&mut record, plan, &report),
+            Err(error) => record.problems.push(error.to_string()),
+        }
+        record.problems.extend(failures);
+        record.partial |= !record.problems.is_empty();
+        record.expectations = expect::evaluate(&plan.expectations, &record);
+        record
+    }
+}
+
+impl LabBackend {
+    fn agents(&self, namespaces: BTreeMap<String, Namespace>) -> NamespaceAgents {
+        NamespaceAgents { program: self.program.clone(), namespaces }
+    }
+
+    fn failed_record(&self, plan: &Plan, options: &RunOptions, problem: &str) -> Record {
+        let mut record = self.planned_record(plan, options);
+        record.partial = true;
+        record.connections = plan.connections.iter().map(|c| assemble::connection(c, &[])).collect();
+        record.expectations = expect::evaluate(&plan.expectations, &record);
+        record.problems.push(problem.to_owned());
+        record
+    }
+}
+
+/// Returns a router on the path of a connection to one of its receivers.
+fn router_on_path(
+    plan: &Plan,
+    topology: &Topology<'_>,
+    c: &trunkline_experiment::plan::Connection,
+) -> Option<String> {
+    let network = plan.network.as_ref()?;
+    c.to.iter().find_map(|to| {
+        let path = topology.path(topology.node(&c.from.host)?, topology.node(&to.host)?)?;
+        let router = path.iter().skip(1).find(|(node, _)| topology.is_router(*node))?;
+        Some(network.nodes[router.0].name.clone())
+    })
+}
+
+/// Adds what the media have counted and how late the emulator was.
+fn add_report(record: &mut Record, plan: &Plan, report: &Report) {
+    if let (Some(network), Some(described)) = (&report.network, &plan.network) {
+        record.links = link_records(network, described, Instant::ZERO + report.duration);
+        record.switches = switch_records(network);
+    }
+    let late = |quantile: f64| report.lateness_ns.value_at_quantile(quantile) as f64 / 1e3;
+    let lateness = format!(
+        "of {} packets: median {:.0} us, 99 % {:.0} us, largest {:.0} us{}",
+        report.packets_out,
+        late(0.5),
+        late(0.99),
+        report.lateness_ns.max() as f64 / 1e3,
+        if report.is_real_time { "" } else { "; the system allowed no real-time priority" },
+    );
+    record.environment.insert("emulator_late".into(), lateness);
+    let lost = report.unroutable + report.refused;
+    if lost > 0 {
+        let text = format!(
+            "{} to no host of the network, {} refused by the kernel",
+            report.unroutable, report.refused
+        );
+        record.environment.insert("emulator_lost".into(), text);
+    }
+}

@@ -1,0 +1,151 @@
+//! `trunkline lab`: the network of an experiment on this machine, without its connections.
+
+use std::io::{self, IsTerminal as _, Write as _};
+use std::os::unix::process::CommandExt as _;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use trunkline_lab::session::{RunningHost, RunningLab, running};
+use trunkline_lab::{Lab, Programs, Session, containerlab, enter_user_namespace};
+use trunkline_units::Seed;
+
+use super::experiment::Experiment;
+use super::run::{out_folder, stop_on_signals};
+use crate::failure::{Failure, print};
+use crate::flags::lab::{Action, Enter, Export, Open};
+
+/// How often the status line is written, and the request to stop is looked at.
+const STATUS_INTERVAL: Duration = Duration::from_secs(1);
+const CHECK_INTERVAL: Duration = Duration::from_millis(20);
+/// Width of the status line on a terminal whose width is unknown.
+const DEFAULT_WIDTH: usize = 80;
+
+/// Opens a lab, or does something with one.
+pub fn lab(flags: &crate::flags::lab::Lab) -> Result<(), Failure> {
+    match &flags.action {
+        None => open(&flags.open),
+        Some(Action::Enter(flags)) => enter(flags),
+        Some(Action::List) => list(),
+        Some(Action::Export(flags)) => export(flags),
+    }
+}
+
+/// Opens the network of an experiment until the command is interrupted.
+fn open(flags: &Open) -> Result<(), Failure> {
+    let file = flags.file.as_ref().ok_or_else(|| Failure::input("give an experiment file"))?;
+    let experiment = Experiment::read(file, &flags.overrides)?;
+    enter_user_namespace().map_err(Failure::run)?;
+    let stop = stop_on_signals()?;
+    let plan = &experiment.plan;
+    let lab = Lab::start(plan, Seed(flags.seed)).map_err(Failure::run)?;
+    let session = Session::start(&plan.name, &lab).map_err(Failure::run)?;
+    let out = out_folder(&flags.out, &plan.name).join("lab");
+    let programs = Programs::start(plan, &lab, &out).map_err(Failure::run)?;
+    print(&host_lines(&plan.name, lab.hosts().iter().map(|host| (&host.name[..], host.address))))?;
+    let is_terminal = io::stdout().is_terminal();
+    let (mut before, mut written) = (lab.link_bytes(), Instant::now());
+    while !stop.is_requested() && lab.is_running() {
+        std::thread::sleep(CHECK_INTERVAL);
+        if is_terminal && written.elapsed() >= STATUS_INTERVAL {
+            let now = lab.link_bytes();
+            let line = status(&before, &now, written.elapsed());
+            write!(io::stdout(), "\r\x1b[2K{line}").and_then(|()| io::stdout().flush())?;
+            (before, written) = (now, Instant::now());
+        }
+    }
+    if is_terminal {
+        writeln!(io::stdout())?;
+    }
+    let failures = programs.finish(false, &stop);
+    drop(session);
+    lab.finish().map_err(Failure::run)?;
+    failures.into_iter().next().map_or(Ok(()), |failure| Err(Failure::run(failure)))
+}
+
+/// Returns a line for each host and how to enter one.
+fn host_lines<'a>(name: &str, hosts: impl Iterator<Item = (&'a str, std::net::Ipv4Addr)>) -> String {
+    let mut text = format!("{name}: the network is open; Ctrl-C removes it\n");
+    let mut first = None;
+    for (host, address) in hosts {
+        text += &format!("  {address:<12} {host}\n");
+        first.get_or_insert(host);
+    }
+    if let Some(host) = first {
+        text += &format!("Enter a host from another terminal: trunkline lab enter {host}\n");
+    }
+    text
+}
+
+/// Returns the rates of the links that carry most, as many as fit into a line.
+fn status(before: &[(String, [u64; 2])], now: &[(String, [u64; 2])], elapsed: Duration) -> String {
+    let width = super::report::terminal_width().map_or(DEFAULT_WIDTH, usize::from);
+    let rate = |before: u64, now: u64| now.saturating_sub(before) as f64 * 8.0 / elapsed.as_secs_f64() / 1e6;
+    let mut links: Vec<(f64, f64, &str)> = before
+        .iter()
+        .zip(now)
+        .map(|((name, b), (_, n))| (rate(b[0], n[0]), rate(b[1], n[1]), &name[..]))
+        .collect();
+    links.sort_by(|x, y| (y.0 + y.1).total_cmp(&(x.0 + x.1)));
+    let mut line = String::new();
+    for (there, back, name) in links {
+        let link = format!("{name} {there:.2} > < {back:.2} Mb/s   ");
+        if line.chars().count() + link.chars().count() >= width {
+            break;
+        }
+        line += &link;
+    }
+    line
+}
+
+/// Runs a shell or a command on a host of a running lab.
+fn enter(flags: &Enter) -> Result<(), Failure> {
+    let lab = find(flags)?;
+    lab.enter(&flags.host).map_err(|e| Failure::run(format!("cannot enter {}: {e}", flags.host)))?;
+    let shell = std::env::var("SHELL").unwrap_or_else(|_| "/bin/sh".to_owned());
+    let (program, arguments) = match flags.command.split_first() {
+        Some((program, arguments)) => (program.as_str(), arguments),
+        None => (shell.as_str(), &[][..]),
+    };
+    let error = Command::new(program)
+        .args(arguments)
+        .env("TRUNKLINE_HOST", &flags.host)
+        .env("PS1", format!("{}$ ", flags.host))
+        .exec();
+    Err(Failure::run(format!("cannot run {program}: {error}")))
+}
+
+/// Returns the running lab that has a host.
+fn find(flags: &Enter) -> Result<RunningLab, Failure> {
+    let labs = running().map_err(Failure::run)?;
+    let is_meant = |lab: &&RunningLab| {
+        flags.lab.as_ref().is_none_or(|wanted| *wanted == lab.name || *wanted == lab.pid.to_string())
+    };
+    let mut found: Vec<&RunningLab> =
+        labs.iter().filter(is_meant).filter(|lab| lab.hosts.contains_key(&flags.host)).collect();
+    match (found.pop(), found.is_empty()) {
+        (Some(lab), true) => Ok(lab.clone()),
+        (Some(_), false) => {
+            let host = &flags.host;
+            Err(Failure::input(format!("several labs have a host {host}: say which one with --lab PID")))
+        }
+        (None, _) => Err(Failure::input(format!("no running lab of this user has a host {}", flags.host))),
+    }
+}
+
+fn list() -> Result<(), Failure> {
+    for lab in running().map_err(Failure::run)? {
+        let mut text = format!("{} (process {})\n", lab.name, lab.pid);
+        for (host, RunningHost { address, .. }) in &lab.hosts {
+            text += &format!("  {address:<12} {host}\n");
+        }
+        print(&text)?;
+    }
+    Ok(())
+}
+
+fn export(flags: &Export) -> Result<(), Failure> {
+    let experiment = Experiment::read(&flags.file, &flags.overrides)?;
+    let network = experiment.plan.network.as_ref();
+    let network = network.ok_or_else(|| Failure::input("the experiment has no network"))?;
+    print(&containerlab(&experiment.plan.name, network, &flags.image))
+}
