@@ -99,9 +99,11 @@ impl Backend for LabBackend {
             Ok(lab) => lab,
             Err(error) => return self.failed_record(plan, options, &error.to_string()),
         };
-        // Without the session nobody can enter the hosts; that is no reason not to run.
-        let session = Session::start(&plan.name, &lab);
-        let programs = match Programs::start(plan, &lab, &options.out) {
+        let session = match Session::start(&plan.name, &lab) {
+            Ok(session) => session,
+            Err(error) => return self.failed_record(plan, options, &error.to_string()),
+        };
+        let programs = match Programs::start(plan, &lab, &session, &options.out) {
             Ok(programs) => programs,
             Err(error) => return self.failed_record(plan, options, &error.to_string()),
         };

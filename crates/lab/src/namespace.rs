@@ -1,15 +1,18 @@
 //! Network namespaces that only this process holds: they end with it, whatever ends it.
 
-use std::ffi::OsStr;
+use std::ffi::{CStr, CString, OsStr};
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::process::CommandExt as _;
+use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 use std::thread;
 
+use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, setns, unshare};
 use nix::sys::prctl::set_pdeathsig;
 use nix::sys::signal::Signal;
@@ -49,6 +52,14 @@ pub enum NamespaceError {
 
 fn forbidden_by(setting: &Option<String>) -> String {
     setting.as_ref().map(|setting| format!(" (the kernel forbids it: {setting})")).unwrap_or_default()
+}
+
+/// Gives this process a mount namespace of its own, in which the file `names` is `/etc/hosts`. Makes system calls only.
+pub(crate) fn set_names(names: &CStr) -> io::Result<()> {
+    let none = None::<&CStr>;
+    unshare(CloneFlags::CLONE_NEWNS)?;
+    mount(none, c"/", none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none)?;
+    Ok(mount(Some(names), c"/etc/hosts", none, MsFlags::MS_BIND, none)?)
 }
 
 /// Enters a user namespace in which an ordinary user may create network namespaces; root stays where it is. Call it before the
@@ -134,6 +145,18 @@ impl Namespace {
             });
         }
         command
+    }
+
+    /// Returns a command as [`Namespace::command`] does, for which the file `names` is `/etc/hosts`.
+    ///
+    /// # Errors
+    /// If the path has a zero byte.
+    pub fn command_with_names(&self, program: impl AsRef<OsStr>, names: &Path) -> io::Result<Command> {
+        let mut command = self.command(program);
+        let names = CString::new(names.as_os_str().as_bytes())?;
+        // SAFETY: between fork and exec the closure only makes system calls, with strings that it keeps.
+        unsafe { command.pre_exec(move || set_names(&names)) };
+        Ok(command)
     }
 
     /// Returns the descriptor that holds the namespace.

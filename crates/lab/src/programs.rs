@@ -14,6 +14,7 @@ use trunkline_experiment::plan::{NodeKind, Plan};
 use trunkline_run::StopFlag;
 
 use crate::laboratory::Lab;
+use crate::session::Session;
 
 /// How long a program may take to end after SIGTERM before it is killed.
 const TERMINATION: Duration = Duration::from_secs(2);
@@ -45,18 +46,18 @@ struct Program {
 }
 
 impl Programs {
-    /// Starts the programs in the namespaces of their hosts. What they write goes to `HOST.txt` in the folder `out`.
+    /// Starts the programs in the namespaces of their hosts, where the names of the hosts are known. What they write goes to `HOST.txt` in the folder `out`.
     ///
     /// # Errors
     /// If one cannot be started; the others are killed.
-    pub fn start(plan: &Plan, lab: &Lab, out: &Path) -> Result<Programs, ProgramError> {
+    pub fn start(plan: &Plan, lab: &Lab, session: &Session, out: &Path) -> Result<Programs, ProgramError> {
         let mut programs = Programs::default();
         for node in plan.network.iter().flat_map(|network| &network.nodes) {
             let NodeKind::Host(costs) = &node.kind else { continue };
             let (Some(program), Some(host)) = (&costs.program, lab.host(&node.name)) else { continue };
             let output = out.join(format!("{}.txt", node.name));
             let started = fs::create_dir_all(out).and_then(|()| File::create(&output)).and_then(|file| {
-                let mut command = host.command("sh");
+                let mut command = host.namespace.command_with_names("sh", session.names())?;
                 command.args(["-c", program]).stdin(Stdio::null()).process_group(0);
                 command.stdout(file.try_clone()?).stderr(file).spawn()
             });

@@ -5,11 +5,13 @@
 //! lab's process.
 
 use std::collections::BTreeMap;
+use std::ffi::CString;
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, Write as _};
 use std::net::Ipv4Addr;
 use std::os::fd::{AsFd as _, AsRawFd as _};
-use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
 use nix::sched::{CloneFlags, setns};
@@ -17,6 +19,7 @@ use nix::unistd::geteuid;
 use serde::{Deserialize, Serialize};
 
 use crate::laboratory::Lab;
+use crate::namespace::set_names;
 
 /// Longest file of a lab that is read, bytes.
 const MAX_LENGTH: u64 = 16 << 20;
@@ -24,6 +27,8 @@ const MAX_LENGTH: u64 = 16 << 20;
 /// A lab that runs now.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunningLab {
+    /// The file with the names and addresses of its hosts, in the format of `/etc/hosts`.
+    names: PathBuf,
     /// The name of its experiment.
     pub name: String,
     /// Its process.
@@ -45,6 +50,7 @@ pub struct RunningHost {
 #[derive(Debug)]
 pub struct Session {
     path: PathBuf,
+    names: PathBuf,
     /// Holds the lock.
     _file: File,
 }
@@ -61,19 +67,29 @@ impl Session {
             let descriptor = host.namespace.as_fd().as_raw_fd();
             (host.name.clone(), RunningHost { address: host.address, descriptor })
         });
-        let lab = RunningLab { name: name.to_owned(), pid: std::process::id(), hosts: hosts.collect() };
-        let path = folder.join(format!("{}.json", lab.pid));
+        let pid = std::process::id();
+        let (path, names) = (folder.join(format!("{pid}.json")), folder.join(format!("{pid}.hosts")));
+        fs::write(&names, host_file(lab))?;
+        // Programs that are not this user's read it too.
+        fs::set_permissions(&names, fs::Permissions::from_mode(0o644))?;
+        let lab = RunningLab { names: names.clone(), name: name.to_owned(), pid, hosts: hosts.collect() };
         let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&path)?;
         file.lock()?;
         serde_json::to_writer(&file, &lab)?;
         file.flush()?;
-        Ok(Session { path, _file: file })
+        Ok(Session { path, names, _file: file })
+    }
+
+    /// Returns the file with the names and addresses of the hosts, in the format of `/etc/hosts`.
+    pub fn names(&self) -> &Path {
+        &self.names
     }
 }
 
 impl Drop for Session {
     fn drop(&mut self) {
         // A file that stays behind is removed by the next lab.
+        let _ = fs::remove_file(&self.names);
         let _ = fs::remove_file(&self.path);
     }
 }
@@ -90,7 +106,10 @@ pub fn running() -> io::Result<Vec<RunningLab>> {
             && let Ok(file) = File::open(&path)
         {
             match file.try_lock() {
-                Ok(()) => drop(fs::remove_file(&path)),
+                Ok(()) => {
+                    let _ = fs::remove_file(path.with_extension("hosts"));
+                    let _ = fs::remove_file(&path);
+                }
                 Err(TryLockError::WouldBlock) => labs.extend(read(&file)),
                 Err(TryLockError::Error(error)) => return Err(error),
             }
@@ -117,8 +136,15 @@ impl RunningLab {
         if user.metadata()?.ino() != fs::metadata("/proc/self/ns/user")?.ino() {
             setns(user.as_fd(), CloneFlags::CLONE_NEWUSER)?;
         }
-        Ok(setns(network.as_fd(), CloneFlags::CLONE_NEWNET)?)
+        setns(network.as_fd(), CloneFlags::CLONE_NEWNET)?;
+        set_names(&CString::new(self.names.as_os_str().as_bytes())?)
     }
+}
+
+/// Returns the names and addresses of the hosts of a lab in the format of `/etc/hosts`.
+fn host_file(lab: &Lab) -> String {
+    let hosts = lab.hosts().iter().map(|host| format!("{}\t{}\n", host.address, host.name));
+    ["127.0.0.1\tlocalhost\n".to_owned()].into_iter().chain(hosts).collect()
 }
 
 /// Returns the folder of the user's running labs, and creates it.

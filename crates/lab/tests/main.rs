@@ -3,26 +3,33 @@
 //! | module | contents |
 //! | --- | --- |
 //! | [`network`] | ping and iperf3 through a lab; losses, marks and damage |
+//! | [`backend`] | whole runs beside the simulator; programs, and entering hosts
 //! | [`cleanup`] | what is left of a lab |
 
 #![allow(clippy::disallowed_methods, reason = "kernels run in real time")]
 
+mod backend;
 mod cleanup;
 mod network;
 
+use std::os::fd::AsFd as _;
 use std::process::{Command, ExitCode};
 
 use trunkline_experiment::plan::Plan;
 use trunkline_experiment::{Source, parse};
 use trunkline_io::must::skip;
+use trunkline_live::limits::Limits;
 
 /// Set in the process that repeats the tests as an ordinary user.
 const ORDINARY: &str = "TRUNKLINE_LAB_AS_ORDINARY_USER";
 
+/// The argument of the process that holds a lab.
+const HOLD: &str = "hold-a-lab";
+
 /// A test, by name.
 type Test = (&'static str, fn());
 
-const TESTS: [Test; 8] = [
+const TESTS: [Test; 12] = [
     ("network::ping_sees_the_delay", network::ping_sees_the_delay),
     ("network::iperf3_gets_no_more_than_the_rate", network::iperf3_gets_no_more_than_the_rate),
     ("network::losses_are_binomial", network::losses_are_binomial),
@@ -31,16 +38,36 @@ const TESTS: [Test; 8] = [
     ("network::damaged_segments_are_discarded", network::damaged_segments_are_discarded),
     ("network::what_the_lab_does_not_have_is_refused", network::what_the_lab_does_not_have_is_refused),
     ("cleanup::nothing_is_left", cleanup::nothing_is_left),
+    ("backend::a_lab_loses_what_the_simulator_loses", backend::a_lab_loses_what_the_simulator_loses),
+    (
+        "backend::a_router_on_a_hub_forwards_only_what_leaves_the_hub",
+        backend::a_router_on_a_hub_forwards_only_what_leaves_the_hub,
+    ),
+    ("backend::programs_run_on_their_hosts", backend::programs_run_on_their_hosts),
+    (
+        "backend::a_running_lab_is_entered_and_a_killed_one_is_forgotten",
+        backend::a_running_lab_is_entered_and_a_killed_one_is_forgotten,
+    ),
 ];
 
 /// The tests as root, and again as an ordinary user without capabilities.
 fn main() -> ExitCode {
+    let first = std::env::args().nth(1);
+    if first.as_deref() == Some("agent") {
+        // This program is also the agent of a host.
+        let stream = std::io::stdin().as_fd().try_clone_to_owned().expect("standard input is open");
+        trunkline_live::agent::serve(stream.into(), &Limits::default());
+        return ExitCode::SUCCESS;
+    }
     let filter: Vec<String> = std::env::args().skip(1).filter(|word| !word.starts_with('-')).collect();
     let is_root = nix::unistd::geteuid().is_root();
     // Before there is a second thread.
     if let Err(error) = trunkline_lab::enter_user_namespace() {
         skip(error);
         return ExitCode::SUCCESS;
+    }
+    if first.as_deref() == Some(HOLD) {
+        backend::hold();
     }
     if !std::path::Path::new("/dev/net/tun").exists() {
         skip("no /dev/net/tun");

@@ -40,7 +40,7 @@ fn open(flags: &Open) -> Result<(), Failure> {
     let lab = Lab::start(plan, Seed(flags.seed)).map_err(Failure::run)?;
     let session = Session::start(&plan.name, &lab).map_err(Failure::run)?;
     let out = out_folder(&flags.out, &plan.name).join("lab");
-    let programs = Programs::start(plan, &lab, &out).map_err(Failure::run)?;
+    let programs = Programs::start(plan, &lab, &session, &out).map_err(Failure::run)?;
     print(&host_lines(&plan.name, lab.hosts().iter().map(|host| (&host.name[..], host.address))))?;
     let is_terminal = io::stdout().is_terminal();
     let (mut before, mut written) = (lab.link_bytes(), Instant::now());

@@ -1,0 +1,143 @@
+//! Whole runs: connections, programs and routers in a lab, beside the simulator.
+
+use std::fs;
+use std::process::{Command, Stdio};
+
+use trunkline_experiment::{Source, parse};
+use trunkline_lab::session::running;
+use trunkline_lab::{Lab, LabBackend, Session};
+use trunkline_record::Record;
+use trunkline_run::{Backend, NoProgress, RunOptions, StopFlag};
+use trunkline_sim::Sim;
+use trunkline_units::Seed;
+
+use crate::{HOLD, plan};
+
+/// Runs an experiment on a backend; received files and outputs of programs go to `out`.
+fn run(backend: &mut dyn Backend, out: &std::path::Path, text: &str) -> Record {
+    let parsed = parse(&Source { name: "lab", text, folder: None });
+    let plan = parsed.plan.unwrap_or_else(|| panic!("{text}: {:?}", parsed.diagnostics));
+    assert_eq!(backend.refuse(&plan), []);
+    let options = RunOptions {
+        seed: Seed(1996),
+        text: text.into(),
+        started_at: String::new(),
+        folder: ".".into(),
+        out: out.into(),
+        stop: StopFlag::default(),
+    };
+    backend.run(&plan, &options, &mut NoProgress)
+}
+
+fn lab() -> LabBackend {
+    LabBackend { program: std::env::current_exe().unwrap() }
+}
+
+/// A link with the same seed loses the same packets in both, and a router loses none.
+pub fn a_lab_loses_what_the_simulator_loses() {
+    let text = "experiment \"both\" { network {
+            host a, b; host r (forward); link a - r (rate = 100 Mb/s, delay = 1 ms);
+            link r - b (rate = 10 Mb/s, delay = 2 ms, loss = 0.1);
+        }
+        connection x { xmt = a; rcv = b; protocol = udp; test = cbr (messagesize = 500, period = 2 ms); messages = 500; }
+    }";
+    let folder = tempfile::tempdir().unwrap();
+    let [sim, lab]: [Record; 2] =
+        [run(&mut Sim::default(), folder.path(), text), run(&mut lab(), folder.path(), text)];
+    assert_eq!(lab.problems, [""; 0]);
+    let [s, l] = [&sim, &lab].map(|record| &record.connections[0]);
+    assert_eq!(
+        (l.messages_sent, l.lost, l.messages_received),
+        (s.messages_sent, s.lost, s.messages_received)
+    );
+    assert!(l.lost > 20, "{}", l.lost);
+    // Nothing arrives before it has been sent through both links.
+    let [s, l] = [s, l].map(|x| x.delay_us.as_ref().unwrap().min);
+    assert!(l >= s, "{l} us in the lab, {s} us in the simulator");
+    let [s, l] = [&sim, &lab]
+        .map(|record| record.links.iter().map(|link| (&link.name, link.lost_line)).collect::<Vec<_>>());
+    assert_eq!(l, s);
+    assert_eq!((sim.backend.as_str(), lab.backend.as_str()), ("sim", "lab"));
+}
+
+/// A router forwards what is for other hosts, and only that: the packets of a hub stay there.
+pub fn a_router_on_a_hub_forwards_only_what_leaves_the_hub() {
+    let text = "experiment \"hub\" { network {
+            host a, b, c; host r, q (forward); hub h;
+            link a - h; link b - h; link r - h; link q - h; link r - c (rate = 10 Mb/s);
+        } serial {
+            connection near { xmt = a; rcv = b; protocol = udp; test = cbr (messagesize = 100, period = 5 ms); messages = 50; }
+            connection far { xmt = a; rcv = c; protocol = guaranteed; test = cbr (messagesize = 100, period = 5 ms); messages = 50; }
+        } }";
+    let folder = tempfile::tempdir().unwrap();
+    let record = run(&mut lab(), folder.path(), text);
+    assert_eq!(record.problems, [""; 0]);
+    for c in &record.connections {
+        assert_eq!((c.messages_received, c.lost, c.duplicated), (50, 0, 0), "{}", c.name);
+    }
+    // A redirect or a second copy would be a packet more.
+    let hub = record.links.iter().find(|link| link.name == "h").unwrap();
+    assert_eq!(hub.dropped, 0);
+}
+
+/// Programs know the names of the hosts; what they write is kept, and a failure of one is a failure of the run.
+pub fn programs_run_on_their_hosts() {
+    let text = |last: &str| {
+        format!(
+            "experiment \"programs\" {{ network {{
+                host a (program = \"cat /etc/hosts; read -r line < /proc/net/route; echo $line\");
+                host b (program = \"sleep 1000 & sleep 0.1; {last}\");
+                link a - b (rate = 10 Mb/s);
+            }} }}"
+        )
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let record = run(&mut lab(), folder.path(), &text("exit 0"));
+    assert_eq!((record.partial, record.problems), (false, Vec::new()));
+    let output = fs::read_to_string(folder.path().join("a.txt")).unwrap();
+    assert!(output.contains("10.0.0.2\tb\n") && output.contains("Iface"), "{output}");
+    let record = run(&mut lab(), folder.path(), &text("echo it broke >&2; exit 3"));
+    assert!(record.partial);
+    assert_eq!(record.problems, ["host b: its program ended with exit status: 3: it broke"]);
+}
+
+/// A host of a running lab can be entered by name from another process; a lab that was killed leaves nothing.
+pub fn a_running_lab_is_entered_and_a_killed_one_is_forgotten() {
+    let plan = plan("host a, b; link a - b (rate = 1 Mb/s);");
+    let lab = Lab::start(&plan, Seed(1)).unwrap();
+    let session = Session::start("first", &lab).unwrap();
+    let names = fs::read_to_string(session.names()).unwrap();
+    assert_eq!(names, "127.0.0.1\tlocalhost\n10.0.0.1\ta\n10.0.0.2\tb\n");
+    let me = std::process::id();
+    let of_this_process = || running().unwrap().into_iter().find(|lab| lab.pid == me);
+    assert_eq!(of_this_process().unwrap().hosts.keys().collect::<Vec<_>>(), ["a", "b"]);
+    // This program again, which holds a lab until it is killed.
+    let mut other = Command::new(std::env::current_exe().unwrap());
+    let mut other = other.arg(HOLD).stdout(Stdio::piped()).spawn().unwrap();
+    let mut line = [0; 5];
+    std::io::Read::read_exact(other.stdout.as_mut().unwrap(), &mut line).unwrap();
+    let pid = other.id();
+    let find = || running().unwrap().into_iter().find(|lab| lab.pid == pid);
+    assert_eq!(find().map(|lab| lab.name), Some("held".to_owned()));
+    other.kill().unwrap();
+    other.wait().unwrap();
+    assert_eq!(find(), None);
+    let folder = session.names().parent().unwrap().to_owned();
+    drop(session);
+    assert_eq!(of_this_process(), None);
+    let left: Vec<_> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    let of_them = |name: &&std::ffi::OsString| {
+        [me, pid].iter().any(|pid| name.to_string_lossy().starts_with(&format!("{pid}.")))
+    };
+    assert_eq!(left.iter().filter(of_them).count(), 0, "{left:?}");
+}
+
+/// Holds a lab until the process is killed.
+pub fn hold() -> ! {
+    let lab = Lab::start(&plan("host a, b; link a - b (rate = 1 Mb/s);"), Seed(1)).unwrap();
+    let _session = Session::start("held", &lab).unwrap();
+    println!("ready");
+    loop {
+        std::thread::park();
+    }
+}
