@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use trunkline_endpoint::{Destination, Ecn, Endpoint as _, Input, Output, Peer, Port, Reason, Writable};
-use trunkline_experiment::plan::{Protocol, TcpController, TcpTimers};
+use trunkline_experiment::plan::{CubicVariant, Protocol, TcpController, TcpTimers};
 use trunkline_models::host::{Disk, Phases};
 use trunkline_record::Histogram;
 use trunkline_run::message::Header;
@@ -480,6 +480,9 @@ fn options(config: &FlowConfig<'_>, side: usize) -> Options {
         congestion: match controller {
             TcpController::Bsd => None,
             TcpController::NewReno => Some(Algorithm::Reno),
+            TcpController::Cubic if extensions.variant == Some(CubicVariant::Linux) => {
+                Some(Algorithm::LinuxCubic)
+            }
             TcpController::Cubic => Some(Algorithm::Cubic { hystart: extensions.hystart.unwrap_or(true) }),
             TcpController::Dctcp => Some(Algorithm::Dctcp),
         },
