@@ -325,9 +325,12 @@ impl TcpFlow {
             return;
         }
         let gauges = self.ends[0].tcp.gauges();
+        // As kernels report it; ticks are too coarse for it.
+        let is_exact = matches!(self.ends[0].tcp.options().timers, Timers::Fine { .. });
+        let rtt = if is_exact { gauges.smoothed_rtt } else { self.latest_rtt };
         let metrics = [
             ("cwnd_bytes", f64::from(gauges.cwnd)),
-            ("rtt_us", self.latest_rtt.as_us()),
+            ("rtt_us", rtt.as_us()),
             ("retransmissions", self.ends[0].tcp.statistics().retransmitted_segments as f64),
         ];
         let metrics = metrics.map(|(k, v)| (k.to_string(), v)).into();
