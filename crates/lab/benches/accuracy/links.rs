@@ -1,5 +1,15 @@
 //! Rates, delays and losses of a link as Debian's iperf3 and ping see them.
 
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use trunkline_io::{Clock, icmp};
+use trunkline_lab::Host;
+use trunkline_units::Instant;
+
 use crate::{Outcome, ends, iperf3, lateness, run, start};
 
 /// Payload of a TCP segment with timestamps, and bytes of its Ethernet frame with preamble and gap.
@@ -32,33 +42,60 @@ pub fn rates() -> Outcome<()> {
     Ok(())
 }
 
-/// The delay of a link, from the round-trip times of pings.
+/// The delay of a link, from the round-trip times of ICMP echo messages. The summary of `ping` has their mean only.
 pub fn delays() -> Outcome<()> {
-    println!("\nround trip of the link   ping: median       p99   above the link: median    p99");
+    println!("\nround trip of the link   above it: median      p99   ping: mean");
     for delay_ms in [1, 10, 100] {
         let lab = start(&format!("host a, b; link a - b (rate = 10 Gb/s, delay = {delay_ms} ms);"))?;
         let (a, b) = ends(&lab)?;
+        let times = echo(a, b).map_err(|error| format!("echo: {error}"))?;
         let mut ping = a.command("ping");
-        let ping = ping.args(["-i", "0.005", "-c", &PINGS.to_string()]).arg(b.address.to_string());
-        let text = run(ping)?;
-        let mut times: Vec<f64> = text
-            .lines()
-            .filter_map(|line| line.split("time=").nth(1)?.split(' ').next()?.parse().ok())
-            .collect();
-        if times.len() < PINGS {
-            return Err(format!("{} of {PINGS} pings were answered", times.len()));
-        }
-        times.sort_by(f64::total_cmp);
+        let text = run(ping.args(["-q", "-i", "0.005", "-c", "200"]).arg(b.address.to_string()))?;
+        // `rtt min/avg/max/mdev = 2.041/2.057/…`
+        let mean = text.split("= ").nth(1).and_then(|times| times.split('/').nth(1)).unwrap_or("?");
         let report = lab.finish().map_err(|error| error.to_string())?;
-        let (median, p99, link) = (times[PINGS / 2], times[PINGS * 99 / 100], f64::from(2 * delay_ms));
+        let link = f64::from(2 * delay_ms);
+        let above = |index: usize| times[index] - link * 1e3;
         println!(
-            "{link:19} ms  {median:12.3} ms  {p99:7.3} ms  {:14.0} us  {:9.0} us   {}",
-            (median - link) * 1e3,
-            (p99 - link) * 1e3,
+            "{link:19} ms  {:17.0} us  {:5.0} us  {mean:>8} ms   {}",
+            above(PINGS / 2),
+            above(PINGS * 99 / 100),
             lateness(&report)
         );
     }
     Ok(())
+}
+
+/// Sends an echo request every 5 ms; returns the round-trip times in microseconds, in ascending order.
+fn echo(from: &Host, to: &Host) -> io::Result<Vec<f64>> {
+    let (socket, echo) = from.namespace.run(|| icmp::open(false))?;
+    socket.set_nonblocking(false)?;
+    socket.set_read_timeout(Some(Duration::from_secs(1)))?;
+    let clock = Clock::start();
+    let sending = socket.try_clone()?;
+    let to = SocketAddr::from((to.address, 0));
+    let sent_at: Arc<Vec<AtomicU64>> = Arc::new((0..PINGS).map(|_| AtomicU64::new(0)).collect());
+    let sent = Arc::clone(&sent_at);
+    let sender = std::thread::spawn(move || {
+        for (number, sent_at) in (0u16..).zip(sent.iter()) {
+            sent_at.store(clock.now().as_ns(), Ordering::Release);
+            sending.send_to(&echo.request(number), to)?;
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        Ok::<(), io::Error>(())
+    });
+    let (mut times, mut buffer) = (Vec::new(), [0; 256]);
+    while times.len() < PINGS {
+        let length = socket.recv(&mut buffer)?;
+        let now = clock.now();
+        if let Some(number) = echo.answer(&buffer[..length]) {
+            let sent_at = Instant::from_ns(sent_at[usize::from(number)].load(Ordering::Acquire));
+            times.push(now.since(sent_at).as_us());
+        }
+    }
+    sender.join().map_err(|_| io::Error::other("the sender panicked"))??;
+    times.sort_by(f64::total_cmp);
+    Ok(times)
 }
 
 /// The losses of a link in both directions, from unanswered pings.

@@ -16,6 +16,7 @@ mod links;
 mod packets;
 
 use std::process::{Command, ExitCode, Output, Stdio};
+use std::time::Duration;
 
 use trunkline_experiment::plan::Plan;
 use trunkline_experiment::{Source, parse};
@@ -24,6 +25,9 @@ use trunkline_units::Seed;
 
 /// Why there is no figure: one line.
 type Outcome<T> = Result<T, String>;
+
+/// Attempts to reach a server.
+const ATTEMPTS: usize = 20;
 
 /// A figure by its name.
 type Figure = (&'static str, fn() -> Outcome<()>);
@@ -96,15 +100,19 @@ fn iperf3(
         .stdout(Stdio::null())
         .spawn()
         .map_err(|error| format!("iperf3: {error}"))?;
-    let text = loop {
-        let result = run(client().args(arguments).arg("-J"));
-        // Until the server listens.
-        let has_ended = server.try_wait().map_err(|error| error.to_string())?.is_some();
-        if result.is_ok() || has_ended {
-            break result;
+    // Until the server listens.
+    let mut result = Err("iperf3 was not tried".to_owned());
+    // Until the server listens.
+    for _ in 0..ATTEMPTS {
+        std::thread::sleep(Duration::from_millis(100));
+        result = run(client().args(arguments).arg("-J"));
+        if result.is_ok() {
+            break;
         }
-    }?;
-    server.wait().map_err(|error| error.to_string())?;
+    }
+    let _ = server.kill();
+    let _ = server.wait();
+    let text = result?;
     serde_json::from_str(&text).map_err(|error| error.to_string())
 }
 
