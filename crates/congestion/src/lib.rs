@@ -13,6 +13,7 @@
 //! | [`Net2`] | 4.3BSD Reno in bytes, with the arithmetic of Net/2 or RFC 2581 | none |
 //! | [`Reno`] | slow start, then one segment more per round trip; halved on loss (RFC 5681, RFC 3465) | none |
 //! | [`Cubic`] | a cubic function of the time since the last reduction, by 0.3 (RFC 9438) | none |
+//! | [`LinuxCubic`] | the same with the arithmetic and the slow start of Linux | none |
 //! | [`Dctcp`] | reduced by half of the share of marked segments (RFC 8257) | none |
 //! | [`Paced`], after BBR | twice the bandwidth-delay product, plus frames awaiting delayed or aggregated acknowledgements | measured delivery rate |
 //!
@@ -24,6 +25,7 @@
 //! | --- | --- |
 //! | `fixed`, `net2`, `reno`, `cubic`, `dctcp`, `paced` | the controllers |
 //! | `hystart` | HyStart++, the end of slow start by delay (RFC 9406) |
+//! | `linux_cubic`, `linux_hystart` | CUBIC and HyStart as Linux has them |
 //! | `windowed_min` | [`WindowedMin`]: a minimum over a time window |
 //! | `line`, `tests` | a bottleneck link for tests; properties of all controllers |
 
@@ -35,6 +37,8 @@ mod fixed;
 mod hystart;
 #[cfg(test)]
 mod line;
+mod linux_cubic;
+mod linux_hystart;
 mod net2;
 mod paced;
 mod reno;
@@ -43,6 +47,7 @@ mod windowed_min;
 pub use cubic::Cubic;
 pub use dctcp::Dctcp;
 pub use fixed::Fixed;
+pub use linux_cubic::LinuxCubic;
 pub use net2::{Arithmetic, Net2};
 pub use paced::Paced;
 pub use reno::Reno;
@@ -137,16 +142,19 @@ pub enum Algorithm {
         /// Whether slow start ends by HyStart++.
         hystart: bool,
     },
+    /// [`LinuxCubic`].
+    LinuxCubic,
     /// [`Dctcp`].
     Dctcp,
 }
 
 impl Algorithm {
     /// All algorithms.
-    pub const ALL: [Algorithm; 4] = [
+    pub const ALL: [Algorithm; 5] = [
         Algorithm::Reno,
         Algorithm::Cubic { hystart: false },
         Algorithm::Cubic { hystart: true },
+        Algorithm::LinuxCubic,
         Algorithm::Dctcp,
     ];
 
@@ -156,6 +164,7 @@ impl Algorithm {
             Algorithm::Reno => Box::new(Reno::new(bounds)),
             Algorithm::Cubic { hystart: false } => Box::new(Cubic::new(bounds)),
             Algorithm::Cubic { hystart: true } => Box::new(Cubic::with_hystart(bounds)),
+            Algorithm::LinuxCubic => Box::new(LinuxCubic::new(bounds)),
             Algorithm::Dctcp => Box::new(Dctcp::new(bounds)),
         }
     }

@@ -319,6 +319,9 @@ pub struct TcpExtensions {
     /// HyStart++ (RFC 9406), for `cubic`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hystart: Option<bool>,
+    /// What `cubic` follows; `None`: the standard.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub variant: Option<CubicVariant>,
     /// Initial window in segments.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub initial_window: Option<u16>,
@@ -328,6 +331,16 @@ pub struct TcpExtensions {
     /// Maximum delay of an acknowledgement with `timers = fine`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ack_delay: Option<Span>,
+}
+
+/// What CUBIC follows where Linux differs from the standard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum CubicVariant {
+    /// RFC 9438, and with `hystart` RFC 9406.
+    Standard,
+    /// Linux 6.18.
+    Linux,
 }
 
 /// Congestion controllers of simulated TCP.

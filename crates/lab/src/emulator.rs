@@ -19,8 +19,10 @@ use crate::wait::Waiter;
 
 /// Packets read from one interface before deliveries that have become due.
 const BATCH: usize = 16;
-/// Real-time priority of the thread, where the system allows it.
+/// Real-time priority of the thread, where the system allows it. The kernel stops a thread with such a priority for 50 ms of a
+/// second in which it never sleeps, so a busy thread takes the highest of the other priorities.
 const PRIORITY: libc::c_int = 20;
+const BUSY_NICE: libc::c_int = -20;
 /// How often the counts of the links are updated for readers.
 const UPDATE_INTERVAL: Span = Span::from_ms(250);
 /// Longest IPv4 packet.
@@ -56,7 +58,7 @@ pub struct Report {
     pub network: Option<Network<Packet>>,
     /// How long it ran.
     pub duration: Span,
-    /// Whether the thread ran at a real-time priority.
+    /// Whether the thread ran at a real-time priority to the end.
     pub is_real_time: bool,
 }
 
@@ -167,7 +169,7 @@ impl Worker {
             media: Vec::new(),
             network: None,
             duration: Span::ZERO,
-            is_real_time: set_real_time(),
+            is_real_time: set_scheduler(libc::SCHED_FIFO, PRIORITY),
         };
         Ok(Worker {
             forwarding: Forwarding::new(network),
@@ -201,6 +203,10 @@ impl Worker {
                 }
             }
             self.deliver()?;
+            if self.report.is_real_time && self.waiter.is_busy() {
+                self.report.is_real_time = false;
+                leave_real_time();
+            }
             let until = if has_more { Instant::ZERO } else { self.forwarding.deadline() };
             let readable = &mut self.readable;
             self.waiter.wait(until, |interface| readable[interface as usize] = true)?;
@@ -282,11 +288,18 @@ fn channel(from: u32, to: Destination) -> u16 {
     }
 }
 
-/// Gives the calling thread a real-time priority; returns whether the system allows it.
-fn set_real_time() -> bool {
-    let priority = libc::sched_param { sched_priority: PRIORITY };
+/// Changes how the calling thread is scheduled; returns whether the system allows it.
+fn set_scheduler(policy: libc::c_int, priority: libc::c_int) -> bool {
+    let priority = libc::sched_param { sched_priority: priority };
     // SAFETY: the parameter lives until the call returns, and 0 is the calling thread.
-    unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const priority) == 0 }
+    unsafe { libc::sched_setscheduler(0, policy, &raw const priority) == 0 }
+}
+
+/// Gives the calling thread the highest priority that is not a real-time one.
+fn leave_real_time() {
+    set_scheduler(libc::SCHED_OTHER, 0);
+    // SAFETY: the call has no pointers; 0 is the calling thread. If it fails, the thread has the priority of its process.
+    unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, BUSY_NICE) };
 }
 
 fn link_bytes(network: &Network<Packet>) -> LinkBytes {

@@ -211,3 +211,82 @@ impl Forwarding {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use trunkline_endpoint::Destination;
+    use trunkline_experiment::{Source, parse};
+    use trunkline_sim::network::topology::Topology;
+    use trunkline_units::{Seed, Span};
+
+    use super::*;
+
+    const LENGTH: usize = 962;
+
+    fn forwarding(network: &str) -> Forwarding {
+        let text = format!(
+            "experiment \"f\" {{ network {{ {network} }} connection {{ xmt = a; rcv = b; protocol = udp; test = full; duration = 1 s; }} }}"
+        );
+        let plan = parse(&Source { name: "f", text: &text, folder: None }).plan.expect("a valid experiment");
+        let topology = Topology::new(plan.network.as_ref().expect("the experiment has a network"));
+        Forwarding::new(Network::build(&plan, &topology, Seed(1)))
+    }
+
+    /// A packet to host `b` whose frame has 1,000 bytes.
+    fn packet(serial: u32) -> Packet {
+        let mut bytes = vec![0; LENGTH];
+        bytes[0] = 0x45;
+        Packet::new(bytes, Destination::Station(1), 0, serial)
+    }
+
+    fn deliveries(forwarding: &mut Forwarding) -> Vec<(u32, Instant)> {
+        std::iter::from_fn(|| forwarding.take_delivery())
+            .map(|delivery| (delivery.host, delivery.at))
+            .collect()
+    }
+
+    /// Each packet takes 1 ms on each link of 8 Mb/s, and 10 ms on the second.
+    #[test]
+    fn a_late_call_changes_no_arrival() {
+        let network =
+            "host a, b; switch s; link a - s (rate = 8 Mb/s); link s - b (rate = 8 Mb/s, delay = 10 ms);";
+        let send = |forwarding: &mut Forwarding| {
+            (0..10).for_each(|serial| forwarding.send(Instant::ZERO, 0, packet(serial)));
+        };
+        let expected: Vec<_> = (0..10).map(|n| (1, Instant::ZERO + Span::from_ms(12 + n))).collect();
+        let mut on_time = forwarding(network);
+        send(&mut on_time);
+        let mut seen = Vec::new();
+        while on_time.deadline() < Instant::MAX {
+            on_time.run(on_time.deadline());
+            seen.extend(deliveries(&mut on_time));
+        }
+        assert_eq!(seen, expected);
+        let mut late = forwarding(network);
+        send(&mut late);
+        late.run(Instant::ZERO + Span::from_s(1));
+        assert_eq!(deliveries(&mut late), expected);
+        // The next packet starts when it is sent.
+        late.send(Instant::ZERO + Span::from_s(2), 0, packet(10));
+        late.run(Instant::ZERO + Span::from_s(3));
+        assert_eq!(deliveries(&mut late), [(1, Instant::ZERO + Span::from_ms(2_012))]);
+    }
+
+    #[test]
+    fn a_full_interface_is_ready_after_a_departure() {
+        let mut forwarding = forwarding("host a, b; link a - b (rate = 8 Mb/s);");
+        let mut sent = 0;
+        while forwarding.has_room(Instant::ZERO, 0, LENGTH as u32) {
+            forwarding.send(Instant::ZERO, 0, packet(sent));
+            sent += 1;
+            assert!(sent < 10_000, "the queue of a host is bounded");
+        }
+        assert_eq!(forwarding.take_ready(), None);
+        forwarding.run(Instant::ZERO + Span::from_ms(1));
+        assert_eq!((forwarding.take_ready(), forwarding.take_ready()), (Some(0), None));
+        assert!(forwarding.has_room(Instant::ZERO + Span::from_ms(1), 0, LENGTH as u32));
+        // Nothing was lost.
+        forwarding.run(Instant::ZERO + Span::from_s(100));
+        assert_eq!(deliveries(&mut forwarding).len() as u32, sent);
+    }
+}

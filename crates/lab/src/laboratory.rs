@@ -46,7 +46,7 @@ pub enum LabError {
     /// There are more hosts than addresses.
     #[error("{0} hosts are more than the lab has addresses for")]
     TooManyHosts(usize),
-    /// A node that has no kernel of its own and is no medium.
+    /// A node that is neither a host nor a medium.
     #[error("{0} is a bundle converter, which the lab does not have")]
     Converter(String),
     /// A namespace.

@@ -40,11 +40,11 @@ pub enum NamespaceError {
     /// The kernel refuses a network namespace.
     #[error("cannot create a network namespace: {0}")]
     Network(io::Error),
-    /// A namespace cannot be set up.
-    #[error("cannot set up {what} in a network namespace: {error}")]
-    SetUp {
-        /// What cannot be set up.
-        what: String,
+    /// A setting of a namespace.
+    #[error("cannot set {setting} in a network namespace: {error}")]
+    Setting {
+        /// The setting and its value.
+        setting: String,
         /// The system error.
         error: io::Error,
     },
@@ -100,7 +100,7 @@ impl Namespace {
     /// # Errors
     /// If the system refuses.
     pub fn new() -> Result<Namespace, NamespaceError> {
-        // A thread of its own, which the new namespace leaves with.
+        // Only this thread enters the new namespace.
         let create = || {
             unshare(CloneFlags::CLONE_NEWNET)?;
             trunkline_io::tun::bring_up("lo")?;
@@ -130,7 +130,7 @@ impl Namespace {
     /// If the system refuses the name or the value.
     pub fn set(&self, name: &str, value: &str) -> Result<(), NamespaceError> {
         self.run(|| fs::write(format!("/proc/sys/{name}"), value))
-            .map_err(|error| NamespaceError::SetUp { what: format!("{name} = {value}"), error })
+            .map_err(|error| NamespaceError::Setting { setting: format!("{name} = {value}"), error })
     }
 
     /// Returns a command that runs a program in the namespace. The program is killed when the thread that starts it ends.

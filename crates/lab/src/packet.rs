@@ -266,11 +266,11 @@ mod tests {
 
     #[test]
     fn cells_carry_the_packet_last() {
-        let whole = packet(datagram());
-        let first = whole.cell(0, 2);
+        let complete = packet(datagram());
+        let first = complete.cell(0, 2);
         assert_eq!((first.length(), first.as_cell(), first.channel()), (CELL, Some((0, 2)), 7));
         assert_eq!(first.into_bytes(), None);
-        let last = whole.last_cell(1, 2).into_packet();
+        let last = complete.last_cell(1, 2).into_packet();
         assert_eq!((last.length(), last.as_cell()), (32, None));
         assert_eq!(last.into_bytes(), Some(datagram()));
     }

@@ -18,6 +18,9 @@ const MAX_MARGIN: Span = Span::from_us(30);
 /// Time over which the share of sleep is measured, and the least sleep in it that permits a margin.
 const PERIOD: Span = Span::from_ms(50);
 const MIN_SLEEP: Span = Span::from_ms(20);
+/// Sleep in a period below which the thread has too much to do, and the number of such periods in a row that count.
+const BUSY_SLEEP: Span = Span::from_ms(4);
+const BUSY_PERIODS: u32 = 4;
 /// Longest sleep, so that the request to stop is noticed.
 const MAX_SLEEP: Span = Span::from_ms(20);
 /// Descriptors reported at once.
@@ -34,6 +37,7 @@ pub struct Waiter {
     /// Start of the period, and the sleep in it.
     period: Instant,
     slept: Span,
+    busy_periods: u32,
 }
 
 impl Waiter {
@@ -50,7 +54,13 @@ impl Waiter {
             has_margin: false,
             period: Instant::ZERO,
             slept: Span::ZERO,
+            busy_periods: 0,
         })
+    }
+
+    /// Returns whether the thread has hardly slept for a while.
+    pub fn is_busy(&self) -> bool {
+        self.busy_periods >= BUSY_PERIODS
     }
 
     /// Adds a descriptor, which is reported as `key`.
@@ -71,6 +81,7 @@ impl Waiter {
         let start = self.clock.now();
         if start.since(self.period) >= PERIOD {
             self.has_margin = self.slept >= MIN_SLEEP;
+            self.busy_periods = if self.slept < BUSY_SLEEP { self.busy_periods + 1 } else { 0 };
             (self.period, self.slept) = (start, Span::ZERO);
         }
         let left = until.since(start);

@@ -127,8 +127,8 @@ pub enum Timers {
     /// Exact timers: round trips are measured exactly. An acknowledgement waits [`Options::ack_delay`], a retransmission
     /// at most 64 s.
     Fine {
-        /// Minimum retransmission timeout. Even with zero it exceeds the smoothed round-trip time by the granularity
-        /// of 1 ms (RFC 6298, section 2.3).
+        /// By how much the retransmission timeout exceeds the smoothed round-trip time at least, as in Linux; also the
+        /// minimum of the timeout. Even with zero it is the granularity of 1 ms (RFC 6298, section 2.3).
         floor: Span,
     },
 }

@@ -41,7 +41,8 @@ impl RoundTrip {
         let tick = time.tick();
         let (least, origin, granularity) = match timers {
             Timers::Bsd { .. } => (2, 1, 0),
-            Timers::Fine { floor } => (floor.as_ps().min(128 * tick), 0, GRANULARITY.as_ps() as i64),
+            // As in Linux, the floor is that of the variation: the timeout exceeds the mean by it.
+            Timers::Fine { floor } => (0, 0, floor.max(GRANULARITY).as_ps().min(128 * tick) as i64),
         };
         let initial = initial.filter(|_| matches!(timers, Timers::Fine { .. })).map(Span::as_ps);
         let rto = initial.map_or(12 * tick, |span| span.clamp(1, 128 * tick));
@@ -160,7 +161,7 @@ mod tests {
         assert!((30 * ms..=32 * ms).contains(&rtt.rto()), "{}", rtt.rto());
         let mut floored = RoundTrip::new(Timers::Fine { floor: Span::from_s(1) }, None);
         (0..200).for_each(|_| floored.sample(30 * ms));
-        assert_eq!(floored.rto(), 1_000 * ms);
+        assert_eq!(floored.rto(), 1_030 * ms);
     }
 
     #[test]

@@ -70,6 +70,7 @@ const CRATES: &[(&str, &[&str])] = &[
             "record",
         ],
     ),
+    ("lab", &["experiment", "sim", "models", "endpoint", "io", "units"]),
     ("chart", &[]),
     ("report", &["chart", "record"]),
     ("reproduction", &["experiment", "record", "report", "units"]),

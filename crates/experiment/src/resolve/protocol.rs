@@ -14,8 +14,8 @@ use super::{Context, write};
 use crate::diagnostic::Diagnostic;
 use crate::parse::shorten;
 use crate::plan::{
-    ArqCongestion, ArqFec, ArqMode, BundlePriority, Checksum, Protocol, QuicCongestion, TcpController,
-    TcpExtensions, TcpTimers,
+    ArqCongestion, ArqFec, ArqMode, BundlePriority, Checksum, CubicVariant, Protocol, QuicCongestion,
+    TcpController, TcpExtensions, TcpTimers,
 };
 use crate::token;
 use crate::tree::Value;
@@ -32,6 +32,10 @@ const TCP_TIMERS: &[(&str, TcpTimers)] = &[("bsd", TcpTimers::Bsd), ("fine", Tcp
 
 /// Keywords of the extensions of a simulated `tcp`.
 const AUTO_ON_OFF: &[(&str, Option<bool>)] = &[("auto", None), ("on", Some(true)), ("off", Some(false))];
+
+/// Keywords of `variant`.
+const CUBIC_VARIANTS: &[(&str, Option<CubicVariant>)] =
+    &[("auto", None), ("standard", Some(CubicVariant::Standard)), ("linux", Some(CubicVariant::Linux))];
 
 /// Keywords of `checksum`, the integrity checks of `guaranteed`.
 const CHECKSUMS: &[(&str, Checksum)] = &[
@@ -209,12 +213,13 @@ pub(crate) fn present(protocol: &mut Protocol, v: &mut Visit<'_, '_>) {
             v.on_off("nodelay", nodelay);
             v.keyword("timers", timers, TCP_TIMERS);
             v.on_off("delayed_ack", delayed_ack);
-            let TcpExtensions { sack, timestamps, ecn, hystart, initial_window, min_rto, ack_delay } =
+            let TcpExtensions { sack, timestamps, ecn, hystart, variant, initial_window, min_rto, ack_delay } =
                 extensions;
             v.keyword("sack", sack, AUTO_ON_OFF);
             v.keyword("timestamps", timestamps, AUTO_ON_OFF);
             v.keyword("ecn", ecn, AUTO_ON_OFF);
             v.keyword("hystart", hystart, AUTO_ON_OFF);
+            v.keyword("variant", variant, CUBIC_VARIANTS);
             let segments = |cx: &mut Context<'_>, value: &Value| integer(cx, value, 1..=1000);
             v.optional("initial_window", initial_window, "auto", segments, u16::to_string);
             v.optional("min_rto", min_rto, "auto", time, write::span);

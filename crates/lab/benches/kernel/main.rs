@@ -96,8 +96,8 @@ fn compare(options: &Options) -> Outcome<()> {
     let cells: Vec<Cell> = cells::all().into_iter().filter(wanted).collect();
     let mut rows = Vec::new();
     for congestion in &options.congestion {
-        if let Some(why) = simulated::refusal(congestion) {
-            println!("{congestion}: not simulated: {why}");
+        if let Some(reason) = simulated::refusal(congestion) {
+            println!("{congestion}: not simulated: {reason}");
             continue;
         }
         let mut results: Vec<(Vec<Transfer>, Vec<Transfer>)> = vec![Default::default(); cells.len()];

@@ -73,7 +73,7 @@ pub fn transfers(cells: &[&Cell], congestion: &str, seed: Seed, seconds: u64) ->
     transfers.into_iter().collect()
 }
 
-/// Opens a connection. The receiver reads on a thread of its own until the sender closes.
+/// Opens a connection. The receiver has its own thread and reads until the sender closes.
 fn connect(from: &Host, to: &Host, congestion: &str) -> io::Result<Connection> {
     let listener = to.namespace.run(|| TcpListener::bind((Ipv4Addr::UNSPECIFIED, PORT)))?;
     let received = Arc::new(AtomicU64::new(0));

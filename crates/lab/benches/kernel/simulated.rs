@@ -8,15 +8,19 @@ use trunkline_units::Seed;
 use crate::cells::{self, Cell, plan};
 use crate::{Outcome, Transfer, table};
 
-/// The simulator's name of the kernel's controller.
-fn name(congestion: &str) -> &str {
-    if congestion == "reno" { "newreno" } else { congestion }
+/// The simulator's options for the kernel's controller.
+fn options(congestion: &str) -> &str {
+    match congestion {
+        "reno" => "newreno",
+        "cubic" => "cubic, variant = linux",
+        other => other,
+    }
 }
 
 /// Returns why the simulator does not have a controller, if it does not.
 pub fn refusal(congestion: &str) -> Option<String> {
     let cells = cells::all();
-    match plan(&[&cells[0]], name(congestion), 1) {
+    match plan(&[&cells[0]], options(congestion), 1) {
         Err(why) => Some(why),
         Ok(plan) => Sim::default().refuse(&plan).into_iter().next().map(|refusal| refusal.text),
     }
@@ -24,8 +28,8 @@ pub fn refusal(congestion: &str) -> Option<String> {
 
 /// Runs a transfer.
 pub fn transfer(cell: &Cell, congestion: &str, seed: Seed, seconds: u64) -> Outcome<Transfer> {
-    let plan = plan(&[cell], name(congestion), seconds)?;
-    let options = RunOptions {
+    let plan = plan(&[cell], options(congestion), seconds)?;
+    let run_options = RunOptions {
         seed,
         text: String::new(),
         started_at: String::new(),
@@ -33,7 +37,7 @@ pub fn transfer(cell: &Cell, congestion: &str, seed: Seed, seconds: u64) -> Outc
         out: std::env::temp_dir(),
         stop: StopFlag::default(),
     };
-    let record = Sim::default().run(&plan, &options, &mut NoProgress);
+    let record = Sim::default().run(&plan, &run_options, &mut NoProgress);
     Ok(read(&record, seconds as f64))
 }
 

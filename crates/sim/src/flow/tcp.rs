@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use trunkline_endpoint::{Destination, Ecn, Endpoint as _, Input, Output, Peer, Port, Reason, Writable};
-use trunkline_experiment::plan::{Protocol, TcpController, TcpTimers};
+use trunkline_experiment::plan::{CubicVariant, Protocol, TcpController, TcpTimers};
 use trunkline_models::host::{Disk, Phases};
 use trunkline_record::Histogram;
 use trunkline_run::message::Header;
@@ -325,9 +325,12 @@ impl TcpFlow {
             return;
         }
         let gauges = self.ends[0].tcp.gauges();
+        // As kernels report it; ticks are too coarse for it.
+        let is_exact = matches!(self.ends[0].tcp.options().timers, Timers::Fine { .. });
+        let rtt = if is_exact { gauges.smoothed_rtt } else { self.latest_rtt };
         let metrics = [
             ("cwnd_bytes", f64::from(gauges.cwnd)),
-            ("rtt_us", self.latest_rtt.as_us()),
+            ("rtt_us", rtt.as_us()),
             ("retransmissions", self.ends[0].tcp.statistics().retransmitted_segments as f64),
         ];
         let metrics = metrics.map(|(k, v)| (k.to_string(), v)).into();
@@ -480,6 +483,9 @@ fn options(config: &FlowConfig<'_>, side: usize) -> Options {
         congestion: match controller {
             TcpController::Bsd => None,
             TcpController::NewReno => Some(Algorithm::Reno),
+            TcpController::Cubic if extensions.variant == Some(CubicVariant::Linux) => {
+                Some(Algorithm::LinuxCubic)
+            }
             TcpController::Cubic => Some(Algorithm::Cubic { hystart: extensions.hystart.unwrap_or(true) }),
             TcpController::Dctcp => Some(Algorithm::Dctcp),
         },

@@ -242,7 +242,14 @@ impl<C: Content> Tcp<C> {
             return None;
         }
         let (start, length) = e.scoreboard.next_lost(segment)?;
-        self.retransmit_range(now, start, length, buffer)
+        let is_recovery = matches!(e.phase, Phase::Recovery { .. });
+        let sent = self.retransmit_range(now, start, length, buffer)?;
+        // The first segment has a whole timeout from its retransmission on, as in Linux: in a long recovery it may have waited
+        // for most of one.
+        if is_recovery && start == self.snd_una && self.deadlines.retransmit != OFF {
+            self.deadlines.retransmit = self.time.after(now, self.rtt.rto());
+        }
+        Some(sent)
     }
 
     /// Sends data again, as far as the peer's window allows; a FIN too if it belongs to the range.
