@@ -27,7 +27,8 @@ const MAX_FIRST: f64 = 20.0;
 const MIN: f64 = 2.0;
 const IDLE: f64 = 100.0;
 
-/// CUBIC with the arithmetic of Linux; see the [module](self).
+/// CUBIC with the arithmetic of Linux: whole segments, growth computed at most every 1/32 s, HyStart of Ha and Rhee, at least 5 %
+/// of growth in a round trip before the first loss, and a Reno-friendly region with a constant factor.
 #[derive(Clone, Copy, Debug)]
 pub struct LinuxCubic {
     bounds: Bounds,

@@ -47,9 +47,9 @@ fn main() -> ExitCode {
     let unknown = wanted.iter().find(|word| FIGURES.iter().all(|(name, _)| name != word));
     let known = unknown.map_or(Ok(()), |word| Err(format!("there is no figure {word}")));
     let done = entered.and(known).and_then(|()| {
-        let figures =
+        let mut figures =
             FIGURES.iter().filter(|(name, _)| wanted.is_empty() || wanted.iter().any(|w| w == name));
-        figures.map(|(_, measure)| measure()).collect::<Outcome<()>>()
+        figures.try_for_each(|(_, measure)| measure())
     });
     match done {
         Ok(()) => ExitCode::SUCCESS,
