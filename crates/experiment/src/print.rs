@@ -153,11 +153,13 @@ impl Printer {
 }
 
 /// Options that are written only if they have another value.
-const UNWRITTEN: [(&str, &str); 10] = [
+const UNWRITTEN: [(&str, &str); 12] = [
     ("within", "none"),
     ("deadline", "none"),
     ("priority_deadline", "none"),
     ("wide_area", "off"),
+    ("rx_buffer_per", "host"),
+    ("scheduling", "fifo"),
     ("queue", "none"),
     ("shape", "none"),
     ("police", "none"),

@@ -8,6 +8,7 @@ mod processors;
 mod server;
 pub mod station;
 pub mod ticks;
+mod waiting;
 
 pub use costs::Costs;
 pub use disk::Disk;
