@@ -522,6 +522,9 @@ pub enum NodeKind {
         each_channel: bool,
         /// Time from the last bit in to the first bit out.
         latency: Span,
+        /// Whether the channels of an output port are served in turn, a cell at a time; otherwise in order of arrival. ATM.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        round_robin: bool,
     },
     /// Shared CSMA/CD Ethernet.
     Hub {
@@ -579,6 +582,9 @@ pub struct HostCosts {
     pub cpus: u32,
     /// Receive buffer; none: unbounded by the host.
     pub rx_buffer: Option<Amount>,
+    /// Whether each channel has its own receive buffer, as sockets have, and channels take turns.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub rx_each_channel: bool,
     /// Maximum number of packets that wait for the card, at least 1; a sender waits while the queue is full.
     pub send_queue: u64,
     /// Rate of the disk; none: no limit.
@@ -626,6 +632,7 @@ impl Default for HostCosts {
             sar_cell: Span::ZERO,
             cpus: 1,
             rx_buffer: None,
+            rx_each_channel: false,
             send_queue: 50,
             disk: None,
             mcast_filter: None,

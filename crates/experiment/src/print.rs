@@ -153,12 +153,14 @@ impl Printer {
 }
 
 /// Options that are written only if they have another value.
-const UNWRITTEN: [(&str, &str); 11] = [
+const UNWRITTEN: [(&str, &str); 13] = [
     ("within", "none"),
     ("deadline", "none"),
     ("priority_deadline", "none"),
     ("wide_area", "off"),
     ("forward", "off"),
+    ("rx_buffer_per", "host"),
+    ("scheduling", "fifo"),
     ("queue", "none"),
     ("shape", "none"),
     ("police", "none"),

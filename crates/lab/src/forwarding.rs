@@ -251,7 +251,7 @@ mod tests {
         let network =
             "host a, b; switch s; link a - s (rate = 8 Mb/s); link s - b (rate = 8 Mb/s, delay = 10 ms);";
         let send = |forwarding: &mut Forwarding| {
-            (0..10).for_each(|serial| forwarding.send(Instant::ZERO, 0, packet(serial)));
+            (0..10).for_each(|serial| forwarding.send(Instant::ZERO, 0, Port(0), packet(serial)));
         };
         let expected: Vec<_> = (0..10).map(|n| (1, Instant::ZERO + Span::from_ms(12 + n))).collect();
         let mut on_time = forwarding(network);
@@ -267,7 +267,7 @@ mod tests {
         late.run(Instant::ZERO + Span::from_s(1));
         assert_eq!(deliveries(&mut late), expected);
         // The next packet starts when it is sent.
-        late.send(Instant::ZERO + Span::from_s(2), 0, packet(10));
+        late.send(Instant::ZERO + Span::from_s(2), 0, Port(0), packet(10));
         late.run(Instant::ZERO + Span::from_s(3));
         assert_eq!(deliveries(&mut late), [(1, Instant::ZERO + Span::from_ms(2_012))]);
     }
@@ -276,15 +276,15 @@ mod tests {
     fn a_full_interface_is_ready_after_a_departure() {
         let mut forwarding = forwarding("host a, b; link a - b (rate = 8 Mb/s);");
         let mut sent = 0;
-        while forwarding.has_room(Instant::ZERO, 0, LENGTH as u32) {
-            forwarding.send(Instant::ZERO, 0, packet(sent));
+        while forwarding.has_room(Instant::ZERO, 0, Port(0), LENGTH as u32) {
+            forwarding.send(Instant::ZERO, 0, Port(0), packet(sent));
             sent += 1;
             assert!(sent < 10_000, "the queue of a host is bounded");
         }
         assert_eq!(forwarding.take_ready(), None);
         forwarding.run(Instant::ZERO + Span::from_ms(1));
-        assert_eq!((forwarding.take_ready(), forwarding.take_ready()), (Some(0), None));
-        assert!(forwarding.has_room(Instant::ZERO + Span::from_ms(1), 0, LENGTH as u32));
+        assert_eq!((forwarding.take_ready(), forwarding.take_ready()), (Some((0, Port(0))), None));
+        assert!(forwarding.has_room(Instant::ZERO + Span::from_ms(1), 0, Port(0), LENGTH as u32));
         // Nothing was lost.
         forwarding.run(Instant::ZERO + Span::from_s(100));
         assert_eq!(deliveries(&mut forwarding).len() as u32, sent);

@@ -432,6 +432,11 @@ impl SimulationRun<'_> {
             _ => None,
         };
         let longest_delay = network.longest_delay;
+        if matches!(c.protocol, Protocol::Udp { .. } | Protocol::Multicast { .. }) {
+            for (to, (host, _)) in c.to.iter().zip(&ports[1..]) {
+                to.buffer.iter().for_each(|buffer| self.engine.set_receive_buffer(*host, buffer.as_bytes()));
+            }
+        }
         let ends = ports.into_iter().enumerate().map(|(side, (host, port))| {
             self.engine.add_end(host, port, &format!("{stream_name} / end {side}"), side as u32)
         });

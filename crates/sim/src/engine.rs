@@ -22,7 +22,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use crate::bundles::BundleWorkers;
 use crate::event_queue::{EventQueue, NodeId};
-use crate::flow::{Flow, FlowEnd};
+use crate::flow::{Flow, FlowEnd, channel};
 use crate::frame::PacketPool;
 use crate::llc_stations::{LlcInterface, LlcStations};
 use crate::network::Network;
@@ -159,6 +159,12 @@ impl Engine {
     /// Returns the number of the next flow.
     pub fn next_flow(&self) -> u32 {
         self.flows.len() as u32
+    }
+
+    /// Sets the receive buffer of a socket of the next flow, if its host has one for each channel.
+    pub fn set_receive_buffer(&mut self, host: u32, bytes: u64) {
+        let channel = channel(self.next_flow(), 0);
+        self.network.hosts[host as usize].model.set_receive_buffer(channel, bytes);
     }
 
     /// Adds an end of the next flow to the event queue.

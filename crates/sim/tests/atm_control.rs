@@ -53,6 +53,63 @@ fn udp_that_does_not_wait_loses_at_its_host() {
     assert_eq!(x.messages_sent, x.messages_received, "nothing is lost in the network");
 }
 
+/// A packet of 192 cells crosses a buffer of 100 beside a flood if its channel gets every second cell of the line: then half
+/// of it waits.
+#[test]
+fn round_robin_keeps_a_flood_from_another_channel() {
+    let received = |scheduling: &str| {
+        let connections = "connection x { xmt = b; rcv = a; protocol = udp;
+            test = cbr (messagesize = 9100, period = 5 ms); duration = 200 ms; }"
+            .to_owned()
+            + &udp("y", "c").replace("50 ms", "210 ms");
+        let text = two_to_one("", &connections)
+            .replace("buffer = 64 cells", &format!("buffer = 100 cells, buffer_per = channel{scheduling}"));
+        let record = run(&text);
+        let x = connection(&record, "x");
+        assert_eq!(x.messages_sent, 40);
+        x.messages_received
+    };
+    assert_eq!(received(", scheduling = round-robin"), 40);
+    assert!(received("") < 10, "with FIFO they wait behind the flood");
+}
+
+#[test]
+fn sockets_of_an_overloaded_host_get_the_same() {
+    let run_with = |options: &str, rcvbuf: &str| {
+        let connections = (udp("x", "b") + &udp("y", "c")).replace("50 ms", "1 s");
+        let connections = connections.replacen("rcv = a", &format!("rcv = a{rcvbuf}"), 1);
+        let text = two_to_one(", credits = 319", &connections)
+            .replace("host a, b, c;", &format!("host a ({options}); host b, c;"));
+        run(&text)
+    };
+    let costs = "interrupt = 250 us, cpu_byte = 42 ns, rx_buffer = 16 packets";
+    let record = run_with(&format!("{costs}, rx_buffer_per = channel"), "");
+    let rates = ["x", "y"].map(|name| connection(&record, name).received_bps);
+    near(rates[0], rates[1], 0.01);
+    // Interrupts take 0.25 ms of each of the 2,053 packets in a second, and reading 42 ns a byte of those that are read.
+    near(rates[0] + rates[1], (1.0 - 2_053.0 * 250e-6) / (8_220.0 * 42e-9) * 65_536.0, 0.02);
+    let shared = run_with(costs, "");
+    let rates = ["x", "y"].map(|name| connection(&shared, name).received_bps);
+    assert!(rates[0].min(rates[1]) < 0.5 * rates[0].max(rates[1]), "with a shared buffer: {rates:?}");
+    // One datagram of 8,220 bytes does not fit.
+    let record = run_with(&format!("{costs}, rx_buffer_per = channel"), " (rcvbuf = 8000 B)");
+    assert_eq!(connection(&record, "x").messages_received, 0);
+    assert!(connection(&record, "y").messages_received > 0);
+}
+
+/// Table 21 of the AAI report, a tenth of it: 88.7 Mb/s with credits, shared evenly, and 9.8 without.
+#[test]
+fn credits_raise_the_throughput_of_udp_ninefold() {
+    let text = include_str!("../../../experiments/table-21.ns").replace("duration = 10 s", "duration = 1 s");
+    let record = run(&text);
+    let rate = |name: &str| connection(&record, name).received_bps;
+    near(rate("C-A") + rate("B-A"), 88.7e6, 0.1);
+    near(rate("C-A"), rate("B-A"), 0.01);
+    near(rate("C-A-none") + rate("B-A-none"), 9.8e6, 0.2);
+    let lost = |name: &str| link(&record, name).dropped_queue.unwrap();
+    assert!(lost("a0-s0") > 100_000 && lost("a-s") == 0, "{} and {}", lost("a0-s0"), lost("a-s"));
+}
+
 #[test]
 fn credits_work_beside_links_without() {
     // Cells enter without credits and may be lost there, but not where they have buffers.

@@ -31,6 +31,10 @@ const MEDIA: &[(&str, Medium)] =
     &[("atm", Medium::Atm), ("ethernet", Medium::Ethernet), ("ppp", Medium::Ppp)];
 /// Words for who has a buffer to itself; true for each virtual channel.
 const BUFFER_PER: &[(&str, bool)] = &[("port", false), ("channel", true)];
+/// The same, of a host's receive buffer.
+const RX_BUFFER_PER: &[(&str, bool)] = &[("host", false), ("channel", true)];
+/// Words for the order in which a switch serves the channels of a port.
+const SCHEDULING: &[(&str, bool)] = &[("fifo", false), ("round-robin", true)];
 /// Words for how cells are computed.
 const CELL_MODES: &[(&str, CellMode)] = &[("trains", CellMode::Trains), ("each", CellMode::Each)];
 /// Words for what stands between a packet and its AAL5 frame.
@@ -136,9 +140,12 @@ fn named_flag(setting: &Setting) -> Setting {
 fn default_node(keyword: &str) -> NodeKind {
     match keyword {
         "host" => NodeKind::Host(HostCosts::default()),
-        "switch" => {
-            NodeKind::Switch { buffer: Amount::Packets(100), each_channel: false, latency: Span::ZERO }
-        }
+        "switch" => NodeKind::Switch {
+            buffer: Amount::Packets(100),
+            each_channel: false,
+            latency: Span::ZERO,
+            round_robin: false,
+        },
         "hub" => NodeKind::Hub { rate: SHARED_RATE, delay: HUB_DELAY },
         "ring" => NodeKind::Ring { rate: SHARED_RATE, frame: RING_FRAME, token_loss: 0.0 },
         _ => NodeKind::Converter {
@@ -175,10 +182,11 @@ pub(crate) fn present_node(kind: &mut NodeKind, v: &mut Visit<'_, '_>) {
             v.on_off("wide_area", &mut host.wide_area);
             v.on_off("forward", &mut host.forward);
         }
-        NodeKind::Switch { buffer, each_channel, latency } => {
+        NodeKind::Switch { buffer, each_channel, latency, round_robin } => {
             v.option("buffer", buffer, amount, write::amount);
             v.keyword("buffer_per", each_channel, BUFFER_PER);
             v.time("latency", latency);
+            v.keyword("scheduling", round_robin, SCHEDULING);
         }
         NodeKind::Hub { rate, delay } => {
             v.rate("rate", rate);
@@ -213,6 +221,7 @@ fn present_costs(costs: &mut HostCosts, v: &mut Visit<'_, '_>) {
     v.time("sar_cell", &mut costs.sar_cell);
     v.integer("cpus", &mut costs.cpus, 1..=4096);
     v.optional("rx_buffer", &mut costs.rx_buffer, "none", amount, write::amount);
+    v.keyword("rx_buffer_per", &mut costs.rx_each_channel, RX_BUFFER_PER);
     v.option("send_queue", &mut costs.send_queue, packets, |n| format!("{n} packets"));
 }
 

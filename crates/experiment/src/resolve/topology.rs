@@ -42,11 +42,14 @@ fn check_ring(cx: &mut Context<'_>, node: &Node, links: &[&Link]) {
 }
 
 fn check_channels(cx: &mut Context<'_>, node: &Node, links: &[&Link]) {
-    if let NodeKind::Switch { each_channel: true, .. } = node.kind
-        && !links.iter().any(|link| link.medium == Medium::Atm)
-    {
+    let option = match node.kind {
+        NodeKind::Switch { each_channel: true, .. } => "buffer_per = port",
+        NodeKind::Switch { round_robin: true, .. } => "scheduling = fifo",
+        _ => return,
+    };
+    if !links.iter().any(|link| link.medium == Medium::Atm) {
         let warning = Diagnostic::warning(node.location, "only ATM has virtual channels");
-        cx.report(warning.label("expected a link with `medium = atm`, or `buffer_per = port`"));
+        cx.report(warning.label(format!("expected a link with `medium = atm`, or `{option}`")));
     }
 }
 

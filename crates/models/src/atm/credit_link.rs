@@ -28,8 +28,8 @@ use crate::impairments::Impairments;
 /// [`has_room`](Medium::has_room) first. The receiving adapter needs the buffer of a cell only until it has arrived.
 ///
 /// Without [`CreditOptions`] it is a link as [`CellLink`](crate::atm::CellLink) with a separate queue for each channel, for
-/// a switch whose other links have credits. Duplication and reordering are ignored: credits require that a line keeps its
-/// cells in order.
+/// a switch that serves channels in turn or whose other links have credits. Duplication and reordering are ignored: credits
+/// require that a line keeps its cells in order.
 ///
 /// **Counting.** [`MediumCounters`] count data cells; `busy` includes the others, which [`CreditCounters`] count.
 ///

@@ -24,7 +24,8 @@ pub struct Costs {
     /// Number of processors; 0 counts as 1.
     pub cpus: u32,
     /// Receive buffer between interrupt and protocol processing. A packet that does not fit is lost
-    /// ([`BufferFull`](crate::host::HostLossCause::BufferFull)) after its interrupt was served.
+    /// ([`BufferFull`](crate::host::HostLossCause::BufferFull)) after its interrupt was served. With a bound per channel, the
+    /// channels and the packets to send take turns at the processors.
     pub rx_buffer: Bound,
     /// Buckets of the card's multicast hash; `None`: exact filter.
     pub mcast_filter: Option<u32>,

@@ -9,6 +9,7 @@ mod routes;
 mod server;
 pub mod station;
 pub mod ticks;
+mod waiting;
 
 pub use costs::Costs;
 pub use disk::Disk;

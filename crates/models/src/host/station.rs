@@ -11,6 +11,7 @@ use crate::host::filter::{Filter, FilterResult};
 use crate::host::processors::{Finished, Processors};
 use crate::host::routes::Routes;
 use crate::host::server::Server;
+use crate::host::waiting::WaitingPackets;
 
 /// Maximum number of packets between their arrival and the end of their interrupt. Further packets are lost
 /// ([`HostLossCause::BufferFull`]) without an interrupt.
@@ -136,7 +137,8 @@ impl<F> Job<F> {
 /// time. The first processor serves all interrupts immediately and is preempted by them. Work prefers the other
 /// processors; received packets precede packets to send, as 4.3BSD's software interrupts precede its processes. So a
 /// flood of packets saturates the first processor, and packets beyond its capacity are lost after their interrupt was
-/// served.
+/// served. With a receive buffer per channel, the work is that of the processes that read the sockets: the channels and the
+/// packets to send take turns, one packet each, and interrupts stand for everything that precedes a process.
 ///
 /// **Conservation.** Every accepted frame is output or still in process.
 ///
@@ -155,14 +157,11 @@ pub struct Station<F> {
     routes: Option<Box<Routes>>,
     processors: Processors<Job<F>>,
     bus: Server<Job<F>>,
-    /// Received packets that wait for a processor.
-    receive_buffer: VecDeque<Job<F>>,
-    receive_buffer_bytes: u64,
-    /// Packets from transports that wait for a processor.
-    send_buffer: VecDeque<Job<F>>,
+    /// Packets that wait for a processor.
+    waiting: WaitingPackets<Job<F>>,
     /// Number of received packets whose interrupt has not ended.
     on_card: usize,
-    /// Number of packets from transports that have not been output, in `send_buffer` or behind it.
+    /// Number of packets from transports that have not been output, in `waiting` or behind it.
     in_send_path: u64,
     output: VecDeque<Output<F>>,
     now: Instant,
@@ -202,9 +201,7 @@ impl<F: Frame> Station<F> {
             routes: None,
             processors: Processors::new(costs.cpus, costs.interrupt),
             bus: Server::new(),
-            receive_buffer: VecDeque::new(),
-            receive_buffer_bytes: 0,
-            send_buffer: VecDeque::new(),
+            waiting: WaitingPackets::new(costs.rx_buffer),
             on_card: 0,
             in_send_path: 0,
             output: VecDeque::new(),
@@ -254,6 +251,11 @@ impl<F: Frame> Station<F> {
     /// Joins `group`. Joins are counted: the group is left after as many leaves.
     pub fn join(&mut self, group: u32) {
         self.filter.join(group);
+    }
+
+    /// Changes the receive buffer of a channel to `bytes`, if each channel has one.
+    pub fn set_receive_buffer(&mut self, channel: u16, bytes: u64) {
+        self.waiting.set_channel_capacity(channel, bytes);
     }
 
     /// Removes one join.
@@ -339,7 +341,7 @@ impl<F: Frame> Station<F> {
             self.output.push_back(Output::Transmit { port, frame });
         } else {
             let job = Job { frame, port, is_outgoing: true, is_forwarded: false, is_unwanted: false };
-            self.send_buffer.push_back(job);
+            self.waiting.add_to_send(job);
             self.assign_work(now);
         }
         Ok(())
@@ -426,7 +428,7 @@ impl<F: Frame> Station<F> {
     fn assign_work(&mut self, now: Instant) {
         self.now = now;
         while let Some(processor) = self.processors.idle() {
-            let Some(job) = self.take_work() else { break };
+            let Some(job) = self.waiting.take() else { break };
             let cost = if job.is_unwanted {
                 self.costs.cpu_packet
             } else {
@@ -435,13 +437,6 @@ impl<F: Frame> Station<F> {
             self.processors.begin(processor, now, cost, job);
         }
         self.next_event = self.find_next_event();
-    }
-
-    /// Removes the next packet that needs a processor: a received one before one to send.
-    fn take_work(&mut self) -> Option<Job<F>> {
-        let Some(job) = self.receive_buffer.pop_front() else { return self.send_buffer.pop_front() };
-        self.receive_buffer_bytes -= u64::from(job.frame.length());
-        Some(job)
     }
 
     /// Returns the time of the next event and its server.
@@ -530,22 +525,14 @@ impl<F: Frame> Station<F> {
     /// Moves a packet to the receive buffer after its interrupt, if there is space.
     fn finish_interrupt(&mut self, job: Job<F>) {
         self.on_card -= 1;
-        let bound = self.costs.rx_buffer;
-        let (mut frames, mut bytes) = (self.receive_buffer.len() as u64, self.receive_buffer_bytes);
-        if bound.per_channel {
-            let channel = job.frame.channel();
-            let same = self.receive_buffer.iter().filter(|other| other.frame.channel() == channel);
-            (frames, bytes) =
-                same.fold((0, 0), |(n, sum), other| (n + 1, sum + u64::from(other.frame.length())));
-        }
-        if !bound.fits(frames, bytes, job.frame.length()) {
+        let (channel, length) = (job.frame.channel(), job.frame.length());
+        if let Err(job) = self.waiting.add_received(channel, length, job) {
             return self.lose(job.frame, HostLossCause::BufferFull);
         }
-        self.receive_buffer_bytes += u64::from(job.frame.length());
-        self.receive_buffer.push_back(job);
+        let (frames, bytes) = self.waiting.received();
         let counters = &mut self.counters;
-        counters.waiting_max = counters.waiting_max.max(self.receive_buffer.len() as u64);
-        counters.waiting_bytes_max = counters.waiting_bytes_max.max(self.receive_buffer_bytes);
+        counters.waiting_max = counters.waiting_max.max(frames);
+        counters.waiting_bytes_max = counters.waiting_bytes_max.max(bytes);
     }
 
     /// Sends the copies of a packet that a router forwards to the bus.

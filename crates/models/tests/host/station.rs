@@ -203,6 +203,44 @@ fn the_receive_buffer_is_bounded_after_the_interrupt() {
 }
 
 #[test]
+fn channels_with_buffers_take_turns_with_packets_to_send() {
+    let costs = Costs { cpu_packet: us(100), interrupt: us(1), ..Costs::default() };
+    let order = |rx_buffer| {
+        let mut station = station(Costs { rx_buffer, ..costs.clone() });
+        // Channel 0 has four packets before channel 1 has one, and another is to be sent.
+        for serial in [0, 2, 4, 6, 1] {
+            station.receive(START, PORT, packet(serial, 100));
+        }
+        station.wake(START + us(5));
+        assert_eq!(station.send(START + us(5), PORT, packet(9, 100)), Ok(()));
+        let outputs = collect_outputs(&mut station, START + us(5), Instant::MAX);
+        outputs
+            .iter()
+            .map(|(_, output)| match output {
+                Output::Deliver { frame, .. } | Output::Transmit { frame, .. } => frame.serial,
+                other => panic!("{other:?}"),
+            })
+            .collect::<Vec<u32>>()
+    };
+    assert_eq!(order(Bound { per_channel: true, ..Bound::NONE }), [0, 1, 2, 9, 4, 6]);
+    assert_eq!(order(Bound::NONE), [0, 2, 4, 6, 1, 9], "received packets precede");
+}
+
+#[test]
+fn a_channel_may_have_another_buffer() {
+    let costs = Costs { cpu_packet: us(1_000), interrupt: us(10), ..Costs::default() };
+    for (per_channel, fit) in [(true, 2 + 4), (false, 8)] {
+        let rx_buffer = Bound { per_channel, ..Bound::NONE };
+        let mut station = station(Costs { rx_buffer, ..costs.clone() });
+        station.set_receive_buffer(1, 250);
+        (0..8).for_each(|serial| station.receive(START, PORT, packet(serial, 100)));
+        collect_outputs(&mut station, START, Instant::MAX);
+        let counters = station.counters();
+        assert_eq!((counters.delivered, counters.dropped_full), (fit, 8 - fit), "{per_channel}");
+    }
+}
+
+#[test]
 fn a_card_is_bounded() {
     let mut station = station(Costs { interrupt: us(10), ..Costs::default() });
     (0..CARD_CAPACITY as u32 + 5).for_each(|serial| station.receive(START, PORT, packet(serial, 100)));

@@ -286,9 +286,9 @@ impl FlowConfig<'_> {
         self.file_bytes.and(self.disks[side]).map(Disk::new)
     }
 
-    /// Returns the virtual channel of frames from the sender (0) or to it (1). Each flow has two.
+    /// Returns the virtual channel of frames from the sender (0) or to it (1).
     fn channel(&self, side: u16) -> u16 {
-        (self.flow as u16) << 1 | side
+        channel(self.flow, side)
     }
 
     /// Returns the octet of the IP header with the DSCP of its packets.
@@ -300,6 +300,11 @@ impl FlowConfig<'_> {
     fn requester(&self, timeout: Option<Span>) -> Option<Requester> {
         Requester::of_pattern(&self.plan.test, timeout, self.plan.to.len())
     }
+}
+
+/// Returns the virtual channel of a flow's frames from the sender (0) or to it (1). Each flow has two.
+pub fn channel(flow: u32, side: u16) -> u16 {
+    (flow as u16) << 1 | side
 }
 
 impl Flow {

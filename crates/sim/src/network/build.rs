@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use trunkline_endpoint::{Bound, Capacity, Port};
 use trunkline_experiment::plan::{
-    Amount, CellMode, Encapsulation, HostCosts, Link, Medium as LinkMedium, NodeKind, PacingCounts, Plan,
-    Protocol,
+    Amount, CellMode, Encapsulation, HostCosts, Link, Medium as LinkMedium, Node, NodeKind, PacingCounts,
+    Plan, Protocol,
 };
 use trunkline_models::atm::{
     self, CellFrame, CellLink, Config, CreditLink, CreditOptions, End, Mode, Pacing, PacingUnit,
@@ -82,14 +82,16 @@ impl<F: CellFrame> Network<F> {
     }
 }
 
-/// Whether cells are computed in trains: neither the text nor credits demand single cells, and cells of two packets never
-/// interleave.
+/// Whether cells are computed in trains: neither the text nor credits nor round-robin scheduling demand single cells, and
+/// cells of two packets never interleave.
 fn can_use_trains(plan: &Plan, topology: &Topology<'_>) -> bool {
     let demands_cells = topology
         .network
         .links
         .iter()
         .any(|l| l.credits.is_some() || l.medium == LinkMedium::Atm && l.cells == CellMode::Each);
+    let takes_turns = |node: &Node| matches!(node.kind, NodeKind::Switch { round_robin: true, .. });
+    let demands_cells = demands_cells || topology.network.nodes.iter().any(takes_turns);
     let mut pairs = Vec::new();
     for c in &plan.connections {
         for to in &c.to {
@@ -214,7 +216,10 @@ impl Builder<'_> {
                 crc_byte: costs.crc_byte,
                 sar_cell: costs.sar_cell,
                 cpus: costs.cpus,
-                rx_buffer: costs.rx_buffer.map_or(Bound::NONE, |amount| bound(amount, false, false)),
+                rx_buffer: Bound {
+                    per_channel: costs.rx_each_channel,
+                    ..costs.rx_buffer.map_or(Bound::NONE, |amount| bound(amount, false, false))
+                },
                 mcast_filter: costs.mcast_filter,
                 send_queue: self.send_queue(node, costs),
             },
@@ -390,7 +395,9 @@ impl Builder<'_> {
         let streams =
             [0, 1].map(|end| self.seed.stream(&format!("{} / from {}", link.name, [&link.a, &link.b][end])));
         let medium = match link.medium {
-            LinkMedium::Atm if link.credits.is_some() || ends.iter().any(|node| self.has_credits(*node)) => {
+            LinkMedium::Atm
+                if link.credits.is_some() || ends.iter().any(|node| self.queues_by_channel(*node)) =>
+            {
                 let round_trip = link.delay * 2;
                 let options = link.credits.map(|window| CreditOptions::new(window, round_trip));
                 Medium::Credits(CreditLink::new(&self.cell_config(link, ends), options, streams))
@@ -419,10 +426,13 @@ impl Builder<'_> {
         MediumNode { name: link.name.clone(), medium, attachments, rate: link.payload }
     }
 
-    /// Whether a node is a cell switch and one of its links has credits: a cell that leaves it may free a buffer.
-    fn has_credits(&self, node: usize) -> bool {
+    /// Whether a node is a cell switch that serves its channels in turn: by its scheduling, or because one of its links has
+    /// credits, so that a cell that leaves it may free a buffer.
+    fn queues_by_channel(&self, node: usize) -> bool {
         let has_credits = |hop: &Hop| self.topology.network.links[hop.link].credits.is_some();
-        self.topology.is_cell_switch(node) && self.topology.ports[node].iter().any(has_credits)
+        let takes_turns = matches!(self.kind(node), NodeKind::Switch { round_robin: true, .. });
+        self.topology.is_cell_switch(node)
+            && (takes_turns || self.topology.ports[node].iter().any(has_credits))
     }
 
     fn cell_config(&self, link: &Link, ends: [usize; 2]) -> Config {
