@@ -72,12 +72,12 @@ fn exchange_with(seed: u64, set: Options) {
     exchange(seed, &mut stream, a, b);
 }
 
-/// 1,000 exchanges; `soak` has more.
+/// 1,400 exchanges; `soak` has more.
 #[test]
 fn every_byte_arrives_with_every_set_of_options() {
     let sets = option_sets();
     let rounds = if cfg!(feature = "soak") { 1_000 } else { 25 };
-    assert_eq!(sets.len() * 25, 1_000);
+    assert_eq!(sets.len() * 25, 1_400);
     for round in 0..rounds {
         for (n, set) in sets.iter().enumerate() {
             exchange_with((round * sets.len() + n) as u64, *set);
@@ -314,8 +314,10 @@ fn late_segment_costs_no_window() {
             assert!(wire.run(Span::from_s(60)));
             let statistics = wire.ends[0].statistics();
             assert_eq!(statistics.spurious_recoveries, spurious, "{congestion:?}: {statistics:?}");
+            // BBR has no threshold and does not reduce its window by half.
             let is_reduced = wire.ends[0].gauges().ssthresh < 100_000;
-            assert_eq!(is_reduced, !timestamps, "{congestion:?}: {:?}", wire.ends[0].gauges());
+            let reduces = !matches!(congestion, Algorithm::Bbr { .. } | Algorithm::Bbr3 { .. });
+            assert_eq!(is_reduced, !timestamps && reduces, "{congestion:?}: {:?}", wire.ends[0].gauges());
         }
     }
 }

@@ -7,9 +7,10 @@
 //! | `scoreboard` | the segments in flight (RFC 6675) |
 //! | `recovery` | acknowledgements, loss detection and recovery (RFC 6675, RFC 6582, RFC 6937), timeout |
 //! | `probe` | tail loss probes (RFC 8985) |
+//! | `rate` | delivery rate samples and departure times of paced segments |
 //! | `receiver` | blocks to report, timestamps, ECN feedback; options of sent and received segments |
 
-use trunkline_congestion::{Bounds, Controller, Loss};
+use trunkline_congestion::{Bounds, Controller, Loss, MIN_RTT_WINDOW, WindowedMin};
 use trunkline_endpoint::Ecn;
 use trunkline_units::Instant;
 
@@ -19,6 +20,7 @@ use probe::Probe;
 use scoreboard::{Losses, Scoreboard};
 
 pub(crate) mod probe;
+pub(crate) mod rate;
 pub(crate) mod receiver;
 pub(crate) mod recovery;
 pub(crate) mod scoreboard;
@@ -115,6 +117,11 @@ pub(crate) struct Extensions {
     probe: Probe,
     /// The retransmission timer expired during the handshake.
     pub(crate) handshake_timeout: bool,
+    /// Whether the controller paces, and when the next segment may leave.
+    paces: bool,
+    departure: Instant,
+    /// Minimum round-trip time.
+    min_rtt: WindowedMin,
 }
 
 impl Extensions {
@@ -142,6 +149,9 @@ impl Extensions {
             first_retransmission: None,
             probe: Probe::default(),
             handshake_timeout: false,
+            paces: false,
+            departure: Instant::ZERO,
+            min_rtt: WindowedMin::new(MIN_RTT_WINDOW),
         }
     }
 
@@ -151,20 +161,23 @@ impl Extensions {
         let segments = if self.handshake_timeout { 1 } else { options.initial_window };
         let initial = segment.saturating_mul(segments.into());
         self.controller = options.algorithm().controller(Bounds { segment, initial, max });
+        self.paces = self.controller.pace().is_some();
     }
 
     /// Returns the congestion window, in bytes.
     pub(crate) fn window(&self) -> u32 {
         match self.phase {
-            Phase::Recovery { .. } => self.reduction.window,
-            Phase::Open | Phase::Timeout { .. } => self.controller.window(),
+            Phase::Recovery { .. } if !self.controller.controls_recovery() => self.reduction.window,
+            _ => self.controller.window(),
         }
     }
 
     /// Reports lost data to the controller.
     fn report_loss(&mut self, now: Instant, losses: Losses, in_flight: u32, timeout: bool) {
-        let Losses { bytes: amount, sent_at } = losses;
-        self.controller.on_lost(&Loss { now, amount, bytes: amount.into(), sent_at, in_flight, timeout });
+        let since_sent = self.scoreboard.rate.on_lost(&losses);
+        let Losses { bytes: amount, sent_at, .. } = losses;
+        let bytes = amount.into();
+        self.controller.on_lost(&Loss { now, amount, bytes, sent_at, in_flight, timeout, since_sent });
     }
 
     /// Returns the bytes in the network. Without selective acknowledgements each duplicate stands for a segment that has

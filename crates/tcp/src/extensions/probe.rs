@@ -99,12 +99,12 @@ impl Extensions {
     ) -> Losses {
         let mut losses = Losses::default();
         let Some((end, is_again)) = self.probe.sent else { return losses };
-        if let Some(sent_at) = delivery.sent_at {
+        if let Some(sent_at) = delivery.sent_at() {
             self.scoreboard.detect_older(sent_at - smoothed / 4, &mut losses);
         }
         let repaired = is_again && ack.after(end) && losses.bytes == 0;
         if repaired {
-            self.report_loss(now, Losses { bytes: 1, sent_at: now }, in_flight, false);
+            self.report_loss(now, Losses { bytes: 1, sent_at: now, state: None }, in_flight, false);
         }
         let is_over = if is_again { ack.after(end) || ack == end && is_bare } else { !ack.before(end) };
         if is_over || losses.bytes > 0 || self.phase != Phase::Open {

@@ -57,6 +57,7 @@ impl<C: Content> Tcp<C> {
             self.check_spurious(now, e);
         }
         let round_trip = self.sample_round_trip(now, e, ack, &delivery);
+        let sample = e.scoreboard.rate.on_delivery(now, &delivery, e.min_rtt.get());
         let mut losses = Self::detect_losses(e, ack, is_new, mss, &delivery);
         let smoothed = self.time.span(self.rtt.mean_eighths()) / 8;
         let is_bare = !is_new && ack == self.snd_una && empty && e.received.block_count == 0;
@@ -70,11 +71,12 @@ impl<C: Content> Tcp<C> {
                 marked,
                 in_flight,
                 round_trip,
-                rate: None,
-                app_limited: self.queued <= self.snd_max.since(self.snd_una),
+                rate: sample.rate,
+                app_limited: sample.app_limited,
+                since_sent: sample.since_sent,
                 in_recovery: matches!(e.phase, Phase::Recovery { .. }),
                 peer_amount: 0,
-                sent_at: delivery.sent_at.unwrap_or(now),
+                sent_at: delivery.sent_at().unwrap_or(now),
             });
         }
         if let Phase::Recovery { end } | Phase::Timeout { end } = e.phase
@@ -131,7 +133,7 @@ impl<C: Content> Tcp<C> {
     fn sample_round_trip(
         &mut self,
         now: Instant,
-        e: &Extensions,
+        e: &mut Extensions,
         ack: Seq,
         delivery: &Delivery,
     ) -> Option<Span> {
@@ -145,10 +147,12 @@ impl<C: Content> Tcp<C> {
             // The SYN.
             self.rtt.sample(self.time.between(self.timed_at, now));
             self.counts.round_trips += 1;
+            e.controller.on_handshake(now, now.since(self.timed_at));
         }
         let round_trip = delivery.unambiguous.map(|sent_at| now.since(sent_at)).or_else(by_timestamp)?;
         self.rtt.sample(self.time.between(now - round_trip, now));
         self.counts.round_trips += 1;
+        e.min_rtt.sample(now, round_trip);
         Some(round_trip)
     }
 
@@ -171,7 +175,7 @@ impl<C: Content> Tcp<C> {
         let mut losses = Losses::default();
         if e.sack {
             e.scoreboard.detect_losses(mss, &mut losses);
-            if let Some(sent_at) = delivery.sent_at {
+            if let Some(sent_at) = delivery.sent_at() {
                 e.scoreboard.detect_lost_retransmissions(sent_at, &mut losses);
             }
             return losses;
@@ -227,6 +231,7 @@ impl<C: Content> Tcp<C> {
         let amount = end.since(start);
         e.scoreboard.sent(start, end, now);
         e.reduction.sent += u64::from(amount);
+        e.pace(now, amount);
         let in_flight = e.pipe(mss);
         e.controller.on_sent(&Transmission { now, amount, bytes: amount.into(), in_flight });
     }
@@ -271,6 +276,7 @@ impl<C: Content> Tcp<C> {
         if let Some(e) = self.extensions.as_deref_mut() {
             e.scoreboard.retransmitted(start, start + numbers, now);
             e.reduction.sent += u64::from(numbers);
+            e.pace(now, numbers);
             if e.timestamps.is_some() && e.phase != Phase::Open && !e.retransmitted {
                 (e.first_retransmission, e.retransmitted) = (Some(timestamp(now)), true);
             }

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 
 use trunkline_units::Instant;
 
+use crate::extensions::rate::{DeliveryRate, SendState};
 use crate::segment::Seq;
 
 /// Maximum number of segments in flight; more wait, whatever the window.
@@ -29,6 +30,8 @@ struct Record {
     retransmitted: bool,
     /// It was sent more than once: its round-trip time is ambiguous (Karn).
     ambiguous: bool,
+    /// State of the connection when it was last sent.
+    state: SendState,
 }
 
 impl Record {
@@ -51,19 +54,37 @@ impl Record {
 pub(crate) struct Delivery {
     /// Bytes delivered, cumulatively or selectively.
     pub bytes: u32,
-    /// When the last of them was sent.
-    pub sent_at: Option<Instant>,
+    /// The segment of them that was sent last.
+    pub newest: Option<Newest>,
     /// When the last of those was sent that were sent only once.
     pub unambiguous: Option<Instant>,
+}
+
+/// The segment that was sent last among those that an acknowledgement reports.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Newest {
+    pub sent_at: Instant,
+    pub end: Seq,
+    pub ambiguous: bool,
+    pub state: SendState,
 }
 
 impl Delivery {
     fn add(&mut self, record: &Record, bytes: u32) {
         self.bytes += bytes;
-        self.sent_at = self.sent_at.max(Some(record.sent_at));
-        if !record.ambiguous {
-            self.unambiguous = self.unambiguous.max(Some(record.sent_at));
+        let &Record { sent_at, end, ambiguous, state, .. } = record;
+        let is_newest = |n: &Newest| sent_at > n.sent_at || sent_at == n.sent_at && end.after(n.end);
+        if self.newest.as_ref().is_none_or(is_newest) {
+            self.newest = Some(Newest { sent_at, end, ambiguous, state });
         }
+        if !ambiguous {
+            self.unambiguous = self.unambiguous.max(Some(sent_at));
+        }
+    }
+
+    /// Returns when the last of them was sent.
+    pub(crate) fn sent_at(&self) -> Option<Instant> {
+        self.newest.as_ref().map(|newest| newest.sent_at)
     }
 }
 
@@ -72,18 +93,21 @@ impl Delivery {
 pub(crate) struct Losses {
     pub bytes: u32,
     pub sent_at: Instant,
+    /// State of the connection when it was sent; none for losses without a segment.
+    pub state: Option<SendState>,
 }
 
 impl Losses {
     /// Adds other losses.
     pub(crate) fn join(&mut self, other: Losses) {
         self.bytes += other.bytes;
-        self.sent_at = self.sent_at.max(other.sent_at);
+        if self.state.is_none() || other.sent_at >= self.sent_at {
+            (self.sent_at, self.state) = (self.sent_at.max(other.sent_at), other.state.or(self.state));
+        }
     }
 
     fn add(&mut self, record: &Record) {
-        self.bytes += record.len();
-        self.sent_at = self.sent_at.max(record.sent_at);
+        self.join(Losses { bytes: record.len(), sent_at: record.sent_at, state: Some(record.state) });
     }
 }
 
@@ -104,6 +128,7 @@ pub(crate) struct Scoreboard {
     /// Retransmissions in the order of their sending.
     retransmissions: VecDeque<(Seq, Instant)>,
     seen: [(Seq, Seq); SEEN_BLOCKS],
+    pub(crate) rate: DeliveryRate,
 }
 
 impl Scoreboard {
@@ -138,7 +163,9 @@ impl Scoreboard {
 
     /// Records new data.
     pub(crate) fn sent(&mut self, start: Seq, end: Seq, now: Instant) {
-        self.pipe += end.since(start);
+        let length = end.since(start);
+        let state = self.rate.on_sent(now, length, self.pipe);
+        self.pipe += length;
         self.records.push_back(Record {
             start,
             end,
@@ -147,6 +174,7 @@ impl Scoreboard {
             lost: false,
             retransmitted: false,
             ambiguous: false,
+            state,
         });
     }
 
@@ -175,6 +203,8 @@ impl Scoreboard {
                 self.pipe += record.len();
                 record.retransmitted = true;
             }
+            let others = self.pipe.saturating_sub(record.len());
+            record.state = self.rate.on_sent(now, record.len(), others);
             (record.sent_at, record.ambiguous) = (now, true);
             self.retransmissions.push_back((record.start, now));
             index += 1;
