@@ -7,6 +7,7 @@
 //! | `scoreboard` | the segments in flight (RFC 6675) |
 //! | `recovery` | acknowledgements, loss detection and recovery (RFC 6675, RFC 6582, RFC 6937), timeout |
 //! | `probe` | tail loss probes (RFC 8985) |
+//! | `rack` | loss detection by time (RFC 8985) |
 //! | `rate` | delivery rate samples and departure times of paced segments |
 //! | `receiver` | blocks to report, timestamps, ECN feedback; options of sent and received segments |
 
@@ -14,12 +15,14 @@ use trunkline_congestion::{Bounds, Controller, Loss, MIN_RTT_WINDOW, WindowedMin
 use trunkline_endpoint::Ecn;
 use trunkline_units::Instant;
 
-use crate::options::{EcnFeedback, Options};
+use crate::options::{EcnFeedback, Options, Timers};
 use crate::segment::{SegmentOptions, Seq};
 use probe::Probe;
+use rack::Rack;
 use scoreboard::{Losses, Scoreboard};
 
 pub(crate) mod probe;
+pub(crate) mod rack;
 pub(crate) mod rate;
 pub(crate) mod receiver;
 pub(crate) mod recovery;
@@ -115,6 +118,7 @@ pub(crate) struct Extensions {
     retransmitted: bool,
     first_retransmission: Option<u32>,
     probe: Probe,
+    rack: Rack,
     /// The retransmission timer expired during the handshake.
     pub(crate) handshake_timeout: bool,
     /// Whether the controller paces, and when the next segment may leave.
@@ -148,6 +152,7 @@ impl Extensions {
             retransmitted: false,
             first_retransmission: None,
             probe: Probe::default(),
+            rack: Rack::default(),
             handshake_timeout: false,
             paces: false,
             departure: Instant::ZERO,
@@ -162,6 +167,8 @@ impl Extensions {
         let initial = segment.saturating_mul(segments.into());
         self.controller = options.algorithm().controller(Bounds { segment, initial, max });
         self.paces = self.controller.pace().is_some();
+        let has_exact_timers = matches!(options.timers, Timers::Fine { .. });
+        self.rack.is_active = self.sack && options.congestion.is_some() && has_exact_timers;
     }
 
     /// Returns the congestion window, in bytes.

@@ -6,7 +6,7 @@
 //! | RFC 6582, without selective acknowledgements | the same: a partial acknowledgement shows the next loss |
 //! | RFC 3042 | duplicate acknowledgements leave room in the window |
 //! | RFC 6937 | `RateReduction` |
-//! | RFC 8985 section 6.2, for retransmissions and after a probe | `Scoreboard::detect_lost_retransmissions`, `detect_older` |
+//! | RFC 8985 section 6 | `rack`; with coarse timers or the controller of 4.3BSD only for retransmissions and after a probe: `Scoreboard::detect_lost_retransmissions`, `detect_older` |
 //! | RFC 3522, RFC 4015 | [`Tcp::check_spurious`] |
 //! | RFC 3168 section 6.1.2 | [`Tcp::count_marks`] |
 
@@ -58,8 +58,11 @@ impl<C: Content> Tcp<C> {
         }
         let round_trip = self.sample_round_trip(now, e, ack, &delivery);
         let sample = e.scoreboard.rate.on_delivery(now, &delivery, e.min_rtt.get());
-        let mut losses = Self::detect_losses(e, ack, is_new, mss, &delivery);
         let smoothed = self.time.span(self.rtt.mean_eighths()) / 8;
+        let mut losses = match e.rack.is_active {
+            true => e.detect_by_rack(now, &delivery, smoothed),
+            false => Self::detect_losses(e, ack, is_new, mss, &delivery),
+        };
         let is_bare = !is_new && ack == self.snd_una && empty && e.received.block_count == 0;
         losses.join(e.check_probe(now, ack, (is_bare, in_flight, smoothed), &delivery));
         let marked = self.count_marks(e, ack, delivery.bytes);
@@ -83,17 +86,9 @@ impl<C: Content> Tcp<C> {
             && !ack.before(end)
         {
             (e.phase, e.duplicates) = (Phase::Open, 0);
+            e.rack.end_recovery();
         }
-        let begins = losses.bytes > 0 && e.phase == Phase::Open;
-        if losses.bytes > 0 {
-            e.report_loss(now, losses, in_flight, false);
-        }
-        if begins {
-            e.phase = Phase::Recovery { end: self.snd_max };
-            e.reduction = RateReduction::start(in_flight);
-            (e.first_retransmission, e.retransmitted) = (None, false);
-            self.counts.fast_retransmits += 1;
-        }
+        let begins = self.process_losses(now, e, losses, in_flight);
         if let Phase::Recovery { .. } = e.phase {
             e.reduction.update(delivered, e.pipe(mss), e.controller.window(), mss);
         } else if is_new && e.phase == Phase::Open {
@@ -111,9 +106,31 @@ impl<C: Content> Tcp<C> {
         }
     }
 
+    /// Reports losses to the controller, and begins their repair; returns whether it begins.
+    pub(crate) fn process_losses(
+        &mut self,
+        now: Instant,
+        e: &mut Extensions,
+        losses: Losses,
+        in_flight: u32,
+    ) -> bool {
+        let begins = losses.bytes > 0 && e.phase == Phase::Open;
+        if losses.bytes > 0 {
+            e.report_loss(now, losses, in_flight, false);
+        }
+        if begins {
+            e.phase = Phase::Recovery { end: self.snd_max };
+            e.reduction = RateReduction::start(in_flight);
+            (e.first_retransmission, e.retransmitted) = (None, false);
+            self.counts.fast_retransmits += 1;
+        }
+        begins
+    }
+
     /// Records what an acknowledgement and its blocks report. Blocks outside the data in flight are ignored.
     fn record_delivery(&self, e: &mut Extensions, ack: Seq) -> Delivery {
-        let mut delivery = Delivery::default();
+        let highest_before = e.scoreboard.highest_sacked();
+        let mut delivery = Delivery { highest_before, ..Delivery::default() };
         if e.sack {
             let low = if ack.after(self.snd_una) { ack } else { self.snd_una };
             let received = e.received;
@@ -166,6 +183,7 @@ impl<C: Content> Tcp<C> {
         if e.phase != Phase::Open && echo != 0 && (echo.wrapping_sub(retransmitted) as i32) < 0 {
             e.controller.on_spurious(now);
             e.scoreboard.revive();
+            e.rack.widen();
             (e.phase, e.duplicates) = (Phase::Open, 0);
             self.counts.spurious_recoveries += 1;
         }
@@ -209,6 +227,7 @@ impl<C: Content> Tcp<C> {
         let (mss, snd_max) = (self.maxseg, self.snd_max);
         let Some(e) = self.extensions.as_deref_mut() else { return };
         e.probe = Probe::default();
+        (e.rack.expires_at, e.rack.is_armed) = (None, false);
         let (in_flight, sent_at) = (e.pipe(mss), e.scoreboard.last_sent_at());
         let mut losses = Losses::default();
         e.scoreboard.lose_all(&mut losses);

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use trunkline_units::Instant;
+use trunkline_units::{Instant, Span};
 
 use crate::extensions::rate::{DeliveryRate, SendState};
 use crate::segment::Seq;
@@ -11,7 +11,7 @@ use crate::segment::Seq;
 pub(crate) const MAX_RECORDS: usize = 1 << 18;
 
 /// Segments acknowledged selectively behind a missing one that make it a lost one (RFC 6675 section 2, `DupThresh`).
-const DUPLICATE_THRESHOLD: u32 = 3;
+pub(crate) const DUPLICATE_THRESHOLD: u32 = 3;
 
 /// Blocks of earlier acknowledgements, which need no second look.
 const SEEN_BLOCKS: usize = 4;
@@ -58,6 +58,10 @@ pub(crate) struct Delivery {
     pub newest: Option<Newest>,
     /// When the last of those was sent that were sent only once.
     pub unambiguous: Option<Instant>,
+    /// End of the highest block that was acknowledged selectively before, and whether a segment below it that was sent once
+    /// has arrived only now (RFC 8985 section 6.2, step 3).
+    pub highest_before: Option<Seq>,
+    pub reordered: bool,
 }
 
 /// The segment that was sent last among those that an acknowledgement reports.
@@ -77,6 +81,7 @@ impl Delivery {
         if self.newest.as_ref().is_none_or(is_newest) {
             self.newest = Some(Newest { sent_at, end, ambiguous, state });
         }
+        self.reordered |= !ambiguous && self.highest_before.is_some_and(|highest| !end.after(highest));
         if !ambiguous {
             self.unambiguous = self.unambiguous.max(Some(sent_at));
         }
@@ -119,7 +124,8 @@ pub(crate) struct Scoreboard {
     pipe: u32,
     /// Bytes that are lost and not sent again.
     awaiting: u32,
-    /// End of the highest block acknowledged selectively.
+    /// Segments acknowledged selectively, and the end of the highest.
+    sacked: u32,
     highest_sacked: Option<Seq>,
     /// Everything below that is not acknowledged was declared lost.
     lost_edge: Option<Seq>,
@@ -230,6 +236,7 @@ impl Scoreboard {
                 first.start = ack;
                 break;
             }
+            self.sacked -= u32::from(first.sacked);
             self.records.pop_front();
         }
         // No number may stay that is so old that comparisons with it wrap.
@@ -280,6 +287,7 @@ impl Scoreboard {
                     self.awaiting -= record.len();
                 }
                 record.sacked = true;
+                self.sacked += 1;
                 delivery.add(record, record.len());
             }
             index += 1;
@@ -345,6 +353,62 @@ impl Scoreboard {
         }
     }
 
+    /// Declares lost what was sent before `newest`, a segment that has arrived, and at least `wait` before `now` (RFC 8985
+    /// section 6.2, step 5). Returns when the first of the others was sent.
+    pub(crate) fn detect_overdue(
+        &mut self,
+        newest: (Instant, Seq),
+        (now, wait): (Instant, Span),
+        losses: &mut Losses,
+    ) -> Option<Instant> {
+        if self.highest_sacked.is_none() && self.retransmissions.is_empty() {
+            return None;
+        }
+        let mut pending = None;
+        while let Some(&(start, sent_at)) = self.retransmissions.front() {
+            let index = self.index(start);
+            if self.is_retransmission(index, start, sent_at) {
+                if sent_at >= newest.0 {
+                    break;
+                }
+                if now.since(sent_at) < wait {
+                    pending = Some(sent_at);
+                    break;
+                }
+                self.mark_lost(index, losses);
+            }
+            self.retransmissions.pop_front();
+        }
+        let mut index = self.lost_edge.map_or(0, |edge| self.index(edge));
+        while let Some(&Record { start, end, sent_at, sacked, ambiguous, .. }) = self.records.get(index) {
+            // Retransmissions were judged before.
+            if !ambiguous {
+                let is_before = sent_at < newest.0 || sent_at == newest.0 && newest.1.after(end);
+                let is_pending = is_before && !sacked && now.since(sent_at) < wait;
+                if is_pending {
+                    pending = Some(pending.map_or(sent_at, |earlier: Instant| earlier.min(sent_at)));
+                }
+                if is_pending || !is_before {
+                    self.lost_edge = Some(start);
+                    return pending;
+                }
+                if !sacked {
+                    self.mark_lost(index, losses);
+                }
+            }
+            index += 1;
+        }
+        self.lost_edge = self.records.back().map(|last| last.end);
+        pending
+    }
+
+    /// Returns whether a record is a retransmission of this time that is in the network.
+    fn is_retransmission(&self, index: usize, start: Seq, sent_at: Instant) -> bool {
+        self.records
+            .get(index)
+            .is_some_and(|record| record.start == start && record.sent_at == sent_at && record.in_network())
+    }
+
     /// Declares the first segment lost.
     pub(crate) fn lose_first(&mut self, losses: &mut Losses) {
         if !self.records.is_empty() {
@@ -360,7 +424,7 @@ impl Scoreboard {
                 (record.sacked, record.lost, record.retransmitted) = (false, false, false);
                 self.pipe += record.len();
             }
-            (self.highest_sacked, self.seen) = (None, Default::default());
+            (self.sacked, self.highest_sacked, self.seen) = (0, None, Default::default());
         }
         for index in 0..self.records.len() {
             self.mark_lost(index, losses);
@@ -368,6 +432,16 @@ impl Scoreboard {
         self.retransmissions.clear();
         self.lost_edge = self.records.back().map(|last| last.end);
         self.retransmit_from = self.records.front().map(|first| first.start);
+    }
+
+    /// Returns the number of segments that are acknowledged selectively.
+    pub(crate) fn sacked(&self) -> u32 {
+        self.sacked
+    }
+
+    /// Returns the end of the highest block that is acknowledged selectively.
+    pub(crate) fn highest_sacked(&self) -> Option<Seq> {
+        self.highest_sacked
     }
 
     /// Returns whether anything is acknowledged selectively.
@@ -427,6 +501,7 @@ impl Scoreboard {
             assert!(first.start == snd_una && last.end == snd_max, "{snd_una:?} {snd_max:?} {self:?}");
         }
         if self.records.len() < 64 {
+            assert_eq!(self.records.iter().filter(|record| record.sacked).count(), self.sacked as usize);
             let sum = |filter: fn(&Record) -> bool| -> u32 {
                 self.records.iter().filter(|record| filter(record)).map(Record::len).sum()
             };
