@@ -85,7 +85,10 @@ fn unknown_controllers_are_refused_with_the_list() {
     let text = experiment(&path(0.0), &full("congestion = vegas", 1));
     let refusals = trunkline_sim::Sim::default().refuse(&plan(&text));
     assert_eq!(refusals.len(), 1);
-    assert_eq!(refusals[0].text, "x: `sim` has no `congestion = vegas`; it has reno, newreno, cubic, dctcp, bbr, bbr3");
+    assert_eq!(
+        refusals[0].text,
+        "x: `sim` has no `congestion = vegas`; it has reno, newreno, cubic, dctcp, bbr, bbr3"
+    );
 }
 
 /// The guaranteed transport has the same controllers, in frames.

@@ -11,7 +11,7 @@ const MSS: u32 = 1_000;
 const RTT: Span = Span::from_ms(50);
 
 /// TCP of today: 1 MB buffers, exact timers with a minimum of 200 ms.
-fn modern() -> Options {
+pub fn modern() -> Options {
     Options {
         mss: MSS as u16,
         send_buffer: 1 << 20,

@@ -114,9 +114,9 @@ pub(crate) struct Extensions {
     recent_blocks: [Option<Seq>; RECENT_BLOCKS],
     /// Duplicate acknowledgements without selective ones: each shows that a segment has left the network.
     duplicates: u32,
-    /// Whether this recovery has retransmitted; until the next acknowledgement of new data, the timestamp of the first.
+    /// Whether this recovery has retransmitted; until the first retransmission is acknowledged, its timestamp and start.
     retransmitted: bool,
-    first_retransmission: Option<u32>,
+    first_retransmission: Option<(u32, Seq)>,
     probe: Probe,
     rack: Rack,
     /// The retransmission timer expired during the handshake.

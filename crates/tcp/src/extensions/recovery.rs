@@ -54,7 +54,7 @@ impl<C: Content> Tcp<C> {
             0
         };
         if is_new {
-            self.check_spurious(now, e);
+            self.check_spurious(now, e, ack);
         }
         let round_trip = self.sample_round_trip(now, e, ack, &delivery);
         let sample = e.scoreboard.rate.on_delivery(now, &delivery, e.min_rtt.get());
@@ -173,13 +173,12 @@ impl<C: Content> Tcp<C> {
         Some(round_trip)
     }
 
-    /// Ends a recovery that was not needed: the first acknowledgement after the first retransmission echoes a timestamp from
+    /// Ends a recovery that was not needed: the first acknowledgement of the first retransmission echoes a timestamp from
     /// before it, so it acknowledges the original (RFC 3522). The controller returns to its window (RFC 4015).
-    fn check_spurious(&mut self, now: Instant, e: &mut Extensions) {
-        let (Some(retransmitted), Some((_, echo))) = (e.first_retransmission.take(), e.received.timestamps)
-        else {
-            return;
-        };
+    fn check_spurious(&mut self, now: Instant, e: &mut Extensions, ack: Seq) {
+        // Before that, data of an earlier recovery is acknowledged.
+        let first = e.first_retransmission.take_if(|(_, start)| ack.after(*start));
+        let (Some((retransmitted, _)), Some((_, echo))) = (first, e.received.timestamps) else { return };
         if e.phase != Phase::Open && echo != 0 && (echo.wrapping_sub(retransmitted) as i32) < 0 {
             e.controller.on_spurious(now);
             e.scoreboard.revive();
@@ -297,7 +296,7 @@ impl<C: Content> Tcp<C> {
             e.reduction.sent += u64::from(numbers);
             e.pace(now, numbers);
             if e.timestamps.is_some() && e.phase != Phase::Open && !e.retransmitted {
-                (e.first_retransmission, e.retransmitted) = (Some(timestamp(now)), true);
+                (e.first_retransmission, e.retransmitted) = (Some((timestamp(now), start)), true);
             }
         }
         Some(sent)
