@@ -27,7 +27,6 @@ fn every_controller_fills_a_path_and_is_named_in_the_record() {
         ("congestion = dctcp", "dctcp"),
         ("congestion = bbr", "bbr"),
         ("congestion = bbr3", "bbr3"),
-        ("congestion = bbr, sack = off, timestamps = off", "bbr"),
         ("congestion = reno, sack = on, timestamps = on", "reno (4.3BSD)"),
     ] {
         let record = run(&experiment(&path(0.0), &full(options, 20)));

@@ -335,6 +335,7 @@ impl Bbr3 {
             return;
         }
         let (now, in_flight) = (acked.now, in_flight_after(acked));
+        let is_over = self.mode == Mode::Up && self.is_time_to_go_down(in_flight, bandwidth);
         match self.mode {
             Mode::Down | Mode::Cruise if self.is_time_to_probe(now) => self.start_refill(now),
             Mode::Down if in_flight <= self.with_headroom().min(self.target(1.0, 0.0)) => {
@@ -344,11 +345,9 @@ impl Bbr3 {
                 self.is_probe_sample = true;
                 self.start_up(now, bandwidth);
             }
-            Mode::Up => {
-                if self.is_time_to_go_down(in_flight, bandwidth) {
-                    self.was_too_high = false;
-                    self.start_down(now);
-                }
+            Mode::Up if is_over => {
+                self.was_too_high = false;
+                self.start_down(now);
             }
             _ => {}
         }
@@ -382,9 +381,8 @@ impl Bbr3 {
             self.probe_rtt_min.sample(now, round_trip, PROBE_RTT_INTERVAL);
         }
         let min_rtt = &mut self.sender.min_rtt;
-        if self.probe_rtt_min.value < min_rtt.value || min_rtt.is_older(now, MIN_RTT_AGE) {
-            *min_rtt = self.probe_rtt_min;
-        } else if min_rtt.value.is_none() {
+        let is_lower = |min| self.probe_rtt_min.value.is_some_and(|value| value < min);
+        if min_rtt.value.is_none_or(is_lower) || min_rtt.is_older(now, MIN_RTT_AGE) {
             *min_rtt = self.probe_rtt_min;
         }
         if is_old && !self.sender.is_restart && self.mode != Mode::ProbeRtt {

@@ -181,8 +181,8 @@ impl Extensions {
 
     /// Reports lost data to the controller.
     fn report_loss(&mut self, now: Instant, losses: Losses, in_flight: u32, timeout: bool) {
-        let since_sent = self.scoreboard.rate.on_lost(&losses);
-        let Losses { bytes: amount, sent_at, .. } = losses;
+        let Losses { bytes: amount, sent_at, state } = losses;
+        let since_sent = self.scoreboard.rate.on_lost(amount, state.as_ref());
         let bytes = amount.into();
         self.controller.on_lost(&Loss { now, amount, bytes, sent_at, in_flight, timeout, since_sent });
     }

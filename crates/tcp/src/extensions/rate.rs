@@ -9,7 +9,6 @@ use trunkline_units::{Instant, Rate, Size, Span};
 
 use crate::Content;
 use crate::extensions::Extensions;
-use crate::extensions::scoreboard::{Delivery, Losses};
 use crate::tcp::{State, Tcp};
 
 /// State of the connection when a segment was sent. Byte counts wrap.
@@ -52,34 +51,33 @@ impl DeliveryRate {
         SendState { in_flight: others + length, ..self.now }
     }
 
-    /// Processes what an acknowledgement reports.
+    /// Processes an acknowledgement of so many bytes. The last segment of them was sent at `sent_at` in this state.
     pub(crate) fn on_delivery(
         &mut self,
         now: Instant,
-        delivery: &Delivery,
+        bytes: u32,
+        (sent_at, state): (Instant, &SendState),
         min_rtt: Option<Span>,
     ) -> RateSample {
-        let Some(newest) = &delivery.newest else { return RateSample::default() };
-        self.now.delivered = self.now.delivered.wrapping_add(delivery.bytes);
-        (self.now.delivered_at, self.now.first_sent_at) = (now, newest.sent_at);
+        self.now.delivered = self.now.delivered.wrapping_add(bytes);
+        (self.now.delivered_at, self.now.first_sent_at) = (now, sent_at);
         self.now.app_limited &= self.limited_until.wrapping_sub(self.now.delivered) as i32 >= 0;
-        let since_sent = self.since(&newest.state);
-        let sent_over = newest.sent_at.since(newest.state.first_sent_at);
-        let interval = sent_over.max(now.since(newest.state.delivered_at));
+        let since_sent = self.since(state);
+        let interval = sent_at.since(state.first_sent_at).max(now.since(state.delivered_at));
         // Over less than a round trip the rate measures aggregation.
         let is_reliable = !interval.is_zero() && min_rtt.is_none_or(|min_rtt| interval >= min_rtt);
         let delivered = Size::from_bytes(since_sent.delivered.into());
         RateSample {
             rate: is_reliable.then(|| Rate::of(delivered, interval)),
-            app_limited: newest.state.app_limited,
+            app_limited: state.app_limited,
             since_sent,
         }
     }
 
-    /// Counts lost bytes; returns what has happened since the last of them was sent.
-    pub(crate) fn on_lost(&mut self, losses: &Losses) -> SinceSent {
-        self.now.lost = self.now.lost.wrapping_add(losses.bytes);
-        losses.state.map_or(SinceSent::default(), |state| self.since(&state))
+    /// Counts lost bytes; returns what has happened since the last of them was sent, in this state.
+    pub(crate) fn on_lost(&mut self, bytes: u32, state: Option<&SendState>) -> SinceSent {
+        self.now.lost = self.now.lost.wrapping_add(bytes);
+        state.map_or(SinceSent::default(), |state| self.since(state))
     }
 
     fn since(&self, state: &SendState) -> SinceSent {
@@ -130,5 +128,72 @@ impl<C: Content> Tcp<C> {
         if e.scoreboard.awaiting() == 0 && pipe < e.window() {
             e.scoreboard.rate.mark_app_limited(pipe);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MSS: u32 = 1_000;
+
+    fn at(ms: u64) -> Instant {
+        Instant::ZERO + Span::from_ms(ms)
+    }
+
+    /// Sends ten segments a millisecond apart.
+    fn sent(rate: &mut DeliveryRate) -> Vec<(Instant, SendState)> {
+        (0..10).map(|n| (at(n), rate.on_sent(at(n), MSS, n as u32 * MSS))).collect()
+    }
+
+    fn delivered(rate: &mut DeliveryRate, ms: u64, sent: &(Instant, SendState)) -> RateSample {
+        rate.on_delivery(at(ms), MSS, (sent.0, &sent.1), Some(Span::from_ms(20)))
+    }
+
+    #[test]
+    fn rate_is_what_arrives_in_a_round_trip() {
+        let mut rate = DeliveryRate::default();
+        let segments = sent(&mut rate);
+        // They arrive two milliseconds apart: 4 Mb/s. The first samples include the round trip before.
+        let samples: Vec<_> =
+            segments.iter().zip(0..).map(|(s, n)| delivered(&mut rate, 20 + 2 * n, s)).collect();
+        assert_eq!(samples[0].rate, Some(Rate::from_bps(1_000 * 8 * 1_000 / 20)));
+        assert_eq!(samples[9].since_sent, SinceSent { delivered: 10 * MSS, lost: 0, in_flight: 10 * MSS });
+        let next = (at(38), rate.on_sent(at(38), MSS, MSS));
+        assert_eq!(delivered(&mut rate, 58, &next).rate, Some(Rate::from_bps(400_000)));
+    }
+
+    /// An acknowledgement that was held back makes the next ones look fast.
+    #[test]
+    fn less_than_a_round_trip_is_no_sample() {
+        let mut rate = DeliveryRate::default();
+        let segments = sent(&mut rate);
+        delivered(&mut rate, 20, &segments[0]);
+        let second = (at(25), rate.on_sent(at(25), MSS, 9 * MSS));
+        assert_eq!(delivered(&mut rate, 39, &second).rate, None);
+    }
+
+    #[test]
+    fn application_limits_what_is_sent_until_the_gap_is_delivered() {
+        let mut rate = DeliveryRate::default();
+        let first = (at(0), rate.on_sent(at(0), MSS, 0));
+        rate.mark_app_limited(MSS);
+        let second = (at(5), rate.on_sent(at(5), MSS, MSS));
+        let limited = [&first, &second].map(|sent| delivered(&mut rate, 25, sent).app_limited);
+        assert_eq!(limited, [false, true]);
+        let third = (at(30), rate.on_sent(at(30), MSS, 0));
+        assert!(!delivered(&mut rate, 60, &third).app_limited);
+    }
+
+    #[test]
+    fn losses_since_sending_are_counted() {
+        let mut rate = DeliveryRate::default();
+        let segments = sent(&mut rate);
+        assert_eq!(rate.on_lost(2 * MSS, Some(&segments[3].1)).lost, 2 * MSS);
+        let later = (at(30), rate.on_sent(at(30), MSS, 8 * MSS));
+        assert_eq!(
+            rate.on_lost(MSS, Some(&later.1)),
+            SinceSent { delivered: 0, lost: MSS, in_flight: 9 * MSS }
+        );
     }
 }

@@ -15,6 +15,7 @@ use trunkline_units::{Instant, Span};
 
 use crate::Content;
 use crate::extensions::probe::Probe;
+use crate::extensions::rate::RateSample;
 use crate::extensions::receiver::timestamp;
 use crate::extensions::scoreboard::{Delivery, Losses};
 use crate::extensions::{Extensions, Phase, RateReduction};
@@ -57,7 +58,10 @@ impl<C: Content> Tcp<C> {
             self.check_spurious(now, e, ack);
         }
         let round_trip = self.sample_round_trip(now, e, ack, &delivery);
-        let sample = e.scoreboard.rate.on_delivery(now, &delivery, e.min_rtt.get());
+        let sample = delivery.newest.as_ref().map_or(RateSample::default(), |newest| {
+            let sent = (newest.sent_at, &newest.state);
+            e.scoreboard.rate.on_delivery(now, delivery.bytes, sent, e.min_rtt.get())
+        });
         let smoothed = self.time.span(self.rtt.mean_eighths()) / 8;
         let mut losses = match e.rack.is_active {
             true => e.detect_by_rack(now, &delivery, smoothed),
