@@ -121,8 +121,7 @@ pub(crate) struct Extensions {
     rack: Rack,
     /// The retransmission timer expired during the handshake.
     pub(crate) handshake_timeout: bool,
-    /// Whether the controller paces, and when the next segment may leave.
-    paces: bool,
+    /// When the next paced segment may leave.
     departure: Instant,
     /// Minimum round-trip time.
     min_rtt: WindowedMin,
@@ -154,7 +153,6 @@ impl Extensions {
             probe: Probe::default(),
             rack: Rack::default(),
             handshake_timeout: false,
-            paces: false,
             departure: Instant::ZERO,
             min_rtt: WindowedMin::new(MIN_RTT_WINDOW),
         }
@@ -166,7 +164,7 @@ impl Extensions {
         let segments = if self.handshake_timeout { 1 } else { options.initial_window };
         let initial = segment.saturating_mul(segments.into());
         self.controller = options.algorithm().controller(Bounds { segment, initial, max });
-        self.paces = self.controller.pace().is_some();
+        self.scoreboard.rate.is_measured = self.controller.pace().is_some();
         let has_exact_timers = matches!(options.timers, Timers::Fine { .. });
         self.rack.is_active = self.sack && options.congestion.is_some() && has_exact_timers;
     }

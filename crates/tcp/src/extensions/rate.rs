@@ -36,6 +36,8 @@ pub(crate) struct RateSample {
 /// State of the measurement of a connection.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct DeliveryRate {
+    /// Whether the controller needs it: it paces.
+    pub(crate) is_measured: bool,
     now: SendState,
     /// The application limits the rate until more than this is delivered.
     limited_until: u32,
@@ -45,6 +47,9 @@ impl DeliveryRate {
     /// Returns the state to store with a segment that is sent. `others` are the bytes in flight without it.
     #[inline]
     pub(crate) fn on_sent(&mut self, now: Instant, length: u32, others: u32) -> SendState {
+        if !self.is_measured {
+            return SendState::default();
+        }
         if others == 0 {
             (self.now.delivered_at, self.now.first_sent_at) = (now, now);
         }
@@ -59,6 +64,9 @@ impl DeliveryRate {
         (sent_at, state): (Instant, &SendState),
         min_rtt: Option<Span>,
     ) -> RateSample {
+        if !self.is_measured {
+            return RateSample::default();
+        }
         self.now.delivered = self.now.delivered.wrapping_add(bytes);
         (self.now.delivered_at, self.now.first_sent_at) = (now, sent_at);
         self.now.app_limited &= self.limited_until.wrapping_sub(self.now.delivered) as i32 >= 0;
@@ -99,7 +107,7 @@ impl Extensions {
     /// Delays the next segment after one of `length` bytes leaves now, if the controller paces.
     #[inline]
     pub(crate) fn pace(&mut self, now: Instant, length: u32) {
-        if self.paces
+        if self.scoreboard.rate.is_measured
             && let Some(rate) = self.controller.pace()
         {
             self.departure = self.departure.max(now) + rate.time_for(Size::from_bytes(length.into()));
@@ -123,7 +131,10 @@ impl<C: Content> Tcp<C> {
     #[inline]
     pub(crate) fn check_app_limited(&mut self) {
         let is_all_sent = self.queued <= self.snd_max.since(self.snd_una);
-        let Some(e) = self.extensions.as_deref_mut().filter(|e| e.paces && is_all_sent) else { return };
+        let Some(e) = self.extensions.as_deref_mut().filter(|e| e.scoreboard.rate.is_measured && is_all_sent)
+        else {
+            return;
+        };
         let pipe = e.scoreboard.pipe();
         if e.scoreboard.awaiting() == 0 && pipe < e.window() {
             e.scoreboard.rate.mark_app_limited(pipe);
@@ -152,30 +163,33 @@ mod tests {
 
     #[test]
     fn rate_is_what_arrives_in_a_round_trip() {
-        let mut rate = DeliveryRate::default();
+        let mut rate = DeliveryRate { is_measured: true, ..DeliveryRate::default() };
         let segments = sent(&mut rate);
-        // They arrive two milliseconds apart: 4 Mb/s. The first samples include the round trip before.
+        // They arrive two milliseconds apart.
         let samples: Vec<_> =
             segments.iter().zip(0..).map(|(s, n)| delivered(&mut rate, 20 + 2 * n, s)).collect();
         assert_eq!(samples[0].rate, Some(Rate::from_bps(1_000 * 8 * 1_000 / 20)));
         assert_eq!(samples[9].since_sent, SinceSent { delivered: 10 * MSS, lost: 0, in_flight: 10 * MSS });
-        let next = (at(38), rate.on_sent(at(38), MSS, MSS));
+        let next = (at(38), rate.on_sent(at(38), MSS, 0));
         assert_eq!(delivered(&mut rate, 58, &next).rate, Some(Rate::from_bps(400_000)));
     }
 
     /// An acknowledgement that was held back makes the next ones look fast.
     #[test]
     fn less_than_a_round_trip_is_no_sample() {
-        let mut rate = DeliveryRate::default();
+        let mut rate = DeliveryRate { is_measured: true, ..DeliveryRate::default() };
         let segments = sent(&mut rate);
         delivered(&mut rate, 20, &segments[0]);
         let second = (at(25), rate.on_sent(at(25), MSS, 9 * MSS));
-        assert_eq!(delivered(&mut rate, 39, &second).rate, None);
+        let sample = |min_rtt| {
+            { rate }.on_delivery(at(39), MSS, (second.0, &second.1), Some(Span::from_ms(min_rtt))).rate
+        };
+        assert_eq!((sample(26), sample(25)), (None, Some(Rate::from_bps(320_000))));
     }
 
     #[test]
     fn application_limits_what_is_sent_until_the_gap_is_delivered() {
-        let mut rate = DeliveryRate::default();
+        let mut rate = DeliveryRate { is_measured: true, ..DeliveryRate::default() };
         let first = (at(0), rate.on_sent(at(0), MSS, 0));
         rate.mark_app_limited(MSS);
         let second = (at(5), rate.on_sent(at(5), MSS, MSS));
@@ -187,7 +201,7 @@ mod tests {
 
     #[test]
     fn losses_since_sending_are_counted() {
-        let mut rate = DeliveryRate::default();
+        let mut rate = DeliveryRate { is_measured: true, ..DeliveryRate::default() };
         let segments = sent(&mut rate);
         assert_eq!(rate.on_lost(2 * MSS, Some(&segments[3].1)).lost, 2 * MSS);
         let later = (at(30), rate.on_sent(at(30), MSS, 8 * MSS));
