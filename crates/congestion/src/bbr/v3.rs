@@ -67,7 +67,7 @@ impl Mode {
     }
 }
 
-/// What acknowledgements tell about a probe for bandwidth (`BBR.ack_phase`).
+/// What acknowledgements report of a probe for bandwidth (`BBR.ack_phase`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Feedback {
     None,
