@@ -92,7 +92,7 @@ fn scenarios() -> Vec<Scenario> {
             timed: 60_000,
             unit: "data segment",
             count: |r| r.connections[0].counters["data_segments_sent"],
-            promise: "",
+            promise: "-",
         },
         Scenario {
             name: "500 sessions of ftp, telnet and voice",
