@@ -1,7 +1,7 @@
 //! Congestion controllers: how much may be in flight, and how fast it is sent.
 //!
-//! A [`Controller`] is a state machine behind one trait. It opens no socket, reads no clock and draws no random numbers. TCP
-//! and the guaranteed transport use the same controllers.
+//! A [`Controller`] is a state machine behind one trait. It opens no socket and reads no clock; random numbers follow from a
+//! seed that its creator gives. TCP and the guaranteed transport use the same controllers.
 //!
 //! Amounts are in the unit of the transport, whose segment length [`Bounds::segment`] is given when a controller is
 //! created: TCP counts bytes with its maximum segment size as the segment, the guaranteed transport counts frames with a
@@ -15,6 +15,7 @@
 //! | [`Cubic`] | a cubic function of the time since the last reduction, by 0.3 (RFC 9438) | none |
 //! | [`LinuxCubic`] | the same with the arithmetic and the slow start of Linux | none |
 //! | [`Dctcp`] | reduced by half of the share of marked segments (RFC 8257) | none |
+//! | [`Bbr`], [`Bbr3`] | twice the bandwidth-delay product; version 3 bounds it by the losses that it causes | measured delivery rate |
 //! | [`Paced`], after BBR | twice the bandwidth-delay product, plus frames awaiting delayed or aggregated acknowledgements | measured delivery rate |
 //!
 //! To add a controller, implement [`Controller`] in a file of this crate. A variant of [`Algorithm`] makes it an option of
@@ -23,14 +24,16 @@
 //!
 //! | module | contents |
 //! | --- | --- |
-//! | `fixed`, `net2`, `reno`, `cubic`, `dctcp`, `paced` | the controllers |
+//! | `fixed`, `net2`, `reno`, `cubic`, `dctcp`, `bbr`, `paced` | the controllers |
 //! | `hystart` | HyStart++, the end of slow start by delay (RFC 9406) |
 //! | `linux_cubic`, `linux_hystart` | CUBIC and HyStart as Linux has them |
+//! | `path`, `windowed_max` | for controllers that model the path: round trips, aggregation of acknowledgements, maxima |
 //! | `windowed_min` | [`WindowedMin`]: a minimum over a time window |
 //! | `line`, `tests` | a bottleneck link for tests; properties of all controllers |
 
 use trunkline_units::{Instant, Rate, Span};
 
+mod bbr;
 mod cubic;
 mod dctcp;
 mod fixed;
@@ -41,9 +44,12 @@ mod linux_cubic;
 mod linux_hystart;
 mod net2;
 mod paced;
+mod path;
 mod reno;
+mod windowed_max;
 mod windowed_min;
 
+pub use bbr::{Bbr, Bbr3};
 pub use cubic::Cubic;
 pub use dctcp::Dctcp;
 pub use fixed::Fixed;
@@ -84,6 +90,12 @@ pub trait Controller: Send + std::fmt::Debug {
     /// permits.
     fn pace(&self) -> Option<Rate> {
         None
+    }
+
+    /// Returns whether the window holds while losses are repaired. If not, TCP reduces the amount in flight to it in proportion
+    /// to what arrives (RFC 6937).
+    fn controls_recovery(&self) -> bool {
+        false
     }
 
     /// Reports the round-trip time of the handshake. Later round trips may all include queueing at this end or the
@@ -146,16 +158,28 @@ pub enum Algorithm {
     LinuxCubic,
     /// [`Dctcp`].
     Dctcp,
+    /// [`Bbr`], version 1.
+    Bbr {
+        /// Seed of its random numbers.
+        seed: u64,
+    },
+    /// [`Bbr3`], version 3.
+    Bbr3 {
+        /// Seed of its random numbers.
+        seed: u64,
+    },
 }
 
 impl Algorithm {
     /// All algorithms.
-    pub const ALL: [Algorithm; 5] = [
+    pub const ALL: [Algorithm; 7] = [
         Algorithm::Reno,
         Algorithm::Cubic { hystart: false },
         Algorithm::Cubic { hystart: true },
         Algorithm::LinuxCubic,
         Algorithm::Dctcp,
+        Algorithm::Bbr { seed: 1996 },
+        Algorithm::Bbr3 { seed: 1996 },
     ];
 
     /// Creates the controller.
@@ -166,6 +190,8 @@ impl Algorithm {
             Algorithm::Cubic { hystart: true } => Box::new(Cubic::with_hystart(bounds)),
             Algorithm::LinuxCubic => Box::new(LinuxCubic::new(bounds)),
             Algorithm::Dctcp => Box::new(Dctcp::new(bounds)),
+            Algorithm::Bbr { seed } => Box::new(Bbr::new(bounds, seed)),
+            Algorithm::Bbr3 { seed } => Box::new(Bbr3::new(bounds, seed)),
         }
     }
 }
@@ -202,8 +228,11 @@ pub struct Acknowledgement {
     /// Delivery rate between the sending of the last of this data and now (Cheng and Cardwell, delivery rate estimation);
     /// `None` if unknown.
     pub rate: Option<Rate>,
-    /// Whether the application limits the rate: all its data is sent.
+    /// Whether the application limits the rate. TCP knows it of the data that `rate` measures: while the data was in flight,
+    /// the application had none for a window with room. The guaranteed transport knows whether all data is sent now.
     pub app_limited: bool,
+    /// What has happened since the last of this data was sent.
+    pub since_sent: SinceSent,
     /// Whether the transport repairs losses: the window must not grow (RFC 5681 section 3.2).
     pub in_recovery: bool,
     /// New data received from the peer since the previous call of `on_ack`.
@@ -211,6 +240,18 @@ pub struct Acknowledgement {
     /// When the last of this data was sent. A round trip is over at the acknowledgement of data that was sent after the
     /// acknowledgement that began it.
     pub sent_at: Instant,
+}
+
+/// What has happened between the sending of data and its report, and what was in flight then (draft-ietf-ccwg-bbr section
+/// 4.1.2.1: `RS.delivered`, `RS.lost`, `RS.tx_in_flight`); all 0 if unknown, as in the guaranteed transport.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SinceSent {
+    /// Amount delivered since, including what is reported.
+    pub delivered: u32,
+    /// Amount lost since, including what is reported.
+    pub lost: u32,
+    /// Amount in flight when it was sent, including itself.
+    pub in_flight: u32,
 }
 
 /// Lost data.
@@ -229,6 +270,8 @@ pub struct Loss {
     pub in_flight: u32,
     /// Whether it was detected by a timeout (RFC 5681 section 3.1).
     pub timeout: bool,
+    /// What has happened since the last of it was sent.
+    pub since_sent: SinceSent,
 }
 
 /// Returns whether a sender uses its window, so that acknowledgements show that the path carries more: at least half of it

@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 
 use trunkline_units::{Instant, Rate, Seed, Size, Span, Stream};
 
-use crate::{Acknowledgement, Controller, Loss, MIN_RTT_WINDOW, Transmission, WindowedMin};
+use crate::{Acknowledgement, Controller, Loss, MIN_RTT_WINDOW, SinceSent, Transmission, WindowedMin};
 
 /// Bytes of each frame.
 pub(crate) const FRAME: u64 = 1472;
@@ -27,6 +27,7 @@ pub(crate) fn acked(us: u64, frames: u32, mbps: u64, app_limited: bool) -> Ackno
         round_trip: Some(Span::from_ms(1)),
         rate: Some(Rate::from_bps(mbps * 1_000_000)),
         app_limited,
+        since_sent: SinceSent::default(),
         in_recovery: false,
         peer_amount: 0,
         sent_at: at(us.saturating_sub(1_000)),
@@ -43,6 +44,7 @@ pub(crate) fn lost(us: u64, frames: u32, timeout: bool) -> Loss {
         sent_at: at(us.saturating_sub(1_000)),
         in_flight: frames,
         timeout,
+        since_sent: SinceSent::default(),
     }
 }
 
@@ -140,6 +142,9 @@ struct Outstanding {
     acked_bytes: u64,
     acked_at: Instant,
     first_sent_at: Instant,
+    /// Frames in flight, with it, and frames declared lost before.
+    in_flight: u32,
+    lost: u32,
 }
 
 struct AckInTransit {
@@ -167,6 +172,7 @@ pub(crate) struct Flow {
     acked_bytes: u64,
     acked_at: Instant,
     first_sent_at: Instant,
+    lost: u32,
     round_trip: RoundTrip,
     /// Start of the retransmission timer.
     timer_from: Instant,
@@ -198,6 +204,7 @@ impl Flow {
             acked_bytes: 0,
             acked_at: at,
             first_sent_at: at,
+            lost: 0,
             round_trip: RoundTrip::default(),
             timer_from: at,
             timeouts_in_a_row: 0,
@@ -214,6 +221,10 @@ impl Flow {
 
     fn in_flight(&self) -> u32 {
         self.outstanding.len() as u32
+    }
+
+    fn since(&self, frame: &Outstanding, delivered: u32) -> SinceSent {
+        SinceSent { delivered, lost: self.lost - frame.lost, in_flight: frame.in_flight }
     }
 
     fn window(&mut self) -> u32 {
@@ -349,6 +360,8 @@ impl LineState<'_> {
                 acked_bytes: flow.acked_bytes,
                 acked_at: flow.acked_at,
                 first_sent_at: flow.first_sent_at,
+                in_flight: flow.in_flight() + 1,
+                lost: flow.lost,
             });
             self.transmit(flow, now, number);
         }
@@ -416,7 +429,7 @@ impl LineState<'_> {
     fn acknowledge(&mut self, flow: &mut Flow, now: Instant) {
         let ack = flow.acks.pop_front().expect("an acknowledgement");
         let (mut frames, mut lost) = (0, 0);
-        let mut lost_sent_at = Instant::ZERO;
+        let mut last_lost: Option<Outstanding> = None;
         let in_flight = flow.in_flight();
         let mut last = None;
         for number in ack.numbers {
@@ -431,9 +444,10 @@ impl LineState<'_> {
                     break;
                 }
                 lost += 1;
-                lost_sent_at = frame.sent_at;
+                last_lost = Some(frame);
             }
         }
+        flow.lost += lost;
         // All its frames were declared lost before.
         let Some(last) = last else { return };
         let bytes = u64::from(frames) * FRAME;
@@ -447,6 +461,7 @@ impl LineState<'_> {
         // Over less than a round trip the rate measures aggregation, not the link.
         let spans_round_trip = Some(interval) >= flow.round_trip.min.get();
         let acked_bytes = Size::from_bytes(flow.acked_bytes - last.acked_bytes);
+        let since_sent = flow.since(&last, (acked_bytes.as_bytes() / FRAME) as u32);
         let rate = spans_round_trip.then(|| Rate::of(acked_bytes, interval));
         flow.controller.on_ack(&Acknowledgement {
             now,
@@ -457,18 +472,21 @@ impl LineState<'_> {
             round_trip: Some(round_trip),
             rate,
             app_limited: false,
+            since_sent,
             in_recovery: false,
             peer_amount: 0,
             sent_at: last.sent_at,
         });
-        if lost > 0 {
+        if let Some(last) = last_lost {
+            let since_sent = flow.since(&last, 0);
             flow.controller.on_lost(&Loss {
                 now,
                 amount: lost,
                 bytes: u64::from(lost) * FRAME,
-                sent_at: lost_sent_at,
+                sent_at: last.sent_at,
                 in_flight: in_flight - frames,
                 timeout: false,
+                since_sent,
             });
         }
     }
@@ -481,6 +499,16 @@ impl LineState<'_> {
         flow.timeouts_in_a_row += 1;
         flow.next_send = now;
         let bytes = u64::from(in_flight) * FRAME;
-        flow.controller.on_lost(&Loss { now, amount: in_flight, bytes, sent_at, in_flight, timeout: true });
+        flow.lost += in_flight;
+        let since_sent = SinceSent::default();
+        flow.controller.on_lost(&Loss {
+            now,
+            amount: in_flight,
+            bytes,
+            sent_at,
+            in_flight,
+            timeout: true,
+            since_sent,
+        });
     }
 }

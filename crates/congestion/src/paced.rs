@@ -28,6 +28,8 @@
 
 use trunkline_units::{Instant, Rate, Span};
 
+use crate::path::{Round, Surplus};
+use crate::windowed_max::WindowedMax;
 use crate::windowed_min::{MIN_RTT_WINDOW, WindowedMin};
 use crate::{Acknowledgement, Controller, Loss, Transmission};
 
@@ -101,7 +103,7 @@ pub struct Paced {
     /// Mean frame length in bytes.
     mean_frame: f64,
     /// Maximum delivery rates of this and the previous cycle, in bits per second.
-    max_rates: [f64; 2],
+    max_rates: WindowedMax<2>,
     min_rtt: WindowedMin,
     /// When a sample last confirmed the minimum round-trip time.
     min_rtt_confirmed_at: Instant,
@@ -184,7 +186,7 @@ impl Paced {
             mode_started_at: Instant::ZERO,
             mean_batch: 0.0,
             mean_frame: 0.0,
-            max_rates: [0.0; 2],
+            max_rates: WindowedMax::default(),
             min_rtt: WindowedMin::new(MIN_RTT_WINDOW),
             min_rtt_confirmed_at: Instant::ZERO,
             round: Round::default(),
@@ -261,7 +263,7 @@ impl Paced {
 
     /// Returns the maximum recent delivery rate in bits per second.
     fn rate(&self) -> f64 {
-        self.max_rates[0].max(self.max_rates[1])
+        self.max_rates.get()
     }
 
     /// Returns the sending rate that fills the path in spite of its random loss.
@@ -314,15 +316,15 @@ impl Paced {
             && self.mean_batch == common.mean_batch
             && acked.rate.is_none_or(|rate| rate.as_bps() <= common.max_rate)
             && round_trip >= common.min_rtt
-            && acked.now.since(self.extra_acked.count_started_at) > common.min_gap;
+            && acked.now.since(self.extra_acked.surplus.started_at) > common.min_gap;
         if is_common {
             if round_trip <= common.confirming_rtt {
                 self.min_rtt_confirmed_at = acked.now;
             }
             self.path_loss.is_rtt_near_min = round_trip <= common.near_rtt;
-            self.extra_acked.count_started_at = acked.now;
+            self.extra_acked.surplus.started_at = acked.now;
             self.count_shares(f64::from(acked.peer_amount), 1.0);
-            self.count_round(acked);
+            self.round.count(acked);
         }
         is_common
     }
@@ -371,14 +373,6 @@ impl Paced {
         }
     }
 
-    /// Counts frames of a round trip; returns the round trip if they end it.
-    #[inline]
-    fn count_round(&mut self, acked: &Acknowledgement) -> Option<Round> {
-        self.round.acked += u64::from(acked.amount);
-        let next = Round { started_at: acked.now, ..Round::default() };
-        (acked.sent_at >= self.round.started_at).then(|| std::mem::replace(&mut self.round, next))
-    }
-
     #[inline]
     fn measure(&mut self, acked: &Acknowledgement) {
         let frames = f64::from(acked.amount);
@@ -406,7 +400,7 @@ impl Paced {
             let rate = rate.as_bps() as f64;
             // An application-limited rate is a lower bound of the path's rate.
             if !acked.app_limited || rate > max_rate {
-                self.max_rates[0] = self.max_rates[0].max(rate);
+                self.max_rates.sample(rate);
                 max_rate = self.rate();
             }
         }
@@ -424,7 +418,7 @@ impl Paced {
         }
         if self.rate() >= rate * STARTUP_GROWTH {
             self.mode = PacedMode::Startup { rate: self.rate(), rounds: 0 };
-        } else if rounds + 1 >= STARTUP_ROUNDS || round.has_high_loss() {
+        } else if rounds + 1 >= STARTUP_ROUNDS || has_high_loss(&round) {
             self.enter_mode(PacedMode::Drain, acked.now);
         } else {
             self.mode = PacedMode::Startup { rate, rounds: rounds + 1 };
@@ -458,9 +452,7 @@ impl Paced {
         if next == PROBE {
             self.probe_gain.begin(now);
             // A cycle without measurements keeps the previous rate.
-            if self.max_rates[0] > 0.0 {
-                self.max_rates = [0.0, self.max_rates[0]];
-            }
+            self.max_rates.advance_used();
         }
         self.enter_mode(PacedMode::ProbeBandwidth { phase: next }, now);
     }
@@ -490,7 +482,7 @@ impl Paced {
         self.inputs_changed |= std::mem::take(&mut self.timed_out);
         self.measure(acked);
         let in_flight = f64::from(acked.in_flight.saturating_sub(acked.amount));
-        if let Some(round) = self.count_round(acked) {
+        if let Some(round) = self.round.count(acked) {
             self.check_startup(acked, round);
         }
         if self.mode == PacedMode::Drain && in_flight <= self.bdp_frames() + self.late_ack_frames() {
@@ -528,7 +520,7 @@ impl Controller for Paced {
     }
 
     fn on_lost(&mut self, lost: &Loss) {
-        self.round.lost += u64::from(lost.amount);
+        self.round.count_lost(lost);
         if lost.timeout {
             // Frames declared lost by a timeout may only be delayed, so they do not count as random loss.
             self.timed_out = true;
@@ -541,32 +533,18 @@ impl Controller for Paced {
     }
 }
 
-/// A round trip: from an acknowledgement to the acknowledgement of a frame sent after it.
-#[derive(Clone, Copy, Debug, Default)]
-struct Round {
-    /// When it started, and the frames acknowledged and lost since then.
-    started_at: Instant,
-    acked: u64,
-    lost: u64,
+/// Returns whether a round trip has lost so much that startup has overrun the path.
+fn has_high_loss(round: &Round) -> bool {
+    let total = (round.acked + round.lost) as f64;
+    round.lost >= u64::from(STARTUP_LOST_FRAMES) && round.lost as f64 > total * STARTUP_LOSS_SHARE
 }
 
-impl Round {
-    fn has_high_loss(&self) -> bool {
-        let total = (self.acked + self.lost) as f64;
-        self.lost >= u64::from(STARTUP_LOST_FRAMES) && self.lost as f64 > total * STARTUP_LOSS_SHARE
-    }
-}
-
-/// Measures aggregation: how many frames more than expected are acknowledged at once (draft-ietf-ccwg-bbr, "extra
-/// acked"). The receiver, its network card or the medium aggregates acknowledgements, and the window must cover the
-/// frames that wait for them.
+/// Measures aggregation over a window of time.
 #[derive(Clone, Copy, Debug, Default)]
 struct ExtraAcked {
-    /// Start of the count, and the frames acknowledged since then.
-    count_started_at: Instant,
-    frames: f64,
+    surplus: Surplus,
     /// Maximum surplus of this and the previous measurement window.
-    max: [f64; 2],
+    max: WindowedMax<2>,
     window_started_at: Instant,
 }
 
@@ -575,24 +553,19 @@ impl ExtraAcked {
     fn count(&mut self, now: Instant, frames: f64, rate: f64, max_extra: f64) {
         if now.since(self.window_started_at) >= EXTRA_ACKED_WINDOW {
             self.window_started_at = now;
-            self.max = [0.0, self.max[0]];
+            self.max.advance();
         }
-        let mut expected = rate * now.since(self.count_started_at).as_s();
-        if self.frames <= expected {
-            (self.count_started_at, self.frames, expected) = (now, 0.0, 0.0);
-        }
-        self.frames += frames;
-        self.max[0] = self.max[0].max((self.frames - expected).min(max_extra));
+        self.max.sample(self.surplus.count(now, frames, rate).min(max_extra));
     }
 
     /// Returns whether another single frame, acknowledged no earlier than expected, would leave frames and maximum
     /// unchanged.
     fn is_steady_single_frame(&self) -> bool {
-        self.frames == 1.0 && self.max[0] >= 1.0
+        self.surplus.amount == 1.0 && self.max.current() >= 1.0
     }
 
     fn max(&self) -> f64 {
-        self.max[0].max(self.max[1])
+        self.max.get()
     }
 }
 

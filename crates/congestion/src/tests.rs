@@ -10,6 +10,14 @@ fn any_instant(random: &mut Stream) -> Instant {
     Instant::from_ps(any(random))
 }
 
+/// Algorithms whose windows follow losses and marks.
+const LOSS_BASED: [Algorithm; 4] = [
+    Algorithm::Reno,
+    Algorithm::Cubic { hystart: false },
+    Algorithm::Cubic { hystart: true },
+    Algorithm::Dctcp,
+];
+
 fn all(bounds: Bounds, ack_every: u32) -> Vec<(Box<dyn Controller>, u32)> {
     let mut all: Vec<(Box<dyn Controller>, u32)> =
         Algorithm::ALL.into_iter().map(|algorithm| (algorithm.controller(bounds), bounds.segment)).collect();
@@ -19,6 +27,11 @@ fn all(bounds: Bounds, ack_every: u32) -> Vec<(Box<dyn Controller>, u32)> {
     all.push((Box::new(Fixed::new(bounds.max)), 1));
     all.push((Box::new(Paced::new(bounds.max, ack_every)), 1));
     all
+}
+
+fn any_since_sent(random: &mut Stream) -> SinceSent {
+    let mut any = || any(random) as u32;
+    SinceSent { delivered: any(), lost: any(), in_flight: any() }
 }
 
 fn any_ack(random: &mut Stream) -> Acknowledgement {
@@ -32,6 +45,7 @@ fn any_ack(random: &mut Stream) -> Acknowledgement {
         round_trip: random.chance(0.9).then(|| Span::from_ps(any(random))),
         rate: random.chance(0.9).then(|| Rate::from_bps(any(random))),
         app_limited: random.chance(0.1),
+        since_sent: any_since_sent(random),
         in_recovery: random.chance(0.1),
         peer_amount: any(random) as u32,
         sent_at: any_instant(random),
@@ -59,7 +73,16 @@ fn window_and_pace_are_within_their_bounds() {
                     }
                     3..=5 => {
                         let timeout = random.chance(0.1);
-                        controller.on_lost(&Loss { now, amount, bytes, sent_at, in_flight, timeout });
+                        let since_sent = any_since_sent(&mut random);
+                        controller.on_lost(&Loss {
+                            now,
+                            amount,
+                            bytes,
+                            sent_at,
+                            in_flight,
+                            timeout,
+                            since_sent,
+                        });
                     }
                     6 => controller.on_idle(now),
                     7 => controller.on_spurious(now),
@@ -99,6 +122,7 @@ pub(crate) fn full(
         round_trip: Some(round_trip),
         rate: None,
         app_limited: false,
+        since_sent: SinceSent::default(),
         in_recovery: false,
         peer_amount: 0,
         sent_at: now - round_trip,
@@ -109,7 +133,7 @@ pub(crate) fn full(
 #[test]
 fn bytes_and_frames_grow_alike() {
     let round_trip = Span::from_ms(50);
-    for algorithm in Algorithm::ALL {
+    for algorithm in LOSS_BASED {
         let mut frames = algorithm.controller(Bounds::new(1, 100_000));
         let mut bytes = algorithm.controller(Bounds::new(1_448, 1 << 30));
         let mut now = Instant::ZERO + round_trip;
@@ -123,6 +147,7 @@ fn bytes_and_frames_grow_alike() {
                     sent_at: now,
                     in_flight: frames.window(),
                     timeout: false,
+                    since_sent: SinceSent::default(),
                 };
                 frames.on_lost(&loss);
                 bytes.on_lost(&loss);
@@ -137,7 +162,7 @@ fn bytes_and_frames_grow_alike() {
 
 #[test]
 fn recovery_and_unused_windows_do_not_grow() {
-    for algorithm in Algorithm::ALL {
+    for algorithm in LOSS_BASED {
         let mut controller = algorithm.controller(Bounds::new(1, 1_000));
         for n in 1..1_000u64 {
             let now = Instant::ZERO + Span::from_ms(100 + n);
@@ -168,7 +193,7 @@ fn marks_reduce_once_per_round_trip() {
 
 #[test]
 fn idle_sender_starts_with_the_initial_window() {
-    for algorithm in Algorithm::ALL {
+    for algorithm in LOSS_BASED {
         let mut controller = algorithm.controller(Bounds::new(1, 1_000));
         let now = Instant::ZERO + Span::from_s(1);
         for _ in 0..90 {
@@ -183,27 +208,31 @@ fn idle_sender_starts_with_the_initial_window() {
 /// A mark of a window whose losses turn out to be none still counts.
 #[test]
 fn marks_are_not_undone() {
-    for algorithm in Algorithm::ALL {
+    for algorithm in LOSS_BASED {
         let mut controller = algorithm.controller(Bounds { segment: 1, initial: 100, max: 1_000 });
         let now = Instant::ZERO + Span::from_s(1);
         let acked = full(&*controller, now, 1, Span::from_ms(10));
         controller.on_ack(&Acknowledgement { marked: 1, ..acked });
         let window = controller.window();
         assert!(window < 100, "{algorithm:?}");
-        let (sent_at, timeout) = (acked.sent_at, false);
-        controller.on_lost(&Loss { now, amount: 1, bytes: 1, sent_at, in_flight: 50, timeout });
+        controller.on_lost(&lost_at(now, acked.sent_at, 50, false));
         controller.on_spurious(now);
         assert_eq!(controller.window(), window, "{algorithm:?}");
     }
 }
 
+/// A loss of one segment.
+fn lost_at(now: Instant, sent_at: Instant, in_flight: u32, timeout: bool) -> Loss {
+    Loss { now, amount: 1, bytes: 1, sent_at, in_flight, timeout, since_sent: SinceSent::default() }
+}
+
 #[test]
 fn spurious_losses_are_undone() {
-    for algorithm in Algorithm::ALL {
+    for algorithm in LOSS_BASED {
         for timeout in [false, true] {
             let mut controller = algorithm.controller(Bounds { segment: 1, initial: 100, max: 1_000 });
             let now = Instant::ZERO + Span::from_s(1);
-            let loss = Loss { now, amount: 1, bytes: 1, sent_at: now, in_flight: 100, timeout };
+            let loss = lost_at(now, now, 100, timeout);
             controller.on_lost(&loss);
             assert!(controller.window() < 100, "{algorithm:?}");
             controller.on_spurious(now);

@@ -354,15 +354,21 @@ pub enum TcpController {
     Cubic,
     /// DCTCP (RFC 8257).
     Dctcp,
+    /// BBR version 1, as Linux has it (draft-cardwell-iccrg-bbr-congestion-control-00).
+    Bbr,
+    /// BBR version 3 (draft-ietf-ccwg-bbr).
+    Bbr3,
 }
 
 impl TcpController {
     /// The controllers with their names in the language.
-    pub const ALL: [(&'static str, TcpController); 4] = [
+    pub const ALL: [(&'static str, TcpController); 6] = [
         ("reno", TcpController::Bsd),
         ("newreno", TcpController::NewReno),
         ("cubic", TcpController::Cubic),
         ("dctcp", TcpController::Dctcp),
+        ("bbr", TcpController::Bbr),
+        ("bbr3", TcpController::Bbr3),
     ];
 
     /// Returns the controller of this name; without a name that of 4.3BSD.

@@ -181,10 +181,12 @@ fn controllers_of_today_have_exact_timers() {
     for (options, timers) in [
         ("congestion = auto", "bsd"),
         ("congestion = reno", "bsd"),
-        ("congestion = bbr", "bsd"),
+        ("congestion = vegas", "bsd"),
         ("congestion = newreno", "fine"),
         ("congestion = cubic", "fine"),
         ("congestion = dctcp", "fine"),
+        ("congestion = bbr", "fine"),
+        ("congestion = bbr3", "fine"),
         ("timers = bsd, congestion = cubic", "bsd"),
     ] {
         let plan_of = with(options);

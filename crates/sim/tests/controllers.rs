@@ -25,6 +25,8 @@ fn every_controller_fills_a_path_and_is_named_in_the_record() {
         ("congestion = cubic", "cubic"),
         ("congestion = cubic, hystart = off", "cubic"),
         ("congestion = dctcp", "dctcp"),
+        ("congestion = bbr", "bbr"),
+        ("congestion = bbr3", "bbr3"),
         ("congestion = reno, sack = on, timestamps = on", "reno (4.3BSD)"),
     ] {
         let record = run(&experiment(&path(0.0), &full(options, 20)));
@@ -79,10 +81,13 @@ fn options_of_today_can_be_set() {
 
 #[test]
 fn unknown_controllers_are_refused_with_the_list() {
-    let text = experiment(&path(0.0), &full("congestion = bbr", 1));
+    let text = experiment(&path(0.0), &full("congestion = vegas", 1));
     let refusals = trunkline_sim::Sim::default().refuse(&plan(&text));
     assert_eq!(refusals.len(), 1);
-    assert_eq!(refusals[0].text, "x: `sim` has no `congestion = bbr`; it has reno, newreno, cubic, dctcp");
+    assert_eq!(
+        refusals[0].text,
+        "x: `sim` has no `congestion = vegas`; it has reno, newreno, cubic, dctcp, bbr, bbr3"
+    );
 }
 
 /// The guaranteed transport has the same controllers, in frames.

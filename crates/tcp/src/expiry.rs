@@ -1,6 +1,6 @@
 //! Timer expiry (`tcp_fasttimo`, `tcp_timers`).
 
-use trunkline_congestion::{Controller, Loss};
+use trunkline_congestion::{Controller, Loss, SinceSent};
 use trunkline_units::{Instant, Span};
 
 use crate::Content;
@@ -30,7 +30,11 @@ impl<C: Content> Tcp<C> {
             match self.state {
                 State::TimeWait => self.end(0),
                 State::SynReceived if self.passive => self.listen(),
-                _ => self.time_out(),
+                State::SynSent | State::SynReceived => self.time_out(),
+                _ => {
+                    self.deadlines.give_up = OFF;
+                    self.request_output();
+                }
             }
         }
     }
@@ -68,6 +72,14 @@ impl<C: Content> Tcp<C> {
     pub(crate) fn report_loss(&mut self, now: Instant, timeout: bool) {
         let in_flight = self.snd_wnd.min(self.net2.window());
         let bytes = u64::from(self.maxseg);
-        self.net2.on_lost(&Loss { now, amount: self.maxseg, bytes, sent_at: now, in_flight, timeout });
+        self.net2.on_lost(&Loss {
+            now,
+            amount: self.maxseg,
+            bytes,
+            sent_at: now,
+            in_flight,
+            timeout,
+            since_sent: SinceSent::default(),
+        });
     }
 }

@@ -1,6 +1,6 @@
 //! Segment arrival (`tcp_input`, `tcp_reass`).
 
-use trunkline_congestion::{Acknowledgement, Bounds, Controller};
+use trunkline_congestion::{Acknowledgement, Bounds, Controller, SinceSent};
 use trunkline_endpoint::Peer;
 use trunkline_units::Instant;
 
@@ -123,6 +123,9 @@ impl<C: Content> Tcp<C> {
         self.snd_nxt = header.ack;
         if std::mem::take(&mut self.timing) {
             self.rtt.sample(self.time.between(self.timed_at, now));
+            if let Some(extensions) = &mut self.extensions {
+                extensions.controller.on_handshake(now, now.since(self.timed_at));
+            }
         }
         self.establish(header.seq, header.ack, u32::from(header.window));
     }
@@ -352,6 +355,7 @@ impl<C: Content> Tcp<C> {
             round_trip: None,
             rate: None,
             app_limited: false,
+            since_sent: SinceSent::default(),
             in_recovery: false,
             peer_amount: 0,
             sent_at: now,

@@ -36,7 +36,7 @@ pub struct Options {
     /// Congestion controller; `None`: that of 4.3BSD with `arithmetic`, without memory of what is in flight. Any other, and
     /// each of `sack`, `timestamps` and `ecn`, repairs several losses of a window (RFC 6582, with `sack` RFC 6675), reduces
     /// the rate in proportion (RFC 6937), and sends new segments on the first duplicate acknowledgements (RFC 3042). With
-    /// these and `None` it is Reno.
+    /// these and `None` it is Reno. BBR controls its window itself while losses are repaired, and its segments are paced.
     pub congestion: Option<Algorithm>,
     /// Whether to offer selective acknowledgements (RFC 2018).
     pub sack: bool,

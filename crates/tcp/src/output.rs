@@ -129,6 +129,10 @@ impl<C: Content> Tcp<C> {
     /// Sends lost data first, then the next segment. `snd_nxt` stays behind all sent data.
     #[inline(never)]
     fn send_next_extended(&mut self, now: Instant, idle: bool, buffer: &mut [u8]) -> Option<usize> {
+        if let Some(departure) = self.next_departure(now) {
+            self.deadlines.give_up = departure;
+            return self.send_ack::<true>(now, buffer);
+        }
         if let Some(sent) = self.retransmit_lost(now, buffer).or_else(|| self.write_probe(now, buffer)) {
             self.output_check = OutputCheck::Again { idle };
             return Some(sent);
@@ -145,6 +149,7 @@ impl<C: Content> Tcp<C> {
         if sent.is_some() {
             self.arm_probe(now);
         }
+        self.check_app_limited();
         sent
     }
 

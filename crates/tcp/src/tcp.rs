@@ -162,7 +162,8 @@ pub(crate) struct Deadlines {
     pub(crate) persist: Instant,
     /// Delayed acknowledgement.
     pub(crate) acknowledge: Instant,
-    /// Connection timeout, or the end of [`State::TimeWait`].
+    /// Connection timeout, or the end of [`State::TimeWait`]. Between them, when the next paced segment may leave: one timer
+    /// less to compare for each segment.
     pub(crate) give_up: Instant,
 }
 

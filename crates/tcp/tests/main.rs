@@ -5,6 +5,8 @@
 //! | `extensions` | selective acknowledgement, NewReno, timestamps, ECN and other controllers |
 //! | `laws` | the contract of endpoints |
 //! | `linux`, `soak_linux` | transfers to and from this machine's kernel |
+//! | `pacing` | departure times, and the delivery rate that BBR measures |
+//! | `reordering` | loss detection on paths that reorder (RFC 8985) |
 //! | `square_root`, `soak_square_root` | goodput under loss against the square-root law |
 //! | `stream` | complete connections over impaired links |
 //! | `timing` | the times of segments |
@@ -12,6 +14,8 @@
 mod extensions;
 mod laws;
 mod linux;
+mod pacing;
+mod reordering;
 #[cfg(feature = "soak")]
 mod soak_linux;
 #[cfg(feature = "soak")]

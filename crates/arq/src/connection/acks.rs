@@ -1,6 +1,6 @@
 //! Acknowledgements: creation and processing.
 
-use trunkline_congestion::{Acknowledgement, Loss};
+use trunkline_congestion::{Acknowledgement, Loss, SinceSent};
 use trunkline_units::{Instant, Span};
 
 use super::timers::Timer;
@@ -157,6 +157,7 @@ impl Connection {
                 round_trip,
                 rate,
                 app_limited: self.sender.unsent_bytes() == 0,
+                since_sent: SinceSent::default(),
                 in_recovery: false,
                 peer_amount: self.peer_frames,
                 sent_at,
@@ -269,7 +270,15 @@ impl Connection {
     pub(super) fn report_loss(&mut self, now: Instant, lost: LossSummary, in_flight: u32, timeout: bool) {
         let LossSummary { frames, bytes, sent_at, .. } = lost;
         self.statistics.lost += u64::from(frames);
-        self.controller.on_lost(&Loss { now, amount: frames, bytes, sent_at, in_flight, timeout });
+        self.controller.on_lost(&Loss {
+            now,
+            amount: frames,
+            bytes,
+            sent_at,
+            in_flight,
+            timeout,
+            since_sent: SinceSent::default(),
+        });
         self.update_limits();
         if !timeout {
             self.check_lost_lengths(now, &lost);

@@ -12,7 +12,7 @@
 //! | [`send_single_frame`](Connection::send_single_frame) | the only queued message or pack | nothing is in flight, and nothing else is to be sent |
 //! | [`send_message`](Connection::send_message) | a small one, which is not queued first | also no event is to be reported, so that nothing remains to be polled |
 
-use trunkline_congestion::{Acknowledgement, Transmission};
+use trunkline_congestion::{Acknowledgement, SinceSent, Transmission};
 use trunkline_units::Instant;
 
 use super::Connection;
@@ -173,6 +173,7 @@ impl Connection {
             round_trip,
             rate,
             app_limited: self.sender.unsent_bytes() == 0,
+            since_sent: SinceSent::default(),
             in_recovery: false,
             peer_amount: self.peer_frames,
             sent_at,

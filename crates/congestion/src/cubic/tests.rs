@@ -1,6 +1,6 @@
 use super::*;
-use crate::Reno;
 use crate::tests::full;
+use crate::{Reno, SinceSent};
 
 fn at(seconds: f64) -> Instant {
     Instant::ZERO + Span::from_seconds(seconds)
@@ -11,7 +11,8 @@ fn acked(controller: &dyn Controller, now: Instant, amount: u32, round_trip: f64
 }
 
 fn loss(now: Instant, timeout: bool) -> Loss {
-    Loss { now, amount: 1, bytes: 1, sent_at: now, in_flight: 1, timeout }
+    let since_sent = SinceSent::default();
+    Loss { now, amount: 1, bytes: 1, sent_at: now, in_flight: 1, timeout, since_sent }
 }
 
 /// Deterministic loss (RFC 9438 section 5): one of every 1 / p segments is lost, and its reduction takes no time. Returns

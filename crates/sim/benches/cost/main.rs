@@ -85,6 +85,16 @@ fn scenarios() -> Vec<Scenario> {
             promise: "-",
         },
         Scenario {
+            name: "the same with BBR and what comes with it",
+            text: tcp.into(),
+            overrides: &[("congestion", "bbr")],
+            lengths: [5_000, 15_000],
+            timed: 60_000,
+            unit: "data segment",
+            count: |r| r.connections[0].counters["data_segments_sent"],
+            promise: "-",
+        },
+        Scenario {
             name: "500 sessions of ftp, telnet and voice",
             text: models.into(),
             overrides: &[],

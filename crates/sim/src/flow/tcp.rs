@@ -449,6 +449,8 @@ fn controller(config: &FlowConfig<'_>) -> (TcpController, &'static str) {
         TcpController::NewReno => (TcpController::NewReno, "newreno"),
         TcpController::Cubic => (TcpController::Cubic, "cubic"),
         TcpController::Dctcp => (TcpController::Dctcp, "dctcp"),
+        TcpController::Bbr => (TcpController::Bbr, "bbr"),
+        TcpController::Bbr3 => (TcpController::Bbr3, "bbr3"),
     }
 }
 
@@ -466,6 +468,8 @@ fn options(config: &FlowConfig<'_>, side: usize) -> Options {
     let is_today = controller != TcpController::Bsd;
     let min_rto = extensions.min_rto.unwrap_or(if is_today { TODAY_MIN_RTO } else { Span::ZERO });
     let ecn = extensions.ecn.unwrap_or(controller == TcpController::Dctcp);
+    let random = |name: &str| config.seed.stream(&format!("{} / {name} {side}", config.stream_name)).bits();
+    let seed = random("bbr");
     Options {
         // The ports only make captures readable: both ends know their peer.
         local: if side == 0 { 49_152 } else { 5_001 },
@@ -488,6 +492,8 @@ fn options(config: &FlowConfig<'_>, side: usize) -> Options {
             }
             TcpController::Cubic => Some(Algorithm::Cubic { hystart: extensions.hystart.unwrap_or(true) }),
             TcpController::Dctcp => Some(Algorithm::Dctcp),
+            TcpController::Bbr => Some(Algorithm::Bbr { seed }),
+            TcpController::Bbr3 => Some(Algorithm::Bbr3 { seed }),
         },
         sack: extensions.sack.unwrap_or(is_today),
         timestamps: extensions.timestamps.unwrap_or(is_today),
@@ -498,7 +504,7 @@ fn options(config: &FlowConfig<'_>, side: usize) -> Options {
         initial_window: extensions.initial_window.unwrap_or(if is_today { TODAY_INITIAL_WINDOW } else { 1 }),
         initial_timeout: is_today.then_some(TODAY_INITIAL_TIMEOUT),
         ack_delay: extensions.ack_delay.unwrap_or(if is_today { TODAY_ACK_DELAY } else { BSD_ACK_DELAY }),
-        initial_sequence: config.seed.stream(&format!("{} / isn {side}", config.stream_name)).bits() as u32,
+        initial_sequence: random("isn") as u32,
         ..Options::default()
     }
 }

@@ -7,18 +7,23 @@
 //! | `scoreboard` | the segments in flight (RFC 6675) |
 //! | `recovery` | acknowledgements, loss detection and recovery (RFC 6675, RFC 6582, RFC 6937), timeout |
 //! | `probe` | tail loss probes (RFC 8985) |
+//! | `rack` | loss detection by time (RFC 8985) |
+//! | `rate` | delivery rate samples and departure times of paced segments |
 //! | `receiver` | blocks to report, timestamps, ECN feedback; options of sent and received segments |
 
-use trunkline_congestion::{Bounds, Controller, Loss};
+use trunkline_congestion::{Bounds, Controller, Loss, MIN_RTT_WINDOW, WindowedMin};
 use trunkline_endpoint::Ecn;
 use trunkline_units::Instant;
 
-use crate::options::{EcnFeedback, Options};
+use crate::options::{EcnFeedback, Options, Timers};
 use crate::segment::{SegmentOptions, Seq};
 use probe::Probe;
+use rack::Rack;
 use scoreboard::{Losses, Scoreboard};
 
 pub(crate) mod probe;
+pub(crate) mod rack;
+pub(crate) mod rate;
 pub(crate) mod receiver;
 pub(crate) mod recovery;
 pub(crate) mod scoreboard;
@@ -109,12 +114,17 @@ pub(crate) struct Extensions {
     recent_blocks: [Option<Seq>; RECENT_BLOCKS],
     /// Duplicate acknowledgements without selective ones: each shows that a segment has left the network.
     duplicates: u32,
-    /// Whether this recovery has retransmitted; until the next acknowledgement of new data, the timestamp of the first.
+    /// Whether this recovery has retransmitted; until the first retransmission is acknowledged, its timestamp and start.
     retransmitted: bool,
-    first_retransmission: Option<u32>,
+    first_retransmission: Option<(u32, Seq)>,
     probe: Probe,
+    rack: Rack,
     /// The retransmission timer expired during the handshake.
     pub(crate) handshake_timeout: bool,
+    /// When the next paced segment may leave.
+    departure: Instant,
+    /// Minimum round-trip time.
+    min_rtt: WindowedMin,
 }
 
 impl Extensions {
@@ -141,7 +151,10 @@ impl Extensions {
             retransmitted: false,
             first_retransmission: None,
             probe: Probe::default(),
+            rack: Rack::default(),
             handshake_timeout: false,
+            departure: Instant::ZERO,
+            min_rtt: WindowedMin::new(MIN_RTT_WINDOW),
         }
     }
 
@@ -151,20 +164,25 @@ impl Extensions {
         let segments = if self.handshake_timeout { 1 } else { options.initial_window };
         let initial = segment.saturating_mul(segments.into());
         self.controller = options.algorithm().controller(Bounds { segment, initial, max });
+        self.scoreboard.rate.is_measured = self.controller.pace().is_some();
+        let has_exact_timers = matches!(options.timers, Timers::Fine { .. });
+        self.rack.is_active = self.sack && options.congestion.is_some() && has_exact_timers;
     }
 
     /// Returns the congestion window, in bytes.
     pub(crate) fn window(&self) -> u32 {
         match self.phase {
-            Phase::Recovery { .. } => self.reduction.window,
-            Phase::Open | Phase::Timeout { .. } => self.controller.window(),
+            Phase::Recovery { .. } if !self.controller.controls_recovery() => self.reduction.window,
+            _ => self.controller.window(),
         }
     }
 
     /// Reports lost data to the controller.
     fn report_loss(&mut self, now: Instant, losses: Losses, in_flight: u32, timeout: bool) {
-        let Losses { bytes: amount, sent_at } = losses;
-        self.controller.on_lost(&Loss { now, amount, bytes: amount.into(), sent_at, in_flight, timeout });
+        let Losses { bytes: amount, sent_at, state } = losses;
+        let since_sent = self.scoreboard.rate.on_lost(amount, state.as_ref());
+        let bytes = amount.into();
+        self.controller.on_lost(&Loss { now, amount, bytes, sent_at, in_flight, timeout, since_sent });
     }
 
     /// Returns the bytes in the network. Without selective acknowledgements each duplicate stands for a segment that has

@@ -41,8 +41,11 @@ impl<C: Content> Tcp<C> {
         let pipe = e.scoreboard.pipe();
         let wait = Span::from_ps(2 * smoothed) + if pipe <= mss { MAX_ACK_DELAY } else { Span::ZERO };
         let rto = self.rtt.rto();
-        let was_armed = std::mem::replace(&mut e.probe.armed, false);
-        if may_probe && pipe > 0 && wait < Span::from_ps(rto) {
+        let was_armed = std::mem::take(&mut e.probe.armed) | std::mem::take(&mut e.rack.is_armed);
+        if let Some(at) = e.rack.expires_at.filter(|_| self.deadlines.retransmit != OFF) {
+            e.rack.is_armed = true;
+            self.deadlines.retransmit = at;
+        } else if may_probe && pipe > 0 && wait < Span::from_ps(rto) {
             e.probe.armed = true;
             self.deadlines.retransmit = now + wait;
         } else if was_armed && self.deadlines.retransmit != OFF {
@@ -50,9 +53,13 @@ impl<C: Content> Tcp<C> {
         }
     }
 
-    /// Processes an expiry of the retransmission timer; returns whether it was for a probe.
+    /// Processes an expiry of the retransmission timer; returns whether it was for a probe or a reordering window.
     pub(crate) fn expire_probe(&mut self, now: Instant) -> bool {
         let Some(e) = self.extensions.as_deref_mut() else { return false };
+        if std::mem::take(&mut e.rack.is_armed) {
+            self.expire_reordering(now);
+            return true;
+        }
         e.probe.due = std::mem::take(&mut e.probe.armed);
         let is_due = e.probe.due;
         if is_due {
@@ -99,12 +106,12 @@ impl Extensions {
     ) -> Losses {
         let mut losses = Losses::default();
         let Some((end, is_again)) = self.probe.sent else { return losses };
-        if let Some(sent_at) = delivery.sent_at {
+        if let Some(sent_at) = delivery.sent_at().filter(|_| !self.rack.is_active) {
             self.scoreboard.detect_older(sent_at - smoothed / 4, &mut losses);
         }
         let repaired = is_again && ack.after(end) && losses.bytes == 0;
         if repaired {
-            self.report_loss(now, Losses { bytes: 1, sent_at: now }, in_flight, false);
+            self.report_loss(now, Losses { bytes: 1, sent_at: now, state: None }, in_flight, false);
         }
         let is_over = if is_again { ack.after(end) || ack == end && is_bare } else { !ack.before(end) };
         if is_over || losses.bytes > 0 || self.phase != Phase::Open {

@@ -6,7 +6,7 @@
 //! | RFC 6582, without selective acknowledgements | the same: a partial acknowledgement shows the next loss |
 //! | RFC 3042 | duplicate acknowledgements leave room in the window |
 //! | RFC 6937 | `RateReduction` |
-//! | RFC 8985 section 6.2, for retransmissions and after a probe | `Scoreboard::detect_lost_retransmissions`, `detect_older` |
+//! | RFC 8985 section 6 | `rack`; with coarse timers or the controller of 4.3BSD only for retransmissions and after a probe: `Scoreboard::detect_lost_retransmissions`, `detect_older` |
 //! | RFC 3522, RFC 4015 | [`Tcp::check_spurious`] |
 //! | RFC 3168 section 6.1.2 | [`Tcp::count_marks`] |
 
@@ -15,6 +15,7 @@ use trunkline_units::{Instant, Span};
 
 use crate::Content;
 use crate::extensions::probe::Probe;
+use crate::extensions::rate::RateSample;
 use crate::extensions::receiver::timestamp;
 use crate::extensions::scoreboard::{Delivery, Losses};
 use crate::extensions::{Extensions, Phase, RateReduction};
@@ -54,11 +55,18 @@ impl<C: Content> Tcp<C> {
             0
         };
         if is_new {
-            self.check_spurious(now, e);
+            self.check_spurious(now, e, ack);
         }
         let round_trip = self.sample_round_trip(now, e, ack, &delivery);
-        let mut losses = Self::detect_losses(e, ack, is_new, mss, &delivery);
+        let sample = delivery.newest.as_ref().map_or(RateSample::default(), |newest| {
+            let sent = (newest.sent_at, &newest.state);
+            e.scoreboard.rate.on_delivery(now, delivery.bytes, sent, e.min_rtt.get())
+        });
         let smoothed = self.time.span(self.rtt.mean_eighths()) / 8;
+        let mut losses = match e.rack.is_active {
+            true => e.detect_by_rack(now, &delivery, smoothed),
+            false => Self::detect_losses(e, ack, is_new, mss, &delivery),
+        };
         let is_bare = !is_new && ack == self.snd_una && empty && e.received.block_count == 0;
         losses.join(e.check_probe(now, ack, (is_bare, in_flight, smoothed), &delivery));
         let marked = self.count_marks(e, ack, delivery.bytes);
@@ -70,28 +78,21 @@ impl<C: Content> Tcp<C> {
                 marked,
                 in_flight,
                 round_trip,
-                rate: None,
-                app_limited: self.queued <= self.snd_max.since(self.snd_una),
+                rate: sample.rate,
+                app_limited: sample.app_limited,
+                since_sent: sample.since_sent,
                 in_recovery: matches!(e.phase, Phase::Recovery { .. }),
                 peer_amount: 0,
-                sent_at: delivery.sent_at.unwrap_or(now),
+                sent_at: delivery.sent_at().unwrap_or(now),
             });
         }
         if let Phase::Recovery { end } | Phase::Timeout { end } = e.phase
             && !ack.before(end)
         {
             (e.phase, e.duplicates) = (Phase::Open, 0);
+            e.rack.end_recovery();
         }
-        let begins = losses.bytes > 0 && e.phase == Phase::Open;
-        if losses.bytes > 0 {
-            e.report_loss(now, losses, in_flight, false);
-        }
-        if begins {
-            e.phase = Phase::Recovery { end: self.snd_max };
-            e.reduction = RateReduction::start(in_flight);
-            (e.first_retransmission, e.retransmitted) = (None, false);
-            self.counts.fast_retransmits += 1;
-        }
+        let begins = self.process_losses(now, e, losses, in_flight);
         if let Phase::Recovery { .. } = e.phase {
             e.reduction.update(delivered, e.pipe(mss), e.controller.window(), mss);
         } else if is_new && e.phase == Phase::Open {
@@ -109,9 +110,31 @@ impl<C: Content> Tcp<C> {
         }
     }
 
+    /// Reports losses to the controller, and begins their repair; returns whether it begins.
+    pub(crate) fn process_losses(
+        &mut self,
+        now: Instant,
+        e: &mut Extensions,
+        losses: Losses,
+        in_flight: u32,
+    ) -> bool {
+        let begins = losses.bytes > 0 && e.phase == Phase::Open;
+        if losses.bytes > 0 {
+            e.report_loss(now, losses, in_flight, false);
+        }
+        if begins {
+            e.phase = Phase::Recovery { end: self.snd_max };
+            e.reduction = RateReduction::start(in_flight);
+            (e.first_retransmission, e.retransmitted) = (None, false);
+            self.counts.fast_retransmits += 1;
+        }
+        begins
+    }
+
     /// Records what an acknowledgement and its blocks report. Blocks outside the data in flight are ignored.
     fn record_delivery(&self, e: &mut Extensions, ack: Seq) -> Delivery {
-        let mut delivery = Delivery::default();
+        let highest_before = e.scoreboard.highest_sacked();
+        let mut delivery = Delivery { highest_before, ..Delivery::default() };
         if e.sack {
             let low = if ack.after(self.snd_una) { ack } else { self.snd_una };
             let received = e.received;
@@ -131,7 +154,7 @@ impl<C: Content> Tcp<C> {
     fn sample_round_trip(
         &mut self,
         now: Instant,
-        e: &Extensions,
+        e: &mut Extensions,
         ack: Seq,
         delivery: &Delivery,
     ) -> Option<Span> {
@@ -145,23 +168,25 @@ impl<C: Content> Tcp<C> {
             // The SYN.
             self.rtt.sample(self.time.between(self.timed_at, now));
             self.counts.round_trips += 1;
+            e.controller.on_handshake(now, now.since(self.timed_at));
         }
         let round_trip = delivery.unambiguous.map(|sent_at| now.since(sent_at)).or_else(by_timestamp)?;
         self.rtt.sample(self.time.between(now - round_trip, now));
         self.counts.round_trips += 1;
+        e.min_rtt.sample(now, round_trip);
         Some(round_trip)
     }
 
-    /// Ends a recovery that was not needed: the first acknowledgement after the first retransmission echoes a timestamp from
+    /// Ends a recovery that was not needed: the first acknowledgement of the first retransmission echoes a timestamp from
     /// before it, so it acknowledges the original (RFC 3522). The controller returns to its window (RFC 4015).
-    fn check_spurious(&mut self, now: Instant, e: &mut Extensions) {
-        let (Some(retransmitted), Some((_, echo))) = (e.first_retransmission.take(), e.received.timestamps)
-        else {
-            return;
-        };
+    fn check_spurious(&mut self, now: Instant, e: &mut Extensions, ack: Seq) {
+        // Before that, data of an earlier recovery is acknowledged.
+        let first = e.first_retransmission.take_if(|(_, start)| ack.after(*start));
+        let (Some((retransmitted, _)), Some((_, echo))) = (first, e.received.timestamps) else { return };
         if e.phase != Phase::Open && echo != 0 && (echo.wrapping_sub(retransmitted) as i32) < 0 {
             e.controller.on_spurious(now);
             e.scoreboard.revive();
+            e.rack.widen();
             (e.phase, e.duplicates) = (Phase::Open, 0);
             self.counts.spurious_recoveries += 1;
         }
@@ -171,7 +196,7 @@ impl<C: Content> Tcp<C> {
         let mut losses = Losses::default();
         if e.sack {
             e.scoreboard.detect_losses(mss, &mut losses);
-            if let Some(sent_at) = delivery.sent_at {
+            if let Some(sent_at) = delivery.sent_at() {
                 e.scoreboard.detect_lost_retransmissions(sent_at, &mut losses);
             }
             return losses;
@@ -205,6 +230,7 @@ impl<C: Content> Tcp<C> {
         let (mss, snd_max) = (self.maxseg, self.snd_max);
         let Some(e) = self.extensions.as_deref_mut() else { return };
         e.probe = Probe::default();
+        (e.rack.expires_at, e.rack.is_armed) = (None, false);
         let (in_flight, sent_at) = (e.pipe(mss), e.scoreboard.last_sent_at());
         let mut losses = Losses::default();
         e.scoreboard.lose_all(&mut losses);
@@ -227,6 +253,7 @@ impl<C: Content> Tcp<C> {
         let amount = end.since(start);
         e.scoreboard.sent(start, end, now);
         e.reduction.sent += u64::from(amount);
+        e.pace(now, amount);
         let in_flight = e.pipe(mss);
         e.controller.on_sent(&Transmission { now, amount, bytes: amount.into(), in_flight });
     }
@@ -278,8 +305,9 @@ impl<C: Content> Tcp<C> {
         if let Some(e) = self.extensions.as_deref_mut() {
             e.scoreboard.retransmitted(start, start + numbers, now);
             e.reduction.sent += u64::from(numbers);
+            e.pace(now, numbers);
             if e.timestamps.is_some() && e.phase != Phase::Open && !e.retransmitted {
-                (e.first_retransmission, e.retransmitted) = (Some(timestamp(now)), true);
+                (e.first_retransmission, e.retransmitted) = (Some((timestamp(now), start)), true);
             }
         }
         Some(sent)

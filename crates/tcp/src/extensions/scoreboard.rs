@@ -2,15 +2,16 @@
 
 use std::collections::VecDeque;
 
-use trunkline_units::Instant;
+use trunkline_units::{Instant, Span};
 
+use crate::extensions::rate::{DeliveryRate, SendState};
 use crate::segment::Seq;
 
 /// Maximum number of segments in flight; more wait, whatever the window.
 pub(crate) const MAX_RECORDS: usize = 1 << 18;
 
 /// Segments acknowledged selectively behind a missing one that make it a lost one (RFC 6675 section 2, `DupThresh`).
-const DUPLICATE_THRESHOLD: u32 = 3;
+pub(crate) const DUPLICATE_THRESHOLD: u32 = 3;
 
 /// Blocks of earlier acknowledgements, which need no second look.
 const SEEN_BLOCKS: usize = 4;
@@ -29,6 +30,8 @@ struct Record {
     retransmitted: bool,
     /// It was sent more than once: its round-trip time is ambiguous (Karn).
     ambiguous: bool,
+    /// State of the connection when it was last sent.
+    state: SendState,
 }
 
 impl Record {
@@ -51,19 +54,42 @@ impl Record {
 pub(crate) struct Delivery {
     /// Bytes delivered, cumulatively or selectively.
     pub bytes: u32,
-    /// When the last of them was sent.
-    pub sent_at: Option<Instant>,
+    /// The segment of them that was sent last.
+    pub newest: Option<Newest>,
     /// When the last of those was sent that were sent only once.
     pub unambiguous: Option<Instant>,
+    /// End of the highest block that was acknowledged selectively before, and whether a segment below it that was sent once
+    /// has arrived only now (RFC 8985 section 6.2, step 3).
+    pub highest_before: Option<Seq>,
+    pub reordered: bool,
+}
+
+/// The segment that was sent last among those that an acknowledgement reports.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Newest {
+    pub sent_at: Instant,
+    pub end: Seq,
+    pub ambiguous: bool,
+    pub state: SendState,
 }
 
 impl Delivery {
     fn add(&mut self, record: &Record, bytes: u32) {
         self.bytes += bytes;
-        self.sent_at = self.sent_at.max(Some(record.sent_at));
-        if !record.ambiguous {
-            self.unambiguous = self.unambiguous.max(Some(record.sent_at));
+        let &Record { sent_at, end, ambiguous, state, .. } = record;
+        let is_newest = |n: &Newest| sent_at > n.sent_at || sent_at == n.sent_at && end.after(n.end);
+        if self.newest.as_ref().is_none_or(is_newest) {
+            self.newest = Some(Newest { sent_at, end, ambiguous, state });
         }
+        self.reordered |= !ambiguous && self.highest_before.is_some_and(|highest| !end.after(highest));
+        if !ambiguous {
+            self.unambiguous = self.unambiguous.max(Some(sent_at));
+        }
+    }
+
+    /// Returns when the last of them was sent.
+    pub(crate) fn sent_at(&self) -> Option<Instant> {
+        self.newest.as_ref().map(|newest| newest.sent_at)
     }
 }
 
@@ -72,18 +98,21 @@ impl Delivery {
 pub(crate) struct Losses {
     pub bytes: u32,
     pub sent_at: Instant,
+    /// State of the connection when it was sent; none for losses without a segment.
+    pub state: Option<SendState>,
 }
 
 impl Losses {
     /// Adds other losses.
     pub(crate) fn join(&mut self, other: Losses) {
         self.bytes += other.bytes;
-        self.sent_at = self.sent_at.max(other.sent_at);
+        if self.state.is_none() || other.sent_at >= self.sent_at {
+            (self.sent_at, self.state) = (self.sent_at.max(other.sent_at), other.state.or(self.state));
+        }
     }
 
     fn add(&mut self, record: &Record) {
-        self.bytes += record.len();
-        self.sent_at = self.sent_at.max(record.sent_at);
+        self.join(Losses { bytes: record.len(), sent_at: record.sent_at, state: Some(record.state) });
     }
 }
 
@@ -95,7 +124,8 @@ pub(crate) struct Scoreboard {
     pipe: u32,
     /// Bytes that are lost and not sent again.
     awaiting: u32,
-    /// End of the highest block acknowledged selectively.
+    /// Segments acknowledged selectively, and the end of the highest.
+    sacked: u32,
     highest_sacked: Option<Seq>,
     /// Everything below that is not acknowledged was declared lost.
     lost_edge: Option<Seq>,
@@ -104,6 +134,7 @@ pub(crate) struct Scoreboard {
     /// Retransmissions in the order of their sending.
     retransmissions: VecDeque<(Seq, Instant)>,
     seen: [(Seq, Seq); SEEN_BLOCKS],
+    pub(crate) rate: DeliveryRate,
 }
 
 impl Scoreboard {
@@ -138,7 +169,9 @@ impl Scoreboard {
 
     /// Records new data.
     pub(crate) fn sent(&mut self, start: Seq, end: Seq, now: Instant) {
-        self.pipe += end.since(start);
+        let length = end.since(start);
+        let state = self.rate.on_sent(now, length, self.pipe);
+        self.pipe += length;
         self.records.push_back(Record {
             start,
             end,
@@ -147,6 +180,7 @@ impl Scoreboard {
             lost: false,
             retransmitted: false,
             ambiguous: false,
+            state,
         });
     }
 
@@ -175,6 +209,8 @@ impl Scoreboard {
                 self.pipe += record.len();
                 record.retransmitted = true;
             }
+            let others = self.pipe.saturating_sub(record.len());
+            record.state = self.rate.on_sent(now, record.len(), others);
             (record.sent_at, record.ambiguous) = (now, true);
             self.retransmissions.push_back((record.start, now));
             index += 1;
@@ -200,6 +236,7 @@ impl Scoreboard {
                 first.start = ack;
                 break;
             }
+            self.sacked -= u32::from(first.sacked);
             self.records.pop_front();
         }
         // No number may stay that is so old that comparisons with it wrap.
@@ -250,6 +287,7 @@ impl Scoreboard {
                     self.awaiting -= record.len();
                 }
                 record.sacked = true;
+                self.sacked += 1;
                 delivery.add(record, record.len());
             }
             index += 1;
@@ -315,6 +353,62 @@ impl Scoreboard {
         }
     }
 
+    /// Declares lost what was sent before `newest`, a segment that has arrived, and at least `wait` before `now` (RFC 8985
+    /// section 6.2, step 5). Returns when the first of the others was sent.
+    pub(crate) fn detect_overdue(
+        &mut self,
+        newest: (Instant, Seq),
+        (now, wait): (Instant, Span),
+        losses: &mut Losses,
+    ) -> Option<Instant> {
+        if self.highest_sacked.is_none() && self.retransmissions.is_empty() {
+            return None;
+        }
+        let mut pending = None;
+        while let Some(&(start, sent_at)) = self.retransmissions.front() {
+            let index = self.index(start);
+            if self.is_retransmission(index, start, sent_at) {
+                if sent_at >= newest.0 {
+                    break;
+                }
+                if now.since(sent_at) < wait {
+                    pending = Some(sent_at);
+                    break;
+                }
+                self.mark_lost(index, losses);
+            }
+            self.retransmissions.pop_front();
+        }
+        let mut index = self.lost_edge.map_or(0, |edge| self.index(edge));
+        while let Some(&Record { start, end, sent_at, sacked, ambiguous, .. }) = self.records.get(index) {
+            // Retransmissions were judged before.
+            if !ambiguous {
+                let is_before = sent_at < newest.0 || sent_at == newest.0 && newest.1.after(end);
+                let is_pending = is_before && !sacked && now.since(sent_at) < wait;
+                if is_pending {
+                    pending = Some(pending.map_or(sent_at, |earlier: Instant| earlier.min(sent_at)));
+                }
+                if is_pending || !is_before {
+                    self.lost_edge = Some(start);
+                    return pending;
+                }
+                if !sacked {
+                    self.mark_lost(index, losses);
+                }
+            }
+            index += 1;
+        }
+        self.lost_edge = self.records.back().map(|last| last.end);
+        pending
+    }
+
+    /// Returns whether a record is a retransmission of this time that is in the network.
+    fn is_retransmission(&self, index: usize, start: Seq, sent_at: Instant) -> bool {
+        self.records
+            .get(index)
+            .is_some_and(|record| record.start == start && record.sent_at == sent_at && record.in_network())
+    }
+
     /// Declares the first segment lost.
     pub(crate) fn lose_first(&mut self, losses: &mut Losses) {
         if !self.records.is_empty() {
@@ -330,7 +424,7 @@ impl Scoreboard {
                 (record.sacked, record.lost, record.retransmitted) = (false, false, false);
                 self.pipe += record.len();
             }
-            (self.highest_sacked, self.seen) = (None, Default::default());
+            (self.sacked, self.highest_sacked, self.seen) = (0, None, Default::default());
         }
         for index in 0..self.records.len() {
             self.mark_lost(index, losses);
@@ -338,6 +432,16 @@ impl Scoreboard {
         self.retransmissions.clear();
         self.lost_edge = self.records.back().map(|last| last.end);
         self.retransmit_from = self.records.front().map(|first| first.start);
+    }
+
+    /// Returns the number of segments that are acknowledged selectively.
+    pub(crate) fn sacked(&self) -> u32 {
+        self.sacked
+    }
+
+    /// Returns the end of the highest block that is acknowledged selectively.
+    pub(crate) fn highest_sacked(&self) -> Option<Seq> {
+        self.highest_sacked
     }
 
     /// Returns whether anything is acknowledged selectively.
@@ -397,6 +501,7 @@ impl Scoreboard {
             assert!(first.start == snd_una && last.end == snd_max, "{snd_una:?} {snd_max:?} {self:?}");
         }
         if self.records.len() < 64 {
+            assert_eq!(self.records.iter().filter(|record| record.sacked).count(), self.sacked as usize);
             let sum = |filter: fn(&Record) -> bool| -> u32 {
                 self.records.iter().filter(|record| filter(record)).map(Record::len).sum()
             };
