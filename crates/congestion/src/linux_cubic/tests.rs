@@ -15,7 +15,15 @@ fn acked(controller: &dyn Controller, seconds: f64, segments: u32, round_trip: f
 }
 
 fn loss(seconds: f64, timeout: bool) -> Loss {
-    Loss { now: at(seconds), amount: 1, bytes: 1, sent_at: at(seconds), in_flight: 1, timeout }
+    Loss {
+        now: at(seconds),
+        amount: 1,
+        bytes: 1,
+        sent_at: at(seconds),
+        in_flight: 1,
+        timeout,
+        since_sent: crate::SinceSent::default(),
+    }
 }
 
 /// Acknowledges the segments of a window as a line of `rate` segments a second does, after a round trip without queue; returns
