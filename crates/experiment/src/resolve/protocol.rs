@@ -213,16 +213,8 @@ pub(crate) fn present(protocol: &mut Protocol, v: &mut Visit<'_, '_>) {
             v.on_off("nodelay", nodelay);
             v.keyword("timers", timers, TCP_TIMERS);
             v.on_off("delayed_ack", delayed_ack);
-            let TcpExtensions {
-                sack,
-                timestamps,
-                ecn,
-                hystart,
-                variant,
-                initial_window,
-                min_rto,
-                ack_delay,
-            } = extensions;
+            let TcpExtensions { sack, timestamps, ecn, hystart, variant, initial_window, min_rto, ack_delay } =
+                extensions;
             v.keyword("sack", sack, AUTO_ON_OFF);
             v.keyword("timestamps", timestamps, AUTO_ON_OFF);
             v.keyword("ecn", ecn, AUTO_ON_OFF);
