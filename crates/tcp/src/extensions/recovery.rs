@@ -269,7 +269,8 @@ impl<C: Content> Tcp<C> {
             return None;
         }
         let (start, length) = e.scoreboard.next_lost(segment)?;
-        let is_recovery = matches!(e.phase, Phase::Recovery { .. });
+        // A timer for a reordering window keeps its time.
+        let is_recovery = matches!(e.phase, Phase::Recovery { .. }) && !e.rack.is_armed;
         let sent = self.retransmit_range(now, start, length, buffer)?;
         // The first segment has a whole timeout from its retransmission on, as in Linux: in a long recovery it may have waited
         // for most of one.
