@@ -81,6 +81,9 @@ pub trait Controller: Send + std::fmt::Debug {
         None
     }
 
+    /// Sets the slow start threshold of a new controller; unlimited otherwise. Ignored by a controller without one.
+    fn set_threshold(&mut self, _amount: u32) {}
+
     /// Reports the round-trip time of the handshake. Later round trips may all include queueing at this end or the
     /// peer.
     fn on_handshake(&mut self, _now: Instant, _round_trip: Span) {}
@@ -136,17 +139,22 @@ pub enum Algorithm {
     Cubic {
         /// Whether slow start ends by HyStart++.
         hystart: bool,
+        /// Whether it grows at least as fast as Reno would (RFC 9438 section 4.3).
+        reno_friendly: bool,
     },
     /// [`Dctcp`].
     Dctcp,
 }
 
 impl Algorithm {
+    /// [`Cubic`] with the slow start of RFC 5681.
+    pub const CUBIC: Algorithm = Algorithm::Cubic { hystart: false, reno_friendly: true };
+
     /// All algorithms.
     pub const ALL: [Algorithm; 4] = [
         Algorithm::Reno,
-        Algorithm::Cubic { hystart: false },
-        Algorithm::Cubic { hystart: true },
+        Algorithm::CUBIC,
+        Algorithm::Cubic { hystart: true, reno_friendly: true },
         Algorithm::Dctcp,
     ];
 
@@ -154,8 +162,10 @@ impl Algorithm {
     pub fn controller(self, bounds: Bounds) -> Box<dyn Controller> {
         match self {
             Algorithm::Reno => Box::new(Reno::new(bounds)),
-            Algorithm::Cubic { hystart: false } => Box::new(Cubic::new(bounds)),
-            Algorithm::Cubic { hystart: true } => Box::new(Cubic::with_hystart(bounds)),
+            Algorithm::Cubic { hystart, reno_friendly } => {
+                let cubic = if hystart { Cubic::with_hystart(bounds) } else { Cubic::new(bounds) };
+                Box::new(if reno_friendly { cubic } else { cubic.without_reno_friendly_region() })
+            }
             Algorithm::Dctcp => Box::new(Dctcp::new(bounds)),
         }
     }

@@ -319,6 +319,12 @@ pub struct TcpExtensions {
     /// HyStart++ (RFC 9406), for `cubic`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hystart: Option<bool>,
+    /// Whether `cubic` grows at least as fast as Reno (RFC 9438 section 4.3); `None`: yes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reno_friendly: Option<bool>,
+    /// Initial slow start threshold; `None`: unlimited.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub initial_ssthresh: Option<Size>,
     /// Initial window in segments.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub initial_window: Option<u16>,

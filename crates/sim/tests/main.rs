@@ -19,6 +19,7 @@ mod llc_token_soak;
 mod losses;
 mod mixes;
 mod models;
+mod ns3_validation;
 mod queues;
 #[cfg(feature = "quic")]
 mod quic;

@@ -209,12 +209,23 @@ pub(crate) fn present(protocol: &mut Protocol, v: &mut Visit<'_, '_>) {
             v.on_off("nodelay", nodelay);
             v.keyword("timers", timers, TCP_TIMERS);
             v.on_off("delayed_ack", delayed_ack);
-            let TcpExtensions { sack, timestamps, ecn, hystart, initial_window, min_rto, ack_delay } =
-                extensions;
+            let TcpExtensions {
+                sack,
+                timestamps,
+                ecn,
+                hystart,
+                reno_friendly,
+                initial_ssthresh,
+                initial_window,
+                min_rto,
+                ack_delay,
+            } = extensions;
             v.keyword("sack", sack, AUTO_ON_OFF);
             v.keyword("timestamps", timestamps, AUTO_ON_OFF);
             v.keyword("ecn", ecn, AUTO_ON_OFF);
             v.keyword("hystart", hystart, AUTO_ON_OFF);
+            v.keyword("reno_friendly", reno_friendly, AUTO_ON_OFF);
+            v.optional("initial_ssthresh", initial_ssthresh, "auto", size, write::size);
             let segments = |cx: &mut Context<'_>, value: &Value| integer(cx, value, 1..=1000);
             v.optional("initial_window", initial_window, "auto", segments, u16::to_string);
             v.optional("min_rto", min_rto, "auto", time, write::span);

@@ -480,7 +480,10 @@ fn options(config: &FlowConfig<'_>, side: usize) -> Options {
         congestion: match controller {
             TcpController::Bsd => None,
             TcpController::NewReno => Some(Algorithm::Reno),
-            TcpController::Cubic => Some(Algorithm::Cubic { hystart: extensions.hystart.unwrap_or(true) }),
+            TcpController::Cubic => Some(Algorithm::Cubic {
+                hystart: extensions.hystart.unwrap_or(true),
+                reno_friendly: extensions.reno_friendly.unwrap_or(true),
+            }),
             TcpController::Dctcp => Some(Algorithm::Dctcp),
         },
         sack: extensions.sack.unwrap_or(is_today),
@@ -490,6 +493,9 @@ fn options(config: &FlowConfig<'_>, side: usize) -> Options {
             _ => EcnFeedback::Classic,
         }),
         initial_window: extensions.initial_window.unwrap_or(if is_today { TODAY_INITIAL_WINDOW } else { 1 }),
+        initial_ssthresh: extensions
+            .initial_ssthresh
+            .map(|size| u32::try_from(size.as_bytes()).unwrap_or(u32::MAX)),
         initial_timeout: is_today.then_some(TODAY_INITIAL_TIMEOUT),
         ack_delay: extensions.ack_delay.unwrap_or(if is_today { TODAY_ACK_DELAY } else { BSD_ACK_DELAY }),
         initial_sequence: config.seed.stream(&format!("{} / isn {side}", config.stream_name)).bits() as u32,

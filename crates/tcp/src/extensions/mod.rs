@@ -151,6 +151,9 @@ impl Extensions {
         let segments = if self.handshake_timeout { 1 } else { options.initial_window };
         let initial = segment.saturating_mul(segments.into());
         self.controller = options.algorithm().controller(Bounds { segment, initial, max });
+        if let Some(threshold) = options.initial_ssthresh {
+            self.controller.set_threshold(threshold);
+        }
     }
 
     /// Returns the congestion window, in bytes.

@@ -272,7 +272,9 @@ impl<C: Content> Tcp<C> {
             e.scoreboard.retransmitted(start, start + numbers, now);
             e.reduction.sent += u64::from(numbers);
             if e.timestamps.is_some() && e.phase != Phase::Open && !e.retransmitted {
-                (e.first_retransmission, e.retransmitted) = (Some(timestamp(now)), true);
+                // Only the first segment's: the next acknowledgement may be of a retransmission of an earlier recovery.
+                (e.first_retransmission, e.retransmitted) =
+                    ((start == self.snd_una).then(|| timestamp(now)), true);
             }
         }
         Some(sent)
