@@ -14,6 +14,7 @@
 //! | [`Reno`] | slow start, then one segment more per round trip; halved on loss (RFC 5681, RFC 3465) | none |
 //! | [`Cubic`] | a cubic function of the time since the last reduction, by 0.3 (RFC 9438) | none |
 //! | [`Dctcp`] | reduced by half of the share of marked segments (RFC 8257) | none |
+//! | [`Prague`] | as DCTCP, with less dependence on the round-trip time (draft-briscoe-iccrg-prague-congestion-control) | the window in a round trip |
 //! | [`Paced`], after BBR | twice the bandwidth-delay product, plus frames awaiting delayed or aggregated acknowledgements | measured delivery rate |
 //!
 //! To add a controller, implement [`Controller`] in a file of this crate. A variant of [`Algorithm`] makes it an option of
@@ -22,7 +23,7 @@
 //!
 //! | module | contents |
 //! | --- | --- |
-//! | `fixed`, `net2`, `reno`, `cubic`, `dctcp`, `paced` | the controllers |
+//! | `fixed`, `net2`, `reno`, `cubic`, `dctcp`, `prague`, `paced` | the controllers |
 //! | `hystart` | HyStart++, the end of slow start by delay (RFC 9406) |
 //! | `windowed_min` | [`WindowedMin`]: a minimum over a time window |
 //! | `line`, `tests` | a bottleneck link for tests; properties of all controllers |
@@ -37,6 +38,7 @@ mod hystart;
 mod line;
 mod net2;
 mod paced;
+mod prague;
 mod reno;
 mod windowed_min;
 
@@ -45,6 +47,7 @@ pub use dctcp::Dctcp;
 pub use fixed::Fixed;
 pub use net2::{Arithmetic, Net2};
 pub use paced::Paced;
+pub use prague::Prague;
 pub use reno::Reno;
 pub use windowed_min::{MIN_RTT_WINDOW, WindowedMin};
 
@@ -144,6 +147,8 @@ pub enum Algorithm {
     },
     /// [`Dctcp`].
     Dctcp,
+    /// [`Prague`].
+    Prague,
 }
 
 impl Algorithm {
@@ -151,11 +156,12 @@ impl Algorithm {
     pub const CUBIC: Algorithm = Algorithm::Cubic { hystart: false, reno_friendly: true };
 
     /// All algorithms.
-    pub const ALL: [Algorithm; 4] = [
+    pub const ALL: [Algorithm; 5] = [
         Algorithm::Reno,
         Algorithm::CUBIC,
         Algorithm::Cubic { hystart: true, reno_friendly: true },
         Algorithm::Dctcp,
+        Algorithm::Prague,
     ];
 
     /// Creates the controller.
@@ -167,6 +173,7 @@ impl Algorithm {
                 Box::new(if reno_friendly { cubic } else { cubic.without_reno_friendly_region() })
             }
             Algorithm::Dctcp => Box::new(Dctcp::new(bounds)),
+            Algorithm::Prague => Box::new(Prague::new(bounds)),
         }
     }
 }
