@@ -313,9 +313,9 @@ pub struct TcpExtensions {
     /// Timestamps (RFC 7323).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timestamps: Option<bool>,
-    /// Explicit congestion notification (RFC 3168; with `dctcp` RFC 8257); `None`: with `dctcp` only.
+    /// Explicit congestion notification; `None`: with `dctcp`, and accurate with `prague`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ecn: Option<bool>,
+    pub ecn: Option<TcpEcn>,
     /// HyStart++ (RFC 9406), for `cubic`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hystart: Option<bool>,
@@ -336,6 +336,18 @@ pub struct TcpExtensions {
     pub ack_delay: Option<Span>,
 }
 
+/// Feedback of explicit congestion notification in simulated TCP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum TcpEcn {
+    /// No ECN.
+    Off,
+    /// That of RFC 3168; with `dctcp` that of RFC 8257.
+    On,
+    /// That of RFC 9768.
+    Accurate,
+}
+
 /// Congestion controllers of simulated TCP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TcpController {
@@ -347,15 +359,18 @@ pub enum TcpController {
     Cubic,
     /// DCTCP (RFC 8257).
     Dctcp,
+    /// Prague (draft-briscoe-iccrg-prague-congestion-control).
+    Prague,
 }
 
 impl TcpController {
     /// The controllers with their names in the language.
-    pub const ALL: [(&'static str, TcpController); 4] = [
+    pub const ALL: [(&'static str, TcpController); 5] = [
         ("reno", TcpController::Bsd),
         ("newreno", TcpController::NewReno),
         ("cubic", TcpController::Cubic),
         ("dctcp", TcpController::Dctcp),
+        ("prague", TcpController::Prague),
     ];
 
     /// Returns the controller of this name; without a name that of 4.3BSD.
