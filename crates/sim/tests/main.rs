@@ -13,6 +13,7 @@ mod controllers;
 mod determinism;
 mod figures;
 mod group;
+mod l4s;
 mod llc;
 mod llc_token;
 mod llc_token_soak;

@@ -270,8 +270,15 @@ impl<C: Content> Tcp<C> {
         None
     }
 
+    /// An acknowledgement does not replace the probe of the peer's window.
+    #[cold]
+    #[inline(never)]
+    fn sent_without_data(&mut self, now: Instant) {
+        self.arm_window_probe(now);
+    }
+
     /// Arms the timer of window probes if data is queued and no timer is armed.
-    #[inline]
+    #[inline(always)]
     fn arm_window_probe(&mut self, now: Instant) {
         if self.queued > 0 && self.deadlines.retransmit == OFF && self.deadlines.persist == OFF {
             self.rtt.reset_backoff();
@@ -346,7 +353,7 @@ impl<C: Content> Tcp<C> {
         if length > 0 {
             self.pending_acks = 0; // with data they would not count as duplicates
         } else {
-            self.arm_window_probe(now);
+            self.sent_without_data(now);
         }
         total
     }

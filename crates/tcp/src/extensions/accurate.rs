@@ -123,6 +123,9 @@ impl AccurateEcn {
             self.reported_packets = FIRST_PACKETS + u32::from(ace == handshake(Ecn::Ce));
             return 0;
         }
+        if delivered == 0 {
+            return 0; // it may be older than the last one
+        }
         let least = u32::from(ace).wrapping_sub(self.reported_packets) & 7;
         let segments = delivered.div_ceil(mss.max(1));
         let packets = match segments.checked_sub(least).filter(|_| segments > UNAMBIGUOUS) {
@@ -130,9 +133,12 @@ impl AccurateEcn {
             None => least,
         };
         if let Some(bytes) = option.and_then(|option| option.ce) {
+            let marked = bytes.wrapping_sub(self.reported_bytes) & BYTES_MASK;
+            if marked > BYTES_MASK / 2 {
+                return 0; // fewer than before: it was overtaken
+            }
             // With the bytes the packets only need their last three bits.
             self.reported_packets = self.reported_packets.wrapping_add(least);
-            let marked = bytes.wrapping_sub(self.reported_bytes) & BYTES_MASK;
             self.reported_bytes = bytes;
             return marked;
         }
@@ -198,6 +204,15 @@ mod tests {
         let fields = [Ecn::Ect1, Ecn::Ce, Ecn::Ce, Ecn::NotEct, Ecn::Ce, Ecn::Ect0];
         let at_once = fields.map(|field| receiver.count(field, MSS));
         assert_eq!(at_once, [false, true, false, false, true, false]);
+        // An acknowledgement that was overtaken reports nothing, and takes nothing back.
+        let (mut sender, mut receiver) = pair();
+        let old = receiver.option();
+        receiver.count(Ecn::Ce, MSS);
+        let new = receiver.option();
+        let reports = [(6, new, MSS), (5, old, 0), (5, old, MSS), (6, new, MSS)];
+        let marked = reports.map(|(ace, option, delivered)| sender.marked(ace, Some(option), delivered, MSS));
+        assert_eq!(marked, [MSS, 0, 0, 0]);
+        let (_, mut receiver) = pair();
         // A segment without data neither begins marks nor ends them.
         assert!(!receiver.count(Ecn::Ce, 0) && receiver.count(Ecn::Ce, MSS));
     }

@@ -139,6 +139,7 @@ enum EcnAction {
 
 impl<C: Content> Tcp<C> {
     /// Records whether a segment has the flag AE, which the header does not include.
+    #[cold]
     pub(crate) fn note_accurate_ecn(&mut self, segment: &[u8]) {
         if let Some(extensions) = &mut self.extensions {
             extensions.received_ae = has_accurate_ecn(segment);
