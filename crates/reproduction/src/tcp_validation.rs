@@ -169,7 +169,8 @@ impl Figure {
         let (from, to) = self.within;
         let is_within = |t_s: f64| (from..to).contains(&t_s);
         let windows = series.iter().filter(|point| is_within(point.t_s));
-        let mut windows = windows.filter_map(|point| point.extra.get("cwnd_bytes")).map(|bytes| bytes / SEGMENT);
+        let mut windows =
+            windows.filter_map(|point| point.extra.get("cwnd_bytes")).map(|bytes| bytes / SEGMENT);
         let rates = rates(series).into_iter().filter(|(t_s, _)| is_within(*t_s)).map(|(_, rate)| rate);
         let ours = match self.quantity {
             Quantity::LargestWindow => windows.fold(f64::NAN, f64::max),
@@ -215,10 +216,8 @@ mod tests {
             ..Point::default()
         };
         let series = (0..800).map(point).collect();
-        let record = Record {
-            connections: vec![Connection { series, ..Connection::default() }],
-            ..Record::default()
-        };
+        let record =
+            Record { connections: vec![Connection { series, ..Connection::default() }], ..Record::default() };
         let rows = CASES[0].compare(&record);
         // Window n at 5.05 s + n · 50 ms.
         let windows: Vec<f64> = rows.iter().map(|row| row.ours.round()).collect();
@@ -227,7 +226,10 @@ mod tests {
         assert!((rows[0].deviation - (12.0 / 511.0 - 1.0)).abs() < 1e-9);
         let rows = CASES[2].compare(&record);
         assert_eq!(rows.iter().map(|row| row.is_within).collect::<Vec<_>>(), [false, true]);
-        assert!((rows[0].deviation - (10.0 / 48.0 - 1.0)).abs() < 1e-9 && rows[1].deviation == 0.0, "{rows:?}");
+        assert!(
+            (rows[0].deviation - (10.0 / 48.0 - 1.0)).abs() < 1e-9 && rows[1].deviation == 0.0,
+            "{rows:?}"
+        );
         // A run without the time of a figure has none.
         assert!(CASES[3].compare(&Record::default()).iter().all(|row| row.ours.is_nan() && !row.is_within));
     }

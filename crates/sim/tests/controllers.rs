@@ -83,7 +83,10 @@ fn unknown_controllers_are_refused_with_the_list() {
     let text = experiment(&path(0.0), &full("congestion = bbr", 1));
     let refusals = trunkline_sim::Sim::default().refuse(&plan(&text));
     assert_eq!(refusals.len(), 1);
-    assert_eq!(refusals[0].text, "x: `sim` has no `congestion = bbr`; it has reno, newreno, cubic, dctcp, prague");
+    assert_eq!(
+        refusals[0].text,
+        "x: `sim` has no `congestion = bbr`; it has reno, newreno, cubic, dctcp, prague"
+    );
 }
 
 /// The guaranteed transport has the same controllers, in frames.
@@ -100,7 +103,9 @@ fn guaranteed_has_cubic_too() {
 /// A queue that marks costs no packet, and the sender reduces its window as after a loss.
 #[test]
 fn marks_of_a_queue_reach_the_controller() {
-    for controller in ["cubic, ecn = on", "cubic, ecn = accurate", "dctcp, ecn = on", "dctcp, ecn = accurate", "prague"] {
+    for controller in
+        ["cubic, ecn = on", "cubic, ecn = accurate", "dctcp, ecn = on", "dctcp, ecn = accurate", "prague"]
+    {
         let network = "host a, b; switch s (buffer = 1000 packets); link a - s (rate = 1 Gb/s); \
                        link s - b (rate = 50 Mb/s, delay = 10 ms, queue = codel (ecn = on));";
         let record = run(&experiment(network, &full(&format!("congestion = {controller}"), 10)));

@@ -124,7 +124,8 @@ fn fq_codel_is_fair_to_round_trips_and_packet_lengths() {
 /// The delay of PIE is its target; the average queue of RED is between its thresholds.
 #[test]
 fn pie_and_red_keep_their_targets() {
-    let both = [("congestion = prague", "congestion = cubic"), ("congestion = cubic", "congestion = newreno")];
+    let both =
+        [("congestion = prague", "congestion = cubic"), ("congestion = cubic", "congestion = newreno")];
     for target in [10, 20] {
         let queue = format!("queue = pie (target = {target} ms)");
         let record = changed(&[both[0], both[1], ("queue = dualpi2", &queue)]);

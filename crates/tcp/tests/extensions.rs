@@ -282,11 +282,8 @@ fn every_controller_fills_a_path() {
 /// The idle period resets the window to the initial one (RFC 5681 section 4.1).
 #[test]
 fn idle_sender_restarts_with_the_initial_window() {
-    let mut wire = Wire::new(
-        Options { congestion: Some(Algorithm::CUBIC), ..modern() },
-        300_000,
-        |_| Outcome::Pass,
-    );
+    let mut wire =
+        Wire::new(Options { congestion: Some(Algorithm::CUBIC), ..modern() }, 300_000, |_| Outcome::Pass);
     assert!(wire.run(Span::from_s(60)));
     let before = wire.sent.len();
     assert!(wire.ends[0].gauges().cwnd > 20 * MSS);

@@ -14,8 +14,8 @@ use super::{Context, write};
 use crate::diagnostic::Diagnostic;
 use crate::parse::shorten;
 use crate::plan::{
-    ArqCongestion, ArqFec, ArqMode, BundlePriority, Checksum, Protocol, QuicCongestion, TcpController, TcpEcn,
-    TcpExtensions, TcpTimers,
+    ArqCongestion, ArqFec, ArqMode, BundlePriority, Checksum, Protocol, QuicCongestion, TcpController,
+    TcpEcn, TcpExtensions, TcpTimers,
 };
 use crate::token;
 use crate::tree::Value;

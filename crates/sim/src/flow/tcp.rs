@@ -340,7 +340,8 @@ impl TcpFlow {
         let [from, to] = &self.ends;
         sender.counters.extend(counters(from.tcp.statistics()));
         if self.has_extensions {
-            let Statistics { tail_loss_probes, spurious_recoveries, marked_bytes, .. } = *from.tcp.statistics();
+            let Statistics { tail_loss_probes, spurious_recoveries, marked_bytes, .. } =
+                *from.tcp.statistics();
             sender.counters.insert("marked_bytes".into(), marked_bytes as f64);
             sender.counters.insert("tail_loss_probes".into(), tail_loss_probes as f64);
             sender.counters.insert("spurious_recoveries".into(), spurious_recoveries as f64);

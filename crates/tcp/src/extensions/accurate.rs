@@ -182,7 +182,9 @@ mod tests {
     /// Appendix A.2.1: if nine of nine may be marked and the field says one, all nine are.
     #[test]
     fn ambiguous_counts_are_the_largest_possible() {
-        for (segments, least, expected) in [(7, 1, 1), (9, 1, 9), (8, 1, 1), (20, 3, 19), (8, 0, 8), (2, 3, 3)] {
+        for (segments, least, expected) in
+            [(7, 1, 1), (9, 1, 9), (8, 1, 1), (20, 3, 19), (8, 0, 8), (2, 3, 3)]
+        {
             let (mut sender, _) = pair();
             let ace = ((FIRST_PACKETS + least) & 7) as u8;
             assert_eq!(sender.marked(ace, None, segments * MSS, MSS), expected * MSS, "{segments} {least}");

@@ -23,7 +23,12 @@ pub struct CoDelOptions {
 /// The target and interval of RFC 8289 section 4.4; no ECN, no threshold.
 impl Default for CoDelOptions {
     fn default() -> Self {
-        CoDelOptions { target: Span::from_ms(5), interval: Span::from_ms(100), ecn: false, ce_threshold: None }
+        CoDelOptions {
+            target: Span::from_ms(5),
+            interval: Span::from_ms(100),
+            ecn: false,
+            ce_threshold: None,
+        }
     }
 }
 
