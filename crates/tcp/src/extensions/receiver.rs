@@ -105,10 +105,10 @@ impl Extensions {
 
     /// Returns the feedback of a connection whose SYN and answer are known: what this end asks for, as far as the peer's header
     /// agrees (RFC 9768, table 2).
-    fn negotiate_ecn(&mut self, asked: Option<EcnFeedback>, header: &Header) -> Option<EcnFeedback> {
-        let asked = asked?;
+    fn negotiate_ecn(&mut self, requested: Option<EcnFeedback>, header: &Header) -> Option<EcnFeedback> {
+        let requested = requested?;
         let field = accurate::ace(header, self.received_ae);
-        self.accurate = (asked == EcnFeedback::Accurate)
+        self.accurate = (requested == EcnFeedback::Accurate)
             .then_some(match (header.has(ACK), field) {
                 (false, 0b111) => Some(AccurateEcn::new(None)),
                 (true, 0b010 | 0b011 | 0b100 | 0b110) => Some(AccurateEcn::new(Some(self.received_ecn))),
@@ -116,13 +116,13 @@ impl Extensions {
             })
             .flatten();
         if self.accurate.is_some() {
-            return Some(asked);
+            return Some(requested);
         }
         let is_classic = match header.has(ACK) {
             false => header.has(ECE) && header.has(CWR),
             true => header.has(ECE) && !header.has(CWR),
         };
-        let feedback = if asked == EcnFeedback::Exact { asked } else { EcnFeedback::Classic };
+        let feedback = if requested == EcnFeedback::Exact { requested } else { EcnFeedback::Classic };
         is_classic.then_some(feedback)
     }
 }
