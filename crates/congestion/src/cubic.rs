@@ -48,6 +48,8 @@ pub struct Cubic {
     smoothed_rtt: Span,
     reduced_at: Instant,
     hystart: Option<HyStart>,
+    /// Whether it grows at least as fast as Reno.
+    reno_friendly: bool,
     /// State before the last reduction, if a loss was its reason: a mark is never spurious.
     undo: Option<Undo>,
 }
@@ -117,6 +119,7 @@ impl Cubic {
             smoothed_rtt: Span::ZERO,
             reduced_at: Instant::ZERO,
             hystart: None,
+            reno_friendly: true,
             undo: None,
         }
     }
@@ -124,6 +127,11 @@ impl Cubic {
     /// Creates a controller whose slow start ends by HyStart++ (RFC 9406).
     pub fn with_hystart(bounds: Bounds) -> Cubic {
         Cubic { hystart: Some(HyStart::new()), ..Cubic::new(bounds) }
+    }
+
+    /// Returns the controller without its Reno-friendly region (section 4.3), as some simulations have it.
+    pub fn without_reno_friendly_region(self) -> Cubic {
+        Cubic { reno_friendly: false, ..self }
     }
 
     fn segment(&self) -> f64 {
@@ -170,7 +178,7 @@ impl Cubic {
             None => Epoch::new(self.window, self.origin, segment),
         };
         let reno = epoch.reno_friendly(amount, self.window, self.prior, segment);
-        self.window = match reno {
+        self.window = match reno.filter(|_| self.reno_friendly) {
             Some(estimate) => self.window.max(estimate),
             None => {
                 let target = epoch.target(self.window, self.smoothed_rtt, segment);
@@ -189,6 +197,10 @@ impl Controller for Cubic {
 
     fn threshold(&self) -> Option<u32> {
         Some(self.threshold as u32)
+    }
+
+    fn set_threshold(&mut self, amount: u32) {
+        self.threshold = f64::from(amount.clamp(self.bounds.segment, self.bounds.max));
     }
 
     fn on_sent(&mut self, sent: &Transmission) {

@@ -39,6 +39,10 @@ impl Controller for Dctcp {
         self.reno.threshold()
     }
 
+    fn set_threshold(&mut self, amount: u32) {
+        self.reno.set_threshold(amount);
+    }
+
     fn on_ack(&mut self, acked: &Acknowledgement) -> bool {
         self.acked += u64::from(acked.amount);
         self.marked += u64::from(acked.marked.min(acked.amount));

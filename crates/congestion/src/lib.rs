@@ -16,6 +16,7 @@
 //! | [`LinuxCubic`] | the same with the arithmetic and the slow start of Linux | none |
 //! | [`Dctcp`] | reduced by half of the share of marked segments (RFC 8257) | none |
 //! | [`Bbr`], [`Bbr3`] | twice the bandwidth-delay product; version 3 bounds it by the losses that it causes | measured delivery rate |
+//! | [`Prague`] | as DCTCP, with less dependence on the round-trip time (draft-briscoe-iccrg-prague-congestion-control) | the window in a round trip |
 //! | [`Paced`], after BBR | twice the bandwidth-delay product, plus frames awaiting delayed or aggregated acknowledgements | measured delivery rate |
 //!
 //! To add a controller, implement [`Controller`] in a file of this crate. A variant of [`Algorithm`] makes it an option of
@@ -24,7 +25,7 @@
 //!
 //! | module | contents |
 //! | --- | --- |
-//! | `fixed`, `net2`, `reno`, `cubic`, `dctcp`, `bbr`, `paced` | the controllers |
+//! | `fixed`, `net2`, `reno`, `cubic`, `dctcp`, `prague`, `bbr`, `paced` | the controllers |
 //! | `hystart` | HyStart++, the end of slow start by delay (RFC 9406) |
 //! | `linux_cubic`, `linux_hystart` | CUBIC and HyStart as Linux has them |
 //! | `path`, `windowed_max` | for controllers that model the path: round trips, aggregation of acknowledgements, maxima |
@@ -45,6 +46,7 @@ mod linux_hystart;
 mod net2;
 mod paced;
 mod path;
+mod prague;
 mod reno;
 mod windowed_max;
 mod windowed_min;
@@ -56,6 +58,7 @@ pub use fixed::Fixed;
 pub use linux_cubic::LinuxCubic;
 pub use net2::{Arithmetic, Net2};
 pub use paced::Paced;
+pub use prague::Prague;
 pub use reno::Reno;
 pub use windowed_min::{MIN_RTT_WINDOW, WindowedMin};
 
@@ -97,6 +100,9 @@ pub trait Controller: Send + std::fmt::Debug {
     fn controls_recovery(&self) -> bool {
         false
     }
+
+    /// Sets the slow start threshold of a new controller; unlimited otherwise. Ignored by a controller without one.
+    fn set_threshold(&mut self, _amount: u32) {}
 
     /// Reports the round-trip time of the handshake. Later round trips may all include queueing at this end or the
     /// peer.
@@ -153,6 +159,8 @@ pub enum Algorithm {
     Cubic {
         /// Whether slow start ends by HyStart++.
         hystart: bool,
+        /// Whether it grows at least as fast as Reno would (RFC 9438 section 4.3).
+        reno_friendly: bool,
     },
     /// [`LinuxCubic`].
     LinuxCubic,
@@ -168,16 +176,22 @@ pub enum Algorithm {
         /// Seed of its random numbers.
         seed: u64,
     },
+    /// [`Prague`].
+    Prague,
 }
 
 impl Algorithm {
+    /// [`Cubic`] with the slow start of RFC 5681.
+    pub const CUBIC: Algorithm = Algorithm::Cubic { hystart: false, reno_friendly: true };
+
     /// All algorithms.
-    pub const ALL: [Algorithm; 7] = [
+    pub const ALL: [Algorithm; 8] = [
         Algorithm::Reno,
-        Algorithm::Cubic { hystart: false },
-        Algorithm::Cubic { hystart: true },
+        Algorithm::CUBIC,
+        Algorithm::Cubic { hystart: true, reno_friendly: true },
         Algorithm::LinuxCubic,
         Algorithm::Dctcp,
+        Algorithm::Prague,
         Algorithm::Bbr { seed: 1996 },
         Algorithm::Bbr3 { seed: 1996 },
     ];
@@ -186,10 +200,13 @@ impl Algorithm {
     pub fn controller(self, bounds: Bounds) -> Box<dyn Controller> {
         match self {
             Algorithm::Reno => Box::new(Reno::new(bounds)),
-            Algorithm::Cubic { hystart: false } => Box::new(Cubic::new(bounds)),
-            Algorithm::Cubic { hystart: true } => Box::new(Cubic::with_hystart(bounds)),
+            Algorithm::Cubic { hystart, reno_friendly } => {
+                let cubic = if hystart { Cubic::with_hystart(bounds) } else { Cubic::new(bounds) };
+                Box::new(if reno_friendly { cubic } else { cubic.without_reno_friendly_region() })
+            }
             Algorithm::LinuxCubic => Box::new(LinuxCubic::new(bounds)),
             Algorithm::Dctcp => Box::new(Dctcp::new(bounds)),
+            Algorithm::Prague => Box::new(Prague::new(bounds)),
             Algorithm::Bbr { seed } => Box::new(Bbr::new(bounds, seed)),
             Algorithm::Bbr3 { seed } => Box::new(Bbr3::new(bounds, seed)),
         }

@@ -97,6 +97,10 @@ impl Controller for Reno {
         Some(self.threshold)
     }
 
+    fn set_threshold(&mut self, amount: u32) {
+        self.threshold = amount.clamp(self.bounds.segment, self.bounds.max);
+    }
+
     fn on_ack(&mut self, acked: &Acknowledgement) -> bool {
         self.acknowledge(acked, self.window / 2)
     }

@@ -176,9 +176,7 @@ fn recovery_and_unused_windows_do_not_grow() {
 
 #[test]
 fn marks_reduce_once_per_round_trip() {
-    for (algorithm, expected) in
-        [(Algorithm::Reno, 50), (Algorithm::Cubic { hystart: false }, 70), (Algorithm::Dctcp, 50)]
-    {
+    for (algorithm, expected) in [(Algorithm::Reno, 50), (Algorithm::CUBIC, 70), (Algorithm::Dctcp, 50)] {
         let mut controller = algorithm.controller(Bounds { segment: 1, initial: 100, max: 1_000 });
         let now = Instant::ZERO + Span::from_s(1);
         let marked = Acknowledgement { marked: 1, ..full(&*controller, now, 1, Span::from_ms(10)) };

@@ -344,8 +344,9 @@ fn set(cx: &mut Context<'_>, connection: &mut Connection, option: &str, value: &
         pattern::present(&mut connection.test, &mut Visit::Set(cx, option, value));
         stairs_last(connection, option);
     }
+    let timers = protocol::usual_timers(&connection.protocol);
     protocol::present(&mut connection.protocol, &mut Visit::Set(cx, option, value));
-    if option == "congestion" {
+    if option == "congestion" && protocol::usual_timers(&connection.protocol) != timers {
         protocol::set_timers(&mut connection.protocol);
     }
     in_test || protocol_options(&connection.protocol).contains(&option)
@@ -582,5 +583,33 @@ mod tests {
         // Off ATM the modes of its cells are gone.
         let off = set(&[("s.buffer", "64kB"), ("a-s.medium", "ppp")]).expect("fits");
         assert_eq!(parse(&plan_text(&off)).hash(), off.hash());
+    }
+
+    /// A controller of another kind brings its timers along, in both directions; one of the same kind leaves them.
+    #[test]
+    fn timers_follow_the_controller() {
+        let timers = |options: &str, changes: &[(&str, &str)]| {
+            let text = format!(
+                "experiment {{ connection {{ xmt = a; rcv = b; protocol = tcp ({options}); test = full; }} }}"
+            );
+            let mut plan = parse(&text);
+            apply_overrides(&mut plan, changes.iter().copied()).expect("they fit");
+            match plan.connections[0].protocol {
+                Protocol::Tcp { timers, .. } => timers,
+                _ => panic!("not TCP"),
+            }
+        };
+        use crate::plan::TcpTimers::{Bsd, Fine};
+        for (options, changes, expected) in [
+            ("", &[("congestion", "cubic")][..], Fine),
+            ("congestion = cubic", &[("congestion", "reno")], Bsd),
+            ("congestion = prague", &[("congestion", "auto")], Bsd),
+            ("congestion = cubic, timers = bsd", &[("congestion", "dctcp")], Bsd),
+            ("timers = fine", &[("congestion", "auto")], Fine),
+            ("", &[("congestion", "cubic"), ("timers", "bsd")], Bsd),
+            ("", &[("congestion", "cubic"), ("congestion", "reno")], Bsd),
+        ] {
+            assert_eq!(timers(options, changes), expected, "{options} {changes:?}");
+        }
     }
 }

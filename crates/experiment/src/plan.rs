@@ -313,12 +313,18 @@ pub struct TcpExtensions {
     /// Timestamps (RFC 7323).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timestamps: Option<bool>,
-    /// Explicit congestion notification (RFC 3168; with `dctcp` RFC 8257); `None`: with `dctcp` only.
+    /// Explicit congestion notification; `None`: with `dctcp`, and accurate with `prague`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ecn: Option<bool>,
+    pub ecn: Option<TcpEcn>,
     /// HyStart++ (RFC 9406), for `cubic`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hystart: Option<bool>,
+    /// Whether `cubic` grows at least as fast as Reno (RFC 9438 section 4.3); `None`: yes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reno_friendly: Option<bool>,
+    /// Initial slow start threshold; `None`: unlimited.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub initial_ssthresh: Option<Size>,
     /// What `cubic` follows; `None`: the standard.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub variant: Option<CubicVariant>,
@@ -343,6 +349,18 @@ pub enum CubicVariant {
     Linux,
 }
 
+/// Feedback of explicit congestion notification in simulated TCP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum TcpEcn {
+    /// No ECN.
+    Off,
+    /// That of RFC 3168; with `dctcp` that of RFC 8257.
+    On,
+    /// That of RFC 9768.
+    Accurate,
+}
+
 /// Congestion controllers of simulated TCP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TcpController {
@@ -354,6 +372,8 @@ pub enum TcpController {
     Cubic,
     /// DCTCP (RFC 8257).
     Dctcp,
+    /// Prague (draft-briscoe-iccrg-prague-congestion-control).
+    Prague,
     /// BBR version 1, as Linux has it (draft-cardwell-iccrg-bbr-congestion-control-00).
     Bbr,
     /// BBR version 3 (draft-ietf-ccwg-bbr).
@@ -362,11 +382,12 @@ pub enum TcpController {
 
 impl TcpController {
     /// The controllers with their names in the language.
-    pub const ALL: [(&'static str, TcpController); 6] = [
+    pub const ALL: [(&'static str, TcpController); 7] = [
         ("reno", TcpController::Bsd),
         ("newreno", TcpController::NewReno),
         ("cubic", TcpController::Cubic),
         ("dctcp", TcpController::Dctcp),
+        ("prague", TcpController::Prague),
         ("bbr", TcpController::Bbr),
         ("bbr3", TcpController::Bbr3),
     ];

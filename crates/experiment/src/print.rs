@@ -153,7 +153,17 @@ impl Printer {
 }
 
 /// Options that are written only if they have another value.
-const UNWRITTEN: [(&str, &str); 13] = [
+const UNWRITTEN: [(&str, &str); 23] = [
+    ("sack", "auto"),
+    ("timestamps", "auto"),
+    ("ecn", "auto"),
+    ("hystart", "auto"),
+    ("variant", "auto"),
+    ("reno_friendly", "auto"),
+    ("initial_ssthresh", "auto"),
+    ("initial_window", "auto"),
+    ("min_rto", "auto"),
+    ("ack_delay", "auto"),
     ("within", "none"),
     ("deadline", "none"),
     ("priority_deadline", "none"),

@@ -137,6 +137,7 @@ fn what_is_simulated_is_part_of_the_meaning() {
             link c - h; link d - r; link h - s; link r - s;
         }
         connection { xmt = a; rcv = b; protocol = tcp (window = auto); test = full; }
+        connection { xmt = b; rcv = a; protocol = tcp (congestion = cubic); test = full; }
     }";
     let base = plan(text).hash();
     for (beside, option, default, other) in [
@@ -156,10 +157,13 @@ fn what_is_simulated_is_part_of_the_meaning() {
         ("window = auto", "sack", "auto", "on"),
         ("window = auto", "timestamps", "auto", "off"),
         ("window = auto", "ecn", "auto", "on"),
-        ("window = auto", "hystart", "auto", "off"),
-        ("window = auto", "initial_window", "auto", "3"),
-        ("window = auto", "min_rto", "auto", "20 ms"),
-        ("window = auto", "ack_delay", "auto", "1 ms"),
+        ("window = auto", "ecn", "auto", "accurate"),
+        ("window = auto", "initial_ssthresh", "auto", "64 kB"),
+        ("congestion = cubic", "reno_friendly", "auto", "off"),
+        ("congestion = cubic", "hystart", "auto", "off"),
+        ("congestion = cubic", "initial_window", "auto", "3"),
+        ("congestion = cubic", "min_rto", "auto", "20 ms"),
+        ("congestion = cubic", "ack_delay", "auto", "1 ms"),
         ("window = auto", "congestion", "auto", "cubic"),
     ] {
         let with = |value: &str| plan(&text.replace(beside, &format!("{beside}, {option} = {value}")));
@@ -187,6 +191,7 @@ fn controllers_of_today_have_exact_timers() {
         ("congestion = dctcp", "fine"),
         ("congestion = bbr", "fine"),
         ("congestion = bbr3", "fine"),
+        ("congestion = prague", "fine"),
         ("timers = bsd, congestion = cubic", "bsd"),
     ] {
         let plan_of = with(options);

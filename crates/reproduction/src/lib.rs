@@ -1,4 +1,5 @@
-//! The experiments of four papers of the 1990s, and the comparison of their tables with simulated runs.
+//! The experiments of four papers of the 1990s, and the comparison of their tables with simulated runs; validation cases of
+//! ns-3.
 //!
 //! ```
 //! let study = trunkline_reproduction::studies().find(|study| study.table == "ftp-cells").unwrap();
@@ -12,12 +13,14 @@
 //! | `airnet` | AirNET, the LLC network for aircraft (1990) |
 //! | `bundle_1997` | the bundle converter (1997) |
 //! | `guaranteed_1998` | Guaranteed ATM (1998) |
+//! | [`tcp_validation`] | CUBIC and DCTCP of ns-3 |
 
 mod aai;
 mod airnet;
 mod bundle_1997;
 mod guaranteed_1998;
 pub mod table;
+pub mod tcp_validation;
 
 use table::Study;
 

@@ -27,6 +27,7 @@ fn every_controller_fills_a_path_and_is_named_in_the_record() {
         ("congestion = dctcp", "dctcp"),
         ("congestion = bbr", "bbr"),
         ("congestion = bbr3", "bbr3"),
+        ("congestion = prague", "prague"),
         ("congestion = reno, sack = on, timestamps = on", "reno (4.3BSD)"),
     ] {
         let record = run(&experiment(&path(0.0), &full(options, 20)));
@@ -86,7 +87,7 @@ fn unknown_controllers_are_refused_with_the_list() {
     assert_eq!(refusals.len(), 1);
     assert_eq!(
         refusals[0].text,
-        "x: `sim` has no `congestion = vegas`; it has reno, newreno, cubic, dctcp, bbr, bbr3"
+        "x: `sim` has no `congestion = vegas`; it has reno, newreno, cubic, dctcp, prague, bbr, bbr3"
     );
 }
 
@@ -104,15 +105,17 @@ fn guaranteed_has_cubic_too() {
 /// A queue that marks costs no packet, and the sender reduces its window as after a loss.
 #[test]
 fn marks_of_a_queue_reach_the_controller() {
-    for controller in ["cubic", "dctcp"] {
+    for controller in
+        ["cubic, ecn = on", "cubic, ecn = accurate", "dctcp, ecn = on", "dctcp, ecn = accurate", "prague"]
+    {
         let network = "host a, b; switch s (buffer = 1000 packets); link a - s (rate = 1 Gb/s); \
                        link s - b (rate = 50 Mb/s, delay = 10 ms, queue = codel (ecn = on));";
-        let record = run(&experiment(network, &full(&format!("congestion = {controller}, ecn = on"), 10)));
+        let record = run(&experiment(network, &full(&format!("congestion = {controller}"), 10)));
         let x = connection(&record, "x");
         let link = record.links.iter().find(|link| link.name == "s-b").unwrap();
         let queue = link.queues.iter().find(|queue| queue.name == "s").unwrap();
         assert!(queue.marked > 0 && queue.dropped_early == 0, "{controller}: {queue:?}");
-        assert_eq!(x.counters["retransmissions"], 0.0, "{controller}");
+        assert!(x.counters["retransmissions"] == 0.0 && x.counters["marked_bytes"] > 0.0, "{controller}");
         assert!(x.received_bps > 40e6, "{controller}: {}", x.received_bps);
         let p50 = queue.sojourn_us.as_ref().unwrap().p50;
         assert!(p50 < 15_000.0, "{controller}: {p50}");

@@ -14,12 +14,14 @@ mod controllers;
 mod determinism;
 mod figures;
 mod group;
+mod l4s;
 mod llc;
 mod llc_token;
 mod llc_token_soak;
 mod losses;
 mod mixes;
 mod models;
+mod ns3_validation;
 mod queues;
 #[cfg(feature = "quic")]
 mod quic;

@@ -146,4 +146,6 @@ pub enum EcnFeedback {
     Classic,
     /// Which data was marked (RFC 8257), as DCTCP needs. Both ends must use it; the wire shows no difference.
     Exact,
+    /// How many packets and bytes were marked (RFC 9768). It is negotiated: with a peer that has only RFC 3168 both use that.
+    Accurate,
 }

@@ -1,12 +1,12 @@
 //! Segment transmission (`tcp_output`).
 
 use trunkline_congestion::Controller;
-use trunkline_endpoint::Peer;
+use trunkline_endpoint::{Ecn, Peer};
 use trunkline_units::Instant;
 
 use crate::Content;
 use crate::expiry::CONNECT_TIMEOUT;
-use crate::segment::{ACK, FIN, Header, Offer, PSH, SYN, Seq};
+use crate::segment::{ACK, FIN, Header, Offer, PSH, SYN, Seq, set_accurate_ecn};
 use crate::tcp::{OutputCheck, State, Tcp};
 use crate::time::OFF;
 
@@ -39,6 +39,9 @@ impl<C: Content> Tcp<C> {
         };
         self.counts.segments_sent += 1;
         self.counts.acks_sent += 1;
+        if let Some(extensions) = &mut self.extensions {
+            extensions.sent_ecn = Ecn::NotEct;
+        }
         Some((header.write(None, buffer), reply.peer))
     }
 
@@ -163,7 +166,7 @@ impl<C: Content> Tcp<C> {
             scale: scaling.then_some(self.rcv_scale),
             ..Offer::default()
         };
-        let ecn = self.extend_offer(now, answers, &mut offer);
+        let (ecn, accurate) = self.extend_offer(now, answers, &mut offer);
         let window = self.receive_window().min(0xffff);
         let header = self.header(self.snd_una, ecn | if answers { SYN | ACK } else { SYN }, window);
         self.snd_nxt = self.snd_una + 1;
@@ -178,7 +181,11 @@ impl<C: Content> Tcp<C> {
         self.last_ack_sent = self.rcv_nxt;
         self.pending_acks = 0;
         self.counts.segments_sent += 1;
-        header.write(Some(offer), buffer)
+        let length = header.write(Some(offer), buffer);
+        if accurate {
+            set_accurate_ecn(buffer);
+        }
+        length
     }
 
     /// Fast retransmission: sends the first unacknowledged segment and leaves `snd_nxt` unchanged.
@@ -264,12 +271,24 @@ impl<C: Content> Tcp<C> {
             }
             return Some(sent);
         }
-        // Data is queued and no timer is armed.
+        self.arm_window_probe(now);
+        None
+    }
+
+    /// An acknowledgement does not replace the probe of the peer's window.
+    #[cold]
+    #[inline(never)]
+    fn sent_without_data(&mut self, now: Instant) {
+        self.arm_window_probe(now);
+    }
+
+    /// Arms the timer of window probes if data is queued and no timer is armed.
+    #[inline(always)]
+    fn arm_window_probe(&mut self, now: Instant) {
         if self.queued > 0 && self.deadlines.retransmit == OFF && self.deadlines.persist == OFF {
             self.rtt.reset_backoff();
             self.deadlines.persist = self.time.after(now, self.rtt.persist());
         }
-        None
     }
 
     /// Returns whether the window has opened by two segments or half the buffer since it was last advertised.
@@ -338,6 +357,8 @@ impl<C: Content> Tcp<C> {
         self.record_advertised_window(window);
         if length > 0 {
             self.pending_acks = 0; // with data they would not count as duplicates
+        } else {
+            self.sent_without_data(now);
         }
         total
     }

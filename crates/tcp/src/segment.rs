@@ -1,5 +1,5 @@
 //! The TCP header: 20 bytes, big endian, then options (RFC 793, section 3.1; window scale RFC 1323, section 2; selective
-//! acknowledgement RFC 2018; timestamps RFC 7323; ECN RFC 3168).
+//! acknowledgement RFC 2018; timestamps RFC 7323; ECN RFC 3168; Accurate ECN RFC 9768).
 
 use std::ops::Add;
 
@@ -24,6 +24,10 @@ pub const ECE: u8 = 64;
 /// Congestion window reduced: the sender has answered an ECN-Echo.
 pub const CWR: u8 = 128;
 
+/// The flag AE of Accurate ECN, in the byte before the other flags (RFC 9768 section 3.1).
+const AE: u8 = 1;
+const AE_BYTE: usize = 12;
+
 /// Largest shift of a window (RFC 1323, section 2.3).
 pub const LARGEST_SCALE: u8 = 14;
 
@@ -35,6 +39,9 @@ const SCALE: u8 = 3;
 const SACK_PERMITTED: u8 = 4;
 const SACK: u8 = 5;
 const TIMESTAMPS: u8 = 8;
+/// Byte counters of Accurate ECN: ECT(0), CE, ECT(1), or in reverse (RFC 9768 section 3.2.3).
+const ACCURATE_ECN_0: u8 = 172;
+const ACCURATE_ECN_1: u8 = 174;
 
 /// Maximum number of blocks of selective acknowledgement in a header (RFC 2018 section 3).
 pub const MAX_BLOCKS: usize = 4;
@@ -113,6 +120,55 @@ pub struct SegmentOptions {
     pub blocks: [(Seq, Seq); MAX_BLOCKS],
     /// Number of blocks; with timestamps at most three fit.
     pub block_count: usize,
+    /// Byte counters of Accurate ECN.
+    pub ecn_bytes: Option<EcnBytes>,
+}
+
+/// Payload bytes that have arrived by ECN field, modulo 2²⁴, as far as an option of Accurate ECN has them (RFC 9768 section
+/// 3.2.3).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct EcnBytes {
+    /// With ECT(0), plus 1.
+    pub ect0: Option<u32>,
+    /// With CE.
+    pub ce: Option<u32>,
+    /// With ECT(1), plus 1.
+    pub ect1: Option<u32>,
+}
+
+impl EcnBytes {
+    /// Bytes of an option with CE and one other counter.
+    pub(crate) const LENGTH: usize = 8;
+
+    fn parse(data: &[u8], is_reversed: bool) -> Option<EcnBytes> {
+        let counter = |n: usize| data.get(3 * n..3 * n + 3).map(word);
+        let (first, ce, last) = (counter(0), counter(1), counter(2));
+        let (ect0, ect1) = if is_reversed { (last, first) } else { (first, last) };
+        matches!(data.len(), 0 | 3 | 6 | 9).then_some(EcnBytes { ect0, ce, ect1 })
+    }
+
+    /// Encodes the counter of CE behind that of ECT(1) if it has one, otherwise of ECT(0).
+    fn write(&self) -> [u8; EcnBytes::LENGTH] {
+        let (kind, first) = match self.ect1 {
+            Some(bytes) => (ACCURATE_ECN_1, bytes),
+            None => (ACCURATE_ECN_0, self.ect0.unwrap_or(0)),
+        };
+        let ([_, a, b, c], [_, d, e, f]) = (first.to_be_bytes(), self.ce.unwrap_or(0).to_be_bytes());
+        [kind, EcnBytes::LENGTH as u8, a, b, c, d, e, f]
+    }
+}
+
+/// Returns whether a segment has the flag AE; false if the bytes are not a segment.
+pub fn has_accurate_ecn(segment: &[u8]) -> bool {
+    segment.get(AE_BYTE).is_some_and(|byte| byte & AE > 0)
+}
+
+/// Sets the flag AE of an encoded header.
+///
+/// # Panics
+/// If the buffer is too short.
+pub fn set_accurate_ecn(segment: &mut [u8]) {
+    segment[AE_BYTE] |= AE;
 }
 
 /// The options in a header: kind and data. Unknown ones are returned too; it ends at an option with an invalid length.
@@ -269,6 +325,9 @@ impl SegmentOptions {
                         found.push_block(Seq(word(&block[..4])), Seq(word(&block[4..])));
                     }
                 }
+                ACCURATE_ECN_0 | ACCURATE_ECN_1 => {
+                    found.ecn_bytes = EcnBytes::parse(data, kind == ACCURATE_ECN_1).or(found.ecn_bytes);
+                }
                 _ => {}
             }
         }
@@ -309,6 +368,9 @@ impl SegmentOptions {
                 put(&start.0.to_be_bytes());
                 put(&end.0.to_be_bytes());
             }
+        }
+        if let Some(ecn_bytes) = self.ecn_bytes {
+            put(&ecn_bytes.write());
         }
         buffer[12] = (length as u8 / 4) << 4;
         length
@@ -385,6 +447,23 @@ mod tests {
                 assert_eq!(options.blocks().len(), count.min(4 - usize::from(timestamps.is_some())));
             }
         }
+        // With byte counters, of which those of CE and one other are written.
+        for (ect0, ect1) in [(Some(1), None), (None, Some(0xff_ffff))] {
+            let ecn_bytes = Some(EcnBytes { ect0, ce: Some(0x01_0203), ect1 });
+            let mut options = SegmentOptions { ecn_bytes, ..SegmentOptions::default() };
+            options.push_block(Seq(1), Seq(2));
+            let mut buffer = [0xaa; LONGEST_HEADER];
+            Header::default().write(None, &mut buffer);
+            assert!(!has_accurate_ecn(&buffer));
+            let length = options.write(&mut buffer);
+            set_accurate_ecn(&mut buffer);
+            assert_eq!((length, header_length(&buffer), has_accurate_ecn(&buffer)), (40, 40, true));
+            assert_eq!(SegmentOptions::parse(&buffer[HEADER..length]), options);
+        }
+        let all = SegmentOptions::parse(&[174, 11, 0, 0, 1, 0, 0, 2, 0, 0, 3]).ecn_bytes;
+        assert_eq!(all, Some(EcnBytes { ect0: Some(3), ce: Some(2), ect1: Some(1) }));
+        assert_eq!(SegmentOptions::parse(&[172, 2]).ecn_bytes, Some(EcnBytes::default()));
+        assert_eq!(SegmentOptions::parse(&[172, 4, 0, 0]).ecn_bytes, None);
         // Half a block, and more blocks than fit, are no blocks; a header cannot hold them.
         assert_eq!(SegmentOptions::parse(&[SACK, 6, 0, 0, 0, 1]).blocks(), []);
         assert_eq!(SegmentOptions::parse(&[SACK, 2]).blocks(), []);

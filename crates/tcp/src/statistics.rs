@@ -27,6 +27,9 @@ pub struct Statistics {
     pub tail_loss_probes: u64,
     /// Window probes sent.
     pub probes: u64,
+    /// Bytes sent that count as marked by the path (ECN): with the feedback of RFC 3168 what one acknowledgement of each window
+    /// with a mark delivers.
+    pub marked_bytes: u64,
     /// Segments received, of any kind, good or bad.
     pub segments_received: u64,
     /// Of these, with new payload that came in order.

@@ -33,7 +33,7 @@ use crate::time::{OFF, Time};
 pub(crate) const PORT: Port = Port(0);
 
 /// Maximum number of pending acknowledgements: one for each frame of a batch.
-const MAX_PENDING_ACKS: u8 = trunkline_endpoint::MAX_SEGMENTS as u8;
+pub(crate) const MAX_PENDING_ACKS: u8 = trunkline_endpoint::MAX_SEGMENTS as u8;
 
 /// State of a connection (RFC 793, section 3.2), in the order of the Berkeley code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -181,7 +181,7 @@ impl Deadlines {
 ///
 /// **Bounds.** At most [`Options::send_buffer`] bytes are unacknowledged; a `Send` beyond that is refused. At most
 /// [`Options::receive_buffer`] bytes are unread, gaps included; data beyond them, and segments that would create more
-/// than 4,096 separate ranges, are dropped without acknowledgement. One reset and 64 acknowledgements may be pending;
+/// than 4,096 separate ranges, are dropped without acknowledgement. One reset, and 64 acknowledgements of each kind, may be pending;
 /// later ones are dropped.
 ///
 /// **Demultiplexing.** Only ports are checked; the caller matches addresses.
@@ -432,7 +432,7 @@ impl<C: Content> Tcp<C> {
         self.output_check = OutputCheck::No;
         self.ranges.clear();
         if let Some(extensions) = &mut self.extensions {
-            (extensions.scoreboard, extensions.early_ack) = Default::default();
+            (extensions.scoreboard, extensions.early_acks) = Default::default();
         }
     }
 

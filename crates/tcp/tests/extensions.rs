@@ -3,7 +3,7 @@
 use crate::support::wire::{DELAY, Outcome, Wire};
 use crate::support::{both, bsd_timers, exchange};
 use trunkline_endpoint::{Ecn, Endpoint, Input, MAX_BATCH, Output, Peer, Port, Writable};
-use trunkline_tcp::segment::{CWR, ECE, Header, SegmentOptions};
+use trunkline_tcp::segment::{ACK, CWR, ECE, EcnBytes, FIN, Header, RST, SegmentOptions};
 use trunkline_tcp::{Algorithm, Command, EcnFeedback, Options, Timers};
 use trunkline_units::{Rate, Seed, Span, Stream};
 
@@ -33,6 +33,7 @@ fn option_sets() -> Vec<Options> {
         for bits in 0..8 {
             let ecn = (bits & 4 > 0).then_some(match congestion {
                 Some(Algorithm::Dctcp) => EcnFeedback::Exact,
+                Some(Algorithm::Prague) => EcnFeedback::Accurate,
                 _ => EcnFeedback::Classic,
             });
             sets.push(Options { congestion, sack: bits & 1 > 0, timestamps: bits & 2 > 0, ecn, ..modern() });
@@ -298,11 +299,8 @@ fn every_controller_fills_a_path() {
 /// The idle period resets the window to the initial one (RFC 5681 section 4.1).
 #[test]
 fn idle_sender_restarts_with_the_initial_window() {
-    let mut wire = Wire::new(
-        Options { congestion: Some(Algorithm::Cubic { hystart: false }), ..modern() },
-        300_000,
-        |_| Outcome::Pass,
-    );
+    let mut wire =
+        Wire::new(Options { congestion: Some(Algorithm::CUBIC), ..modern() }, 300_000, |_| Outcome::Pass);
     assert!(wire.run(Span::from_s(60)));
     let before = wire.sent.len();
     assert!(wire.ends[0].gauges().cwnd > 20 * MSS);
@@ -469,4 +467,210 @@ fn blocks_take_room_from_data() {
         }
     }
     assert!(blocks >= 9 && full >= 8, "{blocks} blocks, {full} full segments");
+}
+
+/// What is lost is not taken for late, although a recovery begins while retransmissions of the one before are in flight: the
+/// echoed timestamp of those is older than the new recovery.
+#[test]
+fn lost_segments_are_not_late() {
+    let mut without_timeout = 0;
+    for congestion in Algorithm::ALL {
+        for seed in 0..20 {
+            let lost = draw(seed, 8, 200, 600);
+            let options = Options {
+                congestion: Some(congestion),
+                timestamps: true,
+                mss: MSS as u16 + 12,
+                receive_buffer: 200_000,
+                ..modern()
+            };
+            let mut wire = Wire::new(options, u64::from(800 * MSS), lose(&lost));
+            wire.rate = Rate::from_bps(10_000_000);
+            assert!(wire.run(Span::from_s(60)));
+            let statistics = wire.ends[0].statistics();
+            // A timeout while a retransmission is in flight is spurious indeed.
+            let spurious = if statistics.timeouts == 0 { statistics.spurious_recoveries } else { 0 };
+            assert_eq!(spurious, 0, "{congestion:?}, seed {seed}: {statistics:?}");
+            without_timeout += u32::from(statistics.timeouts == 0);
+        }
+    }
+    assert!(without_timeout >= 60, "{without_timeout} of 80");
+}
+
+/// RFC 9768 section 3.1: Accurate ECN is used if both ends ask for it, otherwise ECN as in RFC 3168.
+#[test]
+fn accurate_ecn_is_negotiated() {
+    let end = |ecn| Options { ecn, congestion: Some(Algorithm::Prague), ..modern() };
+    let [none, classic, exact, accurate] =
+        [None, Some(EcnFeedback::Classic), Some(EcnFeedback::Exact), Some(EcnFeedback::Accurate)].map(end);
+    for (a, b, syns, first, field) in [
+        // The answer and the first acknowledgement report the ECN field of the SYNs; then the count begins at 5.
+        (accurate, accurate, [0b111, 0b010], Some(0b010), Ecn::Ect1),
+        (accurate, classic, [0b111, 0b001], None, Ecn::Ect0),
+        (accurate, exact, [0b111, 0b001], None, Ecn::Ect0),
+        (classic, accurate, [0b011, 0b001], None, Ecn::Ect0),
+        (exact, accurate, [0b011, 0b001], None, Ecn::Ect0),
+        (accurate, none, [0b111, 0], None, Ecn::NotEct),
+        (none, accurate, [0, 0], None, Ecn::NotEct),
+    ] {
+        let mark = |segment: &crate::support::wire::DataSegment| {
+            if segment.number == 15 { Outcome::Mark } else { Outcome::Pass }
+        };
+        let mut wire = Wire::with(a, b, u64::from(100 * MSS), mark);
+        assert!(wire.run(Span::from_s(60)));
+        assert_eq!([wire.ace[0][0], wire.ace[1][0]], syns, "{:?} {:?}", a.ecn, b.ecn);
+        assert!(wire.sent.iter().all(|segment| segment.ecn == field), "{:?} {:?}", a.ecn, b.ecn);
+        let [client, server] = [&wire.ace[0][1..], &wire.ace[1][1..]];
+        match first {
+            Some(first) => {
+                assert_eq!((client[0], server[0]), (first, 5));
+                assert!(client[1..].iter().all(|ace| *ace == 5));
+                assert_eq!(server.last(), Some(&6));
+            }
+            None => assert!(client.iter().all(|ace| ace & 4 == 0)),
+        }
+        let is_capable = field != Ecn::NotEct;
+        assert_eq!(wire.ends[0].statistics().marked_bytes > 0, is_capable, "{:?} {:?}", a.ecn, b.ecn);
+        let bytes = wire.answers.last().unwrap().1.ecn_bytes;
+        let expected = EcnBytes { ect0: None, ce: Some(MSS), ect1: Some(99 * MSS + 1) };
+        assert_eq!(bytes, first.map(|_| expected));
+    }
+}
+
+/// The sender learns of every marked byte once, although segments are lost and acknowledgements delayed.
+#[test]
+fn accurate_feedback_counts_marked_bytes() {
+    for (timestamps, lost) in [(false, &[][..]), (true, &[]), (true, &[150, 155, 160, 300])] {
+        let options = Options {
+            ecn: Some(EcnFeedback::Accurate),
+            congestion: Some(Algorithm::Prague),
+            timestamps,
+            mss: MSS as u16 + if timestamps { 12 } else { 0 },
+            ..modern()
+        };
+        let is_marked = |number: u64| number % 7 < 2 && number > 20;
+        let mut wire = Wire::new(options, u64::from(700 * MSS), |segment| {
+            let is_lost = lost.contains(&(segment.offset / MSS)) && !segment.again;
+            match is_lost {
+                true => Outcome::Drop,
+                false if is_marked(segment.number) => Outcome::Mark,
+                false => Outcome::Pass,
+            }
+        });
+        assert!(wire.run(Span::from_s(60)));
+        let is_seen = |s: &&crate::support::wire::DataSegment| {
+            is_marked(s.number) && s.ecn.is_capable() && (s.again || !lost.contains(&(s.offset / MSS)))
+        };
+        let marked: u64 = wire.sent.iter().filter(is_seen).map(|s| u64::from(s.length)).sum();
+        let statistics = wire.ends[0].statistics();
+        assert_eq!((statistics.marked_bytes, statistics.timeouts), (marked, 0), "{lost:?}");
+        assert!(wire.sent.iter().all(|s| s.ecn == if s.again { Ecn::NotEct } else { Ecn::Ect1 }));
+    }
+}
+
+/// Gives a segment to the second end without polling it, as when several arrive together.
+fn give(wire: &mut Wire<'_>, offset: u32, length: usize, ecn: Ecn) {
+    let last = *wire.sent.last().unwrap();
+    let header = Header { seq: last.header.seq + last.length + offset, ..last.header };
+    let mut bytes = vec![0; 20 + length];
+    header.write(None, &mut bytes);
+    wire.ends[1].set_received_ecn(ecn);
+    let input = Input::Frame { port: Port(0), peer: Peer::NONE, bytes: &bytes, segment: None };
+    wire.ends[1].handle(wire.now, input).unwrap();
+}
+
+/// RFC 8257 section 3.2: each change of the marks is acknowledged by itself, even if several segments arrive together.
+#[test]
+fn each_change_of_the_marks_is_acknowledged() {
+    let options = Options { ecn: Some(EcnFeedback::Exact), congestion: Some(Algorithm::Dctcp), ..modern() };
+    let mut wire = Wire::new(options, u64::from(100 * MSS), |_| Outcome::Pass);
+    assert!(wire.run(Span::from_s(60)));
+    let next = wire.sent.last().map(|last| last.header.seq + last.length).unwrap();
+    for (n, ecn) in [Ecn::Ect0, Ecn::Ce, Ecn::Ect0, Ecn::Ce].into_iter().enumerate() {
+        give(&mut wire, n as u32 * 100, 100, ecn);
+    }
+    wire.now += Span::from_ms(40);
+    wire.ends[1].handle(wire.now, Input::Wake).unwrap();
+    let mut buffer = vec![0; MAX_BATCH];
+    let mut answers = Vec::new();
+    loop {
+        match wire.ends[1].poll(wire.now, Writable::ALL, &mut buffer) {
+            Output::Transmit(_) => {
+                let (header, _) = Header::parse(&buffer).unwrap();
+                answers.push((header.ack.since(next), header.has(ECE)));
+            }
+            Output::Event(_) => {}
+            Output::Idle(_) => break,
+        }
+    }
+    assert_eq!(answers, [(100, false), (200, true), (300, false), (400, true)]);
+}
+
+/// RFC 3168 section 6.1: a reset and a window probe are not capable of ECN, although the last data was.
+#[test]
+fn resets_and_probes_are_not_capable() {
+    for (ecn, congestion) in
+        [(EcnFeedback::Classic, Algorithm::Reno), (EcnFeedback::Accurate, Algorithm::Prague)]
+    {
+        let options = Options { ecn: Some(ecn), congestion: Some(congestion), ..modern() };
+        let mut wire = Wire::new(options, u64::from(100 * MSS), |_| Outcome::Pass);
+        assert!(wire.run(Span::from_s(60)));
+        assert!(wire.ends[0].sent_ecn().is_capable());
+        let (last, _) = *wire.answers.last().unwrap();
+        let (now, end, mut buffer) = (wire.now, &mut wire.ends[0], vec![0; MAX_BATCH]);
+        let mut sent = |end: &mut trunkline_tcp::Tcp<_>, now| loop {
+            match end.poll(now, Writable::ALL, &mut buffer) {
+                Output::Transmit(_) => return Some(Header::parse(&buffer).unwrap().0),
+                Output::Event(_) => {}
+                Output::Idle(_) => return None,
+            }
+        };
+        // The peer acknowledges a segment and closes its window.
+        end.handle(now, Input::Command(Command::Send(MSS))).unwrap();
+        assert!(sent(end, now).is_some());
+        let mut bytes = vec![0; 20];
+        Header { window: 0, flags: ACK, ack: last.ack + MSS, ..last }.write(None, &mut bytes);
+        let input = Input::Frame { port: Port(0), peer: Peer::NONE, bytes: &bytes, segment: None };
+        end.handle(now, input).unwrap();
+        end.handle(now, Input::Command(Command::Send(5 * MSS))).unwrap();
+        assert!(end.sent_ecn().is_capable());
+        assert_eq!(sent(end, now), None);
+        let later = now + Span::from_s(10);
+        end.handle(later, Input::Wake).unwrap();
+        assert!(sent(end, later).is_some());
+        assert_eq!((end.statistics().probes, end.sent_ecn()), (1, Ecn::NotEct), "{ecn:?}");
+
+        let mut wire = Wire::new(options, u64::from(100 * MSS), |_| Outcome::Pass);
+        assert!(wire.run(Span::from_s(60)));
+        let (now, end) = (wire.now, &mut wire.ends[0]);
+        end.handle(now, Input::Command(Command::Abort)).unwrap();
+        assert!(sent(end, now).is_some_and(|header| header.has(RST)));
+        assert_eq!(end.sent_ecn(), Ecn::NotEct, "{ecn:?}");
+    }
+}
+
+/// An end that has to acknowledge while it waits for the peer's window still probes it: the update of the window may be lost.
+#[test]
+fn acknowledgement_does_not_replace_the_probe() {
+    for sack in [false, true] {
+        let options = Options { sack, congestion: sack.then_some(Algorithm::Reno), ..modern() };
+        let mut wire = Wire::new(options, u64::from(100 * MSS), |_| Outcome::Pass);
+        assert!(wire.run(Span::from_s(60)));
+        let (last, _) = *wire.answers.last().unwrap();
+        let (now, end, mut buffer) = (wire.now, &mut wire.ends[0], vec![0; MAX_BATCH]);
+        end.handle(now, Input::Command(Command::Send(MSS))).unwrap();
+        while !matches!(end.poll(now, Writable::ALL, &mut buffer), Output::Idle(_)) {}
+        // More data is queued when the peer closes window and connection at once.
+        end.handle(now, Input::Command(Command::Send(100 * MSS))).unwrap();
+        let mut bytes = vec![0; 20];
+        Header { window: 0, flags: ACK | FIN, ack: last.ack + MSS, ..last }.write(None, &mut bytes);
+        let input = Input::Frame { port: Port(0), peer: Peer::NONE, bytes: &bytes, segment: None };
+        end.handle(now, input).unwrap();
+        let deadline = loop {
+            if let Output::Idle(idle) = end.poll(now, Writable::ALL, &mut buffer) {
+                break idle.deadline;
+            }
+        };
+        assert!(deadline.is_some(), "{sack}");
+    }
 }

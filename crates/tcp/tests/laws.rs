@@ -21,7 +21,7 @@ fn options(timers: Timers) -> Options {
 
 /// The same with the extensions of today.
 fn extended(timers: Timers) -> Options {
-    let congestion = Some(Algorithm::Cubic { hystart: false });
+    let congestion = Some(Algorithm::CUBIC);
     let ecn = Some(EcnFeedback::Classic);
     Options { congestion, sack: true, timestamps: true, ecn, ..options(timers) }
 }

@@ -48,7 +48,7 @@ fn from_linux_over_an_impaired_link() {
 /// TCP of today, as Linux has it: selective acknowledgements, timestamps, ECN, CUBIC.
 fn today() -> Options {
     Options {
-        congestion: Some(Algorithm::Cubic { hystart: false }),
+        congestion: Some(Algorithm::CUBIC),
         sack: true,
         timestamps: true,
         ecn: Some(EcnFeedback::Classic),

@@ -8,7 +8,7 @@ use trunkline_units::{Rate, Seed, Span};
 const BYTES: u64 = 2_000_000;
 
 fn cubic() -> Options {
-    let congestion = Some(Algorithm::Cubic { hystart: true });
+    let congestion = Some(Algorithm::Cubic { hystart: true, reno_friendly: true });
     Options { congestion, timestamps: true, receive_buffer: 100_000, ..modern() }
 }
 

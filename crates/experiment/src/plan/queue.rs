@@ -120,6 +120,9 @@ pub struct CoDel {
     pub interval: Span,
     /// Whether ECN-capable packets are marked instead of dropped.
     pub ecn: bool,
+    /// Sojourn time above which every ECN-capable packet is marked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ce_threshold: Option<Span>,
 }
 
 /// A rate and a burst, in bytes of IP packets.

@@ -15,7 +15,7 @@ use crate::diagnostic::Diagnostic;
 use crate::parse::shorten;
 use crate::plan::{
     ArqCongestion, ArqFec, ArqMode, BundlePriority, Checksum, CubicVariant, Protocol, QuicCongestion,
-    TcpController, TcpExtensions, TcpTimers,
+    TcpController, TcpEcn, TcpExtensions, TcpTimers,
 };
 use crate::token;
 use crate::tree::Value;
@@ -31,6 +31,12 @@ const TOKEN_SAP: u8 = 0x54;
 const TCP_TIMERS: &[(&str, TcpTimers)] = &[("bsd", TcpTimers::Bsd), ("fine", TcpTimers::Fine)];
 
 /// Keywords of the extensions of a simulated `tcp`.
+const TCP_ECN: &[(&str, Option<TcpEcn>)] = &[
+    ("auto", None),
+    ("on", Some(TcpEcn::On)),
+    ("off", Some(TcpEcn::Off)),
+    ("accurate", Some(TcpEcn::Accurate)),
+];
 const AUTO_ON_OFF: &[(&str, Option<bool>)] = &[("auto", None), ("on", Some(true)), ("off", Some(false))];
 
 /// Keywords of `variant`.
@@ -168,18 +174,65 @@ pub(crate) fn protocol(cx: &mut Context<'_>, value: &Value) -> Option<Protocol> 
     Some(protocol)
 }
 
-/// Sets the timers that belong to the congestion controller: exact ones for those of today.
+/// Returns the timers that belong to the congestion controller of TCP: exact ones for those of today.
+pub(crate) fn usual_timers(protocol: &Protocol) -> Option<TcpTimers> {
+    let Protocol::Tcp { congestion, .. } = protocol else { return None };
+    let is_today = controller(congestion.as_deref()) != TcpController::Bsd;
+    Some(if is_today { TcpTimers::Fine } else { TcpTimers::Bsd })
+}
+
+/// Sets the timers that belong to the congestion controller.
 pub(crate) fn set_timers(protocol: &mut Protocol) {
-    if let Protocol::Tcp { congestion, timers, .. } = protocol
-        && TcpController::of(congestion.as_deref()).is_some_and(|controller| controller != TcpController::Bsd)
-    {
-        *timers = TcpTimers::Fine;
+    let usual = usual_timers(protocol);
+    if let (Protocol::Tcp { timers, .. }, Some(usual)) = (protocol, usual) {
+        *timers = usual;
+    }
+}
+
+/// Returns the simulated controller; that of 4.3BSD for a name that only kernels have.
+fn controller(name: Option<&str>) -> TcpController {
+    TcpController::of(name).unwrap_or(TcpController::Bsd)
+}
+
+/// Returns an option of TCP that would be ignored beside the others.
+fn ignored(
+    congestion: Option<&str>,
+    timers: TcpTimers,
+    extensions: &TcpExtensions,
+) -> Option<(&'static str, &'static str, &'static str)> {
+    let TcpExtensions { sack, timestamps, ecn, hystart, reno_friendly, initial_window, .. } = *extensions;
+    let controller = controller(congestion);
+    let is_cubic = controller == TcpController::Cubic;
+    let is_bsd = controller == TcpController::Bsd
+        && sack != Some(true)
+        && timestamps != Some(true)
+        && matches!(ecn, None | Some(TcpEcn::Off));
+    let is_coarse = timers == TcpTimers::Bsd;
+    let coarse = "the timers of 4.3BSD expire at ticks of their own";
+    if hystart.is_some() && !is_cubic {
+        Some(("hystart", "only `cubic` has HyStart++", "expected `congestion = cubic` beside `hystart`"))
+    } else if reno_friendly.is_some() && !is_cubic {
+        let label = "expected `congestion = cubic` beside `reno_friendly`";
+        Some(("reno_friendly", "only `cubic` has a Reno-friendly region", label))
+    } else if initial_window.is_some() && is_bsd {
+        let label = "expected a controller of today, `sack`, `timestamps` or `ecn` beside `initial_window`";
+        Some(("initial_window", "4.3BSD starts with one segment", label))
+    } else if extensions.min_rto.is_some() && is_coarse {
+        Some(("min_rto", coarse, "expected `timers = fine` beside `min_rto`"))
+    } else if extensions.ack_delay.is_some() && is_coarse {
+        Some(("ack_delay", coarse, "expected `timers = fine` beside `ack_delay`"))
+    } else {
+        None
     }
 }
 
 /// Returns a conflict between options: the option, the message, the expectation.
 pub(crate) fn conflict(protocol: &Protocol) -> Option<(&'static str, String, String)> {
     match protocol {
+        Protocol::Tcp { congestion, timers, extensions, .. } => {
+            let (option, message, label) = ignored(congestion.as_deref(), *timers, extensions)?;
+            Some((option, message.to_owned(), label.to_owned()))
+        }
         Protocol::Guaranteed { mode, fec: Some(_), .. } if *mode != ArqMode::Selective => Some((
             "fec",
             "forward error correction is for selective repeat only".to_owned(),
@@ -213,13 +266,25 @@ pub(crate) fn present(protocol: &mut Protocol, v: &mut Visit<'_, '_>) {
             v.on_off("nodelay", nodelay);
             v.keyword("timers", timers, TCP_TIMERS);
             v.on_off("delayed_ack", delayed_ack);
-            let TcpExtensions { sack, timestamps, ecn, hystart, variant, initial_window, min_rto, ack_delay } =
-                extensions;
+            let TcpExtensions {
+                sack,
+                timestamps,
+                ecn,
+                hystart,
+                variant,
+                reno_friendly,
+                initial_ssthresh,
+                initial_window,
+                min_rto,
+                ack_delay,
+            } = extensions;
             v.keyword("sack", sack, AUTO_ON_OFF);
             v.keyword("timestamps", timestamps, AUTO_ON_OFF);
-            v.keyword("ecn", ecn, AUTO_ON_OFF);
+            v.keyword("ecn", ecn, TCP_ECN);
             v.keyword("hystart", hystart, AUTO_ON_OFF);
             v.keyword("variant", variant, CUBIC_VARIANTS);
+            v.keyword("reno_friendly", reno_friendly, AUTO_ON_OFF);
+            v.optional("initial_ssthresh", initial_ssthresh, "auto", size, write::size);
             let segments = |cx: &mut Context<'_>, value: &Value| integer(cx, value, 1..=1000);
             v.optional("initial_window", initial_window, "auto", segments, u16::to_string);
             v.optional("min_rto", min_rto, "auto", time, write::span);

@@ -18,7 +18,8 @@ const LARGEST_QUANTUM: Size = Size::from_bytes(1 << 30);
 const SHORTEST_UPDATE: Span = Span::from_us(1);
 /// A quantum of one Ethernet frame.
 const QUANTUM: Size = Size::from_bytes(1514);
-const CODEL: CoDel = CoDel { target: Span::from_ms(5), interval: Span::from_ms(100), ecn: false };
+const CODEL: CoDel =
+    CoDel { target: Span::from_ms(5), interval: Span::from_ms(100), ecn: false, ce_threshold: None };
 
 /// The disciplines with their defaults: those of their RFCs or papers.
 fn defaults() -> [Queue; 8] {
@@ -103,6 +104,7 @@ fn present_codel(codel: &mut CoDel, v: &mut Visit<'_, '_>) {
     v.option("target", &mut codel.target, positive_time, write::span);
     v.option("interval", &mut codel.interval, positive_time, write::span);
     v.on_off("ecn", &mut codel.ecn);
+    v.optional("ce_threshold", &mut codel.ce_threshold, "none", positive_time, write::span);
 }
 
 /// Presents what PIE and DualPI2 have in common.

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use trunkline_endpoint::{Destination, Ecn, Endpoint as _, Input, Output, Peer, Port, Reason, Writable};
-use trunkline_experiment::plan::{CubicVariant, Protocol, TcpController, TcpTimers};
+use trunkline_experiment::plan::{CubicVariant, Protocol, TcpController, TcpEcn, TcpTimers};
 use trunkline_models::host::{Disk, Phases};
 use trunkline_record::Histogram;
 use trunkline_run::message::Header;
@@ -343,7 +343,9 @@ impl TcpFlow {
         let [from, to] = &self.ends;
         sender.counters.extend(counters(from.tcp.statistics()));
         if self.has_extensions {
-            let Statistics { tail_loss_probes, spurious_recoveries, .. } = *from.tcp.statistics();
+            let Statistics { tail_loss_probes, spurious_recoveries, marked_bytes, .. } =
+                *from.tcp.statistics();
+            sender.counters.insert("marked_bytes".into(), marked_bytes as f64);
             sender.counters.insert("tail_loss_probes".into(), tail_loss_probes as f64);
             sender.counters.insert("spurious_recoveries".into(), spurious_recoveries as f64);
         }
@@ -449,6 +451,7 @@ fn controller(config: &FlowConfig<'_>) -> (TcpController, &'static str) {
         TcpController::NewReno => (TcpController::NewReno, "newreno"),
         TcpController::Cubic => (TcpController::Cubic, "cubic"),
         TcpController::Dctcp => (TcpController::Dctcp, "dctcp"),
+        TcpController::Prague => (TcpController::Prague, "prague"),
         TcpController::Bbr => (TcpController::Bbr, "bbr"),
         TcpController::Bbr3 => (TcpController::Bbr3, "bbr3"),
     }
@@ -467,7 +470,11 @@ fn options(config: &FlowConfig<'_>, side: usize) -> Options {
     let (controller, _) = controller(config);
     let is_today = controller != TcpController::Bsd;
     let min_rto = extensions.min_rto.unwrap_or(if is_today { TODAY_MIN_RTO } else { Span::ZERO });
-    let ecn = extensions.ecn.unwrap_or(controller == TcpController::Dctcp);
+    let ecn = extensions.ecn.unwrap_or(match controller {
+        TcpController::Dctcp => TcpEcn::On,
+        TcpController::Prague => TcpEcn::Accurate,
+        _ => TcpEcn::Off,
+    });
     let random = |name: &str| config.seed.stream(&format!("{} / {name} {side}", config.stream_name)).bits();
     let seed = random("bbr");
     Options {
@@ -490,18 +497,27 @@ fn options(config: &FlowConfig<'_>, side: usize) -> Options {
             TcpController::Cubic if extensions.variant == Some(CubicVariant::Linux) => {
                 Some(Algorithm::LinuxCubic)
             }
-            TcpController::Cubic => Some(Algorithm::Cubic { hystart: extensions.hystart.unwrap_or(true) }),
+            TcpController::Cubic => Some(Algorithm::Cubic {
+                hystart: extensions.hystart.unwrap_or(true),
+                reno_friendly: extensions.reno_friendly.unwrap_or(true),
+            }),
             TcpController::Dctcp => Some(Algorithm::Dctcp),
+            TcpController::Prague => Some(Algorithm::Prague),
             TcpController::Bbr => Some(Algorithm::Bbr { seed }),
             TcpController::Bbr3 => Some(Algorithm::Bbr3 { seed }),
         },
         sack: extensions.sack.unwrap_or(is_today),
         timestamps: extensions.timestamps.unwrap_or(is_today),
-        ecn: ecn.then_some(match controller {
-            TcpController::Dctcp => EcnFeedback::Exact,
-            _ => EcnFeedback::Classic,
-        }),
+        ecn: match ecn {
+            TcpEcn::Off => None,
+            TcpEcn::On if controller == TcpController::Dctcp => Some(EcnFeedback::Exact),
+            TcpEcn::On => Some(EcnFeedback::Classic),
+            TcpEcn::Accurate => Some(EcnFeedback::Accurate),
+        },
         initial_window: extensions.initial_window.unwrap_or(if is_today { TODAY_INITIAL_WINDOW } else { 1 }),
+        initial_ssthresh: extensions
+            .initial_ssthresh
+            .map(|size| u32::try_from(size.as_bytes()).unwrap_or(u32::MAX)),
         initial_timeout: is_today.then_some(TODAY_INITIAL_TIMEOUT),
         ack_delay: extensions.ack_delay.unwrap_or(if is_today { TODAY_ACK_DELAY } else { BSD_ACK_DELAY }),
         initial_sequence: random("isn") as u32,

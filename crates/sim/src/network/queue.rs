@@ -78,7 +78,8 @@ fn discipline(queue: &Queue) -> DisciplineOptions {
 }
 
 fn codel_options(codel: plan::CoDel) -> CoDelOptions {
-    CoDelOptions { target: codel.target, interval: codel.interval, ecn: codel.ecn }
+    let plan::CoDel { target, interval, ecn, ce_threshold } = codel;
+    CoDelOptions { target, interval, ecn, ce_threshold }
 }
 
 fn count(amount: Amount) -> u64 {

@@ -9,18 +9,23 @@
 //! | `probe` | tail loss probes (RFC 8985) |
 //! | `rack` | loss detection by time (RFC 8985) |
 //! | `rate` | delivery rate samples and departure times of paced segments |
+//! | `accurate` | the counters of Accurate ECN (RFC 9768) |
 //! | `receiver` | blocks to report, timestamps, ECN feedback; options of sent and received segments |
 
-use trunkline_congestion::{Bounds, Controller, Loss, MIN_RTT_WINDOW, WindowedMin};
+use std::collections::VecDeque;
+
+use trunkline_congestion::{Algorithm, Bounds, Controller, Loss, MIN_RTT_WINDOW, WindowedMin};
 use trunkline_endpoint::Ecn;
 use trunkline_units::Instant;
 
 use crate::options::{EcnFeedback, Options, Timers};
 use crate::segment::{SegmentOptions, Seq};
+use accurate::AccurateEcn;
 use probe::Probe;
 use rack::Rack;
 use scoreboard::{Losses, Scoreboard};
 
+pub(crate) mod accurate;
 pub(crate) mod probe;
 pub(crate) mod rack;
 pub(crate) mod rate;
@@ -96,16 +101,23 @@ pub(crate) struct Extensions {
     pub(crate) timestamps: Option<Timestamps>,
     /// Both ends use ECN.
     pub(crate) ecn: Option<EcnFeedback>,
-    /// Options of the segment that is being processed, and whether it reports congestion (ECE).
+    /// Both ends use Accurate ECN.
+    accurate: Option<AccurateEcn>,
+    /// Options of the segment that is being processed, whether it reports congestion (ECE), and its field ACE.
     pub(crate) received: SegmentOptions,
     received_echo: bool,
+    received_ace: u8,
+    /// Whether the segment that is being processed has the flag AE.
+    pub(crate) received_ae: bool,
+    /// ECN field of the peer's SYN.
+    syn_ecn: Ecn,
     /// ECN field of the frames that are received next, and of the last segment that was sent.
     pub(crate) received_ecn: Ecn,
     pub(crate) sent_ecn: Ecn,
     /// Congestion to report to the peer: until it confirms (RFC 3168), or while segments arrive marked (RFC 8257).
     congestion_seen: bool,
-    /// An acknowledgement of what arrived before a change of `congestion_seen` (RFC 8257 section 3.2).
-    pub(crate) early_ack: Option<Seq>,
+    /// Acknowledgements of what arrived before changes of `congestion_seen`, each with its value before (RFC 8257 section 3.2).
+    pub(crate) early_acks: VecDeque<(Seq, bool)>,
     /// The next new segment confirms a reduction of the window (CWR).
     confirm_reduction: bool,
     /// Marks of data before this number have been answered.
@@ -138,12 +150,16 @@ impl Extensions {
             sack: options.sack,
             timestamps: None,
             ecn: None,
+            accurate: None,
             received: SegmentOptions::default(),
             received_echo: false,
+            received_ace: 0,
+            received_ae: false,
+            syn_ecn: Ecn::NotEct,
             received_ecn: Ecn::NotEct,
             sent_ecn: Ecn::NotEct,
             congestion_seen: false,
-            early_ack: None,
+            early_acks: VecDeque::new(),
             confirm_reduction: false,
             marks_answered: None,
             recent_blocks: [None; RECENT_BLOCKS],
@@ -163,7 +179,15 @@ impl Extensions {
         // A lost SYN is a sign of congestion (RFC 5681 section 3.1).
         let segments = if self.handshake_timeout { 1 } else { options.initial_window };
         let initial = segment.saturating_mul(segments.into());
-        self.controller = options.algorithm().controller(Bounds { segment, initial, max });
+        let algorithm = match options.algorithm() {
+            // It needs to know what is marked; without that it must behave as classic TCP (RFC 9331 section 4.3).
+            Algorithm::Prague if self.accurate.is_none() => Algorithm::Reno,
+            algorithm => algorithm,
+        };
+        self.controller = algorithm.controller(Bounds { segment, initial, max });
+        if let Some(threshold) = options.initial_ssthresh {
+            self.controller.set_threshold(threshold);
+        }
         self.scoreboard.rate.is_measured = self.controller.pace().is_some();
         let has_exact_timers = matches!(options.timers, Timers::Fine { .. });
         self.rack.is_active = self.sack && options.congestion.is_some() && has_exact_timers;

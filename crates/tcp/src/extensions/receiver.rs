@@ -1,16 +1,20 @@
 //! Blocks to report, timestamps, and feedback of ECN; the options of sent and received segments.
 
+use trunkline_congestion::Algorithm;
 use trunkline_endpoint::Ecn;
 use trunkline_units::{Instant, Span};
 
 use crate::Content;
+use crate::extensions::accurate::{self, AccurateEcn};
 use crate::extensions::{Extensions, Timestamps};
-use crate::options::EcnFeedback;
+use crate::options::{EcnFeedback, Options};
 use crate::ranges::Ranges;
 use crate::segment::{
     ACK, CWR, ECE, Header, MAX_BLOCKS, Offer, RST, SYN, SegmentOptions, Seq, TIMESTAMPS_LENGTH,
+    has_accurate_ecn, set_accurate_ecn,
 };
-use crate::tcp::Tcp;
+use crate::tcp::{MAX_PENDING_ACKS, Tcp};
+use crate::time::OFF;
 
 /// Age after which the last timestamp of the peer says nothing (RFC 7323 section 5.5).
 const TIMESTAMP_LIFETIME: Span = Span::from_s(24 * 86_400);
@@ -24,8 +28,9 @@ pub(crate) fn timestamp(now: Instant) -> u32 {
 }
 
 impl Extensions {
-    /// Returns the options of a segment that leaves now, with up to so many blocks.
-    fn segment_options(&self, now: Instant, ranges: &Ranges, blocks: u32) -> SegmentOptions {
+    /// Returns the options of a segment that leaves now, with up to so many blocks. Byte counters of Accurate ECN are added to
+    /// acknowledgements without data if there is room.
+    fn segment_options(&self, now: Instant, ranges: &Ranges, blocks: u32, is_bare: bool) -> SegmentOptions {
         let mut options = SegmentOptions {
             timestamps: self.timestamps.map(|timestamps| (timestamp(now), timestamps.recent)),
             ..SegmentOptions::default()
@@ -39,7 +44,17 @@ impl Extensions {
             self.recent_blocks.iter().flatten().filter_map(|seq| ranges.containing(*seq)).for_each(&mut push);
             ranges.iter().take(2 * MAX_BLOCKS).for_each(&mut push);
         }
+        let most = MAX_BLOCKS - 1 - usize::from(options.timestamps.is_some());
+        if is_bare && options.block_count <= most {
+            options.ecn_bytes = self.accurate.as_ref().map(AccurateEcn::option);
+        }
         options
+    }
+
+    /// Returns the ECN field of segments that may be marked: ECT(1) asks for the treatment of L4S (RFC 9331 section 4.1).
+    fn capable(&self, options: &Options) -> Ecn {
+        let is_l4s = self.accurate.is_some() && options.algorithm() == Algorithm::Prague;
+        if is_l4s { Ecn::Ect1 } else { Ecn::Ect0 }
     }
 
     /// Notes that a segment has arrived out of order: its block is reported first (RFC 2018 section 4).
@@ -68,25 +83,73 @@ impl Extensions {
         true
     }
 
-    /// Processes the ECN field and the CWR flag of a segment with data. Returns whether what arrived before must be
-    /// acknowledged at once.
-    fn process_ecn(&mut self, header: &Header) -> bool {
-        let Some(feedback) = self.ecn else { return false };
+    /// Processes the ECN field and the CWR flag of a segment with this much data.
+    fn process_ecn(&mut self, header: &Header, payload: u32) -> EcnAction {
         let is_marked = self.received_ecn == Ecn::Ce;
-        match feedback {
-            EcnFeedback::Classic => {
-                self.congestion_seen = is_marked || self.congestion_seen && !header.has(CWR);
-                false
-            }
-            EcnFeedback::Exact => std::mem::replace(&mut self.congestion_seen, is_marked) != is_marked,
+        if let Some(accurate) = &mut self.accurate {
+            let begins = accurate.count(self.received_ecn, payload);
+            return if begins { EcnAction::AcknowledgeThis } else { EcnAction::None };
         }
+        match self.ecn.filter(|_| payload > 0) {
+            Some(EcnFeedback::Exact) if self.congestion_seen != is_marked => {
+                self.congestion_seen = is_marked;
+                EcnAction::AcknowledgeEarlier
+            }
+            Some(EcnFeedback::Classic) => {
+                self.congestion_seen = is_marked || self.congestion_seen && !header.has(CWR);
+                EcnAction::None
+            }
+            _ => EcnAction::None,
+        }
+    }
+
+    /// Returns the feedback of a connection whose SYN and answer are known: what this end asks for, as far as the peer's header
+    /// agrees (RFC 9768, table 2).
+    fn negotiate_ecn(&mut self, requested: Option<EcnFeedback>, header: &Header) -> Option<EcnFeedback> {
+        let requested = requested?;
+        let field = accurate::ace(header, self.received_ae);
+        self.accurate = (requested == EcnFeedback::Accurate)
+            .then_some(match (header.has(ACK), field) {
+                (false, 0b111) => Some(AccurateEcn::new(None)),
+                (true, 0b010 | 0b011 | 0b100 | 0b110) => Some(AccurateEcn::new(Some(self.received_ecn))),
+                _ => None,
+            })
+            .flatten();
+        if self.accurate.is_some() {
+            return Some(requested);
+        }
+        let is_classic = match header.has(ACK) {
+            false => header.has(ECE) && header.has(CWR),
+            true => header.has(ECE) && !header.has(CWR),
+        };
+        let feedback = if requested == EcnFeedback::Exact { requested } else { EcnFeedback::Classic };
+        is_classic.then_some(feedback)
     }
 }
 
+/// What the ECN field of a segment asks of the receiver.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum EcnAction {
+    None,
+    /// Acknowledge at once what arrived before.
+    AcknowledgeEarlier,
+    /// Acknowledge at once, with the segment.
+    AcknowledgeThis,
+}
+
 impl<C: Content> Tcp<C> {
-    /// Returns the offer of a SYN, and its flags for ECN (RFC 3168 section 6.1.1).
-    pub(crate) fn extend_offer(&self, now: Instant, answers: bool, offer: &mut Offer) -> u8 {
-        let Some(extensions) = &self.extensions else { return 0 };
+    /// Records whether a segment has the flag AE, which the header does not include.
+    #[cold]
+    pub(crate) fn note_accurate_ecn(&mut self, segment: &[u8]) {
+        if let Some(extensions) = &mut self.extensions {
+            extensions.received_ae = has_accurate_ecn(segment);
+        }
+    }
+
+    /// Returns the offer of a SYN, its flags for ECN (RFC 3168 section 6.1.1), and whether it has the flag AE (RFC 9768
+    /// section 3.1).
+    pub(crate) fn extend_offer(&self, now: Instant, answers: bool, offer: &mut Offer) -> (u8, bool) {
+        let Some(extensions) = &self.extensions else { return (0, false) };
         let (timestamps, ecn) = if answers {
             offer.sack_permitted = extensions.sack;
             (extensions.timestamps.is_some(), extensions.ecn.is_some())
@@ -97,9 +160,12 @@ impl<C: Content> Tcp<C> {
         let echo = extensions.timestamps.map_or(0, |timestamps| timestamps.recent);
         offer.timestamps = timestamps.then(|| (timestamp(now), echo));
         match (ecn, answers) {
-            (false, _) => 0,
-            (true, true) => ECE,
-            (true, false) => ECE | CWR,
+            (false, _) => (0, false),
+            (true, true) if extensions.accurate.is_some() => {
+                accurate::flags(accurate::handshake(extensions.syn_ecn))
+            }
+            (true, true) => (ECE, false),
+            (true, false) => (ECE | CWR, self.options.ecn == Some(EcnFeedback::Accurate)),
         }
     }
 
@@ -112,8 +178,8 @@ impl<C: Content> Tcp<C> {
             .timestamps
             .filter(|_| self.options.timestamps)
             .map(|(recent, _)| Timestamps { recent, recent_at: now });
-        let is_capable = header.has(ECE) && (header.has(ACK) != header.has(CWR));
-        extensions.ecn = self.options.ecn.filter(|_| is_capable);
+        extensions.ecn = extensions.negotiate_ecn(self.options.ecn, header);
+        extensions.syn_ecn = extensions.received_ecn;
         if extensions.timestamps.is_some() {
             // The maximum segment size does not count options (RFC 6691).
             self.maxseg = self.maxseg.saturating_sub(TIMESTAMPS_LENGTH).max(1);
@@ -135,6 +201,7 @@ impl<C: Content> Tcp<C> {
         let Some(extensions) = self.extensions.as_deref_mut() else { return };
         extensions.received = SegmentOptions::parse(options);
         extensions.received_echo = header.has(ECE) && !header.has(SYN) && extensions.ecn.is_some();
+        extensions.received_ace = accurate::ace(&header, extensions.received_ae);
         if !header.has(SYN) && !extensions.accept_timestamps(now, &header, self.last_ack_sent) {
             self.counts.outside_window += 1;
             return self.request_ack();
@@ -142,10 +209,16 @@ impl<C: Content> Tcp<C> {
         if header.has(RST) {
             return self.process_reset(&header);
         }
-        if !payload.is_empty() && extensions.process_ecn(&header) && self.rcv_nxt != self.last_ack_sent {
-            extensions.early_ack = Some(self.rcv_nxt);
-            self.last_ack_sent = self.rcv_nxt;
-            self.request_output();
+        match extensions.process_ecn(&header, payload.len() as u32) {
+            EcnAction::AcknowledgeEarlier if self.rcv_nxt != self.last_ack_sent => {
+                if extensions.early_acks.len() < usize::from(MAX_PENDING_ACKS) {
+                    extensions.early_acks.push_back((self.rcv_nxt, !extensions.congestion_seen));
+                }
+                self.last_ack_sent = self.rcv_nxt;
+                self.request_output();
+            }
+            EcnAction::AcknowledgeThis => self.request_ack(),
+            EcnAction::AcknowledgeEarlier | EcnAction::None => {}
         }
         self.process_in_window::<true>(now, header, payload);
     }
@@ -178,35 +251,46 @@ impl<C: Content> Tcp<C> {
         let blocks = self.block_count(length > 0);
         let Some(extensions) = self.extensions.as_deref_mut() else { return 0 };
         let is_new = length > 0 && !seq.before(self.snd_max);
-        extensions.sent_ecn = if extensions.ecn.is_some() && is_new { Ecn::Ect0 } else { Ecn::NotEct };
-        let mut flags = if extensions.congestion_seen { ECE } else { 0 };
-        if is_new && std::mem::take(&mut extensions.confirm_reduction) {
-            flags |= CWR;
+        // RFC 3168, sections 6.1.4 to 6.1.6: neither acknowledgements nor retransmissions nor window probes.
+        let is_probe = self.snd_wnd == 0 && self.deadlines.persist != OFF;
+        extensions.sent_ecn = match extensions.ecn {
+            Some(_) if is_new && !is_probe => extensions.capable(&self.options),
+            _ => Ecn::NotEct,
+        };
+        let mut flags = (if extensions.congestion_seen { ECE } else { 0 }, false);
+        if let Some(accurate) = &mut extensions.accurate {
+            flags = accurate::flags(accurate.next_ace());
+        } else if is_new && std::mem::take(&mut extensions.confirm_reduction) {
+            flags.0 |= CWR;
         }
         if extensions.ecn.is_some() {
-            buffer[13] |= flags;
+            buffer[13] |= flags.0;
         }
-        extensions.segment_options(now, &self.ranges, blocks).write(buffer)
+        let length = extensions.segment_options(now, &self.ranges, blocks, length == 0).write(buffer);
+        if flags.1 {
+            set_accurate_ecn(buffer);
+        }
+        length
     }
 
-    /// Writes the acknowledgement of what arrived before a change of the marks (RFC 8257 section 3.2), if one is pending.
+    /// Writes an acknowledgement of what arrived before a change of the marks (RFC 8257 section 3.2), if one is pending.
     #[cold]
     pub(crate) fn write_early_ack(&mut self, now: Instant, buffer: &mut [u8]) -> Option<usize> {
         let extensions = self.extensions.as_deref_mut()?;
-        let ack = extensions.early_ack.take()?;
+        let (ack, was_marked) = extensions.early_acks.pop_front()?;
         let window = self.rcv_adv.since(ack) >> self.rcv_scale;
         let header = Header {
             source: self.options.local,
             destination: self.remote,
             seq: self.snd_max,
             ack,
-            flags: ACK | if extensions.congestion_seen { 0 } else { ECE },
+            flags: ACK | if was_marked { ECE } else { 0 },
             window: window.min(0xffff) as u16,
         };
         header.write(None, buffer);
         extensions.sent_ecn = Ecn::NotEct;
         self.counts.segments_sent += 1;
         self.counts.acks_sent += 1;
-        Some(extensions.segment_options(now, &self.ranges, 0).write(buffer))
+        Some(extensions.segment_options(now, &self.ranges, 0, true).write(buffer))
     }
 }

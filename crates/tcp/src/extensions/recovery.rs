@@ -8,7 +8,7 @@
 //! | RFC 6937 | `RateReduction` |
 //! | RFC 8985 section 6 | `rack`; with coarse timers or the controller of 4.3BSD only for retransmissions and after a probe: `Scoreboard::detect_lost_retransmissions`, `detect_older` |
 //! | RFC 3522, RFC 4015 | [`Tcp::check_spurious`] |
-//! | RFC 3168 section 6.1.2 | [`Tcp::count_marks`] |
+//! | RFC 3168 section 6.1.2, RFC 9768 section 3.2 | [`Tcp::count_marks`] |
 
 use trunkline_congestion::{Acknowledgement, Transmission};
 use trunkline_units::{Instant, Span};
@@ -70,6 +70,7 @@ impl<C: Content> Tcp<C> {
         let is_bare = !is_new && ack == self.snd_una && empty && e.received.block_count == 0;
         losses.join(e.check_probe(now, ack, (is_bare, in_flight, smoothed), &delivery));
         let marked = self.count_marks(e, ack, delivery.bytes);
+        self.counts.marked_bytes += u64::from(marked);
         if delivery.bytes > 0 || marked > 0 {
             e.controller.on_ack(&Acknowledgement {
                 now,
@@ -215,6 +216,11 @@ impl<C: Content> Tcp<C> {
     /// Returns how much of the delivered bytes the controller counts as marked. The feedback of RFC 3168 repeats a mark until
     /// it is confirmed, so it counts once per window.
     fn count_marks(&self, e: &mut Extensions, ack: Seq, delivered: u32) -> u32 {
+        if let Some(accurate) = &mut e.accurate {
+            let (ace, option) = (e.received_ace, e.received.ecn_bytes);
+            let is_old = ack.before(self.snd_una);
+            return if is_old { 0 } else { accurate.marked(ace, option, delivered, self.maxseg) };
+        }
         e.marks_answered = e.marks_answered.filter(|answered| !ack.after(*answered));
         let is_answered = e.ecn == Some(EcnFeedback::Classic) && e.marks_answered.is_some();
         if !e.received_echo || is_answered {

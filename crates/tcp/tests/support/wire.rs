@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use trunkline_endpoint::{Ecn, Endpoint, Input, MAX_BATCH, Output, Peer, Port, Writable};
-use trunkline_tcp::segment::{Header, Offer, SYN, SegmentOptions};
+use trunkline_tcp::segment::{CWR, ECE, Header, Offer, SYN, SegmentOptions, has_accurate_ecn};
 use trunkline_tcp::{Command, Options, State, Tcp, Virtual};
 use trunkline_units::{Instant, Rate, Size, Span};
 
@@ -45,6 +45,8 @@ pub struct Wire<'a> {
     /// Segments of the second end: header, options.
     pub answers: Vec<(Header, SegmentOptions)>,
     pub offers: Vec<(Header, Offer)>,
+    /// Fields ACE of all segments of both ends, SYNs included.
+    pub ace: [Vec<u8>; 2],
     pub total: u64,
     pub received: u64,
     outcome: Box<dyn FnMut(&DataSegment) -> Outcome + 'a>,
@@ -78,6 +80,7 @@ impl<'a> Wire<'a> {
             sent: Vec::new(),
             answers: Vec::new(),
             offers: Vec::new(),
+            ace: [Vec::new(), Vec::new()],
             total,
             received: 0,
             outcome: Box::new(outcome),
@@ -123,6 +126,8 @@ impl<'a> Wire<'a> {
         let bytes = self.buffer[..length].to_vec();
         let (header, start) = Header::parse(&bytes).unwrap();
         let mut ecn = self.ends[from].sent_ecn();
+        let bit = |flag, bit| u8::from(header.has(flag)) << bit;
+        self.ace[from].push(u8::from(has_accurate_ecn(&bytes)) << 2 | bit(CWR, 1) | bit(ECE, 0));
         if header.has(SYN) {
             self.offers.push((header, Offer::parse(&bytes[20..start])));
         } else if from == 1 {

@@ -1,10 +1,16 @@
-//! `trunkline reproduce congestion`: credits, explicit rates and admission on ATM, checked and printed as tables.
+//! `trunkline reproduce congestion`: credits, explicit rates and admission on ATM, TCP controllers and queue disciplines, checked
+//! and printed as tables.
 //!
 //! | part | what is checked |
 //! | --- | --- |
 //! | `credits` | tables 20 to 22 of the AAI report; what a window carries against its closed form |
 //! | `rates` | explicit rates against the max–min shares, after ten round trips |
 //! | `admission` | the loss at the highest load that each method admits |
+//! | `controllers` | CUBIC and DCTCP against ns-3 |
+//! | `queues` | the targets of queue disciplines |
+
+mod controllers;
+mod queues;
 
 use std::path::Path;
 
@@ -16,6 +22,7 @@ use trunkline_models::atm::abr::erica::TARGET_UTILIZATION;
 use trunkline_models::atm::admission::Method;
 use trunkline_models::atm::admission::onoff::{self, LINE, PROFILES, Profile};
 use trunkline_models::atm::credits::{CreditOptions, window_share};
+use trunkline_record::Record;
 use trunkline_record::metric::metric;
 use trunkline_reproduction::table::table;
 use trunkline_run::StopFlag;
@@ -30,7 +37,7 @@ use crate::flags::Reproduce;
 
 /// The name in place of a paper.
 pub const NAME: &str = "congestion";
-const PARTS: [&str; 3] = ["credits", "rates", "admission"];
+const PARTS: [&str; 5] = ["credits", "rates", "admission", "controllers", "queues"];
 /// Version of the JSON.
 const VERSION: u32 = 1;
 
@@ -80,6 +87,8 @@ pub fn congestion(flags: &Reproduce) -> Result<(), Failure> {
         let part = match name {
             "credits" => credits(flags, threads, &stop)?,
             "rates" => rates(threads, &stop)?,
+            "controllers" => controllers::controllers(threads, &stop)?,
+            "queues" => queues::queues(threads, &stop)?,
             _ => admission(BURSTS, threads, &stop)?,
         };
         text += &part.text;
@@ -157,11 +166,7 @@ fn sweep(windows: &[u64], threads: usize, stop: &StopFlag) -> Result<Part, Failu
     let mut text = String::from("credits  closed form, Mb/s  simulated, Mb/s  deviation\n");
     let (mut rows, mut checks) = (Vec::new(), Vec::new());
     for (&window, measured) in windows.iter().zip(measured) {
-        let measured = match measured {
-            Some(Ok(measured)) => measured,
-            Some(Err(error)) if !stop.is_requested() => return Err(Failure::run(error)),
-            _ => return Err(Failure::run("stopped on request")),
-        };
+        let measured = finished(measured, stop)?;
         let options = CreditOptions::new(window, DELAY * 2);
         let share = window_share(&options, PAYLOAD, DELAY);
         let expected = share * PAYLOAD.as_bps() as f64 / 1e6 * MESSAGE_BITS / PACKET_BITS;
@@ -180,15 +185,29 @@ fn sweep(windows: &[u64], threads: usize, stop: &StopFlag) -> Result<Part, Failu
     Ok(Part { text: text + "\n", json: rows.into(), checks })
 }
 
+/// Simulates an experiment with overrides.
+fn simulate(text: &str, changes: &[(&str, &str)], stop: &StopFlag) -> Result<Record, String> {
+    let parsed = parse(&Source { name: NAME, text, folder: None });
+    let mut plan = parsed.plan.expect("tests check every experiment");
+    apply_overrides(&mut plan, changes.iter().copied()).expect("tests check every override");
+    let nowhere = Path::new("");
+    pool::simulate(&plan, Seed::default(), nowhere, nowhere, stop)
+}
+
+/// Returns the result of a run in a pool.
+fn finished<T>(result: Option<Result<T, String>>, stop: &StopFlag) -> Result<T, Failure> {
+    match result {
+        Some(Ok(result)) => Ok(result),
+        Some(Err(error)) if !stop.is_requested() => Err(Failure::run(error)),
+        _ => Err(Failure::run("stopped on request")),
+    }
+}
+
 /// Simulates one stream with this many credits; returns its throughput in Mb/s.
 fn throughput(window: u64, stop: &StopFlag) -> Result<f64, String> {
-    let parsed = parse(&Source { name: NAME, text: SWEEP, folder: None });
-    let mut plan = parsed.plan.expect("tests check every experiment");
     let window = window.to_string();
     let changes = [("c-s.credits", window.as_str()), ("a-s.credits", window.as_str())];
-    apply_overrides(&mut plan, changes).expect("the links have credits");
-    let nowhere = Path::new("");
-    let record = pool::simulate(&plan, Seed::default(), nowhere, nowhere, stop)?;
+    let record = simulate(SWEEP, &changes, stop)?;
     metric(&record, "C-A", "received_bps").map(|bps| bps / 1e6).ok_or_else(|| "nothing was received".into())
 }
 

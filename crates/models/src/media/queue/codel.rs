@@ -1,6 +1,6 @@
 //! CoDel (RFC 8289): drops at the head of the queue while the sojourn time stays above a target for an interval.
 
-use trunkline_endpoint::Frame;
+use trunkline_endpoint::{Ecn, Frame};
 use trunkline_units::{Instant, Span};
 
 use super::fifo::{Fifo, Queued};
@@ -15,12 +15,20 @@ pub struct CoDelOptions {
     pub interval: Span,
     /// Whether frames of ECN-capable transports are marked instead of dropped (section 3.1).
     pub ecn: bool,
+    /// Sojourn time above which every frame of an ECN-capable transport is marked, besides what the control law does; none:
+    /// never. Not in RFC 8289: Linux and ns-3 have it for DCTCP.
+    pub ce_threshold: Option<Span>,
 }
 
-/// The target and interval of RFC 8289 section 4.4; no ECN.
+/// The target and interval of RFC 8289 section 4.4; no ECN, no threshold.
 impl Default for CoDelOptions {
     fn default() -> Self {
-        CoDelOptions { target: Span::from_ms(5), interval: Span::from_ms(100), ecn: false }
+        CoDelOptions {
+            target: Span::from_ms(5),
+            interval: Span::from_ms(100),
+            ecn: false,
+            ce_threshold: None,
+        }
     }
 }
 
@@ -41,8 +49,25 @@ pub struct Control {
 }
 
 impl Control {
-    /// Removes the next frame to send from a queue; drops or marks those that the control law selects (section 5.5).
+    /// Removes the next frame to send from a queue; drops or marks those that the control law selects, and marks those above
+    /// the threshold.
     pub fn dequeue<F: Frame>(
+        &mut self,
+        options: &CoDelOptions,
+        now: Instant,
+        fifo: &mut Fifo<F>,
+        actions: &mut Actions<F>,
+    ) -> Option<Queued<F>> {
+        let mut next = self.select(options, now, fifo, actions)?;
+        let is_late = options.ce_threshold.is_some_and(|threshold| now.since(next.at) > threshold);
+        if is_late && next.frame.ecn() != Ecn::Ce {
+            actions.try_mark(&mut next.frame);
+        }
+        Some(next)
+    }
+
+    /// Removes the next frame to send, after those that the control law selects (section 5.5).
+    fn select<F: Frame>(
         &mut self,
         options: &CoDelOptions,
         now: Instant,

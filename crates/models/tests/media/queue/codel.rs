@@ -45,6 +45,25 @@ fn the_nth_drop_follows_after_the_interval_over_the_root_of_n() {
     }
 }
 
+/// The threshold marks by the sojourn time alone, without an interval, and drops nothing.
+#[test]
+fn above_the_threshold_every_capable_frame_is_marked() {
+    let options = CoDelOptions { ce_threshold: Some(Span::from_ms(1)), ..CoDelOptions::default() };
+    for (ecn, expected) in [(Ecn::NotEct, 0), (Ecn::Ect0, 19), (Ecn::Ect1, 19), (Ecn::Ce, 0)] {
+        let mut queue = CoDel::new(options);
+        (0..30).for_each(|id| queue.enqueue(Instant::ZERO, Packet { ecn, ..packet(id, 1000, 0) }));
+        let mut actions = Actions::default();
+        for n in 0..30u64 {
+            let now = Instant::ZERO + SLOT * n;
+            let frame = queue.dequeue(now, &mut actions).expect("it is queued").frame;
+            // At 1 ms it is not above it yet.
+            let is_marked = ecn == Ecn::Ce || ecn != Ecn::NotEct && n > 10;
+            assert_eq!(frame.ecn == Ecn::Ce, is_marked, "{n} of {ecn:?}");
+        }
+        assert_eq!((actions.marked, actions.dropped.len()), (expected, 0), "{ecn:?}");
+    }
+}
+
 #[test]
 fn a_burst_shorter_than_the_interval_passes() {
     let mut testbed = Testbed::new(link(line(

@@ -15,7 +15,8 @@ use super::super::common::{self, Testbed, draw_bound, load, run};
 
 fn draw_discipline(stream: &mut Stream) -> DisciplineOptions {
     let ecn = stream.chance(0.5);
-    let codel = CoDelOptions { target: Span::from_us(100), interval: Span::from_ms(1), ecn };
+    let ce_threshold = ecn.then(|| Span::from_us(300));
+    let codel = CoDelOptions { target: Span::from_us(100), interval: Span::from_ms(1), ecn, ce_threshold };
     match stream.below(9) {
         0 => DisciplineOptions::DropTail,
         1 => DisciplineOptions::Red(RedOptions { weight: 0.2, min: 1, max: 4, ecn, ..RedOptions::default() }),
