@@ -153,7 +153,7 @@ impl Printer {
 }
 
 /// Options that are written only if they have another value.
-const UNWRITTEN: [(&str, &str); 10] = [
+const UNWRITTEN: [(&str, &str); 11] = [
     ("within", "none"),
     ("deadline", "none"),
     ("priority_deadline", "none"),
@@ -162,6 +162,7 @@ const UNWRITTEN: [(&str, &str); 10] = [
     ("shape", "none"),
     ("police", "none"),
     ("trace", "none"),
+    ("explicit_rate", "none"),
     ("admission", "none"),
     ("admission_loss", "0.001"),
 ];
