@@ -204,6 +204,10 @@ pub enum Protocol {
         /// slows the sender instead of losing messages. Default on. The name in JSON is part of the plan's hash.
         #[serde(rename = "flow")]
         flow_control: bool,
+        /// Datagrams for which the receiver has buffers, if it grants the sender credits; none: no credits. They replace
+        /// the reports of `flow_control`.
+        #[serde(default, rename = "credits", skip_serializing_if = "Option::is_none")]
+        credit_window: Option<u32>,
     },
     /// UDP to a multicast group.
     Multicast {

@@ -153,7 +153,8 @@ impl Printer {
 }
 
 /// Options that are written only if they have another value.
-const UNWRITTEN: [(&str, &str); 11] = [
+const UNWRITTEN: [(&str, &str); 12] = [
+    ("control", "none"),
     ("within", "none"),
     ("deadline", "none"),
     ("priority_deadline", "none"),

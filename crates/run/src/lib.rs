@@ -19,6 +19,7 @@
 //! | [`assemble`] | builds the record's entry of a connection from its reports |
 //! | [`backend`] | [`Backend`], the trait; [`RunOptions`], [`StopFlag`], [`ProgressObserver`]; creation and completion of a record |
 //! | [`bundle`] | bundles: subscriptions, configuration of converters, counters |
+//! | [`credit`] | credits of datagrams from end to end |
 //! | [`deframe`] | extracts messages from a byte stream |
 //! | [`describe`] | text descriptions of tests |
 //! | [`expect`] | evaluates expectations on a record |
@@ -41,6 +42,7 @@
 pub mod assemble;
 pub mod backend;
 pub mod bundle;
+pub mod credit;
 pub mod deframe;
 pub mod describe;
 pub mod expect;

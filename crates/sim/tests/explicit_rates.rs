@@ -79,7 +79,11 @@ fn sources_that_join_and_leave_get_their_max_min_shares() {
     compare(&record, LINE, 0.05);
     let dropped = link(&record, "s-t").dropped;
     let without = run(&three_to_one("", JOIN_AND_LEAVE));
-    assert_eq!((dropped, link(&without, "s-t").dropped > 10_000), (0, true), "nothing is lost, unlike without");
+    assert_eq!(
+        (dropped, link(&without, "s-t").dropped > 10_000),
+        (0, true),
+        "nothing is lost, unlike without"
+    );
     for c in &record.connections {
         assert_eq!((c.lost, c.messages_received), (0, c.messages_sent), "{}", c.name);
         assert!(c.counters["rm_cells_sent"] >= 2.0 && c.counters["rm_cells_received"] >= 1.0, "{c:?}");
@@ -137,7 +141,8 @@ fn what_cannot_obey_is_refused() {
     let refusals = |text: &str| -> Vec<String> {
         Sim::default().refuse(&plan(text)).into_iter().map(|refusal| refusal.text).collect()
     };
-    let group = "connection m { xmt = a; rcv = b, c; protocol = multicast (group = 239.1.1.1); test = full; }";
+    let group =
+        "connection m { xmt = a; rcv = b, c; protocol = multicast (group = 239.1.1.1); test = full; }";
     assert_eq!(
         refusals(&three_to_one(", explicit_rate = erica", group)),
         ["m: explicit rates are for channels from one host to one host; link s-t has explicit rates"]
@@ -147,7 +152,9 @@ fn what_cannot_obey_is_refused() {
     let refused = refusals(&text.replace("link a - s (medium = atm", "link a - s (medium = ppp"));
     assert_eq!(
         refused,
-        ["x: a source that obeys explicit rates sends cells; link s-t has explicit rates, and a has no link of ATM there"]
+        [
+            "x: a source that obeys explicit rates sends cells; link s-t has explicit rates, and a has no link of ATM there"
+        ]
     );
     let refused = refusals(&text.replace("delay = 1 ms", "reorder = 0.1"));
     assert_eq!(refused, ["`sim` has no `duplicate` or `reorder` beside explicit rates: link a-s"]);

@@ -3,6 +3,7 @@
 //! | module | contents |
 //! | --- | --- |
 //! | `datagram` | `udp` and `multicast`: paced, and at full speed with offload |
+//! | `credit` | `udp (control = credit)` |
 //! | `stream` | `tcp` |
 //! | `guaranteed` | `guaranteed`: all tests |
 //! | `stage_timer` | time of the processing stages of `guaranteed` |
@@ -19,6 +20,7 @@
 //! controller. So the controller has measurements even if the agent is killed.
 
 mod bundle;
+mod credit;
 mod datagram;
 mod file;
 mod guaranteed;

@@ -66,7 +66,7 @@ fn request() -> Pattern {
 }
 
 fn udp() -> Protocol {
-    Protocol::Udp { flow_control: true }
+    Protocol::Udp { flow_control: true, credit_window: None }
 }
 
 #[test]
