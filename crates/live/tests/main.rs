@@ -5,6 +5,7 @@
 mod applications;
 mod bundle;
 mod consent;
+mod credit;
 mod dscp;
 mod llc;
 #[cfg(feature = "quic")]

@@ -10,6 +10,7 @@ mod bundle;
 mod bursts;
 mod common;
 mod controllers;
+mod credit;
 mod determinism;
 mod explicit_rates;
 mod figures;

@@ -238,7 +238,10 @@ impl<'a, 'c> Repetition<'a, 'c> {
             port = Some(address.port()); // the receivers of a group share its port
             peer.get_or_insert(address);
         }
-        let peer = peer.ok_or(RunError::NoReceiver)?;
+        let mut peer = peer.ok_or(RunError::NoReceiver)?;
+        if let Some(emulation) = &self.controller.emulation {
+            peer = emulation.address_for(connection, peer)?;
+        }
         let file = self.sent_file();
         let role = Role::Sender { peer, limit, receivers: connection.to.len(), file };
         let sender = self.prepare(&connection.from, None, role, None)?;
