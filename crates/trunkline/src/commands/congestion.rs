@@ -5,6 +5,10 @@
 //! | `credits` | tables 20 to 22 of the AAI report; what a window carries against its closed form |
 //! | `rates` | explicit rates against the max–min shares, after ten round trips |
 //! | `admission` | the loss at the highest load that each method admits |
+//!
+//! `curves` draws them.
+
+mod curves;
 
 use std::path::Path;
 
@@ -31,6 +35,8 @@ use crate::flags::Reproduce;
 /// The name in place of a paper.
 pub const NAME: &str = "congestion";
 const PARTS: [&str; 3] = ["credits", "rates", "admission"];
+/// The name that draws curves instead of checking.
+const CURVES: &str = "curves";
 /// Version of the JSON.
 const VERSION: u32 = 1;
 
@@ -68,8 +74,11 @@ struct Check {
 /// Runs the parts and prints them.
 pub fn congestion(flags: &Reproduce) -> Result<(), Failure> {
     let wanted = flags.table.as_deref();
+    if wanted == Some(CURVES) {
+        return curves::draw(flags);
+    }
     if let Some(name) = wanted.filter(|name| !PARTS.contains(name)) {
-        let parts = PARTS.join(", ");
+        let parts = [&PARTS[..], &[CURVES]].concat().join(", ");
         return Err(Failure::input(format!("unknown part `{name}` of congestion; the parts are: {parts}")));
     }
     let stop = stop_on_signals()?;
@@ -162,9 +171,7 @@ fn sweep(windows: &[u64], threads: usize, stop: &StopFlag) -> Result<Part, Failu
             Some(Err(error)) if !stop.is_requested() => return Err(Failure::run(error)),
             _ => return Err(Failure::run("stopped on request")),
         };
-        let options = CreditOptions::new(window, DELAY * 2);
-        let share = window_share(&options, PAYLOAD, DELAY);
-        let expected = share * PAYLOAD.as_bps() as f64 / 1e6 * MESSAGE_BITS / PACKET_BITS;
+        let expected = closed_form(window);
         let deviation = measured / expected - 1.0;
         let mark = if window == 319 { "  the report's choice" } else { "" };
         text += &format!(
@@ -178,6 +185,12 @@ fn sweep(windows: &[u64], threads: usize, stop: &StopFlag) -> Result<Part, Failu
         });
     }
     Ok(Part { text: text + "\n", json: rows.into(), checks })
+}
+
+/// Returns the throughput of one stream with this many credits in closed form, in Mb/s.
+fn closed_form(window: u64) -> f64 {
+    let share = window_share(&CreditOptions::new(window, DELAY * 2), PAYLOAD, DELAY);
+    share * PAYLOAD.as_bps() as f64 / 1e6 * MESSAGE_BITS / PACKET_BITS
 }
 
 /// Simulates one stream with this many credits; returns its throughput in Mb/s.

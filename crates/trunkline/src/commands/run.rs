@@ -151,7 +151,10 @@ pub(super) fn out_folder(out: &Option<PathBuf>, name: &str) -> PathBuf {
 
 fn backend(name: &str, flags: &Run, plan: &Plan) -> Result<Box<dyn Backend>, Failure> {
     match name {
-        "live" => Ok(Box::new(live_backend(plan, &flags.at, &flags.keys)?)),
+        "live" => {
+            let live = live_backend(plan, &flags.at, &flags.keys)?;
+            Ok(Box::new(if flags.emulate { live.with_emulated_links() } else { live }))
+        }
         "sim" => Ok(Box::new(Sim { trace: flags.trace.clone(), link_series: true })),
         "lab" => Err(Failure::input(format!("the backend `{name}` is not implemented; use `live` or `sim`"))),
         _ => Err(Failure::input(format!("there is no backend `{name}`; use `live` or `sim`"))),
