@@ -7,20 +7,20 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
 use trunkline_endpoint::{Bound, Capacity};
-use trunkline_experiment::plan::{Amount, Connection, Link, Network, NodeKind, Plan, Protocol};
+use trunkline_experiment::plan::{Amount, Connection, ExplicitRate, Link, Network, NodeKind, Plan, Protocol};
 use trunkline_io::peer::peer_of;
 use trunkline_io::{Clock, EventLoop};
 use trunkline_models::media::{Framing, Impairments, LineOptions, Relay};
 use trunkline_record::schema;
 use trunkline_units::{Seed, Span};
 
-use crate::locked;
+use crate::{explicit_rate, locked};
 
 /// Most connections that cross one emulated link: each has two sockets.
 const MAX_FLOWS: usize = 32;
@@ -49,8 +49,10 @@ pub(crate) struct Emulation<'p> {
 struct RunningRelay {
     requests: Sender<NewFlow>,
     flows: usize,
-    stop: std::sync::Arc<AtomicBool>,
+    stop: Arc<AtomicBool>,
     thread: JoinHandle<Relay>,
+    /// The address of its controller and its thread, with explicit rates.
+    controller: Option<(SocketAddr, JoinHandle<()>)>,
 }
 
 /// A receiver that a relay is to serve; the answer is the address for its sender.
@@ -65,13 +67,15 @@ impl<'p> Emulation<'p> {
     }
 
     /// Returns the address to which the sender of a connection sends, for this address of its receiver: of a relay, if the
-    /// connection crosses an emulated link.
+    /// connection crosses an emulated link. If that has explicit rates, also returns the address of its controller.
     pub fn address_for(
         &self,
         connection: &Connection,
         receiver: SocketAddr,
-    ) -> Result<SocketAddr, EmulationError> {
-        let Some((network, link, delay)) = slowest_link(self.plan, connection) else { return Ok(receiver) };
+    ) -> Result<(SocketAddr, Option<SocketAddr>), EmulationError> {
+        let Some((network, link, delay)) = slowest_link(self.plan, connection) else {
+            return Ok((receiver, None));
+        };
         let failed = |cause| EmulationError::Io(link.name.clone(), cause);
         let mut relays = locked(&self.relays);
         if !relays.contains_key(link.name.as_str()) {
@@ -86,14 +90,18 @@ impl<'p> Emulation<'p> {
         let (reply, answer) = mpsc::channel();
         let gone = || io::Error::other("the relay has ended");
         relay.requests.send(NewFlow { receiver, reply }).map_err(|_| failed(gone()))?;
-        answer.recv().map_err(|_| failed(gone()))?.map_err(failed)
+        let address = answer.recv().map_err(|_| failed(gone()))?.map_err(failed)?;
+        Ok((address, relay.controller.as_ref().map(|(address, _)| *address)))
     }
 
     /// Ends all relays; returns their entries in the record.
     pub fn finish(self, duration: Span) -> Vec<schema::Link> {
         let relays = self.relays.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner());
         relays.values().for_each(|relay| relay.stop.store(true, Ordering::Relaxed));
-        let ended = relays.into_iter().filter_map(|(name, relay)| Some((name, relay.thread.join().ok()?)));
+        let ended = relays.into_iter().filter_map(|(name, relay)| {
+            relay.controller.map(|(_, thread)| thread.join());
+            Some((name, relay.thread.join().ok()?))
+        });
         ended.map(|(name, relay)| link_record(name, &relay, duration)).collect()
     }
 }
@@ -153,12 +161,30 @@ fn start(network: &Network, link: &Link, delay: Span, clock: Clock, seed: Seed) 
     let relay = Relay::new([line(&link.a), line(&link.b)], streams);
     let event_loop = EventLoop::new(relay, clock)?;
     let (requests, receiver) = mpsc::channel();
-    let stop = std::sync::Arc::<AtomicBool>::default();
+    let stop = Arc::<AtomicBool>::default();
     let stopped = stop.clone();
     let thread = std::thread::Builder::new()
         .name("emulated link".into())
         .spawn(move || run(event_loop, &receiver, &stopped))?;
-    Ok(RunningRelay { requests, flows: 0, stop, thread })
+    let controller = match link.explicit_rate {
+        Some(ExplicitRate::Controller { .. }) => Some(start_controller(link, clock, stop.clone())?),
+        Some(ExplicitRate::Erica { .. }) | None => None,
+    };
+    Ok(RunningRelay { requests, flows: 0, stop, thread, controller })
+}
+
+/// Starts the controller of a link; returns its address.
+fn start_controller(
+    link: &Link,
+    clock: Clock,
+    stop: Arc<AtomicBool>,
+) -> io::Result<(SocketAddr, JoinHandle<()>)> {
+    let socket = explicit_rate::controller_socket()?;
+    let (address, capacity) = (socket.local_addr()?, link.payload);
+    let thread = std::thread::Builder::new()
+        .name("rate controller".into())
+        .spawn(move || explicit_rate::control(capacity, &socket, clock, &stop))?;
+    Ok((address, thread))
 }
 
 /// Returns the bound of the queue of a node; a host has none.

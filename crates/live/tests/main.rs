@@ -5,8 +5,8 @@
 mod applications;
 mod bundle;
 mod consent;
-mod credit;
 mod dscp;
+mod emulation;
 mod llc;
 #[cfg(feature = "quic")]
 mod quic;

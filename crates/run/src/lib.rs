@@ -28,6 +28,7 @@
 //! | [`message`] | the measurement message: header, checksum, payload |
 //! | `quic` | QUIC: options, counters, samples, messages; with the feature `quic` |
 //! | [`rate_limit`] | a limit of the rate of several senders |
+//! | [`rate_series`] | the rate that a network allows a source, over time |
 //! | [`receiver_meter`], [`sender_meter`], [`series`] | measurements of each message |
 //! | [`reports`] | the reports of both ends of a connection |
 //! | [`requester`] | the requesting end of a request test |
@@ -52,6 +53,7 @@ pub mod message;
 #[cfg(feature = "quic")]
 pub mod quic;
 pub mod rate_limit;
+pub mod rate_series;
 pub mod receiver_meter;
 pub mod reports;
 pub mod requester;

@@ -1,5 +1,8 @@
 //! Explicit rates on ATM links, as an experiment sees them.
 
+#[path = "bodies/explicit_rates.rs"]
+mod body;
+
 use trunkline_models::atm::abr::max_min_shares;
 use trunkline_record::Record;
 use trunkline_record::schema::Connection;
@@ -71,6 +74,11 @@ fn compare(record: &Record, line: Rate, tolerance: f64) {
             }
         }
     }
+}
+
+#[test]
+fn datagrams_and_guaranteed_messages_share_a_slow_line() {
+    body::check(&run(body::TEXT));
 }
 
 #[test]

@@ -276,9 +276,8 @@ pub struct Reproduce {
     /// `converter`) [default: all]; `congestion` checks credits, explicit rates and admission
     pub paper: Option<String>,
     /// A table or figure of the paper: 12, 17, 18, 20, 21, 22, figure-1, figure-2, ftp-cells; for `guaranteed` 6, or its curves:
-    /// curves (all), figure-13, …, figure-20, fec (forward error correction); for `congestion` credits, rates,
-    /// admission or curves
-    /// [default: all but the curves]
+    /// curves (all), figure-13, …, figure-20, fec (forward error correction); for `congestion`
+    /// credits, rates, admission or curves [default: all but the curves]
     pub table: Option<String>,
     /// Runs per experiment, each with a different seed [default: 100 where timer phases matter, else 1 to 20]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=100_000))]

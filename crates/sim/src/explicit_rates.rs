@@ -7,14 +7,13 @@
 //!
 //! A rate is that of the cells from the sender to the receiver of a flow; acknowledgements and responses have none.
 
-mod series;
-
 use std::collections::{BTreeMap, VecDeque};
 
 use trunkline_endpoint::{Destination, Port};
 use trunkline_experiment::plan::ExplicitRate;
 use trunkline_models::atm::abr::signalling::{COLLECT, LIFETIME, REPEAT};
 use trunkline_models::atm::abr::{Controller, EricaPort, EricaSource, Request, Source};
+use trunkline_run::rate_series::RateSeries;
 use trunkline_run::reports::SenderReport;
 use trunkline_units::{Instant, Rate, Span};
 
@@ -23,7 +22,6 @@ use crate::flow::channel_of;
 use crate::frame::{Content, Packet, RmCell};
 use crate::network::Network;
 use crate::network::topology::Topology;
-use series::RateSeries;
 
 /// Bytes of the packet of a resource-management cell: with the headers and the trailer of AAL5 it fills a cell at most.
 const RM_LENGTH: u32 = 20;

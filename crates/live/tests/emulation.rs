@@ -1,7 +1,9 @@
-//! `udp (control = credit)` over emulated links.
+//! Credits and explicit rates over emulated links.
 
 #[path = "../../sim/tests/bodies/credit.rs"]
 mod body;
+#[path = "../../sim/tests/bodies/explicit_rates.rs"]
+mod rates;
 
 use std::collections::BTreeMap;
 
@@ -35,6 +37,11 @@ fn nothing_is_lost_in_an_emulated_network() {
 #[test]
 fn losses_of_an_emulated_link_never_stop_a_sender() {
     body::check_lossy(&emulate(&body::lossy()));
+}
+
+#[test]
+fn datagrams_and_guaranteed_messages_share_an_emulated_line() {
+    rates::check(&emulate(rates::TEXT));
 }
 
 #[test]

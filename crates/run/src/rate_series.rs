@@ -1,7 +1,8 @@
-//! The allowed rate of a source over time.
+//! The rate that a network allows a source, over time.
 
-use trunkline_run::reports::Metrics;
 use trunkline_units::{Instant, Rate, Span};
+
+use crate::reports::Metrics;
 
 /// First interval of the series.
 const INTERVAL: Span = Span::from_ms(5);
@@ -9,7 +10,7 @@ const INTERVAL: Span = Span::from_ms(5);
 const MAX_POINTS: usize = 2048;
 
 /// The rate at the end of each interval since the start.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct RateSeries {
     start: Instant,
     interval: Span,
