@@ -3,7 +3,7 @@
 use trunkline_record::Record;
 
 /// Over 8 Mb/s: `udp` sends all the time, `guaranteed` in the middle.
-pub const TEXT: &str = "experiment \"rates\" { network { host a, b, c, k; switch s (buffer = 400 packets);
+pub const TEXT: &str = "experiment \"rates\" { network { host a, b, c, k; switch s (buffer = 4000 packets);
        link a - s (medium = atm, rate = 155 Mb/s, delay = 1 ms); link b - s (medium = atm, rate = 155 Mb/s);
        link k - s (medium = atm, rate = 155 Mb/s);
        link s - c (medium = atm, rate = 8 Mb/s, delay = 2 ms, explicit_rate = controller (host = k)); }
