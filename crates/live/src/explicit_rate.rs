@@ -85,7 +85,7 @@ pub(crate) fn controller_socket() -> io::Result<UdpSocket> {
     Ok(socket)
 }
 
-/// The source of a sender, on a thread of its own. It ends when it is dropped.
+/// The source of a sender, on a separate thread. It ends when it is dropped.
 pub(crate) struct RateSource {
     limit: RateLimit,
     series: Arc<Mutex<RateSeries>>,

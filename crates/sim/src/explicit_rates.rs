@@ -460,7 +460,7 @@ impl ExplicitRates {
     }
 }
 
-/// Returns the packet of a resource-management cell on a channel of its own: 2 from the source of the flow, 3 to it.
+/// Returns the packet of a resource-management cell on its channel: 2 from the source of the flow, 3 to it.
 fn packet(cell: RmCell, flow: u32, direction: u16, to: u32) -> Packet {
     let (content, channel) = (Content::Rm(cell), channel_of(flow, direction));
     Packet::without_flow(content, RM_LENGTH, channel, Destination::Station(to))

@@ -12,7 +12,6 @@ use trunkline_run::reports::{Metrics, SenderReport};
 use trunkline_traffic::source::Limit;
 use trunkline_units::{Instant, Size, Span};
 
-use super::datagram::PACKET_COST;
 use super::{EndContext, EndError, io_error};
 
 /// Round trip that a sender expects: after two of them without credit it sends a check.
@@ -21,6 +20,8 @@ const ROUND_TRIP: Span = Span::from_ms(20);
 const WAIT: Span = Span::from_ms(5);
 /// How long a late source may send after its time limit; the same as in `Source`.
 const GRACE: Span = Span::from_ms(10);
+/// Approximate cost of a packet in a receive buffer beyond its bytes.
+pub(crate) const PACKET_COST: u64 = 1024;
 /// Largest receive buffer that is requested.
 const MAX_BUFFER: u64 = 64 << 20;
 

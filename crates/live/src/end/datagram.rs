@@ -19,7 +19,7 @@ use trunkline_traffic::source::Limit;
 use trunkline_traffic::{Pattern, Variable};
 use trunkline_units::{Instant, Size, Span};
 
-use super::credit::{ReceiverCredits, SenderCredits, read_progress, receive_buffer};
+use super::credit::{PACKET_COST, ReceiverCredits, SenderCredits, read_progress, receive_buffer};
 use super::sink::Sink;
 use super::{EndContext, EndError, EndFailure, STOP_CHECK_INTERVAL, buffer_counter, io_error, local_address};
 use crate::wire::Report;
@@ -33,8 +33,6 @@ const FULL_SPEED_BUFFER: Size = Size::from_bytes(4 << 20);
 const FIRST_WINDOW: u64 = 128 << 10;
 /// After this long without a progress report, data in flight counts as lost.
 const REPORT_TIMEOUT: Span = Span::from_ms(20);
-/// Approximate cost of a packet in a receive buffer beyond its bytes.
-pub(crate) const PACKET_COST: u64 = 1024;
 
 /// Opens the sending socket, bound to the interface of its group if there is one, and connects it to `peer`, unless responses
 /// come from the members of a group; returns it with its address.

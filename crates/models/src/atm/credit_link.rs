@@ -28,7 +28,7 @@ use crate::impairments::Impairments;
 /// [`has_room`](Medium::has_room) first. The receiving adapter needs the buffer of a cell only until it has arrived.
 ///
 /// **Rates.** [`CreditLink::set_rate`] limits the cells of a channel at an adapter: explicit rates. Then
-/// [`CreditLink::limit_channels`] gives each channel a send queue of its own, so that none waits behind a slower one.
+/// [`CreditLink::limit_channels`] gives each channel a separate send queue, so that none waits behind a slower one.
 ///
 /// Without [`CreditOptions`] it is a link as [`CellLink`](crate::atm::CellLink) with a separate queue for each channel, for
 /// a switch whose other links have credits, and for explicit rates. Duplication and reordering are ignored: credits require that a line keeps its

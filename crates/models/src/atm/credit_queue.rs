@@ -236,7 +236,7 @@ impl<F: CellFrame> CreditQueue<F> {
         let state = &mut self.channels[usize::from(channel)];
         state.is_ready = false;
         if let Some(pace) = &mut state.pace {
-            // A cell that waited for the line a while does not slow down the channel, as long as it is less than a gap.
+            // Up to a gap, the time for which a cell waits for the line does not slow down the channel.
             let (start, gap) = (FineTime::from_instant(now), pace.gap.unwrap_or(FineTime::ZERO));
             let due = pace.last.map_or(start, |last| last.plus(gap));
             pace.last = Some(if due.plus(gap) < start { start } else { due.min(start) });

@@ -441,7 +441,7 @@ impl Builder<'_> {
                 }
                 _ => Pacing::None,
             };
-            // With explicit rates each channel has a send queue of its own.
+            // With explicit rates each channel has a separate send queue.
             let queue = match self.topology.is_host(node) && self.has_explicit_rates() {
                 true => Bound::NONE,
                 false => self.queue_bound_at(node, false, cells),

@@ -288,8 +288,8 @@ fn json(figures: &[Figure]) -> String {
         let curves: Vec<_> = curves.iter().map(|c| json!({ "label": c.label, "points": c.points })).collect();
         json!({ "figure": figure.name, "title": title, "note": description, "x": x.label, "y": y.label, "curves": curves })
     };
-    let whole = json!({ "version": VERSION, "figures": figures.iter().map(one).collect::<Vec<_>>() });
-    serde_json::to_string_pretty(&whole).expect("text keys only") + "\n"
+    let all = json!({ "version": VERSION, "figures": figures.iter().map(one).collect::<Vec<_>>() });
+    serde_json::to_string_pretty(&all).expect("text keys only") + "\n"
 }
 
 /// Returns one row per point.
