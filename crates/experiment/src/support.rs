@@ -80,7 +80,7 @@ const TABLE: [(&str, [Support; 7]); 10] = [
 ];
 
 /// Returns the name of the row of a protocol.
-fn row(protocol: &Protocol) -> &'static str {
+pub(crate) fn row(protocol: &Protocol) -> &'static str {
     match protocol {
         Protocol::Quic { datagrams: true, .. } => "quic (datagrams = on)",
         Protocol::Udp { credit_window: Some(_), .. } => "udp (control = credit)",
