@@ -18,7 +18,8 @@ fuzz_target!(|bytes: &[u8]| {
     let buffers = Options { send_buffer: BUFFER, receive_buffer: BUFFER, ..Options::default() };
     // Selective acknowledgement, timestamps, ECN and a controller of today.
     let extensions = Options {
-        congestion: (kind & 4 != 0).then_some(Algorithm::Cubic { hystart: kind & 128 != 0 }),
+        congestion: (kind & 4 != 0)
+            .then_some(Algorithm::Cubic { hystart: kind & 128 != 0, reno_friendly: true }),
         sack: kind & 8 != 0,
         timestamps: kind & 16 != 0,
         ecn: (kind & 32 != 0).then_some(if kind & 64 != 0 {

@@ -259,6 +259,7 @@ mod tests {
             sent_at: now,
             in_flight: window,
             timeout: false,
+            since_sent: crate::SinceSent::default(),
         });
         assert!(prague.window().abs_diff(window / 2) <= 1);
     }

@@ -11,11 +11,13 @@ fn any_instant(random: &mut Stream) -> Instant {
 }
 
 /// Algorithms whose windows follow losses and marks.
-const LOSS_BASED: [Algorithm; 4] = [
+const LOSS_BASED: [Algorithm; 6] = [
     Algorithm::Reno,
-    Algorithm::Cubic { hystart: false },
-    Algorithm::Cubic { hystart: true },
+    Algorithm::CUBIC,
+    Algorithm::Cubic { hystart: true, reno_friendly: true },
+    Algorithm::LinuxCubic,
     Algorithm::Dctcp,
+    Algorithm::Prague,
 ];
 
 fn all(bounds: Bounds, ack_every: u32) -> Vec<(Box<dyn Controller>, u32)> {

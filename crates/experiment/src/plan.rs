@@ -1,6 +1,7 @@
 //! The plan: the meaning of an experiment as plain data. Every default is filled, every name is resolved, and every
 //! number is in the unit of its field. A backend reads only the plan.
 
+mod explicit_rate;
 mod queue;
 
 use serde::{Deserialize, Serialize};
@@ -8,6 +9,7 @@ use sha2::{Digest, Sha256};
 use trunkline_traffic::{Pattern, Variable};
 use trunkline_units::{Rate, Size, Span};
 
+pub use explicit_rate::ExplicitRate;
 pub use queue::{CoDel, LinkChange, Queue, TokenRate, Trace, TracePoints};
 
 /// A location in the text: byte offsets, `start..end`. Not part of the plan's hash.
@@ -202,6 +204,10 @@ pub enum Protocol {
         /// slows the sender instead of losing messages. Default on. The name in JSON is part of the plan's hash.
         #[serde(rename = "flow")]
         flow_control: bool,
+        /// Datagrams for which the receiver has buffers, if it grants the sender credits; none: no credits. They replace
+        /// the reports of `flow_control`.
+        #[serde(default, rename = "credits", skip_serializing_if = "Option::is_none")]
+        credit_window: Option<u32>,
     },
     /// UDP to a multicast group.
     Multicast {
@@ -771,6 +777,9 @@ pub struct Link {
     pub reorder: f64,
     /// Link-by-link credits per virtual channel, in cells; none: no flow control.
     pub credits: Option<u64>,
+    /// Who computes explicit rates for the virtual channels that cross it; none: no rates. Only for ATM.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub explicit_rate: Option<ExplicitRate>,
     /// Queue discipline at both ends, measured; none: FIFO with tail drop, not measured. Not for ATM.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queue: Option<Queue>,

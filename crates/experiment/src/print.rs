@@ -153,7 +153,7 @@ impl Printer {
 }
 
 /// Options that are written only if they have another value.
-const UNWRITTEN: [(&str, &str); 23] = [
+const UNWRITTEN: [(&str, &str); 25] = [
     ("sack", "auto"),
     ("timestamps", "auto"),
     ("ecn", "auto"),
@@ -164,6 +164,7 @@ const UNWRITTEN: [(&str, &str); 23] = [
     ("initial_window", "auto"),
     ("min_rto", "auto"),
     ("ack_delay", "auto"),
+    ("control", "none"),
     ("within", "none"),
     ("deadline", "none"),
     ("priority_deadline", "none"),
@@ -175,6 +176,7 @@ const UNWRITTEN: [(&str, &str); 23] = [
     ("shape", "none"),
     ("police", "none"),
     ("trace", "none"),
+    ("explicit_rate", "none"),
     ("admission", "none"),
     ("admission_loss", "0.001"),
 ];

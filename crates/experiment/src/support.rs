@@ -65,9 +65,10 @@ const SIM: Support = Support { live: false, sim: true };
 pub(crate) const NONE: Support = Support { live: false, sim: false };
 
 /// Names of protocols with what runs over them, by kind.
-const TABLE: [(&str, [Support; 7]); 9] = [
+const TABLE: [(&str, [Support; 7]); 10] = [
     ("tcp", [BOTH, BOTH, BOTH, BOTH, BOTH, BOTH, BOTH]),
     ("udp", [BOTH, BOTH, BOTH, BOTH, BOTH, NONE, BOTH]),
+    ("udp (control = credit)", [BOTH, SIM, BOTH, NONE, BOTH, NONE, NONE]),
     ("multicast", [BOTH, BOTH, BOTH, BOTH, BOTH, NONE, NONE]),
     ("llc", [BOTH, SIM, BOTH, BOTH, BOTH, NONE, NONE]),
     ("guaranteed", [BOTH, BOTH, BOTH, BOTH, BOTH, BOTH, NONE]),
@@ -80,9 +81,10 @@ const TABLE: [(&str, [Support; 7]); 9] = [
 ];
 
 /// Returns the name of the row of a protocol.
-fn row(protocol: &Protocol) -> &'static str {
+pub(crate) fn row(protocol: &Protocol) -> &'static str {
     match protocol {
         Protocol::Quic { datagrams: true, .. } => "quic (datagrams = on)",
+        Protocol::Udp { credit_window: Some(_), .. } => "udp (control = credit)",
         protocol => protocol.name(),
     }
 }

@@ -23,7 +23,7 @@ use std::time::Duration;
 use trunkline_experiment::Plan;
 use trunkline_experiment::plan::{self, Block, Protocol};
 use trunkline_io::{Clock, Pacer};
-use trunkline_record::schema::Measured;
+use trunkline_record::schema::{self, Measured};
 use trunkline_run::assemble::RepetitionOutcome;
 use trunkline_run::{RunOptions, StopFlag, llc};
 use trunkline_traffic::VariableError;
@@ -34,6 +34,7 @@ use self::agent::{Agent, EventRoutes, Setup};
 use self::repetition::Repetition;
 use self::start::Start;
 use crate::bundles::{self, NodeRole, SubscriptionTotals};
+use crate::emulation::{Emulation, EmulationError};
 use crate::launch::{AgentClock, ExitDescription, Launch};
 use crate::locked;
 use crate::observation::Observation;
@@ -54,6 +55,8 @@ const START_DELAY_PER_CONNECTION: Span = Span::from_ms(1);
 /// Error of a run or of one of its repetitions.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
+    #[error(transparent)]
+    Emulation(#[from] EmulationError),
     /// No agent serves the address that was assigned to a host.
     #[error("host {0} does not answer: {1} is not an address of this machine, and no agent serves it")]
     NotLocal(String, IpAddr),
@@ -139,6 +142,8 @@ pub struct Controller<'a> {
     outcomes: Vec<Mutex<Vec<RepetitionOutcome>>>,
     /// Outcomes so far.
     observation: Observation,
+    /// The links that are emulated, if any.
+    emulation: Option<Emulation<'a>>,
 }
 
 impl<'a> Controller<'a> {
@@ -179,13 +184,37 @@ impl<'a> Controller<'a> {
         let outcomes = plan.connections.iter().map(|_| Mutex::default()).collect();
         let (next_id, observation) = (AtomicU32::new(1), Observation::default());
         let unix_epoch = clock.unix().saturating_sub(clock.now().since(Instant::ZERO).into());
-        Ok(Controller { plan, options, clock, unix_epoch, agents, routes, next_id, outcomes, observation })
+        Ok(Controller {
+            plan,
+            options,
+            clock,
+            unix_epoch,
+            agents,
+            routes,
+            next_id,
+            outcomes,
+            observation,
+            emulation: None,
+        })
     }
 
     /// Lets ends report for an observer, at this interval if it requests reports.
     pub fn observe(mut self, interval: Option<Span>) -> Self {
         self.observation = Observation::new(interval);
         self
+    }
+
+    /// Emulates links.
+    #[must_use]
+    pub fn emulate(mut self, emulation: Option<Emulation<'a>>) -> Self {
+        self.emulation = emulation;
+        self
+    }
+
+    /// Ends the emulated links; returns their entries in the record.
+    pub fn finish_emulation(&mut self) -> Vec<schema::Link> {
+        let duration = self.clock.now().since(Instant::ZERO);
+        self.emulation.take().map_or(Vec::new(), |emulation| emulation.finish(duration))
     }
 
     /// Returns the outcomes so far, for the observer.

@@ -45,6 +45,8 @@
 //! | `launch` | starts agents as processes or threads |
 //! | [`limits`] | what an agent permits to controllers on other machines |
 //! | `wire` | messages between controller and agents |
+//! | `explicit_rate` | explicit rates of emulated links |
+//! | [`emulation`] | links of the plan that relays on this machine emulate |
 //! | `end` | the ends of connections: datagrams, streams, requests, files, LLC, bundles |
 //! | [`clock_offset`] | offset between the clocks of two hosts, with a proven bound |
 //! | `station` | the LLC station of a host, shared by its ends |
@@ -64,8 +66,10 @@ mod bundles;
 pub mod clock_offset;
 pub mod consent;
 mod controller;
+pub mod emulation;
 mod end;
 pub mod environment;
+mod explicit_rate;
 mod interface_sampler;
 mod kernel_sampler;
 mod launch;

@@ -223,6 +223,9 @@ pub struct EndSpec {
     /// Of a sender over QUIC, the SHA-256 of the receiver's public key.
     #[serde(default)]
     pub peer_key: Option<[u8; 32]>,
+    /// Of a sender that obeys explicit rates, the address of their controller.
+    #[serde(default)]
+    pub rate_controller: Option<SocketAddr>,
     /// Number of a receiver, from 0 in the order of the plan.
     #[serde(default)]
     pub receiver: u32,

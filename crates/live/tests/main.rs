@@ -6,6 +6,7 @@ mod applications;
 mod bundle;
 mod consent;
 mod dscp;
+mod emulation;
 mod llc;
 #[cfg(feature = "quic")]
 mod quic;

@@ -412,6 +412,9 @@ pub struct Link {
     /// The credits of its virtual channels. Only on ATM links with credits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub credits: Option<Credits>,
+    /// Resource-management cells that were sent into it. Only on ATM links of a network with explicit rates.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rm_cells: Option<u64>,
     /// Maximum queue length in bytes.
     pub queue_max: u64,
     /// The queues at its ends. Only with a queue discipline, a shaper, a policer or a trace, or if the link changes.

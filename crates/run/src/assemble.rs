@@ -419,7 +419,7 @@ mod tests {
             xmtcntl: "a".into(),
             rcvcntl: "b".into(),
             rep: "a".into(),
-            protocol: Protocol::Udp { flow_control: true },
+            protocol: Protocol::Udp { flow_control: true, credit_window: None },
             test: Pattern::Full { size_bytes: Variable::Constant(1000.0) },
             dscp: None,
             declared: None,

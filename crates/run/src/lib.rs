@@ -19,6 +19,7 @@
 //! | [`assemble`] | builds the record's entry of a connection from its reports |
 //! | [`backend`] | [`Backend`], the trait; [`RunOptions`], [`StopFlag`], [`ProgressObserver`]; creation and completion of a record |
 //! | [`bundle`] | bundles: subscriptions, configuration of converters, counters |
+//! | [`credit`] | credits of datagrams from end to end |
 //! | [`deframe`] | extracts messages from a byte stream |
 //! | [`describe`] | text descriptions of tests |
 //! | [`expect`] | evaluates expectations on a record |
@@ -27,6 +28,7 @@
 //! | [`message`] | the measurement message: header, checksum, payload |
 //! | `quic` | QUIC: options, counters, samples, messages; with the feature `quic` |
 //! | [`rate_limit`] | a limit of the rate of several senders |
+//! | [`rate_series`] | the rate that a network allows a source, over time |
 //! | [`receiver_meter`], [`sender_meter`], [`series`] | measurements of each message |
 //! | [`reports`] | the reports of both ends of a connection |
 //! | [`requester`] | the requesting end of a request test |
@@ -41,6 +43,7 @@
 pub mod assemble;
 pub mod backend;
 pub mod bundle;
+pub mod credit;
 pub mod deframe;
 pub mod describe;
 pub mod expect;
@@ -50,6 +53,7 @@ pub mod message;
 #[cfg(feature = "quic")]
 pub mod quic;
 pub mod rate_limit;
+pub mod rate_series;
 pub mod receiver_meter;
 pub mod reports;
 pub mod requester;

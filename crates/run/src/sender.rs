@@ -79,7 +79,7 @@ impl Sender {
             Some(Step::Send(message)) => {
                 // Before it is sent: other senders must not pass at the same time.
                 if let Some(limit) = &self.rate_limit {
-                    limit.record(u64::from(message.size), now);
+                    limit.record_messages(u64::from(message.size), 1, now);
                 }
                 SenderStep::Send(message)
             }
@@ -148,7 +148,7 @@ impl Sender {
             Some(limit) if limit.wait(now).is_some() => None,
             Some(limit) => {
                 let (size, count) = self.source.as_mut()?.batch(now, max)?;
-                limit.record(u64::from(size) * count, now);
+                limit.record_messages(u64::from(size) * count, count, now);
                 Some((size, count))
             }
             None => self.source.as_mut()?.batch(now, max),

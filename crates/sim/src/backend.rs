@@ -22,6 +22,7 @@ use trunkline_units::{Instant, Span};
 use crate::admission::{AdmissionError, Admissions};
 use crate::bundles::{self, BundleWorkers};
 use crate::engine::Engine;
+use crate::explicit_rates::ExplicitRates;
 use crate::flow::{Flow, FlowConfig, FlowError};
 use crate::link_series::LinkSeries;
 use crate::llc_stations::{self, LlcStations};
@@ -62,7 +63,7 @@ impl Backend for Sim {
         all.extend(llc_stations::refuse::refuse(plan, network));
         all.extend(bundles::refuse::refuse(plan, network));
         all.extend(plan.connections.iter().filter_map(|c| refuse_path(c, network)));
-        all.extend(refuse_credits(plan, network));
+        all.extend(refuse_cell_control(plan, network));
         for name in &self.trace {
             if let Some(text) = refuse_trace(name, network) {
                 all.push(Refusal { location: SourceRange::default(), text });
@@ -99,6 +100,8 @@ impl Backend for Sim {
             admissions: Admissions::new(&topology, &network),
             engine: Engine::new(network),
         };
+        let rates = ExplicitRates::new(&topology, run.engine.network());
+        run.engine.set_explicit_rates(rates);
         run.start_llc_stations();
         if let Some(bundles) = BundleWorkers::new(plan, &topology, run.engine.network()) {
             run.engine.start_bundles(bundles);
@@ -177,27 +180,51 @@ fn refuse_connection(c: &Connection) -> Option<Refusal> {
     Some(Refusal { location, text: format!("{}: {text}", c.name) })
 }
 
-/// Refuses links with credits whose lines do not keep the order of their cells, and connections without a virtual channel of
-/// their own in a network with credits.
-fn refuse_credits(plan: &Plan, network: &plan::Network) -> Vec<Refusal> {
-    let links = || network.links.iter().filter(|link| link.credits.is_some());
-    let Some(first) = links().next() else { return Vec::new() };
-    let out_of_order =
-        links().filter(|link| link.duplicate > 0.0 || link.reorder > 0.0).map(|link| Refusal {
-            location: link.location,
-            text: format!("`sim` has no `duplicate` or `reorder` on a link with credits: link {}", link.name),
-        });
+/// Refuses links with credits or explicit rates whose lines do not keep the order of their cells, and connections without a
+/// virtual channel of their own in such a network.
+fn refuse_cell_control(plan: &Plan, network: &plan::Network) -> Vec<Refusal> {
+    let control = |link: &plan::Link| match (&link.credits, &link.explicit_rate) {
+        (Some(_), _) => Some("credits"),
+        (None, Some(_)) => Some("explicit rates"),
+        (None, None) => None,
+    };
+    let Some((first, name)) = network.links.iter().find_map(|link| Some((link, control(link)?))) else {
+        return Vec::new();
+    };
+    let has_rates = first.explicit_rate.is_some();
+    let is_controlled =
+        |link: &&plan::Link| control(link).is_some() || has_rates && link.medium == plan::Medium::Atm;
+    let out_of_order = network.links.iter().filter(is_controlled).filter_map(|link| {
+        let place = if has_rates { "beside explicit rates" } else { "on a link with credits" };
+        let text = format!("`sim` has no `duplicate` or `reorder` {place}: link {}", link.name);
+        (link.duplicate > 0.0 || link.reorder > 0.0).then_some(Refusal { location: link.location, text })
+    });
     let shares_channel = |c: &&Connection| {
         matches!(c.protocol, Protocol::Multicast { .. } | Protocol::Bundle { .. } | Protocol::Llc { .. })
     };
     let shared = plan.connections.iter().filter(shares_channel).map(|c| Refusal {
         location: c.protocol_location,
         text: format!(
-            "{}: credits are for channels from one host to one host; link {} has credits",
+            "{}: {name} are for channels from one host to one host; link {} has {name}",
             c.name, first.name
         ),
     });
-    out_of_order.chain(shared).collect()
+    let topology = Topology::new(network);
+    let without_cells = plan.connections.iter().filter(|c| !shares_channel(c)).filter_map(|c| {
+        let (from, to) = (topology.node(&c.from.host)?, topology.node(&c.to.first()?.host)?);
+        let path = topology.path(from, to)?;
+        let mut links = path.iter().map(|(node, port)| {
+            &network.links[topology.ports[*node][usize::from(*port)].link]
+        });
+        let leaves_by_cells = links.next()?.medium == plan::Medium::Atm;
+        let controlled = links.find(|link| link.explicit_rate.is_some()).filter(|_| !leaves_by_cells)?;
+        let text = format!(
+            "{}: a source that obeys explicit rates sends cells; link {} has explicit rates, and {} has no link of ATM there",
+            c.name, controlled.name, c.from.host
+        );
+        Some(Refusal { location: c.from.location, text })
+    });
+    out_of_order.chain(shared).chain(without_cells).collect()
 }
 
 /// Returns why a capture of that name is refused.
@@ -357,6 +384,7 @@ impl SimulationRun<'_> {
         if let Some(sender) = outcome.sender.as_mut().filter(|_| is_llc) {
             sender.counters.extend(self.engine.llc_stations().token_metrics(connection, host));
         }
+        self.engine.end_rate_source(number, outcome.sender.as_mut());
         self.outcomes[connection].push(outcome);
         if let Some(block_index) = self.block_indexes.remove(&number)
             && !is_aborted
@@ -369,6 +397,12 @@ impl SimulationRun<'_> {
         match self.build_flow(run) {
             Ok(flow) => {
                 self.block_indexes.insert(self.engine.next_flow(), run.block_index);
+                let ends = [0, 1].map(|side| flow.ends.get(side).map(|end| end.host));
+                if let [Some(from), Some(to)] = ends {
+                    let declared = self.plan.connections[run.connection].declared;
+                    let peak = declared.map(|declared| declared.peak);
+                    self.engine.add_rate_source(self.topology, (from, to), flow.start(), peak);
+                }
                 self.engine.start_flow(flow);
             }
             Err(error) => {

@@ -17,15 +17,18 @@
 use std::collections::VecDeque;
 
 use trunkline_endpoint::Port;
-use trunkline_units::Instant;
+use trunkline_run::reports::SenderReport;
+use trunkline_units::{Instant, Rate};
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::bundles::BundleWorkers;
 use crate::event_queue::{EventQueue, NodeId};
-use crate::flow::{Flow, FlowEnd, channel};
+use crate::explicit_rates::ExplicitRates;
+use crate::flow::{Flow, FlowEnd, channel_of};
 use crate::frame::PacketPool;
 use crate::llc_stations::{LlcInterface, LlcStations};
 use crate::network::Network;
+use crate::network::topology::Topology;
 use crate::trace::Tracer;
 
 mod endpoints;
@@ -51,6 +54,8 @@ enum Endpoint {
     LlcStation(u32),
     /// The bundle worker of a host, by the host's number.
     BundleWorker(u32),
+    /// The agent of explicit rates of a host, by the host's number.
+    RateAgent(u32),
 }
 
 impl Endpoint {
@@ -60,6 +65,7 @@ impl Endpoint {
             Endpoint::End { flow, .. } => flow,
             Endpoint::LlcStation(_) => u32::MAX,
             Endpoint::BundleWorker(_) => u32::MAX - 1,
+            Endpoint::RateAgent(_) => u32::MAX - 2,
         }
     }
 }
@@ -76,6 +82,7 @@ pub struct Engine {
     host_queues: Vec<HostQueue>,
     llc_stations: LlcStations,
     bundle_workers: BundleWorkers,
+    explicit_rates: ExplicitRates,
     /// Endpoints that must be polled before the step ends.
     runnable: VecDeque<Endpoint>,
     finished: VecDeque<u32>,
@@ -106,6 +113,7 @@ impl Engine {
                 .collect(),
             llc_stations: LlcStations::default(),
             bundle_workers: BundleWorkers::default(),
+            explicit_rates: ExplicitRates::default(),
             runnable: VecDeque::new(),
             finished: VecDeque::new(),
             packet_pool: PacketPool::default(),
@@ -163,7 +171,7 @@ impl Engine {
 
     /// Sets the receive buffer of a socket of the next flow, if its host has one for each channel.
     pub fn set_receive_buffer(&mut self, host: u32, bytes: u64) {
-        let channel = channel(self.next_flow(), 0);
+        let channel = channel_of(self.next_flow(), 0);
         self.network.hosts[host as usize].model.set_receive_buffer(channel, bytes);
     }
 
@@ -202,6 +210,43 @@ impl Engine {
         }
         self.bundle_workers = bundles;
         self.poll_runnable();
+    }
+
+    /// Sets the explicit rates, which have no sources yet.
+    pub fn set_explicit_rates(&mut self, mut rates: ExplicitRates) {
+        if rates.is_active() {
+            for host in 0..self.network.hosts.len() as u32 {
+                let name = format!("{} / rates", self.network.hosts[host as usize].name);
+                rates.set_node(
+                    host,
+                    self.add_node(Node::Endpoint(Endpoint::RateAgent(host)), name_hash(&name)),
+                );
+            }
+        }
+        self.explicit_rates = rates;
+    }
+
+    /// Makes the source of the next flow, which starts at `starts_at`, obey explicit rates, if its path has any.
+    pub fn add_rate_source(
+        &mut self,
+        topology: &Topology<'_>,
+        (from, to): (u32, u32),
+        starts_at: Instant,
+        peak: Option<Rate>,
+    ) {
+        if self.explicit_rates.is_active() {
+            let flow = (self.next_flow(), from, to);
+            self.explicit_rates.add_source(topology, &self.network, flow, starts_at, peak);
+            self.drain_rate_agent(from);
+        }
+    }
+
+    /// Ends the explicit rate of a flow, and adds its measurements to the report of its sender.
+    pub fn end_rate_source(&mut self, flow: u32, report: Option<&mut SenderReport>) {
+        if let Some(host) = self.explicit_rates.end_source(self.now, flow, report) {
+            self.runnable.push_back(Endpoint::RateAgent(host));
+            self.poll_runnable();
+        }
     }
 
     /// Returns the bundle workers, to read their counters.
@@ -283,6 +328,7 @@ impl Engine {
                         }
                     }
                     Endpoint::LlcStation(h) => self.llc_stations.handle_deadline(at, h),
+                    Endpoint::RateAgent(h) => self.explicit_rates.handle_deadline(at, h),
                     Endpoint::BundleWorker(h) => {
                         if let Some(worker) = self.bundle_workers.worker_mut(h) {
                             worker.handle_deadline(at);
@@ -318,6 +364,7 @@ impl Engine {
             Endpoint::End { flow, side } => self.drain_end(flow, side),
             Endpoint::LlcStation(h) => self.drain_llc_station(h),
             Endpoint::BundleWorker(h) => self.drain_bundle_worker(h),
+            Endpoint::RateAgent(h) => self.drain_rate_agent(h),
         }
     }
 

@@ -7,7 +7,7 @@ use trunkline_endpoint::{Destination, Ecn, Frame as MediumFrame, MAX_BATCH};
 use trunkline_models::atm::{CellFrame, Train};
 use trunkline_run::message::{Header, MessageKind};
 use trunkline_tcp::segment::LONGEST_HEADER;
-use trunkline_units::Instant;
+use trunkline_units::{Instant, Rate};
 
 use crate::stages::FrameTimes;
 
@@ -89,6 +89,8 @@ pub enum Content {
         to: u8,
         bytes: Arc<[u8]>,
     },
+    /// A resource-management cell.
+    Rm(RmCell),
     /// A bundle, or a message from or to the wide area, over UDP. Each fragment refers to the whole datagram. Receivers
     /// share the bytes.
     Bundle {
@@ -98,6 +100,21 @@ pub enum Content {
         /// Number of fragments, at least 1.
         fragments: u16,
     },
+}
+
+/// A resource-management cell of explicit rates.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RmCell {
+    /// To the controller of a line: the source of a flow is active and can use at most this rate.
+    Request { flow: u32, line: u32, limit: Rate },
+    /// To the controller of a line: the source ends.
+    Leave { flow: u32, line: u32 },
+    /// From the controller of a line to a source: the rate that it allows.
+    Answer { flow: u32, line: u32, rate: Rate },
+    /// From a source to its destination, with its current rate.
+    Forward { flow: u32, rate: Rate },
+    /// Back to the source, with the rate that the destination and the switches allow.
+    Backward { flow: u32, rate: Rate },
 }
 
 /// A UDP datagram with a bundle or a message.
@@ -184,7 +201,8 @@ impl PacketPool {
     /// Keeps the box of a dropped packet for reuse.
     #[inline]
     pub fn recycle(&mut self, mut packet: Box<Packet>) {
-        let owns_memory = !matches!(packet.content, Content::Datagram(_) | Content::Segment(_));
+        let owns_memory =
+            !matches!(packet.content, Content::Datagram(_) | Content::Segment(_) | Content::Rm(_));
         if owns_memory || packet.train.is_some() {
             packet.free_content();
         }
@@ -259,6 +277,23 @@ impl Frame {
     #[inline]
     pub fn into_inner(self) -> Option<Box<Packet>> {
         self.packet
+    }
+
+    /// Returns the resource-management cell, if it is one.
+    #[inline]
+    pub fn rm_cell(&self) -> Option<RmCell> {
+        match self.packet.as_deref()?.content {
+            Content::Rm(cell) => Some(cell),
+            _ => None,
+        }
+    }
+
+    /// Returns the resource-management cell, if it is one.
+    pub fn rm_cell_mut(&mut self) -> Option<&mut RmCell> {
+        match &mut self.packet.as_deref_mut()?.content {
+            Content::Rm(cell) => Some(cell),
+            _ => None,
+        }
     }
 
     /// Returns the times of a frame of the guaranteed transport.

@@ -35,6 +35,7 @@
 //! | `bundles` | bundle converters and the interfaces of their hosts |
 //! | `engine` | the event loop: handles deadlines and forwards frames |
 //! | `event_queue` | deadlines ordered by time and node |
+//! | `explicit_rates` | explicit rates of ATM links: controlling hosts, switches, sources |
 //! | `flow` | the ends of one run of a connection, and their measurements |
 //! | `frame` | frames and packets: lengths and metadata, few bytes |
 //! | `link_series` | counters of link ends over time |
@@ -52,6 +53,7 @@ mod backend;
 mod bundles;
 mod engine;
 mod event_queue;
+mod explicit_rates;
 mod flow;
 mod frame;
 mod link_series;

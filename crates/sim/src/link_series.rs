@@ -84,7 +84,11 @@ impl LinkSeries {
         self.sample(network, end);
         let mut end_index = 0;
         for (medium_node, link) in network.transmission_media().zip(links) {
-            let unit = if matches!(medium_node.medium, Medium::Cells(_)) { "cells" } else { "frames" };
+            let unit = if matches!(medium_node.medium, Medium::Cells(_) | Medium::Credits(_)) {
+                "cells"
+            } else {
+                "frames"
+            };
             for port in 0..medium_node.attachments.len() as u16 {
                 let samples = self.times.iter().zip(self.samples.chunks(self.ends.max(1)));
                 let point = |(time, samples): (&Instant, &[[u64; 3]])| {

@@ -66,6 +66,15 @@ impl<F: CellFrame> Medium<F> {
         dispatch!(self, medium => medium.has_room(now, port, length))
     }
 
+    /// Returns whether the send queue of a channel has room for a frame, where each channel has one.
+    #[inline]
+    pub fn channel_has_room(&self, port: Port, channel: u16) -> bool {
+        match self {
+            Medium::Credits(link) => link.channel_has_room(port, channel),
+            _ => true,
+        }
+    }
+
     /// Returns the counters of the frames that the station at `port` has sent.
     pub fn counters(&self, port: Port) -> &MediumCounters {
         dispatch!(self, medium => medium.counters(port))

@@ -243,7 +243,7 @@ fn encode_packet(
         Content::Segment(_) | Content::LongSegment(_) => (IpNumber::TCP, PORTS),
         // The channel number is the port number.
         Content::Bundle { .. } => (IpNumber::UDP, (packet.channel, packet.channel)),
-        Content::Pdu { .. } => return None,
+        Content::Pdu { .. } | Content::Rm(_) => return None,
     };
     // Reverse packets come from the destination of the sender's frames.
     let (from, to, ports) = match (packet.is_reverse, receiver) {

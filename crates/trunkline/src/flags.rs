@@ -200,6 +200,9 @@ pub struct Run {
     /// Run a host at an address of this machine, or on an agent (NAME=agent:AGENT) [default: a loopback address]
     #[arg(long, value_name = "NAME=ADDRESS", value_parser = placement)]
     pub at: Vec<(String, Placement)>,
+    /// Emulate the slowest link on the path of each connection over udp and guaranteed, in a live run on this machine
+    #[arg(long)]
+    pub emulate: bool,
     #[command(flatten)]
     pub keys: agents::KeyDirectory,
     /// Capture the packets of a link or host of a simulated run as pcapng, next to its record
@@ -283,7 +286,7 @@ pub struct Reproduce {
     pub paper: Option<String>,
     /// A table or figure of the paper: 12, 17, 18, 20, 21, 22, figure-1, figure-2, ftp-cells; for `guaranteed` 6, or its curves:
     /// curves (all), figure-13, …, figure-20, fec (forward error correction); for `congestion` credits, rates, admission,
-    /// controllers or queues [default: all but the curves]
+    /// controllers, queues or curves [default: all but the curves]
     pub table: Option<String>,
     /// Runs per experiment, each with a different seed [default: 100 where timer phases matter, else 1 to 20]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=100_000))]

@@ -35,7 +35,10 @@ const CRATES: &[(&str, &[&str])] = &[
     ("collector", &["counters", "io"]),
     ("capi-llc", &["llc", "io", "units"]),
     ("capi-bundle", &["bundle", "io", "units"]),
-    ("run", &["units", "traffic", "endpoint", "arq", "llc", "quic", "bundle", "experiment", "record"]),
+    (
+        "run",
+        &["units", "traffic", "endpoint", "models", "arq", "llc", "quic", "bundle", "experiment", "record"],
+    ),
     (
         "sim",
         &[
@@ -57,6 +60,7 @@ const CRATES: &[(&str, &[&str])] = &[
         "live",
         &[
             "run",
+            "models",
             "io",
             "arq",
             "llc",

@@ -152,7 +152,7 @@ fn missing_things_are_errors() {
         ),
         (
             &["reproduce", "congestion", "rate"],
-            "unknown part `rate` of congestion; the parts are: credits, rates, admission, controllers, queues",
+            "unknown part `rate` of congestion; the parts are: credits, rates, admission, controllers, queues, curves",
         ),
         (&["reproduce", "--seeds", "0"], "invalid value '0'"),
     ] {

@@ -78,6 +78,7 @@ const LINK: &[(&str, Figure)] = &[
     ("damaged", Figure::Number),
     ("aal5_failed", Figure::Number),
     ("credits", Figure::Open),
+    ("rm_cells", Figure::Number),
     ("queue_max", Figure::Number),
     ("queues", Figure::Open),
     ("ends", Figure::Open),

@@ -12,7 +12,8 @@ use crate::tree::{PartKind, Value};
 
 /// Larger traces are refused: each point takes 16 bytes.
 const MOST_POINTS: usize = 5_000_000;
-/// Bytes of an IP packet in an opportunity of 1,504 bytes: mahimahi counts 4 of its TUN device.
+/// Bytes of an IP packet in an opportunity of 1,504 bytes: mahimahi counts 4 of its TUN device. The models have the same; a
+/// test of the simulator compares them.
 const PACKET: u64 = 1500;
 /// Higher rates are taken for mistakes.
 const LARGEST_BPS: f64 = 9e15;

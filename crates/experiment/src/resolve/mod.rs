@@ -20,6 +20,7 @@
 //! | [`queue`] | queue disciplines, shapers and policers of links |
 //! | [`link_trace`] | traces that replace the rate of a link |
 //! | [`changes`] | `at TIME set link …` |
+//! | [`explicit_rate`] | who computes explicit rates on a link |
 //! | [`topology`] | checks of the whole network: loops, rings, reachability |
 //! | [`expect`] | expectations |
 
@@ -30,6 +31,7 @@ pub(crate) mod connection;
 pub(crate) mod dscp;
 pub(crate) mod emulated;
 pub(crate) mod expect;
+pub(crate) mod explicit_rate;
 pub(crate) mod link_trace;
 pub(crate) mod measure;
 pub(crate) mod netspec3;

@@ -7,7 +7,7 @@ use trunkline_units::{Rate, Size, Span};
 use super::options::{Given, Visit, amount, integer, optional, rate, read, share, size, text, time};
 use super::protocol::MOST;
 use super::queue::{self, queue_text, read_queue, token_rate, token_rate_text};
-use super::{Context, admission, link_trace, topology, write};
+use super::{Context, admission, explicit_rate, link_trace, topology, write};
 use crate::diagnostic::Diagnostic;
 use crate::parse::shorten;
 use crate::plan::{
@@ -313,6 +313,7 @@ fn link(
         duplicate: 0.0,
         reorder: 0.0,
         credits: None,
+        explicit_rate: None,
         queue: None,
         shape: None,
         police: None,
@@ -369,6 +370,7 @@ pub(crate) fn present_link(link: &mut Link, v: &mut Visit<'_, '_>) {
     v.share("duplicate", &mut link.duplicate);
     v.share("reorder", &mut link.reorder);
     v.optional("credits", &mut link.credits, "none", |cx, v| integer(cx, v, 1..=MOST), u64::to_string);
+    v.optional("explicit_rate", &mut link.explicit_rate, "none", explicit_rate::read, explicit_rate::text);
     v.keyword("admission", &mut link.admission, admission::METHODS);
     v.option("admission_loss", &mut link.admission_loss, some_share, f64::to_string);
 }
@@ -571,6 +573,11 @@ fn check_medium(
 ) {
     let only_atm = [
         (link.credits.is_some(), "credits", "credits flow per virtual channel, which only ATM has"),
+        (
+            link.explicit_rate.is_some(),
+            "explicit_rate",
+            "explicit rates are for virtual channels, which only ATM has",
+        ),
         (link.pacing_slots.is_some(), "pacing", "only ATM has cell slots"),
         (given.contains_key("cells"), "cells", "only ATM has cells"),
         (given.contains_key("encapsulation"), "encapsulation", "only packets over ATM are wrapped so"),

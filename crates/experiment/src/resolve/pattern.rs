@@ -9,7 +9,7 @@ use super::{Context, replay, write};
 use crate::diagnostic::{Diagnostic, list};
 use crate::parse::shorten;
 use crate::plan::{MAX_QUIC_DATAGRAM, Protocol, SourceRange};
-use crate::support::{NONE, protocols, support};
+use crate::support::{NONE, protocols, row, support};
 use crate::token::quoted;
 use crate::tree::{Setting, Value};
 
@@ -172,7 +172,7 @@ pub(crate) fn conflict(pattern: &Pattern, protocol: &Protocol) -> Option<(&'stat
     }
     if support(pattern, protocol) == NONE {
         let name = test_name(pattern);
-        let message = format!("no backend runs `{name}` over `{}`", protocol.name());
+        let message = format!("no backend runs `{name}` over `{}`", row(protocol));
         // Not an option, so the word of the test is marked.
         let label = format!("expected one of {} beside `{name}`", list(&protocols(pattern)));
         return Some(("", message, label));

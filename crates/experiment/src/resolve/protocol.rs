@@ -8,7 +8,7 @@ use std::ops::RangeInclusive;
 
 use trunkline_units::{Size, Span};
 
-use super::options::{Visit, integer, positive_time, read, size, text, time};
+use super::options::{self, Visit, integer, plain, positive_time, read, size, text, time};
 use super::quantity::single;
 use super::{Context, write};
 use crate::diagnostic::Diagnostic;
@@ -18,7 +18,7 @@ use crate::plan::{
     TcpController, TcpEcn, TcpExtensions, TcpTimers,
 };
 use crate::token;
-use crate::tree::Value;
+use crate::tree::{Part, Value};
 
 /// Names of the protocols.
 pub(crate) const PROTOCOLS: &[&str] =
@@ -94,6 +94,30 @@ impl Protocol {
     }
 }
 
+/// Datagrams for which a receiver has buffers, unless the text says otherwise, and at most.
+const CREDIT_WINDOW: u32 = 64;
+const LARGEST_CREDIT_WINDOW: u64 = 65_536;
+
+/// Reads `credit` or `credit (window = 64)`.
+fn read_credit(cx: &mut Context<'_>, value: &Value) -> Option<u32> {
+    let part = single(cx, value, "`credit`")?;
+    let alone = Part { arguments: None, ..part.clone() };
+    if plain(cx, &alone, "`credit`")? != "credit" {
+        let message = format!("`{}` is no control of datagrams", shorten(&part.text));
+        return cx.refuse(Diagnostic::error(part.location, message).label("expected `credit` or `none`"));
+    }
+    let mut window = CREDIT_WINDOW;
+    let settings = part.arguments.as_deref().unwrap_or_default();
+    options::read(cx, "`credit`", part.location, settings, &[], |v| {
+        v.integer("window", &mut window, 1..=LARGEST_CREDIT_WINDOW);
+    });
+    Some(window)
+}
+
+fn credit_text(window: &u32) -> String {
+    format!("credit (window = {window})")
+}
+
 /// Returns a protocol with all defaults. Options without a default are placeholders, which [`required`] rejects.
 pub(crate) fn default(name: &str) -> Option<Protocol> {
     Some(match name {
@@ -105,7 +129,7 @@ pub(crate) fn default(name: &str) -> Option<Protocol> {
             delayed_ack: true,
             extensions: TcpExtensions::default(),
         },
-        "udp" => Protocol::Udp { flow_control: true },
+        "udp" => Protocol::Udp { flow_control: true, credit_window: None },
         "multicast" => Protocol::Multicast { group: IpAddr::V4(Ipv4Addr::UNSPECIFIED), ttl: 1 },
         "llc" => Protocol::Llc {
             r#type: 1,
@@ -290,7 +314,10 @@ pub(crate) fn present(protocol: &mut Protocol, v: &mut Visit<'_, '_>) {
             v.optional("min_rto", min_rto, "auto", time, write::span);
             v.optional("ack_delay", ack_delay, "auto", positive_time, write::span);
         }
-        Protocol::Udp { flow_control } => v.on_off("flow", flow_control),
+        Protocol::Udp { flow_control, credit_window } => {
+            v.on_off("flow", flow_control);
+            v.optional("control", credit_window, "none", read_credit, credit_text);
+        }
         Protocol::Multicast { group, ttl } => {
             v.option("group", group, multicast_group, |group| token::written(&group.to_string()));
             v.integer("ttl", ttl, 0..=255);

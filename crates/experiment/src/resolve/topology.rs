@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::Context;
+use super::{Context, explicit_rate};
 use crate::converters::Groups;
 use crate::diagnostic::Diagnostic;
 use crate::parse::shorten;
@@ -17,6 +17,7 @@ const SHOWN: usize = 8;
 pub(crate) fn check(cx: &mut Context<'_>, network: &Network) {
     let index = index(network);
     check_loops(cx, network, &index);
+    explicit_rate::check(cx, network);
     let mut stations: Vec<Vec<&Link>> = vec![Vec::new(); network.nodes.len()];
     for link in &network.links {
         for end in [&link.a, &link.b] {

@@ -75,6 +75,8 @@ pub(super) struct Repetition<'a, 'c> {
     outcome: RepetitionOutcome,
     /// The SHA-256 of the receiver's public key, over QUIC.
     receiver_key: Option<[u8; 32]>,
+    /// The controller of explicit rates that the sender obeys.
+    rate_controller: Option<SocketAddr>,
 }
 
 impl<'a, 'c> Repetition<'a, 'c> {
@@ -91,6 +93,7 @@ impl<'a, 'c> Repetition<'a, 'c> {
             event_sender,
             ends: BTreeMap::new(),
             receiver_key: None,
+            rate_controller: None,
             clocks: BTreeMap::new(),
             consent: None,
             outcome,
@@ -238,7 +241,10 @@ impl<'a, 'c> Repetition<'a, 'c> {
             port = Some(address.port()); // the receivers of a group share its port
             peer.get_or_insert(address);
         }
-        let peer = peer.ok_or(RunError::NoReceiver)?;
+        let mut peer = peer.ok_or(RunError::NoReceiver)?;
+        if let Some(emulation) = &self.controller.emulation {
+            (peer, self.rate_controller) = emulation.address_for(connection, peer)?;
+        }
         let file = self.sent_file();
         let role = Role::Sender { peer, limit, receivers: connection.to.len(), file };
         let sender = self.prepare(&connection.from, None, role, None)?;
@@ -379,6 +385,7 @@ impl<'a, 'c> Repetition<'a, 'c> {
                 Some(_) => self.connection.test.without_messages(),
             },
             peer_key: self.receiver_key.filter(|_| receiver.is_none()),
+            rate_controller: self.rate_controller.filter(|_| receiver.is_none()),
             role,
             receiver: receiver.unwrap_or(0) as u32,
             consent,

@@ -4,12 +4,11 @@
 //! to the sender ([`MessageKind::Progress`]), so that a full socket buffer slows the sender down instead of losing
 //! messages. Paced messages are sent one by one, because offload would distort their gaps.
 
+use std::cell::RefCell;
 use std::io;
-use std::mem::MaybeUninit;
 use std::net::{SocketAddr, UdpSocket};
 use std::path::Path;
 
-use socket2::SockRef;
 use trunkline_experiment::plan::Protocol;
 use trunkline_io::batch::{BatchReceiver, BatchSender};
 use trunkline_io::{Pacer, SocketError, socket};
@@ -20,6 +19,7 @@ use trunkline_traffic::source::Limit;
 use trunkline_traffic::{Pattern, Variable};
 use trunkline_units::{Instant, Size, Span};
 
+use super::credit::{PACKET_COST, ReceiverCredits, SenderCredits, read_progress, receive_buffer};
 use super::sink::Sink;
 use super::{EndContext, EndError, EndFailure, STOP_CHECK_INTERVAL, buffer_counter, io_error, local_address};
 use crate::wire::Report;
@@ -33,8 +33,6 @@ const FULL_SPEED_BUFFER: Size = Size::from_bytes(4 << 20);
 const FIRST_WINDOW: u64 = 128 << 10;
 /// After this long without a progress report, data in flight counts as lost.
 const REPORT_TIMEOUT: Span = Span::from_ms(20);
-/// Approximate cost of a packet in a receive buffer beyond its bytes.
-pub(crate) const PACKET_COST: u64 = 1024;
 
 /// Opens the sending socket, bound to the interface of its group if there is one, and connects it to `peer`, unless responses
 /// come from the members of a group; returns it with its address.
@@ -66,7 +64,9 @@ pub(crate) fn open_receiver(
     is_full_speed: bool,
 ) -> Result<(UdpSocket, SocketAddr), EndError> {
     let mut options = context.options();
-    if is_full_speed {
+    if let Some(buffer) = receive_buffer(context) {
+        options.receive_buffer.get_or_insert(buffer);
+    } else if is_full_speed {
         options.receive_buffer.get_or_insert(FULL_SPEED_BUFFER);
     }
     let socket = context.open_at_port(|port| match context.spec.protocol {
@@ -141,16 +141,28 @@ pub(crate) fn send_paced(
     let (socket, address) = open_sender(&context, peer, false)?;
     let start = context.ready(address)?;
     let (mut sender, mut send_stats) = (context.sender(start, limit, None)?, SendStats::default());
-    let send = |context: &EndContext, datagram: &[u8]| {
-        send_with_retry(context, &mut send_stats, || socket.send(datagram))
+    let credits = RefCell::new(SenderCredits::new(&context, start, limit));
+    let mut credit_calls = 0;
+    let await_credit = |context: &EndContext| match &mut *credits.borrow_mut() {
+        Some(credits) => credits.wait(context, &socket, &mut credit_calls).map(drop),
+        None => Ok(()),
     };
-    let result = pace(&mut context, &mut sender, &[], send);
+    let send = |context: &EndContext, datagram: &[u8]| {
+        let is_sent = send_with_retry(context, &mut send_stats, || socket.send(datagram))?;
+        if let Some(credits) = &mut *credits.borrow_mut() {
+            credits.record_sent(context.clock.now(), 1);
+        }
+        Ok(is_sent)
+    };
+    let result = pace_with_credit(&mut context, &mut sender, &[], await_credit, send);
+    send_stats.calls += credit_calls;
     let mut report = context.sender_report(&sender);
     report.counters.extend([buffer_counter(&socket, true)]);
     report.notes.insert("pacing".into(), "sleep, then spin; one message a system call, no offload".into());
     if result.is_ok() {
         send_stats.add_to(&mut report);
     }
+    credits.into_inner().iter().for_each(|credits| credits.add_to(&mut report));
     EndFailure::after(result, report)
 }
 
@@ -160,6 +172,17 @@ pub(crate) fn pace(
     context: &mut EndContext,
     sender: &mut Sender,
     prefix: &[u8],
+    send: impl FnMut(&EndContext, &[u8]) -> Result<bool, EndError>,
+) -> Result<(), EndError> {
+    pace_with_credit(context, sender, prefix, |_| Ok(()), send)
+}
+
+/// The same, with a wait before each message until it has credit, the source has ended, or a stop is requested.
+fn pace_with_credit(
+    context: &mut EndContext,
+    sender: &mut Sender,
+    prefix: &[u8],
+    mut await_credit: impl FnMut(&EndContext) -> Result<(), EndError>,
     mut send: impl FnMut(&EndContext, &[u8]) -> Result<bool, EndError>,
 ) -> Result<(), EndError> {
     let mut buffer = [prefix, &payload_datagram(context, context.max_message() as usize)].concat();
@@ -189,6 +212,8 @@ pub(crate) fn pace(
             }
             SenderStep::Done => return Ok(()),
         }
+        await_credit(context)?;
+        now = now.max(context.clock.now());
         if control.is_stopped() {
             return Ok(());
         }
@@ -211,7 +236,7 @@ pub(crate) struct FlowControl {
 impl FlowControl {
     pub fn new(context: &EndContext) -> Self {
         FlowControl {
-            is_enabled: matches!(context.spec.protocol, Protocol::Udp { flow_control: true }),
+            is_enabled: has_progress_reports(context),
             message_cost: 1,
             sent: 0,
             acknowledged: 0,
@@ -264,24 +289,13 @@ impl FlowControl {
 
     /// Reads the progress reports that have arrived.
     fn read_progress(&mut self, socket: &UdpSocket, token: u32, now: Instant, calls: &mut u64) {
-        let mut buffer = [MaybeUninit::new(0u8); HEADER];
-        loop {
-            *calls += 1;
-            let Ok(length) = SockRef::from(socket).recv_with_flags(&mut buffer, nix::libc::MSG_DONTWAIT)
-            else {
-                return;
-            };
-            // SAFETY: every byte was initialised when the buffer was created; the kernel only overwrites.
-            let bytes: [u8; HEADER] = buffer.map(|b| unsafe { b.assume_init() });
-            match Header::decode(token, &bytes[..length.min(HEADER)]) {
-                Ok(h) if h.kind == MessageKind::Progress && h.sequence <= self.sent => {
-                    self.acknowledged = self.acknowledged.max(h.sequence);
-                    self.window = u64::from(h.response_length).max(FIRST_WINDOW);
-                    self.last_report = now;
-                }
-                _ => {}
+        read_progress(socket, token, calls, |h| {
+            if h.sequence <= self.sent {
+                self.acknowledged = self.acknowledged.max(h.sequence);
+                self.window = u64::from(h.response_length).max(FIRST_WINDOW);
+                self.last_report = now;
             }
-        }
+        });
     }
 }
 
@@ -298,9 +312,11 @@ pub(crate) fn send_full(
     let batch_sender = BatchSender::new(socket, peer).map_err(io_error("enabling segmentation offload"))?;
     let mut pacer = Pacer::new(context.clock);
     pacer.wait(start, context.control.clone().stop_flag());
-    let result = send_batches(&mut context, &batch_sender, &mut sender);
+    let mut credits = SenderCredits::new(&context, start, limit);
+    let result = send_batches(&mut context, &batch_sender, &mut sender, &mut credits);
     let mut report = context.sender_report(&sender);
     report.counters.extend([granted]);
+    credits.iter().for_each(|credits| credits.add_to(&mut report));
     let result = result.map(|(send_stats, max_count)| {
         send_stats.add_to(&mut report);
         let offload = match max_count {
@@ -317,6 +333,7 @@ fn send_batches(
     context: &mut EndContext,
     batch_sender: &BatchSender,
     sender: &mut Sender,
+    credits: &mut Option<SenderCredits>,
 ) -> Result<(SendStats, u64), EndError> {
     let control = context.control.clone();
     let token = context.spec.token;
@@ -329,9 +346,16 @@ fn send_batches(
         if !flow_control.can_send(context, batch_sender.socket(), &mut send_stats.calls)? {
             continue;
         }
+        let available = match credits {
+            Some(credits) => credits.wait(context, batch_sender.socket(), &mut send_stats.calls)?,
+            None => u64::MAX,
+        };
+        if available == 0 {
+            break;
+        }
         let now = context.clock.now();
-        // As many messages as fit into one call, or the one that `next` returns.
-        let (size, count) = match sender.batch(now, max_count.max(1)) {
+        // As many messages as fit into one call and have credit, or the one that `next` returns.
+        let (size, count) = match sender.batch(now, max_count.max(1).min(available)) {
             Some((size, count)) if max_count > 0 => (size, count),
             Some((size, _)) => {
                 // The first message determines the size, and so the number of messages in further batches.
@@ -363,6 +387,9 @@ fn send_batches(
         if !send_with_retry(context, &mut send_stats, || batch_sender.send(datagrams, length).map(|()| 0))? {
             break;
         }
+        if let Some(credits) = credits {
+            credits.record_sent(now, count);
+        }
         flow_control.record_sent(count, u64::from(size) + PACKET_COST / max_count.max(1));
         sender.record_batch(size, count, now);
         context.snapshot_sender(sender, now);
@@ -378,8 +405,10 @@ fn receive_datagram(
     datagram: &[u8],
     now: Instant,
     sink: &mut Option<Sink>,
+    credits: &mut ReceiverCredits,
 ) -> Result<(), EndError> {
     match Header::decode(context.spec.token, datagram) {
+        Ok(header) if credits.receive(&header) => {}
         Ok(header) if header.length as usize == datagram.len() => {
             let body = &datagram[HEADER..];
             let is_intact = match header.kind {
@@ -415,6 +444,7 @@ pub(crate) fn receive(mut context: EndContext, file: Option<&Path>) -> Result<Re
     let mut buffer = vec![0; MAX_DATAGRAM_BUFFER];
     let mut error = None;
     let mut reporter = ProgressReporter::new(&context, &socket, file.is_some());
+    let mut credits = ReceiverCredits::new(&context);
     let mut sender = None;
     while error.is_none() && !context.control.is_stopped() {
         calls += 1;
@@ -433,10 +463,13 @@ pub(crate) fn receive(mut context: EndContext, file: Option<&Path>) -> Result<Re
                 meter.record_unknown_peer();
                 None
             }
-            Ok(length) => receive_datagram(&context, &mut meter, &buffer[..length], now, &mut sink).err(),
+            Ok(length) => {
+                receive_datagram(&context, &mut meter, &buffer[..length], now, &mut sink, &mut credits).err()
+            }
             Err(e) if socket::is_timeout(&e) => None,
             Err(e) => Some(io_error("receiving")(e)),
         };
+        credits.report(&context, &socket, sender, &mut calls);
         context.snapshot_receiver(&meter, now);
         if context.is_complete(&meter, now) {
             break;
@@ -444,6 +477,7 @@ pub(crate) fn receive(mut context: EndContext, file: Option<&Path>) -> Result<Re
     }
     let mut report =
         receiver_report(&context, &meter, calls, &socket, "none: one message a system call".into());
+    credits.add_to(&mut report.counters);
     if error.is_none()
         && let Some(sink) = sink
     {
@@ -476,6 +510,7 @@ pub(crate) fn receive_full(mut context: EndContext) -> Result<Report, EndFailure
     let start = context.ready(address)?;
     trunkline_io::pace::minimize_timer_slack();
     let mut reporter = ProgressReporter::new(&context, &socket, true);
+    let mut credits = ReceiverCredits::new(&context);
     let mut receiver = BatchReceiver::new(socket).map_err(io_error("enabling receive coalescing"))?;
     let mut meter = context.receiver_meter(start);
     let (mut calls, mut error) = (0u64, None);
@@ -491,7 +526,8 @@ pub(crate) fn receive_full(mut context: EndContext) -> Result<Report, EndFailure
             }
             sender = Some(batch.peer);
             for datagram in batch.datagrams() {
-                if let Err(e) = receive_datagram(&context, &mut meter, datagram, now, &mut None) {
+                if let Err(e) = receive_datagram(&context, &mut meter, datagram, now, &mut None, &mut credits)
+                {
                     sink_error = Some(e);
                 }
             }
@@ -507,13 +543,15 @@ pub(crate) fn receive_full(mut context: EndContext) -> Result<Report, EndFailure
             received.is_ok_and(|n| n == 0),
             &mut calls,
         );
+        credits.report(&context, receiver.socket(), sender, &mut calls);
         context.snapshot_receiver(&meter, now);
         if context.is_complete(&meter, now) {
             break;
         }
     }
     let offload = if receiver.coalesces() { "coalescing: many messages a system call" } else { "none" };
-    let report = receiver_report(&context, &meter, calls, receiver.socket(), offload.into());
+    let mut report = receiver_report(&context, &meter, calls, receiver.socket(), offload.into());
+    credits.add_to(&mut report.counters);
     EndFailure::after(error.map_or(Ok(()), Err), report)
 }
 
@@ -527,7 +565,7 @@ struct ProgressReporter {
 
 impl ProgressReporter {
     fn new(context: &EndContext, socket: &UdpSocket, is_enabled: bool) -> Self {
-        let is_enabled = is_enabled && matches!(context.spec.protocol, Protocol::Udp { flow_control: true });
+        let is_enabled = is_enabled && has_progress_reports(context);
         // Half of the buffer is for the kernel's own overhead.
         let window = (buffer_counter(socket, false).1 as u64 / 2).min(u64::from(u32::MAX)) as u32;
         ProgressReporter { is_enabled, window, reported_bytes: 0 }
@@ -562,6 +600,11 @@ impl ProgressReporter {
         header.encode(context.spec.token, &mut message);
         let _ = socket.send_to(&message, sender);
     }
+}
+
+/// Whether the receiver reports its progress at full speed.
+fn has_progress_reports(context: &EndContext) -> bool {
+    matches!(context.spec.protocol, Protocol::Udp { flow_control: true, credit_window: None })
 }
 
 impl EndContext {

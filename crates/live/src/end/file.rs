@@ -10,7 +10,8 @@ use trunkline_run::message::{HEADER, Header, MessageKind};
 use trunkline_run::{Sender, SenderStep};
 use trunkline_traffic::source::Limit;
 
-use super::datagram::{self, FlowControl, PACKET_COST, SendStats};
+use super::credit::PACKET_COST;
+use super::datagram::{self, FlowControl, SendStats};
 use super::sink::read_message;
 use super::stream::{self, StreamWriter};
 use super::{EndContext, EndError, EndFailure, buffer_counter, file_error};

@@ -3,6 +3,7 @@
 //! | module | contents |
 //! | --- | --- |
 //! | `datagram` | `udp` and `multicast`: paced, and at full speed with offload |
+//! | `credit` | `udp (control = credit)` |
 //! | `stream` | `tcp` |
 //! | `guaranteed` | `guaranteed`: all tests |
 //! | `stage_timer` | time of the processing stages of `guaranteed` |
@@ -19,6 +20,7 @@
 //! controller. So the controller has measurements even if the agent is killed.
 
 mod bundle;
+mod credit;
 mod datagram;
 mod file;
 mod guaranteed;
@@ -53,6 +55,7 @@ use trunkline_units::{Instant, Size, Span};
 
 use crate::bundles::BundleWorker;
 use crate::consent::{CONTROLLER_SILENCE, Consent, ConsentService, Lapse, ServiceError};
+use crate::explicit_rate::RateSource;
 use crate::limits::{self, LimitError, PortError};
 use crate::locked;
 use crate::station::Station;
@@ -276,6 +279,8 @@ pub(crate) struct EndContext {
     pub payload: Payload,
     pub services: Services,
     consent: Option<Consent>,
+    /// The source of explicit rates that the sender obeys.
+    rate_source: Option<RateSource>,
     cpu: CpuTime,
     start: Instant,
     next_snapshot: Instant,
@@ -350,7 +355,7 @@ impl EndContext {
     pub fn ready(&mut self, address: SocketAddr) -> Result<Instant, EndError> {
         self.report_ready(address, None)?;
         let start = self.control.await_start().ok_or(EndError::Stopped)?;
-        Ok(self.begin(start))
+        self.begin(start)
     }
 
     /// Reports that the sockets are open, with the hash of the receiver's key if the sender must know it.
@@ -374,14 +379,21 @@ impl EndContext {
             return Err(EndError::Stopped);
         }
         let start = *locked(&self.control.start);
-        Ok(start.map(|start| self.begin(start)))
+        start.map(|start| self.begin(start)).transpose()
     }
 
-    fn begin(&mut self, start: Instant) -> Instant {
+    fn begin(&mut self, start: Instant) -> Result<Instant, EndError> {
+        if let Some(controller) = self.spec.rate_controller {
+            let is_guaranteed = matches!(self.spec.protocol, Protocol::Guaranteed { .. });
+            let source = RateSource::start(controller, self.spec.token, is_guaranteed, (self.clock, start))
+                .map_err(io_error("opening the source of explicit rates"))?;
+            self.services.rate_limit = Some(source.limit());
+            self.rate_source = Some(source);
+        }
         self.cpu = CpuTime::of_this_thread();
         self.start = start;
         self.next_snapshot = start + self.snapshot_interval();
-        start
+        Ok(start)
     }
 
     /// Opens the socket of a receiver at the port of the plan, at one that the host's owner permits, or at any port.
@@ -612,7 +624,9 @@ impl EndContext {
     pub fn sender_report(&self, sender: &Sender) -> SenderReport {
         let mut report = sender.report();
         report.cpu = self.cpu();
-        if let Some(limit) = self.services.rate_limit.as_ref().filter(|limit| limit.has_delayed()) {
+        if let Some(source) = &self.rate_source {
+            report.samples.extend(source.samples(self.clock.now()));
+        } else if let Some(limit) = self.services.rate_limit.as_ref().filter(|limit| limit.has_delayed()) {
             let note = format!("the owner of the sender's agent permits {} b/s", limit.bps());
             report.notes.insert("rate_limit".into(), note);
         }
@@ -685,6 +699,7 @@ pub(crate) fn prepare(
             payload,
             services,
             consent: None,
+            rate_source: None,
             cpu,
             start: Instant::ZERO,
             next_snapshot: Instant::ZERO,

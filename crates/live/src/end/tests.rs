@@ -96,6 +96,7 @@ fn spec(protocol: Protocol, pattern: Pattern, role: Role) -> EndSpec {
         pattern,
         role,
         peer_key: None,
+        rate_controller: None,
         receiver: 0,
         consent: EndConsent::default(),
         epoch_ns: None,

@@ -49,6 +49,7 @@ fn sender(protocol: Protocol, peer: &str) -> EndSpec {
         protocol,
         pattern: Pattern::Full { size_bytes: Variable::Constant(100.0) },
         peer_key: None,
+        rate_controller: None,
         role: Role::Sender { peer: peer.parse().unwrap(), limit: Limit::default(), receivers: 1, file: None },
         receiver: 0,
         dscp: None,
@@ -66,7 +67,7 @@ fn request() -> Pattern {
 }
 
 fn udp() -> Protocol {
-    Protocol::Udp { flow_control: true }
+    Protocol::Udp { flow_control: true, credit_window: None }
 }
 
 #[test]

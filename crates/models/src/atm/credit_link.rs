@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use trunkline_endpoint::{LossCause, Medium, MediumCounters, MediumInput, MediumOutput, Port};
-use trunkline_units::{Instant, Span, Stream};
+use trunkline_units::{Instant, Rate, Span, Stream};
 
 use crate::atm::CellFrame;
 use crate::atm::aal5::{self, Reassembly};
@@ -27,8 +27,11 @@ use crate::impairments::Impairments;
 /// **Adapters.** A packet that does not fit into the send queue is lost whole; its station asks
 /// [`has_room`](Medium::has_room) first. The receiving adapter needs the buffer of a cell only until it has arrived.
 ///
+/// **Rates.** [`CreditLink::set_rate`] limits the cells of a channel at an adapter: explicit rates. Then
+/// [`CreditLink::limit_channels`] gives each channel a separate send queue, so that none waits behind a slower one.
+///
 /// Without [`CreditOptions`] it is a link as [`CellLink`](crate::atm::CellLink) with a separate queue for each channel, for
-/// a switch that serves channels in turn or whose other links have credits. Duplication and reordering are ignored: credits
+/// a switch that serves channels in turn or whose other links have credits, and for explicit rates. Duplication and reordering are ignored: credits
 /// require that a line keeps its cells in order.
 ///
 /// **Counting.** [`MediumCounters`] count data cells; `busy` includes the others, which [`CreditCounters`] count.
@@ -84,6 +87,9 @@ struct LinkEnd<F> {
     refused_length: u32,
     /// Length of the frame whose sender waits for room.
     room_request: Option<u32>,
+    /// Packets in the send queue of each channel, if that is limited; whether a full one has become shorter.
+    channel_limit: Option<usize>,
+    channel_room: bool,
     busy: FineTime,
     counters: MediumCounters,
     credit_counters: CreditCounters,
@@ -169,6 +175,26 @@ impl<F: CellFrame> CreditLink<F> {
     pub fn release(&mut self, now: Instant, port: Port, channel: u16) {
         self.now = now;
         self.ends[usize::from(port.0)].free_cell(now, channel);
+    }
+
+    /// Sets the rate of the cells of a channel that leave `port`, headers included; zero stops them, `None` is no limit.
+    pub fn set_rate(&mut self, now: Instant, port: Port, channel: u16, rate: Option<Rate>) {
+        self.now = now;
+        let end = &mut self.ends[usize::from(port.0)];
+        end.queue.set_rate(now, channel, rate);
+        end.transmit_next(now);
+    }
+
+    /// Gives each channel at the adapter of `port` a send queue of this many packets, in addition to the limit of the
+    /// adapter. [`MediumOutput::Room`] then reports that the queue of some channel is no longer full.
+    pub fn limit_channels(&mut self, port: Port, packets: usize) {
+        self.ends[usize::from(port.0)].channel_limit = Some(packets.max(1));
+    }
+
+    /// Returns whether the send queue of a channel at `port` has room for a packet.
+    pub fn channel_has_room(&self, port: Port, channel: u16) -> bool {
+        let end = &self.ends[usize::from(port.0)];
+        end.channel_limit.is_none_or(|limit| end.queue.frames(channel) < limit)
     }
 
     /// Returns the next data cell that has left the switch at a port, as that port and the cell's channel.
@@ -301,6 +327,8 @@ impl<F: CellFrame> LinkEnd<F> {
             stream,
             refused_length: 0,
             room_request: None,
+            channel_limit: None,
+            channel_room: false,
             busy: FineTime::ZERO,
             counters: MediumCounters::default(),
             credit_counters: CreditCounters::default(),
@@ -325,6 +353,7 @@ impl<F: CellFrame> LinkEnd<F> {
         let flight = self.flights.front().map_or(Instant::MAX, |flight| flight.at);
         let check = self.checks.front().map_or(Instant::MAX, |(at, _)| *at);
         let room = match self.room_request {
+            _ if self.channel_room => Instant::ZERO,
             Some(length) if self.queue.has_room(length) => Instant::ZERO,
             _ => Instant::MAX,
         };
@@ -333,6 +362,9 @@ impl<F: CellFrame> LinkEnd<F> {
 
     /// Processes the earliest event, which is due at `at`.
     fn step(&mut self, at: Instant) -> Step<F> {
+        if std::mem::take(&mut self.channel_room) {
+            return Step::Room;
+        }
         if let Some(length) = self.room_request
             && self.queue.has_room(length)
         {
@@ -381,7 +413,7 @@ impl<F: CellFrame> LinkEnd<F> {
             return;
         }
         match self.has_credit(channel) {
-            true => self.queue.set_ready(channel),
+            true => self.queue.set_ready(now, channel),
             false => self.await_check(now, channel),
         }
     }
@@ -434,6 +466,12 @@ impl<F: CellFrame> LinkEnd<F> {
         }
         let Some((end, cell, departure)) = self.queue.next_cell(now) else { return };
         let channel = departure.channel;
+        if let Some(limit) = self.channel_limit
+            && departure.is_last
+            && self.queue.frames(channel) + 1 == limit
+        {
+            self.channel_room = true;
+        }
         self.counters.frames += 1;
         self.counters.bytes += u64::from(CELL);
         self.transmission = Some((end, Some(departure)));

@@ -1,12 +1,13 @@
 //! The queues of the channels at the sending end of a link with credits, served in turn.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 use trunkline_endpoint::LossCause;
 use trunkline_units::{Instant, Rate};
 
 use crate::atm::CellFrame;
 use crate::atm::cell::{CELL, Encapsulation, MAX_CELLS, MAX_PACKET, cells_of};
+use crate::atm::fine::FineTime;
 use crate::atm::link::End;
 use crate::atm::pacing::{Pacer, Pacing};
 use crate::atm::train::Run;
@@ -18,6 +19,8 @@ pub(crate) struct CreditQueue<F> {
     channels: Vec<Channel<F>>,
     /// Channels with a cell and credit, in the order in which they are served.
     ready: VecDeque<u16>,
+    /// Channels with a cell and credit that wait for their rate, by the time at which they may send.
+    paced: BTreeSet<(Instant, u16)>,
     /// The encapsulation of an adapter; a switch port has none.
     encapsulation: Option<Encapsulation>,
     occupancy: Occupancy,
@@ -33,6 +36,29 @@ pub(crate) struct CreditQueue<F> {
 struct Channel<F> {
     frames: VecDeque<Queued<F>>,
     is_ready: bool,
+    pace: Option<ChannelPace>,
+}
+
+/// The rate of a channel.
+#[derive(Clone, Copy, Debug)]
+struct ChannelPace {
+    /// Time between the starts of two cells; `None` for a rate of zero.
+    gap: Option<FineTime>,
+    /// Earliest start of the last cell by the rate; `None` before the first.
+    last: Option<FineTime>,
+    /// The time with which the channel is in [`CreditQueue::paced`].
+    waits_until: Option<Instant>,
+}
+
+impl ChannelPace {
+    /// Returns the earliest start of the next cell by the rate.
+    fn earliest(&self) -> FineTime {
+        match (self.gap, self.last) {
+            (None, _) => FineTime::MAX,
+            (Some(_), None) => FineTime::ZERO,
+            (Some(gap), Some(last)) => last.plus(gap),
+        }
+    }
 }
 
 /// A packet of an adapter, or a cell of a switch port.
@@ -50,6 +76,8 @@ struct Queued<F> {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Departure {
     pub(crate) channel: u16,
+    /// Whether it is the last cell of its packet.
+    pub(crate) is_last: bool,
     /// Bytes that it leaves free in the queue.
     frees: Option<u32>,
 }
@@ -63,6 +91,7 @@ impl<F: CellFrame> CreditQueue<F> {
         CreditQueue {
             channels: Vec::new(),
             ready: VecDeque::new(),
+            paced: BTreeSet::new(),
             encapsulation,
             occupancy: Occupancy::new(bound),
             cells: 0,
@@ -90,12 +119,45 @@ impl<F: CellFrame> CreditQueue<F> {
             return Err((frame, LossCause::QueueFull, u64::from(cells)));
         }
         self.cells += u64::from(cells);
-        let index = usize::from(frame.channel());
-        if index >= self.channels.len() {
-            self.channels.resize_with(index + 1, || Channel { frames: VecDeque::new(), is_ready: false });
-        }
-        self.channels[index].frames.push_back(Queued { frame, cells: cells as u16, sent: 0, is_reserved });
+        let queued = Queued { frame, cells: cells as u16, sent: 0, is_reserved };
+        self.channel(queued.frame.channel()).frames.push_back(queued);
         Ok(())
+    }
+
+    fn channel(&mut self, channel: u16) -> &mut Channel<F> {
+        let index = usize::from(channel);
+        if index >= self.channels.len() {
+            let empty = || Channel { frames: VecDeque::new(), is_ready: false, pace: None };
+            self.channels.resize_with(index + 1, empty);
+        }
+        &mut self.channels[index]
+    }
+
+    /// Returns the number of queued packets of a channel, or cells at a switch port.
+    pub(crate) fn frames(&self, channel: u16) -> usize {
+        self.channels.get(usize::from(channel)).map_or(0, |channel| channel.frames.len())
+    }
+
+    /// Sets the rate of a channel's cells; the time since its last cell counts. `None`: no limit.
+    pub(crate) fn set_rate(&mut self, now: Instant, channel: u16, rate: Option<Rate>) {
+        let state = self.channel(channel);
+        let before = state.pace;
+        state.pace = rate.map(|rate| ChannelPace {
+            gap: (rate != Rate::default()).then(|| FineTime::for_bits(u64::from(CELL) * 8, rate)),
+            last: before.and_then(|pace| pace.last),
+            waits_until: None,
+        });
+        let was_ready = std::mem::take(&mut state.is_ready);
+        let waited = before.and_then(|pace| pace.waits_until);
+        if was_ready {
+            self.ready.retain(|ready| *ready != channel);
+        }
+        if let Some(until) = waited {
+            self.paced.remove(&(until, channel));
+        }
+        if was_ready || waited.is_some() {
+            self.set_ready(now, channel);
+        }
     }
 
     /// Returns the number of cells that have not left.
@@ -113,19 +175,45 @@ impl<F: CellFrame> CreditQueue<F> {
         self.channels.get(usize::from(channel)).is_some_and(|channel| !channel.frames.is_empty())
     }
 
-    /// Adds a channel with a cell and credit to those that are served.
-    pub(crate) fn set_ready(&mut self, channel: u16) {
-        if !std::mem::replace(&mut self.channels[usize::from(channel)].is_ready, true) {
+    /// Adds a channel with a cell and credit to those that are served, once its rate permits.
+    pub(crate) fn set_ready(&mut self, now: Instant, channel: u16) {
+        let state = &mut self.channels[usize::from(channel)];
+        if let Some(pace) = state.pace.as_mut().filter(|_| !state.is_ready) {
+            let earliest = pace.earliest().ceil();
+            if earliest > now {
+                if pace.waits_until.is_none() {
+                    pace.waits_until = Some(earliest);
+                    self.paced.insert((earliest, channel));
+                }
+                return;
+            }
+        }
+        if !std::mem::replace(&mut state.is_ready, true) {
             self.ready.push_back(channel);
+        }
+    }
+
+    /// Serves the channels whose rates permit a cell now.
+    fn release_paced(&mut self, now: Instant) {
+        while let Some((at, channel)) = self.paced.first().copied()
+            && at <= now
+        {
+            self.paced.remove(&(at, channel));
+            if let Some(pace) = &mut self.channels[usize::from(channel)].pace {
+                pace.waits_until = None;
+            }
+            self.set_ready(now, channel);
         }
     }
 
     /// Returns when the next cell may start on an idle line; never without a ready channel.
     pub(crate) fn ready_at(&self) -> Instant {
-        if self.ready.is_empty() {
-            return Instant::MAX;
-        }
-        self.pacing.as_ref().unwrap_or(&self.line).earliest()
+        let channel = match (self.ready.is_empty(), self.paced.first()) {
+            (false, _) => Instant::ZERO,
+            (true, Some((at, _))) => *at,
+            (true, None) => return Instant::MAX,
+        };
+        channel.max(self.pacing.as_ref().unwrap_or(&self.line).earliest())
     }
 
     /// Takes the line for a cell that is not queued here; returns the end of its transmission.
@@ -141,9 +229,18 @@ impl<F: CellFrame> CreditQueue<F> {
         if self.ready_at() > now {
             return None;
         }
+        if !self.paced.is_empty() {
+            self.release_paced(now);
+        }
         let channel = self.ready.pop_front()?;
         let state = &mut self.channels[usize::from(channel)];
         state.is_ready = false;
+        if let Some(pace) = &mut state.pace {
+            // Up to a gap, the time for which a cell waits for the line does not slow down the channel.
+            let (start, gap) = (FineTime::from_instant(now), pace.gap.unwrap_or(FineTime::ZERO));
+            let due = pace.last.map_or(start, |last| last.plus(gap));
+            pace.last = Some(if due.plus(gap) < start { start } else { due.min(start) });
+        }
         let queued = state.frames.front_mut()?;
         queued.sent += 1;
         let is_last = queued.sent == queued.cells;
@@ -156,7 +253,7 @@ impl<F: CellFrame> CreditQueue<F> {
         self.runs.clear();
         self.pacing.as_mut().unwrap_or(&mut self.line).schedule(now, 1, &mut self.runs);
         let frees = (is_last && !is_reserved).then_some(u32::from(cells) * CELL);
-        Some((self.runs[0].last(), cell, Departure { channel, frees }))
+        Some((self.runs[0].last(), cell, Departure { channel, is_last, frees }))
     }
 
     /// Removes a cell that has left.

@@ -66,6 +66,11 @@ impl CreditSender {
         self.sent - self.freed < options.window
     }
 
+    /// Returns the number of cells for which the receiving node has a buffer.
+    pub fn available(&self, options: &CreditOptions) -> u64 {
+        (options.window + self.freed).saturating_sub(self.sent)
+    }
+
     /// Counts a cell that is sent; returns whether a check cell is to follow.
     #[inline]
     pub fn count_cell(&mut self, options: &CreditOptions) -> bool {
@@ -100,6 +105,11 @@ pub struct CreditReceiver {
 }
 
 impl CreditReceiver {
+    /// Returns the number of cells that arrived or were lost.
+    pub fn received(&self) -> u64 {
+        self.received
+    }
+
     /// Counts a cell that arrives, and returns the number of buffers in use.
     #[inline]
     pub fn receive_cell(&mut self) -> u64 {

@@ -3,4 +3,5 @@ mod common;
 mod credits;
 mod fast_path;
 mod link;
+mod rates;
 mod reference;

@@ -350,6 +350,7 @@ pub(super) fn host(name: &str, records: &[Record], labels: &[String]) -> Vec<Plo
 /// Returns title and label of a metric, if it is known.
 fn title_and_label(key: &str) -> (Option<&'static str>, Option<&'static str>) {
     let (title, label) = match key {
+        "allowed_bps" => ("Rate that the network allows", "allowed"),
         "cwnd_bytes" => ("Congestion window", "window"),
         "delay_us" => ("Delay over time", "delay"),
         "gap_us" => ("Gaps over time", "gap"),

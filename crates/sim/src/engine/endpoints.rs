@@ -7,10 +7,12 @@ use trunkline_units::Instant;
 use super::{Endpoint, Engine};
 use crate::bundles::BundleOutput;
 use crate::bundles::worker::BundleWorker;
+use crate::explicit_rates::RateOutput;
 use crate::flow::llc::LlcFlow;
-use crate::flow::{FlowEnd, FlowOutput};
+use crate::flow::{FlowEnd, FlowOutput, channel_of};
 use crate::frame::{Content, Frame, Packet};
 use crate::llc_stations::{LlcInterface, LlcOutput};
+use crate::medium::Medium;
 
 impl Engine {
     /// Delivers a frame from a host to one of its endpoints.
@@ -33,6 +35,11 @@ impl Engine {
     #[inline(never)]
     pub(super) fn deliver_to_shared_endpoint(&mut self, h: u32, packet: Box<Packet>) {
         let (endpoint, has_endpoint) = match &packet.content {
+            Content::Rm(cell) => {
+                self.explicit_rates.receive(self.now, h, *cell);
+                self.explicit_rates.after_receive(self.now, *cell);
+                (Endpoint::RateAgent(h), true)
+            }
             Content::Pdu { from, bytes, .. } => {
                 self.llc_stations.receive(self.now, h, *from, bytes);
                 (Endpoint::LlcStation(h), true)
@@ -82,7 +89,8 @@ impl Engine {
         let now = self.now;
         let line_has_room = self.host_queues[h as usize].pending_frames[port.0 as usize].is_empty()
             && medium.has_room(now, input, 1);
-        let room = line_has_room && host.model.has_room();
+        let channel_has_room = medium.channel_has_room(input, channel_of(number, side.min(1) as u16));
+        let room = line_has_room && channel_has_room && host.model.has_room();
         match flow.poll(now, side as usize, room, &mut self.packet_pool) {
             FlowOutput::Send { frame, next_send } => {
                 if host.model.has_no_costs() {
@@ -161,6 +169,29 @@ impl Engine {
                     self.event_queue.set(node_id, deadline.unwrap_or(Instant::MAX));
                     if blocked {
                         self.wait_for_room(h, port, Endpoint::LlcStation(h), line_has_room);
+                    }
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Polls the agent of explicit rates at a host until it is idle.
+    pub(super) fn drain_rate_agent(&mut self, h: u32) {
+        loop {
+            let room = self.network.hosts[h as usize].model.has_room();
+            match self.explicit_rates.poll(h, room) {
+                RateOutput::Send { port, packet } => self.send_packet(h, port, packet),
+                RateOutput::SetRate { medium, port, channel, rate } => {
+                    if let Medium::Credits(link) = &mut self.network.media[medium as usize].medium {
+                        link.set_rate(self.now, port, channel, rate);
+                        self.drain_medium(medium);
+                    }
+                }
+                RateOutput::Idle { deadline, blocked } => {
+                    self.event_queue.set(self.explicit_rates.node(h), deadline);
+                    if let Some(port) = blocked {
+                        self.wait_for_room(h, port, Endpoint::RateAgent(h), true);
                     }
                     return;
                 }

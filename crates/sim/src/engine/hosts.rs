@@ -79,6 +79,9 @@ impl Engine {
     pub(super) fn send_or_queue(&mut self, h: u32, port: Port, frame: Frame) {
         let (m, input) = self.network.hosts[h as usize].medium_ports[port.0 as usize];
         let medium = &mut self.network.media[m as usize].medium;
+        if frame.rm_cell().is_some() {
+            return self.send_now(h, port, frame);
+        }
         let pending = &mut self.host_queues[h as usize].pending_frames[port.0 as usize];
         if !pending.is_empty() || !medium.has_room(self.now, input, frame.length()) {
             pending.push_back(frame);
@@ -168,7 +171,9 @@ impl Engine {
             return;
         }
         match sender {
-            Endpoint::LlcStation(_) | Endpoint::BundleWorker(_) => waiting.push_front((sender, port)),
+            Endpoint::LlcStation(_) | Endpoint::BundleWorker(_) | Endpoint::RateAgent(_) => {
+                waiting.push_front((sender, port));
+            }
             Endpoint::End { .. } => waiting.push_back((sender, port)),
         }
         // The medium reports room on the line; the host reports room at the processor.

@@ -83,8 +83,13 @@ impl Engine {
     pub(super) fn drain_medium(&mut self, m: u32) {
         loop {
             match self.network.media[m as usize].medium.poll(self.now) {
-                MediumOutput::Transmit { port, frame } => {
+                MediumOutput::Transmit { port, mut frame } => {
                     self.network.reserve_buffer(m, port, &frame);
+                    if self.explicit_rates.is_active()
+                        && let Some(cell) = frame.rm_cell_mut()
+                    {
+                        self.explicit_rates.pass_backward(self.now, m, port, cell);
+                    }
                     self.forward_outlined(m, port, frame);
                 }
                 MediumOutput::Lost { frame, .. } => {
@@ -109,7 +114,16 @@ impl Engine {
     /// Gives a frame to a link with credits.
     #[inline(never)]
     pub(super) fn transmit_by_credits(&mut self, m: u32, port: Port, frame: Frame) {
-        let is_reserved = self.network.has_buffer(m, port, &frame);
+        let mut is_reserved = self.network.has_buffer(m, port, &frame);
+        if self.explicit_rates.is_active() {
+            let rm_cell = frame.rm_cell();
+            self.explicit_rates.pass_forward(self.now, m, port, frame.channel(), rm_cell);
+            let medium_node = &mut self.network.media[m as usize];
+            medium_node.rm_cells += u64::from(rm_cell.is_some());
+            // A source waits for its rate: the cell that brings it must not wait for room in the queue of a host.
+            let is_host = matches!(medium_node.attachments[usize::from(port.0)], Attachment::Host(..));
+            is_reserved |= rm_cell.is_some() && is_host;
+        }
         let Medium::Credits(link) = &mut self.network.media[m as usize].medium else { return };
         match is_reserved {
             true => link.send_reserved(self.now, port, frame),

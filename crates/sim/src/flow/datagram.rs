@@ -3,7 +3,9 @@
 use std::collections::VecDeque;
 
 use trunkline_endpoint::Destination;
-use trunkline_run::message::{HEADER, Header};
+use trunkline_experiment::plan::Protocol;
+use trunkline_run::credit::{CreditGrant, CreditWindow};
+use trunkline_run::message::{HEADER, Header, MessageKind};
 use trunkline_run::reports::{ReceiverReport, SenderReport};
 use trunkline_run::timeouts::{LINGER, RESPONSE_TIMEOUT};
 use trunkline_traffic::source::Bounds;
@@ -24,6 +26,8 @@ pub struct DatagramFlow {
     is_open_loop: bool,
     receivers: Vec<Receiver>,
     linger: Span,
+    /// The credits of the receiver, and the buffers that it grants.
+    credits: Option<Box<(CreditWindow, CreditGrant)>>,
     /// Packets that were sent, received and lost; the difference is in flight.
     packets_sent: u64,
     packets_received: u64,
@@ -99,11 +103,19 @@ impl DatagramFlow {
         let requester = config.requester(Some(RESPONSE_TIMEOUT + config.longest_delay * 2));
         let mut messages = Messages::new(config, start, BOUNDS, requester)?;
         messages.open(start);
+        let credits = match config.plan.protocol {
+            Protocol::Udp { credit_window: Some(window), .. } => {
+                let sender = CreditWindow::new(window, config.longest_delay * 2);
+                Some(Box::new((sender, CreditGrant::new(window))))
+            }
+            _ => None,
+        };
         Ok(DatagramFlow {
             fragmenter: Fragmenter::new(config.mtu),
             outgoing: None,
             response_reassembler: Reassembler::default(),
-            is_open_loop: !messages.sender.is_requester() && messages.disk.is_none(),
+            is_open_loop: !messages.sender.is_requester() && messages.disk.is_none() && credits.is_none(),
+            credits,
             receivers: config.plan.to.iter().map(|_| Receiver::default()).collect(),
             linger: LINGER + config.longest_delay * 2,
             packets_sent: 0,
@@ -128,6 +140,9 @@ impl DatagramFlow {
     #[inline(always)]
     pub fn receive(&mut self, now: Instant, side: usize, packet: &Packet) -> bool {
         let Content::Datagram(d) = &packet.content else { return false };
+        if d.kind == MessageKind::Progress {
+            return self.receive_credit(now, side, d.sequence);
+        }
         match side.checked_sub(1) {
             None => {
                 self.record_response(now, d);
@@ -147,12 +162,42 @@ impl DatagramFlow {
                     return true;
                 }
                 self.read(now, receiver, &header);
+                let is_report_due = self.credits.as_mut().is_some_and(|credits| {
+                    credits.1.receive(header.sequence);
+                    credits.1.is_report_due()
+                });
                 if self.source_ended.is_some() {
                     self.update_finished(now);
                 }
-                d.response_length > 0 || self.messages.finished
+                d.response_length > 0 || self.messages.finished || is_report_due
             }
         }
+    }
+
+    /// Handles a report of the receiver, or a check of the sender.
+    #[cold]
+    fn receive_credit(&mut self, now: Instant, side: usize, number: u64) -> bool {
+        self.packets_received += u64::from(side > 0);
+        match (&mut self.credits, side) {
+            (Some(credits), 0) => credits.0.receive(now, number),
+            (Some(credits), _) => credits.1.receive_check(number),
+            (None, _) => return false,
+        }
+        true
+    }
+
+    /// Returns the packet of a report of the receiver, or of a check of the sender, if one is due and has room.
+    #[cold]
+    fn take_credit_packet(&mut self, now: Instant, side: usize) -> Option<Packet> {
+        let credits = self.credits.as_mut()?;
+        let sequence = if side == 0 { credits.0.take_check(now) } else { credits.1.take_report() }?;
+        self.packets_sent += u64::from(side == 0);
+        let header = Header { kind: MessageKind::Progress, ..Header::pattern(sequence, now, HEADER as u32) };
+        let content = Content::Datagram(unfragmented(&self.fragmenter, &header));
+        let (channel, to) =
+            if side == 0 { (self.channel, self.to) } else { (self.reverse_channel, self.reverse_to) };
+        let packet = Packet::new(content, HEADER as u32 + UDP_IP_HEADERS, self.flow, channel, to, side > 0);
+        Some(packet.with_traffic_class(self.traffic_class))
     }
 
     /// Records a message at a receiver, and responds to a request.
@@ -205,6 +250,12 @@ impl DatagramFlow {
 
     #[inline(always)]
     pub fn poll(&mut self, now: Instant, side: usize, room: bool, pool: &mut PacketPool) -> FlowOutput {
+        if self.credits.is_some()
+            && room
+            && let Some(packet) = self.take_credit_packet(now, side)
+        {
+            return FlowOutput::Send { frame: pool.new_frame(packet), next_send: None };
+        }
         match side.checked_sub(1) {
             None if self.outgoing.is_none() => self.send(now, room, pool),
             None => self.send_fragment(now, room, pool),
@@ -279,6 +330,15 @@ impl DatagramFlow {
         if now < self.messages.read_until {
             return wait(self.messages.read_until);
         }
+        if let Some(credits) = self.credits.as_ref().filter(|credits| credits.0.available() == 0) {
+            // Without credit it waits for a report, as it would for room. A source that has ended is noticed then.
+            let check = credits.0.deadline().filter(|_| room);
+            let end = self.send_deadline.map(|until| until + Span::from_ps(1));
+            if end.is_none_or(|end| now < end) {
+                let deadline = check.into_iter().chain(end).min();
+                return Err(FlowOutput::Idle { deadline, blocked: !room });
+            }
+        }
         if !room {
             // The time of the next message is known without drawing it.
             if let Some(until) = self.messages.sender.due_after(now) {
@@ -303,6 +363,9 @@ impl DatagramFlow {
     /// Creates the datagram of a message.
     #[inline(always)]
     fn make_datagram(&mut self, header: &Header) -> Datagram {
+        if let Some(credits) = &mut self.credits {
+            credits.0.record_sent(header.sent_at);
+        }
         let datagram = unfragmented(&self.fragmenter, header);
         self.packets_sent += u64::from(datagram.fragments);
         datagram
@@ -334,7 +397,8 @@ impl DatagramFlow {
         }
         let responses = &mut self.receivers[receiver].responses;
         let Some(response) = responses.front_mut() else {
-            return FlowOutput::Idle { deadline: None, blocked: false };
+            let has_report = self.credits.as_ref().is_some_and(|credits| credits.1.is_report_due());
+            return FlowOutput::Idle { deadline: None, blocked: has_report && !room };
         };
         if !room {
             return FlowOutput::Idle { deadline: None, blocked: true };
@@ -351,7 +415,11 @@ impl DatagramFlow {
 
     pub(super) fn into_reports(self) -> (SenderReport, Vec<ReceiverReport>) {
         let is_file = self.messages.is_file();
-        let (sender, mut receivers) = self.messages.into_reports();
+        let (mut sender, mut receivers) = self.messages.into_reports();
+        if let Some(credits) = &self.credits {
+            sender.counters.insert("credit_checks".into(), credits.0.checks() as f64);
+            receivers[0].counters.insert("credit_reports".into(), credits.1.reports() as f64);
+        }
         for (report, receiver) in receivers.iter_mut().zip(&self.receivers) {
             if is_file {
                 report.check_file(sender.messages);

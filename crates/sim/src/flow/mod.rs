@@ -125,6 +125,12 @@ pub struct FlowConfig<'a> {
     pub bundle_options: Option<(MessageOptions, u32)>,
 }
 
+/// Returns a virtual channel of a flow: 0 from the sender, 1 to it, 2 and 3 the same for resource-management cells.
+#[inline]
+pub fn channel_of(flow: u32, direction: u16) -> u16 {
+    (flow as u16) << 2 | direction
+}
+
 /// Error of a connection that cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum FlowError {
@@ -288,7 +294,7 @@ impl FlowConfig<'_> {
 
     /// Returns the virtual channel of frames from the sender (0) or to it (1).
     fn channel(&self, side: u16) -> u16 {
-        channel(self.flow, side)
+        channel_of(self.flow, side)
     }
 
     /// Returns the octet of the IP header with the DSCP of its packets.
@@ -300,11 +306,6 @@ impl FlowConfig<'_> {
     fn requester(&self, timeout: Option<Span>) -> Option<Requester> {
         Requester::of_pattern(&self.plan.test, timeout, self.plan.to.len())
     }
-}
-
-/// Returns the virtual channel of a flow's frames from the sender (0) or to it (1). Each flow has two.
-pub fn channel(flow: u32, side: u16) -> u16 {
-    (flow as u16) << 1 | side
 }
 
 impl Flow {
@@ -418,6 +419,11 @@ impl Flow {
             #[cfg(feature = "quic")]
             Transport::Quic(quic) => &quic.messages,
         }
+    }
+
+    /// Returns the earliest time of the first message.
+    pub fn start(&self) -> Instant {
+        self.messages().start
     }
 
     /// Whether all messages have arrived or are lost.

@@ -15,7 +15,7 @@ use trunkline_tcp::{
 };
 use trunkline_units::{Instant, Size, Span};
 
-use super::{FlowConfig, FlowError, FlowOutput, IP_HEADER, Messages, Next, STREAM_BOUNDS};
+use super::{FlowConfig, FlowError, FlowOutput, IP_HEADER, Messages, Next, STREAM_BOUNDS, channel_of};
 use crate::frame::{Content, Packet, PacketPool, TCP_HEADER};
 
 /// Default size of both socket buffers: the limit of Linux autotuning.
@@ -186,7 +186,7 @@ impl TcpFlow {
             (Content::Segment(header), Ecn::NotEct)
         };
         // Each direction has its own virtual channel.
-        let channel = (self.flow as u16) << 1 | side as u16;
+        let channel = channel_of(self.flow, side as u16);
         Packet::new(content, length as u32 + IP_HEADER, self.flow, channel, self.ends[side].to, side == 1)
             .with_traffic_class(self.traffic_class | ecn.bits())
     }

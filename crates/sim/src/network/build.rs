@@ -43,7 +43,7 @@ impl<F: CellFrame> Network<F> {
             group_members: BTreeMap::new(),
             longest_delay: Span::ZERO,
             trains,
-            credit_inputs: BTreeMap::new(),
+            credit_inputs: Vec::new(),
         };
         network.all_hosts_group = network.groups.len() as u32 + 1;
         let llc_stations = llc::stations(plan).into_iter().collect();
@@ -82,14 +82,13 @@ impl<F: CellFrame> Network<F> {
     }
 }
 
-/// Whether cells are computed in trains: neither the text nor credits nor round-robin scheduling demand single cells, and
-/// cells of two packets never interleave.
+/// Whether cells are computed in trains: neither the text nor credits, explicit rates or round-robin scheduling demand single
+/// cells, and cells of two packets never interleave.
 fn can_use_trains(plan: &Plan, topology: &Topology<'_>) -> bool {
-    let demands_cells = topology
-        .network
-        .links
-        .iter()
-        .any(|l| l.credits.is_some() || l.medium == LinkMedium::Atm && l.cells == CellMode::Each);
+    let demands_cells = topology.network.links.iter().any(|l| {
+        let is_controlled = l.credits.is_some() || l.explicit_rate.is_some();
+        is_controlled || l.medium == LinkMedium::Atm && l.cells == CellMode::Each
+    });
     let takes_turns = |node: &Node| matches!(node.kind, NodeKind::Switch { round_robin: true, .. });
     let demands_cells = demands_cells || topology.network.nodes.iter().any(takes_turns);
     let mut pairs = Vec::new();
@@ -262,6 +261,7 @@ impl Builder<'_> {
                     attachments: ports.map(|(medium, port)| Attachment::Medium(medium, port)).collect(),
                     medium: Medium::Switch(self.switch(node, *latency)),
                     rate: Default::default(),
+                    rm_cells: 0,
                     name,
                 }
             }
@@ -274,12 +274,14 @@ impl Builder<'_> {
                     pad_to_two(numbers.map(backoff).collect(), self.seed.stream("nobody")),
                 )),
                 rate: *rate,
+                rm_cells: 0,
                 name,
             },
             NodeKind::Ring { rate, frame, token_loss } => MediumNode {
                 attachments: pad_to_two(self.attachments_of(node), Attachment::Unconnected),
                 medium: Medium::Ring(self.ring(node, *rate, frame.as_bytes() as u32, *token_loss)),
                 rate: *rate,
+                rm_cells: 0,
                 name,
             },
             NodeKind::Host(_) | NodeKind::Converter { .. } => unreachable!("{name} is no medium"),
@@ -395,6 +397,15 @@ impl Builder<'_> {
         let streams =
             [0, 1].map(|end| self.seed.stream(&format!("{} / from {}", link.name, [&link.a, &link.b][end])));
         let medium = match link.medium {
+            LinkMedium::Atm if self.has_explicit_rates() => {
+                let mut medium = CreditLink::new(&self.cell_config(link, ends), None, streams);
+                for (port, node) in ends.iter().enumerate() {
+                    if let NodeKind::Host(costs) = self.kind(*node) {
+                        medium.limit_channels(Port(port as u16), self.send_queue(*node, costs) as usize);
+                    }
+                }
+                Medium::Credits(medium)
+            }
             LinkMedium::Atm
                 if link.credits.is_some() || ends.iter().any(|node| self.queues_by_channel(*node)) =>
             {
@@ -423,7 +434,11 @@ impl Builder<'_> {
                 Medium::Link(trunkline_models::media::Link::new(lines, streams))
             }
         };
-        MediumNode { name: link.name.clone(), medium, attachments, rate: link.payload }
+        MediumNode { name: link.name.clone(), medium, attachments, rate: link.payload, rm_cells: 0 }
+    }
+
+    fn has_explicit_rates(&self) -> bool {
+        self.topology.network.links.iter().any(|link| link.explicit_rate.is_some())
     }
 
     /// Whether a node is a cell switch that serves its channels in turn: by its scheduling, or because one of its links has
@@ -453,7 +468,12 @@ impl Builder<'_> {
                 }
                 _ => Pacing::None,
             };
-            End::Adapter { pacing, queue: self.queue_bound_at(node, false, cells), encapsulation }
+            // With explicit rates each channel has a separate send queue.
+            let queue = match self.topology.is_host(node) && self.has_explicit_rates() {
+                true => Bound::NONE,
+                false => self.queue_bound_at(node, false, cells),
+            };
+            End::Adapter { pacing, queue, encapsulation }
         };
         Config {
             payload: link.payload,

@@ -37,8 +37,8 @@ pub struct Network<F = Frame> {
     pub longest_delay: Span,
     /// Whether the cells of packets are computed in trains.
     pub trains: bool,
-    /// For each (switch, channel) whose cells arrive by a link with credits, that link and its port at the switch.
-    credit_inputs: BTreeMap<(u32, u16), (u32, Port)>,
+    /// For each switch and channel whose cells arrive by a link with credits, that link and its port at the switch.
+    credit_inputs: Vec<Vec<Option<(u32, Port)>>>,
 }
 
 /// A medium with its name and connections.
@@ -52,6 +52,8 @@ pub struct MediumNode<F = Frame> {
     pub attachments: Vec<Attachment>,
     /// Rate available to frames.
     pub rate: Rate,
+    /// Resource-management cells that were given to it.
+    pub rm_cells: u64,
 }
 
 /// What is connected to a port of a medium.
@@ -186,15 +188,27 @@ impl<F: CellFrame> Network<F> {
             && link.has_credits()
             && frame.as_cell().is_some()
         {
-            self.credit_inputs.insert((switch, frame.channel()), (m, port));
+            let (switch, channel) = (switch as usize, usize::from(frame.channel()));
+            if switch >= self.credit_inputs.len() {
+                self.credit_inputs.resize_with(switch + 1, Vec::new);
+            }
+            let channels = &mut self.credit_inputs[switch];
+            if channel >= channels.len() {
+                channels.resize(channel + 1, None);
+            }
+            channels[channel] = Some((m, port));
         }
+    }
+
+    fn credit_input(&self, switch: u32, channel: u16) -> Option<(u32, Port)> {
+        *self.credit_inputs.get(switch as usize)?.get(usize::from(channel))?
     }
 
     /// Whether a cell that enters a link at `port` has a buffer in the switch there, by the credits of another link.
     pub fn has_buffer(&self, m: u32, port: Port, frame: &F) -> bool {
         match self.media[m as usize].attachments[usize::from(port.0)] {
             Attachment::Medium(switch, _) if frame.as_cell().is_some() => {
-                self.credit_inputs.contains_key(&(switch, frame.channel()))
+                self.credit_input(switch, frame.channel()).is_some()
             }
             _ => false,
         }
@@ -203,7 +217,7 @@ impl<F: CellFrame> Network<F> {
     /// Frees the buffer of a cell that has left a switch. Returns the link by which it arrived and the next deadline of
     /// that link.
     pub fn release_buffer(&mut self, now: Instant, switch: u32, channel: u16) -> Option<(u32, Instant)> {
-        let (m, port) = *self.credit_inputs.get(&(switch, channel))?;
+        let (m, port) = self.credit_input(switch, channel)?;
         let Medium::Credits(link) = &mut self.media[m as usize].medium else { return None };
         link.release(now, port, channel);
         Some((m, link.deadline()))

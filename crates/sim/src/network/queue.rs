@@ -126,6 +126,21 @@ mod tests {
     use super::*;
 
     #[test]
+    fn the_rate_of_a_trace_in_the_language_is_that_of_the_models() {
+        // The language cannot use the models, so both have the length of an opportunity.
+        let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../experiment/tests/good");
+        let text = "experiment \"t\" { network { host a, b; link a - b (trace = \"uplink.trace\"); }
+             connection { xmt = a; rcv = b; protocol = udp; test = full; } }";
+        let parsed = parse(&Source { name: "t", text, folder: Some(&folder) });
+        let network = parsed.plan.and_then(|plan| plan.network).expect("a valid experiment");
+        let link = &network.links[0];
+        match link.trace.as_ref().and_then(|trace| trace_options(&trace.points)) {
+            Some(TraceOptions::Opportunities(trace)) => assert_eq!(trace.mean_rate(), link.rate),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
     fn the_defaults_of_the_language_are_those_of_the_models() {
         for (name, wanted) in [
             ("droptail", DisciplineOptions::DropTail),

@@ -9,7 +9,11 @@
 //! | `controllers` | CUBIC and DCTCP against ns-3 |
 //! | `queues` | the targets of queue disciplines |
 
+//!
+//! `curves` draws them.
+
 mod controllers;
+mod curves;
 mod queues;
 
 use std::path::Path;
@@ -38,6 +42,8 @@ use crate::flags::Reproduce;
 /// The name in place of a paper.
 pub const NAME: &str = "congestion";
 const PARTS: [&str; 5] = ["credits", "rates", "admission", "controllers", "queues"];
+/// The name that draws curves instead of checking.
+const CURVES: &str = "curves";
 /// Version of the JSON.
 const VERSION: u32 = 1;
 
@@ -75,8 +81,11 @@ struct Check {
 /// Runs the parts and prints them.
 pub fn congestion(flags: &Reproduce) -> Result<(), Failure> {
     let wanted = flags.table.as_deref();
+    if wanted == Some(CURVES) {
+        return curves::draw(flags);
+    }
     if let Some(name) = wanted.filter(|name| !PARTS.contains(name)) {
-        let parts = PARTS.join(", ");
+        let parts = [&PARTS[..], &[CURVES]].concat().join(", ");
         return Err(Failure::input(format!("unknown part `{name}` of congestion; the parts are: {parts}")));
     }
     let stop = stop_on_signals()?;
@@ -167,9 +176,7 @@ fn sweep(windows: &[u64], threads: usize, stop: &StopFlag) -> Result<Part, Failu
     let (mut rows, mut checks) = (Vec::new(), Vec::new());
     for (&window, measured) in windows.iter().zip(measured) {
         let measured = finished(measured, stop)?;
-        let options = CreditOptions::new(window, DELAY * 2);
-        let share = window_share(&options, PAYLOAD, DELAY);
-        let expected = share * PAYLOAD.as_bps() as f64 / 1e6 * MESSAGE_BITS / PACKET_BITS;
+        let expected = closed_form(window);
         let deviation = measured / expected - 1.0;
         let mark = if window == 319 { "  the report's choice" } else { "" };
         text += &format!(
@@ -201,6 +208,12 @@ fn finished<T>(result: Option<Result<T, String>>, stop: &StopFlag) -> Result<T, 
         Some(Err(error)) if !stop.is_requested() => Err(Failure::run(error)),
         _ => Err(Failure::run("stopped on request")),
     }
+}
+
+/// Returns the throughput of one stream with this many credits in closed form, in Mb/s.
+fn closed_form(window: u64) -> f64 {
+    let share = window_share(&CreditOptions::new(window, DELAY * 2), PAYLOAD, DELAY);
+    share * PAYLOAD.as_bps() as f64 / 1e6 * MESSAGE_BITS / PACKET_BITS
 }
 
 /// Simulates one stream with this many credits; returns its throughput in Mb/s.

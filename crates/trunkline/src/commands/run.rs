@@ -26,7 +26,10 @@ pub(super) const PARTIAL_RESULTS_STORED: &str = "the partial results are stored"
 /// Runs an experiment on each backend, stores the records and shows the report.
 pub fn run(flags: &Run) -> Result<(), Failure> {
     let (experiment, mut backends) = prepare(flags)?;
-    if experiment.plan.network.is_some() && flags.on.iter().any(|on| on == "live") {
+    if flags.emulate && !flags.on.iter().any(|on| on == "live") {
+        return Err(Failure::input("--emulate: only `live` emulates links"));
+    }
+    if experiment.plan.network.is_some() && !flags.emulate && flags.on.iter().any(|on| on == "live") {
         let _ = writeln!(
             io::stderr(),
             "warning: `live` uses the real network: the rates, delays and losses of `network` are not applied"
@@ -151,7 +154,10 @@ pub(super) fn out_folder(out: &Option<PathBuf>, name: &str) -> PathBuf {
 
 fn backend(name: &str, flags: &Run, plan: &Plan) -> Result<Box<dyn Backend>, Failure> {
     match name {
-        "live" => Ok(Box::new(live_backend(plan, &flags.at, &flags.keys)?)),
+        "live" => {
+            let live = live_backend(plan, &flags.at, &flags.keys)?;
+            Ok(Box::new(if flags.emulate { live.with_emulated_links() } else { live }))
+        }
         "sim" => Ok(Box::new(Sim { trace: flags.trace.clone(), link_series: true })),
         "lab" => lab_backend(),
         _ => Err(Failure::input(format!("there is no backend `{name}`; use `live`, `lab` or `sim`"))),

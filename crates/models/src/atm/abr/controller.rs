@@ -48,6 +48,7 @@ impl Controller {
         match request {
             Request::Leave => {
                 self.sources.remove(&source);
+                self.replies.retain(|waiting| *waiting != source);
             }
             Request::Active { limit } => {
                 let known = self.sources.entry(source).or_insert(Registration {
@@ -62,8 +63,12 @@ impl Controller {
                 }
             }
         }
-        let lifetime = self.lifetime;
-        self.sources.retain(|_, known| now.since(known.requested_at) <= lifetime);
+        let Controller { sources, replies, lifetime, .. } = self;
+        let before = sources.len();
+        sources.retain(|_, known| now.since(known.requested_at) <= *lifetime);
+        if sources.len() < before {
+            replies.retain(|waiting| sources.contains_key(waiting));
+        }
         self.is_current = false;
     }
 
@@ -72,13 +77,10 @@ impl Controller {
         if !std::mem::replace(&mut self.is_current, true) {
             self.divide();
         }
-        loop {
-            let source = self.replies.pop_front()?;
-            if let Some(known) = self.sources.get_mut(&source) {
-                known.has_reply = false;
-                return Some((source, known.share));
-            }
-        }
+        let source = self.replies.pop_front()?;
+        let known = self.sources.get_mut(&source)?;
+        known.has_reply = false;
+        Some((source, known.share))
     }
 
     /// Returns the number of active sources.
@@ -140,6 +142,23 @@ mod tests {
         assert_eq!(replies(&mut controller), [(2, 100)], "a repeated request is answered");
         controller.receive(now, 1, Request::Leave);
         assert_eq!(replies(&mut controller), [(2, 120)]);
+    }
+
+    #[test]
+    fn a_source_that_leaves_and_joins_gets_one_reply() {
+        let mut controller = Controller::new(Rate::from_bps(100 * MBPS), Span::from_s(1));
+        for _ in 0..3 {
+            controller.receive(Instant::ZERO, 1, active(100));
+            controller.receive(Instant::ZERO, 1, Request::Leave);
+        }
+        controller.receive(Instant::ZERO, 1, active(100));
+        assert_eq!(replies(&mut controller), [(1, 100)]);
+        // The same after it was forgotten before its reply was taken.
+        controller.receive(Instant::ZERO, 1, active(100));
+        let later = Instant::ZERO + Span::from_s(2);
+        controller.receive(later, 2, active(100));
+        controller.receive(later, 1, active(100));
+        assert_eq!(replies(&mut controller), [(2, 50), (1, 50)]);
     }
 
     #[test]

@@ -11,18 +11,21 @@
 //! | [`controller`] | the controlling host of a link |
 //! | [`source`] | a source and the answers of its controllers |
 //! | [`erica`] | the algorithm ERICA in a switch |
+//! | [`erica_source`] | a source that obeys its resource-management cells |
 //! | [`signalling`] | all of them in a network with delays |
 //! | [`convergence`] | how fast their rates reach the max–min shares |
 
 pub mod controller;
 pub mod convergence;
 pub mod erica;
+pub mod erica_source;
 pub mod fair_share;
 pub mod signalling;
 pub mod source;
 
 pub use controller::Controller;
-pub use erica::Erica;
+pub use erica::{Erica, EricaPort};
+pub use erica_source::EricaSource;
 pub use fair_share::{max_min_shares, water_level};
 pub use signalling::{Algorithm, FlowPath, Signalling};
 pub use source::Source;

@@ -7,8 +7,8 @@ use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 
 use trunkline_units::{Instant, Rate, Span, Stream};
 
+use crate::atm::abr::erica_source::{cell_gap, initial_rate};
 use crate::atm::abr::{Controller, Erica, Request, Source};
-use crate::atm::cell::CELL;
 
 /// Interval at which sources repeat their requests to controllers.
 pub const REPEAT: Span = Span::from_ms(500);
@@ -16,11 +16,7 @@ pub const REPEAT: Span = Span::from_ms(500);
 pub const LIFETIME: Span = Span::from_s(5);
 /// Time for which a controller collects requests before it answers: each answer may cause further requests, and of many
 /// sources that would be a flood.
-const COLLECT: Span = Span::from_us(250);
-/// Cells of data between two resource-management cells of a source, with ERICA (ATM Forum TM 4.0: Nrm).
-const NRM: u64 = 32;
-/// Share of the demand with which a source starts, with ERICA.
-const INITIAL_SHARE: u64 = 20;
+pub const COLLECT: Span = Span::from_us(250);
 
 /// How rates are computed.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -195,7 +191,7 @@ impl Signalling {
             self.at(now + REPEAT, Event::Repeat { flow, epoch });
             return self.after_source(now, flow);
         }
-        let initial = Rate::from_bps(state.path.demand.as_bps() / INITIAL_SHARE);
+        let initial = initial_rate(state.path.demand);
         self.set_rate(now, flow, initial);
         self.at(now, Event::Send { flow, epoch });
     }
@@ -335,15 +331,12 @@ impl Signalling {
         }
     }
 
-    /// Sends a resource-management cell with the current rate, and schedules the next: after [`NRM`] cells, but not more
-    /// than once in an averaging interval.
+    /// Sends a resource-management cell with the current rate, and schedules the next.
     fn send_cell(&mut self, now: Instant, flow: u32, epoch: u32) {
         let Algorithm::Erica { interval, .. } = self.algorithm else { return };
         let Flow { path, rate, .. } = &self.flows[flow as usize];
         let (first, rate) = (path.lines.first().map(|(_, delay)| *delay), *rate);
-        let cells_s = (NRM * u64::from(CELL) * 8) as f64 / (rate.as_bps() as f64).max(1.0);
-        let gap = interval.max(Span::from_seconds(cells_s).min(Span::from_ms(100)));
-        self.at(now + gap, Event::Send { flow, epoch });
+        self.at(now + cell_gap(rate, interval), Event::Send { flow, epoch });
         if let Some(delay) = first {
             self.send(now, delay, Event::Forward { flow, hop: 0, rate, epoch });
         }

@@ -109,8 +109,13 @@ pub fn compare(line: &Line, method: Method, profile: &Profile, bursts: u64, seed
             admitted.len()
         }
     };
-    let (loss, load) = Fluid::new(profile, admitted, seed).run(line, bursts);
-    Outcome { connections: admitted, utilization: load * (1.0 - loss) / line.capacity.as_bps() as f64, loss }
+    simulate(line, profile, admitted, bursts, seed)
+}
+
+/// Simulates this many connections of a profile for `bursts` bursts.
+pub fn simulate(line: &Line, profile: &Profile, connections: usize, bursts: u64, seed: Seed) -> Outcome {
+    let (loss, load) = Fluid::new(profile, connections, seed).run(line, bursts);
+    Outcome { connections, utilization: load * (1.0 - loss) / line.capacity.as_bps() as f64, loss }
 }
 
 /// Admits by measurement: after some admissions the rate is measured for some bursts of every connection, from the state
