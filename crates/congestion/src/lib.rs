@@ -15,6 +15,7 @@
 //! | [`Cubic`] | a cubic function of the time since the last reduction, by 0.3 (RFC 9438) | none |
 //! | [`Dctcp`] | reduced by half of the share of marked segments (RFC 8257) | none |
 //! | [`Paced`], after BBR | twice the bandwidth-delay product, plus frames awaiting delayed or aggregated acknowledgements | measured delivery rate |
+//! | [`TcpFriendly`] | the lesser of `Paced` and CUBIC, whose window random loss does not reduce | as `Paced` |
 //!
 //! To add a controller, implement [`Controller`] in a file of this crate. A variant of [`Algorithm`] makes it an option of
 //! TCP, and one of `Congestion` in `arq` an option of the guaranteed transport. The row "a congestion controller" in
@@ -44,7 +45,7 @@ pub use cubic::Cubic;
 pub use dctcp::Dctcp;
 pub use fixed::Fixed;
 pub use net2::{Arithmetic, Net2};
-pub use paced::Paced;
+pub use paced::{Paced, TcpFriendly};
 pub use reno::Reno;
 pub use windowed_min::{MIN_RTT_WINDOW, WindowedMin};
 

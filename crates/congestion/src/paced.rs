@@ -28,6 +28,10 @@
 
 use trunkline_units::{Instant, Rate, Span};
 
+mod tcp_friendly;
+
+pub use tcp_friendly::TcpFriendly;
+
 use crate::windowed_min::{MIN_RTT_WINDOW, WindowedMin};
 use crate::{Acknowledgement, Controller, Loss, Transmission};
 

@@ -386,7 +386,7 @@ impl Connection {
 
     /// Returns whether at least two full batches are in flight.
     #[inline]
-    pub fn is_busy(&self) -> bool {
+    fn is_busy(&self) -> bool {
         self.sender.flights.in_flight() >= BUSY_IN_FLIGHT
     }
 
