@@ -46,7 +46,8 @@ pub struct Options {
     pub credit: u32,
     /// Receive credit of one channel.
     pub channel_credit: u32,
-    /// Send buffer of a channel in bytes, until acknowledged. One message may exceed it.
+    /// Send buffer of a channel in bytes, until acknowledged. One message may exceed it. Zero: 1 MiB, which fits a
+    /// processor's cache, and 4 MiB if it fills up on a path with a round-trip time above 1 ms.
     pub send_buffer: usize,
     /// How long a small message may wait for others to share its frame while frames are in flight.
     pub coalesce_delay: Span,
@@ -77,7 +78,7 @@ impl Default for Options {
             congestion: Congestion::TcpFriendly,
             credit: 16 << 20,
             channel_credit: 4 << 20,
-            send_buffer: 1 << 20,
+            send_buffer: 0,
             coalesce_delay: Span::ZERO,
             keep_alive: Span::from_s(5),
             peer_timeout: Span::from_s(20),
@@ -114,7 +115,6 @@ impl Options {
             check: if self.key.is_some() { Check::Aead } else { self.check },
             probe_up_to,
             ack_every: self.ack_every.max(1),
-            send_buffer: self.send_buffer.max(1),
             timeout: Timeouts {
                 initial: self.timeout.initial.max(MIN_TIMEOUT),
                 floor: self.timeout.floor.max(MIN_TIMEOUT),

@@ -11,6 +11,7 @@ mod bursts;
 mod common;
 mod controllers;
 mod determinism;
+mod fairness;
 mod figures;
 mod group;
 mod llc;

@@ -13,6 +13,9 @@ use crate::{Acknowledgement, Bounds, Controller, Cubic, Loss, Transmission};
 /// (RFC 8289: 5 ms).
 const MAX_ACK_WAIT: Span = Span::from_ms(2);
 
+/// Less than the target of CoDel.
+const SHORT_QUEUE: Span = Span::from_ms(4);
+
 /// [`Paced`], with at most the window that CUBIC would have.
 #[derive(Clone, Debug)]
 pub struct TcpFriendly {
@@ -35,6 +38,13 @@ impl TcpFriendly {
         }
     }
 
+    /// Returns the frames of a queue that is no congestion. On a short path, pauses of an end look like a queue.
+    fn short_window(&self) -> u32 {
+        let frames = self.paced.full_rate() * SHORT_QUEUE.as_s() / self.paced.frame_bits();
+        // The cast saturates.
+        frames.max(MIN_WINDOW) as u32
+    }
+
     /// Returns whether the last round trip shows a queue.
     fn is_queued(&self) -> bool {
         let paced = &self.paced;
@@ -50,7 +60,7 @@ impl Controller for TcpFriendly {
         let window = self.paced.window();
         match self.paced.inputs.peer_sends {
             true => window,
-            false => window.min(self.cubic.window().max(MIN_WINDOW as u32)),
+            false => window.min(self.cubic.window().max(self.short_window())),
         }
     }
 
@@ -71,7 +81,7 @@ impl Controller for TcpFriendly {
         self.round_trip = acked.round_trip.unwrap_or(self.round_trip);
         let window = self.cubic.window();
         // Frames whose acknowledgements are late count as in flight.
-        let is_limited = acked.in_flight + self.paced.inputs.late_ack_frames as u32 >= window;
+        let is_limited = acked.in_flight.saturating_add(self.paced.inputs.late_ack_frames as u32) >= window;
         if is_limited {
             if !self.is_limited {
                 // Time in which the window was not used does not count.
@@ -90,5 +100,56 @@ impl Controller for TcpFriendly {
             // After a timeout the window of `paced` is minimal until the next acknowledgement.
             self.cubic.on_lost(&Loss { timeout: false, ..*lost });
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Acknowledges 10,000 frames of a sender with 200 in flight, one each 100 us, after a round trip of 20 ms; then 100 more
+    /// and a loss after another one. Returns the windows of the controller and of `Paced`.
+    fn windows(last_ms: u64, peer_amount: u32) -> (u32, u32) {
+        let mut friendly = TcpFriendly::new(1 << 20, 16);
+        let mut now = Instant::ZERO;
+        for frame in 0..10_100 {
+            now += Span::from_us(100);
+            let round_trip = Span::from_ms(if frame < 10_000 { 20 } else { last_ms });
+            friendly.on_ack(&Acknowledgement {
+                now,
+                amount: 1,
+                bytes: 1472,
+                marked: 0,
+                in_flight: 200,
+                round_trip: Some(round_trip),
+                rate: Some(Rate::from_bps(8 * 14_720_000)),
+                app_limited: false,
+                in_recovery: false,
+                peer_amount,
+                sent_at: Instant::from_ps(now.as_ps().saturating_sub(round_trip.as_ps())),
+            });
+        }
+        for _ in 0..3 {
+            now += Span::from_ms(100);
+            friendly.on_lost(&Loss {
+                now,
+                amount: 1,
+                bytes: 1472,
+                sent_at: now,
+                in_flight: 200,
+                timeout: false,
+            });
+        }
+        (friendly.window(), friendly.paced.window())
+    }
+
+    #[test]
+    fn only_losses_of_a_queue_limit_the_window() {
+        let (random, paced) = windows(20, 0);
+        assert_eq!(random, paced);
+        let (full, paced) = windows(30, 0);
+        assert!(full < paced / 2, "{full} and {paced}");
+        let (both_ways, paced) = windows(30, 1);
+        assert_eq!(both_ways, paced);
     }
 }
