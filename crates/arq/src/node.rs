@@ -306,11 +306,6 @@ impl Node {
         self.established(id).map(|connection| connection.sender.flights.in_flight())
     }
 
-    /// Returns whether so many frames are in flight that messages wait for a full batch.
-    pub fn is_busy(&self, id: ConnectionId) -> bool {
-        self.established(id).is_some_and(Connection::is_busy)
-    }
-
     /// Returns the unread bytes of a channel plus the overhead of its chunks.
     pub fn unread_bytes(&self, id: ConnectionId, channel: u16) -> u64 {
         self.established(id).map_or(0, |connection| connection.receiver.unread_bytes(channel))

@@ -1,6 +1,6 @@
 //! Options of a connection.
 
-use trunkline_congestion::{Bounds, Controller, Cubic, Fixed, Paced, Reno};
+use trunkline_congestion::{Bounds, Controller, Cubic, Fixed, Paced, Reno, TcpFriendly};
 use trunkline_units::Span;
 
 pub use crate::limits::*;
@@ -46,7 +46,8 @@ pub struct Options {
     pub credit: u32,
     /// Receive credit of one channel.
     pub channel_credit: u32,
-    /// Send buffer of a channel in bytes, until acknowledged. One message may exceed it.
+    /// Send buffer of a channel in bytes, until acknowledged. One message may exceed it. Zero: 1 MiB, which fits a
+    /// processor's cache, and 4 MiB if it fills up on a path with a round-trip time above 1 ms.
     pub send_buffer: usize,
     /// How long a small message may wait for others to share its frame while frames are in flight.
     pub coalesce_delay: Span,
@@ -61,7 +62,7 @@ pub struct Options {
     pub fec: Option<Fec>,
 }
 
-/// Selective repeat, paced, with CRC-32C, in frames for Ethernet.
+/// Selective repeat, paced and TCP-friendly, with CRC-32C, in frames for Ethernet.
 impl Default for Options {
     fn default() -> Self {
         Options {
@@ -74,10 +75,10 @@ impl Default for Options {
             ack_every: 16,
             ack_delay: Span::from_us(200),
             timeout: Timeouts { ceiling: Span::from_s(3), ..Timeouts::default() },
-            congestion: Congestion::Paced,
+            congestion: Congestion::TcpFriendly,
             credit: 16 << 20,
             channel_credit: 4 << 20,
-            send_buffer: 4 << 20,
+            send_buffer: 0,
             coalesce_delay: Span::ZERO,
             keep_alive: Span::from_s(5),
             peer_timeout: Span::from_s(20),
@@ -114,7 +115,6 @@ impl Options {
             check: if self.key.is_some() { Check::Aead } else { self.check },
             probe_up_to,
             ack_every: self.ack_every.max(1),
-            send_buffer: self.send_buffer.max(1),
             timeout: Timeouts {
                 initial: self.timeout.initial.max(MIN_TIMEOUT),
                 floor: self.timeout.floor.max(MIN_TIMEOUT),
@@ -160,14 +160,16 @@ pub enum Congestion {
     /// CUBIC (RFC 9438): [`Cubic`].
     Cubic,
     /// Window and pace from the measured delivery rate: [`Paced`].
-    #[default]
     Paced,
+    /// The same with at most the window of CUBIC: [`TcpFriendly`].
+    #[default]
+    TcpFriendly,
 }
 
 impl Congestion {
     /// All controllers.
-    pub const ALL: [Congestion; 4] =
-        [Congestion::Fixed, Congestion::Reno, Congestion::Cubic, Congestion::Paced];
+    pub const ALL: [Congestion; 5] =
+        [Congestion::Fixed, Congestion::Reno, Congestion::Cubic, Congestion::Paced, Congestion::TcpFriendly];
 
     /// Creates the controller for at most `max_window` frames in flight and a peer that acknowledges at least every
     /// `ack_every` frames.
@@ -178,6 +180,7 @@ impl Congestion {
             Congestion::Reno => Box::new(Reno::new(bounds)),
             Congestion::Cubic => Box::new(Cubic::new(bounds)),
             Congestion::Paced => Box::new(Paced::new(max_window, ack_every)),
+            Congestion::TcpFriendly => Box::new(TcpFriendly::new(max_window, ack_every)),
         }
     }
 }

@@ -212,22 +212,21 @@ impl Twins {
 
 fn options(random: &mut Stream) -> Options {
     // `Paced` has its own fast path, so it is drawn twice as often.
-    let policies = [&Congestion::ALL[..], &[Congestion::Paced]].concat();
-    let policy_indices: Vec<u32> = (0..policies.len() as u32).collect();
+    let policy_indices: Vec<u32> = (0..Congestion::ALL.len() as u32).collect();
     let mut one_of = |choices: &[u32]| choices[random.below(choices.len() as u64) as usize];
     let mode = [Mode::Selective, Mode::GoBackN, Mode::StopAndWait][one_of(&[0, 0, 1, 2]) as usize];
     // What comes early waits in any case.
     let credits: &[u32] = if mode == Mode::Selective { &[1 << 20] } else { &[512, 4096, 1 << 20] };
     Options {
         mode,
-        congestion: policies[one_of(&policy_indices) as usize],
+        congestion: Congestion::ALL[one_of(&policy_indices) as usize],
         check: [Check::Crc32c, Check::Crc64, Check::Folded, Check::None][one_of(&[0, 0, 1, 2, 3]) as usize],
         window: one_of(&[1, 3, 64]) as u16,
         frame: one_of(&[128, 300, 1472]) as u16,
         ack_every: one_of(&[1, 2, 16]) as u16,
         credit: one_of(credits),
         channel_credit: one_of(credits),
-        send_buffer: one_of(&[0, 100, 1 << 20]) as usize,
+        send_buffer: one_of(&[1, 100, 1 << 20]) as usize,
         coalesce_delay: Span::from_us(one_of(&[0, 0, 300]).into()),
         keep_alive: Span::from_ms(one_of(&[0, 50]).into()),
         ..Options::default()

@@ -18,6 +18,7 @@
 //! | [`Bbr`], [`Bbr3`] | twice the bandwidth-delay product; version 3 bounds it by the losses that it causes | measured delivery rate |
 //! | [`Prague`] | as DCTCP, with less dependence on the round-trip time (draft-briscoe-iccrg-prague-congestion-control) | the window in a round trip |
 //! | [`Paced`], after BBR | twice the bandwidth-delay product, plus frames awaiting delayed or aggregated acknowledgements | measured delivery rate |
+//! | [`TcpFriendly`] | the lesser of `Paced` and CUBIC, whose window random loss does not reduce | as `Paced` |
 //!
 //! To add a controller, implement [`Controller`] in a file of this crate. A variant of [`Algorithm`] makes it an option of
 //! TCP, and one of `Congestion` in `arq` an option of the guaranteed transport. The row "a congestion controller" in
@@ -57,7 +58,7 @@ pub use dctcp::Dctcp;
 pub use fixed::Fixed;
 pub use linux_cubic::LinuxCubic;
 pub use net2::{Arithmetic, Net2};
-pub use paced::Paced;
+pub use paced::{Paced, TcpFriendly};
 pub use prague::Prague;
 pub use reno::Reno;
 pub use windowed_min::{MIN_RTT_WINDOW, WindowedMin};

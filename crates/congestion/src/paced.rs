@@ -28,6 +28,10 @@
 
 use trunkline_units::{Instant, Rate, Span};
 
+mod tcp_friendly;
+
+pub use tcp_friendly::TcpFriendly;
+
 use crate::path::{Round, Surplus};
 use crate::windowed_max::WindowedMax;
 use crate::windowed_min::{MIN_RTT_WINDOW, WindowedMin};

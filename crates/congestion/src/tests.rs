@@ -28,6 +28,7 @@ fn all(bounds: Bounds, ack_every: u32) -> Vec<(Box<dyn Controller>, u32)> {
     }
     all.push((Box::new(Fixed::new(bounds.max)), 1));
     all.push((Box::new(Paced::new(bounds.max, ack_every)), 1));
+    all.push((Box::new(TcpFriendly::new(bounds.max, ack_every)), 1));
     all
 }
 

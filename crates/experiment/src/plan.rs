@@ -450,6 +450,9 @@ pub enum ArqCongestion {
     Cubic,
     /// Window and pace from the measured delivery rate.
     Paced,
+    /// The same with at most the window of CUBIC.
+    #[serde(rename = "tcp-friendly")]
+    TcpFriendly,
 }
 
 /// Integrity check of the guaranteed transport.

@@ -8,6 +8,9 @@ use trunkline_units::{Size, Span, Stream};
 
 use crate::reports::Metrics;
 
+/// The send buffer of a plan that sets none; more than that of the crate, for simulated paths of any length.
+const DEFAULT_SEND_BUFFER: usize = 4 << 20;
+
 /// Returns the options of the guaranteed transport for a plan, with frames of at most `path_mtu` bytes; `None` for another
 /// protocol. The buffers are those of the hosts.
 pub fn options(
@@ -49,6 +52,7 @@ pub fn options(
             ArqCongestion::Reno => Congestion::Reno,
             ArqCongestion::Cubic => Congestion::Cubic,
             ArqCongestion::Paced => Congestion::Paced,
+            ArqCongestion::TcpFriendly => Congestion::TcpFriendly,
         },
         window: u16::try_from(window).unwrap_or(u16::MAX),
         frame: (frame.as_bytes() as usize).min(path_mtu) as u16,
@@ -62,9 +66,7 @@ pub fn options(
     if !adaptive {
         (options.timeout.floor, options.timeout.granularity) = (timeout, Span::ZERO);
     }
-    if let Some(buffer) = send_buffer {
-        options.send_buffer = buffer.as_bytes() as usize;
-    }
+    options.send_buffer = send_buffer.map_or(DEFAULT_SEND_BUFFER, |buffer| buffer.as_bytes() as usize);
     if let Some(buffer) = receive_buffer {
         let bytes = u32::try_from(buffer.as_bytes()).unwrap_or(u32::MAX);
         (options.credit, options.channel_credit) = (bytes, bytes);

@@ -14,6 +14,7 @@ mod controllers;
 mod credit;
 mod determinism;
 mod explicit_rates;
+mod fairness;
 mod figures;
 mod group;
 mod l4s;

@@ -5,7 +5,8 @@
 //! the median of its rounds, and the median of its ratios to the first of the same round. Absolute figures are the
 //! machine's and the hour's, the ratios mean something.
 //!
-//! Round trips: both ends on one core. Throughput: one core for each end.
+//! Round trips: both ends on one core. Throughput: one core for each end. `-- defaults` compares what a program gets that
+//! sets no option with the kernel's TCP, to which those ratios are.
 
 #![allow(clippy::disallowed_methods, reason = "a bench measures time")]
 
@@ -75,9 +76,23 @@ fn contests() -> Vec<Contest<'static>> {
                     "ours, no check",
                     Box::new(move || one_way::ours(size, &bulk(Check::None, 1472)).bps() * 1e-9),
                 ),
-                ("ours, defaults", Box::new(move || one_way::ours(size, &Options::default()).bps() * 1e-9)),
             ],
         ));
+    }
+    for (size, name) in [(1024, "1 KiB one way, defaults"), (8192, "8 KiB one way, defaults")] {
+        contests.push(
+            Contest::new(
+                name,
+                "Gb/s",
+                vec![
+                    ("TCP, a length before each message", Box::new(move || one_way::framed_tcp(size) * 1e-9)),
+                    ("TCP, bytes", Box::new(move || one_way::tcp(size) * 1e-9)),
+                    ("raw UDP, blocking", Box::new(|| one_way::datagrams() * 1e-9)),
+                    ("ours", Box::new(move || one_way::ours(size, &Options::default()).bps() * 1e-9)),
+                ],
+            )
+            .of_rounds(11),
+        );
     }
     let shared = |frame| bulk(Check::Crc32c, frame);
     contests.push(Contest::new(

@@ -1,6 +1,6 @@
 //! As much as goes one way, a core for each end.
 
-use std::io::{Read, Write};
+use std::io::{BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -119,11 +119,9 @@ pub fn datagrams() -> f64 {
     on_two_cores(send, receive).bps()
 }
 
-/// Bits a second of TCP, written in messages of `size`.
+/// Bits a second of TCP, written in pieces of `size` and read as they come.
 pub fn tcp(size: usize) -> f64 {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a socket");
-    let mut from = TcpStream::connect(listener.local_addr().expect("an address")).expect("loopback");
-    let (mut to, _) = listener.accept().expect("it is there");
+    let (mut from, mut to) = tcp_pair();
     let message = vec![7; size];
     let send = move |stop: &AtomicBool| {
         while !stop.load(Ordering::Relaxed) && from.write_all(&message).is_ok() {}
@@ -131,6 +129,41 @@ pub fn tcp(size: usize) -> f64 {
     let mut room = vec![0; 256 << 10];
     let receive = move || count(|| (1, to.read(&mut room).expect("it comes") as u64));
     on_two_cores(send, receive).bps()
+}
+
+/// Bits a second of messages of `size` over TCP, each written with its length before it and read as a whole.
+pub fn framed_tcp(size: usize) -> f64 {
+    let (mut from, to) = tcp_pair();
+    let message = vec![7; size];
+    let send = move |stop: &AtomicBool| {
+        let mut frame = Vec::new();
+        while !stop.load(Ordering::Relaxed) {
+            frame.clear();
+            frame.extend_from_slice(&(size as u32).to_be_bytes());
+            frame.extend_from_slice(&message);
+            if from.write_all(&frame).is_err() {
+                return;
+            }
+        }
+    };
+    let mut to = BufReader::with_capacity(256 << 10, to);
+    let mut room = Vec::new();
+    let receive = move || {
+        count(|| {
+            let mut length = [0; 4];
+            to.read_exact(&mut length).expect("it comes");
+            room.resize(u32::from_be_bytes(length) as usize, 0);
+            to.read_exact(&mut room).expect("it comes");
+            (1, room.len() as u64)
+        })
+    };
+    on_two_cores(send, receive).bps()
+}
+
+fn tcp_pair() -> (TcpStream, TcpStream) {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a socket");
+    let from = TcpStream::connect(listener.local_addr().expect("an address")).expect("loopback");
+    (from, listener.accept().expect("it is there").0)
 }
 
 /// Ours. Each end's helper stays on its core.

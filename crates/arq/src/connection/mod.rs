@@ -64,6 +64,10 @@ pub(crate) mod control {
 /// With this many frames in flight, two full batches, data waits for a full batch, at most for this time.
 const BUSY_IN_FLIGHT: u32 = 2 * MAX_SEGMENTS as u32;
 const BUSY_COALESCE_DELAY: Span = Span::from_us(50);
+/// Send buffer of automatic size of a channel; on a path with a longer round trip than `LONG_PATH` the larger one.
+const SHORT_PATH_BUFFER: usize = 1 << 20;
+const LONG_PATH_BUFFER: usize = 4 << 20;
+const LONG_PATH: Span = Span::from_ms(1);
 /// Later transmissions acknowledged before a frame is declared lost (RFC 5681 and RFC 9002), without forward error
 /// correction and before reordering is detected.
 const REORDERING_THRESHOLD: u64 = 3;
@@ -225,7 +229,7 @@ impl Connection {
                 options.mode == Mode::Selective,
                 peer_parameters.credit,
                 peer_parameters.channel_credit,
-                options.send_buffer,
+                if options.send_buffer == 0 { SHORT_PATH_BUFFER } else { options.send_buffer },
                 chunk_capacity,
             ),
             pre_encode_from: u32::MAX,
@@ -356,7 +360,19 @@ impl Connection {
         if length > MAX_MESSAGE {
             return Err(Refusal::TooLong);
         }
-        if self.sender.has_room(channel) { Ok(()) } else { Err(Refusal::Full) }
+        if self.sender.has_room(channel) || self.grow_send_buffer() { Ok(()) } else { Err(Refusal::Full) }
+    }
+
+    /// Enlarges a send buffer of automatic size for a long path; returns whether it did.
+    #[cold]
+    fn grow_send_buffer(&mut self) -> bool {
+        let grows = self.options.send_buffer == 0
+            && self.sender.send_buffer < LONG_PATH_BUFFER
+            && self.rtt.min().is_some_and(|min_rtt| min_rtt > LONG_PATH);
+        if grows {
+            self.sender.send_buffer = LONG_PATH_BUFFER;
+        }
+        grows
     }
 
     /// Starts to delay small messages if frames are in flight whose acknowledgement will wake the connection.
@@ -386,7 +402,7 @@ impl Connection {
 
     /// Returns whether at least two full batches are in flight.
     #[inline]
-    pub fn is_busy(&self) -> bool {
+    fn is_busy(&self) -> bool {
         self.sender.flights.in_flight() >= BUSY_IN_FLIGHT
     }
 

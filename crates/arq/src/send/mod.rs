@@ -81,7 +81,7 @@ pub(crate) struct Sender {
     blocked: bool,
     /// Maximum length of a pack in bytes.
     max_pack: usize,
-    send_buffer: usize,
+    pub send_buffer: usize,
     /// Channels to report as writable again.
     pub writable: VecDeque<u16>,
 }

@@ -40,8 +40,10 @@ pub(super) const URGENT_WEIGHT: u32 = 64 << 10;
 const MESSAGE_WEIGHT: u32 = URGENT_WEIGHT / 32;
 /// Maximum delay of output, whatever the options: a sending thread wakes the helper this often.
 pub(super) const MAX_TRANSMIT_DELAY: Span = Span::from_us(200);
-/// Frames in flight from which messages are encoded into frames when they are sent: two batches.
-const PRE_ENCODE_FROM: u32 = 128;
+/// Frames in flight from which a sender is in full flow: its messages wait for a batch, and are encoded into frames when they
+/// are sent. A peer with default options acknowledges that many at once. With more, a sender whose messages leave one by one
+/// would never reach it on a short path, where each system call costs more than its frame.
+const FULL_FLOW_FROM: u32 = 16;
 /// Datagrams received on the unconnected socket in one call.
 const MAX_UNCONNECTED_DATAGRAMS: usize = 64;
 /// Batches sent without receiving in between.
@@ -138,7 +140,7 @@ pub(super) fn open(
     let random = trunkline_io::datagrams::random().map_err(Error::System)?;
     let max_connections = settings.max_connections;
     let mut node = Node::new(Config { port: SOCKET, accept: accept.cloned(), max_connections, random });
-    node.enable_pre_encoding(PRE_ENCODE_FROM);
+    node.enable_pre_encoding(FULL_FLOW_FROM);
     if let Some(faults) = &settings.faults {
         node.inject_faults(faults.clone());
     }
@@ -373,10 +375,8 @@ impl Core {
     /// Schedules the transmission of a message: immediately, unless it may be delayed and frames are in flight.
     #[inline]
     fn defer_transmit(&mut self, id: ConnectionId, bytes: usize) {
-        self.in_full_flow = match self.may_delay_messages {
-            true => self.node.in_flight(id).is_some_and(|frames| frames > 0),
-            false => self.node.is_busy(id),
-        };
+        let full_flow_from = if self.may_delay_messages { 1 } else { FULL_FLOW_FROM };
+        self.in_full_flow = self.node.in_flight(id).is_some_and(|frames| frames >= full_flow_from);
         // Approximates its share of a frame: a transmission should fill a batch.
         self.pending_weight = if self.in_full_flow {
             self.pending_weight.saturating_add(2 + bytes as u32)

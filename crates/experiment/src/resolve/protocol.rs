@@ -64,6 +64,7 @@ const ARQ_CONGESTION: &[(&str, ArqCongestion)] = &[
     ("reno", ArqCongestion::Reno),
     ("cubic", ArqCongestion::Cubic),
     ("paced", ArqCongestion::Paced),
+    ("tcp-friendly", ArqCongestion::TcpFriendly),
 ];
 
 /// Keywords of `congestion`, the congestion controls of `quic`.
