@@ -94,7 +94,6 @@ pub enum Refusal {
     Rate,
 }
 
-/// Number of causes.
 const CAUSES: usize = Refusal::Rate as usize + 1;
 
 /// Counters of refused datagrams by cause. They saturate.
