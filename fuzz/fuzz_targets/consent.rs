@@ -48,7 +48,7 @@ fuzz_target!(|bytes: &[u8]| {
             1 => now += Span::from_ms(index as u64),
             2 if !challenges.is_empty() => {
                 let (sent_at, challenge) = challenges[index % challenges.len()];
-                if let Some(proof) = responder.handle(now, SENDER, &challenge) {
+                if let Ok(proof) = responder.handle(now, SENDER, &challenge) {
                     assert!(!answered.contains(&challenge), "a replay was answered");
                     answered.push(challenge);
                     proofs.push((sent_at, false, proof));
@@ -57,7 +57,7 @@ fuzz_target!(|bytes: &[u8]| {
             3 if !proofs.is_empty() => {
                 let index = index % proofs.len();
                 let (sent_at, is_used, proof) = &mut proofs[index];
-                if requester.handle(now, RECEIVER, proof) {
+                if requester.handle(now, RECEIVER, proof).is_ok() {
                     assert!(!*is_used, "a proof was accepted twice");
                     *is_used = true;
                     expires_at = expires_at.max(Some(*sent_at + CONSENT));
@@ -76,8 +76,8 @@ fuzz_target!(|bytes: &[u8]| {
                 } else {
                     [RECEIVER, SENDER]
                 };
-                assert!(responder.handle(now, from[0], &datagram).is_none());
-                assert!(!requester.handle(now, from[1], &datagram));
+                assert!(responder.handle(now, from[0], &datagram).is_err());
+                assert!(requester.handle(now, from[1], &datagram).is_err());
             }
             6 if *kind >= 128 => {
                 let grant =
@@ -87,12 +87,12 @@ fuzz_target!(|bytes: &[u8]| {
                     let _ = responder.grant(now, grant);
                 }
             }
-            6 => _ = responder.revoke(RUN),
+            6 => _ = responder.extend(now, RUN, now),
             _ => {
                 let (piece, left) = argument.split_at(index.min(argument.len()));
                 rest = left;
-                assert!(responder.handle(now, SENDER, piece).is_none());
-                assert!(!requester.handle(now, RECEIVER, piece));
+                assert!(responder.handle(now, SENDER, piece).is_err());
+                assert!(requester.handle(now, RECEIVER, piece).is_err());
             }
         }
         assert_eq!(requester.expires_at(), expires_at);

@@ -80,11 +80,6 @@ impl Inbox {
         Some(from)
     }
 
-    /// Returns the number of waiting octets.
-    pub fn octets(&self) -> usize {
-        self.octets
-    }
-
     /// Returns once whether a message arrived in the empty inbox.
     pub fn became_readable(&mut self) -> bool {
         std::mem::take(&mut self.readable)

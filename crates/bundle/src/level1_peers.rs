@@ -76,7 +76,6 @@ impl Level1Peer {
         &self.target
     }
 
-    /// Returns whether the assignment is unconfirmed.
     fn has_unconfirmed_assignment(&self) -> bool {
         self.is_confirmed() && self.version != self.confirmed_version
     }

@@ -51,7 +51,6 @@ pub struct TokenBucket {
 
 /// The time between two refills.
 pub const REFILL_INTERVAL: Span = Span::from_ms(5);
-/// The number of refills per second.
 const REFILLS_PER_SECOND: i64 = 200;
 
 impl TokenBucket {

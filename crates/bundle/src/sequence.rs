@@ -56,7 +56,6 @@ pub struct Flow {
 }
 
 impl Flow {
-    /// Returns the flow of a message.
     pub(crate) fn of(message: &Message<'_>) -> Flow {
         let Message { address, source, priority, .. } = *message;
         Flow { source, packet: packet_address(address), priority }

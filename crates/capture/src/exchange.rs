@@ -116,12 +116,14 @@ struct Exchange {
 pub struct Exchanges {
     judgement: Judgement,
     exchanges: BTreeMap<Parties, Exchange>,
-    total: Tally,
+    /// Over all parties, also those that are forgotten.
+    pub total: Tally,
     /// Commands of parties that had no room.
-    untold: u64,
-    priorities: [Count; PRIORITIES],
+    pub untold: u64,
+    /// What passed with each priority, of PDUs and of tagged frames.
+    pub priorities: [Count; PRIORITIES],
     /// PDUs that are of neither type 1 nor 3.
-    strange: u64,
+    pub strange: u64,
 }
 
 impl Exchanges {
@@ -238,29 +240,9 @@ impl Exchanges {
         }
     }
 
-    /// Over all parties, also those that are forgotten.
-    pub fn total(&self) -> Tally {
-        self.total
-    }
-
     /// Of each pair of parties, in their order.
     pub fn tallies(&self) -> impl Iterator<Item = (&Parties, &Tally)> {
         self.exchanges.iter().map(|(parties, exchange)| (parties, &exchange.tally))
-    }
-
-    /// Commands of parties that had no room.
-    pub fn untold(&self) -> u64 {
-        self.untold
-    }
-
-    /// PDUs of neither type 1 nor 3.
-    pub fn strange(&self) -> u64 {
-        self.strange
-    }
-
-    /// What passed with each priority, of PDUs and of tagged frames.
-    pub fn priorities(&self) -> &[Count; PRIORITIES] {
-        &self.priorities
     }
 }
 

@@ -226,27 +226,15 @@ pub enum Error {
     /// The connection to the server is lost. Unwritten responses stay buffered.
     #[error("the archive {0} is out of reach: {1}")]
     Disconnected(Location, String),
-    /// Another process wrote the table while the connection was lost.
-    #[error("another program wrote `{table}` of `{device}` in the meantime: {rows} responses are discarded")]
-    WriteConflict {
-        /// The device.
-        device: String,
-        /// The table.
-        table: String,
-        /// The number of responses.
-        rows: usize,
-    },
+    /// Another process wrote this table of this device while the connection was lost; so many responses are discarded.
+    #[error("another program wrote `{1}` of `{0}` in the meantime: {2} responses are discarded")]
+    WriteConflict(String, String, usize),
     /// One chunk is damaged.
     #[error("the archive {0}: chunk {chunk}: {2}", chunk = .1.0)]
     ChunkDamaged(Location, ChunkId, DecodeError),
-    /// The definition of a table is invalid.
-    #[error("table `{table}`: {reason}")]
-    InvalidTable {
-        /// The name of the table.
-        table: String,
-        /// The cause.
-        reason: String,
-    },
+    /// The definition of a table of this name is invalid.
+    #[error("table `{0}`: {1}")]
+    InvalidTable(String, String),
     /// The table or series does not exist.
     #[error("the archive {0} has no {1}")]
     NotFound(Location, String),

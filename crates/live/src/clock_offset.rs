@@ -10,8 +10,8 @@
 //!
 //! Each exchange therefore limits θ at every x. The estimate is the intersection of the limits of all exchanges of the
 //! last [`WINDOW`]: the exchanges that waited least in queues, carried to x, decide (minimum filter). No other
-//! bound is tighter without further assumptions. The average drift over the window is reported, but does not shorten the
-//! interval: a drift in the past does not prove the drift of the future.
+//! bound is tighter without further assumptions. A drift in the past does not prove the drift of the future, so it does not
+//! shorten the interval.
 //!
 //! # Steps
 //!
@@ -30,8 +30,6 @@
 //!   may also be found, if the queues are short in the right direction.
 //! - The exchanges that were sent before the end of the step leave the window: the instant in question, or the
 //!   latest recorded reply, is more than [`WINDOW`] after the step.
-//! - The caller detects the step by other means, such as a change of `CLOCK_BOOTTIME` − `CLOCK_MONOTONIC`, and calls
-//!   [`ClockOffset::clock_stepped`].
 //!
 //! A step that is smaller than the uncertainty of the exchanges cannot be distinguished from queueing. On an idle path,
 //! that is about the minimum round trip.
@@ -54,17 +52,8 @@ pub const WINDOW: Span = Span::from_s(16);
 
 /// Largest configurable drift: 10 %. It keeps the remote time strictly increasing in the local time.
 const LARGEST_DRIFT_PPB: u32 = 100_000_000;
-/// Maximum number of stored exchanges. At the default pace, a window has 410.
+/// Maximum number of stored exchanges. With one every 40 ms, a window has 400.
 const CAPACITY: usize = 512;
-/// Number of exchanges in quick succession at the start and after a step.
-const FAST_EXCHANGES: u32 = 8;
-/// Interval between exchanges at the start and after a step.
-const FAST_INTERVAL: Span = Span::from_ms(10);
-/// Growth of the bound, in picoseconds, that is allowed between two exchanges.
-const ALLOWED_GROWTH_PS: u64 = 8_000_000;
-/// Limits of the interval between exchanges after the start.
-const SHORTEST_INTERVAL: Span = Span::from_ms(10);
-const LONGEST_INTERVAL: Span = Span::from_s(1);
 /// Error of a difference of two readings, in picoseconds: each is a whole number of nanoseconds, rounded down.
 const READING_ERROR_PS: i128 = 2_000;
 const BILLION: i128 = 1_000_000_000;
@@ -110,28 +99,6 @@ pub struct Estimate {
     pub steps: u64,
 }
 
-/// Interval that contains the average relative drift over some time: the change of the offset divided by the local time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct AverageDrift {
-    /// Lower end, in parts per billion.
-    pub lowest_ppb: i64,
-    /// Upper end, in parts per billion.
-    pub highest_ppb: i64,
-    /// Start and end of that time, on the local clock.
-    pub from: Instant,
-    /// See `from`.
-    pub until: Instant,
-}
-
-/// A converted reading of a clock.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Converted {
-    /// The centre of the interval that contains the reading.
-    pub at: Instant,
-    /// Maximum error: half the width of the interval.
-    pub bound: Span,
-}
-
 /// The two limits that an exchange sets, in picoseconds.
 #[derive(Clone, Copy, Debug)]
 struct Limits {
@@ -145,8 +112,8 @@ struct Limits {
 
 /// Estimates the offset of a remote clock.
 ///
-/// Call [`next_exchange`](ClockOffset::next_exchange) when you send a request, and [`record`](ClockOffset::record) for
-/// each reply. Lost requests need no call. The local clock must be monotonic. At most 512 exchanges are stored.
+/// Call [`record`](ClockOffset::record) for each reply. Lost requests need no call. The local clock must be monotonic. At
+/// most 512 exchanges are stored.
 ///
 /// ```
 /// use trunkline_live::clock_offset::{ClockOffset, Exchange};
@@ -175,8 +142,6 @@ pub struct ClockOffset {
     /// Exchanges that were sent earlier may include a step.
     valid_from: i128,
     steps: u64,
-    /// Requests sent since the start or the latest step, up to [`FAST_EXCHANGES`].
-    requests: u32,
 }
 
 impl Default for ClockOffset {
@@ -195,7 +160,6 @@ impl ClockOffset {
             newest: 0,
             valid_from: 0,
             steps: 0,
-            requests: 0,
         }
     }
 
@@ -223,79 +187,16 @@ impl ClockOffset {
         Ok(())
     }
 
-    /// Discards all exchanges because the caller detected a step of one of the clocks, which ended at or before `now`.
-    pub fn clock_stepped(&mut self, now: Instant) {
-        self.newest = self.newest.max(ps(now));
-        self.discard();
-    }
-
     /// Returns the offset at an instant of the local clock. The instant may also be in the past.
     ///
     /// Returns `None` if no exchange was sent in the [`WINDOW`] before it, or if it precedes all exchanges in use.
     pub fn estimate(&self, local: Instant) -> Option<Estimate> {
         let at = ps(local);
         let (lowest, highest) = self.interval(at)?;
-        let (offset_ps, bound) = centre(lowest, highest);
+        let offset_ps = (lowest + highest).div_euclid(2);
+        // Half the width, rounded up.
+        let bound = Span::from_ps(u64::try_from((highest - offset_ps).max(0)).unwrap_or(u64::MAX));
         Some(Estimate { offset_ps, bound, steps: self.steps })
-    }
-
-    /// Returns the average drift between the first and the last message of the stored exchanges.
-    pub fn average_drift(&self) -> Option<AverageDrift> {
-        let from = self.exchanges.iter().map(|one| one.sent).min()?;
-        let until = self.exchanges.iter().map(|one| one.received).max()?;
-        let ((lowest_from, highest_from), (lowest_until, highest_until)) =
-            (self.interval(from)?, self.interval(until)?);
-        let limit = |ppb: i128| ppb.clamp(-self.max_drift_ppb, self.max_drift_ppb) as i64;
-        let (lowest, highest) = match until - from {
-            0 => (-self.max_drift_ppb, self.max_drift_ppb),
-            elapsed => (
-                ((lowest_until - highest_from) * BILLION).div_euclid(elapsed),
-                divide_up((highest_until - lowest_from) * BILLION, elapsed),
-            ),
-        };
-        Some(AverageDrift {
-            lowest_ppb: limit(lowest),
-            highest_ppb: limit(highest),
-            from: instant(from)?,
-            until: instant(until)?,
-        })
-    }
-
-    /// Converts a reading of the local clock to the remote clock.
-    ///
-    /// Returns `None` where [`estimate`](ClockOffset::estimate) does, or if the reading is negative or too large.
-    pub fn to_remote(&self, local: Instant) -> Option<Converted> {
-        let at = ps(local);
-        let (lowest, highest) = self.interval(at)?;
-        converted(at + lowest, at + highest)
-    }
-
-    /// Converts a reading of the remote clock to the local clock.
-    ///
-    /// Returns `None` if the local reading may precede the exchanges in use or be after their window, or is negative or too large.
-    pub fn to_local(&self, remote: Instant) -> Option<Converted> {
-        let at = ps(remote);
-        let (mut earliest, mut latest) = self.local_interval(self.newest, at)?;
-        if latest > self.newest {
-            // Fewer exchanges are in the window of a later instant.
-            (earliest, latest) = self.local_interval(latest, at)?;
-        }
-        self.exchanges.iter().find(|one| one.sent <= earliest)?;
-        converted(earliest, latest)
-    }
-
-    /// Returns when to send the next request. Call it each time a request is sent, answered or not.
-    ///
-    /// Eight requests follow each other quickly at the start and after each step. Then the interval is such that the
-    /// bound grows by 8 µs between exchanges: 40 ms at the default drift.
-    pub fn next_exchange(&mut self, now: Instant) -> Instant {
-        if self.requests < FAST_EXCHANGES {
-            self.requests += 1;
-            return now + FAST_INTERVAL;
-        }
-        let drift = (self.max_drift_ppb as u64).max(1);
-        let interval = Span::from_ps(ALLOWED_GROWTH_PS * (BILLION as u64) / drift);
-        now + interval.clamp(SHORTEST_INTERVAL, LONGEST_INTERVAL)
     }
 
     /// Returns the number of steps of a clock that were detected so far.
@@ -339,7 +240,6 @@ impl ClockOffset {
         self.exchanges.clear();
         self.valid_from = self.newest;
         self.steps = self.steps.saturating_add(1);
-        self.requests = 0;
     }
 
     /// Returns the exchanges that limit the offset at a local instant.
@@ -356,24 +256,6 @@ impl ClockOffset {
         };
         self.in_use(at).map(limits).reduce(|a, b| (a.0.max(b.0), a.1.min(b.1)))
     }
-
-    /// Returns the interval of the local instant at which the remote clock has a reading.
-    /// Uses the exchanges in the window of the local instant `now`.
-    fn local_interval(&self, now: i128, remote: i128) -> Option<(i128, i128)> {
-        let (slow, fast) = (BILLION - self.max_drift_ppb, BILLION + self.max_drift_ppb);
-        // `elapsed` is the remote time since (before) the limit applied. The local time is extreme if the remote clock was
-        // as fast (slow) as allowed.
-        let earliest = |one: &Limits| {
-            let elapsed = remote - one.highest - one.sent;
-            one.sent + (elapsed * BILLION).div_euclid(if elapsed >= 0 { fast } else { slow })
-        };
-        let latest = |one: &Limits| {
-            let elapsed = remote - one.lowest - one.received;
-            one.received + divide_up(elapsed * BILLION, if elapsed >= 0 { slow } else { fast })
-        };
-        let both = |one: &Limits| (earliest(one), latest(one));
-        self.in_use(now).map(both).reduce(|a, b| (a.0.max(b.0), a.1.min(b.1)))
-    }
 }
 
 /// Returns whether an exchange is used at a local instant.
@@ -386,25 +268,6 @@ fn divide_up(dividend: i128, divisor: i128) -> i128 {
     -(-dividend).div_euclid(divisor)
 }
 
-/// Returns the centre of an interval and half its width, rounded up.
-fn centre(lowest: i128, highest: i128) -> (i128, Span) {
-    let centre = (lowest + highest).div_euclid(2);
-    (centre, span(highest - centre))
-}
-
-fn converted(lowest: i128, highest: i128) -> Option<Converted> {
-    let (at, bound) = centre(lowest, highest);
-    Some(Converted { at: instant(at)?, bound })
-}
-
 fn ps(instant: Instant) -> i128 {
     i128::from(instant.as_ps())
-}
-
-fn instant(ps: i128) -> Option<Instant> {
-    u64::try_from(ps).ok().map(Instant::from_ps)
-}
-
-fn span(ps: i128) -> Span {
-    Span::from_ps(u64::try_from(ps.max(0)).unwrap_or(u64::MAX))
 }

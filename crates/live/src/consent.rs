@@ -61,7 +61,7 @@ use trunkline_units::Span;
 pub use requester::{ConsentRequester, RequesterSecret};
 pub use responder::{ConsentResponder, Grant, GrantError, MAX_GRANTS};
 pub(crate) use service::{CONTROLLER_SILENCE, Consent, ConsentService, Lapse, ServiceError};
-pub use wire::{LENGTH, RunId, RunKey, is_consent};
+pub use wire::{LENGTH, RunId, RunKey};
 
 /// How long consent lasts after its challenge was sent.
 pub const CONSENT: Span = Span::from_ms(500);
@@ -92,28 +92,4 @@ pub enum Refusal {
     Late,
     /// The run has too many challenges (responder).
     Rate,
-}
-
-/// Number of causes.
-const CAUSES: usize = Refusal::Rate as usize + 1;
-
-/// Counters of refused datagrams by cause. They saturate.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Refusals([u64; CAUSES]);
-
-impl Refusals {
-    /// Returns the number of datagrams refused for this cause.
-    pub fn count(&self, cause: Refusal) -> u64 {
-        self.0[cause as usize]
-    }
-
-    /// Returns the number of refused datagrams.
-    pub fn total(&self) -> u64 {
-        self.0.iter().fold(0, |sum, count| sum.saturating_add(*count))
-    }
-
-    fn add(&mut self, cause: Refusal) {
-        let count = &mut self.0[cause as usize];
-        *count = count.saturating_add(1);
-    }
 }

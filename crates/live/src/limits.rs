@@ -154,7 +154,6 @@ pub(crate) fn reached(cut: Cut, report: &SenderReport, elapsed: Span) -> Option<
     bytes.or(cut.time.filter(is_over).map(LimitError::Duration))
 }
 
-/// The ends of a run that are open.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct OpenEnds {
     pub count: usize,
@@ -316,7 +315,6 @@ fn random() -> Result<u64, LimitError> {
     getrandom::u64().map_err(|_| LimitError::Random)
 }
 
-/// Returns whether a network contains an address.
 fn contains((network, length): (IpAddr, u8), address: IpAddr) -> bool {
     let (network, address, bits) = match (network, address) {
         (IpAddr::V4(a), IpAddr::V4(b)) => (u128::from(a.to_bits()), u128::from(b.to_bits()), 32),

@@ -90,73 +90,36 @@ pub struct Filter {
     pub limit: Option<u32>,
 }
 
-/// An error of the archive; the message names the file.
+/// An error of the archive, which every variant names first.
 #[derive(Debug, thiserror::Error)]
 pub enum ArchiveError {
     /// The file or its directory could not be created or opened.
-    #[error("cannot open the archive {}: {reason}", path.display())]
-    Open {
-        /// The file.
-        path: PathBuf,
-        /// The reason given by the system.
-        reason: String,
-    },
+    #[error("cannot open the archive {path}: {1}", path = .0.display())]
+    Open(PathBuf, String),
     /// The file is not an archive of runs.
-    #[error("{} is not an archive of Trunkline", path.display())]
-    NotAnArchive {
-        /// The file.
-        path: PathBuf,
-    },
+    #[error("{} is not an archive of Trunkline", .0.display())]
+    NotAnArchive(PathBuf),
     /// The file is damaged.
-    #[error("the archive {} is damaged: {reason}", path.display())]
-    Corrupt {
-        /// The file.
-        path: PathBuf,
-        /// The cause.
-        reason: String,
-    },
-    /// A later version of the program created the archive.
-    #[error("the archive {} has version {found}; this program reads up to version {}", path.display(), MIGRATIONS.len())]
-    VersionTooNew {
-        /// The file.
-        path: PathBuf,
-        /// Its version.
-        found: u64,
-    },
+    #[error("the archive {path} is damaged: {1}", path = .0.display())]
+    Corrupt(PathBuf, String),
+    /// A later version of the program created the archive, of which this is the version.
+    #[error("the archive {path} has version {1}; this program reads up to version {own}", path = .0.display(), own = MIGRATIONS.len())]
+    VersionTooNew(PathBuf, u64),
     /// The archive is read-only.
-    #[error("the archive {} is read-only", path.display())]
-    ReadOnly {
-        /// The file.
-        path: PathBuf,
-    },
+    #[error("the archive {} is read-only", .0.display())]
+    ReadOnly(PathBuf),
     /// The disk is full.
-    #[error("the disk is full: cannot write the archive {}", path.display())]
-    DiskFull {
-        /// The file.
-        path: PathBuf,
-    },
+    #[error("the disk is full: cannot write the archive {}", .0.display())]
+    DiskFull(PathBuf),
     /// Another process holds the lock.
-    #[error("another program is using the archive {}", path.display())]
-    Locked {
-        /// The file.
-        path: PathBuf,
-    },
+    #[error("another program is using the archive {}", .0.display())]
+    Locked(PathBuf),
     /// The run does not exist.
-    #[error("there is no run {id} in the archive {}", path.display())]
-    RunNotFound {
-        /// The run.
-        id: RunId,
-        /// The file.
-        path: PathBuf,
-    },
+    #[error("there is no run {1} in the archive {path}", path = .0.display())]
+    RunNotFound(PathBuf, RunId),
     /// Another error of SQLite.
-    #[error("the archive {}: {source}", path.display())]
-    Sqlite {
-        /// The file.
-        path: PathBuf,
-        /// The error of SQLite.
-        source: rusqlite::Error,
-    },
+    #[error("the archive {path}: {1}", path = .0.display())]
+    Sqlite(PathBuf, #[source] rusqlite::Error),
 }
 
 /// An open archive. Several processes may share one file.
@@ -169,7 +132,7 @@ pub struct Archive {
 impl Archive {
     /// Opens the archive at `path`; creates it and its directory if they do not exist.
     pub fn open(path: &Path) -> Result<Archive, ArchiveError> {
-        let open_error = |reason: String| ArchiveError::Open { path: path.to_owned(), reason };
+        let open_error = |reason: String| ArchiveError::Open(path.to_owned(), reason);
         if let Some(folder) = path.parent() {
             fs::create_dir_all(folder).map_err(|e| open_error(e.to_string()))?;
         }
@@ -211,12 +174,12 @@ impl Archive {
                 self.query(|db| db.query_row("SELECT count(*) FROM sqlite_schema", [], |r| r.get(0)))?;
             return match (version, tables) {
                 (0, 0) => Ok(None),
-                _ => Err(ArchiveError::NotAnArchive { path: self.path.clone() }),
+                _ => Err(ArchiveError::NotAnArchive(self.path.clone())),
             };
         }
         match usize::try_from(version) {
             Ok(v) if v <= MIGRATIONS.len() => Ok(Some(v)),
-            _ => Err(ArchiveError::VersionTooNew { path: self.path.clone(), found: version.unsigned_abs() }),
+            _ => Err(ArchiveError::VersionTooNew(self.path.clone(), version.unsigned_abs())),
         }
     }
 
@@ -285,10 +248,8 @@ impl Archive {
         let path = self.path.clone();
         match parse(&text.ok_or_else(|| self.run_not_found(id))?) {
             Ok(mut records) => Ok(records.remove(0)),
-            Err(ParseError::VersionTooNew(found)) => Err(ArchiveError::VersionTooNew { path, found }),
-            Err(ParseError::NotARecord(e)) => {
-                Err(ArchiveError::Corrupt { path, reason: format!("run {id}: {e}") })
-            }
+            Err(ParseError::VersionTooNew(found)) => Err(ArchiveError::VersionTooNew(path, found)),
+            Err(ParseError::NotARecord(e)) => Err(ArchiveError::Corrupt(path, format!("run {id}: {e}"))),
         }
     }
 
@@ -310,7 +271,7 @@ impl Archive {
     }
 
     fn run_not_found(&self, id: RunId) -> ArchiveError {
-        ArchiveError::RunNotFound { id, path: self.path.clone() }
+        ArchiveError::RunNotFound(self.path.clone(), id)
     }
 
     /// Runs `f` on the database and names the archive in its error.
@@ -322,13 +283,13 @@ impl Archive {
     fn error(&self, source: rusqlite::Error) -> ArchiveError {
         let path = self.path.clone();
         match source.sqlite_error_code() {
-            Some(ErrorCode::NotADatabase) => ArchiveError::NotAnArchive { path },
-            Some(ErrorCode::DatabaseCorrupt) => ArchiveError::Corrupt { path, reason: source.to_string() },
-            Some(ErrorCode::CannotOpen) => ArchiveError::Open { path, reason: source.to_string() },
-            Some(ErrorCode::ReadOnly) => ArchiveError::ReadOnly { path },
-            Some(ErrorCode::DiskFull) => ArchiveError::DiskFull { path },
-            Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => ArchiveError::Locked { path },
-            _ => ArchiveError::Sqlite { path, source },
+            Some(ErrorCode::NotADatabase) => ArchiveError::NotAnArchive(path),
+            Some(ErrorCode::DatabaseCorrupt) => ArchiveError::Corrupt(path, source.to_string()),
+            Some(ErrorCode::CannotOpen) => ArchiveError::Open(path, source.to_string()),
+            Some(ErrorCode::ReadOnly) => ArchiveError::ReadOnly(path),
+            Some(ErrorCode::DiskFull) => ArchiveError::DiskFull(path),
+            Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => ArchiveError::Locked(path),
+            _ => ArchiveError::Sqlite(path, source),
         }
     }
 }
@@ -465,10 +426,10 @@ mod tests {
         assert_eq!(ids(&archive, Filter::default()), [3, 2]);
         // Identifiers are never reused.
         assert_eq!(archive.begin(&planned_record("new", "live")).unwrap(), RunId(6));
-        assert!(matches!(archive.get(RunId(4)), Err(ArchiveError::RunNotFound { id: RunId(4), .. })));
+        assert!(matches!(archive.get(RunId(4)), Err(ArchiveError::RunNotFound(_, RunId(4)))));
         assert!(matches!(
             archive.finish(RunId(4), &planned_record("x", "sim")),
-            Err(ArchiveError::RunNotFound { .. })
+            Err(ArchiveError::RunNotFound(..))
         ));
     }
 
@@ -486,7 +447,7 @@ mod tests {
 
         second.db.busy_timeout(Duration::ZERO).unwrap();
         first.db.execute_batch("BEGIN IMMEDIATE").unwrap();
-        assert!(matches!(second.begin(&planned_record("c", "live")), Err(ArchiveError::Locked { .. })));
+        assert!(matches!(second.begin(&planned_record("c", "live")), Err(ArchiveError::Locked(..))));
         assert_eq!(second.get(a).unwrap(), measured_record("a", "live"), "reading continues beside a writer");
     }
 
@@ -499,7 +460,7 @@ mod tests {
             "not a database, but long enough to hold the header of one, which is 100 bytes".repeat(3),
         )
         .unwrap();
-        assert!(matches!(Archive::open(&path), Err(ArchiveError::NotAnArchive { .. })));
+        assert!(matches!(Archive::open(&path), Err(ArchiveError::NotAnArchive(..))));
 
         fs::remove_file(&path).unwrap();
         Connection::open(&path).unwrap().execute_batch("CREATE TABLE mine (x)").unwrap();
@@ -508,7 +469,7 @@ mod tests {
         assert_eq!(error, format!("{} is not an archive of Trunkline", path.display()));
         assert_eq!(fs::read(&path).unwrap(), before);
 
-        assert!(matches!(Archive::open(dir.path()), Err(ArchiveError::Open { .. })));
+        assert!(matches!(Archive::open(dir.path()), Err(ArchiveError::Open(..))));
     }
 
     #[test]
@@ -532,7 +493,7 @@ mod tests {
         bytes[4096..].fill(0x55); // every page but the first
         fs::write(&path, bytes).unwrap();
         let error = Archive::open(&path).and_then(|a| a.list(&Filter::default())).unwrap_err();
-        assert!(matches!(error, ArchiveError::Corrupt { .. }), "{error}");
+        assert!(matches!(error, ArchiveError::Corrupt(..)), "{error}");
     }
 
     #[test]
@@ -543,14 +504,11 @@ mod tests {
         large.experiment.text = "x".repeat(1 << 20);
         let pages: i64 = archive.db.pragma_query_value(None, "page_count", |r| r.get(0)).unwrap();
         archive.db.query_row(&format!("PRAGMA max_page_count = {pages}"), [], |_| Ok(())).unwrap();
-        assert!(matches!(archive.finish(id, &large), Err(ArchiveError::DiskFull { .. })));
+        assert!(matches!(archive.finish(id, &large), Err(ArchiveError::DiskFull(..))));
         assert!(archive.get(id).unwrap().partial);
 
         archive.db.pragma_update(None, "query_only", true).unwrap();
-        assert!(matches!(
-            archive.begin(&planned_record("quick", "live")),
-            Err(ArchiveError::ReadOnly { .. })
-        ));
+        assert!(matches!(archive.begin(&planned_record("quick", "live")), Err(ArchiveError::ReadOnly(..))));
         assert_eq!(ids(&archive, Filter::default()), [id.0]);
     }
 }

@@ -10,67 +10,35 @@ use tempfile::NamedTempFile;
 
 use crate::schema::{Record, VERSION};
 
-/// The file name.
 const FILE_NAME: &str = "record.json";
 
 /// Bytes reserved on disk before a run; a record without its series is much smaller.
 const RESERVED_BYTES: u64 = 1 << 20;
 
-/// An error of a record file; the message names the file.
+/// An error of a record file or its directory, which every variant names first.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     /// The directory or the file could not be created before the run.
-    #[error("cannot prepare {}: {source}", path.display())]
-    Prepare {
-        /// The directory or file.
-        path: PathBuf,
-        /// The reason given by the system.
-        source: io::Error,
-    },
+    #[error("cannot prepare {path}: {1}", path = .0.display())]
+    Prepare(PathBuf, #[source] io::Error),
     /// The record could not be written.
-    #[error("cannot write {}: {source}", path.display())]
-    Write {
-        /// The file.
-        path: PathBuf,
-        /// The reason given by the system.
-        source: io::Error,
-    },
+    #[error("cannot write {path}: {1}", path = .0.display())]
+    Write(PathBuf, #[source] io::Error),
     /// The disk is full. The file holds the record, marked partial, without series and curves.
-    #[error("the disk is full: {} holds the record without its series and curves", path.display())]
-    Reduced {
-        /// The file.
-        path: PathBuf,
-    },
+    #[error("the disk is full: {} holds the record without its series and curves", .0.display())]
+    Reduced(PathBuf),
     /// The record could not be read.
-    #[error("cannot read {}: {source}", path.display())]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// The reason given by the system.
-        source: io::Error,
-    },
+    #[error("cannot read {path}: {1}", path = .0.display())]
+    Read(PathBuf, #[source] io::Error),
     /// The directory contains no record.
-    #[error("no {FILE_NAME} in {} or in a folder inside it", path.display())]
-    Missing {
-        /// The directory.
-        path: PathBuf,
-    },
+    #[error("no {FILE_NAME} in {path} or in a folder inside it", path = .0.display())]
+    Missing(PathBuf),
     /// The file is not a record.
-    #[error("{} is not a record: {source}", path.display())]
-    NotARecord {
-        /// The file.
-        path: PathBuf,
-        /// The cause.
-        source: serde_json::Error,
-    },
-    /// A later version of the program wrote the record.
-    #[error("{} is a record of version {found}; this program reads up to version {VERSION}", path.display())]
-    VersionTooNew {
-        /// The file.
-        path: PathBuf,
-        /// Its version.
-        found: u64,
-    },
+    #[error("{path} is not a record: {1}", path = .0.display())]
+    NotARecord(PathBuf, #[source] serde_json::Error),
+    /// A later version of the program wrote the record, of which this is the version.
+    #[error("{path} is a record of version {1}; this program reads up to version {VERSION}", path = .0.display())]
+    VersionTooNew(PathBuf, u64),
 }
 
 /// A file for a record, reserved before the run.
@@ -87,7 +55,7 @@ impl RecordFile {
     /// does not lose the measurements.
     pub fn reserve(dir: &Path, backend: &str) -> Result<RecordFile, StoreError> {
         let folder = dir.join(backend);
-        let prepare = |source| StoreError::Prepare { path: folder.clone(), source };
+        let prepare = |source| StoreError::Prepare(folder.clone(), source);
         fs::create_dir_all(&folder).map_err(prepare)?;
         let mut builder = tempfile::Builder::new();
         builder.prefix(".record-").suffix(".part");
@@ -112,14 +80,14 @@ impl RecordFile {
     /// With [`StoreError::Reduced`] a record is written as well.
     pub fn commit(mut self, record: &Record) -> Result<PathBuf, StoreError> {
         let path = self.path;
-        let write = |source| StoreError::Write { path: path.clone(), source };
+        let write = |source| StoreError::Write(path.clone(), source);
         let is_reduced = write_or_reduce(self.file.as_file_mut(), record).map_err(write)?;
         let end = self.file.as_file_mut().stream_position().map_err(write)?;
         self.file.as_file().set_len(end).map_err(write)?;
         self.file.as_file().sync_all().map_err(write)?;
         self.file.persist(&path).map_err(|e| write(e.error))?;
         sync_folder(&path).map_err(write)?;
-        if is_reduced { Err(StoreError::Reduced { path }) } else { Ok(path) }
+        if is_reduced { Err(StoreError::Reduced(path)) } else { Ok(path) }
     }
 }
 
@@ -199,13 +167,13 @@ pub fn load(path: &Path) -> Result<Vec<Record>, StoreError> {
     if path.join(FILE_NAME).is_file() {
         return load_file(&path.join(FILE_NAME));
     }
-    let read = |source| StoreError::Read { path: path.to_owned(), source };
+    let read = |source| StoreError::Read(path.to_owned(), source);
     let entries = fs::read_dir(path).and_then(Iterator::collect::<io::Result<Vec<_>>>).map_err(read)?;
     let mut files: Vec<PathBuf> =
         entries.iter().map(|e| e.path().join(FILE_NAME)).filter(|f| f.is_file()).collect();
     files.sort();
     if files.is_empty() {
-        return Err(StoreError::Missing { path: path.to_owned() });
+        return Err(StoreError::Missing(path.to_owned()));
     }
     files.iter().try_fold(Vec::new(), |mut records, file| {
         records.extend(load_file(file)?);
@@ -217,10 +185,10 @@ fn load_file(path: &Path) -> Result<Vec<Record>, StoreError> {
     let mut text = String::new();
     fs::File::open(path)
         .and_then(|mut f| f.read_to_string(&mut text))
-        .map_err(|source| StoreError::Read { path: path.to_owned(), source })?;
+        .map_err(|source| StoreError::Read(path.to_owned(), source))?;
     parse(&text).map_err(|e| match e {
-        ParseError::NotARecord(source) => StoreError::NotARecord { path: path.to_owned(), source },
-        ParseError::VersionTooNew(found) => StoreError::VersionTooNew { path: path.to_owned(), found },
+        ParseError::NotARecord(source) => StoreError::NotARecord(path.to_owned(), source),
+        ParseError::VersionTooNew(found) => StoreError::VersionTooNew(path.to_owned(), found),
     })
 }
 

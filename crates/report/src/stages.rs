@@ -37,7 +37,6 @@ const COUNTERS: [&str; 14] = [
     "timeouts",
 ];
 
-/// Number of columns of each record.
 pub(crate) const COLUMNS_PER_RECORD: usize = 5;
 
 /// A table of stages. Its texts come from the records: the caller sanitizes them.

@@ -93,7 +93,6 @@ pub(crate) fn distinct<'a>(all: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
     names
 }
 
-/// Returns the connection of a record with this name.
 pub(crate) fn connection<'a>(record: &'a Record, name: &str) -> Option<&'a Connection> {
     record.connections.iter().find(|c| c.name == name)
 }

@@ -112,7 +112,6 @@ impl SeriesJson {
     }
 }
 
-/// Returns the names of events.
 fn event_names(events: EventSet) -> Vec<&'static str> {
     events.iter().map(|event| event.name()).collect()
 }

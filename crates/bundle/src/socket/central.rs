@@ -135,15 +135,10 @@ impl CentralSocket {
     /// # Errors
     /// Returns an error of the operating system.
     pub fn hosts_address(&self) -> io::Result<SocketAddrV4> {
-        v4(self.event_loop.ports.socket(usize::from(Central::HOSTS.0)).local_addr()?)
-    }
-
-    /// Returns the address that receives from level 1.
-    ///
-    /// # Errors
-    /// Returns an error of the operating system.
-    pub fn level1_address(&self) -> io::Result<SocketAddrV4> {
-        v4(self.event_loop.ports.socket(usize::from(Central::LEVEL1.0)).local_addr()?)
+        match self.event_loop.ports.socket(usize::from(Central::HOSTS.0)).local_addr()? {
+            SocketAddr::V4(at) => Ok(at),
+            SocketAddr::V6(_) => Err(io::ErrorKind::Unsupported.into()),
+        }
     }
 
     fn handle_refusals(&mut self, port: Port) {
@@ -168,13 +163,6 @@ impl CentralSocket {
                 let _ = self.event_loop.command(command);
             }
         }
-    }
-}
-
-fn v4(at: SocketAddr) -> io::Result<SocketAddrV4> {
-    match at {
-        SocketAddr::V4(at) => Ok(at),
-        SocketAddr::V6(_) => Err(io::ErrorKind::Unsupported.into()),
     }
 }
 
@@ -377,7 +365,6 @@ fn add_group_moves(into: &mut Metrics, converters: &Level1PeerCounts) {
     }
 }
 
-/// Adds the metrics of format 2.
 fn add_format2_metrics(into: &mut Metrics, machine: &Central, format2: &Format2Central) {
     let statistics = machine.statistics();
     let converters = &statistics.level1;

@@ -218,7 +218,6 @@ fn group_of(datagram: &Received, interface: u32) -> Option<Ipv4Addr> {
     }
 }
 
-/// Returns the group of a packet address.
 fn group_address(base: Ipv4Addr, packet: u16) -> Ipv4Addr {
     Ipv4Addr::from_bits(base.to_bits().wrapping_add(packet.into()))
 }

@@ -9,7 +9,6 @@ use trunkline_units::{Instant, Span};
 use crate::settings::Settings;
 use crate::wire::{classic, format2};
 
-/// The kind of a warning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum WarningKind {
     /// A peer uses the other format.

@@ -192,7 +192,7 @@ impl ArchiveWriter {
         match refused {
             Err(Error::OutOfOrder(_) | Error::ValueCount { .. }) => {}
             // It can never be stored.
-            Err(Error::InvalidTable { .. }) => drop(self.specs.remove(&one.table)),
+            Err(Error::InvalidTable(..)) => drop(self.specs.remove(&one.table)),
             _ => self.count_missing(1),
         }
         self.log_error(refused, log);
@@ -260,7 +260,7 @@ impl ArchiveWriter {
         let (mut result, mut done) = (Ok(()), BTreeSet::new());
         for ((device, at), texts) in batches {
             let put = self.writer.put_texts(device, &texts, at);
-            if matches!(put, Ok(()) | Err(Error::InvalidTable { .. })) {
+            if matches!(put, Ok(()) | Err(Error::InvalidTable(..))) {
                 done.insert((device.to_owned(), at));
             }
             let is_unavailable = put.as_ref().is_err_and(is_unavailable);

@@ -10,7 +10,6 @@ use super::table::TableBuffer;
 use crate::snmp::mib::{aal5_vcc, vcl_stat, vpl_stat};
 use crate::snmp::walk::Rows;
 
-/// Bits of a cell.
 const CELL_BITS: u64 = 424;
 
 /// A table that has a row for each channel or path.

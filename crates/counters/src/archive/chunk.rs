@@ -56,7 +56,6 @@ pub fn replay(
     tracker
 }
 
-/// An encoded chunk.
 #[derive(Debug)]
 pub(crate) struct EncodedChunk {
     pub body: Vec<u8>,

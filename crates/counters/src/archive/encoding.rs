@@ -158,7 +158,6 @@ pub fn encode_parts(parts: &[Vec<u8>]) -> Vec<u8> {
     out
 }
 
-/// Returns the number of parts.
 pub(crate) fn part_count(source: &impl ByteSource) -> Result<usize, DecodeError> {
     let mut head = [0; HEADER_LENGTH];
     source.read_at(0, &mut head)?;

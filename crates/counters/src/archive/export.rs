@@ -205,11 +205,6 @@ impl ValueKind {
             ValueKind::Real => "real",
         }
     }
-
-    /// Returns the kind with this name.
-    pub fn from_name(name: &str) -> Option<ValueKind> {
-        ValueKind::ALL.into_iter().find(|kind| kind.name() == name)
-    }
 }
 
 /// Writes rows as CSV (RFC 4180; lines end with LF).

@@ -437,7 +437,7 @@ fn check_names(table: &str, names: &[&str]) -> Result<(), Error> {
         return Ok(());
     }
     let reason = format!("names of {length} octets: a database takes {MAX_NAME}");
-    Err(Error::InvalidTable { table: table.to_owned(), reason })
+    Err(Error::InvalidTable(table.to_owned(), reason))
 }
 
 /// Escapes NUL characters for storage.

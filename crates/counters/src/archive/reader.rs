@@ -164,7 +164,6 @@ impl Reader {
         })
     }
 
-    /// Reads all columns of a chunk.
     fn read_chunk(&self, chunk: ChunkId, columns: usize) -> Result<Vec<RowValues>, DecodeError> {
         let blob = self.storage.blob(chunk, true)?;
         let mut rows: Vec<_> =
@@ -313,7 +312,6 @@ impl Reader {
         })
     }
 
-    /// Reads the rows of one series from a chunk.
     fn read_series_rows(&self, chunk: ChunkId, series: &SeriesInfo) -> Result<SeriesRows, DecodeError> {
         let blob = self.storage.blob(chunk, true)?;
         let rows = decode_rows(&blob)?;

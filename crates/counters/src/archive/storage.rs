@@ -39,7 +39,6 @@ pub(crate) trait Storage: Debug + Send {
     fn connect(&self) -> Result<u64, Error> {
         Ok(0)
     }
-    /// Returns the number of connection attempts.
     fn connection_attempts(&self) -> u64 {
         0
     }

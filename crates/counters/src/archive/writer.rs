@@ -164,7 +164,7 @@ impl Writer {
     }
 
     fn try_open_table(&mut self, spec: &TableSpec) -> Result<Layout, Error> {
-        let wrong = |reason: String| Error::InvalidTable { table: spec.name.clone(), reason };
+        let wrong = |reason: String| Error::InvalidTable(spec.name.clone(), reason);
         if spec.period.is_zero() {
             return Err(wrong("the period is zero".into()));
         }
@@ -326,7 +326,7 @@ impl Writer {
                 rows.iter().position(|(row, _)| Some(row.requested_at) == stored.last).map_or(0, |at| at + 1);
             if written == 0 && stored.last != table.last_written {
                 let (device, name) = (table.device.clone(), table.name.clone());
-                self.unreported.damage.push(Error::WriteConflict { device, table: name, rows: rows.len() });
+                self.unreported.damage.push(Error::WriteConflict(device, name, rows.len()));
                 rows.clear();
                 table.columns = self.storage.series(*id)?.into_iter().map(|series| series.column).collect();
                 table.resume(&*self.storage, &stored)?;

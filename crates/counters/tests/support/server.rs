@@ -69,6 +69,11 @@ fn unprivileged() -> Vec<String> {
 }
 
 impl Server {
+    /// Starts a server that a test may stop; `None` if PostgreSQL is not installed.
+    pub fn own(fsync: &str) -> Option<Server> {
+        server().and_then(|_| Server::start(fsync))
+    }
+
     /// Creates and starts a server; `fsync` is `on` or `off`.
     pub fn start(fsync: &str) -> Option<Server> {
         let programs = programs()?;

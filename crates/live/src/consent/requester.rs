@@ -9,7 +9,7 @@ use trunkline_units::{Instant, Span};
 use super::wire::{
     FinalizeBytes, HmacSha256, Kind, LENGTH, MacKeys, Message, Nonce, RunId, RunKey, Unverified, keyed,
 };
-use super::{CONSENT, Refusal, Refusals};
+use super::{CONSENT, Refusal};
 
 /// Time between challenges, less or more 10 %.
 const INTERVAL: Span = Span::from_ms(100);
@@ -82,8 +82,6 @@ pub struct ConsentRequester {
     expires_at: Option<Instant>,
     /// Challenges since the last accepted proof.
     unanswered: u32,
-    accepted: u64,
-    refusals: Refusals,
 }
 
 impl ConsentRequester {
@@ -105,8 +103,6 @@ impl ConsentRequester {
             latest_now: Instant::ZERO,
             expires_at: None,
             unanswered: 0,
-            accepted: 0,
-            refusals: Refusals::default(),
         }
     }
 
@@ -134,25 +130,21 @@ impl ConsentRequester {
         self.next_at
     }
 
-    /// Handles a received datagram of any length and content; returns whether it is a proof that was accepted. Consent
-    /// then lasts until [`CONSENT`] after the challenge was sent, so a delayed proof extends it by no more.
-    pub fn handle(&mut self, now: Instant, from: SocketAddr, bytes: &[u8]) -> bool {
+    /// Handles a received datagram of any length and content. If it is a proof that is accepted, consent lasts until
+    /// [`CONSENT`] after the challenge was sent, so a delayed proof extends it by no more.
+    ///
+    /// # Errors
+    ///
+    /// Fails with the cause if the datagram is refused.
+    pub fn handle(&mut self, now: Instant, from: SocketAddr, bytes: &[u8]) -> Result<(), Refusal> {
         let now = self.advance(now);
-        match self.accept(now, from, bytes) {
-            Ok(sent_at) => {
-                // Proofs of earlier challenges may arrive later.
-                self.expires_at = self.expires_at.max(Some(sent_at + CONSENT));
-                self.unanswered = 0;
-                // After a long time without consent, the next challenge may be due after consent ends.
-                self.next_at = self.next_at.min(now + INTERVAL);
-                self.accepted = self.accepted.saturating_add(1);
-                true
-            }
-            Err(cause) => {
-                self.refusals.add(cause);
-                false
-            }
-        }
+        let sent_at = self.accept(now, from, bytes)?;
+        // Proofs of earlier challenges may arrive later.
+        self.expires_at = self.expires_at.max(Some(sent_at + CONSENT));
+        self.unanswered = 0;
+        // After a long time without consent, the next challenge may be due after consent ends.
+        self.next_at = self.next_at.min(now + INTERVAL);
+        Ok(())
     }
 
     /// Returns whether the destination consents to load at this instant.
@@ -163,21 +155,6 @@ impl ConsentRequester {
     /// Returns when consent ends or ended; none before the first proof.
     pub fn expires_at(&self) -> Option<Instant> {
         self.expires_at
-    }
-
-    /// Returns the number of challenges that were sent.
-    pub fn challenges(&self) -> u64 {
-        self.last_number
-    }
-
-    /// Returns the number of accepted proofs.
-    pub fn accepted(&self) -> u64 {
-        self.accepted
-    }
-
-    /// Returns the counters of refused datagrams.
-    pub fn refusals(&self) -> &Refusals {
-        &self.refusals
     }
 
     fn accept(&mut self, now: Instant, from: SocketAddr, bytes: &[u8]) -> Result<Instant, Refusal> {
@@ -225,7 +202,6 @@ impl fmt::Debug for ConsentRequester {
             .field("run", &self.run)
             .field("destination", &self.destination)
             .field("challenges", &self.last_number)
-            .field("accepted", &self.accepted)
             .field("expires_at", &self.expires_at)
             .finish_non_exhaustive()
     }

@@ -6,8 +6,8 @@ use std::net::{IpAddr, SocketAddr};
 
 use trunkline_units::{Instant, Span};
 
+use super::Refusal;
 use super::wire::{Kind, LENGTH, MacKeys, RunId, RunKey, Unverified};
-use super::{Refusal, Refusals};
 
 /// Maximum number of grants of a responder.
 pub const MAX_GRANTS: usize = 1024;
@@ -64,8 +64,6 @@ struct Entry {
 pub struct ConsentResponder {
     grants: BTreeMap<RunId, Entry>,
     latest_now: Instant,
-    answered: u64,
-    refusals: Refusals,
 }
 
 impl ConsentResponder {
@@ -102,7 +100,8 @@ impl ConsentResponder {
         Ok(())
     }
 
-    /// Changes the end of a grant; returns false if there is no such grant, or it has expired.
+    /// Changes the end of a grant; returns false if there is no such grant, or it has expired. If it ends now, the sender
+    /// stops within 500 ms.
     pub fn extend(&mut self, now: Instant, run: RunId, expires_at: Instant) -> bool {
         let now = self.advance(now);
         match self.grants.get_mut(&run) {
@@ -114,47 +113,13 @@ impl ConsentResponder {
         }
     }
 
-    /// Removes a grant, from now on; returns whether it existed. The sender stops within 500 ms.
-    pub fn revoke(&mut self, run: RunId) -> bool {
-        self.grants.remove(&run).is_some()
-    }
-
-    /// Removes all grants.
-    pub fn revoke_all(&mut self) {
-        self.grants.clear();
-    }
-
     /// Handles a received datagram of any length and content; returns the proof if it is a challenge to be answered.
-    pub fn handle(&mut self, now: Instant, from: SocketAddr, bytes: &[u8]) -> Option<[u8; LENGTH]> {
+    ///
+    /// # Errors
+    ///
+    /// Fails with the cause if the datagram is not answered.
+    pub fn handle(&mut self, now: Instant, from: SocketAddr, bytes: &[u8]) -> Result<[u8; LENGTH], Refusal> {
         let now = self.advance(now);
-        match self.answer(now, from, bytes) {
-            Ok(proof) => {
-                self.answered = self.answered.saturating_add(1);
-                Some(proof)
-            }
-            Err(cause) => {
-                self.refusals.add(cause);
-                None
-            }
-        }
-    }
-
-    /// Returns the number of grants, including expired ones that are not removed yet.
-    pub fn grants(&self) -> usize {
-        self.grants.len()
-    }
-
-    /// Returns the number of answered challenges.
-    pub fn answered(&self) -> u64 {
-        self.answered
-    }
-
-    /// Returns the counters of refused datagrams.
-    pub fn refusals(&self) -> &Refusals {
-        &self.refusals
-    }
-
-    fn answer(&mut self, now: Instant, from: SocketAddr, bytes: &[u8]) -> Result<[u8; LENGTH], Refusal> {
         let challenge = Unverified::parse(bytes, Kind::Challenge)?;
         let entry = self.grants.get_mut(&challenge.run()).ok_or(Refusal::Run)?;
         if from.ip().to_canonical() != entry.source {
@@ -185,10 +150,6 @@ impl ConsentResponder {
 /// Leaves out the keys.
 impl fmt::Debug for ConsentResponder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ConsentResponder")
-            .field("grants", &self.grants.keys())
-            .field("answered", &self.answered)
-            .field("refusals", &self.refusals)
-            .finish_non_exhaustive()
+        f.debug_struct("ConsentResponder").field("grants", &self.grants.keys()).finish_non_exhaustive()
     }
 }

@@ -225,7 +225,7 @@ impl Shared {
             }
             return;
         }
-        if let Some(proof) = state.responder.handle(now, from, bytes) {
+        if let Ok(proof) = state.responder.handle(now, from, bytes) {
             // A lost proof is replaced by the next one.
             let _ = self.socket.socket().send_to(&proof, from);
             return;
@@ -233,7 +233,7 @@ impl Shared {
         let run = bytes.get(8..16).and_then(|run| run.try_into().ok()).map(RunId);
         let request = run.and_then(|run| state.requests.get_mut(&run));
         if let Some(request) = request
-            && request.requester.handle(now, from, bytes)
+            && request.requester.handle(now, from, bytes).is_ok()
         {
             request.had_consent = true;
             self.changed.notify_all();

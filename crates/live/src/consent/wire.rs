@@ -60,12 +60,6 @@ impl fmt::Debug for RunKey {
     }
 }
 
-/// Returns whether the length and the first bytes are those of a consent datagram, so that a socket can separate
-/// consent from load. Any sender can produce both; only the machines decide what is accepted.
-pub fn is_consent(bytes: &[u8]) -> bool {
-    bytes.len() == LENGTH && bytes.starts_with(&MAGIC)
-}
-
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Challenge = 1,

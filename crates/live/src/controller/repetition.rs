@@ -38,7 +38,6 @@ const LOCAL_LEAD: Span = Span::from_ms(2);
 const REMOTE_LEAD: Span = Span::from_ms(50);
 const REQUEST_LEAD: Span = Span::from_ms(250);
 
-/// State of an end.
 #[derive(Debug, PartialEq, Eq)]
 enum EndState {
     Opening,

@@ -1,23 +1,21 @@
 //! Transfers a file from disk to disk. Every message carries a checksum of its bytes.
 
-use std::fs::File;
 use std::net::SocketAddr;
 use std::path::Path;
 
 use trunkline_experiment::plan::Protocol;
 use trunkline_io::Pacer;
-use trunkline_run::message::{HEADER, Header, MessageKind};
+use trunkline_run::message::{Header, MessageKind};
 use trunkline_run::{Sender, SenderStep};
 use trunkline_traffic::source::Limit;
 
 use super::credit::PACKET_COST;
 use super::datagram::{self, FlowControl, SendStats};
-use super::sink::read_message;
+use super::sink::{SourceFile, add_file_bytes};
 use super::stream::{self, StreamWriter};
-use super::{EndContext, EndError, EndFailure, buffer_counter, file_error};
+use super::{EndContext, EndError, EndFailure, buffer_counter};
 use crate::wire::Report;
 
-/// The transport of a file.
 enum FileTransport {
     Stream(Box<StreamWriter>),
     Datagrams(std::net::UdpSocket, SendStats, FlowControl),
@@ -30,7 +28,7 @@ pub(crate) fn send(
     limit: Limit,
     path: &Path,
 ) -> Result<Report, EndFailure> {
-    let mut source_file = File::open(path).map_err(file_error("opening", path))?;
+    let mut source_file = SourceFile::open(path)?;
     let (mut transport, address) = match context.spec.protocol {
         Protocol::Tcp { .. } => {
             let (stream, address) = stream::connect(&context, peer)?;
@@ -44,10 +42,9 @@ pub(crate) fn send(
     };
     let start = context.ready(address)?;
     let mut sender = context.sender(start, limit, None)?;
-    let result = send_file(&mut context, (&mut source_file, path), &mut transport, &mut sender);
+    let result = send_file(&mut context, &mut source_file, &mut transport, &mut sender);
     let mut report = context.sender_report(&sender);
-    let file_bytes = report.bytes - report.messages * HEADER as u64;
-    report.counters.insert("file_bytes".into(), file_bytes as f64);
+    add_file_bytes(&mut report);
     match &mut transport {
         FileTransport::Stream(writer) => {
             writer.end(&context);
@@ -63,7 +60,7 @@ pub(crate) fn send(
 
 fn send_file(
     context: &mut EndContext,
-    (source_file, path): (&mut File, &Path),
+    source_file: &mut SourceFile,
     transport: &mut FileTransport,
     sender: &mut Sender,
 ) -> Result<(), EndError> {
@@ -80,7 +77,7 @@ fn send_file(
             }
             SenderStep::Done => break,
         };
-        let Some(size) = read_message(source_file, path, message.size, &mut buffer)? else { break };
+        let Some(size) = source_file.read_message(message.size, &mut buffer)? else { break };
         message.size = size;
         let now = context.clock.now();
         let header = Header { kind: MessageKind::Checked, ..sender.header(&message, now) };

@@ -1,6 +1,5 @@
 //! Ends over the guaranteed transport: message boundaries are preserved and no message is lost.
 
-use std::fs::File;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::path::Path;
 
@@ -16,11 +15,9 @@ use trunkline_traffic::source::{Limit, Message};
 use trunkline_units::{Instant, Size, Span};
 
 use super::request::encode_message;
-use super::sink::{Sink, read_message};
+use super::sink::{Sink, SourceFile, add_file_bytes};
 use super::stage_timer::StageTimer;
-use super::{
-    EndContext, EndError, EndFailure, PEER_TIMEOUT, STOP_CHECK_INTERVAL, buffer_counter, file_error,
-};
+use super::{EndContext, EndError, EndFailure, PEER_TIMEOUT, STOP_CHECK_INTERVAL, buffer_counter};
 use crate::wire::Report;
 
 /// All messages use this channel.
@@ -43,7 +40,6 @@ struct GuaranteedConnection {
 }
 
 impl GuaranteedConnection {
-    /// Connects to `peer`.
     fn connect(context: &EndContext, peer: SocketAddr) -> Result<GuaranteedConnection, EndError> {
         let max_datagram = max_datagram(context.spec.address, peer).unwrap_or(ETHERNET_DATAGRAM);
         let options = options(context, max_datagram);
@@ -227,14 +223,12 @@ pub(crate) fn send(
     limit: Limit,
     path: Option<&Path>,
 ) -> Result<Report, EndFailure> {
-    let mut source_file =
-        path.map(|path| File::open(path).map_err(file_error("opening", path))).transpose()?;
+    let mut source_file = path.map(SourceFile::open).transpose()?;
     let connection = GuaranteedConnection::connect(&context, peer)?;
     let start = context.ready(connection.connection.address())?;
     let requester = context.requester(None);
     let mut sender = context.sender(start, limit, requester)?;
-    let file = source_file.as_mut().zip(path);
-    let result = send_messages(&mut context, &connection, &mut sender, file);
+    let result = send_messages(&mut context, &connection, &mut sender, source_file.as_mut());
     let result = result.and_then(|()| connection.close(&context));
     let mut report = context.sender_report(&sender);
     report.cpu = connection.cpu(&context);
@@ -242,8 +236,7 @@ pub(crate) fn send(
     (report.stages, report.frame_departures) = connection.stage_timer.report();
     report.notes.insert("stages".into(), connection.stage_timer.description());
     if path.is_some() {
-        let file_bytes = report.bytes - report.messages * HEADER as u64;
-        report.counters.insert("file_bytes".into(), file_bytes as f64);
+        add_file_bytes(&mut report);
     }
     EndFailure::after(result, report)
 }
@@ -252,7 +245,7 @@ fn send_messages(
     context: &mut EndContext,
     connection: &GuaranteedConnection,
     sender: &mut Sender,
-    mut source_file: Option<(&mut File, &Path)>,
+    mut source_file: Option<&mut SourceFile>,
 ) -> Result<(), EndError> {
     let (mut buffer, mut response) = (Vec::new(), Buffer::new());
     let mut pacer = Pacer::new(context.clock);
@@ -269,7 +262,14 @@ fn send_messages(
             SenderStep::Done => break,
         };
         let header = sender.header(&message, now);
-        let Some(length) = encode_next(context, &mut source_file, header, &mut buffer)? else { break };
+        let length = match &mut source_file {
+            Some(file) => file.encode_message(context, header, &mut buffer)?,
+            None => {
+                encode_message(context, &mut buffer, &header);
+                Some(header.length)
+            }
+        };
+        let Some(length) = length else { break };
         let message = Message { size: length, ..message };
         if !connection.send(context, &buffer)? {
             break;
@@ -306,25 +306,6 @@ impl Repetitions {
             limit.record(statistics.bytes_sent / statistics.frames_sent.max(1) * new, now);
         }
     }
-}
-
-/// Encodes a message and returns its length; returns `None` at the end of the file.
-fn encode_next(
-    context: &EndContext,
-    source_file: &mut Option<(&mut File, &Path)>,
-    header: Header,
-    buffer: &mut Vec<u8>,
-) -> Result<Option<u32>, EndError> {
-    let Some((source_file, path)) = source_file else {
-        encode_message(context, buffer, &header);
-        return Ok(Some(header.length));
-    };
-    let length = read_message(source_file, path, header.length, buffer)?;
-    if let Some(length) = length {
-        let header = Header { length, response_length: 0, kind: MessageKind::Checked, ..header };
-        header.encode_checked(context.spec.token, buffer);
-    }
-    Ok(length)
 }
 
 /// Waits for the response to the pending request; returns false if a stop was requested or the peer has finished.

@@ -1,6 +1,5 @@
 //! Ends over QUIC. Each runs its node on its own thread: it writes messages, receives packets and sends packets in turn.
 
-use std::fs::File;
 use std::net::{SocketAddr, UdpSocket};
 use std::path::Path;
 
@@ -12,7 +11,7 @@ use trunkline_io::{EventLoop, Pacer, ports, socket};
 use trunkline_quic::{CloseReason, Command, Config, Event, Fingerprint, Identity, Node, Randomness, Role};
 use trunkline_record::Histogram;
 use trunkline_run::deframe::DeframeEvent;
-use trunkline_run::message::{HEADER, Header, MessageKind};
+use trunkline_run::message::Header;
 use trunkline_run::quic::{self, Messages, ReceiveError};
 use trunkline_run::reports::SenderReport;
 use trunkline_run::samples::Samples;
@@ -21,10 +20,10 @@ use trunkline_run::{ReceiverMeter, Sender, SenderStep};
 use trunkline_traffic::source::{Limit, Message};
 use trunkline_units::{Instant, Span};
 
-use super::sink::{Sink, read_message};
+use super::sink::{Sink, SourceFile, add_file_bytes};
 use super::{
-    EndContext, EndError, EndFailure, PEER_TIMEOUT, STOP_CHECK_INTERVAL, buffer_counter, file_error,
-    io_error, local_address,
+    EndContext, EndError, EndFailure, PEER_TIMEOUT, STOP_CHECK_INTERVAL, buffer_counter, io_error,
+    local_address,
 };
 use crate::wire::Report;
 
@@ -243,8 +242,7 @@ pub(crate) fn send(
     limit: Limit,
     path: Option<&Path>,
 ) -> Result<Report, EndFailure> {
-    let mut source_file =
-        path.map(|path| File::open(path).map_err(file_error("opening", path))).transpose()?;
+    let mut source_file = path.map(SourceFile::open).transpose()?;
     let server = Fingerprint(context.spec.peer_key.ok_or(EndError::NoKey)?);
     let socket = socket::udp(SocketAddr::new(context.spec.address, 0), &socket_options(&context))?;
     let mut connection = QuicConnection::over(&context, socket, Role::Client { server })?;
@@ -262,14 +260,12 @@ pub(crate) fn send(
     let timeout = quic::uses_datagrams(&context.spec.protocol).then_some(RESPONSE_TIMEOUT);
     let requester = context.requester(timeout);
     let mut sender = context.sender(start, limit, requester)?;
-    let file = source_file.as_mut().zip(path);
-    let result = send_messages(&mut context, &mut connection, &mut sender, file);
+    let result = send_messages(&mut context, &mut connection, &mut sender, source_file.as_mut());
     let result = result.and_then(|()| connection.finish(&context));
     let mut report = context.sender_report(&sender);
     add_to(&mut report, &connection, sender.is_requester());
     if path.is_some() {
-        let file_bytes = report.bytes - report.messages * HEADER as u64;
-        report.counters.insert("file_bytes".into(), file_bytes as f64);
+        add_file_bytes(&mut report);
     }
     EndFailure::after(result, report)
 }
@@ -289,7 +285,7 @@ fn send_messages(
     context: &mut EndContext,
     connection: &mut QuicConnection,
     sender: &mut Sender,
-    mut source_file: Option<(&mut File, &Path)>,
+    mut source_file: Option<&mut SourceFile>,
 ) -> Result<(), EndError> {
     let mut pacer = Pacer::new(context.clock);
     let mut written = 0;
@@ -343,18 +339,16 @@ fn send_messages(
 fn begin(
     context: &EndContext,
     connection: &mut QuicConnection,
-    source_file: &mut Option<(&mut File, &Path)>,
+    source_file: &mut Option<&mut SourceFile>,
     header: Header,
 ) -> Result<Option<u32>, EndError> {
-    let Some((source_file, path)) = source_file else {
+    let Some(source_file) = source_file else {
         connection.messages.begin(&header);
         return Ok(Some(header.length));
     };
     let mut buffer = Vec::new();
-    let length = read_message(source_file, path, header.length, &mut buffer)?;
-    if let Some(length) = length {
-        let header = Header { length, response_length: 0, kind: MessageKind::Checked, ..header };
-        header.encode_checked(context.spec.token, &mut buffer);
+    let length = source_file.encode_message(context, header, &mut buffer)?;
+    if length.is_some() {
         connection.messages.begin_encoded(buffer);
     }
     Ok(length)

@@ -368,7 +368,6 @@ pub(crate) fn send_responses(context: EndContext) -> Result<Report, EndFailure> 
     }
 }
 
-/// Waits for the end of the responder's stall, if there is one.
 fn wait_for_stall(context: &EndContext, responder: &Responder) {
     if let Some(until) = responder.stalled_until(context.clock.now()) {
         Pacer::new(context.clock).wait(until, context.control.stop_flag());

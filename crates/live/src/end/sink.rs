@@ -1,13 +1,14 @@
-//! Files at the ends of a connection: the destination of a received file, and reading a file in pieces.
+//! Files at the ends of a connection: the one that is sent, and the destination of a received one.
 
 use std::fs::File;
 use std::io::Read;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use trunkline_run::message::HEADER;
+use trunkline_run::message::{HEADER, Header, MessageKind};
+use trunkline_run::reports::SenderReport;
 
-use super::{EndError, file_error};
+use super::{EndContext, EndError, file_error};
 
 /// The destination of a received file.
 #[derive(Debug)]
@@ -61,22 +62,52 @@ impl Sink {
     }
 }
 
-/// Reads the payload of a file's next message, of at most `size` bytes with its header, behind space for the header.
-/// Returns the length of the message, or `None` at the end of the file.
-pub(crate) fn read_message(
-    file: &mut File,
-    path: &Path,
-    size: u32,
-    buffer: &mut Vec<u8>,
-) -> Result<Option<u32>, EndError> {
-    buffer.resize(size as usize, 0);
-    let mut length = HEADER;
-    while length < buffer.len() {
-        match file.read(&mut buffer[length..]).map_err(file_error("reading", path))? {
-            0 => break,
-            n => length += n,
-        }
+/// The file that a sender reads.
+pub(crate) struct SourceFile {
+    file: File,
+    path: PathBuf,
+}
+
+impl SourceFile {
+    /// Opens the file.
+    pub fn open(path: &Path) -> Result<SourceFile, EndError> {
+        let file = File::open(path).map_err(file_error("opening", path))?;
+        Ok(SourceFile { file, path: path.to_owned() })
     }
-    buffer.truncate(length);
-    Ok((length > HEADER).then_some(length as u32))
+
+    /// Reads the payload of the next message, of at most `size` bytes with its header, behind space for the header.
+    /// Returns the length of the message, or `None` at the end of the file.
+    pub fn read_message(&mut self, size: u32, buffer: &mut Vec<u8>) -> Result<Option<u32>, EndError> {
+        buffer.resize(size as usize, 0);
+        let mut length = HEADER;
+        while length < buffer.len() {
+            match self.file.read(&mut buffer[length..]).map_err(file_error("reading", &self.path))? {
+                0 => break,
+                n => length += n,
+            }
+        }
+        buffer.truncate(length);
+        Ok((length > HEADER).then_some(length as u32))
+    }
+
+    /// Reads the next message behind this header and a checksum. Returns its length, or `None` at the end of the file.
+    pub fn encode_message(
+        &mut self,
+        context: &EndContext,
+        header: Header,
+        buffer: &mut Vec<u8>,
+    ) -> Result<Option<u32>, EndError> {
+        let length = self.read_message(header.length, buffer)?;
+        if let Some(length) = length {
+            let header = Header { length, response_length: 0, kind: MessageKind::Checked, ..header };
+            header.encode_checked(context.spec.token, buffer);
+        }
+        Ok(length)
+    }
+}
+
+/// Adds the bytes of the sent file to the report.
+pub(crate) fn add_file_bytes(report: &mut SenderReport) {
+    let file_bytes = report.bytes - report.messages * HEADER as u64;
+    report.counters.insert("file_bytes".into(), file_bytes as f64);
 }

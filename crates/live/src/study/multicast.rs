@@ -103,7 +103,6 @@ pub fn multicast(runs: usize, budget: Span, mut progress: impl FnMut(f64)) -> Re
     Ok(study)
 }
 
-/// Returns the group of a number.
 fn group(number: usize) -> Ipv4Addr {
     Ipv4Addr::from(u32::from(FIRST_GROUP) + number as u32)
 }

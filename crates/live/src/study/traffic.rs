@@ -154,7 +154,6 @@ fn send_load(
     }
 }
 
-/// Sends the end marker.
 fn send_end_marker(to: SocketAddr) -> io::Result<()> {
     let to = SocketAddr::from((std::net::Ipv4Addr::LOCALHOST, to.port()));
     UdpSocket::bind("127.0.0.1:0")?.send_to(&END_MARKER, to).map(|_| ())

@@ -18,7 +18,6 @@ pub(super) enum WaitTarget {
     End(Ticket),
 }
 
-/// Output of the engine.
 pub(super) enum EngineOutput {
     Event(Event),
     Ring(token::Event<()>),

@@ -34,7 +34,6 @@ pub enum Network {
 }
 
 impl Network {
-    /// Returns the group of a station, or of [all](ALL).
     pub(super) fn group(group: Ipv4Addr, station: u8) -> Ipv4Addr {
         let [a, b, c, _] = group.octets();
         Ipv4Addr::new(a, b, c, station)

@@ -512,7 +512,6 @@ mod tests {
         assert_eq!((two.short.statistics().done, two.short.readable(4)), (3, 2));
     }
 
-    /// Returns whether a station has predicted this frame.
     fn is_predicted(two: &mut StationPair, station: u8, frame: &[u8]) -> bool {
         let mut other = [0; ROOM];
         two.short.is_quiet() && two.short.predict(two.now, station, frame, Some(4), &mut other).is_some()

@@ -77,7 +77,6 @@ impl Config {
     }
 }
 
-/// State of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum MessageState {
     /// The slot is free.
@@ -218,11 +217,6 @@ impl Station {
         }
     }
 
-    /// Returns the station number.
-    pub fn station(&self) -> u8 {
-        self.config.station
-    }
-
     /// Returns the counters.
     pub fn statistics(&self) -> &Statistics {
         &self.statistics
@@ -231,11 +225,6 @@ impl Station {
     /// Returns the open SAPs, in order.
     pub fn open_saps(&self) -> &[u8] {
         &self.open
-    }
-
-    /// Returns the options of an open SAP.
-    pub fn options(&self, sap: u8) -> Option<&Options> {
-        self.sap(sap).ok().map(|sap| &sap.options)
     }
 
     /// Returns the number of a SAP's messages that are queued, unanswered, or ended with an unread event.

@@ -9,7 +9,6 @@ use crate::token::frame::{Control, Key, Token};
 use crate::token::{Command, Event, HasUrgency, Members, Options, Repair, Statistics};
 use crate::wire::{ALL, MAX_PRIORITY};
 
-/// The only port.
 const PORT: Port = Port(0);
 /// Maximum pending events; further ones are counted and dropped.
 const MAX_EVENTS: usize = 32;

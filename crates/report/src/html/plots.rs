@@ -13,7 +13,6 @@ use crate::format::Unit;
 use crate::measured::{Quantity, quantities, title_and_line};
 use crate::summary::distinct;
 
-/// One plot.
 #[derive(Debug, Serialize)]
 pub(crate) struct PlotData {
     #[serde(skip)]
@@ -146,7 +145,6 @@ pub(super) fn overview(records: &[Record], labels: &[String]) -> Option<PlotData
     plot("All connections", TIME, y, lines, vec!["Received goodput of every connection over time".into()])
 }
 
-/// Returns the plots of one connection that have data.
 pub(super) fn connection(views: &[View<'_>]) -> Vec<PlotData> {
     let mut plots: Vec<PlotData> =
         [throughput(views), delay(views), gaps(views)].into_iter().flatten().collect();

@@ -29,6 +29,7 @@ use super::report::{create_folder, terminal_width, write_atomically};
 use super::run::stop_on_signals;
 use crate::failure::{Failure, print};
 use crate::flags::Reproduce;
+use crate::flags::values::size;
 
 /// Version of `curves.json`.
 const VERSION: u32 = 1;
@@ -55,7 +56,7 @@ pub struct Figure {
     /// Title of the axis.
     axis: &'static str,
     unit: &'static str,
-    values: &'static [(&'static str, f64)],
+    values: &'static [&'static str],
     /// Options that are set at every point.
     set: &'static [(&'static str, &'static str)],
     seeds: u64,
@@ -81,40 +82,10 @@ const LONG: &[(&str, &str)] = &[("delay", "0 s"), ("duration", "20 s")];
 const BOTH: &[(&str, &str)] =
     &[("there.delay", "0 s"), ("back.delay", "uniform(0 s, 0.02 s)"), ("duration", "1 s")];
 
-const SHARES: &[(&str, f64)] = &[
-    ("0", 0.0),
-    ("1e-5", 1e-5),
-    ("1e-4", 1e-4),
-    ("1e-3", 1e-3),
-    ("3e-3", 3e-3),
-    ("1e-2", 1e-2),
-    ("3e-2", 3e-2),
-    ("1e-1", 1e-1),
-];
-const SIZES: &[(&str, f64)] = &[
-    ("64 B", 64.0),
-    ("256 B", 256.0),
-    ("1 KiB", 1024.0),
-    ("2 KiB", 2048.0),
-    ("4 KiB", 4096.0),
-    ("8 KiB", 8192.0),
-    ("16 KiB", 16_384.0),
-    ("32 KiB", 32_768.0),
-    ("64 KiB", 65_536.0),
-];
-const COUNTS: &[(&str, f64)] =
-    &[("1", 1.0), ("2", 2.0), ("3", 3.0), ("4", 4.0), ("6", 6.0), ("8", 8.0), ("12", 12.0), ("16", 16.0)];
-const WINDOWS: &[(&str, f64)] = &[
-    ("1", 1.0),
-    ("2", 2.0),
-    ("4", 4.0),
-    ("6", 6.0),
-    ("8", 8.0),
-    ("12", 12.0),
-    ("16", 16.0),
-    ("24", 24.0),
-    ("32", 32.0),
-];
+const SHARES: &[&str] = &["0", "1e-5", "1e-4", "1e-3", "3e-3", "1e-2", "3e-2", "1e-1"];
+const SIZES: &[&str] = &["64 B", "256 B", "1 KiB", "2 KiB", "4 KiB", "8 KiB", "16 KiB", "32 KiB", "64 KiB"];
+const COUNTS: &[&str] = &["1", "2", "3", "4", "6", "8", "12", "16"];
+const WINDOWS: &[&str] = &["1", "2", "4", "6", "8", "12", "16", "24", "32"];
 
 /// Returns all figures, those of the paper first.
 pub fn all() -> impl Iterator<Item = &'static Figure> {
@@ -301,16 +272,23 @@ impl Figure {
         base.plan.expect("tests check every experiment")
     }
 
+    /// Returns the number of a value.
+    fn number(&self, value: &str) -> f64 {
+        let number =
+            if self.unit == "bytes" { size(value).ok().map(|n| n as f64) } else { value.parse().ok() };
+        number.expect("tests read every value")
+    }
+
     /// Returns the plan of a point: the connections of this figure, with the options of a transport and a value.
     fn plan(&self, transport: usize, value: usize) -> Plan {
         let mut plan = self.base();
         plan.connections.retain(|connection| self.connections.contains(&connection.name.as_str()));
         plan.schedule = Block::Parallel((0..plan.connections.len()).map(Block::Connection).collect());
-        let (value, number) = self.values[value];
+        let value = self.values[value];
         let changes = self.set.iter().chain(self.transports[transport].1).copied();
         let varied = self.keys.iter().map(|key| (*key, value));
         // An acknowledgement must be due before the window is full.
-        let ack_every = (self.keys == ["window"] && number < 3.0).then_some(("ack_every", value));
+        let ack_every = (self.keys == ["window"] && self.number(value) < 3.0).then_some(("ack_every", value));
         apply_overrides(&mut plan, changes.chain(varied).chain(ack_every)).expect("tests set every value");
         plan
     }
@@ -329,7 +307,7 @@ impl Figure {
     fn sweep(&self, seeds: u64, results: &mut impl Iterator<Item = f64>) -> Sweep {
         let mut points = Vec::new();
         for (transport, (name, _)) in self.transports.iter().enumerate() {
-            for (value, (text, _)) in self.values.iter().enumerate() {
+            for (value, text) in self.values.iter().enumerate() {
                 let samples = results.by_ref().take(seeds as usize).map(Some).collect();
                 points.push(Point {
                     indices: vec![value, transport],
@@ -340,7 +318,7 @@ impl Figure {
             }
         }
         if let Some((at, number)) = self.paper {
-            let value = self.values.iter().position(|(text, _)| *text == at).unwrap_or(0);
+            let value = self.values.iter().position(|text| *text == at).unwrap_or(0);
             points.push(Point {
                 indices: vec![value, self.transports.len()],
                 values: vec![at.into(), PAPER.into()],
@@ -349,13 +327,13 @@ impl Figure {
             });
         }
         // Fractions contain 0, which a logarithmic axis cannot show, so they are categories.
-        let has_zero = self.values.first().is_some_and(|(_, number)| *number == 0.0);
-        let number = |(_, number): &(&str, f64)| (!has_zero).then_some(*number);
+        let has_zero = self.values.first() == Some(&"0");
+        let number = |value: &&str| (!has_zero).then(|| self.number(value));
         let axis = Parameter {
             key: self.axis.into(),
             unit: self.unit.into(),
             log: self.unit == "bytes",
-            values: self.values.iter().map(|(text, _)| (*text).into()).collect(),
+            values: self.values.iter().map(|text| (*text).into()).collect(),
             numbers: self.values.iter().map(number).collect(),
         };
         let paper = self.paper.map(|_| PAPER);
@@ -402,7 +380,7 @@ fn csv(figures: &[&Figure], sweeps: &[Sweep]) -> String {
         for point in &sweep.points {
             let Spread { n, mean, sd, low, high, min, max, .. } = &point.spreads[0];
             let [value, transport] = [&point.values[0], &point.values[1]];
-            let (axis, number) = (figure.axis.replace(',', ""), figure.values[point.indices[0]].1);
+            let (axis, number) = (figure.axis.replace(',', ""), figure.number(value));
             text += &format!("{},{transport},{axis},{value},{number},{},{n}", figure.name, sweep.metrics[0]);
             for x in [mean, sd, low, high, min, max] {
                 text += &x.map_or_else(|| ",".into(), |x| format!(",{x}"));
@@ -420,7 +398,7 @@ mod tests {
     #[test]
     fn every_point_is_a_distinct_plan_that_the_simulator_supports() {
         for figure in all() {
-            let has = |(at, _)| figure.values.iter().any(|(text, _)| *text == at);
+            let has = |(at, _)| figure.values.contains(&at);
             assert!(figure.paper.is_none_or(has), "{}", figure.name);
             let mut hashes = std::collections::BTreeSet::new();
             for transport in 0..figure.transports.len() {
@@ -429,6 +407,7 @@ mod tests {
                     assert_eq!(plan.connections.len(), figure.connections.len(), "{}", figure.name);
                     assert!(Sim::default().refuse(&plan).is_empty(), "{}", figure.name);
                     hashes.insert(plan.hash());
+                    assert!(figure.number(figure.values[value]).is_finite(), "{}", figure.name);
                 }
             }
             let points = figure.transports.len() * figure.values.len();

@@ -54,7 +54,6 @@ const COUNT: u8 = 0x74;
 /// SAP from which the tools send; the next one has a checksum.
 const OWN: u8 = 0x78;
 const CHECKED_OWN: u8 = 0x7c;
-/// The group of the echo.
 const GROUP: u8 = ECHO | 1;
 
 /// Default number of the station of `serve`, and of the second station in a process.
@@ -90,7 +89,6 @@ fn settings(local: &StationOptions) -> Settings {
     Settings { ring: local.ring.then(token::Options::default), ..Settings::default() }
 }
 
-/// Attaches a station.
 fn attach(network: &Network, number: u8, settings: &Settings) -> Result<StationSocket, Failure> {
     StationSocket::to(network, number, settings).map_err(|e| {
         let reason = match (&e, network) {

@@ -64,7 +64,7 @@ impl From<Error> for Failure {
             | Error::NotAnArchive { .. }
             | Error::VersionTooNew { .. }
             | Error::VersionTooOld { .. }
-            | Error::InvalidTable { .. }
+            | Error::InvalidTable(..)
             | Error::NotFound { .. }
             | Error::OutOfOrder(_) => Failure::input(error),
             error => Failure::run(error),

@@ -81,7 +81,6 @@ fn varied(key: &str, unit: &str, log: bool, numbers: impl IntoIterator<Item = f6
     }
 }
 
-/// Returns a point of the sweep.
 fn point(at: &[usize], vary: &[Parameter], figures: Vec<Vec<Option<f64>>>) -> sweep::Point {
     sweep::Point {
         indices: at.to_vec(),

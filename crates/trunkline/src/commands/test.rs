@@ -28,7 +28,6 @@ use crate::flags::values::Placement;
 
 /// The host of this side in the experiment.
 const THIS_HOST: &str = "here";
-/// The other host.
 const OTHER_HOST: &str = "there";
 
 /// Tests the connection to a host and shows the result.

@@ -146,10 +146,7 @@ mod archive_writer {
 
     #[test]
     fn texts_from_an_outage_are_stored_afterwards() {
-        if server::server().is_none() {
-            return;
-        }
-        let server = Server::start("off").unwrap();
+        let Some(server) = Server::own("off") else { return };
         let url = server.database();
         let warnings = run_writer(&url, Duration::from_millis(50), |test| {
             test.put_text("up", 1);
@@ -172,10 +169,7 @@ mod archive_writer {
 
     #[test]
     fn tables_that_change_during_an_outage_are_complete() {
-        if server::server().is_none() {
-            return;
-        }
-        let server = Server::start("off").unwrap();
+        let Some(server) = Server::own("off") else { return };
         let url = server.database();
         let warnings = run_writer(&url, Duration::from_millis(50), |test| {
             test.poll(1, true);
@@ -204,10 +198,7 @@ mod archive_writer {
     /// More responses than the writer buffers for a table, and a second table after them.
     #[test]
     fn a_long_outage_is_stored_afterwards() {
-        if server::server().is_none() {
-            return;
-        }
-        let server = Server::start("off").unwrap();
+        let Some(server) = Server::own("off") else { return };
         let url = server.database();
         let warnings = run_writer(&url, Duration::from_millis(50), |test| {
             test.poll(1, true);
@@ -229,10 +220,7 @@ mod archive_writer {
 
     #[test]
     fn losses_are_reported_at_the_end() {
-        if server::server().is_none() {
-            return;
-        }
-        let server = Server::start("off").unwrap();
+        let Some(server) = Server::own("off") else { return };
         let url = server.database();
         let (warnings, ended) = run_writer_to_end(&url, Duration::from_millis(50), |test| {
             test.poll(1, true);
@@ -453,10 +441,7 @@ impl Feed {
 /// The outage is longer than samples can be buffered.
 #[test]
 fn a_capture_survives_an_outage_of_the_server() {
-    if server::server().is_none() {
-        return;
-    }
-    let server = Server::start("off").unwrap();
+    let Some(server) = Server::own("off") else { return };
     let url = server.database();
     drop(trunkline_counters::archive::Writer::open(&url).unwrap());
     let dir = TestDir::new();

@@ -27,7 +27,6 @@ enum ColumnBuffer {
     Number(Vec<Option<f64>>),
 }
 
-/// The type of a column.
 #[derive(Clone, Copy)]
 enum ColumnType {
     Text,

@@ -30,7 +30,6 @@ const SETTINGS: &str = "
     SELECT set_config(name, '60000', false) FROM pg_settings WHERE name = 'tcp_user_timeout';
 ";
 
-/// A connection.
 #[derive(Debug)]
 pub(super) struct PgConnection {
     /// `None` after the shutdown.
