@@ -116,14 +116,12 @@ struct Exchange {
 pub struct Exchanges {
     judgement: Judgement,
     exchanges: BTreeMap<Parties, Exchange>,
-    /// Over all parties, also those that are forgotten.
-    pub total: Tally,
+    total: Tally,
     /// Commands of parties that had no room.
-    pub untold: u64,
-    /// What passed with each priority, of PDUs and of tagged frames.
-    pub priorities: [Count; PRIORITIES],
+    untold: u64,
+    priorities: [Count; PRIORITIES],
     /// PDUs that are of neither type 1 nor 3.
-    pub strange: u64,
+    strange: u64,
 }
 
 impl Exchanges {
@@ -240,9 +238,29 @@ impl Exchanges {
         }
     }
 
+    /// Over all parties, also those that are forgotten.
+    pub fn total(&self) -> Tally {
+        self.total
+    }
+
     /// Of each pair of parties, in their order.
     pub fn tallies(&self) -> impl Iterator<Item = (&Parties, &Tally)> {
         self.exchanges.iter().map(|(parties, exchange)| (parties, &exchange.tally))
+    }
+
+    /// Commands of parties that had no room.
+    pub fn untold(&self) -> u64 {
+        self.untold
+    }
+
+    /// PDUs of neither type 1 nor 3.
+    pub fn strange(&self) -> u64 {
+        self.strange
+    }
+
+    /// What passed with each priority, of PDUs and of tagged frames.
+    pub fn priorities(&self) -> &[Count; PRIORITIES] {
+        &self.priorities
     }
 }
 

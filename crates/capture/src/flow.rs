@@ -45,10 +45,8 @@ pub struct Flows {
     by: By,
     limit: usize,
     index: BTreeMap<Connection, usize>,
-    /// The flows, in order of their first packet.
-    pub flows: Vec<Flow>,
-    /// Everything else.
-    pub others: Count,
+    flows: Vec<Flow>,
+    others: Count,
 }
 
 impl Flows {
@@ -80,6 +78,16 @@ impl Flows {
     /// Counts a packet that is of no flow.
     pub(crate) fn add_other(&mut self, count: Count) {
         self.others += count;
+    }
+
+    /// Returns the flows in order of their first packet.
+    pub fn flows(&self) -> &[Flow] {
+        &self.flows
+    }
+
+    /// Everything else.
+    pub fn others(&self) -> Count {
+        self.others
     }
 }
 
@@ -127,7 +135,7 @@ mod tests {
     }
 
     fn totals(flows: &Flows) -> Vec<(String, u64, u64)> {
-        flows.flows.iter().map(|f| (f.name.to_string(), f.out.bytes, f.back.bytes)).collect()
+        flows.flows().iter().map(|f| (f.name.to_string(), f.out.bytes, f.back.bytes)).collect()
     }
 
     #[test]
@@ -143,7 +151,7 @@ mod tests {
             ("10.0.0.1:53 > 10.0.0.2:9 tcp".into(), 7, 0),
         ];
         assert_eq!(totals(&flows), want);
-        assert_eq!(flows.others, Count { packets: 2, bytes: 6 });
+        assert_eq!(flows.others(), Count { packets: 2, bytes: 6 });
     }
 
     #[test]

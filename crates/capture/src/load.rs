@@ -21,22 +21,17 @@ pub struct Sample {
 /// Samples of one length, one after the other.
 #[derive(Clone, Debug)]
 pub struct Load {
-    /// Length of a sample, in nanoseconds.
-    pub interval_ns: u64,
+    interval_ns: u64,
     /// When the running sample began; none before the first packet.
     running: Option<Sample>,
     began_ns: u64,
-    /// The current time, in nanoseconds since 1970.
-    pub now_ns: u64,
+    now_ns: u64,
     samples: VecDeque<Sample>,
-    /// Everything since counting began.
-    pub total: Count,
-    /// What the filter passed.
-    pub shown: Count,
+    total: Count,
+    shown: Count,
     max_packets: u64,
     max_bytes: u64,
-    /// How many samples have ended.
-    pub closed: u64,
+    closed: u64,
 }
 
 impl Load {
@@ -109,6 +104,26 @@ impl Load {
         self.running.map(|sample| sample.all).unwrap_or_default()
     }
 
+    /// How many have ended.
+    pub fn closed(&self) -> u64 {
+        self.closed
+    }
+
+    /// Length of a sample, in nanoseconds.
+    pub fn interval_ns(&self) -> u64 {
+        self.interval_ns
+    }
+
+    /// Everything since counting began.
+    pub fn total(&self) -> Count {
+        self.total
+    }
+
+    /// What the filter passed.
+    pub fn shown(&self) -> Count {
+        self.shown
+    }
+
     /// A count of one sample as rates: packets/s and bits/s.
     pub fn rates(&self, count: Count) -> (f64, f64) {
         per_second(count, self.interval_ns)
@@ -132,6 +147,11 @@ impl Load {
     /// Returns the time from the first to the last packet, in nanoseconds.
     pub fn elapsed_ns(&self) -> u64 {
         if self.running.is_none() { 0 } else { self.now_ns.saturating_sub(self.began_ns) }
+    }
+
+    /// Returns the current time.
+    pub fn now_ns(&self) -> u64 {
+        self.now_ns
     }
 }
 
@@ -168,7 +188,7 @@ mod tests {
         assert_eq!(load.current(), (0.0, 0.0));
         assert_eq!(load.average(), (0.75, 900.0));
         assert_eq!(load.maximum(), (2.0, 3200.0));
-        assert_eq!((load.total.bytes, load.shown.bytes), (459, 450));
+        assert_eq!((load.total().bytes, load.shown().bytes), (459, 450));
     }
 
     #[test]
@@ -180,7 +200,7 @@ mod tests {
         assert_eq!(load.samples().count(), KEPT);
         load.add(Count::one(7), true);
         assert_eq!(load.advance(3), 0, "time goes back");
-        assert_eq!(load.total.bytes, 8);
+        assert_eq!(load.total().bytes, 8);
     }
 
     proptest! {
@@ -195,9 +215,9 @@ mod tests {
             }
             load.advance(now_ns + 1000);
             let mut sum = Count::default();
-            if load.closed <= KEPT as u64 {
+            if load.closed() <= KEPT as u64 {
                 load.samples().for_each(|s| sum += s.all);
-                prop_assert_eq!(sum, load.total);
+                prop_assert_eq!(sum, load.total());
             }
             let times: Vec<u64> = load.samples().map(|s| s.at_ns).collect();
             prop_assert!(times.windows(2).all(|w| w[1] - w[0] == 1000));

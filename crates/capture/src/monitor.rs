@@ -69,24 +69,16 @@ impl Default for Config {
 /// A monitor. Cloned, it stands still.
 #[derive(Clone, Debug)]
 pub struct Monitor {
-    /// What it looks at.
-    pub config: Config,
-    /// Packets and bits per second.
-    pub load: Load,
-    /// By station: what it sent or was sent.
-    pub stations: Table<Station>,
-    /// Packets to or from each service.
-    pub services: Table<Service>,
-    /// By connection, both ways.
-    pub connections: Table<Connection>,
+    config: Config,
+    load: Load,
+    stations: Table<Station>,
+    services: Table<Service>,
+    connections: Table<Connection>,
     /// As they were when the last sample ended, and as they are.
     flows: [Flows; 2],
-    /// The LLC exchanges.
-    pub exchanges: Exchanges,
-    /// The token of LLC's ring.
-    pub ring: Ring,
-    /// The last packets.
-    pub trace: Trace,
+    exchanges: Exchanges,
+    ring: Ring,
+    trace: Trace,
     /// Of the running sample, in the histograms.
     slot: usize,
 }
@@ -172,9 +164,49 @@ impl Monitor {
         self.exchanges.advance(now_ns);
     }
 
+    /// What it looks at.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// Packets and bits per second.
+    pub fn load(&self) -> &Load {
+        &self.load
+    }
+
+    /// By station: what it sent or was sent.
+    pub fn stations(&self) -> &Table<Station> {
+        &self.stations
+    }
+
+    /// Packets to or from each service.
+    pub fn services(&self) -> &Table<Service> {
+        &self.services
+    }
+
+    /// By connection, both ways.
+    pub fn connections(&self) -> &Table<Connection> {
+        &self.connections
+    }
+
     /// Flows as they were when the last sample ended, if [`Limits::flows`] of them are asked for; none are otherwise.
     pub fn flows(&self) -> &Flows {
         &self.flows[0]
+    }
+
+    /// The LLC exchanges.
+    pub fn exchanges(&self) -> &Exchanges {
+        &self.exchanges
+    }
+
+    /// The token of LLC's ring.
+    pub fn ring(&self) -> &Ring {
+        &self.ring
+    }
+
+    /// The last packets.
+    pub fn trace(&self) -> &Trace {
+        &self.trace
     }
 }
 

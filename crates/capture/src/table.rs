@@ -96,10 +96,9 @@ impl Row {
 pub struct Table<K> {
     rows: BTreeMap<K, Row>,
     limit: usize,
-    /// All that had no room, or made some.
-    pub others: Row,
+    others: Row,
     /// Number of rows that were merged into the others to make room.
-    pub folded: u64,
+    folded: u64,
 }
 
 impl<K: Ord + Copy> Table<K> {
@@ -151,6 +150,16 @@ impl<K: Ord + Copy> Table<K> {
     pub fn is_empty(&self) -> bool {
         self.rows.is_empty()
     }
+
+    /// All that had no room, or made some.
+    pub fn others(&self) -> &Row {
+        &self.others
+    }
+
+    /// How many rows made room.
+    pub fn folded(&self) -> u64 {
+        self.folded
+    }
 }
 
 #[cfg(test)]
@@ -160,7 +169,7 @@ mod tests {
     use super::*;
 
     fn total(table: &Table<u16>) -> Count {
-        let mut sum = table.others.total;
+        let mut sum = table.others().total;
         table.rows().for_each(|(_, row)| sum += row.total);
         sum
     }
@@ -171,11 +180,11 @@ mod tests {
         for key in 0..6u16 {
             table.add(key, 0, Class::Tcp, Count::one(100), u64::from(key));
         }
-        assert_eq!((table.len(), table.others.total), (4, Count { packets: 2, bytes: 200 }));
+        assert_eq!((table.len(), table.others().total), (4, Count { packets: 2, bytes: 200 }));
         table.close(1, 2);
         let keys: Vec<u16> = table.rows().map(|(key, _)| *key).collect();
-        assert_eq!((keys, table.folded), (vec![2, 3], 2));
-        assert_eq!(table.others.total.packets, 4);
+        assert_eq!((keys, table.folded()), (vec![2, 3], 2));
+        assert_eq!(table.others().total.packets, 4);
         table.add(9, 1, Class::Tcp, Count::one(1), 9);
         assert!(table.rows().any(|(key, _)| *key == 9), "there is room again");
         assert_eq!(total(&table), Count { packets: 7, bytes: 601 });

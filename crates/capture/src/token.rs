@@ -16,16 +16,11 @@ use crate::packet::Packet;
 pub struct Ring {
     /// The newest pass, and to whom its first copy went.
     last: Option<(Key, Option<Station>)>,
-    /// Who is in the ring, by the last token.
-    pub members: Members,
-    /// Tokens passed on, each counted once.
-    pub passes: u64,
-    /// Retransmitted tokens, for which no successor was observed.
-    pub repeats: u64,
-    /// Tokens that replaced one that was lost.
-    pub replaced: u64,
-    /// From a station's token to its next, over all stations.
-    pub rotation: Times,
+    members: Members,
+    passes: u64,
+    repeats: u64,
+    replaced: u64,
+    rotation: Times,
     /// When each station last got the token, and its rotations. At most 254 stations.
     rotations: BTreeMap<u8, (u64, Times)>,
 }
@@ -54,6 +49,31 @@ impl Ring {
         let took_ns = packet.at_ns.saturating_sub(std::mem::replace(at_ns, packet.at_ns));
         times.add(took_ns);
         self.rotation.add(took_ns);
+    }
+
+    /// Tokens passed on, each counted once.
+    pub fn passes(&self) -> u64 {
+        self.passes
+    }
+
+    /// Retransmitted tokens, for which no successor was observed.
+    pub fn repeats(&self) -> u64 {
+        self.repeats
+    }
+
+    /// Tokens that replaced one that was lost.
+    pub fn replaced(&self) -> u64 {
+        self.replaced
+    }
+
+    /// Who is in the ring, by the last token.
+    pub fn members(&self) -> Members {
+        self.members
+    }
+
+    /// From a station's token to its next, over all stations.
+    pub fn rotation(&self) -> Times {
+        self.rotation
     }
 
     /// The same of each station.

@@ -70,7 +70,7 @@ fn files_of_others_are_read_with_their_times() {
     }
     for (n, (file, at_ns)) in files.into_iter().enumerate() {
         let monitor = read(file).unwrap_or_else(|e| panic!("file {n}: {e}"));
-        let events: Vec<_> = monitor.trace.events().collect();
+        let events: Vec<_> = monitor.trace().events().collect();
         assert_eq!(events.len(), 1, "file {n}");
         assert_eq!((events[0].at_ns, &events[0].bytes, events[0].original), (at_ns, &packet, 61), "file {n}");
     }
@@ -90,11 +90,11 @@ fn what_the_trace_writes_is_read_again() {
     }
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("trace.pcapng");
-    assert_eq!(monitor.trace.write(&path).unwrap(), 40);
+    assert_eq!(monitor.trace().write(&path).unwrap(), 40);
     let again = read(std::fs::read(&path).unwrap()).unwrap();
-    assert!(again.trace.events().eq(monitor.trace.events()));
-    assert_eq!(again.load.total, monitor.load.total);
-    let refused = monitor.trace.write(&path).unwrap_err();
+    assert!(again.trace().events().eq(monitor.trace().events()));
+    assert_eq!(again.load().total(), monitor.load().total());
+    let refused = monitor.trace().write(&path).unwrap_err();
     assert_eq!(refused.kind(), std::io::ErrorKind::AlreadyExists, "nothing is overwritten");
 }
 
@@ -119,7 +119,7 @@ fn an_invalid_source_is_an_error() {
     let mut wlan = pcap(false, true, &packet);
     wlan[20] = 105;
     std::fs::write(path("wlan.pcap"), wlan).unwrap();
-    assert!(matches!(why(&path("wlan.pcap")), NoSource::Link(..)));
+    assert!(matches!(why(&path("wlan.pcap")), NoSource::Link { .. }));
 }
 
 proptest! {

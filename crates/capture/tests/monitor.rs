@@ -46,23 +46,23 @@ fn stations_services_and_connections_are_distinguished() {
     ];
     let monitor = seen(Config::default(), &frames);
     let length = |n: usize| frames[n].1.len() as u64;
-    let stations = &monitor.stations;
+    let stations = monitor.stations();
     assert_eq!(total(stations, Station::Ip(a.into())).bytes, length(0) + length(1) + length(2));
     assert_eq!(total(stations, Station::Number(7)), Count { packets: 1, bytes: length(3) });
     assert_eq!(total(stations, Station::Number(255)).packets, 2);
     assert_eq!(total(stations, Station::Number(1)).packets, 0, "IP's address is the higher one");
-    let services = &monitor.services;
+    let services = monitor.services();
     assert_eq!(total(services, Service::Tcp(80)).packets, 2);
     assert_eq!(total(services, Service::Udp(53)).packets, 1);
     assert_eq!([4, 6].map(|sap| total(services, Service::Sap(sap)).packets), [1, 1]);
     assert_eq!(total(services, Service::Ether(0x88B5)).packets, 1);
-    let names: Vec<String> = monitor.connections.rows().map(|(c, _)| c.to_string()).collect();
+    let names: Vec<String> = monitor.connections().rows().map(|(c, _)| c.to_string()).collect();
     let want = ["llc 7.4 - 255.6", "tcp 10.0.0.1:40000 - 10.0.0.2:80", "udp 10.0.0.1:53 - 10.0.0.2:9000"];
     assert_eq!(names[..3], want);
     assert_eq!(names.len(), 4);
-    let row = monitor.services.rows().find(|(s, _)| **s == Service::Sap(4)).unwrap().1;
+    let row = monitor.services().rows().find(|(s, _)| **s == Service::Sap(4)).unwrap().1;
     assert_eq!(row.recent()[Class::Datagram as usize].packets, 1);
-    assert_eq!(monitor.exchanges.priorities[5].packets, 1);
+    assert_eq!(monitor.exchanges().priorities()[5].packets, 1);
 }
 
 /// The tally of these commands and answers.
@@ -74,8 +74,8 @@ fn tally(deadline_ms: Option<u64>, steps: &[(u64, Kind, bool)]) -> Tally {
     let judgement = Judgement { patience_ns: S, deadline_ns: deadline_ms.map(|ms| ms * MS) };
     let frames: Vec<_> = steps.iter().map(frame).collect();
     let monitor = seen(Config { judgement, ..Config::default() }, &frames);
-    let tallies: Vec<_> = monitor.exchanges.tallies().map(|(_, tally)| *tally).collect();
-    assert_eq!(tallies, [monitor.exchanges.total], "there is one pair");
+    let tallies: Vec<_> = monitor.exchanges().tallies().map(|(_, tally)| *tally).collect();
+    assert_eq!(tallies, [monitor.exchanges().total()], "there is one pair");
     tallies[0]
 }
 
@@ -127,15 +127,15 @@ fn the_tokens_rotation_is_timed() {
         (S + 11 * MS, llc((1, 4), (2, 6), 7, Kind::Ui, false, &[1])),
     ];
     let monitor = seen(Config::default(), &frames);
-    let ring = &monitor.ring;
+    let ring = monitor.ring();
     let of: Vec<_> = ring.rotations().map(|(s, t)| (s, t.count, t.last_ns / MS, t.max_ns / MS)).collect();
     assert_eq!(of, [(1, 1, 4, 4), (2, 2, 7, 7)]);
-    assert_eq!(ring.rotation.mean_ns(), Some((4 + 3 + 7) * MS / 3));
-    assert_eq!((ring.passes, ring.repeats, ring.replaced), (5, 1, 1));
-    assert_eq!(ring.members.iter().collect::<Vec<u8>>(), [1, 2]);
-    let row = monitor.services.rows().find(|(s, _)| **s == Service::Sap(SAP)).unwrap().1;
+    assert_eq!(ring.rotation().mean_ns(), Some((4 + 3 + 7) * MS / 3));
+    assert_eq!((ring.passes(), ring.repeats(), ring.replaced()), (5, 1, 1));
+    assert_eq!(ring.members().iter().collect::<Vec<u8>>(), [1, 2]);
+    let row = monitor.services().rows().find(|(s, _)| **s == Service::Sap(SAP)).unwrap().1;
     assert_eq!(row.recent()[Class::Token as usize].packets, 7);
-    assert_eq!(monitor.exchanges.total.messages, 0, "a token has no response");
+    assert_eq!(monitor.exchanges().total().messages, 0, "a token has no response");
     let frame = captured(S, &frames[0].1);
     let line = decode::line(&Packet::read(&frame, None));
     assert_eq!(line.info, "84 > 84  token for 2, generation 0, owner 1, sequence 7, 2 stations  priority 7");
@@ -149,8 +149,8 @@ fn a_token_in_datagrams_counts_once() {
     let to = |to| ethernet(1, 2, None, 0x0800, &ipv4(a, to, 17, (8022, 8022), &bytes[..length]));
     let config = Config { llc_port: Some(8022), ..Config::default() };
     let monitor = seen(config, &[(S, to(b)), (S + 1, to(c)), (S + MS, to(b))]);
-    assert_eq!((monitor.ring.passes, monitor.ring.repeats), (1, 1));
-    assert_eq!(monitor.exchanges.priorities[7].packets, 3);
+    assert_eq!((monitor.ring().passes(), monitor.ring().repeats()), (1, 1));
+    assert_eq!(monitor.exchanges().priorities()[7].packets, 3);
 }
 
 #[test]
@@ -167,13 +167,13 @@ fn ports_of_group_datagrams_give_station_numbers() {
     ];
     let config = || Config { llc_port: Some(8022), ..Config::default() };
     let monitor = seen(config(), &frames);
-    assert_eq!([1, 2, 255].map(|n| total(&monitor.stations, Station::Number(n)).packets), [2, 3, 1]);
-    assert_eq!(monitor.stations.len(), 3);
-    let total = monitor.exchanges.total;
+    assert_eq!([1, 2, 255].map(|n| total(monitor.stations(), Station::Number(n)).packets), [2, 3, 1]);
+    assert_eq!(monitor.stations().len(), 3);
+    let total = monitor.exchanges().total();
     assert_eq!((total.messages, total.answers.count, total.answers.last_ns), (1, 1, MS));
     for (filter, passed) in [("station 1", 2), ("src station 2", 2), ("station 9", 0), ("priority 5", 2)] {
         let monitor = seen(Config { filter: Some(filter.parse().unwrap()), ..config() }, &frames);
-        assert_eq!(monitor.load.shown.packets, passed, "{filter}");
+        assert_eq!(monitor.load().shown().packets, passed, "{filter}");
     }
 }
 
@@ -195,7 +195,7 @@ fn what_agrees_on_a_number_is_no_message_and_no_room_is_no_answer() {
         (S + 8 * MS, llc((1, 4), (2, 6), 3, Kind::Ac(true), false, b"a")),
         answer(9, Kind::Ac(false), 0x40),
     ];
-    let total = seen(Config::default(), &frames).exchanges.total;
+    let total = seen(Config::default(), &frames).exchanges().total();
     assert_eq!((total.messages, total.repeats, total.most_tries, total.unanswered), (1, 1, 2, 0));
     assert_eq!((total.answers.count, total.answers.last_ns), (1, 6 * MS));
 }
@@ -216,7 +216,7 @@ fn a_message_is_answered_only_by_its_own_kind() {
         // It has no question that waits.
         frame(10, Kind::Test, true),
     ];
-    let total = seen(Config::default(), &frames).exchanges.total;
+    let total = seen(Config::default(), &frames).exchanges().total();
     assert_eq!((total.messages, total.repeats, total.most_tries, total.unanswered), (3, 1, 2, 1));
     assert_eq!((total.answers.count, total.answers.max_ns, total.answers.sum_ns), (2, 9 * MS, 12 * MS));
 }
@@ -227,13 +227,13 @@ fn pdus_in_datagrams_are_read_where_a_port_is_named() {
     let content = [vec![6], pdu(6, 4, Kind::Ac(false), false, &[0; 10])].concat();
     let frames = [(S, ethernet(1, 2, None, 0x0800, &ipv4(a, b, 17, (8022, 8022), &content)))];
     let monitor = seen(Config { llc_port: Some(8022), ..Config::default() }, &frames);
-    assert_eq!(total(&monitor.services, Service::Sap(4)).packets, 1);
-    assert_eq!(monitor.exchanges.priorities[6].packets, 1);
-    assert_eq!(monitor.exchanges.total.messages, 1);
-    let names: Vec<String> = monitor.connections.rows().map(|(c, _)| c.to_string()).collect();
+    assert_eq!(total(monitor.services(), Service::Sap(4)).packets, 1);
+    assert_eq!(monitor.exchanges().priorities()[6].packets, 1);
+    assert_eq!(monitor.exchanges().total().messages, 1);
+    let names: Vec<String> = monitor.connections().rows().map(|(c, _)| c.to_string()).collect();
     assert_eq!(names, ["llc 10.0.0.1:8022.4 - 10.0.0.2:8022.6"]);
     let plain = seen(Config::default(), &frames);
-    assert_eq!(total(&plain.services, Service::Udp(8022)).packets, 1);
+    assert_eq!(total(plain.services(), Service::Udp(8022)).packets, 1);
 }
 
 #[test]
@@ -245,12 +245,12 @@ fn the_load_counts_packets_that_the_filter_hides() {
     for frame in &frames {
         monitor.add(&captured(S, frame));
     }
-    assert_eq!((monitor.load.shown.packets, monitor.load.total.packets), (1, 2));
-    assert_eq!((monitor.stations.len(), monitor.trace.len()), (2, 1));
+    assert_eq!((monitor.load().shown().packets, monitor.load().total().packets), (1, 2));
+    assert_eq!((monitor.stations().len(), monitor.trace().len()), (2, 1));
     monitor.reset();
-    assert_eq!((monitor.load.total.packets, monitor.stations.len()), (0, 0));
+    assert_eq!((monitor.load().total().packets, monitor.stations().len()), (0, 0));
     monitor.add(&captured(S, &frames[1]));
-    assert_eq!(monitor.load.shown.packets, 0, "the filter stays");
+    assert_eq!(monitor.load().shown().packets, 0, "the filter stays");
 }
 
 #[test]
@@ -262,16 +262,16 @@ fn the_trace_keeps_the_last_with_their_tags() {
         let tag = Some(Tag { protocol: 0x8100, control: 5 << 13 | 7 });
         monitor.add(&Captured { link: Link::Ethernet, at_ns: S, bytes: &bytes, original: 60, tag });
     }
-    let numbers: Vec<u64> = monitor.trace.events().map(|e| e.number).collect();
+    let numbers: Vec<u64> = monitor.trace().events().map(|e| e.number).collect();
     assert_eq!(numbers, [3, 4, 5]);
-    let event = monitor.trace.get(2).unwrap();
+    let event = monitor.trace().get(2).unwrap();
     assert_eq!(
         event.bytes,
         [&ethernet(1, 2, None, 0, &[])[..12], &[0x81, 0, 0xA0, 7, 0x88, 0xB5], &[4; 46]].concat()
     );
     let packet = Packet::read(&event.captured(), None);
     assert_eq!((packet.length, packet.tag.unwrap().vlan(), packet.priority()), (64, 7, Some(5)));
-    assert_eq!(monitor.load.total.bytes, 5 * 64, "a tag is on the wire");
+    assert_eq!(monitor.load().total().bytes, 5 * 64, "a tag is on the wire");
 }
 
 #[test]
@@ -287,15 +287,15 @@ fn everything_has_its_bound() {
         let command = llc((y | 1, z & !1), (2, (n % 100 * 2) as u8), 1, Kind::Ac(false), false, &[]);
         monitor.add(&captured(S + u64::from(n) * 5 * MS, &command));
         bytes += (frame.len() + command.len()) as u64;
-        assert!(monitor.stations.len() <= 10 && monitor.connections.len() <= 10);
-        assert!(monitor.trace.len() <= 10 && monitor.services.len() <= 10);
+        assert!(monitor.stations().len() <= 10 && monitor.connections().len() <= 10);
+        assert!(monitor.trace().len() <= 10 && monitor.services().len() <= 10);
     }
-    assert!(monitor.exchanges.tallies().count() <= trunkline_capture::exchange::MOST);
-    assert!(monitor.exchanges.untold > 0);
-    let mut sum = monitor.connections.others.total;
-    monitor.connections.rows().for_each(|(_, row)| sum += row.total);
+    assert!(monitor.exchanges().tallies().count() <= trunkline_capture::exchange::MOST);
+    assert!(monitor.exchanges().untold() > 0);
+    let mut sum = monitor.connections().others().total;
+    monitor.connections().rows().for_each(|(_, row)| sum += row.total);
     assert_eq!((sum.packets, sum.bytes), (28_000, bytes));
-    assert!(monitor.connections.folded > 0);
+    assert!(monitor.connections().folded() > 0);
 }
 
 /// What a link can be.
@@ -320,8 +320,8 @@ proptest! {
             let frame = Captured { link: LINKS[*link], at_ns: *at_ns, bytes, original: 1500, tag: None };
             monitor.add(&frame);
         }
-        prop_assert_eq!(monitor.load.total.packets, frames.len() as u64);
-        for event in monitor.trace.events() {
+        prop_assert_eq!(monitor.load().total().packets, frames.len() as u64);
+        for event in monitor.trace().events() {
             let captured = event.captured();
             let packet = Packet::read(&captured, Some(0x0101));
             let line = trunkline_capture::decode::line(&packet);

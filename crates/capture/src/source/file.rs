@@ -21,6 +21,8 @@ pub struct CaptureFile {
     reader: Reader,
     /// Time of the last packet, for one that has none.
     last_ns: u64,
+    /// Packets of links that are not read.
+    unread: u64,
 }
 
 enum Reader {
@@ -44,7 +46,7 @@ impl CaptureFile {
     /// [`NoSource::Io`] if it cannot be read or is no capture, [`NoSource::Link`].
     pub fn open(path: &Path) -> Result<CaptureFile, NoSource> {
         let name = path.display().to_string();
-        let io = |error| NoSource::Io(name.clone(), error);
+        let io = |error| NoSource::Io { name: name.clone(), error };
         CaptureFile::read(&name, File::open(path).map_err(io)?)
     }
 
@@ -53,7 +55,7 @@ impl CaptureFile {
     /// # Errors
     /// As [`CaptureFile::open`].
     pub fn read(name: &str, mut from: impl Read + 'static) -> Result<CaptureFile, NoSource> {
-        let io = |error| NoSource::Io(name.into(), error);
+        let io = |error| NoSource::Io { name: name.into(), error };
         let foreign = |_| io(io::Error::new(io::ErrorKind::InvalidData, "neither pcap nor pcapng"));
         let mut first = [0; 4];
         from.read_exact(&mut first).map_err(|e| match e.kind() {
@@ -66,11 +68,11 @@ impl CaptureFile {
         } else {
             let pcap = PcapReader::new(whole).map_err(|_| foreign(()))?;
             let kind = pcap.header().datalink;
-            let link =
-                Link::of(kind).ok_or_else(|| NoSource::Link(name.into(), format!("link type {kind:?}")))?;
+            let link = Link::of(kind)
+                .ok_or_else(|| NoSource::Link { name: name.into(), what: format!("link type {kind:?}") })?;
             Reader::Pcap(pcap, link)
         };
-        Ok(CaptureFile { name: name.into(), reader, last_ns: 0 })
+        Ok(CaptureFile { name: name.into(), reader, last_ns: 0, unread: 0 })
     }
 
     /// Hands over up to `most` packets, fewer at the end of a sample.
@@ -78,12 +80,12 @@ impl CaptureFile {
     /// # Errors
     /// If the file cannot be read on, or is cut off.
     pub fn look(&mut self, monitor: &mut Monitor, most: usize) -> io::Result<Looked> {
-        let before = monitor.load.closed;
+        let before = monitor.load().closed();
         for _ in 0..most {
             if !self.next(monitor)? {
                 return Ok(Looked::End);
             }
-            if monitor.load.closed != before {
+            if monitor.load().closed() != before {
                 break;
             }
         }
@@ -95,7 +97,7 @@ impl CaptureFile {
         self.next_packet(|packet| monitor.add(packet))
     }
 
-    /// Hands over the next packet, if the next block of the file is one of a link that is read. False at the end.
+    /// Hands over the next packet, if the next block of the file is one. False at the end.
     ///
     /// # Errors
     /// If the file cannot be read on, or is cut off.
@@ -135,6 +137,7 @@ impl CaptureFile {
         };
         let interface = reader.interfaces().get(interface as usize);
         let Some((interface, link)) = interface.and_then(|i| Some((i, Link::of(i.linktype)?))) else {
+            self.unread += 1;
             return Ok(true);
         };
         // The crate takes every stamp for nanoseconds.
@@ -146,6 +149,11 @@ impl CaptureFile {
     /// What it is called.
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// Packets that were left out, since what they begin with is not read.
+    pub fn unread(&self) -> u64 {
+        self.unread
     }
 }
 

@@ -39,13 +39,13 @@ impl Live {
         };
         let ring = Ring::open(name, &options, buffer).map_err(|error| match error.kind() {
             io::ErrorKind::PermissionDenied => NoSource::Forbidden(name.into()),
-            _ => NoSource::Io(name.into(), error),
+            _ => NoSource::Io { name: name.into(), error },
         })?;
         let link = match ring.socket().hardware() {
             ETHERNET | LOOPBACK => Link::Ethernet,
             other if BARE.contains(&other) => Link::Ip,
             other => {
-                return Err(NoSource::Link(name.into(), format!("hardware type {other}")));
+                return Err(NoSource::Link { name: name.into(), what: format!("hardware type {other}") });
             }
         };
         Ok(Live { name: name.into(), ring, link, dropped: 0, seen: 0, taken: 0 })

@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
+use crate::monitor::Monitor;
 pub use file::CaptureFile;
 pub use live::Live;
 
@@ -34,18 +35,33 @@ pub enum NoSource {
     /// No right to open packet sockets.
     #[error("to watch `{0}` needs the right to open packet sockets (CAP_NET_RAW): run it as root")]
     Forbidden(String),
-    /// Its frames are of this kind, which is not read.
-    #[error("the frames of `{0}` are neither Ethernet nor IP ({1})")]
-    Link(String, String),
+    /// Its frames are of a kind that is not read.
+    #[error("the frames of `{name}` are neither Ethernet nor IP ({what})")]
+    Link {
+        /// The interface or file.
+        name: String,
+        /// Which kind.
+        what: String,
+    },
     /// A folder without captures.
     #[error("no captures in {}: a simulated run makes them with `--trace NAME`", .0.display())]
     NoCapture(PathBuf),
     /// A folder with several, of which one must be named.
-    #[error("several captures in {}: name one of {}", .0.display(), .1.join(", "))]
-    Several(PathBuf, Vec<String>),
+    #[error("several captures in {}: name one of {}", .folder.display(), .names.join(", "))]
+    Several {
+        /// Where.
+        folder: PathBuf,
+        /// Their names.
+        names: Vec<String>,
+    },
     /// What the system or the file says.
-    #[error("{0}: {1}")]
-    Io(String, io::Error),
+    #[error("{name}: {error}")]
+    Io {
+        /// The interface or file.
+        name: String,
+        /// What is wrong.
+        error: io::Error,
+    },
 }
 
 /// What a look for frames gave.
@@ -76,9 +92,20 @@ impl Source {
             Ok(_) if is_record => capture_in(path.parent().unwrap_or(Path::new(".")))?,
             Ok(_) => path.to_owned(),
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Err(NoSource::Unknown(name.into())),
-            Err(error) => return Err(NoSource::Io(name.into(), error)),
+            Err(error) => return Err(NoSource::Io { name: name.into(), error }),
         };
         CaptureFile::open(&file).map(Source::File)
+    }
+
+    /// Hands frames that are there to the monitor: those of a block or, of a file, up to `most` or the end of a sample.
+    ///
+    /// # Errors
+    /// A file that cannot be read on; what was read stays counted.
+    pub fn look(&mut self, monitor: &mut Monitor, most: usize) -> io::Result<Looked> {
+        match self {
+            Source::Live(live) => Ok(live.look(monitor)),
+            Source::File(file) => file.look(monitor, most),
+        }
     }
 
     /// What it is called.
@@ -94,7 +121,7 @@ impl Source {
 fn capture_in(folder: &Path) -> Result<PathBuf, NoSource> {
     let simulated = folder.join("sim");
     let folder = if simulated.is_dir() { simulated.as_path() } else { folder };
-    let io = |error| NoSource::Io(folder.display().to_string(), error);
+    let io = |error| NoSource::Io { name: folder.display().to_string(), error };
     let mut found: Vec<PathBuf> = Vec::new();
     for entry in std::fs::read_dir(folder).map_err(io)? {
         let path = entry.map_err(io)?.path();
@@ -108,7 +135,7 @@ fn capture_in(folder: &Path) -> Result<PathBuf, NoSource> {
         1 => Ok(found.swap_remove(0)),
         _ => {
             let name = |path: &PathBuf| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-            Err(NoSource::Several(folder.into(), found.iter().map(name).collect()))
+            Err(NoSource::Several { folder: folder.into(), names: found.iter().map(name).collect() })
         }
     }
 }

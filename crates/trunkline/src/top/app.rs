@@ -173,7 +173,7 @@ impl App {
     /// Scrolls in a table, or selects a packet of the trace, which pauses the display.
     fn scroll_by_key(&mut self, key: KeyCode, session: &Session) {
         if self.trace && !matches!(key, KeyCode::Left | KeyCode::Right) {
-            let last = self.monitor(session).trace.len().saturating_sub(1);
+            let last = self.monitor(session).trace().len().saturating_sub(1);
             let selected_from_end = match key {
                 KeyCode::Up | KeyCode::Char('k') => self.selected_from_end.saturating_add(1),
                 KeyCode::Down | KeyCode::Char('j') => self.selected_from_end.saturating_sub(1),
@@ -199,7 +199,7 @@ impl App {
         };
         // Do not scroll beyond the longest table.
         self.scroll =
-            self.scroll.min(self.monitor(session).connections.len().max(session.monitor.stations.len()));
+            self.scroll.min(self.monitor(session).connections().len().max(session.monitor.stations().len()));
     }
 
     /// Returns the counters to show.
@@ -239,7 +239,7 @@ impl App {
                 }
             },
             Purpose::Write => {
-                self.message = match self.monitor(session).trace.write(Path::new(text)) {
+                self.message = match self.monitor(session).trace().write(Path::new(text)) {
                     Ok(packets) => format!("{} packets written to {text}", group_digits(packets as u64)),
                     Err(e) => format!("{text}: {e}"),
                 };

@@ -47,12 +47,12 @@ pub fn draw(frame: &mut Frame<'_>, app: &App, session: &Session) {
         (true, _) => trace(frame, app, monitor, body),
         (_, Page::Overview) => {
             let [above, below] = Layout::vertical([Constraint::Fill(1), Constraint::Fill(1)]).areas(body);
-            table(frame, app, "station", monitor, &monitor.stations, above);
-            table(frame, app, "service", monitor, &monitor.services, below);
+            table(frame, app, "station", monitor, monitor.stations(), above);
+            table(frame, app, "service", monitor, monitor.services(), below);
         }
-        (_, Page::Stations) => table(frame, app, "station", monitor, &monitor.stations, body),
-        (_, Page::Services) => table(frame, app, "service", monitor, &monitor.services, body),
-        (_, Page::Connections) => table(frame, app, "connection", monitor, &monitor.connections, body),
+        (_, Page::Stations) => table(frame, app, "station", monitor, monitor.stations(), body),
+        (_, Page::Services) => table(frame, app, "service", monitor, monitor.services(), body),
+        (_, Page::Connections) => table(frame, app, "connection", monitor, monitor.connections(), body),
         (_, Page::Llc) => llc(frame, app, monitor, body),
     }
     frame.render_widget(footer(app), foot);
@@ -63,7 +63,7 @@ pub fn draw(frame: &mut Frame<'_>, app: &App, session: &Session) {
 
 fn header<'a>(app: &'a App, session: &'a Session, width: u16) -> Line<'a> {
     let mut left = format!("trunkline top  {}", session.name());
-    let elapsed_s = app.monitor(session).load.elapsed_ns() / 1_000_000_000;
+    let elapsed_s = app.monitor(session).load().elapsed_ns() / 1_000_000_000;
     left += &format!("  {}:{:02}:{:02}", elapsed_s / 3600, elapsed_s / 60 % 60, elapsed_s % 60);
     if session.ended {
         left += "  ended";
@@ -78,7 +78,7 @@ fn header<'a>(app: &'a App, session: &'a Session, width: u16) -> Line<'a> {
 }
 
 fn figures<'a>(app: &App, session: &Session) -> Vec<Line<'a>> {
-    let load = &app.monitor(session).load;
+    let load = app.monitor(session).load();
     let (now, average, maximum) = (load.current(), load.average(), load.maximum());
     let row = |label: &str, unit: &str, [now, average, maximum]: [f64; 3], total: String| {
         Line::from(format!(
@@ -93,8 +93,8 @@ fn figures<'a>(app: &App, session: &Session) -> Vec<Line<'a>> {
         text => {
             format!(
                 "  filter `{text}`: {} of {}",
-                group_digits(load.shown.packets),
-                group_digits(load.total.packets)
+                group_digits(load.shown().packets),
+                group_digits(load.total().packets)
             )
         }
     };
@@ -105,13 +105,14 @@ fn figures<'a>(app: &App, session: &Session) -> Vec<Line<'a>> {
                     .style(if dropped > 0 { Style::new().red().bold() } else { Style::new() });
                 vec![format!("kernel     frames {}  ", group_digits(frames)).into(), dropped, filter.into()]
             }
-            None => {
-                vec![format!("file       packets {}", group_digits(load.total.packets)).into(), filter.into()]
-            }
+            None => vec![
+                format!("file       packets {}", group_digits(load.total().packets)).into(),
+                filter.into(),
+            ],
         };
     vec![
-        row("packets/s", "", [now.0, average.0, maximum.0], group_digits(load.shown.packets)),
-        row("bits/s", "b", [now.1, average.1, maximum.1], with_prefix(load.shown.bytes as f64, "B")),
+        row("packets/s", "", [now.0, average.0, maximum.0], group_digits(load.shown().packets)),
+        row("bits/s", "b", [now.1, average.1, maximum.1], with_prefix(load.shown().bytes as f64, "B")),
         Line::from(kernel),
     ]
 }
@@ -121,7 +122,7 @@ fn graph_of(frame: &mut Frame<'_>, app: &App, monitor: &Monitor, area: Rect) {
     if area.height == 0 {
         return;
     }
-    let load = &monitor.load;
+    let load = monitor.load();
     let value = |count: Count| if app.bits { count.bytes } else { count.packets };
     let mut data: Vec<u64> =
         load.samples().rev().take(usize::from(area.width)).map(|s| value(s.shown)).collect();
@@ -195,7 +196,7 @@ fn table<K: Ord + Copy + Display>(
         "total"
     );
     let mut lines = vec![Line::from(head).style(Style::new().bold())];
-    let load = &monitor.load;
+    let load = monitor.load();
     let line = |label: String, r: &RankedRow<'_, K>| {
         let (packets, bits) = load.rates(r.row.last);
         let mut spans = vec![Span::from(format!("{label:<name$.name$} "))];
@@ -210,11 +211,11 @@ fn table<K: Ord + Copy + Display>(
     };
     let rows_left = usize::from(area.height).saturating_sub(1);
     lines.extend(rows.iter().skip(app.scroll).take(rows_left).map(|r| line(r.key.to_string(), r)));
-    if table.others.total.packets > 0
+    if table.others().total.packets > 0
         && lines.len() <= rows_left
         && let Some(first) = rows.first()
     {
-        lines.push(line("others".into(), &rank_row(first.key, &table.others)));
+        lines.push(line("others".into(), &rank_row(first.key, table.others())));
     }
     frame.render_widget(Paragraph::new(lines), area);
 }
@@ -243,8 +244,8 @@ fn stacked(sort: Sort, classes: &[Count], largest: u64, width: usize) -> Vec<Spa
 
 /// Draws the LLC page: priorities, token and exchanges.
 fn llc(frame: &mut Frame<'_>, app: &App, monitor: &Monitor, area: Rect) {
-    let exchanges = &monitor.exchanges;
-    let (total, ring) = (exchanges.total, &monitor.ring);
+    let exchanges = monitor.exchanges();
+    let (total, ring) = (exchanges.total(), monitor.ring());
     let mut lines = vec![
         Line::from(format!(
             "messages {}  repeats {}, most tries {}  unanswered {}  late {}",
@@ -257,20 +258,20 @@ fn llc(frame: &mut Frame<'_>, app: &App, monitor: &Monitor, area: Rect) {
         Line::from(format!("answers: {}", times(total.answers))),
         Line::from(format!(
             "token: {} stations  passes {}  repeats {}  replaced {}",
-            ring.members.count(),
-            group_digits(ring.passes),
-            group_digits(ring.repeats),
-            group_digits(ring.replaced)
+            ring.members().count(),
+            group_digits(ring.passes()),
+            group_digits(ring.repeats()),
+            group_digits(ring.replaced())
         )),
-        Line::from(format!("token rotation: {}", times(ring.rotation))),
+        Line::from(format!("token rotation: {}", times(ring.rotation()))),
     ];
     let slowest = ring.rotations().max_by_key(|(_, times)| times.max_ns);
     if let Some((station, of)) = slowest.filter(|(_, of)| of.count > 0) {
         lines.push(Line::from(format!("  longest at station {station}: {}", times(of))));
     }
-    let largest = exchanges.priorities.iter().map(|c| c.packets).max().unwrap_or_default();
+    let largest = exchanges.priorities().iter().map(|c| c.packets).max().unwrap_or_default();
     let width = usize::from(area.width).saturating_sub(40).max(1);
-    for (priority, count) in exchanges.priorities.iter().enumerate().rev() {
+    for (priority, count) in exchanges.priorities().iter().enumerate().rev() {
         let bar = (u128::from(count.packets) * width as u128).div_ceil(u128::from(largest.max(1))) as usize;
         lines.push(Line::from(vec![
             format!(
@@ -328,14 +329,14 @@ fn times(times: Times) -> String {
 /// Draws the list of packets, and the selected packet decoded and as octets.
 fn trace(frame: &mut Frame<'_>, app: &App, monitor: &Monitor, area: Rect) {
     let [list, detail] = Layout::vertical([Constraint::Fill(1), Constraint::Fill(1)]).areas(area);
-    let events = &monitor.trace;
+    let events = monitor.trace();
     let Some(chosen) =
         events.len().checked_sub(1 + app.selected_from_end.min(events.len().saturating_sub(1)))
     else {
         frame.render_widget(Paragraph::new("no packets yet"), area);
         return;
     };
-    let port = monitor.config.llc_port;
+    let port = monitor.config().llc_port;
     let rows = usize::from(list.height).saturating_sub(1);
     // Keep the selected packet in view, with the last packet at the bottom.
     let first = (chosen + 1).saturating_sub(rows.max(1)).min(events.len().saturating_sub(rows));

@@ -37,7 +37,7 @@ pub fn watch(flags: &Top, session: &mut Session) -> Result<(), Failure> {
 }
 
 fn line(session: &Session, ClosedSample { sample, total }: &ClosedSample) -> String {
-    let (packets, bits) = session.monitor.load.rates(sample.shown);
+    let (packets, bits) = session.monitor.load().rates(sample.shown);
     let mut line = format!(
         "{}  {:>10}  {:>10}  total {} packets, {}",
         format_time_of_day(sample.at_ns, 0),
@@ -49,7 +49,7 @@ fn line(session: &Session, ClosedSample { sample, total }: &ClosedSample) -> Str
     if let Some((_, dropped)) = session.kernel {
         line += &format!("  dropped {}", group_digits(dropped));
     }
-    let tally = session.monitor.exchanges.total;
+    let tally = session.monitor.exchanges().total();
     if tally.messages > 0 {
         line += &format!(
             "  llc: {} messages, {} repeats, {} unanswered, {} late",
@@ -62,9 +62,9 @@ fn line(session: &Session, ClosedSample { sample, total }: &ClosedSample) -> Str
 fn summary(session: &Session) -> String {
     let monitor = &session.monitor;
     let mut text = String::new();
-    text += &part("stations", &monitor.stations);
-    text += &part("services", &monitor.services);
-    text += &part("connections", &monitor.connections);
+    text += &part("stations", monitor.stations());
+    text += &part("services", monitor.services());
+    text += &part("connections", monitor.connections());
     text
 }
 
@@ -87,20 +87,20 @@ fn part<K: Ord + Copy + std::fmt::Display>(title: &str, table: &Table<K>) -> Str
     if all.len() > ROWS {
         text += &format!("and {} more\n", all.len() - ROWS);
     }
-    if table.others.total.packets > 0 {
-        text += &row("others", &table.others);
+    if table.others().total.packets > 0 {
+        text += &row("others", table.others());
     }
     text
 }
 
 fn object(session: &Session, ClosedSample { sample, total }: &ClosedSample) -> String {
-    let (monitor, load) = (&session.monitor, &session.monitor.load);
+    let (monitor, load) = (&session.monitor, session.monitor.load());
     let (packets_per_s, bits_per_s) = load.rates(sample.shown);
     let mut object = json!({
         "version": VERSION,
         "source": session.name(),
         "time_s": sample.at_ns as f64 / 1e9,
-        "interval_s": load.interval_ns as f64 / 1e9,
+        "interval_s": load.interval_ns() as f64 / 1e9,
         "packets": sample.shown.packets,
         "bytes": sample.shown.bytes,
         "packets_per_s": packets_per_s,
@@ -118,22 +118,22 @@ fn add_totals(object: &mut Value, session: &Session, monitor: &Monitor) {
         Some((frames, dropped)) => json!({ "frames": frames, "dropped": dropped }),
         None => Value::Null,
     };
-    object["stations"] = rows(&monitor.stations, Station::to_string);
-    object["services"] = rows(&monitor.services, Service::to_string);
-    object["connections"] = rows(&monitor.connections, Connection::to_string);
-    let exchanges = &monitor.exchanges;
-    let tally = exchanges.total;
+    object["stations"] = rows(monitor.stations(), Station::to_string);
+    object["services"] = rows(monitor.services(), Service::to_string);
+    object["connections"] = rows(monitor.connections(), Connection::to_string);
+    let exchanges = monitor.exchanges();
+    let tally = exchanges.total();
     object["priorities"] =
-        exchanges.priorities.iter().map(|c| json!({ "packets": c.packets, "bytes": c.bytes })).collect();
+        exchanges.priorities().iter().map(|c| json!({ "packets": c.packets, "bytes": c.bytes })).collect();
     object["llc"] = json!({
         "messages": tally.messages, "repeats": tally.repeats, "most_tries": tally.most_tries,
         "unanswered": tally.unanswered, "late": tally.late, "answers": times(tally.answers),
-        "strange": exchanges.strange,
+        "strange": exchanges.strange(),
     });
-    let ring = &monitor.ring;
+    let ring = monitor.ring();
     object["token"] = json!({
-        "passes": ring.passes, "repeats": ring.repeats, "replaced": ring.replaced,
-        "members": ring.members.iter().collect::<Vec<u8>>(), "rotation": times(ring.rotation),
+        "passes": ring.passes(), "repeats": ring.repeats(), "replaced": ring.replaced(),
+        "members": ring.members().iter().collect::<Vec<u8>>(), "rotation": times(ring.rotation()),
     });
 }
 
@@ -164,7 +164,7 @@ fn rows<K: Ord + Copy>(table: &Table<K>, name: fn(&K) -> String) -> Value {
         object["name"] = name(&ranked.key).into();
         object
     });
-    json!({ "count": table.len(), "rows": named.collect::<Vec<_>>(), "others": row(&table.others) })
+    json!({ "count": table.len(), "rows": named.collect::<Vec<_>>(), "others": row(table.others()) })
 }
 
 fn end(session: &Session) -> String {

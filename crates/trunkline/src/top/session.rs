@@ -86,7 +86,7 @@ impl Session {
             flows_by,
         };
         let source = Source::open(&flags.source, (flags.buffer as usize) << 20).map_err(|e| match e {
-            NoSource::Forbidden(_) | NoSource::Io(..) => Failure::run(e),
+            NoSource::Forbidden(_) | NoSource::Io { .. } => Failure::run(e),
             _ => Failure::input(e),
         })?;
         if let Some(path) = flags.write.as_ref().filter(|path| path.exists()) {
@@ -206,18 +206,18 @@ impl Session {
 
     /// Closes the current sample if it has packets.
     pub fn close_sample(&mut self) {
-        let load = &self.monitor.load;
+        let load = self.monitor.load();
         if load.running() == Count::default() {
             return;
         }
-        self.monitor.advance(load.now_ns.saturating_add(load.interval_ns));
+        self.monitor.advance(load.now_ns().saturating_add(load.interval_ns()));
     }
 
     /// Records the samples closed since the last call and returns them.
     pub fn take_samples(&mut self) -> Result<Vec<ClosedSample>, Failure> {
-        let load = &self.monitor.load;
-        let new = load.closed.saturating_sub(self.reported) as usize;
-        self.reported = load.closed;
+        let load = self.monitor.load();
+        let new = load.closed().saturating_sub(self.reported) as usize;
+        self.reported = load.closed();
         if new == 0 {
             return Ok(Vec::new());
         }
@@ -261,7 +261,7 @@ impl Session {
             std::fs::write(path, svg).map_err(|e| failed(path.display(), &e))
         });
         let written = flags.write.as_ref().map_or(Ok(()), |path| {
-            let written = self.monitor.trace.write(path);
+            let written = self.monitor.trace().write(path);
             written.map(drop).map_err(|e| failed(path.display(), &e))
         });
         recorded.and(drawn).and(written)
@@ -318,9 +318,9 @@ impl Recorder {
         monitor: &Monitor,
         kernel: Option<(u64, u64)>,
     ) -> io::Result<()> {
-        let (ClosedSample { sample, total }, load) = (closed, &monitor.load);
+        let (ClosedSample { sample, total }, load) = (closed, monitor.load());
         let (packets_s, bits_s) = load.rates(sample.shown);
-        let (tally, rotation) = (monitor.exchanges.total, monitor.ring.rotation);
+        let (tally, rotation) = (monitor.exchanges().total(), monitor.ring().rotation());
         let of_kernel = |pick: fn((u64, u64)) -> u64| kernel.map(|k| pick(k).to_string()).unwrap_or_default();
         let us = |ns: Option<u64>| ns.map(|ns| format!("{:.3}", ns as f64 / 1e3)).unwrap_or_default();
         let max = |times: trunkline_capture::exchange::Times| (times.count > 0).then_some(times.max_ns);
@@ -328,7 +328,7 @@ impl Recorder {
             self.file,
             "{:.6},{},{},{},{packets_s:.3},{bits_s:.3},{},{},{},{},{},{},{},{},{},{},{},{},{},{}",
             sample.at_ns as f64 / 1e9,
-            load.interval_ns as f64 / 1e9,
+            load.interval_ns() as f64 / 1e9,
             sample.shown.packets,
             sample.shown.bytes,
             sample.all.packets,

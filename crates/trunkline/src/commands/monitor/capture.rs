@@ -40,7 +40,7 @@ pub fn capture(flags: &Capture) -> Result<(), Failure> {
     let mut table = FlowTable::new(flags, session.name(), &archive)?;
     loop {
         let progress = session.watch(Span::from_ms(100))?;
-        let seen = Timestamp(session.monitor.load.now_ns as i64);
+        let seen = Timestamp(session.monitor.load().now_ns() as i64);
         let mut samples = session.take_samples()?;
         table.write(&samples, session.monitor.flows(), Timestamp::MAX)?;
         if progress == Progress::Running {
@@ -58,8 +58,8 @@ pub fn capture(flags: &Capture) -> Result<(), Failure> {
         "{} packets, {} octets in {} flows; {} packets of other flows: {}\n",
         session.total.packets,
         session.total.bytes,
-        flows.flows.len(),
-        flows.others.packets,
+        flows.flows().len(),
+        flows.others().packets,
         archive
     ))?;
     if let Some((_, dropped)) = session.kernel.filter(|(_, dropped)| *dropped > 0) {
@@ -162,7 +162,7 @@ impl FlowTable {
 
     /// Adds the series of new flows, with a reading of 0.
     fn add_new_flows(&mut self, flows: &Flows) -> Result<(), Error> {
-        let new = &flows.flows[self.known_flows..];
+        let new = &flows.flows()[self.known_flows..];
         if new.is_empty() {
             return Ok(());
         }
@@ -180,7 +180,7 @@ impl FlowTable {
             self.spec.series.truncate(before);
         }
         made?;
-        self.known_flows = flows.flows.len();
+        self.known_flows = flows.flows().len();
         Ok(())
     }
 
@@ -226,8 +226,8 @@ fn warn_about_damage(flushed: FlushStats) {
 }
 
 fn flow_values(flows: &Flows) -> Vec<Option<RawValue>> {
-    let each = flows.flows.iter().flat_map(|flow| [flow.out, flow.back]);
-    [flows.others]
+    let each = flows.flows().iter().flat_map(|flow| [flow.out, flow.back]);
+    [flows.others()]
         .into_iter()
         .chain(each)
         .flat_map(|c| [c.bytes, c.packets])
