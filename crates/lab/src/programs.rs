@@ -74,7 +74,7 @@ impl Programs {
         while self.0.iter_mut().any(Program::is_running) && wait && !stop.is_requested() {
             std::thread::sleep(CHECK_INTERVAL);
         }
-        let failures = self.0.iter().filter_map(Program::failure).collect();
+        let failures = self.0.iter_mut().filter_map(Program::failure).collect();
         self.end();
         failures
     }
@@ -116,8 +116,9 @@ impl Program {
         let _ = killpg(self.group, signal);
     }
 
-    /// Describes a failure: how the program ended and the last line that it wrote.
-    fn failure(&self) -> Option<String> {
+    /// Describes a failure: how the program ended and the last line that it wrote. `None` if it still runs.
+    fn failure(&mut self) -> Option<String> {
+        self.is_running();
         let status = self.ended.filter(|status| !status.success())?;
         let text = fs::read(&self.output).unwrap_or_default();
         let text = String::from_utf8_lossy(&text);
