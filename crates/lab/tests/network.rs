@@ -182,7 +182,7 @@ pub fn damaged_segments_are_discarded() {
     assert_eq!(errors.unwrap(), ports[0].damaged);
 }
 
-/// A program on a host may bring its interface down; what arrives there is lost, and the rest of the lab goes on.
+/// A program on a host may bring its interface down; what arrives there is lost, and the rest of the lab continues.
 pub fn an_interface_that_is_down_loses_packets() {
     let lab = start("host a, b; link a - b (rate = 100 Mb/s);");
     let (a, b) = ends(&lab);
