@@ -22,6 +22,8 @@
 //!
 //! The media are built by [`trunkline_sim::network`] from the same plan and the same seed as in a simulation.
 
+#![allow(clippy::disallowed_methods, reason = "this crate runs in real time")]
+
 pub mod backend;
 pub mod emulator;
 mod export;

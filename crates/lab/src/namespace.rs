@@ -54,7 +54,7 @@ fn forbidden_by(setting: &Option<String>) -> String {
     setting.as_ref().map(|setting| format!(" (the kernel forbids it: {setting})")).unwrap_or_default()
 }
 
-/// Gives this process a mount namespace of its own, in which the file `names` is `/etc/hosts`. Makes system calls only.
+/// Moves this process to a new mount namespace, in which the file `names` is `/etc/hosts`. Makes system calls only.
 pub(crate) fn set_names(names: &CStr) -> io::Result<()> {
     let none = None::<&CStr>;
     unshare(CloneFlags::CLONE_NEWNS)?;

@@ -1,7 +1,7 @@
 //! Running labs of this user, so that another process can enter their hosts.
 //!
 //! A running lab has a file in the user's folder for such things, and holds its lock. The lock of a lab that has ended,
-//! however it ended, is free, and its file is removed by whoever looks next. The namespaces need no such care: they end with the
+//! however it ended, is free, and its file is removed at the next look. The namespaces need no such care: they end with the
 //! lab's process.
 
 use std::collections::BTreeMap;

@@ -31,6 +31,7 @@ pub fn lab(flags: &crate::flags::lab::Lab) -> Result<(), Failure> {
 }
 
 /// Opens the network of an experiment until the command is interrupted.
+#[expect(clippy::disallowed_methods, reason = "a lab runs in real time")]
 fn open(flags: &Open) -> Result<(), Failure> {
     let file = flags.file.as_ref().ok_or_else(|| Failure::input("give an experiment file"))?;
     let experiment = Experiment::read(file, &flags.overrides)?;
