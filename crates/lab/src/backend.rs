@@ -72,6 +72,15 @@ impl Backend for LabBackend {
                 refusals.push(Refusal { location: node.location, text });
             }
         }
+        for link in &network.links {
+            let option = match (&link.explicit_rate, link.admission.is_none()) {
+                (Some(_), _) => "explicit_rate",
+                (None, false) => "admission",
+                (None, true) => continue,
+            };
+            let text = format!("{}: the lab does not apply `{option}`", link.name);
+            refusals.push(Refusal { location: link.location, text });
+        }
         let topology = Topology::new(network);
         for c in &plan.connections {
             let text = match &c.protocol {

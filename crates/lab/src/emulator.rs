@@ -258,8 +258,10 @@ impl Worker {
             match self.interfaces[interface].tun.write(&bytes) {
                 Ok(true) => self.report.packets_out += 1,
                 Ok(false) => self.report.refused += 1,
-                // The kernel refuses a packet that it cannot parse; that is no reason to stop.
-                Err(error) if error.kind() == io::ErrorKind::InvalidInput => self.report.refused += 1,
+                // The kernel refuses a packet that it cannot parse, and any while its interface is down.
+                Err(error) if matches!(error.raw_os_error(), Some(libc::EINVAL | libc::EIO)) => {
+                    self.report.refused += 1;
+                }
                 Err(error) => return Err(error),
             }
         }

@@ -27,11 +27,15 @@ const PREFIX: u8 = 16;
 /// Number of addresses in it.
 const MAX_HOSTS: usize = (1 << (32 - PREFIX)) - 2;
 /// Settings of each namespace. Addresses are of IPv4 only, so the kernel need not look for others.
-const SETTINGS: [(&str, &str); 3] = [
+const SETTINGS: [(&str, &str); 6] = [
     ("net/ipv6/conf/all/disable_ipv6", "1"),
     ("net/ipv6/conf/default/disable_ipv6", "1"),
     // A connection must not start with what an earlier one has learnt.
     ("net/ipv4/tcp_no_metrics_save", "1"),
+    // A namespace starts with these as the machine has them: a host that is no router would forward what it hears on a hub.
+    ("net/ipv4/ip_forward", "0"),
+    ("net/ipv4/conf/all/rp_filter", "0"),
+    ("net/ipv4/conf/default/rp_filter", "0"),
 ];
 
 /// Why the network of a plan is not built.

@@ -4,10 +4,11 @@ use std::fs::{self, File};
 use std::io;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ExitStatus, Stdio};
+use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, killpg};
+use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
 use nix::unistd::Pid;
 use thiserror::Error;
 use trunkline_experiment::plan::{NodeKind, Plan};
@@ -41,8 +42,6 @@ struct Program {
     group: Pid,
     /// What it has written.
     output: PathBuf,
-    /// How it ended by itself.
-    ended: Option<ExitStatus>,
 }
 
 impl Programs {
@@ -63,7 +62,7 @@ impl Programs {
             });
             let child = started.map_err(|error| ProgramError { host: node.name.clone(), error })?;
             let group = Pid::from_raw(child.id() as i32);
-            programs.0.push(Program { host: node.name.clone(), child, group, output, ended: None });
+            programs.0.push(Program { host: node.name.clone(), child, group, output });
         }
         Ok(programs)
     }
@@ -71,10 +70,10 @@ impl Programs {
     /// Ends the programs and returns a line for each that failed by itself. With `wait` those that end by themselves are
     /// waited for, until a stop is requested.
     pub fn finish(mut self, wait: bool, stop: &StopFlag) -> Vec<String> {
-        while self.0.iter_mut().any(Program::is_running) && wait && !stop.is_requested() {
+        while wait && !stop.is_requested() && self.0.iter().any(Program::is_running) {
             std::thread::sleep(CHECK_INTERVAL);
         }
-        let failures = self.0.iter().filter_map(Program::failure).collect();
+        let failures = self.0.iter_mut().filter_map(Program::failure).collect();
         self.end();
         failures
     }
@@ -85,7 +84,7 @@ impl Programs {
         for program in &mut self.0 {
             program.signal(Signal::SIGTERM);
         }
-        while self.0.iter_mut().any(Program::is_running) && Instant::now() < deadline {
+        while self.0.iter().any(Program::is_running) && Instant::now() < deadline {
             std::thread::sleep(CHECK_INTERVAL);
         }
         for program in &mut self.0 {
@@ -103,11 +102,11 @@ impl Drop for Programs {
 }
 
 impl Program {
-    fn is_running(&mut self) -> bool {
-        if self.ended.is_none() {
-            self.ended = self.child.try_wait().ok().flatten();
-        }
-        self.ended.is_none()
+    /// Whether the program still runs. One that has ended stays a zombie, so that no other process group gets its number
+    /// before [`Programs::end`] signals it.
+    fn is_running(&self) -> bool {
+        let flags = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
+        matches!(waitid(Id::Pid(self.group), flags), Ok(WaitStatus::StillAlive))
     }
 
     /// Signals the program and what it has started.
@@ -116,9 +115,12 @@ impl Program {
         let _ = killpg(self.group, signal);
     }
 
-    /// Describes a failure: how the program ended and the last line that it wrote.
-    fn failure(&self) -> Option<String> {
-        let status = self.ended.filter(|status| !status.success())?;
+    /// Describes a failure: how the program ended and the last line that it wrote. `None` if it still runs.
+    fn failure(&mut self) -> Option<String> {
+        if self.is_running() {
+            return None;
+        }
+        let status = self.child.wait().ok().filter(|status| !status.success())?;
         let text = fs::read(&self.output).unwrap_or_default();
         let text = String::from_utf8_lossy(&text);
         let last = text.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or_default();

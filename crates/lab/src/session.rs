@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::ffi::CString;
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
-use std::io::{self, Write as _};
+use std::io;
 use std::net::Ipv4Addr;
 use std::os::fd::{AsFd as _, AsRawFd as _};
 use std::os::unix::ffi::OsStrExt as _;
@@ -73,10 +73,12 @@ impl Session {
         // Programs that are not this user's read it too.
         fs::set_permissions(&names, fs::Permissions::from_mode(0o644))?;
         let lab = RunningLab { names: names.clone(), name: name.to_owned(), pid, hosts: hosts.collect() };
-        let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&path)?;
+        // Others see the file when it is complete and locked; one that is not locked they remove.
+        let new = path.with_extension("new");
+        let file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
         file.lock()?;
         serde_json::to_writer(&file, &lab)?;
-        file.flush()?;
+        fs::rename(&new, &path)?;
         Ok(Session { path, names, _file: file })
     }
 
@@ -119,7 +121,7 @@ pub fn running() -> io::Result<Vec<RunningLab>> {
     Ok(labs)
 }
 
-/// Reads the file of a running lab; `None` while it is being written.
+/// Reads the file of a running lab; `None` for one of another version.
 fn read(file: &File) -> Option<RunningLab> {
     serde_json::from_reader(io::Read::take(file, MAX_LENGTH)).ok()
 }

@@ -29,7 +29,7 @@ const HOLD: &str = "hold-a-lab";
 /// A test, by name.
 type Test = (&'static str, fn());
 
-const TESTS: [Test; 12] = [
+const TESTS: [Test; 15] = [
     ("network::ping_sees_the_delay", network::ping_sees_the_delay),
     ("network::iperf3_gets_no_more_than_the_rate", network::iperf3_gets_no_more_than_the_rate),
     ("network::losses_are_binomial", network::losses_are_binomial),
@@ -37,13 +37,22 @@ const TESTS: [Test; 12] = [
     ("network::the_kernel_sees_marks", network::the_kernel_sees_marks),
     ("network::damaged_segments_are_discarded", network::damaged_segments_are_discarded),
     ("network::what_the_lab_does_not_have_is_refused", network::what_the_lab_does_not_have_is_refused),
+    ("network::an_interface_that_is_down_loses_packets", network::an_interface_that_is_down_loses_packets),
     ("cleanup::nothing_is_left", cleanup::nothing_is_left),
+    (
+        "backend::what_only_the_simulator_applies_is_refused",
+        backend::what_only_the_simulator_applies_is_refused,
+    ),
     ("backend::a_lab_loses_what_the_simulator_loses", backend::a_lab_loses_what_the_simulator_loses),
     (
         "backend::a_router_on_a_hub_forwards_only_what_leaves_the_hub",
         backend::a_router_on_a_hub_forwards_only_what_leaves_the_hub,
     ),
     ("backend::programs_run_on_their_hosts", backend::programs_run_on_their_hosts),
+    (
+        "backend::a_failed_program_is_reported_beside_one_that_runs",
+        backend::a_failed_program_is_reported_beside_one_that_runs,
+    ),
     (
         "backend::a_running_lab_is_entered_and_a_killed_one_is_forgotten",
         backend::a_running_lab_is_entered_and_a_killed_one_is_forgotten,

@@ -182,6 +182,22 @@ pub fn damaged_segments_are_discarded() {
     assert_eq!(errors.unwrap(), ports[0].damaged);
 }
 
+/// A program on a host may bring its interface down; what arrives there is lost, and the rest of the lab continues.
+pub fn an_interface_that_is_down_loses_packets() {
+    let lab = start("host a, b; link a - b (rate = 100 Mb/s);");
+    let (a, b) = ends(&lab);
+    let mut down = b.command("ip");
+    let Some(output) = run(down.args(["link", "set", "eth0", "down"])) else { return };
+    assert!(output.status.success(), "{output:?}");
+    let mut ping = a.command("ping");
+    if run(ping.args(["-c", "3", "-i", "0.01", "-W", "0.1", "-q"]).arg(b.address.to_string())).is_none() {
+        return;
+    }
+    assert!(lab.is_running());
+    let report = lab.finish().unwrap();
+    assert_eq!((report.refused, report.packets_out), (3, 0));
+}
+
 /// Sends bytes from `a` to `b` over TCP; returns how many arrive.
 fn transfer(lab: &Lab, bytes: usize) -> usize {
     let (a, b) = ends(lab);

@@ -113,12 +113,12 @@ fn commands(name: &str) -> Vec<String> {
     lines.filter(|line| !line.is_empty() && !line.starts_with('#')).map(str::to_owned).collect()
 }
 
-/// What follows `trunkline` in a line of shell, up to a pipe or a redirection.
+/// What follows `trunkline` in a line of shell, up to a pipe, a redirection or the command of another program.
 fn arguments(line: &str) -> Option<Vec<&str>> {
     let run = line.strip_prefix("trunkline ").or_else(|| line.strip_prefix("cargo run --release -- "))?;
     Some(
         run.split_whitespace()
-            .take_while(|word| !word.starts_with(['|', '>', '&']) && *word != "2>")
+            .take_while(|word| !word.starts_with(['|', '>', '&']) && !matches!(*word, "2>" | "--"))
             .collect(),
     )
 }

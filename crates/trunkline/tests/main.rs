@@ -15,6 +15,7 @@
 //! | `dissect` | captures of the guaranteed transport in Wireshark and in a second decoder |
 //! | `documents` | examples, commands, links and tables of the documents |
 //! | `trouble` | invalid input, failing disks and peers, signals |
+//! | `lab` | `trunkline run --on lab` and `trunkline lab` |
 //! | `llc_tools`, `llc_wire` | the LLC commands, and their frames in Wireshark |
 //! | `monitor_poll` | polling devices and interfaces |
 //! | `reproduce`, `studies`, `study`, `sweep`, `torture` | these commands |
@@ -43,6 +44,7 @@ mod converter_wide;
 mod counters;
 mod dissect;
 mod documents;
+mod lab;
 mod llc_tools;
 mod llc_wire;
 mod monitor_poll;
