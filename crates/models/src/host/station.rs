@@ -215,6 +215,8 @@ impl<F: Frame> Station<F> {
     /// Makes the station a router.
     pub fn set_routes(&mut self, routes: Routes) {
         self.routes = Some(Box::new(routes));
+        // Its packets do not pass straight through, even if they cost nothing.
+        self.has_no_costs = false;
     }
 
     /// Returns the forwarding table of a router.
@@ -226,15 +228,6 @@ impl<F: Frame> Station<F> {
     #[inline]
     pub fn is_router(&self) -> bool {
         self.routes.is_some()
-    }
-
-    /// Returns the port for copy `number` of a frame that arrived at `ingress` and that a router without costs forwards, and
-    /// counts the copy.
-    pub fn forward_without_costs(&mut self, ingress: Port, frame: &F, number: usize) -> Option<Port> {
-        let routes = self.routes.as_ref().filter(|_| !frame.is_damaged())?;
-        let port = routes.egress(frame.destination(), ingress).nth(number)?;
-        self.counters.forwarded += 1;
-        Some(port)
     }
 
     /// Returns whether a frame that arrived at `port` is for this station, or a router forwards it.
@@ -286,14 +279,9 @@ impl<F: Frame> Station<F> {
 
     /// Counts a frame that a station without costs receives; returns whether the caller is to deliver it.
     #[inline]
-    pub fn receive_without_costs(&mut self, port: Port, frame: &F) -> bool {
+    pub fn receive_without_costs(&mut self, frame: &F) -> bool {
         match self.filter(frame.destination()) {
             FilterResult::Joined => {}
-            _ if self.is_forwarded(port, frame) => {
-                self.counters.received += 1;
-                self.counters.dropped_damaged += u64::from(frame.is_damaged());
-                return false;
-            }
             FilterResult::FalsePositive => {
                 self.counters.received += 1;
                 self.counters.unwanted += 1;

@@ -89,8 +89,9 @@ impl Engine {
         let now = self.now;
         let line_has_room = self.host_queues[h as usize].pending_frames[port.0 as usize].is_empty()
             && medium.has_room(now, input, 1);
-        let channel_has_room = medium.channel_has_room(input, channel_of(number, side.min(1) as u16));
-        let room = line_has_room && channel_has_room && host.model.has_room();
+        let room = line_has_room
+            && host.model.has_room()
+            && medium.channel_has_room(input, channel_of(number, side.min(1) as u16));
         match flow.poll(now, side as usize, room, &mut self.packet_pool) {
             FlowOutput::Send { frame, next_send } => {
                 if host.model.has_no_costs() {

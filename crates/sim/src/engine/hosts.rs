@@ -28,10 +28,7 @@ impl Engine {
         }
         let host = &mut self.network.hosts[h as usize].model;
         if host.has_no_costs() {
-            if host.is_router() {
-                self.forward_copies(h, port, &frame);
-            }
-            if self.network.hosts[h as usize].model.receive_without_costs(port, &frame) {
+            if host.receive_without_costs(&frame) {
                 self.deliver(h, frame);
             } else if frame.is_damaged() {
                 self.drop_frame(frame);
@@ -42,18 +39,6 @@ impl Engine {
             }
             host.receive(self.now, port, frame);
             self.drain_host(h);
-        }
-    }
-
-    /// Forwards a frame at a router without costs.
-    #[cold]
-    fn forward_copies(&mut self, h: u32, ingress: Port, frame: &Frame) {
-        let mut copy = 0;
-        while let Some(port) =
-            self.network.hosts[h as usize].model.forward_without_costs(ingress, frame, copy)
-        {
-            self.send_now(h, port, frame.clone());
-            copy += 1;
         }
     }
 
@@ -79,11 +64,10 @@ impl Engine {
     pub(super) fn send_or_queue(&mut self, h: u32, port: Port, frame: Frame) {
         let (m, input) = self.network.hosts[h as usize].medium_ports[port.0 as usize];
         let medium = &mut self.network.media[m as usize].medium;
-        if frame.rm_cell().is_some() {
-            return self.send_now(h, port, frame);
-        }
         let pending = &mut self.host_queues[h as usize].pending_frames[port.0 as usize];
-        if !pending.is_empty() || !medium.has_room(self.now, input, frame.length()) {
+        let has_room = pending.is_empty() && medium.has_room(self.now, input, frame.length());
+        // A source waits for the cell that brings its rate.
+        if !has_room && frame.rm_cell().is_none() {
             pending.push_back(frame);
             medium.handle(self.now, MediumInput::RequestRoom { port: input });
             return self.drain_medium(m);
