@@ -185,7 +185,9 @@ impl Extensions {
         if let Some(threshold) = options.initial_ssthresh {
             self.controller.set_threshold(threshold);
         }
-        self.scoreboard.rate.is_measured = self.controller.pace().is_some();
+        // Not of Prague: with its pace round trips are longer at the 99th percentile beside classic traffic.
+        self.scoreboard.rate.is_measured =
+            matches!(algorithm, Algorithm::Bbr { .. } | Algorithm::Bbr3 { .. });
         let has_exact_timers = matches!(options.timers, Timers::Fine { .. });
         self.rack.is_active = self.sack && options.congestion.is_some() && has_exact_timers;
     }
