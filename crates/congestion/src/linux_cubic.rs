@@ -189,6 +189,10 @@ impl Controller for LinuxCubic {
         Some(self.state.threshold.saturating_mul(self.bounds.segment).min(self.bounds.max))
     }
 
+    fn set_threshold(&mut self, amount: u32) {
+        self.state.threshold = (amount / self.bounds.segment).max(1);
+    }
+
     fn on_sent(&mut self, sent: &Transmission) {
         // An idle period does not count.
         if sent.in_flight <= sent.amount {

@@ -109,6 +109,22 @@ fn window_and_pace_are_within_their_bounds() {
     }
 }
 
+/// A controller with a slow start threshold lets it be set, and slow start ends there.
+#[test]
+fn slow_start_ends_at_the_initial_threshold() {
+    let bounds = Bounds::new(1_000, 1_000_000);
+    for algorithm in LOSS_BASED {
+        let mut controller = algorithm.controller(bounds);
+        controller.set_threshold(40_000);
+        assert_eq!(controller.threshold(), Some(40_000), "{algorithm:?}");
+        for ms in 0..40 {
+            let now = Instant::ZERO + Span::from_ms(ms);
+            controller.on_ack(&full(&*controller, now, 1_000, Span::from_ms(100)));
+        }
+        assert!((40_000..43_000).contains(&controller.window()), "{}: {algorithm:?}", controller.window());
+    }
+}
+
 /// An acknowledgement of one segment of a full window.
 pub(crate) fn full(
     controller: &dyn Controller,

@@ -35,11 +35,11 @@ impl<C: Content> Tcp<C> {
             if self.extensions.is_none() {
                 self.process_synchronized(now, header, &bytes[start..]);
             } else {
-                self.note_accurate_ecn(bytes);
+                self.note_ace(bytes);
                 self.process_with_options(now, header, &bytes[HEADER..start], &bytes[start..]);
             }
         } else {
-            self.note_accurate_ecn(bytes);
+            self.note_ace(bytes);
             self.process_unsynchronized(now, peer, header, &bytes[HEADER..start], bytes.len() - start);
         }
     }

@@ -6,7 +6,7 @@ use trunkline_units::Instant;
 
 use crate::Content;
 use crate::expiry::CONNECT_TIMEOUT;
-use crate::segment::{ACK, FIN, Header, Offer, PSH, SYN, Seq, set_accurate_ecn};
+use crate::segment::{ACK, FIN, Header, Offer, PSH, SYN, Seq, set_ace};
 use crate::tcp::{OutputCheck, State, Tcp};
 use crate::time::OFF;
 
@@ -166,9 +166,9 @@ impl<C: Content> Tcp<C> {
             scale: scaling.then_some(self.rcv_scale),
             ..Offer::default()
         };
-        let (ecn, accurate) = self.extend_offer(now, answers, &mut offer);
+        let ace = self.extend_offer(now, answers, &mut offer);
         let window = self.receive_window().min(0xffff);
-        let header = self.header(self.snd_una, ecn | if answers { SYN | ACK } else { SYN }, window);
+        let header = self.header(self.snd_una, if answers { SYN | ACK } else { SYN }, window);
         self.snd_nxt = self.snd_una + 1;
         if self.snd_max == self.snd_una {
             self.snd_max = self.snd_nxt;
@@ -182,9 +182,7 @@ impl<C: Content> Tcp<C> {
         self.pending_acks = 0;
         self.counts.segments_sent += 1;
         let length = header.write(Some(offer), buffer);
-        if accurate {
-            set_accurate_ecn(buffer);
-        }
+        set_ace(buffer, ace);
         length
     }
 

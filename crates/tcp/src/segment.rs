@@ -158,17 +158,21 @@ impl EcnBytes {
     }
 }
 
-/// Returns whether a segment has the flag AE; false if the bytes are not a segment.
-pub fn has_accurate_ecn(segment: &[u8]) -> bool {
-    segment.get(AE_BYTE).is_some_and(|byte| byte & AE > 0)
-}
-
-/// Sets the flag AE of an encoded header.
+/// Returns the field ACE of an encoded header: the flags AE, CWR and ECE as three bits (RFC 9768 section 3.2.2).
 ///
 /// # Panics
-/// If the buffer is too short.
-pub fn set_accurate_ecn(segment: &mut [u8]) {
-    segment[AE_BYTE] |= AE;
+/// If the header is too short.
+pub fn ace(header: &[u8]) -> u8 {
+    (header[AE_BYTE] & AE) << 2 | header[AE_BYTE + 1] >> 6
+}
+
+/// Sets the flags of a field ACE in an encoded header that has none of them.
+///
+/// # Panics
+/// If the header is too short.
+pub fn set_ace(header: &mut [u8], ace: u8) {
+    header[AE_BYTE] |= ace >> 2 & AE;
+    header[AE_BYTE + 1] |= ace << 6;
 }
 
 /// The options in a header: kind and data. Unknown ones are returned too; it ends at an option with an invalid length.
@@ -454,10 +458,13 @@ mod tests {
             options.push_block(Seq(1), Seq(2));
             let mut buffer = [0xaa; LONGEST_HEADER];
             Header::default().write(None, &mut buffer);
-            assert!(!has_accurate_ecn(&buffer));
             let length = options.write(&mut buffer);
-            set_accurate_ecn(&mut buffer);
-            assert_eq!((length, header_length(&buffer), has_accurate_ecn(&buffer)), (40, 40, true));
+            assert_eq!(ace(&buffer), 0);
+            let field = if ect0.is_some() { 0b110 } else { 0b101 };
+            set_ace(&mut buffer, field);
+            assert_eq!((length, header_length(&buffer), ace(&buffer)), (40, 40, field));
+            let flags = if ect0.is_some() { CWR } else { ECE };
+            assert_eq!(Header::parse(&buffer[..length]).unwrap().0.flags, flags);
             assert_eq!(SegmentOptions::parse(&buffer[HEADER..length]), options);
         }
         let all = SegmentOptions::parse(&[174, 11, 0, 0, 1, 0, 0, 2, 0, 0, 3]).ecn_bytes;

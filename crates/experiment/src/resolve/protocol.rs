@@ -225,20 +225,30 @@ fn ignored(
     timers: TcpTimers,
     extensions: &TcpExtensions,
 ) -> Option<(&'static str, &'static str, &'static str)> {
-    let TcpExtensions { sack, timestamps, ecn, hystart, reno_friendly, initial_window, .. } = *extensions;
+    let TcpExtensions { sack, timestamps, ecn, hystart, variant, reno_friendly, initial_window, .. } =
+        *extensions;
     let controller = controller(congestion);
     let is_cubic = controller == TcpController::Cubic;
+    let is_standard = is_cubic && variant != Some(CubicVariant::Linux);
     let is_bsd = controller == TcpController::Bsd
         && sack != Some(true)
         && timestamps != Some(true)
         && matches!(ecn, None | Some(TcpEcn::Off));
     let is_coarse = timers == TcpTimers::Bsd;
     let coarse = "the timers of 4.3BSD expire at ticks of their own";
-    if hystart.is_some() && !is_cubic {
-        Some(("hystart", "only `cubic` has HyStart++", "expected `congestion = cubic` beside `hystart`"))
-    } else if reno_friendly.is_some() && !is_cubic {
-        let label = "expected `congestion = cubic` beside `reno_friendly`";
-        Some(("reno_friendly", "only `cubic` has a Reno-friendly region", label))
+    if variant.is_some() && !is_cubic {
+        Some(("variant", "only `cubic` has variants", "expected `congestion = cubic` beside `variant`"))
+    } else if hystart.is_some() && !is_standard {
+        let label = "expected `congestion = cubic`, `variant = standard` beside `hystart`";
+        Some(("hystart", "only the standard `cubic` has HyStart++", label))
+    } else if reno_friendly.is_some() && !is_standard {
+        let label = "expected `congestion = cubic`, `variant = standard` beside `reno_friendly`";
+        Some(("reno_friendly", "only the standard `cubic` may lack a Reno-friendly region", label))
+    } else if extensions.initial_ssthresh.is_some()
+        && matches!(controller, TcpController::Bbr | TcpController::Bbr3)
+    {
+        let label = "expected another controller beside `initial_ssthresh`";
+        Some(("initial_ssthresh", "BBR has no slow start threshold", label))
     } else if initial_window.is_some() && is_bsd {
         let label = "expected a controller of today, `sack`, `timestamps` or `ecn` beside `initial_window`";
         Some(("initial_window", "4.3BSD starts with one segment", label))

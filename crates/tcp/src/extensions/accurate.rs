@@ -2,7 +2,7 @@
 
 use trunkline_endpoint::Ecn;
 
-use crate::segment::{CWR, ECE, EcnBytes, Header};
+use crate::segment::EcnBytes;
 
 /// First value of the counters of packets (section 3.2.1); without the CE mark of a SYN or its answer.
 const FIRST_PACKETS: u32 = 5;
@@ -10,17 +10,6 @@ const FIRST_PACKETS: u32 = 5;
 const BYTES_MASK: u32 = 0xff_ffff;
 /// Segments of an acknowledgement up to which the three bits are unambiguous.
 const UNAMBIGUOUS: u32 = 7;
-
-/// The field ACE of a header: the flags AE, CWR and ECE as three bits (section 3.2.2).
-pub(crate) fn ace(header: &Header, accurate: bool) -> u8 {
-    u8::from(accurate) << 2 | u8::from(header.has(CWR)) << 1 | u8::from(header.has(ECE))
-}
-
-/// Returns the flags CWR and ECE, and AE, of a field ACE.
-pub(crate) fn flags(ace: u8) -> (u8, bool) {
-    let flag = |bit: u8, flag: u8| if ace & bit > 0 { flag } else { 0 };
-    (flag(2, CWR) | flag(1, ECE), ace & 4 > 0)
-}
 
 /// How the handshake reports the ECN field of a SYN or of its answer (tables 2 and 3).
 pub(crate) fn handshake(received: Ecn) -> u8 {
@@ -231,8 +220,6 @@ mod tests {
             let second = client.next_ace();
             assert_eq!(second, if field == Ecn::Ce { 6 } else { 5 });
             assert_eq!(server.marked(second, None, MSS, MSS), 0);
-            let (bits, accurate) = flags(first);
-            assert_eq!(ace(&Header { flags: bits, ..Header::default() }, accurate), first);
         }
     }
 }

@@ -107,8 +107,6 @@ pub(crate) struct Extensions {
     pub(crate) received: SegmentOptions,
     received_echo: bool,
     received_ace: u8,
-    /// Whether the segment that is being processed has the flag AE.
-    pub(crate) received_ae: bool,
     /// ECN field of the peer's SYN.
     syn_ecn: Ecn,
     /// ECN field of the frames that are received next, and of the last segment that was sent.
@@ -154,7 +152,6 @@ impl Extensions {
             received: SegmentOptions::default(),
             received_echo: false,
             received_ace: 0,
-            received_ae: false,
             syn_ecn: Ecn::NotEct,
             received_ecn: Ecn::NotEct,
             sent_ecn: Ecn::NotEct,
@@ -188,7 +185,9 @@ impl Extensions {
         if let Some(threshold) = options.initial_ssthresh {
             self.controller.set_threshold(threshold);
         }
-        self.scoreboard.rate.is_measured = self.controller.pace().is_some();
+        // Not of Prague: with its pace round trips are longer at the 99th percentile beside classic traffic.
+        self.scoreboard.rate.is_measured =
+            matches!(algorithm, Algorithm::Bbr { .. } | Algorithm::Bbr3 { .. });
         let has_exact_timers = matches!(options.timers, Timers::Fine { .. });
         self.rack.is_active = self.sack && options.congestion.is_some() && has_exact_timers;
     }

@@ -1,7 +1,8 @@
 //! Tail loss probes (RFC 8985 section 7): the last segment of a flight, or a new one, is sent after two round trips without an
 //! acknowledgement, so that a loss at the end of a flight is repaired without a timeout.
 //!
-//! The timer is that of retransmissions. It needs selective acknowledgements and exact timers.
+//! The timer is that of retransmissions, which also expires for the reordering window of `rack`; that goes first. It needs
+//! selective acknowledgements and exact timers.
 
 use trunkline_units::{Instant, Span};
 
@@ -96,7 +97,8 @@ impl<C: Content> Tcp<C> {
 
 impl Extensions {
     /// Processes an acknowledgement after a probe (RFC 8985 section 7.4). If the probe repaired a loss, the controller learns
-    /// of it. `is_bare` says that the acknowledgement reports nothing new: original and probe have both arrived. Returns what was sent before the data that has arrived and is lost therefore (section 6.2).
+    /// of it. `is_bare` says that the acknowledgement reports nothing new: original and probe have both arrived. Returns what
+    /// was sent before the data that has arrived and is lost therefore (section 6.2), unless RACK finds that.
     pub(crate) fn check_probe(
         &mut self,
         now: Instant,

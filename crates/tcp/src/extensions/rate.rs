@@ -36,7 +36,7 @@ pub(crate) struct RateSample {
 /// State of the measurement of a connection.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct DeliveryRate {
-    /// Whether the controller needs it: it paces.
+    /// Whether the controller needs it; then its pace is kept too.
     pub(crate) is_measured: bool,
     now: SendState,
     /// The application limits the rate until more than this is delivered.

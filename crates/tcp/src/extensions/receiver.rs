@@ -10,8 +10,7 @@ use crate::extensions::{Extensions, Timestamps};
 use crate::options::{EcnFeedback, Options};
 use crate::ranges::Ranges;
 use crate::segment::{
-    ACK, CWR, ECE, Header, MAX_BLOCKS, Offer, RST, SYN, SegmentOptions, Seq, TIMESTAMPS_LENGTH,
-    has_accurate_ecn, set_accurate_ecn,
+    ACK, CWR, ECE, Header, MAX_BLOCKS, Offer, RST, SYN, SegmentOptions, Seq, TIMESTAMPS_LENGTH, ace, set_ace,
 };
 use crate::tcp::{MAX_PENDING_ACKS, Tcp};
 use crate::time::OFF;
@@ -106,22 +105,18 @@ impl Extensions {
     /// Returns the feedback of a connection whose SYN and answer are known: what this end asks for, as far as the peer's header
     /// agrees (RFC 9768, table 2).
     fn negotiate_ecn(&mut self, requested: Option<EcnFeedback>, header: &Header) -> Option<EcnFeedback> {
-        let requested = requested?;
-        let field = accurate::ace(header, self.received_ae);
-        self.accurate = (requested == EcnFeedback::Accurate)
-            .then_some(match (header.has(ACK), field) {
-                (false, 0b111) => Some(AccurateEcn::new(None)),
-                (true, 0b010 | 0b011 | 0b100 | 0b110) => Some(AccurateEcn::new(Some(self.received_ecn))),
-                _ => None,
-            })
-            .flatten();
+        let (requested, is_answer) = (requested?, header.has(ACK));
+        self.accurate = match (requested, is_answer, self.received_ace) {
+            (EcnFeedback::Accurate, false, 0b111) => Some(AccurateEcn::new(None)),
+            (EcnFeedback::Accurate, true, 0b010 | 0b011 | 0b100 | 0b110) => {
+                Some(AccurateEcn::new(Some(self.received_ecn)))
+            }
+            _ => None,
+        };
         if self.accurate.is_some() {
             return Some(requested);
         }
-        let is_classic = match header.has(ACK) {
-            false => header.has(ECE) && header.has(CWR),
-            true => header.has(ECE) && !header.has(CWR),
-        };
+        let is_classic = self.received_ace & 0b011 == if is_answer { 0b001 } else { 0b011 };
         let feedback = if requested == EcnFeedback::Exact { requested } else { EcnFeedback::Classic };
         is_classic.then_some(feedback)
     }
@@ -138,18 +133,17 @@ enum EcnAction {
 }
 
 impl<C: Content> Tcp<C> {
-    /// Records whether a segment has the flag AE, which the header does not include.
+    /// Records the field ACE of a segment, whose flag AE the header does not include.
     #[cold]
-    pub(crate) fn note_accurate_ecn(&mut self, segment: &[u8]) {
+    pub(crate) fn note_ace(&mut self, segment: &[u8]) {
         if let Some(extensions) = &mut self.extensions {
-            extensions.received_ae = has_accurate_ecn(segment);
+            extensions.received_ace = ace(segment);
         }
     }
 
-    /// Returns the offer of a SYN, its flags for ECN (RFC 3168 section 6.1.1), and whether it has the flag AE (RFC 9768
-    /// section 3.1).
-    pub(crate) fn extend_offer(&self, now: Instant, answers: bool, offer: &mut Offer) -> (u8, bool) {
-        let Some(extensions) = &self.extensions else { return (0, false) };
+    /// Extends the offer of a SYN; returns its field ACE (RFC 3168 section 6.1.1, RFC 9768 section 3.1).
+    pub(crate) fn extend_offer(&self, now: Instant, answers: bool, offer: &mut Offer) -> u8 {
+        let Some(extensions) = &self.extensions else { return 0 };
         let (timestamps, ecn) = if answers {
             offer.sack_permitted = extensions.sack;
             (extensions.timestamps.is_some(), extensions.ecn.is_some())
@@ -160,12 +154,11 @@ impl<C: Content> Tcp<C> {
         let echo = extensions.timestamps.map_or(0, |timestamps| timestamps.recent);
         offer.timestamps = timestamps.then(|| (timestamp(now), echo));
         match (ecn, answers) {
-            (false, _) => (0, false),
-            (true, true) if extensions.accurate.is_some() => {
-                accurate::flags(accurate::handshake(extensions.syn_ecn))
-            }
-            (true, true) => (ECE, false),
-            (true, false) => (ECE | CWR, self.options.ecn == Some(EcnFeedback::Accurate)),
+            (false, _) => 0,
+            (true, true) if extensions.accurate.is_some() => accurate::handshake(extensions.syn_ecn),
+            (true, true) => 0b001,
+            (true, false) if self.options.ecn == Some(EcnFeedback::Accurate) => 0b111,
+            (true, false) => 0b011,
         }
     }
 
@@ -201,7 +194,6 @@ impl<C: Content> Tcp<C> {
         let Some(extensions) = self.extensions.as_deref_mut() else { return };
         extensions.received = SegmentOptions::parse(options);
         extensions.received_echo = header.has(ECE) && !header.has(SYN) && extensions.ecn.is_some();
-        extensions.received_ace = accurate::ace(&header, extensions.received_ae);
         if !header.has(SYN) && !extensions.accept_timestamps(now, &header, self.last_ack_sent) {
             self.counts.outside_window += 1;
             return self.request_ack();
@@ -257,18 +249,16 @@ impl<C: Content> Tcp<C> {
             Some(_) if is_new && !is_probe => extensions.capable(&self.options),
             _ => Ecn::NotEct,
         };
-        let mut flags = (if extensions.congestion_seen { ECE } else { 0 }, false);
+        let mut ace = u8::from(extensions.congestion_seen);
         if let Some(accurate) = &mut extensions.accurate {
-            flags = accurate::flags(accurate.next_ace());
+            ace = accurate.next_ace();
         } else if is_new && std::mem::take(&mut extensions.confirm_reduction) {
-            flags.0 |= CWR;
+            ace |= 0b010;
         }
-        if extensions.ecn.is_some() {
-            buffer[13] |= flags.0;
-        }
+        let is_used = extensions.ecn.is_some();
         let length = extensions.segment_options(now, &self.ranges, blocks, length == 0).write(buffer);
-        if flags.1 {
-            set_accurate_ecn(buffer);
+        if is_used {
+            set_ace(buffer, ace);
         }
         length
     }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use trunkline_endpoint::{Ecn, Endpoint, Input, MAX_BATCH, Output, Peer, Port, Writable};
-use trunkline_tcp::segment::{CWR, ECE, Header, Offer, SYN, SegmentOptions, has_accurate_ecn};
+use trunkline_tcp::segment::{Header, Offer, SYN, SegmentOptions, ace};
 use trunkline_tcp::{Command, Options, State, Tcp, Virtual};
 use trunkline_units::{Instant, Rate, Size, Span};
 
@@ -126,8 +126,7 @@ impl<'a> Wire<'a> {
         let bytes = self.buffer[..length].to_vec();
         let (header, start) = Header::parse(&bytes).unwrap();
         let mut ecn = self.ends[from].sent_ecn();
-        let bit = |flag, bit| u8::from(header.has(flag)) << bit;
-        self.ace[from].push(u8::from(has_accurate_ecn(&bytes)) << 2 | bit(CWR, 1) | bit(ECE, 0));
+        self.ace[from].push(ace(&bytes));
         if header.has(SYN) {
             self.offers.push((header, Offer::parse(&bytes[20..start])));
         } else if from == 1 {
