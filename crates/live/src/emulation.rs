@@ -4,7 +4,7 @@
 //! whole path; all connections whose slowest link it is share it. Both ends are as they are without it: the sender sends to
 //! a port of the relay.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -118,23 +118,27 @@ fn slowest_link<'p>(plan: &'p Plan, connection: &Connection) -> Option<(&'p Netw
     Some((network, path.into_iter().min_by_key(|link| link.payload)?, delay))
 }
 
-/// Returns the links between two nodes of a network without loops.
+/// Returns the links between two nodes; only one way leads through nodes that forward.
 fn path<'p>(network: &'p Network, from: &str, to: &str) -> Option<Vec<&'p Link>> {
-    let mut stack: Vec<(&str, Vec<&Link>)> = vec![(from, Vec::new())];
+    let forwards =
+        |name: &str| network.nodes.iter().any(|node| node.name == name && node.kind.forwards());
+    let (mut found, mut stack) = (BTreeSet::from([from]), vec![(from, Vec::new())]);
     while let Some((node, links)) = stack.pop() {
         if node == to {
             return Some(links);
         }
+        if node != from && !forwards(node) {
+            continue;
+        }
         for link in &network.links {
             let next = match node {
-                // A network with converters may have loops.
-                _ if links.len() > network.nodes.len() => continue,
-                _ if links.last().is_some_and(|last| last.name == link.name) => continue,
                 node if link.a == node => &link.b,
                 node if link.b == node => &link.a,
                 _ => continue,
             };
-            stack.push((next, links.iter().copied().chain([link]).collect()));
+            if found.insert(next) {
+                stack.push((next, links.iter().copied().chain([link]).collect()));
+            }
         }
     }
     None
@@ -245,5 +249,26 @@ fn link_record(name: &str, relay: &Relay, duration: Span) -> schema::Link {
         damaged: Some(there.damaged + back.damaged),
         queue_max: there.queue_max.max(back.queue_max),
         ..schema::Link::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use trunkline_experiment::{Source, parse};
+
+    use super::*;
+
+    #[test]
+    fn a_path_leads_through_no_converter() {
+        let text = "experiment { network { host a, b; switch s, t;
+              converter c (role = central); converter d (role = level1, number = 1);
+              link a - s (rate = 100 Mb/s, delay = 1 ms); link s - b (rate = 10 Mb/s, delay = 2 ms);
+              link c - s (rate = 1 Mb/s); link c - t (rate = 1 Mb/s); link d - s (rate = 1 Mb/s);
+              link d - t (rate = 1 Mb/s); }
+            connection x { xmt = a; rcv = b; protocol = udp; test = full; duration = 1 s; } }";
+        let parsed = parse(&Source { name: "t", text, folder: None });
+        let plan = parsed.plan.expect("the text is valid");
+        let (_, link, delay) = slowest_link(&plan, &plan.connections[0]).expect("they are joined");
+        assert_eq!((link.name.as_str(), delay), ("s-b", Span::from_ms(3)));
     }
 }
