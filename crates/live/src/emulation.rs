@@ -126,8 +126,7 @@ fn slowest_link<'p>(plan: &'p Plan, connection: &Connection) -> Option<(&'p Netw
 
 /// Returns the links between two nodes; only one way leads through nodes that forward.
 fn path<'p>(network: &'p Network, from: &str, to: &str) -> Option<Vec<&'p Link>> {
-    let forwards =
-        |name: &str| network.nodes.iter().any(|node| node.name == name && node.kind.forwards());
+    let forwards = |name: &str| network.nodes.iter().any(|node| node.name == name && node.kind.forwards());
     let (mut found, mut stack) = (BTreeSet::from([from]), vec![(from, Vec::new())]);
     while let Some((node, links)) = stack.pop() {
         if node == to {

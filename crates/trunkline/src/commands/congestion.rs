@@ -8,7 +8,6 @@
 //! | `admission` | the loss at the highest load that each method admits |
 //! | `controllers` | CUBIC and DCTCP against ns-3 |
 //! | `queues` | the targets of queue disciplines |
-
 //!
 //! `curves` draws them.
 

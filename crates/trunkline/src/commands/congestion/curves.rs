@@ -32,7 +32,7 @@ const PROFILE: &Profile = &PROFILES[0];
 const CONNECTIONS: [usize; 12] = [80, 86, 92, 98, 104, 110, 116, 122, 128, 136, 144, 152];
 const MAX_ROWS: usize = 24;
 
-/// A figure: its plot, and why a curve is what it is.
+/// A figure and its name in the files.
 struct Figure {
     name: &'static str,
     plot: Plot,
