@@ -4,14 +4,14 @@ use serde_json::json;
 use trunkline_reproduction::tcp_validation::{CASES, TEXT};
 use trunkline_run::StopFlag;
 
-use super::{Check, Part, finished, pool, simulate};
+use super::{Check, Part, finished, plan, pool, simulate};
 use crate::failure::Failure;
 
 /// CUBIC and DCTCP against ns-3's figures.
 pub fn controllers(threads: usize, stop: &StopFlag) -> Result<Part, Failure> {
     let compared = pool::run_all("controllers", CASES.len(), threads, stop, |at| {
         let case = &CASES[at];
-        Some(simulate(TEXT, case.changes, stop).map(|record| case.compare(&record)))
+        Some(simulate(&plan(TEXT, case.changes), stop).map(|record| case.compare(&record)))
     });
     let mut text = String::from(
         "controllers: validation cases of ns-3 (tcp-validation), windows in segments\n\
