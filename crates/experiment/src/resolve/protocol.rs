@@ -225,7 +225,8 @@ fn ignored(
     timers: TcpTimers,
     extensions: &TcpExtensions,
 ) -> Option<(&'static str, &'static str, &'static str)> {
-    let TcpExtensions { sack, timestamps, ecn, hystart, reno_friendly, initial_window, .. } = *extensions;
+    let TcpExtensions { sack, timestamps, ecn, hystart, reno_friendly, variant, initial_window, .. } =
+        *extensions;
     let controller = controller(congestion);
     let is_cubic = controller == TcpController::Cubic;
     let is_bsd = controller == TcpController::Bsd
@@ -239,6 +240,14 @@ fn ignored(
     } else if reno_friendly.is_some() && !is_cubic {
         let label = "expected `congestion = cubic` beside `reno_friendly`";
         Some(("reno_friendly", "only `cubic` has a Reno-friendly region", label))
+    } else if variant.is_some() && !is_cubic {
+        Some(("variant", "only `cubic` has variants", "expected `congestion = cubic` beside `variant`"))
+    } else if hystart.is_some() && variant == Some(CubicVariant::Linux) {
+        let label = "expected the standard variant beside `hystart`";
+        Some(("hystart", "the CUBIC of Linux has a HyStart of its own", label))
+    } else if reno_friendly.is_some() && variant == Some(CubicVariant::Linux) {
+        let label = "expected the standard variant beside `reno_friendly`";
+        Some(("reno_friendly", "the CUBIC of Linux has a Reno-friendly region", label))
     } else if initial_window.is_some() && is_bsd {
         let label = "expected a controller of today, `sack`, `timestamps` or `ecn` beside `initial_window`";
         Some(("initial_window", "4.3BSD starts with one segment", label))
