@@ -1,10 +1,10 @@
 //! Emulated links: relays between the sockets of senders and receivers on this machine.
 //!
 //! A connection over `udp` or `guaranteed` crosses the slowest link on its path through the `network`, with the delay of the
-//! whole path; all connections whose slowest link it is share it. Both ends are as they are without it: the sender sends to
-//! a port of the relay.
+//! whole path; all connections whose slowest link it is share it, with the delay of the first. Both ends are as they are
+//! without it: the sender sends to a port of the relay.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -47,16 +47,18 @@ pub(crate) struct Emulation<'p> {
 }
 
 struct RunningRelay {
-    requests: Sender<NewFlow>,
-    flows: usize,
+    requests: Sender<FlowRequest>,
+    /// The connections of its flows. Repetitions of a connection, one after the other, have the same flow.
+    flows: Vec<String>,
     stop: Arc<AtomicBool>,
     thread: JoinHandle<Relay>,
     /// The address of its controller and its thread, with explicit rates.
     controller: Option<(SocketAddr, JoinHandle<()>)>,
 }
 
-/// A receiver that a relay is to serve; the answer is the address for its sender.
-struct NewFlow {
+/// The receiver of a new flow, or the next one of a flow; the answer is the address for its sender.
+struct FlowRequest {
+    flow: usize,
     receiver: SocketAddr,
     reply: Sender<io::Result<SocketAddr>>,
 }
@@ -83,14 +85,18 @@ impl<'p> Emulation<'p> {
             relays.insert(&link.name, relay);
         }
         let relay = relays.get_mut(link.name.as_str()).expect("it was inserted above");
-        if relay.flows == MAX_FLOWS {
+        let known = relay.flows.iter().position(|name| *name == connection.name);
+        let flow = known.unwrap_or(relay.flows.len());
+        if flow == MAX_FLOWS {
             return Err(EmulationError::Full(link.name.clone()));
         }
-        relay.flows += 1;
         let (reply, answer) = mpsc::channel();
         let gone = || io::Error::other("the relay has ended");
-        relay.requests.send(NewFlow { receiver, reply }).map_err(|_| failed(gone()))?;
+        relay.requests.send(FlowRequest { flow, receiver, reply }).map_err(|_| failed(gone()))?;
         let address = answer.recv().map_err(|_| failed(gone()))?.map_err(failed)?;
+        if known.is_none() {
+            relay.flows.push(connection.name.clone());
+        }
         Ok((address, relay.controller.as_ref().map(|(address, _)| *address)))
     }
 
@@ -118,23 +124,26 @@ fn slowest_link<'p>(plan: &'p Plan, connection: &Connection) -> Option<(&'p Netw
     Some((network, path.into_iter().min_by_key(|link| link.payload)?, delay))
 }
 
-/// Returns the links between two nodes of a network without loops.
+/// Returns the links between two nodes; only one way leads through nodes that forward.
 fn path<'p>(network: &'p Network, from: &str, to: &str) -> Option<Vec<&'p Link>> {
-    let mut stack: Vec<(&str, Vec<&Link>)> = vec![(from, Vec::new())];
+    let forwards = |name: &str| network.nodes.iter().any(|node| node.name == name && node.kind.forwards());
+    let (mut found, mut stack) = (BTreeSet::from([from]), vec![(from, Vec::new())]);
     while let Some((node, links)) = stack.pop() {
         if node == to {
             return Some(links);
         }
+        if node != from && !forwards(node) {
+            continue;
+        }
         for link in &network.links {
             let next = match node {
-                // A network with converters may have loops.
-                _ if links.len() > network.nodes.len() => continue,
-                _ if links.last().is_some_and(|last| last.name == link.name) => continue,
                 node if link.a == node => &link.b,
                 node if link.b == node => &link.a,
                 _ => continue,
             };
-            stack.push((next, links.iter().copied().chain([link]).collect()));
+            if found.insert(next) {
+                stack.push((next, links.iter().copied().chain([link]).collect()));
+            }
         }
     }
     None
@@ -170,7 +179,7 @@ fn start(network: &Network, link: &Link, delay: Span, clock: Clock, seed: Seed) 
         Some(ExplicitRate::Controller { .. }) => Some(start_controller(link, clock, stop.clone())?),
         Some(ExplicitRate::Erica { .. }) | None => None,
     };
-    Ok(RunningRelay { requests, flows: 0, stop, thread, controller })
+    Ok(RunningRelay { requests, flows: Vec::new(), stop, thread, controller })
 }
 
 /// Starts the controller of a link; returns its address.
@@ -205,11 +214,19 @@ fn bound(network: &Network, node: &str) -> Bound {
 const HOST_QUEUE: u64 = 1_000;
 
 /// Relays datagrams until a stop is requested.
-fn run(mut event_loop: EventLoop<Relay>, requests: &Receiver<NewFlow>, stop: &AtomicBool) -> Relay {
+fn run(mut event_loop: EventLoop<Relay>, requests: &Receiver<FlowRequest>, stop: &AtomicBool) -> Relay {
     trunkline_io::pace::minimize_timer_slack();
+    let mut addresses = Vec::new();
     while !stop.load(Ordering::Relaxed) {
-        while let Ok(NewFlow { receiver, reply }) = requests.try_recv() {
-            let _ = reply.send(add_flow(&mut event_loop, receiver));
+        while let Ok(FlowRequest { flow, receiver, reply }) = requests.try_recv() {
+            let address = match addresses.get(flow) {
+                Some(address) => {
+                    event_loop.endpoint.replace_flow(flow, peer_of(receiver));
+                    Ok(*address)
+                }
+                None => add_flow(&mut event_loop, receiver).inspect(|address| addresses.push(*address)),
+            };
+            let _ = reply.send(address);
         }
         let until = event_loop.clock.now() + CHECK_INTERVAL;
         if event_loop.turn(Some(until), |event| match event {}).is_err() {
@@ -245,5 +262,48 @@ fn link_record(name: &str, relay: &Relay, duration: Span) -> schema::Link {
         damaged: Some(there.damaged + back.damaged),
         queue_max: there.queue_max.max(back.queue_max),
         ..schema::Link::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use trunkline_experiment::{Source, parse};
+
+    use super::*;
+
+    #[test]
+    fn repetitions_of_a_connection_have_one_flow() {
+        let text = "experiment { network { host a, b; link a - b (rate = 10 Mb/s); }
+            connection x { xmt = a; rcv = b; protocol = udp; test = full; duration = 1 s; } }";
+        let plan = parse(&Source { name: "t", text, folder: None }).plan.expect("the text is valid");
+        let emulation = Emulation::new(&plan, Clock::start(), Seed(1));
+        let receivers = [(); 2].map(|()| UdpSocket::bind("127.0.0.1:0").expect("a socket"));
+        let sender = UdpSocket::bind("127.0.0.1:0").expect("a socket");
+        for repetition in 0..=MAX_FLOWS {
+            let receiver = &receivers[repetition % 2];
+            let address = receiver.local_addr().and_then(|receiver| {
+                emulation.address_for(&plan.connections[0], receiver).map_err(io::Error::other)
+            });
+            let number = repetition as u8;
+            sender.send_to(&[number], address.expect("the relay has room").0).expect("the loopback");
+            let mut received = [0];
+            receiver.recv(&mut received).expect("the loopback");
+            assert_eq!(received, [number]);
+        }
+        assert_eq!(emulation.finish(Span::from_s(1)).len(), 1);
+    }
+
+    #[test]
+    fn a_path_leads_through_no_converter() {
+        let text = "experiment { network { host a, b; switch s, t;
+              converter c (role = central); converter d (role = level1, number = 1);
+              link a - s (rate = 100 Mb/s, delay = 1 ms); link s - b (rate = 10 Mb/s, delay = 2 ms);
+              link c - s (rate = 1 Mb/s); link c - t (rate = 1 Mb/s); link d - s (rate = 1 Mb/s);
+              link d - t (rate = 1 Mb/s); }
+            connection x { xmt = a; rcv = b; protocol = udp; test = full; duration = 1 s; } }";
+        let parsed = parse(&Source { name: "t", text, folder: None });
+        let plan = parsed.plan.expect("the text is valid");
+        let (_, link, delay) = slowest_link(&plan, &plan.connections[0]).expect("they are joined");
+        assert_eq!((link.name.as_str(), delay), ("s-b", Span::from_ms(3)));
     }
 }

@@ -98,6 +98,8 @@ const DCTCP_10: &[Figure] = &[
     rate("Mb/s, largest after 5.6 s", Quantity::LargestRate, (5.8, 20.0), "48 to 49", (48.0, 49.0)),
 ];
 
+/// The first marks halve the window again and again, as the share of marks starts at 1; then it grows by a segment in a round
+/// trip.
 const DCTCP_80: &[Figure] = &[
     rate("Mb/s, largest before 14 s", Quantity::LargestRate, (5.3, 14.0), "below 20", (0.0, 20.0)),
     rate("Mb/s, largest before 30 s", Quantity::LargestRate, (5.3, 30.0), "below 48", (0.0, 48.0)),

@@ -118,7 +118,7 @@ pub enum RateOutput {
         medium: u32,
         port: Port,
         channel: u16,
-        rate: Option<Rate>,
+        rate: Rate,
     },
     /// Nothing to do before the deadline. `blocked`: the host has no room at this interface.
     Idle {
@@ -303,7 +303,8 @@ impl ExplicitRates {
                 self.request(now, line, flow, Request::Active { limit });
             }
             RmCell::Leave { flow, line } => self.request(now, line, flow, Request::Leave),
-            RmCell::Answer { flow, line, rate } => self.update(flow, |source| {
+            RmCell::Answer { flow, line, rate } => self.update(now, flow, |source| {
+                source.cells_received += 1;
                 let controllers = &source.interfaces.controllers;
                 if let Some(at) = controllers.iter().position(|other| other.line == line as usize) {
                     source.source.receive(at, rate);
@@ -315,7 +316,8 @@ impl ExplicitRates {
                 let packet = packet(cell, flow, 3, source.host);
                 self.agents[host as usize].output.push_back((source.interfaces.from_receiver, packet));
             }
-            RmCell::Backward { flow, rate } => self.update(flow, |source| {
+            RmCell::Backward { flow, rate } => self.update(now, flow, |source| {
+                source.cells_received += 1;
                 if let Some(erica) = &mut source.erica {
                     erica.receive(rate);
                 }
@@ -340,7 +342,7 @@ impl ExplicitRates {
         }
         for at in 0..self.agents[host as usize].sources.len() {
             let flow = self.agents[host as usize].sources[at];
-            self.update(flow, |source| {
+            self.update(now, flow, |source| {
                 if !source.has_started && now >= source.starts_at {
                     source.has_started = true;
                     source.source.start(now);
@@ -357,7 +359,6 @@ impl ExplicitRates {
                 let cell = packet(RmCell::Forward { flow, rate }, flow, 2, receiver);
                 self.agents[host as usize].output.push_back((port, cell));
             }
-            self.note_rate(now, flow);
         }
     }
 
@@ -381,11 +382,17 @@ impl ExplicitRates {
         }
     }
 
-    /// Changes the source of a flow, and sends the requests that follow.
-    fn update(&mut self, flow: u32, change: impl FnOnce(&mut FlowSource)) {
+    /// Changes the source of a flow, sends the requests that follow, and notes a new rate.
+    fn update(&mut self, now: Instant, flow: u32, change: impl FnOnce(&mut FlowSource)) {
         let Some(mut source) = self.sources.remove(&flow) else { return };
         change(&mut source);
         self.send_requests(flow, &mut source);
+        let rate = source.allowed();
+        if rate != source.rate {
+            source.rate = rate;
+            source.series.record(now, rate);
+            self.agents[source.host as usize].changed.push_back(flow);
+        }
         self.sources.insert(flow, source);
     }
 
@@ -402,44 +409,14 @@ impl ExplicitRates {
         }
     }
 
-    /// Notes the rate of a source that has changed.
-    fn note_rate(&mut self, now: Instant, flow: u32) {
-        let Some(source) = self.sources.get_mut(&flow) else { return };
-        let by_switches = source.erica.as_ref().map_or(source.demand, EricaSource::rate);
-        let by_controllers = match source.interfaces.controllers.is_empty() {
-            true => source.demand,
-            false => source.source.rate(),
-        };
-        let rate = by_switches.min(by_controllers);
-        if rate != source.rate {
-            source.rate = rate;
-            source.series.record(now, rate);
-            self.agents[source.host as usize].changed.push_back(flow);
-        }
-    }
-
-    /// Handles a cell of the flow at its source: notes a rate that it may have changed.
-    pub fn after_receive(&mut self, now: Instant, cell: RmCell) {
-        if let RmCell::Answer { flow, .. } | RmCell::Backward { flow, .. } = cell {
-            if let Some(source) = self.sources.get_mut(&flow) {
-                source.cells_received += 1;
-            }
-            self.note_rate(now, flow);
-        }
-    }
-
     /// Polls the agent of a host. It sends only if the host has `room`.
     pub fn poll(&mut self, host: u32, room: bool) -> RateOutput {
         let agent = &mut self.agents[host as usize];
         while let Some(flow) = agent.changed.pop_front() {
-            let Some(source) = self.sources.get(&flow) else { continue };
-            let (medium, port) = source.medium;
-            return RateOutput::SetRate {
-                medium,
-                port,
-                channel: channel_of(flow, 0),
-                rate: Some(source.rate),
-            };
+            if let Some(FlowSource { medium: (medium, port), rate, .. }) = self.sources.get(&flow) {
+                let (medium, port, channel) = (*medium, *port, channel_of(flow, 0));
+                return RateOutput::SetRate { medium, port, channel, rate: *rate };
+            }
         }
         if room && let Some((port, packet)) = agent.output.pop_front() {
             return RateOutput::Send { port, packet };
@@ -457,6 +434,17 @@ impl ExplicitRates {
         });
         let deadline = lines.chain(sources).min().unwrap_or(Instant::MAX);
         RateOutput::Idle { deadline, blocked: agent.output.front().map(|(port, _)| *port) }
+    }
+}
+
+impl FlowSource {
+    /// Returns the least of the rates that the controllers and the switches on its path allow.
+    fn allowed(&self) -> Rate {
+        let by_switches = self.erica.as_ref().map_or(self.demand, EricaSource::rate);
+        match self.interfaces.controllers.is_empty() {
+            true => by_switches,
+            false => by_switches.min(self.source.rate()),
+        }
     }
 }
 

@@ -24,7 +24,6 @@ mod llc_token_soak;
 mod losses;
 mod mixes;
 mod models;
-mod ns3_validation;
 mod queues;
 #[cfg(feature = "quic")]
 mod quic;

@@ -177,8 +177,8 @@ impl<F: CellFrame> CreditLink<F> {
         self.ends[usize::from(port.0)].free_cell(now, channel);
     }
 
-    /// Sets the rate of the cells of a channel that leave `port`, headers included; zero stops them, `None` is no limit.
-    pub fn set_rate(&mut self, now: Instant, port: Port, channel: u16, rate: Option<Rate>) {
+    /// Limits the rate of the cells of a channel that leave `port`, headers included; zero stops them.
+    pub fn set_rate(&mut self, now: Instant, port: Port, channel: u16, rate: Rate) {
         self.now = now;
         let end = &mut self.ends[usize::from(port.0)];
         end.queue.set_rate(now, channel, rate);

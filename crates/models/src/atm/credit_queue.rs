@@ -138,11 +138,11 @@ impl<F: CellFrame> CreditQueue<F> {
         self.channels.get(usize::from(channel)).map_or(0, |channel| channel.frames.len())
     }
 
-    /// Sets the rate of a channel's cells; the time since its last cell counts. `None`: no limit.
-    pub(crate) fn set_rate(&mut self, now: Instant, channel: u16, rate: Option<Rate>) {
+    /// Sets the rate of a channel's cells; the time since its last cell counts.
+    pub(crate) fn set_rate(&mut self, now: Instant, channel: u16, rate: Rate) {
         let state = self.channel(channel);
         let before = state.pace;
-        state.pace = rate.map(|rate| ChannelPace {
+        state.pace = Some(ChannelPace {
             gap: (rate != Rate::default()).then(|| FineTime::for_bits(u64::from(CELL) * 8, rate)),
             last: before.and_then(|pace| pace.last),
             waits_until: None,

@@ -84,6 +84,14 @@ impl Relay {
         [Port(port), Port(port + 1)]
     }
 
+    /// Gives a flow, by its number from 0, to another receiver and to the sender that comes next.
+    ///
+    /// # Panics
+    /// If there is no such flow.
+    pub fn replace_flow(&mut self, number: usize, receiver: Peer) {
+        self.flows[number] = RelayFlow { sender: None, receiver };
+    }
+
     /// Returns the counters of the line from the senders (0) or from the receivers (1).
     pub fn counters(&self, direction: u16) -> &MediumCounters {
         self.link.counters(Port(direction))

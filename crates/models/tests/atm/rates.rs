@@ -53,21 +53,21 @@ fn fill(link: &mut CreditLink<Packet>, from: Instant, end: Instant) -> [Vec<Inst
 fn each_channel_has_its_rate_and_none_waits_behind_another() {
     let mut link = link();
     let at = |ms| Instant::ZERO + Span::from_ms(ms);
-    link.set_rate(at(0), Port(0), 0, Some(mbps(10.0)));
-    link.set_rate(at(0), Port(0), 1, Some(Rate::default()));
+    link.set_rate(at(0), Port(0), 0, mbps(10.0));
+    link.set_rate(at(0), Port(0), 1, Rate::default());
     let [first, second] = fill(&mut link, at(0), at(100));
     assert_eq!(second, [], "a rate of zero stops a channel");
     assert!(first.len().abs_diff(100_000 * 10 / 424) < 3, "{}", first.len());
     let gaps = first.windows(2).map(|pair| pair[1].since(pair[0]));
     assert!(gaps.min().unwrap() > Span::from_us(42), "cells are evenly spaced");
     // New rates hold for cells that wait already; the line has less than both together.
-    link.set_rate(at(100), Port(0), 0, Some(mbps(40.0)));
-    link.set_rate(at(100), Port(0), 1, Some(mbps(109.76)));
+    link.set_rate(at(100), Port(0), 0, mbps(40.0));
+    link.set_rate(at(100), Port(0), 1, mbps(109.76));
     let [first, second] = fill(&mut link, at(100), at(200));
     assert!(first.len().abs_diff(100_000 * 40 / 424) < 10, "{}", first.len());
     assert!(second.len().abs_diff(109_760 * 100 / 424) < 10, "{}", second.len());
-    link.set_rate(at(200), Port(0), 1, Some(mbps(10.0)));
-    link.set_rate(at(200), Port(0), 0, None);
+    link.set_rate(at(200), Port(0), 1, mbps(10.0));
+    link.set_rate(at(200), Port(0), 0, mbps(149.76));
     let [first, second] = fill(&mut link, at(200), at(300));
     assert!(first.len().abs_diff(139_760 * 100 / 424) < 10, "{}", first.len());
     assert!(second.len().abs_diff(10_000 * 100 / 424) < 10, "{}", second.len());

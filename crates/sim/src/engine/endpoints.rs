@@ -37,7 +37,6 @@ impl Engine {
         let (endpoint, has_endpoint) = match &packet.content {
             Content::Rm(cell) => {
                 self.explicit_rates.receive(self.now, h, *cell);
-                self.explicit_rates.after_receive(self.now, *cell);
                 (Endpoint::RateAgent(h), true)
             }
             Content::Pdu { from, bytes, .. } => {

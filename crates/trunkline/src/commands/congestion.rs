@@ -8,7 +8,6 @@
 //! | `admission` | the loss at the highest load that each method admits |
 //! | `controllers` | CUBIC and DCTCP against ns-3 |
 //! | `queues` | the targets of queue disciplines |
-
 //!
 //! `curves` draws them.
 
@@ -19,7 +18,7 @@ mod queues;
 use std::path::Path;
 
 use serde_json::{Value, json};
-use trunkline_experiment::{Source, apply_overrides, parse};
+use trunkline_experiment::{Plan, Source, apply_overrides, parse};
 use trunkline_models::atm::abr::Algorithm;
 use trunkline_models::atm::abr::convergence::{self, Case, Outcome, TOLERANCE};
 use trunkline_models::atm::abr::erica::TARGET_UTILIZATION;
@@ -192,13 +191,17 @@ fn sweep(windows: &[u64], threads: usize, stop: &StopFlag) -> Result<Part, Failu
     Ok(Part { text: text + "\n", json: rows.into(), checks })
 }
 
-/// Simulates an experiment with overrides.
-fn simulate(text: &str, changes: &[(&str, &str)], stop: &StopFlag) -> Result<Record, String> {
+/// Returns the plan of an experiment with overrides.
+fn plan(text: &str, changes: &[(&str, &str)]) -> Plan {
     let parsed = parse(&Source { name: NAME, text, folder: None });
     let mut plan = parsed.plan.expect("tests check every experiment");
     apply_overrides(&mut plan, changes.iter().copied()).expect("tests check every override");
+    plan
+}
+
+fn simulate(plan: &Plan, stop: &StopFlag) -> Result<Record, String> {
     let nowhere = Path::new("");
-    pool::simulate(&plan, Seed::default(), nowhere, nowhere, stop)
+    pool::simulate(plan, Seed::default(), nowhere, nowhere, stop)
 }
 
 /// Returns the result of a run in a pool.
@@ -220,7 +223,7 @@ fn closed_form(window: u64) -> f64 {
 fn throughput(window: u64, stop: &StopFlag) -> Result<f64, String> {
     let window = window.to_string();
     let changes = [("c-s.credits", window.as_str()), ("a-s.credits", window.as_str())];
-    let record = simulate(SWEEP, &changes, stop)?;
+    let record = simulate(&plan(SWEEP, &changes), stop)?;
     metric(&record, "C-A", "received_bps").map(|bps| bps / 1e6).ok_or_else(|| "nothing was received".into())
 }
 

@@ -32,12 +32,12 @@ pub struct EricaSource {
     demand: Rate,
     interval: Span,
     rate: Rate,
-    /// When the next cell is due; never if it is not active.
+    /// When the next cell is due; never before the start.
     next: Instant,
 }
 
 impl EricaSource {
-    /// Creates an inactive source. `interval` is the averaging interval of the switches.
+    /// Creates a source that has not started. `interval` is the averaging interval of the switches.
     pub fn new(demand: Rate, interval: Span) -> Self {
         EricaSource { demand, interval, rate: Rate::default(), next: Instant::MAX }
     }
@@ -47,12 +47,7 @@ impl EricaSource {
         (self.rate, self.next) = (initial_rate(self.demand), now);
     }
 
-    /// Ends it.
-    pub fn stop(&mut self) {
-        (self.rate, self.next) = (Rate::default(), Instant::MAX);
-    }
-
-    /// Returns when the next resource-management cell is due; [`Instant::MAX`] for never.
+    /// Returns when the next resource-management cell is due; [`Instant::MAX`] before the start.
     pub fn deadline(&self) -> Instant {
         self.next
     }
@@ -66,7 +61,7 @@ impl EricaSource {
         Some(self.rate)
     }
 
-    /// Handles a resource-management cell that has returned with this explicit rate; ignored if it is not active.
+    /// Handles a resource-management cell that has returned with this explicit rate; ignored before the start.
     pub fn receive(&mut self, explicit: Rate) {
         if self.next < Instant::MAX {
             self.rate = explicit.min(self.demand);
@@ -76,10 +71,5 @@ impl EricaSource {
     /// Returns the rate at which it may send.
     pub fn rate(&self) -> Rate {
         self.rate
-    }
-
-    /// Returns the rate that it could use.
-    pub fn demand(&self) -> Rate {
-        self.demand
     }
 }

@@ -1,28 +1,24 @@
 //! The part `controllers`: the validation cases of ns-3.
 
 use serde_json::json;
-use trunkline_reproduction::tcp_validation::{CASES, Case, TEXT};
+use trunkline_reproduction::tcp_validation::{CASES, TEXT};
 use trunkline_run::StopFlag;
 
-use super::{Check, Part, finished, pool, simulate};
+use super::{Check, Part, finished, plan, pool, simulate};
 use crate::failure::Failure;
 
 /// CUBIC and DCTCP against ns-3's figures.
 pub fn controllers(threads: usize, stop: &StopFlag) -> Result<Part, Failure> {
-    compare(CASES, threads, stop)
-}
-
-fn compare(cases: &[Case], threads: usize, stop: &StopFlag) -> Result<Part, Failure> {
-    let compared = pool::run_all("controllers", cases.len(), threads, stop, |at| {
-        let case = &cases[at];
-        Some(simulate(TEXT, case.changes, stop).map(|record| case.compare(&record)))
+    let compared = pool::run_all("controllers", CASES.len(), threads, stop, |at| {
+        let case = &CASES[at];
+        Some(simulate(&plan(TEXT, case.changes), stop).map(|record| case.compare(&record)))
     });
     let mut text = String::from(
         "controllers: validation cases of ns-3 (tcp-validation), windows in segments\n\
          case                                  figure                                ns-3          ours   deviation\n",
     );
     let (mut rows, mut checks) = (Vec::new(), Vec::new());
-    for (case, compared) in cases.iter().zip(compared) {
+    for (case, compared) in CASES.iter().zip(compared) {
         for row in finished(compared, stop)? {
             text += &format!(
                 "{:<36}  {:<36}  {:<12}  {:>5.1}  {:>+7.1} %{}\n",
@@ -49,10 +45,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_case_is_a_row_for_each_figure() {
-        let part = compare(&CASES[2..3], 1, &StopFlag::default()).expect("the run succeeds");
-        assert!(part.checks.len() == 2 && part.checks.iter().all(|check| check.passed), "{}", part.text);
-        assert_eq!(part.json.as_array().map(Vec::len), Some(2));
-        assert!(part.text.contains("DCTCP, 10 ms"), "{}", part.text);
+    fn the_controllers_have_the_figures_of_ns3() {
+        let part = controllers(2, &StopFlag::default()).expect("the runs succeed");
+        assert!(part.checks.len() == 10 && part.checks.iter().all(|check| check.passed), "{}", part.text);
+        // One case of CUBIC is not promised.
+        assert_eq!(part.json.as_array().map(Vec::len), Some(14));
     }
 }

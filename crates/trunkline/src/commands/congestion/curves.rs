@@ -1,10 +1,7 @@
 //! `trunkline reproduce congestion curves`: throughput against credits, explicit rates over time, loss against load.
 
-use std::path::Path;
-
 use serde_json::json;
 use trunkline_experiment::plan::{Connection, ExplicitRate, Plan, Stop};
-use trunkline_experiment::{Source, apply_overrides, parse};
 use trunkline_models::atm::abr::max_min_shares;
 use trunkline_models::atm::admission::onoff::{self, LINE, PROFILES, Profile};
 use trunkline_record::Record;
@@ -14,7 +11,7 @@ use trunkline_run::StopFlag;
 use trunkline_traffic::Variable;
 use trunkline_units::{Rate, Seed};
 
-use super::{BURSTS, CREDITS, METHODS, NAME, closed_form, pool, throughput};
+use super::{BURSTS, CREDITS, METHODS, closed_form, finished, plan, pool, simulate, throughput};
 use crate::commands::report::{create_folder, write_atomically};
 use crate::commands::run::stop_on_signals;
 use crate::failure::{Failure, print};
@@ -32,7 +29,7 @@ const PROFILE: &Profile = &PROFILES[0];
 const CONNECTIONS: [usize; 12] = [80, 86, 92, 98, 104, 110, 116, 122, 128, 136, 144, 152];
 const MAX_ROWS: usize = 24;
 
-/// A figure: its plot, and why a curve is what it is.
+/// A figure and its name in the files.
 struct Figure {
     name: &'static str,
     plot: Plot,
@@ -67,10 +64,6 @@ pub fn draw(flags: &Reproduce) -> Result<(), Failure> {
     print(&text)
 }
 
-fn stopped() -> Failure {
-    Failure::run("stopped on request")
-}
-
 fn scale(label: &str, unit: Unit, log: bool) -> Scale {
     Scale { label: label.into(), unit, log }
 }
@@ -91,8 +84,7 @@ fn credits(windows: &[u64], threads: usize, stop: &StopFlag) -> Result<Figure, F
     });
     let mut simulated = Vec::new();
     for (window, measured) in windows.iter().zip(measured) {
-        let mbps = measured.filter(|_| !stop.is_requested()).ok_or_else(stopped)?.map_err(Failure::run)?;
-        simulated.push((*window as f64, mbps * 1e6));
+        simulated.push((*window as f64, finished(measured, stop)? * 1e6));
     }
     let expected = windows.iter().map(|window| (*window as f64, closed_form(*window) * 1e6)).collect();
     let highest = simulated.iter().map(|(_, bps)| *bps).fold(0.0, f64::max);
@@ -114,14 +106,8 @@ fn credits(windows: &[u64], threads: usize, stop: &StopFlag) -> Result<Figure, F
 
 /// Explicit rates over time, and the max–min shares of the sources that are active.
 fn rates(title: &str, changes: &[(&str, &str)], stop: &StopFlag) -> Result<Figure, Failure> {
-    let parsed = parse(&Source { name: NAME, text: RATES, folder: None });
-    let mut plan = parsed.plan.expect("tests check every experiment");
-    apply_overrides(&mut plan, changes.iter().copied()).expect("the line has explicit rates");
-    let nowhere = Path::new("");
-    let record = pool::simulate(&plan, Seed::default(), nowhere, nowhere, stop).map_err(Failure::run)?;
-    if stop.is_requested() {
-        return Err(stopped());
-    }
+    let plan = plan(RATES, changes);
+    let record = finished(Some(simulate(&plan, stop)), stop)?;
     let mut curves: Vec<Curve> = plan
         .connections
         .iter()
@@ -209,7 +195,7 @@ fn loss(connections: &[usize], bursts: u64, threads: usize, stop: &StopFlag) -> 
         })
     });
     let outcomes: Option<Vec<_>> = outcomes.into_iter().collect();
-    let outcomes = outcomes.ok_or_else(stopped)?;
+    let outcomes = outcomes.ok_or_else(|| Failure::run("stopped on request"))?;
     let load = |connections: usize| {
         connections as f64 * PROFILE.actual.mean.as_bps() as f64 / LINE.capacity.as_bps() as f64
     };

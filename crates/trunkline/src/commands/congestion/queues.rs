@@ -5,7 +5,7 @@ use trunkline_record::Record;
 use trunkline_record::metric::metric;
 use trunkline_run::StopFlag;
 
-use super::{Check, Part, finished, pool, simulate};
+use super::{Check, Part, finished, plan, pool, simulate};
 use crate::failure::Failure;
 
 /// Prague and CUBIC through DualPI2.
@@ -91,7 +91,7 @@ pub fn queues(threads: usize, stop: &StopFlag) -> Result<Part, Failure> {
 
 fn compare(cases: &[Case], threads: usize, stop: &StopFlag) -> Result<Part, Failure> {
     let records = pool::run_all("queues", cases.len(), threads, stop, |at| {
-        Some(simulate(TEXT, cases[at].changes, stop))
+        Some(simulate(&plan(TEXT, cases[at].changes), stop))
     });
     let mut text = String::from(
         "queues: two TCP flows through a line of 40 Mb/s, round trip 20 ms\n\
