@@ -91,8 +91,12 @@ fuzz_target!(|bytes: &[u8]| {
             _ => {
                 let (piece, left) = argument.split_at(index.min(argument.len()));
                 rest = left;
-                assert!(responder.handle(now, SENDER, piece).is_err());
-                assert!(requester.handle(now, RECEIVER, piece).is_err());
+                // The fuzzer sees the operands of comparisons, so it may learn the right code of a message.
+                let is_accepted = responder.handle(now, SENDER, piece).is_ok();
+                if is_accepted || requester.handle(now, RECEIVER, piece).is_ok() {
+                    assert_eq!(piece.len(), LENGTH);
+                    return;
+                }
             }
         }
         assert_eq!(requester.expires_at(), expires_at);
