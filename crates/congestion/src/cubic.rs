@@ -17,7 +17,7 @@ use trunkline_units::{Instant, Span};
 
 use crate::hystart::{HyStart, SlowStart};
 use crate::reno::MIN_THRESHOLD;
-use crate::{Acknowledgement, Bounds, Controller, Loss, Transmission, is_used};
+use crate::{Acknowledgement, Bounds, Controller, Loss, Transmission, is_used, smooth};
 
 /// The constant C, in segments per cubic second (section 5.1).
 const C: f64 = 0.4;
@@ -213,12 +213,7 @@ impl Controller for Cubic {
     fn on_ack(&mut self, acked: &Acknowledgement) -> bool {
         let since = acked.now.since(self.last_at);
         self.last_at = acked.now;
-        if let Some(round_trip) = acked.round_trip {
-            self.smoothed_rtt = match self.smoothed_rtt.is_zero() {
-                true => round_trip,
-                false => self.smoothed_rtt - self.smoothed_rtt / 8 + round_trip / 8,
-            };
-        }
+        smooth(&mut self.smoothed_rtt, acked.round_trip);
         if acked.marked > 0 && acked.sent_at >= self.reduced_at {
             self.reduce(acked.now);
             self.undo = None;

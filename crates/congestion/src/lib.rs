@@ -137,6 +137,16 @@ pub struct Bounds {
     pub max: u32,
 }
 
+/// Adds a sample to a smoothed round-trip time, which is zero without samples (RFC 6298 section 2).
+fn smooth(smoothed: &mut Span, round_trip: Option<Span>) {
+    if let Some(round_trip) = round_trip {
+        *smoothed = match smoothed.is_zero() {
+            true => round_trip,
+            false => *smoothed - *smoothed / 8 + round_trip / 8,
+        };
+    }
+}
+
 impl Bounds {
     /// Returns bounds with an initial window of ten segments (RFC 6928).
     pub fn new(segment: u32, max: u32) -> Bounds {

@@ -14,7 +14,7 @@
 use trunkline_units::{Instant, Rate, Span};
 
 use crate::reno::MIN_THRESHOLD;
-use crate::{Acknowledgement, Bounds, Controller, Loss, is_used};
+use crate::{Acknowledgement, Bounds, Controller, Loss, is_used, smooth};
 
 /// Weight of a new sample of the share of marked data.
 const GAIN: f64 = 1.0 / 16.0;
@@ -140,12 +140,7 @@ impl Controller for Prague {
     }
 
     fn on_ack(&mut self, acked: &Acknowledgement) -> bool {
-        if let Some(round_trip) = acked.round_trip {
-            self.smoothed_rtt = match self.smoothed_rtt.is_zero() {
-                true => round_trip,
-                false => self.smoothed_rtt - self.smoothed_rtt / 8 + round_trip / 8,
-            };
-        }
+        smooth(&mut self.smoothed_rtt, acked.round_trip);
         self.observe(acked);
         let may_reduce = acked.sent_at >= self.reduced_at
             && (self.reduced_at == Instant::ZERO || acked.now.since(self.reduced_at) >= self.virtual_rtt());

@@ -15,7 +15,8 @@ use std::process::Stdio;
 use trunkline_experiment::plan::{NodeKind, Plan, Protocol, SourceRange};
 use trunkline_live::{Launch, LaunchedAgent, Live};
 use trunkline_record::Record;
-use trunkline_run::{Backend, ProgressObserver, Refusal, RunOptions, assemble, expect};
+use trunkline_run::backend::failed_record;
+use trunkline_run::{Backend, ProgressObserver, Refusal, RunOptions, expect};
 use trunkline_sim::network::records::{link_records, switch_records};
 use trunkline_sim::network::topology::Topology;
 use trunkline_units::Instant;
@@ -93,34 +94,23 @@ impl Backend for LabBackend {
             };
             refusals.push(Refusal { location: c.protocol_location, text: format!("{}: {text}", c.name) });
         }
-        let live = Live::in_namespaces(Box::new(self.agents(BTreeMap::new())), BTreeMap::new());
-        refusals.extend(live.refuse(plan));
+        refusals.extend(self.live(BTreeMap::new(), BTreeMap::new()).refuse(plan));
         refusals
     }
 
     fn planned_record(&self, plan: &Plan, options: &RunOptions) -> Record {
-        let live = Live::in_namespaces(Box::new(self.agents(BTreeMap::new())), BTreeMap::new());
-        live.planned_record(plan, options)
+        self.live(BTreeMap::new(), BTreeMap::new()).planned_record(plan, options)
     }
 
     fn run(&mut self, plan: &Plan, options: &RunOptions, observer: &mut dyn ProgressObserver) -> Record {
-        let lab = match Lab::start(plan, options.seed) {
-            Ok(lab) => lab,
-            Err(error) => return self.failed_record(plan, options, &error.to_string()),
-        };
-        let session = match Session::start(&plan.name, &lab) {
-            Ok(session) => session,
-            Err(error) => return self.failed_record(plan, options, &error.to_string()),
-        };
-        let programs = match Programs::start(plan, &lab, &session, &options.out) {
-            Ok(programs) => programs,
-            Err(error) => return self.failed_record(plan, options, &error.to_string()),
+        let (lab, session, programs) = match start(plan, options) {
+            Ok(started) => started,
+            Err(problem) => return failed_record(self.planned_record(plan, options), plan, problem),
         };
         let namespaces = lab.hosts().iter().map(|host| (host.name.clone(), host.namespace.clone())).collect();
         let addresses =
             lab.hosts().iter().map(|host| (host.name.clone(), IpAddr::V4(host.address))).collect();
-        let mut live = Live::in_namespaces(Box::new(self.agents(namespaces)), addresses);
-        let mut record = live.run(plan, options, observer);
+        let mut record = self.live(namespaces, addresses).run(plan, options, observer);
         let failures =
             programs.finish(plan.connections.is_empty() && plan.measures.is_empty(), &options.stop);
         drop(session);
@@ -136,18 +126,19 @@ impl Backend for LabBackend {
 }
 
 impl LabBackend {
-    fn agents(&self, namespaces: BTreeMap<String, Namespace>) -> NamespaceAgents {
-        NamespaceAgents { program: self.program.clone(), namespaces }
+    /// Returns the backend of the ends, with the namespace and the address of each host.
+    fn live(&self, namespaces: BTreeMap<String, Namespace>, addresses: BTreeMap<String, IpAddr>) -> Live {
+        let agents = NamespaceAgents { program: self.program.clone(), namespaces };
+        Live::in_namespaces(Box::new(agents), addresses)
     }
+}
 
-    fn failed_record(&self, plan: &Plan, options: &RunOptions, problem: &str) -> Record {
-        let mut record = self.planned_record(plan, options);
-        record.partial = true;
-        record.connections = plan.connections.iter().map(|c| assemble::connection(c, &[])).collect();
-        record.expectations = expect::evaluate(&plan.expectations, &record);
-        record.problems.push(problem.to_owned());
-        record
-    }
+/// Starts the network of a plan and the programs of its hosts.
+fn start(plan: &Plan, options: &RunOptions) -> Result<(Lab, Session, Programs), String> {
+    let lab = Lab::start(plan, options.seed).map_err(|error| error.to_string())?;
+    let session = Session::start(&plan.name, &lab).map_err(|error| error.to_string())?;
+    let programs = Programs::start(plan, &lab, &session, &options.out).map_err(|error| error.to_string())?;
+    Ok((lab, session, programs))
 }
 
 /// Returns a router on the path of a connection to one of its receivers.

@@ -10,8 +10,8 @@ use trunkline_experiment::{Plan, message_sizes};
 use trunkline_io::{Clock, usage};
 use trunkline_record::Record;
 use trunkline_record::schema::Host;
-use trunkline_run::backend::{self, expected_duration, finish_record};
-use trunkline_run::{Backend, ProgressObserver, Refusal, RunOptions, assemble, bundle, expect, llc};
+use trunkline_run::backend::{self, expected_duration, failed_record, finish_record};
+use trunkline_run::{Backend, ProgressObserver, Refusal, RunOptions, assemble, bundle, llc};
 use trunkline_stamp::packet::UNAUTHENTICATED;
 use trunkline_traffic::{Pattern, Variable};
 use trunkline_units::Instant;
@@ -167,17 +167,17 @@ impl Backend for Live {
         let clock = Clock::start();
         let addresses = match self.assign_addresses(plan) {
             Ok(addresses) => addresses,
-            Err(error) => return failed_record(record, plan, error),
+            Err(error) => return failed_record(record, plan, error.to_string()),
         };
         let mut controller = match Controller::new(plan, options, &addresses, self.launch.as_ref(), clock) {
             Ok(controller) => {
                 let emulation = self.emulates_links.then(|| Emulation::new(plan, clock, options.seed));
                 controller.observe(observer.report_interval()).emulate(emulation)
             }
-            Err(error) => return failed_record(record, plan, error),
+            Err(error) => return failed_record(record, plan, error.to_string()),
         };
         if let Err(error) = controller.await_subscriptions().and_then(|()| controller.check_limits()) {
-            return failed_record(record, plan, error);
+            return failed_record(record, plan, error.to_string());
         }
         let (expected, addresses) = (expected_duration(plan), controller.addresses());
         let before = counters(&addresses);
@@ -222,15 +222,6 @@ fn report(controller: &Controller<'_>, observer: &mut dyn ProgressObserver) {
     for (connection, outcome) in controller.observation().take() {
         observer.report(connection, &outcome);
     }
-}
-
-/// Returns the record of a run that could not start.
-fn failed_record(mut record: Record, plan: &Plan, error: RunError) -> Record {
-    record.partial = true;
-    record.connections = plan.connections.iter().map(|c| assemble::connection(c, &[])).collect();
-    record.expectations = expect::evaluate(&plan.expectations, &record);
-    record.problems.push(error.to_string());
-    record
 }
 
 type Counters = BTreeMap<String, u64>;

@@ -12,7 +12,7 @@ use trunkline_record::schema;
 use trunkline_traffic::Variable;
 use trunkline_units::{Seed, Span};
 
-use crate::assemble::RepetitionOutcome;
+use crate::assemble::{self, RepetitionOutcome};
 use crate::expect;
 use crate::message::HEADER;
 
@@ -78,6 +78,15 @@ pub fn new_record(
         },
         ..Record::default()
     }
+}
+
+/// Completes the record of a run that could not start, for this reason.
+pub fn failed_record(mut record: Record, plan: &Plan, problem: String) -> Record {
+    record.partial = true;
+    record.connections = plan.connections.iter().map(|c| assemble::connection(c, &[])).collect();
+    record.expectations = expect::evaluate(&plan.expectations, &record);
+    record.problems.push(problem);
+    record
 }
 
 /// Completes a record: evaluates the expectations and lists the errors, one line each. Connections with the same error

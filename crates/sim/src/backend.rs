@@ -124,6 +124,9 @@ impl Backend for Sim {
         let connections = plan.connections.iter().zip(&outcomes);
         record.connections = connections.map(|(c, o)| assemble::connection(c, o)).collect();
         record.links = link_records(engine.network(), topology.network, end);
+        for link in &mut record.links {
+            link.rm_cells = engine.rm_cells(&link.name);
+        }
         record.switches = switch_records(engine.network());
         if let Some(series) = link_series {
             series.finish(engine.network(), end, &mut record.links);

@@ -164,6 +164,12 @@ impl Engine {
         &self.network
     }
 
+    /// Returns the resource-management cells that a link has carried; `None` without explicit rates.
+    pub fn rm_cells(&self, link: &str) -> Option<u64> {
+        let medium = self.network.media.iter().position(|medium_node| medium_node.name == link)?;
+        self.explicit_rates.cells(medium)
+    }
+
     /// Returns the number of the next flow.
     pub fn next_flow(&self) -> u32 {
         self.flows.len() as u32

@@ -32,6 +32,8 @@ pub struct ExplicitRates {
     lines: Vec<Line>,
     /// The line at each port of each medium.
     line_at: Vec<[Option<usize>; 2]>,
+    /// Resource-management cells that were given to each medium.
+    cells: Vec<u64>,
     /// By host.
     agents: Vec<Agent>,
     /// By flow.
@@ -160,6 +162,7 @@ impl ExplicitRates {
     fn add_line(&mut self, network: &Network, line: Line) {
         if self.agents.is_empty() {
             self.line_at.resize(network.media.len(), [None; 2]);
+            self.cells.resize(network.media.len(), 0);
             self.agents.resize_with(network.hosts.len(), Agent::default);
         }
         let number = self.lines.len();
@@ -266,7 +269,7 @@ impl ExplicitRates {
         Some(source.host)
     }
 
-    /// Counts a cell that arrives for a port of a switch, and reads the rate that a resource-management cell carries.
+    /// Counts a cell that is given to a medium, and at a port with ERICA reads the rate that a resource-management cell carries.
     #[inline]
     pub fn pass_forward(
         &mut self,
@@ -276,6 +279,7 @@ impl ExplicitRates {
         channel: u16,
         cell: Option<RmCell>,
     ) {
+        self.cells[medium as usize] += u64::from(cell.is_some());
         let Some(line) = self.line_at[medium as usize][usize::from(port.0)] else { return };
         let Control::Erica { port, .. } = &mut self.lines[line].control else { return };
         match cell {
@@ -283,6 +287,11 @@ impl ExplicitRates {
             Some(_) => {}
             None => port.count_cell(now, channel),
         }
+    }
+
+    /// Returns the resource-management cells that a medium has carried; `None` without explicit rates.
+    pub fn cells(&self, medium: usize) -> Option<u64> {
+        self.cells.get(medium).copied()
     }
 
     /// Lowers the rate in a resource-management cell on the way back to its source, which arrives at a switch by the port by

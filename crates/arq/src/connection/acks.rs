@@ -266,20 +266,25 @@ impl Connection {
         self.sender.flights.sent_at(number).is_some_and(|sent_at| sent_at + min_rtt <= now)
     }
 
+    /// Reports a loss to the controller.
+    pub(super) fn reduce(&mut self, lost: &Loss) {
+        self.controller.on_lost(lost);
+        self.update_limits();
+    }
+
     /// Reports lost frames to the controller; `in_flight` is the number of frames in flight before.
     pub(super) fn report_loss(&mut self, now: Instant, lost: LossSummary, in_flight: u32, timeout: bool) {
-        let LossSummary { frames, bytes, sent_at, .. } = lost;
-        self.statistics.lost += u64::from(frames);
-        self.controller.on_lost(&Loss {
+        self.statistics.lost += u64::from(lost.frames);
+        let LossSummary { frames: amount, bytes, sent_at, .. } = lost;
+        self.reduce(&Loss {
             now,
-            amount: frames,
+            amount,
             bytes,
             sent_at,
             in_flight,
             timeout,
             since_sent: SinceSent::default(),
         });
-        self.update_limits();
         if !timeout {
             self.check_lost_lengths(now, &lost);
         }

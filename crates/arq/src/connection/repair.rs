@@ -182,16 +182,8 @@ impl Connection {
     pub(super) fn report_rebuilt(&mut self, now: Instant, frames: u32, summary: &AckSummary) {
         let sent_at = summary.sent_at().unwrap_or(now);
         let (bytes, in_flight) = (u64::from(frames) * self.max_frame as u64, self.sender.flights.in_flight());
-        self.controller.on_lost(&Loss {
-            now,
-            amount: frames,
-            bytes,
-            sent_at,
-            in_flight,
-            timeout: false,
-            since_sent: SinceSent::default(),
-        });
-        self.update_limits();
+        let since_sent = SinceSent::default();
+        self.reduce(&Loss { now, amount: frames, bytes, sent_at, in_flight, timeout: false, since_sent });
     }
 }
 

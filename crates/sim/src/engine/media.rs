@@ -118,10 +118,9 @@ impl Engine {
         if self.explicit_rates.is_active() {
             let rm_cell = frame.rm_cell();
             self.explicit_rates.pass_forward(self.now, m, port, frame.channel(), rm_cell);
-            let medium_node = &mut self.network.media[m as usize];
-            medium_node.rm_cells += u64::from(rm_cell.is_some());
             // A source waits for its rate: the cell that brings it must not wait for room in the queue of a host.
-            let is_host = matches!(medium_node.attachments[usize::from(port.0)], Attachment::Host(..));
+            let attachments = &self.network.media[m as usize].attachments;
+            let is_host = matches!(attachments[usize::from(port.0)], Attachment::Host(..));
             is_reserved |= rm_cell.is_some() && is_host;
         }
         let Medium::Credits(link) = &mut self.network.media[m as usize].medium else { return };

@@ -261,7 +261,6 @@ impl Builder<'_> {
                     attachments: ports.map(|(medium, port)| Attachment::Medium(medium, port)).collect(),
                     medium: Medium::Switch(self.switch(node, *latency)),
                     rate: Default::default(),
-                    rm_cells: 0,
                     name,
                 }
             }
@@ -274,14 +273,12 @@ impl Builder<'_> {
                     pad_to_two(numbers.map(backoff).collect(), self.seed.stream("nobody")),
                 )),
                 rate: *rate,
-                rm_cells: 0,
                 name,
             },
             NodeKind::Ring { rate, frame, token_loss } => MediumNode {
                 attachments: pad_to_two(self.attachments_of(node), Attachment::Unconnected),
                 medium: Medium::Ring(self.ring(node, *rate, frame.as_bytes() as u32, *token_loss)),
                 rate: *rate,
-                rm_cells: 0,
                 name,
             },
             NodeKind::Host(_) | NodeKind::Converter { .. } => unreachable!("{name} is no medium"),
@@ -434,7 +431,7 @@ impl Builder<'_> {
                 Medium::Link(trunkline_models::media::Link::new(lines, streams))
             }
         };
-        MediumNode { name: link.name.clone(), medium, attachments, rate: link.payload, rm_cells: 0 }
+        MediumNode { name: link.name.clone(), medium, attachments, rate: link.payload }
     }
 
     fn has_explicit_rates(&self) -> bool {

@@ -52,8 +52,6 @@ pub struct MediumNode<F = Frame> {
     pub attachments: Vec<Attachment>,
     /// Rate available to frames.
     pub rate: Rate,
-    /// Resource-management cells that were given to it.
-    pub rm_cells: u64,
 }
 
 /// What is connected to a port of a medium.

@@ -44,8 +44,6 @@ pub fn link_records<F: CellFrame>(
             Medium::Credits(cells) => {
                 link.aal5_failed = Some(ports().map(|port| cells.reassembly_counters(port).failed).sum());
                 link.credits = cells.has_credits().then(|| credit_record(cells));
-                let has_rates = plan.links.iter().any(|planned| planned.explicit_rate.is_some());
-                link.rm_cells = has_rates.then_some(medium_node.rm_cells);
             }
             _ => {}
         }
