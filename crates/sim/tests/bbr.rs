@@ -18,6 +18,7 @@ fn codel_queues_are_short_and_the_link_is_full() {
         for (version, least) in [("bbr", 45e6), ("bbr3", 41e6)] {
             let record = run(&experiment(&network, &bbr(version, 30)));
             let x = connection(&record, "x");
+            println!("{version} behind CoDel, {} ms: {:.1} Mb/s", 2 * delay_ms, x.received_bps / 1e6);
             assert!(x.received_bps > least, "{version} with {delay_ms} ms: {}", x.received_bps);
             let queue = link(&record, "s-b").queues.iter().find(|queue| queue.name == "s").unwrap();
             let p50 = queue.sojourn_us.as_ref().unwrap().p50;
@@ -34,6 +35,7 @@ fn random_loss_costs_version_1_little() {
     for (version, least) in [("bbr", 0.9 * 47.1e6), ("bbr3", 0.7 * 47.1e6)] {
         let record = run(&experiment(network, &bbr(version, 30)));
         let x = connection(&record, "x");
+        println!("{version}, 1 % of random loss, 50 ms: {:.1} Mb/s", x.received_bps / 1e6);
         assert!(x.received_bps > least, "{version}: {}", x.received_bps);
     }
 }
