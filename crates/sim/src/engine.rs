@@ -312,8 +312,8 @@ impl Engine {
     }
 
     /// Handles the earliest deadline. Returns `false` if there is none. Stops early when a flow finishes, so that the next can
-    /// start.
-    #[inline]
+    /// start. Inlined into the loop of a run: a call for each event costs some 20 instructions.
+    #[inline(always)]
     pub fn step(&mut self) -> bool {
         let Some((at, node_id)) = self.event_queue.first() else { return false };
         self.now = at;
