@@ -81,7 +81,7 @@ pub enum Command {
     Test(test::Test),
     /// Simulate an experiment over ranges of its options, with several seeds each, and plot curves
     ///
-    /// Every run is stored when it ends, so that the same command goes on after an interruption. Exit status: 0 on success, 1 if
+    /// Every run is stored when it ends, so that the same command continues after an interruption. Exit status: 0 on success, 1 if
     /// a run failed or the sweep was interrupted, 2 if the input or the usage is wrong.
     Sweep(SweepCommand),
     /// Simulate the experiments of the papers and compare every figure with the published one

@@ -220,8 +220,8 @@ fn stored(dir: &TestDir) -> Vec<Value> {
     let Ok(files) = fs::read_dir(dir.path("out/runs")) else { return Vec::new() };
     let texts = files.map(|file| fs::read_to_string(file.expect("an entry").path()).expect("text"));
     let lines = |text: String| {
-        let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
-        whole.lines().skip(1).map(|line| serde_json::from_str(line).expect("JSON")).collect::<Vec<Value>>()
+        let complete = text.rsplit_once('\n').map_or("", |(complete, _)| complete);
+        complete.lines().skip(1).map(|line| serde_json::from_str(line).expect("JSON")).collect::<Vec<Value>>()
     };
     texts.flat_map(lines).collect()
 }
@@ -237,7 +237,7 @@ fn assert_each_once(dir: &TestDir, runs: usize) {
 fn shards_in_any_order_and_number_give_the_bytes_of_one_process() {
     let dir = TestDir::new();
     points(&dir, LOSS, &VARIED);
-    let whole = bytes(&dir, "out");
+    let all = bytes(&dir, "out");
     for count in [2, 5, 64] {
         fs::remove_dir_all(dir.path("out")).expect("removed");
         for index in (1..=count).rev() {
@@ -250,7 +250,7 @@ fn shards_in_any_order_and_number_give_the_bytes_of_one_process() {
         assert!(!dir.path("out/sweep.json").exists(), "a shard has no curves");
         let ended = dir.execute(&["sweep", "merge", "out", "--out", "merged"]);
         assert_eq!((ended.status, ended.err.as_str()), (0, ""));
-        assert!(bytes(&dir, "merged") == whole, "{count} shards");
+        assert!(bytes(&dir, "merged") == all, "{count} shards");
         assert_each_once(&dir, 36);
     }
 }
@@ -282,16 +282,16 @@ fn parts_of_different_sweeps_are_not_merged() {
 fn a_second_call_runs_only_what_is_missing() {
     let dir = TestDir::new();
     points(&dir, LOSS, &VARIED);
-    let (whole, file) = (bytes(&dir, "out"), fs::read_dir(dir.path("out/runs")).expect("a folder"));
+    let (all, file) = (bytes(&dir, "out"), fs::read_dir(dir.path("out/runs")).expect("a folder"));
     let file = file.map(|entry| entry.expect("an entry").path()).next().expect("a file");
     let before = fs::read_to_string(&file).expect("text");
     // Without five runs in the middle, with the last line cut, as after a power failure.
-    let kept = before.lines().enumerate().filter(|(line, _)| !(10..15).contains(line));
-    let mut text: String = kept.map(|(_, line)| line.to_owned() + "\n").collect();
+    let stored = before.lines().enumerate().filter(|(line, _)| !(10..15).contains(line));
+    let mut text: String = stored.map(|(_, line)| line.to_owned() + "\n").collect();
     text.truncate(text.len() - 9);
     fs::write(&file, text).expect("written");
     points(&dir, LOSS, &VARIED);
-    assert!(bytes(&dir, "out") == whole);
+    assert!(bytes(&dir, "out") == all);
     let mut after: Vec<_> = fs::read_to_string(&file).expect("text").lines().map(String::from).collect();
     let mut before: Vec<_> = before.lines().map(String::from).collect();
     assert!(after[after.len() - 6..].iter().all(|line| before.contains(line)), "six runs at the end");
@@ -302,7 +302,7 @@ fn a_second_call_runs_only_what_is_missing() {
     points(&dir, LOSS, &["--vary", "a-s.loss=0,0.1,0.2", "--seeds", "3"]);
     assert_each_once(&dir, 36 + 3);
     points(&dir, LOSS, &[&VARIED[..], &["--fresh"]].concat());
-    assert!(bytes(&dir, "out") == whole);
+    assert!(bytes(&dir, "out") == all);
     assert_each_once(&dir, 36 + 3);
 }
 
@@ -313,7 +313,7 @@ fn a_sweep_survives_being_killed_at_any_moment() {
     dir.write("experiment.ns", LOSS);
     let varied = ["sweep", "experiment.ns", "--vary", "a-s.loss=0..0.9", "--points", "40", "--seeds", "5"];
     let of = |out| [&varied[..], &["--out", out]].concat();
-    assert_eq!(dir.execute(&of("whole")).status, 0);
+    assert_eq!(dir.execute(&of("all")).status, 0);
     let mut known = 0;
     for kill in 0..kills {
         let running = Running::start(dir.trunkline(&of("out")));
@@ -329,7 +329,7 @@ fn a_sweep_survives_being_killed_at_any_moment() {
     }
     assert_eq!(dir.execute(&of("out")).status, 0);
     assert_each_once(&dir, 200);
-    assert!(bytes(&dir, "out") == bytes(&dir, "whole"));
+    assert!(bytes(&dir, "out") == bytes(&dir, "all"));
 }
 
 #[test]
