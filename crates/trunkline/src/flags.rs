@@ -57,6 +57,11 @@ pub enum Command {
     ///
     /// Diagnostics point into the text. Exit status: 2 if there is an error.
     Check(Check),
+    /// Format experiments: indentation, spaces and blank lines, never the meaning
+    ///
+    /// Line breaks and comments stay. Exit status: 0 on success, 1 if --check found a file in another format or a file cannot be
+    /// written, 2 if a text cannot be read.
+    Fmt(Fmt),
     /// Run an experiment, store its record and show its report
     ///
     /// Exit status: 0 on success, 1 if the run or an expectation failed, 2 if the input or the usage is wrong.
@@ -234,6 +239,16 @@ pub struct Run {
     /// Also store the time series of the run in this archive of counters, a file or postgres://USER@HOST/NAME
     #[arg(long, value_name = "ARCHIVE", value_hint = ValueHint::FilePath)]
     pub counters: Option<Location>,
+}
+
+#[derive(Debug, Args)]
+pub struct Fmt {
+    /// The experiment files; `-` formats standard input to standard output
+    #[arg(required = true, value_hint = ValueHint::FilePath)]
+    pub files: Vec<PathBuf>,
+    /// Change no file; print the names of those that are not formatted
+    #[arg(long)]
+    pub check: bool,
 }
 
 #[derive(Debug, Args)]
