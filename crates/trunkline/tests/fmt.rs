@@ -47,15 +47,17 @@ fn a_text_with_an_error_stays_and_the_others_are_formatted() {
     assert_eq!(fs::read_to_string(dir.path("loose.ns")).expect("text"), FORMATTED);
 }
 
-/// The examples look as the program formats them.
+/// The examples look as the program formats them, except the three that the AAI report prints.
 #[test]
 fn the_experiments_of_the_project_are_formatted() {
     let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../experiments");
     let files = fs::read_dir(folder).expect("a folder").map(|entry| entry.expect("an entry").path());
     let files: Vec<_> =
         files.filter(|path| path.extension().is_some_and(|extension| extension == "ns")).collect();
+    let printed = ["figure-08-blast.ns", "figure-09-cbr.ns", "figure-10-random.ns"];
+    let names = files.iter().map(|path| path.to_str().expect("text"));
     let mut words = vec!["fmt", "--check"];
-    words.extend(files.iter().map(|path| path.to_str().expect("text")));
+    words.extend(names.filter(|name| !printed.iter().any(|printed| name.ends_with(printed))));
     let ended = TestDir::new().execute(&words);
     assert_eq!((ended.status, ended.out.as_str()), (0, ""));
 }

@@ -9,7 +9,7 @@ use super::report::write_atomically;
 use crate::failure::{Failure, print};
 use crate::flags::Fmt;
 
-/// Formats files in place, or names those that are not formatted. A file with an error stays as it is, and the others are
+/// Formats files in place, or names those that are not formatted. A file with an error is unchanged, and the others are
 /// formatted.
 pub fn fmt(flags: &Fmt) -> Result<(), Failure> {
     let (mut unformatted, mut failure) = (0, None);
