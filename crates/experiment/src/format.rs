@@ -242,9 +242,8 @@ mod tests {
                 let (mut generated, mut at) = (String::new(), 0);
                 for (number, token) in tokens.iter().enumerate() {
                     let gap = &gaps[number % gaps.len()];
-                    match token.location.start > at {
-                        true => { generated.push(' '); generated.push_str(gap); generated.push(' ') }
-                        false => {}
+                    if token.location.start > at {
+                        generated.extend([" ", gap, " "]);
                     }
                     generated.push_str(&text[token.location.start..token.location.end]);
                     at = token.location.end;
