@@ -20,6 +20,7 @@
 //! | [`converters`] | the hosts on each side of the bundle converters | plan |
 //! | [`diagnostic`] | errors and warnings as plain data | locations of the plan |
 //! | `token` | text → words, strings, signs | diagnostics |
+//! | `format` | texts in one layout | tokens |
 //! | `tree`, `parse` | tokens → one tree for both dialects; recovers from errors | tokens |
 //! | `resolve` | tree → plan: names, defaults, units, checks | the tree |
 //! | [`support`](mod@support) | which tests run over which protocols, and where | plan |
@@ -39,6 +40,7 @@ pub mod scenario;
 pub mod support;
 pub mod vary;
 
+mod format;
 mod overrides;
 mod parse;
 mod print;
@@ -52,6 +54,7 @@ use std::io::{self, ErrorKind, Read};
 use std::path::Path;
 
 pub use diagnostic::{Diagnostic, Severity};
+pub use format::format;
 pub use overrides::{OverrideError, apply_override, apply_overrides};
 pub use plan::Plan;
 pub use print::plan_text;

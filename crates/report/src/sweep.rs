@@ -5,7 +5,7 @@
 mod html;
 
 use comfy_table::{Cell, CellAlignment};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use trunkline_record::schema::{Experiment, Interval};
 
 use crate::format::{Unit, sanitize};
@@ -17,7 +17,7 @@ pub use html::html;
 pub const VERSION: u32 = 1;
 
 /// Results of a plan at all points and seeds.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Sweep {
     /// [`VERSION`].
     pub version: u32,
@@ -30,6 +30,9 @@ pub struct Sweep {
     pub overrides: Vec<String>,
     /// The seeds of every point, or its number of runs.
     pub seeds: Seeds,
+    /// The half-width of the confidence interval, as a share of the mean, at which a point got no further seeds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub until: Option<f64>,
     /// Whether points are missing because the sweep was stopped.
     pub partial: bool,
     /// One line for each problem; after [`MAX_PROBLEMS`] lines the number of further problems.
@@ -45,11 +48,14 @@ pub struct Sweep {
     pub points: Vec<Point>,
 }
 
+/// Minimum number of values of which an interval may end the seeds of a point: two values can be close by chance.
+pub const MIN_SAMPLES: u64 = 3;
+
 /// Maximum number of problems that are listed.
 pub const MAX_PROBLEMS: usize = 20;
 
 /// The seeds of a sweep, or the runs of a measurement.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Seeds {
     /// The first seed; null where runs differ only by chance, as on a real machine.
     pub first: Option<u64>,
@@ -58,7 +64,7 @@ pub struct Seeds {
 }
 
 /// An option that is varied, and its values.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Parameter {
     /// `OPTION` or `NAME.OPTION`.
     pub key: String,
@@ -73,7 +79,7 @@ pub struct Parameter {
 }
 
 /// One point: a value for each of [`Sweep::parameters`].
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Point {
     /// Index of its value in each [`Parameter::values`].
     #[serde(rename = "at")]
@@ -88,7 +94,7 @@ pub struct Point {
 }
 
 /// Statistics of a metric over the seeds of a point.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Spread {
     /// Seeds with a value.
     pub n: u64,
@@ -109,6 +115,15 @@ pub struct Spread {
 }
 
 impl Spread {
+    /// Whether at least [`MIN_SAMPLES`] seeds have a value, and the confidence interval extends at most `share` of the mean to
+    /// each side.
+    pub fn is_within(&self, share: f64) -> bool {
+        match (self.mean, self.high) {
+            (Some(mean), Some(high)) => self.n >= MIN_SAMPLES && high - mean <= share * mean.abs(),
+            _ => false,
+        }
+    }
+
     /// Computes the statistics of samples in the order of the seeds.
     pub fn of(samples: Vec<Option<f64>>) -> Spread {
         let known: Vec<f64> = samples.iter().flatten().copied().collect();

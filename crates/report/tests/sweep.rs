@@ -36,6 +36,7 @@ fn sweep() -> Sweep {
         experiment: Experiment { name: "trunk".into(), hash: "0123456789abcdef".into(), text: "…".into() },
         overrides: vec!["duration=2s".into()],
         seeds: Seeds { first: Some(1996), count: 3 },
+        until: None,
         partial: false,
         problems: Vec::new(),
         points: (0..3).flat_map(|w| [point(w, 0), point(w, 1)]).collect(),

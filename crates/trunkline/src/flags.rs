@@ -38,7 +38,7 @@ use trunkline_units::Span;
 
 use values::{
     Placement, Word, blackhole, format_span, fraction, in_range, long_span, measurement_span, name_value,
-    one_of, placement, span, word_of,
+    one_of, placement, shard, span, word_of,
 };
 
 /// A workbench for message networks.
@@ -57,6 +57,11 @@ pub enum Command {
     ///
     /// Diagnostics point into the text. Exit status: 2 if there is an error.
     Check(Check),
+    /// Format experiments: indentation, spaces and blank lines, never the meaning
+    ///
+    /// Line breaks and comments stay. Exit status: 0 on success, 1 if --check found a file in another format or a file cannot be
+    /// written, 2 if a text cannot be read.
+    Fmt(Fmt),
     /// Run an experiment, store its record and show its report
     ///
     /// Exit status: 0 on success, 1 if the run or an expectation failed, 2 if the input or the usage is wrong.
@@ -81,8 +86,9 @@ pub enum Command {
     Test(test::Test),
     /// Simulate an experiment over ranges of its options, with several seeds each, and plot curves
     ///
-    /// Exit status: 0 on success, 1 if a run failed or the sweep was interrupted, 2 if the input or the usage is wrong.
-    Sweep(Sweep),
+    /// Every run is stored when it ends, so that the same command continues after an interruption. Exit status: 0 on success, 1 if
+    /// a run failed or the sweep was interrupted, 2 if the input or the usage is wrong.
+    Sweep(SweepCommand),
     /// Simulate the experiments of the papers and compare every figure with the published one
     ///
     /// Exit status: 0 if every figure is within its tolerance, 1 if one is not or a run failed, 2 if the usage is wrong.
@@ -236,10 +242,69 @@ pub struct Run {
 }
 
 #[derive(Debug, Args)]
+pub struct Fmt {
+    /// The experiment files; `-` formats standard input to standard output
+    #[arg(required = true, value_hint = ValueHint::FilePath)]
+    pub files: Vec<PathBuf>,
+    /// Change no file; print the names of those that are not formatted
+    #[arg(long)]
+    pub check: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
+pub struct SweepCommand {
+    #[command(subcommand)]
+    pub action: Option<SweepAction>,
+    #[command(flatten)]
+    pub sweep: Sweep,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum SweepAction {
+    /// Put the shards of a sweep together and plot the curves
+    ///
+    /// Exit status: 0 on success, 1 if runs failed or are missing, 2 if the input or the usage is wrong.
+    Merge(Merge),
+}
+
+#[derive(Debug, Args)]
+pub struct Merge {
+    /// Folders that shards have written to with --out, or files below their `runs`
+    #[arg(required = true, value_name = "DIR", value_hint = ValueHint::AnyPath)]
+    pub places: Vec<PathBuf>,
+    /// Folder for sweep.json, sweep.csv and sweep.html [default: trunkline-results/NAME]
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub out: Option<PathBuf>,
+    #[command(flatten)]
+    pub printed: Printed,
+}
+
+/// What a sweep prints instead of tables.
+#[derive(Clone, Copy, Debug, Args)]
+pub struct Printed {
+    /// Print only sweep.json
+    #[arg(long)]
+    pub json: bool,
+    /// Print only sweep.csv
+    #[arg(long, conflicts_with = "json")]
+    pub csv: bool,
+}
+
+/// One of several parts of a sweep.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shard {
+    /// From 0.
+    pub index: usize,
+    /// Number of parts.
+    pub count: usize,
+}
+
+#[derive(Debug, Args)]
 pub struct Sweep {
     /// The experiment file; `-` reads standard input
-    #[arg(value_hint = ValueHint::FilePath)]
-    pub file: PathBuf,
+    #[arg(required = true, value_hint = ValueHint::FilePath)]
+    pub file: Option<PathBuf>,
     /// The option to vary and its values, e.g. window=16kB..256kB or a-s.loss=0,1e-3,1e-2; a second one gives a
     /// family of curves
     #[arg(long, required = true, value_name = "[NAME.]OPTION=VALUES", value_parser = name_value)]
@@ -267,15 +332,21 @@ pub struct Sweep {
     /// Parallel runs [default: one per processor]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub threads: Option<u16>,
-    /// Folder for sweep.json, sweep.csv and sweep.html [default: trunkline-results/NAME]
+    /// Give a point no further seeds when the 95 % interval of each figure is within this share of its mean, e.g. 0.01; at least
+    /// 3 and at most --seeds
+    #[arg(long, value_name = "SHARE", value_parser = fraction)]
+    pub until: Option<f64>,
+    /// Simulate and store only the runs of part I of N, from 1; `trunkline sweep merge` puts the parts together
+    #[arg(long, value_name = "I/N", value_parser = shard)]
+    pub shard: Option<Shard>,
+    /// Simulate again what is stored
+    #[arg(long)]
+    pub fresh: bool,
+    /// Folder for sweep.json, sweep.csv, sweep.html and the stored runs [default: trunkline-results/NAME]
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub out: Option<PathBuf>,
-    /// Print only sweep.json
-    #[arg(long)]
-    pub json: bool,
-    /// Print only sweep.csv
-    #[arg(long, conflicts_with = "json")]
-    pub csv: bool,
+    #[command(flatten)]
+    pub printed: Printed,
 }
 
 #[derive(Debug, Args)]

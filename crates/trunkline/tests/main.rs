@@ -12,6 +12,7 @@
 //! | `compatibility` | files that an earlier version wrote |
 //! | `converter`, `converter_replay`, `converter_router`, `converter_wide` | the bundle converter with daemons, recorded DIS, routers and format 2 |
 //! | `counters` | commands on an archive of counters |
+//! | `fmt` | `trunkline fmt` |
 //! | `dissect` | captures of the guaranteed transport in Wireshark and in a second decoder |
 //! | `documents` | examples, commands, links and tables of the documents |
 //! | `trouble` | invalid input, failing disks and peers, signals |
@@ -44,6 +45,7 @@ mod converter_wide;
 mod counters;
 mod dissect;
 mod documents;
+mod fmt;
 mod lab;
 mod llc_tools;
 mod llc_wire;

@@ -6,6 +6,7 @@ use crate::command::{Ended, Running, TestDir, number, signal, within};
 use nix::sys::signal::Signal;
 use nix::unistd::Pid;
 use serde_json::Value;
+use trunkline_record::schema::Interval;
 
 const WINDOW: &str = "experiment \"window\" {
     network { host a, b; link a - b (rate = 1 Gb/s, delay = 5 ms); }
@@ -204,4 +205,168 @@ fn worked(pid: Pid) -> u64 {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     let behind = stat.rsplit_once(')').map_or("", |(_, behind)| behind);
     behind.split_whitespace().nth(11).and_then(|ticks| ticks.parse().ok()).unwrap_or(0)
+}
+
+/// A sweep of 12 points with 3 seeds each.
+const VARIED: [&str; 6] = ["--vary", "a-s.loss=0..0.2", "--points", "12", "--seeds", "3"];
+const FILES: [&str; 3] = ["sweep.json", "sweep.csv", "sweep.html"];
+
+fn bytes(dir: &TestDir, out: &str) -> [Vec<u8>; 3] {
+    FILES.map(|file| fs::read(dir.path(out).join(file)).expect("a file"))
+}
+
+/// The complete lines of runs in all files below `out/runs`.
+fn stored(dir: &TestDir) -> Vec<Value> {
+    let Ok(files) = fs::read_dir(dir.path("out/runs")) else { return Vec::new() };
+    let texts = files.map(|file| fs::read_to_string(file.expect("an entry").path()).expect("text"));
+    let lines = |text: String| {
+        let complete = text.rsplit_once('\n').map_or("", |(complete, _)| complete);
+        complete.lines().skip(1).map(|line| serde_json::from_str(line).expect("JSON")).collect::<Vec<Value>>()
+    };
+    texts.flat_map(lines).collect()
+}
+
+/// Fails unless the files have each run once.
+fn assert_each_once(dir: &TestDir, runs: usize) {
+    let lines = stored(dir);
+    let ids: std::collections::BTreeSet<_> = lines.iter().map(|line| line["id"].to_string()).collect();
+    assert_eq!((lines.len(), ids.len()), (runs, runs));
+}
+
+#[test]
+fn shards_in_any_order_and_number_give_the_bytes_of_one_process() {
+    let dir = TestDir::new();
+    points(&dir, LOSS, &VARIED);
+    let all = bytes(&dir, "out");
+    for count in [2, 5, 64] {
+        fs::remove_dir_all(dir.path("out")).expect("removed");
+        for index in (1..=count).rev() {
+            let shard = format!("{index}/{count}");
+            let ended = sweep(&dir, LOSS, &[&VARIED[..], &["--shard", &shard]].concat());
+            let own = (36 + count - index) / count;
+            let line = format!("Shard {index} of {count}: {own} of {own} runs are in out");
+            assert!(ended.status == 0 && ended.out.starts_with(&line), "{} {}", ended.out, ended.err);
+        }
+        assert!(!dir.path("out/sweep.json").exists(), "a shard has no curves");
+        let ended = dir.execute(&["sweep", "merge", "out", "--out", "merged"]);
+        assert_eq!((ended.status, ended.err.as_str()), (0, ""));
+        assert!(bytes(&dir, "merged") == all, "{count} shards");
+        assert_each_once(&dir, 36);
+    }
+}
+
+#[test]
+fn missing_shards_are_counted_and_their_points_missing() {
+    let dir = TestDir::new();
+    sweep(&dir, LOSS, &[&VARIED[..], &["--shard", "2/3"]].concat());
+    let ended = dir.execute(&["sweep", "merge", "out", "--out", "merged"]);
+    ended.assert_line(1, "24 of 36 runs are missing");
+    // A shard has a seed of each point here, so no point is complete.
+    let merged: Value =
+        serde_json::from_slice(&fs::read(dir.path("merged/sweep.json")).expect("a file")).expect("JSON");
+    assert_eq!((&merged["partial"], merged["points"].as_array().map(Vec::len)), (&true.into(), Some(0)));
+}
+
+#[test]
+fn parts_of_different_sweeps_are_not_merged() {
+    let dir = TestDir::new();
+    sweep(&dir, LOSS, &[&VARIED[..], &["--shard", "1/2"]].concat());
+    sweep(&dir, LOSS, &[&VARIED[..], &["--seed", "7", "--shard", "2/2"]].concat());
+    dir.execute(&["sweep", "merge", "out"]).assert_line(2, "are of different sweeps");
+    dir.execute(&["sweep", "merge", "nowhere"]).assert_line(2, "cannot read nowhere");
+    dir.write("forged", "{\"program\":\"trunkline\"}\n");
+    dir.execute(&["sweep", "merge", "forged"]).assert_line(2, "has no results of this version's sweeps");
+}
+
+#[test]
+fn a_second_call_runs_only_what_is_missing() {
+    let dir = TestDir::new();
+    points(&dir, LOSS, &VARIED);
+    let (all, file) = (bytes(&dir, "out"), fs::read_dir(dir.path("out/runs")).expect("a folder"));
+    let file = file.map(|entry| entry.expect("an entry").path()).next().expect("a file");
+    let before = fs::read_to_string(&file).expect("text");
+    // Without five runs in the middle, with the last line cut, as after a power failure.
+    let stored = before.lines().enumerate().filter(|(line, _)| !(10..15).contains(line));
+    let mut text: String = stored.map(|(_, line)| line.to_owned() + "\n").collect();
+    text.truncate(text.len() - 9);
+    fs::write(&file, text).expect("written");
+    points(&dir, LOSS, &VARIED);
+    assert!(bytes(&dir, "out") == all);
+    let mut after: Vec<_> = fs::read_to_string(&file).expect("text").lines().map(String::from).collect();
+    let mut before: Vec<_> = before.lines().map(String::from).collect();
+    assert!(after[after.len() - 6..].iter().all(|line| before.contains(line)), "six runs at the end");
+    after.sort();
+    before.sort();
+    assert!(after == before, "each run once, with the same figures");
+    // More points run only the new ones: 0 and 0.2 are known.
+    points(&dir, LOSS, &["--vary", "a-s.loss=0,0.1,0.2", "--seeds", "3"]);
+    assert_each_once(&dir, 36 + 3);
+    points(&dir, LOSS, &[&VARIED[..], &["--fresh"]].concat());
+    assert!(bytes(&dir, "out") == all);
+    assert_each_once(&dir, 36 + 3);
+}
+
+#[test]
+fn a_sweep_survives_being_killed_at_any_moment() {
+    let kills = if cfg!(feature = "soak") { 100 } else { 10 };
+    let dir = TestDir::new();
+    dir.write("experiment.ns", LOSS);
+    let varied = ["sweep", "experiment.ns", "--vary", "a-s.loss=0..0.9", "--points", "40", "--seeds", "5"];
+    let of = |out| [&varied[..], &["--out", out]].concat();
+    assert_eq!(dir.execute(&of("all")).status, 0);
+    let mut known = 0;
+    for kill in 0..kills {
+        let running = Running::start(dir.trunkline(&of("out")));
+        // Different moments: before the first run, and after some.
+        let enough = known + kill % 7;
+        let is_enough = || stored(&dir).len() >= enough || dir.path("out/sweep.json").exists();
+        within(std::time::Duration::from_secs(120), "some runs", is_enough);
+        signal(running.id(), Signal::SIGKILL);
+        running.end();
+        let lines = stored(&dir).len();
+        assert!(lines >= known, "runs were lost");
+        known = lines;
+    }
+    assert_eq!(dir.execute(&of("out")).status, 0);
+    assert_each_once(&dir, 200);
+    assert!(bytes(&dir, "out") == bytes(&dir, "all"));
+}
+
+#[test]
+fn two_processes_do_not_share_a_file() {
+    let dir = TestDir::new();
+    points(&dir, LOSS, &VARIED);
+    let file =
+        fs::read_dir(dir.path("out/runs")).expect("a folder").next().expect("a file").expect("an entry");
+    let open = fs::File::open(file.path()).expect("open");
+    open.lock().expect("locked");
+    sweep(&dir, LOSS, &VARIED).assert_line(1, "another process appends to out/runs/");
+}
+
+#[test]
+fn seeds_end_when_the_interval_is_narrow_whatever_ends_first() {
+    let dir = TestDir::new();
+    let varied = ["--vary", "a-s.loss=0,0.3", "--seeds", "60", "--until", "0.05"];
+    let found = points(&dir, LOSS, &[&varied[..], &["--threads", "1"]].concat());
+    let one = bytes(&dir, "out");
+    for point in &found {
+        let spread = &point["figures"][0];
+        let (n, mean) = (number(&spread["n"]), number(&spread["mean"]));
+        let half = number(&spread["high"]) - mean;
+        assert!((3.0..60.0).contains(&n) && half <= 0.05 * mean, "{spread}");
+        // One seed less was not enough.
+        let samples: Vec<f64> = spread["samples"].as_array().expect("samples").iter().map(number).collect();
+        let less = Interval::from_samples(&samples[..samples.len() - 1]).expect("an interval");
+        assert!(n == 3.0 || less.high - less.mean > 0.05 * less.mean, "{spread}");
+    }
+    assert!(number(&found[1]["figures"][0]["n"]) > 3.0, "with loss, three seeds are not enough: {found:?}");
+    fs::remove_dir_all(dir.path("out")).expect("removed");
+    points(&dir, LOSS, &[&varied[..], &["--threads", "7"]].concat());
+    assert!(bytes(&dir, "out") == one, "threads decide");
+    fs::remove_dir_all(dir.path("out")).expect("removed");
+    for shard in ["2/2", "1/2"] {
+        assert_eq!(sweep(&dir, LOSS, &[&varied[..], &["--shard", shard]].concat()).status, 0);
+    }
+    assert_eq!(dir.execute(&["sweep", "merge", "out", "--out", "out"]).status, 0);
+    assert!(bytes(&dir, "out") == one, "shards decide");
 }

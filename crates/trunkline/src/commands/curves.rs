@@ -357,6 +357,7 @@ impl Figure {
             },
             overrides: self.set.iter().map(|(key, value)| format!("{key}={value}")).collect(),
             seeds: Seeds { first: Some(Seed::default().0), count: seeds },
+            until: None,
             partial: false,
             problems: Vec::new(),
             parameters: vec![axis, transport],

@@ -24,17 +24,7 @@ pub struct Experiment {
 impl Experiment {
     /// Reads and parses `file`, or standard input for `-`, and prints diagnostics to standard error.
     pub fn read(file: &Path, overrides: &Overrides) -> Result<Experiment, Failure> {
-        let name = file.display().to_string();
-        let bytes = if name == "-" {
-            let mut bytes = Vec::new();
-            io::stdin().read_to_end(&mut bytes).map(|_| bytes)
-        } else {
-            std::fs::read(file)
-        };
-        let bytes = bytes.map_err(|e| Failure::input(format!("cannot read {name}: {e}")))?;
-        let text = String::from_utf8(bytes).map_err(|e| {
-            Failure::input(format!("{name} is not UTF-8 text: byte {}", e.utf8_error().valid_up_to()))
-        })?;
+        let (name, text) = read_text(file)?;
         let folder = file.parent().map(Path::to_path_buf).unwrap_or_default();
         let source = Source { name: &name, text: &text, folder: Some(&folder) };
         let parsed = parse_with_recordings(&source, &|request| read_recording(&folder, request));
@@ -45,6 +35,22 @@ impl Experiment {
             .map_err(|e| Failure::input(format!("--set {}: {e}", overrides.to_text())))?;
         Ok(Experiment { name, text, folder, plan })
     }
+}
+
+/// Returns the name and the text of a file, or of standard input for `-`.
+pub fn read_text(file: &Path) -> Result<(String, String), Failure> {
+    let name = file.display().to_string();
+    let bytes = if name == "-" {
+        let mut bytes = Vec::new();
+        io::stdin().read_to_end(&mut bytes).map(|_| bytes)
+    } else {
+        std::fs::read(file)
+    };
+    let bytes = bytes.map_err(|e| Failure::input(format!("cannot read {name}: {e}")))?;
+    let text = String::from_utf8(bytes).map_err(|e| {
+        Failure::input(format!("{name} is not UTF-8 text: byte {}", e.utf8_error().valid_up_to()))
+    })?;
+    Ok((name, text))
 }
 
 /// Prints diagnostics to standard error, in colour on a terminal.

@@ -6,6 +6,7 @@ mod congestion;
 mod converter;
 mod curves;
 mod experiment;
+mod fmt;
 mod hosts;
 #[cfg(feature = "agents")]
 mod keys;
@@ -48,6 +49,7 @@ pub fn run(command: Command) -> Result<(), Failure> {
             experiment::print_diagnostics(&experiment.name, &experiment.text, &warnings);
             print(&trunkline_experiment::plan_text(&experiment.plan))
         }
+        Command::Fmt(flags) => fmt::fmt(&flags),
         Command::Run(flags) => run::run(&flags),
         #[cfg(target_os = "linux")]
         Command::Lab(flags) => lab::lab(&flags),

@@ -61,6 +61,7 @@ fn sweep(name: &str, runs: u64, vary: Vec<Parameter>, figures: &[&str], points: 
         experiment: Experiment { name: name.into(), ..Experiment::default() },
         overrides: Vec::new(),
         seeds: Seeds { first: None, count: runs },
+        until: None,
         partial: false,
         problems: Vec::new(),
         parameters: vary,

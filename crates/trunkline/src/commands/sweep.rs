@@ -1,15 +1,19 @@
 //! `trunkline sweep`: a plan at many points and with many seeds, on all cores; curves with confidence bands.
 //!
 //! A run depends only on its point and its seed, and its result has a fixed position: the output does not depend on
-//! the number of threads or their timing. Only the figures of a run are stored.
+//! the number of threads or their timing, nor on how many processes and calls shared the runs. Only the figures of a run are
+//! stored, in [`store`].
+
+mod store;
 
 use std::path::Path;
+use std::sync::OnceLock;
 
 use trunkline_experiment::vary::Spacing;
 use trunkline_experiment::{OverrideError, Plan, Variation, apply_override, apply_overrides, figures};
 use trunkline_record::metric::metric;
 use trunkline_record::schema;
-use trunkline_report::sweep::{self as report, MAX_PROBLEMS, Parameter, Point, Seeds, Spread};
+use trunkline_report::sweep::{self as report, Parameter, Point, Seeds};
 use trunkline_run::{Backend, StopFlag};
 use trunkline_sim::Sim;
 use trunkline_units::Seed;
@@ -19,22 +23,61 @@ use super::pool;
 use super::report::{create_folder, terminal_width, write_atomically};
 use super::run::{out_folder, stop_on_signals};
 use crate::failure::{Failure, print};
-use crate::flags::{Overrides, Sweep};
+use crate::flags::{Merge, Overrides, Printed, Shard, Sweep, SweepAction, SweepCommand};
+use store::{MAX_RUNS, Request, RunFile, RunResult};
 
-/// Maximum number of runs: their figures are stored in memory.
-const MAX_RUNS: usize = 1_000_000;
 /// Maximum number of varied options, because plots have no more dimensions.
 const MAX_VARIED: usize = 2;
 
-/// Runs the sweep, writes its files and prints its tables.
-pub fn sweep(flags: &Sweep) -> Result<(), Failure> {
-    let request = SweepRequest::read(flags)?;
+/// Runs a sweep, or merges the parts of one.
+pub fn sweep(command: &SweepCommand) -> Result<(), Failure> {
+    match &command.action {
+        Some(SweepAction::Merge(merge)) => merge_parts(merge),
+        None => run(&command.sweep),
+    }
+}
+
+/// Runs what is missing. The whole sweep writes its files and prints its tables, a shard stores its runs only.
+fn run(flags: &Sweep) -> Result<(), Failure> {
+    let sweep = Simulation::read(flags)?;
     let stop = stop_on_signals()?;
     // Check the output folder before the runs.
-    let out = out_folder(&flags.out, &request.experiment.plan.name);
+    let out = out_folder(&flags.out, &sweep.experiment.plan.name);
     create_folder(&out)?;
-    let results = request.run(pool::threads(flags.threads), &out, &stop);
-    let sweep = request.report(flags, &results);
+    let file = RunFile::open(&out, &sweep.request, flags.shard, flags.fresh)?;
+    let mut results =
+        if flags.fresh { vec![None; sweep.request.runs()] } else { store::stored(&out, &sweep.request)? };
+    let threads = pool::threads(flags.threads);
+    sweep.run(&mut results, flags.shard, threads, &file, &out, &stop)?;
+    if let Some(shard) = flags.shard {
+        return report_shard(&sweep.request, &results, shard, &out);
+    }
+    show(&sweep.request, &results, &out, flags.printed, || {
+        "stopped on request; the same command runs what is missing".to_owned()
+    })
+}
+
+/// Writes and prints the results of parts.
+fn merge_parts(flags: &Merge) -> Result<(), Failure> {
+    let (request, results) = store::merge(&flags.places)?;
+    let out = out_folder(&flags.out, &request.sweep().experiment.name);
+    create_folder(&out)?;
+    let missing = || {
+        let missing = results.iter().filter(|result| result.is_none()).count();
+        format!("{missing} of {} runs are missing", results.len())
+    };
+    show(&request, &results, &out, flags.printed, missing)
+}
+
+/// Writes the files, prints what was asked for, and fails unless every run is complete.
+fn show(
+    request: &Request,
+    results: &[Option<RunResult>],
+    out: &Path,
+    printed: Printed,
+    why_partial: impl Fn() -> String,
+) -> Result<(), Failure> {
+    let sweep = request.report(results);
     let files = [
         ("sweep.json", report::json(&sweep)),
         ("sweep.csv", report::csv(&sweep)),
@@ -42,7 +85,7 @@ pub fn sweep(flags: &Sweep) -> Result<(), Failure> {
     ];
     let written =
         files.iter().try_for_each(|(name, text)| write_atomically(&out.join(name), text.as_bytes()));
-    let shown = match (flags.json, flags.csv) {
+    let shown = match (printed.json, printed.csv) {
         (true, _) => print(&files[0].1),
         (_, true) => print(&files[1].1),
         _ => {
@@ -51,33 +94,63 @@ pub fn sweep(flags: &Sweep) -> Result<(), Failure> {
         }
     };
     written?;
-    check_outcome(&sweep, &results)?;
+    if sweep.partial {
+        return Err(Failure::run(why_partial()));
+    }
+    check_runs(results.iter().flatten(), results.len())?;
     shown
 }
 
-/// A validated sweep.
-struct SweepRequest<'f> {
+/// Says what a shard has stored.
+fn report_shard(
+    request: &Request,
+    results: &[Option<RunResult>],
+    shard: Shard,
+    out: &Path,
+) -> Result<(), Failure> {
+    let (index, out) = (shard.index + 1, out.display());
+    let own = (0..results.len()).filter(|run| request.belongs_to(*run, shard));
+    let (stored, own) =
+        own.fold((0, 0), |(stored, all), run| (stored + usize::from(results[run].is_some()), all + 1));
+    print(&format!(
+        "Shard {index} of {}: {stored} of {own} runs are in {out}; trunkline sweep merge reads them.\n",
+        shard.count
+    ))?;
+    let missing = request.needed(results, Some(shard), 1).len();
+    if missing > 0 {
+        return Err(Failure::run("stopped on request; the same command runs what is missing"));
+    }
+    let runs = (0..results.len()).filter(|run| request.belongs_to(*run, shard));
+    check_runs(runs.filter_map(|run| results[run].as_ref()), own)
+}
+
+/// Fails if a run did.
+fn check_runs<'a>(runs: impl Iterator<Item = &'a RunResult>, all: usize) -> Result<(), Failure> {
+    let failed: Vec<&String> = runs.filter_map(|run| run.problem.as_ref()).collect();
+    match failed.first() {
+        Some(first) => Err(Failure::run(format!("{} of {all} runs failed; {first}", failed.len()))),
+        None => Ok(()),
+    }
+}
+
+/// A validated sweep, ready to simulate.
+struct Simulation<'f> {
     experiment: Experiment,
     set: &'f [(String, String)],
     vary: Vec<Variation>,
     /// Subject and path of each figure.
     figures: Vec<(String, String)>,
-    seeds: Seeds,
-    /// The hash of the plan at each point.
-    hashes: Vec<String>,
+    request: Request,
 }
 
-/// The figures of a run, and its problem, if any.
-struct RunResult {
-    figures: Vec<Option<f64>>,
-    problem: Option<String>,
-}
-
-impl<'f> SweepRequest<'f> {
-    fn read(flags: &'f Sweep) -> Result<SweepRequest<'f>, Failure> {
-        let experiment = Experiment::read(&flags.file, &Overrides { set: Vec::new() })?;
+impl<'f> Simulation<'f> {
+    fn read(flags: &'f Sweep) -> Result<Simulation<'f>, Failure> {
+        let file =
+            flags.file.as_ref().ok_or_else(|| Failure::input("`trunkline sweep` needs an experiment"))?;
+        let experiment = Experiment::read(file, &Overrides { set: Vec::new() })?;
         let plan = &experiment.plan;
-        for (key, value) in &flags.overrides.set {
+        let set = &flags.overrides.set;
+        for (key, value) in set {
             match apply_override(&mut plan.clone(), key, value) {
                 // An option that it depends on may be set or varied, too.
                 Ok(()) | Err(OverrideError::Together(_)) => {}
@@ -86,22 +159,35 @@ impl<'f> SweepRequest<'f> {
         }
         let vary = variations(flags, plan)?;
         let figures = shown(flags, plan)?;
-        let seeds = Seeds { first: Some(flags.seed), count: flags.seeds };
         if flags.seed.checked_add(flags.seeds).is_none() {
             return Err(Failure::input("--seed plus --seeds exceeds the largest seed"));
         }
-        let mut request =
-            SweepRequest { experiment, set: &flags.overrides.set, vary, figures, seeds, hashes: Vec::new() };
-        let runs = u64::try_from(request.points()).ok().and_then(|points| points.checked_mul(seeds.count));
+        let points: usize = vary.iter().map(|v| v.values.len()).product();
+        let runs = u64::try_from(points).ok().and_then(|points| points.checked_mul(flags.seeds));
         if runs.is_none_or(|runs| runs > MAX_RUNS as u64) {
             return Err(Failure::input(format!("a sweep has at most {MAX_RUNS} runs")));
         }
-        request.hashes = (0..request.points()).map(|point| request.check(point)).collect::<Result<_, _>>()?;
-        Ok(request)
-    }
-
-    fn points(&self) -> usize {
-        self.vary.iter().map(|v| v.values.len()).product()
+        let sweep = report::Sweep {
+            version: report::VERSION,
+            backend: Sim::default().name().to_owned(),
+            experiment: schema::Experiment {
+                name: plan.name.clone(),
+                hash: plan.hash(),
+                text: experiment.text.clone(),
+            },
+            overrides: set.iter().map(|(key, value)| format!("{key}={value}")).collect(),
+            seeds: Seeds { first: Some(flags.seed), count: flags.seeds },
+            until: flags.until,
+            partial: false,
+            problems: Vec::new(),
+            parameters: vary.iter().map(|v| varied(v, flags.log)).collect(),
+            metrics: figures.iter().map(|(subject, path)| format!("{subject}.{path}")).collect(),
+            points: Vec::new(),
+        };
+        let mut simulation = Simulation { experiment, set, vary, figures, request: Request::new(sweep) };
+        let points = (0..points).map(|point| simulation.point(point)).collect::<Result<_, _>>()?;
+        simulation.request.set_points(points);
+        Ok(simulation)
     }
 
     /// Returns the index of each variation's value at a point: the last changes first.
@@ -134,12 +220,17 @@ impl<'f> SweepRequest<'f> {
         Ok(plan)
     }
 
-    /// Returns the hash of the plan at a point, or why it cannot run.
-    fn check(&self, point: usize) -> Result<String, Failure> {
+    /// Returns a point without figures, or why its plan cannot run.
+    fn point(&self, point: usize) -> Result<Point, Failure> {
         let refuse = |reason: String| Failure::input(format!("{}: {reason}", self.name(point)));
         let plan = self.plan(point).map_err(|e| refuse(e.to_string()))?;
         match Sim::default().refuse(&plan).into_iter().next() {
-            None => Ok(plan.hash()),
+            None => Ok(Point {
+                indices: self.at(point),
+                values: self.settings(point).map(|(_, value)| value.to_owned()).collect(),
+                hash: plan.hash(),
+                spreads: Vec::new(),
+            }),
             // Refused for every value.
             Some(refusal) if Sim::default().refuse(&self.experiment.plan).contains(&refusal) => {
                 Err(Failure::input(refusal.text))
@@ -148,20 +239,48 @@ impl<'f> SweepRequest<'f> {
         }
     }
 
-    // --- Runs
-
-    /// Returns the result of each run by point and seed; `None` if it was not completed.
-    fn run(&self, threads: usize, out: &Path, stop: &StopFlag) -> Vec<Option<RunResult>> {
-        let runs = self.points() * self.seeds.count as usize;
-        pool::run_all("sweep", runs, threads, stop, |run| self.one(run, out, stop))
+    /// Simulates what is missing and stores each result at once. Returns early if `stop` is requested.
+    ///
+    /// # Errors
+    /// If a result cannot be stored.
+    fn run(
+        &self,
+        results: &mut [Option<RunResult>],
+        shard: Option<Shard>,
+        threads: usize,
+        file: &RunFile,
+        out: &Path,
+        stop: &StopFlag,
+    ) -> Result<(), Failure> {
+        let failure = OnceLock::new();
+        loop {
+            let runs = self.request.needed(results, shard, threads);
+            if runs.is_empty() {
+                break;
+            }
+            let one = |index: usize| {
+                let result = self.one(runs[index], out, stop)?;
+                if let Err(error) = file.append(&self.request, runs[index], &result) {
+                    let _ = failure.set(error);
+                    stop.request();
+                    return None;
+                }
+                Some(result)
+            };
+            let new = pool::run_all("sweep", runs.len(), threads, stop, one);
+            runs.iter().zip(new).for_each(|(run, result)| results[*run] = result);
+            if stop.is_requested() {
+                break;
+            }
+        }
+        failure.into_inner().map_or(Ok(()), Err)
     }
 
     /// Runs one simulation; `None` if it was stopped.
     fn one(&self, run: usize, out: &Path, stop: &StopFlag) -> Option<RunResult> {
-        let (point, seed) = (run / self.seeds.count as usize, run as u64 % self.seeds.count);
+        let (point, seed) = (run / self.request.seeds(), self.request.seed(run));
         let plan = self.plan(point).expect("every point was checked");
-        let seed = Seed(self.seeds.first.unwrap_or_default() + seed);
-        match pool::simulate(&plan, seed, &self.experiment.folder, out, stop) {
+        match pool::simulate(&plan, Seed(seed), &self.experiment.folder, out, stop) {
             Ok(record) => {
                 let of = |(subject, path): &(String, String)| metric(&record, subject, path);
                 Some(RunResult { figures: self.figures.iter().map(of).collect(), problem: None })
@@ -172,46 +291,6 @@ impl<'f> SweepRequest<'f> {
                 let problem = Some(format!("{}, seed {seed}: {reason}", self.name(point)));
                 Some(RunResult { figures: vec![None; self.figures.len()], problem })
             }
-        }
-    }
-
-    // --- Results
-
-    fn report(&self, flags: &Sweep, results: &[Option<RunResult>]) -> report::Sweep {
-        let plan = &self.experiment.plan;
-        let points: Vec<Point> = results
-            .chunks(self.seeds.count as usize)
-            .enumerate()
-            .filter_map(|(point, runs)| {
-                let runs: Option<Vec<&RunResult>> = runs.iter().map(Option::as_ref).collect();
-                Some(self.point(point, &runs?))
-            })
-            .collect();
-        report::Sweep {
-            version: report::VERSION,
-            backend: Sim::default().name().to_owned(),
-            experiment: schema::Experiment {
-                name: plan.name.clone(),
-                hash: plan.hash(),
-                text: self.experiment.text.clone(),
-            },
-            overrides: self.set.iter().map(|(key, value)| format!("{key}={value}")).collect(),
-            seeds: self.seeds,
-            partial: points.len() < self.points(),
-            problems: problems(results),
-            parameters: self.vary.iter().map(|v| varied(v, flags.log)).collect(),
-            metrics: self.figures.iter().map(|(subject, path)| format!("{subject}.{path}")).collect(),
-            points,
-        }
-    }
-
-    fn point(&self, point: usize, runs: &[&RunResult]) -> Point {
-        let spread = |figure: usize| Spread::of(runs.iter().map(|run| run.figures[figure]).collect());
-        Point {
-            indices: self.at(point),
-            values: self.settings(point).map(|(_, value)| value.to_owned()).collect(),
-            hash: self.hashes[point].clone(),
-            spreads: (0..self.figures.len()).map(spread).collect(),
         }
     }
 }
@@ -262,25 +341,5 @@ fn varied(variation: &Variation, log: bool) -> Parameter {
         log: log && !variation.is_words(),
         values: variation.values.iter().map(|step| step.text.clone()).collect(),
         numbers: variation.values.iter().map(|step| step.number).collect(),
-    }
-}
-
-fn problems(results: &[Option<RunResult>]) -> Vec<String> {
-    let all = || results.iter().flatten().filter_map(|result| result.problem.as_ref());
-    let mut lines: Vec<String> = all().take(MAX_PROBLEMS).cloned().collect();
-    let more = all().count() - lines.len();
-    lines.extend((more > 0).then(|| format!("and {more} more runs")));
-    lines
-}
-
-/// Returns an error unless every run is complete.
-fn check_outcome(sweep: &report::Sweep, results: &[Option<RunResult>]) -> Result<(), Failure> {
-    if sweep.partial {
-        return Err(Failure::run("stopped on request; the complete points are stored"));
-    }
-    let failed = results.iter().flatten().filter(|result| result.problem.is_some()).count();
-    match sweep.problems.first() {
-        Some(first) => Err(Failure::run(format!("{failed} of {} runs failed; {first}", results.len()))),
-        None => Ok(()),
     }
 }

@@ -8,6 +8,8 @@ use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use trunkline_arq::torture::Blackhole;
 use trunkline_units::Span;
 
+use super::Shard;
+
 /// The units of a duration and their nanoseconds, the largest first.
 const UNITS: [(&str, u64); 7] = [
     ("d", 86_400_000_000_000),
@@ -35,6 +37,16 @@ pub fn span(text: &str) -> Result<Span, String> {
     match nanoseconds(text) {
         ns if (0.0..=3.6e12).contains(&ns) => Ok(Span::from_ns(ns as u64)),
         _ => Err("expected a duration such as 20ms, at most 1h".into()),
+    }
+}
+
+/// Parses a part of a whole, such as `3/8`, from `1/N` to `N/N`.
+pub fn shard(text: &str) -> Result<Shard, String> {
+    let parse =
+        |(index, count): (&str, &str)| Some((index.parse::<usize>().ok()?, count.parse::<usize>().ok()?));
+    match text.split_once('/').and_then(parse) {
+        Some((index, count)) if (1..=count).contains(&index) => Ok(Shard { index: index - 1, count }),
+        _ => Err("expected a part and their number, from 1/N to N/N".into()),
     }
 }
 
