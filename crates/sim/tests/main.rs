@@ -6,6 +6,7 @@ mod bodies {
 }
 mod applications;
 mod atm_control;
+mod atm_queues;
 mod bbr;
 mod bundle;
 mod bursts;

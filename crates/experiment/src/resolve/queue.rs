@@ -8,7 +8,7 @@ use super::quantity::{Dimension, number, single};
 use super::{Context, write};
 use crate::diagnostic::Diagnostic;
 use crate::parse::shorten;
-use crate::plan::{Amount, CoDel, Link, Node, Queue, SourceRange, TokenRate};
+use crate::plan::{Amount, CoDel, Link, Medium, Network, Node, NodeKind, Queue, SourceRange, TokenRate};
 use crate::tree::{Part, PartKind, Setting, Value};
 
 /// The smallest quantum: a round serves every class, so that a packet waits for many rounds with a smaller one.
@@ -271,7 +271,7 @@ pub(crate) fn token_rate_text(limits: &TokenRate) -> String {
     format!("{} : {}", write::rate(&limits.rate), write::size(&limits.burst))
 }
 
-/// Checks the queue of a link that carries packets: a burst passes every packet, and a switch or router drops or marks.
+/// Checks the queue of a link: a burst passes every packet, and a switch or router drops or marks.
 pub(crate) fn check_link(
     cx: &mut Context<'_>,
     link: &Link,
@@ -293,5 +293,59 @@ pub(crate) fn check_link(
             let error = Diagnostic::error(at(name), message);
             cx.report(error.label("expected at least the MTU of the link"));
         }
+    }
+}
+
+/// Checks the queues, shapers, policers and traces of ATM links: nothing else decides which cell is sent next.
+pub(crate) fn check_atm(cx: &mut Context<'_>, network: &Network) {
+    let atm = || network.links.iter().filter(|link| link.medium == Medium::Atm);
+    let explicit_rates = network.links.iter().find(|link| link.explicit_rate.is_some());
+    for link in atm() {
+        let given = [
+            (link.queue.is_some(), "queue"),
+            (link.shape.is_some(), "shape"),
+            (link.police.is_some(), "police"),
+            (link.trace.is_some(), "trace"),
+        ];
+        let Some((_, name)) = given.iter().find(|(is_given, _)| *is_given) else { continue };
+        let ends = || network.nodes.iter().filter(|node| node.name == link.a || node.name == link.b);
+        let at_a_switch = |other: &&Link| {
+            let is_end = |node: &Node| node.name == other.a || node.name == other.b;
+            ends().any(|node| matches!(node.kind, NodeKind::Switch { .. }) && is_end(node))
+        };
+        let takes_turns = ends().find(|node| matches!(node.kind, NodeKind::Switch { round_robin: true, .. }));
+        let credits =
+            atm().find(|other| other.credits.is_some() && (other.name == link.name || at_a_switch(other)));
+        let other = |other: &&Link| other.encapsulation != link.encapsulation;
+        let (message, with) = if let Some(other) = explicit_rates {
+            (
+                format!("`{name}` cannot be beside explicit rates, which queue the cells of each channel"),
+                Some((other.location, "these")),
+            )
+        } else if let Some(other) = credits {
+            (
+                format!("`{name}` cannot be beside credits, which queue the cells of each channel"),
+                Some((other.location, "these")),
+            )
+        } else if let Some(node) = takes_turns {
+            (
+                format!("`{name}` cannot be at a switch with `scheduling = round-robin`"),
+                Some((node.location, "the switch")),
+            )
+        } else if link.pacing_slots.is_some() {
+            (format!("`{name}` cannot be beside cell slots"), None)
+        } else if let Some(other) = atm().find(other).filter(|_| link.queues_packets()) {
+            (
+                "a queue of packets needs one encapsulation in the whole network".to_owned(),
+                Some((other.location, "the other")),
+            )
+        } else {
+            continue;
+        };
+        let error = Diagnostic::error(link.location, message).label("expected one or the other");
+        cx.report(match with {
+            Some((location, label)) => error.with(location, label),
+            None => error,
+        });
     }
 }

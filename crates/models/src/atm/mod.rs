@@ -11,6 +11,7 @@ mod fine;
 pub mod frame;
 pub mod link;
 pub mod pacing;
+pub mod port;
 mod queue;
 pub mod train;
 
@@ -21,4 +22,5 @@ pub use credits::CreditOptions;
 pub use frame::CellFrame;
 pub use link::{CellLink, Config, End, Mode};
 pub use pacing::{Pacing, PacingUnit};
+pub use port::QueueUnit;
 pub use train::Train;
