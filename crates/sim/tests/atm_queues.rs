@@ -132,7 +132,9 @@ fn an_atm_link_changes_whatever_controls_it() {
         // A cell takes 424 us at 1 Mb/s, and 42.4 us at 10 Mb/s; the first one reaches the switch after 3 us.
         let record = run(&text(network, &format!("at 4 s set link {ends} (rate = 1 Mb/s);")));
         let delay = connection(&record, "x").delay_us.as_ref().expect("messages").clone();
-        near(delay.max, 22.0 * 424.0 + 1000.0, 2e-3);
+        // Of a link with credits a check cell may precede the packet.
+        near(delay.max, 22.0 * 424.0 + 1000.0, 0.05);
+        near(delay.p90, 22.0 * 424.0 + 1000.0, 2e-3);
         near(delay.min, 22.0 * 42.4 + 1000.0, 2e-3);
     }
 }
