@@ -453,6 +453,10 @@ pub enum ArqCongestion {
     /// The same with at most the window of CUBIC.
     #[serde(rename = "tcp-friendly")]
     TcpFriendly,
+    /// BBR version 1.
+    Bbr,
+    /// BBR version 3.
+    Bbr3,
 }
 
 /// Integrity check of the guaranteed transport.

@@ -202,6 +202,15 @@ fn refuse_cell_control(plan: &Plan, network: &plan::Network) -> Vec<Refusal> {
         let text = format!("`sim` has no `duplicate` or `reorder` {place}: link {}", link.name);
         (link.duplicate > 0.0 || link.reorder > 0.0).then_some(Refusal { location: link.location, text })
     });
+    let changed = network.changes.iter().filter_map(|change| {
+        let link = network.links.iter().find(|link| link.name == change.link).filter(is_controlled)?;
+        let mut shares = [change.duplicate, change.reorder].into_iter().flatten();
+        let text = format!(
+            "`sim` has no `duplicate` or `reorder` where cells have credits or rates: link {}",
+            link.name
+        );
+        shares.any(|share| share > 0.0).then_some(Refusal { location: change.location, text })
+    });
     let shares_channel = |c: &&Connection| {
         matches!(c.protocol, Protocol::Multicast { .. } | Protocol::Bundle { .. } | Protocol::Llc { .. })
     };
@@ -227,7 +236,7 @@ fn refuse_cell_control(plan: &Plan, network: &plan::Network) -> Vec<Refusal> {
         );
         Some(Refusal { location: c.from.location, text })
     });
-    out_of_order.chain(shared).chain(without_cells).collect()
+    out_of_order.chain(changed).chain(shared).chain(without_cells).collect()
 }
 
 /// Returns why a capture of that name is refused.

@@ -18,6 +18,7 @@ mod explicit_rates;
 mod fairness;
 mod figures;
 mod group;
+mod guaranteed_bbr;
 mod l4s;
 mod llc;
 mod llc_token;
