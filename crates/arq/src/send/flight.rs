@@ -83,6 +83,7 @@ pub(crate) struct Flight {
     delivered: u64,
     delivered_at: Instant,
     first_sent_at: Instant,
+    /// Those of the first frame.
     counts: SendCounts,
 }
 
@@ -91,8 +92,15 @@ pub(crate) struct Flight {
 pub(crate) struct SendCounts {
     delivered: u32,
     lost: u32,
-    /// Including the frame, and the others of its batch.
+    /// Including the frame.
     in_flight: u32,
+}
+
+impl SendCounts {
+    /// Returns those of the frame that was sent so many after this one in the same batch.
+    fn after(self, frames: u32) -> SendCounts {
+        SendCounts { in_flight: self.in_flight + frames, ..self }
+    }
 }
 
 impl Flight {
@@ -343,6 +351,7 @@ impl Flights {
             first: number,
             count: flight.count - before,
             order: flight.order + u64::from(before),
+            counts: flight.counts.after(before.into()),
             ..*flight
         };
         flight.count = before;
@@ -422,7 +431,7 @@ impl Flights {
         self.record_departure(number, 1);
     }
 
-    /// Returns the counts to store with `count` frames that are sent.
+    /// Returns the counts to store with the last of `count` frames that are sent.
     #[inline(always)]
     fn counts(&self, count: u32) -> SendCounts {
         let (delivered, lost) = (self.delivered_frames, self.lost_frames);
@@ -476,7 +485,7 @@ impl Flights {
             delivered: self.delivered,
             delivered_at: self.delivered_at,
             first_sent_at: self.first_sent_at,
-            counts: self.counts(count.into()),
+            counts: self.counts(1),
         });
         self.in_flight += u32::from(count);
         self.unsent = number + u64::from(count);
@@ -534,6 +543,7 @@ impl Flights {
                 let rest = encoded.split_off(count);
                 (flight.first, flight.count) = (self.base, flight.count - count);
                 flight.order += u64::from(count);
+                flight.counts = flight.counts.after(count.into());
                 Some(FrameContent::Encoded(std::mem::replace(encoded, rest)))
             }
             content => {
@@ -773,7 +783,7 @@ impl AckSummary {
                 delivered: flight.delivered,
                 delivered_at: flight.delivered_at,
                 first_sent_at: flight.first_sent_at,
-                counts: flight.counts,
+                counts: flight.counts.after(count - 1),
             });
         }
     }
