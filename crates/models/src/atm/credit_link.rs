@@ -8,10 +8,10 @@ use trunkline_units::{Instant, Rate, Span, Stream};
 use crate::atm::CellFrame;
 use crate::atm::aal5::{self, Reassembly};
 use crate::atm::cell::CELL;
+use crate::atm::config::{Config, End};
 use crate::atm::credit_queue::{CreditQueue, Departure};
 use crate::atm::credits::{CreditOptions, CreditReceiver, CreditSender};
 use crate::atm::fine::FineTime;
-use crate::atm::link::{Config, End};
 use crate::impairments::Impairments;
 use crate::media::queue::LinkChange;
 

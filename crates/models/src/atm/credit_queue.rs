@@ -7,8 +7,8 @@ use trunkline_units::{Instant, Rate};
 
 use crate::atm::CellFrame;
 use crate::atm::cell::{CELL, Encapsulation, MAX_CELLS, MAX_PACKET, cells_of};
+use crate::atm::config::End;
 use crate::atm::fine::FineTime;
-use crate::atm::link::End;
 use crate::atm::pacing::{Pacer, Pacing};
 use crate::atm::train::Run;
 use crate::media::occupancy::Occupancy;

@@ -2,14 +2,14 @@
 
 use std::collections::VecDeque;
 
-use trunkline_endpoint::{Bound, LossCause, Medium, MediumCounters, MediumInput, MediumOutput, Port};
-use trunkline_units::{Instant, Rate, Span, Stream};
+use trunkline_endpoint::{LossCause, Medium, MediumCounters, MediumInput, MediumOutput, Port};
+use trunkline_units::{Instant, Span, Stream};
 
 use crate::atm::CellFrame;
 use crate::atm::aal5::{self, Reassembly};
-use crate::atm::cell::{CELL, Encapsulation};
+use crate::atm::cell::CELL;
+use crate::atm::config::{Config, End, Mode};
 use crate::atm::fine::FineTime;
-use crate::atm::pacing::Pacing;
 use crate::atm::port::{CellPort, QueueUnit, cells_of};
 use crate::atm::queue::{CellQueue, PacketQueue};
 use crate::atm::train::{Run, Train, append};
@@ -19,59 +19,6 @@ use crate::media::queue::{QueueCounters, QueueOptions};
 
 /// Maximum number of trains kept for reuse.
 const MAX_SPARE: usize = 64;
-
-/// Configuration of a link.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Config {
-    /// Rate of whole cells: the line rate without the overhead of SONET or PLCP; zero counts as 1 b/s.
-    pub payload: Rate,
-    /// Propagation delay.
-    pub delay: Span,
-    /// The devices at port 0 and port 1.
-    pub ends: [End; 2],
-    /// Impairments of cells sent from port 0 and port 1.
-    pub impairments: [Impairments; 2],
-    /// Whether packets cross cell by cell or as trains.
-    pub mode: Mode,
-}
-
-/// The device at a port.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum End {
-    /// A host adapter: its station sends and receives packets. Segmentation and reassembly take no time here; the
-    /// host model accounts for them.
-    Adapter {
-        /// Pacing of its cells.
-        pacing: Pacing,
-        /// Limit of its send queue: [`Capacity::Frames`](trunkline_endpoint::Capacity) counts packets, `Bytes` the 53
-        /// bytes of each cell. A packet counts in full until its last bit has left.
-        queue: Bound,
-        /// Encapsulation.
-        encapsulation: Encapsulation,
-    },
-    /// A port of a cell switch, which sends and receives cells and trains.
-    SwitchPort {
-        /// Limit of its queue in cells (`Bytes`: 53 each).
-        queue: Bound,
-    },
-}
-
-impl End {
-    /// An adapter without pacing or loss, with LLC/SNAP.
-    pub const ADAPTER: End =
-        End::Adapter { pacing: Pacing::None, queue: Bound::NONE, encapsulation: Encapsulation::LlcSnap };
-}
-
-/// How a packet crosses.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Mode {
-    /// Cell by cell: exact always.
-    #[default]
-    Cells,
-    /// All its cells in one step; exact under the conditions of [`Train`]. A line that duplicates or reorders cells
-    /// still carries them one by one.
-    Trains,
-}
 
 /// A link that carries cells: two ports, full duplex.
 ///
@@ -727,7 +674,7 @@ impl<F: CellFrame> Direction<F> {
     fn carry_perfect(&mut self, at: Instant, frame: F) {
         self.release_waiting(at);
         self.arrive_at_end(at, frame);
-        self.release_held(at);
+        self.release_overtaken(at);
     }
 
     fn carry_impaired(&mut self, at: Instant, mut frame: F, impairments: &Impairments) {
@@ -750,12 +697,12 @@ impl<F: CellFrame> Direction<F> {
             self.arrive_at_end(at, frame.clone());
         }
         self.arrive_at_end(at, frame);
-        self.release_held(at);
+        self.release_overtaken(at);
     }
 
     /// Delivers the reordered cell, which a later one has overtaken.
     #[inline]
-    fn release_held(&mut self, at: Instant) {
+    fn release_overtaken(&mut self, at: Instant) {
         if let Some((_, held)) = self.held.take() {
             self.counters.reordered += 1;
             self.arrive_at_end(at, held);

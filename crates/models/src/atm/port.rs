@@ -6,7 +6,7 @@ use trunkline_units::Instant;
 use crate::atm::CellFrame;
 use crate::atm::aal5::{self, Reassembly};
 use crate::atm::cell::{CELL, Encapsulation, MAX_CELLS, MAX_PACKET, PAYLOAD, TRAILER};
-use crate::atm::link::{Config, End};
+use crate::atm::config::{Config, End};
 use crate::atm::pacing::{Pacing, PacingUnit};
 use crate::media::queue::port::{PortQueue, SentCell};
 use crate::media::queue::{QueueCounters, QueueOptions};

@@ -372,12 +372,12 @@ fn whole_packets_are_lost_at_a_queue_of_packets() {
     let configs = configs.map(|config| Config { mode: Mode::Cells, ..config });
     let packets: Vec<_> = (0..200).map(|serial| (Instant::ZERO, Packet::new(serial, 9_180, 0))).collect();
     let unit = |unit| run(&configs, [None, Some((unit, queue_of(DisciplineOptions::DropTail)))], &packets);
-    let ((whole, counters, _), (torn, ..)) = (unit(PACKETS), unit(QueueUnit::Cells));
+    let ((complete, counters, _), (torn, ..)) = (unit(PACKETS), unit(QueueUnit::Cells));
     assert!(
-        whole.arrived.len() > 130 && torn.arrived.len() < 10,
+        complete.arrived.len() > 130 && torn.arrived.len() < 10,
         "{} {}",
-        whole.arrived.len(),
+        complete.arrived.len(),
         torn.arrived.len()
     );
-    assert_eq!(counters[1].queue_drops, 192 * (200 - whole.arrived.len() as u64));
+    assert_eq!(counters[1].queue_drops, 192 * (200 - complete.arrived.len() as u64));
 }
