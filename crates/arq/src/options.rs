@@ -1,6 +1,6 @@
 //! Options of a connection.
 
-use trunkline_congestion::{Bounds, Controller, Cubic, Fixed, Paced, Reno, TcpFriendly};
+use trunkline_congestion::{Bbr, Bbr3, Bounds, Controller, Cubic, Fixed, Paced, Reno, TcpFriendly};
 use trunkline_units::Span;
 
 pub use crate::limits::*;
@@ -164,16 +164,27 @@ pub enum Congestion {
     /// The same with at most the window of CUBIC: [`TcpFriendly`].
     #[default]
     TcpFriendly,
+    /// BBR version 1: [`Bbr`].
+    Bbr,
+    /// BBR version 3: [`Bbr3`].
+    Bbr3,
 }
 
 impl Congestion {
     /// All controllers.
-    pub const ALL: [Congestion; 5] =
-        [Congestion::Fixed, Congestion::Reno, Congestion::Cubic, Congestion::Paced, Congestion::TcpFriendly];
+    pub const ALL: [Congestion; 7] = [
+        Congestion::Fixed,
+        Congestion::Reno,
+        Congestion::Cubic,
+        Congestion::Paced,
+        Congestion::TcpFriendly,
+        Congestion::Bbr,
+        Congestion::Bbr3,
+    ];
 
     /// Creates the controller for at most `max_window` frames in flight and a peer that acknowledges at least every
-    /// `ack_every` frames.
-    pub(crate) fn controller(self, max_window: u32, ack_every: u32) -> Box<dyn Controller> {
+    /// `ack_every` frames. `seed` determines the random numbers of BBR.
+    pub(crate) fn controller(self, max_window: u32, ack_every: u32, seed: u64) -> Box<dyn Controller> {
         let bounds = Bounds::new(1, max_window);
         match self {
             Congestion::Fixed => Box::new(Fixed::new(max_window)),
@@ -181,6 +192,8 @@ impl Congestion {
             Congestion::Cubic => Box::new(Cubic::new(bounds)),
             Congestion::Paced => Box::new(Paced::new(max_window, ack_every)),
             Congestion::TcpFriendly => Box::new(TcpFriendly::new(max_window, ack_every)),
+            Congestion::Bbr => Box::new(Bbr::new(bounds, seed)),
+            Congestion::Bbr3 => Box::new(Bbr3::new(bounds, seed)),
         }
     }
 }

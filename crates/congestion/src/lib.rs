@@ -271,7 +271,7 @@ pub struct Acknowledgement {
 }
 
 /// What has happened between the sending of data and its report, and what was in flight then (draft-ietf-ccwg-bbr section
-/// 4.1.2.1: `RS.delivered`, `RS.lost`, `RS.tx_in_flight`); all 0 if unknown, as in the guaranteed transport.
+/// 4.1.2.1: `RS.delivered`, `RS.lost`, `RS.tx_in_flight`); all 0 if unknown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SinceSent {
     /// Amount delivered since, including what is reported.

@@ -453,6 +453,10 @@ pub enum ArqCongestion {
     /// The same with at most the window of CUBIC.
     #[serde(rename = "tcp-friendly")]
     TcpFriendly,
+    /// BBR version 1.
+    Bbr,
+    /// BBR version 3.
+    Bbr3,
 }
 
 /// Integrity check of the guaranteed transport.
@@ -783,16 +787,16 @@ pub struct Link {
     /// Who computes explicit rates for the virtual channels that cross it; none: no rates. Only for ATM.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub explicit_rate: Option<ExplicitRate>,
-    /// Queue discipline at both ends, measured; none: FIFO with tail drop, not measured. Not for ATM.
+    /// Queue discipline at both ends, measured; none: FIFO with tail drop, not measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queue: Option<Queue>,
-    /// Shaper at both ends, if any. Not for ATM.
+    /// Shaper at both ends, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shape: Option<TokenRate>,
-    /// Policer at both ends, if any. Not for ATM.
+    /// Policer at both ends, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub police: Option<TokenRate>,
-    /// Trace that replaces the rate, if any; `rate` is its mean then. Not for ATM.
+    /// Trace that replaces the rate, if any; `rate` is its mean then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trace: Option<Trace>,
     /// How the link admits connections.
@@ -804,6 +808,13 @@ pub struct Link {
     /// Location in the text.
     #[serde(skip)]
     pub location: SourceRange,
+}
+
+impl Link {
+    /// Returns whether an ATM switch collects and queues packets at its end of the link, instead of queueing cells.
+    pub fn queues_packets(&self) -> bool {
+        self.queue.is_some() || self.shape.is_some() || self.police.is_some()
+    }
 }
 
 /// How a link admits connections.
@@ -858,6 +869,18 @@ pub enum Medium {
     Ethernet,
     /// Point-to-point framing.
     Ppp,
+}
+
+impl Medium {
+    /// Returns what a line rate leaves to frames or cells: SONET and PLCP take the rest on ATM.
+    pub fn payload(self, line: Rate) -> Rate {
+        match (self, line.as_bps()) {
+            (Medium::Atm, 155_000_000 | 155_520_000) => Rate::from_bps(149_760_000),
+            (Medium::Atm, 45_000_000 | 44_736_000) => Rate::from_bps(40_704_000),
+            (Medium::Atm, 622_080_000) => Rate::from_bps(599_040_000),
+            _ => line,
+        }
+    }
 }
 
 /// How the cells of an ATM link are simulated.

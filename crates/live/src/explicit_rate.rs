@@ -49,28 +49,30 @@ fn decode(bytes: &[u8]) -> Option<(u32, Rate)> {
 /// Divides `capacity` among the sources that ask at a socket, until a stop is requested.
 pub(crate) fn control(capacity: Rate, socket: &UdpSocket, clock: Clock, stop: &AtomicBool) {
     let mut controller = Controller::new(capacity, LIFETIME);
-    let mut sources: BTreeMap<u32, SocketAddr> = BTreeMap::new();
+    // With the time of the last request: a source that repeats none for as long as its rate lives makes room for others.
+    let mut sources: BTreeMap<u32, (SocketAddr, Instant)> = BTreeMap::new();
     let mut buffer = [0; 2 * HEADER];
     while !stop.load(Ordering::Relaxed) {
         let Ok((length, from)) = socket.recv_from(&mut buffer) else { continue };
         let Some((source, limit)) = decode(&buffer[..length]) else { continue };
+        let now = clock.now();
+        sources.retain(|_, (_, at)| now.since(*at) <= LIFETIME);
         if sources.len() >= MAX_SOURCES && !sources.contains_key(&source) {
             continue;
         }
-        let now = clock.now();
         let request = match limit == Rate::default() {
             true => {
                 sources.remove(&source);
                 Request::Leave
             }
             false => {
-                sources.insert(source, from);
+                sources.insert(source, (from, now));
                 Request::Active { limit }
             }
         };
         controller.receive(now, source, request);
         while let Some((source, rate)) = controller.poll() {
-            if let Some(to) = sources.get(&source) {
+            if let Some((to, _)) = sources.get(&source) {
                 // Best effort: sources repeat their requests.
                 let _ = socket.send_to(&message(source, rate, now), to);
             }

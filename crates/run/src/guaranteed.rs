@@ -53,6 +53,8 @@ pub fn options(
             ArqCongestion::Cubic => Congestion::Cubic,
             ArqCongestion::Paced => Congestion::Paced,
             ArqCongestion::TcpFriendly => Congestion::TcpFriendly,
+            ArqCongestion::Bbr => Congestion::Bbr,
+            ArqCongestion::Bbr3 => Congestion::Bbr3,
         },
         window: u16::try_from(window).unwrap_or(u16::MAX),
         frame: (frame.as_bytes() as usize).min(path_mtu) as u16,

@@ -23,7 +23,7 @@ use crate::admission::{AdmissionError, Admissions};
 use crate::bundles::{self, BundleWorkers};
 use crate::engine::Engine;
 use crate::explicit_rates::ExplicitRates;
-use crate::flow::{Flow, FlowConfig, FlowError};
+use crate::flow::{Flow, FlowConfig, FlowError, MAX_CHANNEL_FLOWS};
 use crate::link_series::LinkSeries;
 use crate::llc_stations::{self, LlcStations};
 use crate::network::records::{link_records, switch_records};
@@ -202,6 +202,15 @@ fn refuse_cell_control(plan: &Plan, network: &plan::Network) -> Vec<Refusal> {
         let text = format!("`sim` has no `duplicate` or `reorder` {place}: link {}", link.name);
         (link.duplicate > 0.0 || link.reorder > 0.0).then_some(Refusal { location: link.location, text })
     });
+    let changed = network.changes.iter().filter_map(|change| {
+        let link = network.links.iter().find(|link| link.name == change.link).filter(is_controlled)?;
+        let mut shares = [change.duplicate, change.reorder].into_iter().flatten();
+        let text = format!(
+            "`sim` has no `duplicate` or `reorder` where cells have credits or rates: link {}",
+            link.name
+        );
+        shares.any(|share| share > 0.0).then_some(Refusal { location: change.location, text })
+    });
     let shares_channel = |c: &&Connection| {
         matches!(c.protocol, Protocol::Multicast { .. } | Protocol::Bundle { .. } | Protocol::Llc { .. })
     };
@@ -227,7 +236,7 @@ fn refuse_cell_control(plan: &Plan, network: &plan::Network) -> Vec<Refusal> {
         );
         Some(Refusal { location: c.from.location, text })
     });
-    out_of_order.chain(shared).chain(without_cells).collect()
+    out_of_order.chain(changed).chain(shared).chain(without_cells).collect()
 }
 
 /// Returns why a capture of that name is refused.
@@ -287,12 +296,26 @@ enum StartError {
     NoPath(String),
     #[error("it has no receiver")]
     NoReceiver,
+    #[error(
+        "no virtual channel is left: a run with ATM or buffers per channel starts at most {MAX_CHANNEL_FLOWS} connections"
+    )]
+    NoChannel,
     #[error("opening {}: {}", .0.display(), .1)]
     File(PathBuf, io::Error),
     #[error(transparent)]
     Flow(#[from] FlowError),
     #[error(transparent)]
     Admission(#[from] AdmissionError),
+}
+
+/// Returns whether the virtual channels of flows matter in a network.
+fn uses_channels(network: &plan::Network) -> bool {
+    network.links.iter().any(|link| link.medium == plan::Medium::Atm)
+        || network.nodes.iter().any(|node| match &node.kind {
+            plan::NodeKind::Host(costs) | plan::NodeKind::Converter { costs, .. } => costs.rx_each_channel,
+            plan::NodeKind::Switch { each_channel, .. } => *each_channel,
+            plan::NodeKind::Hub { .. } | plan::NodeKind::Ring { .. } => false,
+        })
 }
 
 /// A running plan.
@@ -429,6 +452,9 @@ impl SimulationRun<'_> {
             network.path(self.topology, from, to).ok_or_else(|| StartError::NoPath(c.from.host.clone()))
         };
         let (now, flow) = (self.engine.now(), self.engine.next_flow());
+        if flow >= MAX_CHANNEL_FLOWS && uses_channels(self.topology.network) {
+            return Err(StartError::NoChannel);
+        }
         for receiver in &receivers {
             let media = network.media_between(self.topology, from, *receiver);
             if let Err(error) = self.admissions.request(now, flow, &media, c.declared, network) {

@@ -7,7 +7,7 @@
 //!
 //! A rate is that of the cells from the sender to the receiver of a flow; acknowledgements and responses have none.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use trunkline_endpoint::{Destination, Port};
 use trunkline_experiment::plan::ExplicitRate;
@@ -69,7 +69,8 @@ struct Agent {
     output: VecDeque<(Port, Packet)>,
     /// Flows from this host whose rate has changed.
     changed: VecDeque<u32>,
-    sources: Vec<u32>,
+    /// Flows from this host by the deadlines of their sources.
+    deadlines: BTreeSet<(Instant, u32)>,
     lines: Vec<usize>,
 }
 
@@ -83,6 +84,8 @@ struct FlowSource {
     interfaces: Interfaces,
     starts_at: Instant,
     has_started: bool,
+    /// Its deadline in [`Agent::deadlines`].
+    deadline: Instant,
     /// The controllers on its path, in the order of `interfaces.controllers`.
     source: Source,
     erica: Option<EricaSource>,
@@ -234,6 +237,7 @@ impl ExplicitRates {
             },
             starts_at,
             has_started: false,
+            deadline: starts_at,
             erica: interval.map(|interval| EricaSource::new(demand, interval)),
             rate: Rate::default(),
             demand,
@@ -241,7 +245,7 @@ impl ExplicitRates {
             cells_sent: 0,
             cells_received: 0,
         };
-        self.agents[from as usize].sources.push(flow);
+        self.agents[from as usize].deadlines.insert((starts_at, flow));
         // Until the network has answered, it sends nothing.
         self.agents[from as usize].changed.push_back(flow);
         self.sources.insert(flow, source);
@@ -265,7 +269,7 @@ impl ExplicitRates {
                 report.counters.insert(name.into(), count as f64);
             }
         }
-        self.agents[source.host as usize].sources.retain(|other| *other != flow);
+        self.agents[source.host as usize].deadlines.remove(&(source.deadline, flow));
         Some(source.host)
     }
 
@@ -349,8 +353,10 @@ impl ExplicitRates {
             let line = self.agents[host as usize].lines[at];
             self.answer(now, line);
         }
-        for at in 0..self.agents[host as usize].sources.len() {
-            let flow = self.agents[host as usize].sources[at];
+        let due = self.agents[host as usize].deadlines.range(..=(now, u32::MAX));
+        let mut due: Vec<u32> = due.map(|(_, flow)| *flow).collect();
+        due.sort_unstable();
+        for flow in due {
             self.update(now, flow, |source| {
                 if !source.has_started && now >= source.starts_at {
                     source.has_started = true;
@@ -367,8 +373,18 @@ impl ExplicitRates {
             if let Some((port, receiver, rate)) = due {
                 let cell = packet(RmCell::Forward { flow, rate }, flow, 2, receiver);
                 self.agents[host as usize].output.push_back((port, cell));
+                self.reschedule(flow);
             }
         }
+    }
+
+    /// Updates the deadline of a flow's source.
+    fn reschedule(&mut self, flow: u32) {
+        let Some(source) = self.sources.get_mut(&flow) else { return };
+        let deadlines = &mut self.agents[source.host as usize].deadlines;
+        deadlines.remove(&(source.deadline, flow));
+        source.deadline = source.next_deadline();
+        deadlines.insert((source.deadline, flow));
     }
 
     /// Sends the answers of a controller, if it has collected requests for long enough.
@@ -403,6 +419,7 @@ impl ExplicitRates {
             self.agents[source.host as usize].changed.push_back(flow);
         }
         self.sources.insert(flow, source);
+        self.reschedule(flow);
     }
 
     fn send_requests(&mut self, flow: u32, source: &mut FlowSource) {
@@ -434,19 +451,22 @@ impl ExplicitRates {
             Control::Controller { answers_at, .. } => *answers_at,
             Control::Erica { .. } => Instant::MAX,
         });
-        let sources = agent.sources.iter().filter_map(|flow| self.sources.get(flow)).map(|source| {
-            if !source.has_started {
-                return source.starts_at;
-            }
-            let erica = source.erica.as_ref().map_or(Instant::MAX, EricaSource::deadline);
-            source.source.deadline().min(erica)
-        });
-        let deadline = lines.chain(sources).min().unwrap_or(Instant::MAX);
+        let source = agent.deadlines.first().map(|(at, _)| *at);
+        let deadline = lines.chain(source).min().unwrap_or(Instant::MAX);
         RateOutput::Idle { deadline, blocked: agent.output.front().map(|(port, _)| *port) }
     }
 }
 
 impl FlowSource {
+    /// Returns when it has something to do.
+    fn next_deadline(&self) -> Instant {
+        if !self.has_started {
+            return self.starts_at;
+        }
+        let erica = self.erica.as_ref().map_or(Instant::MAX, EricaSource::deadline);
+        self.source.deadline().min(erica)
+    }
+
     /// Returns the least of the rates that the controllers and the switches on its path allow.
     fn allowed(&self) -> Rate {
         let by_switches = self.erica.as_ref().map_or(self.demand, EricaSource::rate);

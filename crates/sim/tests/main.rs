@@ -6,6 +6,7 @@ mod bodies {
 }
 mod applications;
 mod atm_control;
+mod atm_queues;
 mod bbr;
 mod bundle;
 mod bursts;
@@ -17,6 +18,7 @@ mod explicit_rates;
 mod fairness;
 mod figures;
 mod group;
+mod guaranteed_bbr;
 mod l4s;
 mod llc;
 mod llc_token;

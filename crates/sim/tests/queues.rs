@@ -161,8 +161,12 @@ fn a_shaper_and_a_policer_keep_their_rate() {
 
 #[test]
 fn random_drops_depend_on_the_seed_only() {
-    let text = bottleneck(", queue = pie", BULK);
-    let hash = |seed| run_with(&text, seed).environment["trace_hash"].clone();
-    assert_eq!(hash(1), hash(1));
-    assert_ne!(hash(1), hash(2));
+    let bulk = BULK.replace("20 s", "5 s");
+    for discipline in ["red", "codel", "fq-codel", "pie", "priority", "drr"] {
+        let text = bottleneck(&format!(", queue = {discipline}"), &bulk);
+        let hash = |seed| run_with(&text, seed).environment["trace_hash"].clone();
+        assert_eq!(hash(1), hash(1), "{discipline}");
+        let is_random = ["red", "pie"].contains(&discipline);
+        assert_eq!(hash(1) != hash(2), is_random, "{discipline}");
+    }
 }

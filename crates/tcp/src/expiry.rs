@@ -26,13 +26,13 @@ impl<C: Content> Tcp<C> {
             self.force = true;
             self.request_output();
         }
-        if self.deadlines.give_up <= now {
+        if self.deadlines.give_up_or_departure <= now {
             match self.state {
                 State::TimeWait => self.end(0),
                 State::SynReceived if self.passive => self.listen(),
                 State::SynSent | State::SynReceived => self.time_out(),
                 _ => {
-                    self.deadlines.give_up = OFF;
+                    self.deadlines.give_up_or_departure = OFF;
                     self.request_output();
                 }
             }
@@ -41,7 +41,7 @@ impl<C: Content> Tcp<C> {
 
     /// Goes back to the first unacknowledged segment and starts slow start.
     fn retransmit(&mut self, now: Instant) {
-        if self.extensions.is_some() && self.expire_probe(now) {
+        if self.extensions.is_some() && self.expire_loss_timer(now) {
             return;
         }
         if !self.rtt.expired() {

@@ -89,7 +89,8 @@ impl<C: Content> Tcp<C> {
         (self.peer, self.remote) = (peer, header.source);
         self.process_offer(now, header, Offer::parse(options));
         self.state = State::SynReceived;
-        self.deadlines.give_up = self.time.after(now, self.time.units_of(crate::expiry::CONNECT_TIMEOUT));
+        self.deadlines.give_up_or_departure =
+            self.time.after(now, self.time.units_of(crate::expiry::CONNECT_TIMEOUT));
     }
 
     /// Processes the reply to a SYN, or a simultaneous open.
@@ -154,7 +155,7 @@ impl<C: Content> Tcp<C> {
     /// Enters the state ESTABLISHED.
     fn establish(&mut self, seq: Seq, ack: Seq, window: u32) {
         self.state = State::Established;
-        self.deadlines.give_up = OFF;
+        self.deadlines.give_up_or_departure = OFF;
         self.pending_events |= pending_event::CONNECTED;
         self.update_send_window(seq, ack, window);
     }
@@ -409,7 +410,7 @@ impl<C: Content> Tcp<C> {
         }
         self.deadlines.retransmit = OFF;
         self.deadlines.persist = OFF;
-        self.deadlines.give_up = self.time.after(now, self.time.units_of(self.options.linger));
+        self.deadlines.give_up_or_departure = self.time.after(now, self.time.units_of(self.options.linger));
     }
 
     /// Processes payload and FIN within the window.

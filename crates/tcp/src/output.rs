@@ -14,7 +14,7 @@ impl<C: Content> Tcp<C> {
     /// Sends the SYN.
     pub(crate) fn connect(&mut self, now: Instant) {
         self.state = State::SynSent;
-        self.deadlines.give_up = self.time.after(now, self.time.units_of(CONNECT_TIMEOUT));
+        self.deadlines.give_up_or_departure = self.time.after(now, self.time.units_of(CONNECT_TIMEOUT));
         self.request_output();
     }
 
@@ -133,7 +133,7 @@ impl<C: Content> Tcp<C> {
     #[inline(never)]
     fn send_next_extended(&mut self, now: Instant, idle: bool, buffer: &mut [u8]) -> Option<usize> {
         if let Some(departure) = self.next_departure(now) {
-            self.deadlines.give_up = departure;
+            self.deadlines.give_up_or_departure = departure;
             return self.send_ack::<true>(now, buffer);
         }
         if let Some(sent) = self.retransmit_lost(now, buffer).or_else(|| self.write_probe(now, buffer)) {
@@ -150,7 +150,7 @@ impl<C: Content> Tcp<C> {
         let sent = self.send_next::<true>(now, idle, buffer);
         self.snd_nxt = self.snd_max;
         if sent.is_some() {
-            self.arm_probe(now);
+            self.arm_loss_timer(now);
         }
         self.check_app_limited();
         sent

@@ -164,16 +164,16 @@ pub(crate) struct Deadlines {
     pub(crate) acknowledge: Instant,
     /// Connection timeout, or the end of [`State::TimeWait`]. Between them, when the next paced segment may leave: one timer
     /// less to compare for each segment.
-    pub(crate) give_up: Instant,
+    pub(crate) give_up_or_departure: Instant,
 }
 
 impl Deadlines {
     pub(crate) const OFF: Deadlines =
-        Deadlines { retransmit: OFF, persist: OFF, acknowledge: OFF, give_up: OFF };
+        Deadlines { retransmit: OFF, persist: OFF, acknowledge: OFF, give_up_or_departure: OFF };
 
     #[inline]
     pub(crate) fn next(&self) -> Instant {
-        self.retransmit.min(self.persist).min(self.acknowledge.min(self.give_up))
+        self.retransmit.min(self.persist).min(self.acknowledge.min(self.give_up_or_departure))
     }
 }
 

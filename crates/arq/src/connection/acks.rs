@@ -1,6 +1,6 @@
 //! Acknowledgements: creation and processing.
 
-use trunkline_congestion::{Acknowledgement, Loss, SinceSent};
+use trunkline_congestion::{Acknowledgement, Loss};
 use trunkline_units::{Instant, Span};
 
 use super::timers::Timer;
@@ -148,6 +148,7 @@ impl Connection {
             let rate =
                 self.sender.flights.update_delivery(now, &summary, min_rtt, self.retransmission_ack_delay());
             let rate = rate.map(|rate| self.total_rate(rate));
+            let since_sent = self.sender.flights.since_acked(&summary);
             self.report_acked(Acknowledgement {
                 now,
                 amount: summary.frames - summary.rebuilt,
@@ -157,7 +158,7 @@ impl Connection {
                 round_trip,
                 rate,
                 app_limited: self.sender.unsent_bytes() == 0,
-                since_sent: SinceSent::default(),
+                since_sent,
                 in_recovery: false,
                 peer_amount: self.peer_frames,
                 sent_at,
@@ -276,15 +277,8 @@ impl Connection {
     pub(super) fn report_loss(&mut self, now: Instant, lost: LossSummary, in_flight: u32, timeout: bool) {
         self.statistics.lost += u64::from(lost.frames);
         let LossSummary { frames: amount, bytes, sent_at, .. } = lost;
-        self.reduce(&Loss {
-            now,
-            amount,
-            bytes,
-            sent_at,
-            in_flight,
-            timeout,
-            since_sent: SinceSent::default(),
-        });
+        let since_sent = self.sender.flights.since_lost(&lost);
+        self.reduce(&Loss { now, amount, bytes, sent_at, in_flight, timeout, since_sent });
         if !timeout {
             self.check_lost_lengths(now, &lost);
         }

@@ -12,7 +12,7 @@
 //! | [`send_single_frame`](Connection::send_single_frame) | the only queued message or pack | nothing is in flight, and nothing else is to be sent |
 //! | [`send_message`](Connection::send_message) | a small one, which is not queued first | also no event is to be reported, so that nothing remains to be polled |
 
-use trunkline_congestion::{Acknowledgement, SinceSent, Transmission};
+use trunkline_congestion::{Acknowledgement, Transmission};
 use trunkline_units::Instant;
 
 use super::Connection;
@@ -163,7 +163,7 @@ impl Connection {
         let min_rtt = self.rtt.min().unwrap_or_default();
         let is_unambiguous = sent_once || now.since(sent_at) >= self.retransmission_ack_delay();
         let acked = self.sender.acknowledge_single(flight_index, now, min_rtt, is_unambiguous);
-        let Some(SingleFrameAck { bytes, rate, .. }) = acked else { return };
+        let Some(SingleFrameAck { bytes, rate, since_sent, .. }) = acked else { return };
         self.report_acked(Acknowledgement {
             now,
             amount: 1,
@@ -173,7 +173,7 @@ impl Connection {
             round_trip,
             rate,
             app_limited: self.sender.unsent_bytes() == 0,
-            since_sent: SinceSent::default(),
+            since_sent,
             in_recovery: false,
             peer_amount: self.peer_frames,
             sent_at,

@@ -237,7 +237,12 @@ impl Connection {
             receiver: Receiver::new(options.credit, options.channel_credit, options.max_receive_frame()),
             arrivals: Arrivals::new(options.window),
             rtt: RttEstimator::new(options.timeout),
-            controller: options.congestion.controller(window.into(), peer_parameters.ack_every.into()),
+            controller: options.congestion.controller(
+                window.into(),
+                peer_parameters.ack_every.into(),
+                // Random numbers that both ends have drawn; each direction has another seed.
+                client_id.rotate_left(32) ^ server_id ^ direction as u64,
+            ),
             peer_frames: 0,
             effective_window: 1,
             pace: None,

@@ -4,7 +4,7 @@
 //! traffic, and data gets its share of it. Frames that the receiver rebuilds (recovers) are reported to the sender and
 //! count as lost for the controller: hiding the loss would be unfair to other traffic (RFC 9265).
 
-use trunkline_congestion::{Loss, SinceSent};
+use trunkline_congestion::Loss;
 use trunkline_endpoint::{MAX_BATCH, Segment};
 use trunkline_units::{Instant, Rate, Span};
 
@@ -182,7 +182,8 @@ impl Connection {
     pub(super) fn report_rebuilt(&mut self, now: Instant, frames: u32, summary: &AckSummary) {
         let sent_at = summary.sent_at().unwrap_or(now);
         let (bytes, in_flight) = (u64::from(frames) * self.max_frame as u64, self.sender.flights.in_flight());
-        let since_sent = SinceSent::default();
+        self.sender.flights.count_rebuilt(frames);
+        let since_sent = self.sender.flights.since_acked(summary);
         self.reduce(&Loss { now, amount: frames, bytes, sent_at, in_flight, timeout: false, since_sent });
     }
 }

@@ -13,6 +13,7 @@
 use std::collections::{BTreeSet, VecDeque};
 
 use smallvec::SmallVec;
+use trunkline_congestion::SinceSent;
 use trunkline_units::{Instant, Rate, Size, Span};
 
 use super::frame_buffers::EncodedFrames;
@@ -82,6 +83,24 @@ pub(crate) struct Flight {
     delivered: u64,
     delivered_at: Instant,
     first_sent_at: Instant,
+    /// Those of the first frame.
+    counts: SendCounts,
+}
+
+/// Numbers of frames acknowledged, declared lost and in flight when a frame was sent; the first two wrap.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct SendCounts {
+    delivered: u32,
+    lost: u32,
+    /// Including the frame.
+    in_flight: u32,
+}
+
+impl SendCounts {
+    /// Returns those of the frame that was sent so many after this one in the same batch.
+    fn after(self, frames: u32) -> SendCounts {
+        SendCounts { in_flight: self.in_flight + frames, ..self }
+    }
 }
 
 impl Flight {
@@ -100,6 +119,7 @@ impl Flight {
             delivered: 0,
             delivered_at: Instant::ZERO,
             first_sent_at: Instant::ZERO,
+            counts: SendCounts::default(),
         }
     }
 
@@ -139,6 +159,7 @@ struct NewestFrame {
     delivered: u64,
     delivered_at: Instant,
     first_sent_at: Instant,
+    counts: SendCounts,
 }
 
 /// The only frame in flight after its acknowledgement.
@@ -149,6 +170,7 @@ pub(crate) struct SingleFrameAck {
     /// Bytes of its last transmission.
     pub bytes: u64,
     pub rate: Option<Rate>,
+    pub since_sent: SinceSent,
 }
 
 impl AckSummary {
@@ -186,6 +208,8 @@ pub(crate) struct LossSummary {
     pub sent_at: Instant,
     /// Length of the shortest frame in bytes; 0 if there is none.
     pub shortest: u16,
+    /// Counts when the last of the frames was sent.
+    counts: SendCounts,
 }
 
 /// Consecutive transmissions of consecutive frames.
@@ -222,6 +246,9 @@ pub(crate) struct Flights {
     delivered: u64,
     delivered_at: Instant,
     first_sent_at: Instant,
+    /// Numbers of frames acknowledged and declared lost.
+    delivered_frames: u32,
+    lost_frames: u32,
 }
 
 impl Flights {
@@ -324,6 +351,7 @@ impl Flights {
             first: number,
             count: flight.count - before,
             order: flight.order + u64::from(before),
+            counts: flight.counts.after(before.into()),
             ..*flight
         };
         flight.count = before;
@@ -382,6 +410,7 @@ impl Flights {
         }
         let (order, delivered, delivered_at) = (self.order, self.delivered, self.delivered_at);
         let first_sent_at = self.first_sent_at;
+        let mut counts = self.counts(0);
         let flight = self.isolate(number);
         let previous = std::mem::replace(&mut flight.state, FlightState::InFlight);
         flight.transmissions = flight.transmissions.saturating_add(1);
@@ -396,7 +425,43 @@ impl Flights {
             FlightState::InFlight | FlightState::Acknowledged => self.in_flight -= 1,
         }
         self.in_flight += 1;
+        counts.in_flight = self.in_flight;
+        let index = self.index(number);
+        self.flights[index].counts = counts;
         self.record_departure(number, 1);
+    }
+
+    /// Returns the counts to store with the last of `count` frames that are sent.
+    #[inline(always)]
+    fn counts(&self, count: u32) -> SendCounts {
+        let (delivered, lost) = (self.delivered_frames, self.lost_frames);
+        SendCounts { delivered, lost, in_flight: self.in_flight + count }
+    }
+
+    /// Returns what has happened since a frame was sent.
+    #[inline(always)]
+    fn since(&self, counts: &SendCounts) -> SinceSent {
+        SinceSent {
+            delivered: self.delivered_frames.wrapping_sub(counts.delivered),
+            lost: self.lost_frames.wrapping_sub(counts.lost),
+            in_flight: counts.in_flight,
+        }
+    }
+
+    /// Returns what has happened since the last of acknowledged frames was sent.
+    #[inline]
+    pub fn since_acked(&self, summary: &AckSummary) -> SinceSent {
+        summary.newest().map_or(SinceSent::default(), |newest| self.since(&newest.counts))
+    }
+
+    /// Returns what has happened since the last of lost frames was sent.
+    pub fn since_lost(&self, summary: &LossSummary) -> SinceSent {
+        self.since(&summary.counts)
+    }
+
+    /// Counts frames as lost that were rebuilt from others.
+    pub fn count_rebuilt(&mut self, frames: u32) {
+        self.lost_frames = self.lost_frames.wrapping_add(frames);
     }
 
     /// Adds encoded frames and records their transmission, when all earlier frames were sent. The chunks of each have
@@ -420,6 +485,7 @@ impl Flights {
             delivered: self.delivered,
             delivered_at: self.delivered_at,
             first_sent_at: self.first_sent_at,
+            counts: self.counts(1),
         });
         self.in_flight += u32::from(count);
         self.unsent = number + u64::from(count);
@@ -431,6 +497,7 @@ impl Flights {
     #[inline(never)]
     pub fn send_single(&mut self, now: Instant, piece: Piece, body_length: u16, length: u16) {
         let (number, order) = (self.base, self.order);
+        let counts = self.counts(1);
         let index = match self.free_indices.pop() {
             Some(index) => index,
             None => self.insert(Flight::new(FrameContent::default(), 0)),
@@ -441,6 +508,7 @@ impl Flights {
         (flight.state, flight.transmissions) = (FlightState::InFlight, 1);
         (flight.sent_at, flight.order, flight.delivered) = (now, order, self.delivered);
         (flight.delivered_at, flight.first_sent_at) = (now, now);
+        flight.counts = counts;
         (self.delivered_at, self.first_sent_at) = (now, now);
         (self.in_flight, self.unsent) = (1, number + 1);
         self.index_of.push_back(index);
@@ -475,6 +543,7 @@ impl Flights {
                 let rest = encoded.split_off(count);
                 (flight.first, flight.count) = (self.base, flight.count - count);
                 flight.order += u64::from(count);
+                flight.counts = flight.counts.after(count.into());
                 Some(FrameContent::Encoded(std::mem::replace(encoded, rest)))
             }
             content => {
@@ -515,6 +584,8 @@ impl Flights {
         let bytes = u64::from(flight.length);
         self.delivered += bytes;
         self.delivered_at = now;
+        self.delivered_frames = self.delivered_frames.wrapping_add(1);
+        let since_sent = self.since(&flight.counts);
         let mut rate = None;
         if is_unambiguous {
             self.delivered_order = self.delivered_order.max(flight.order + 1);
@@ -531,7 +602,7 @@ impl Flights {
         }
         self.base += 1;
         self.in_flight = 0;
-        Some(SingleFrameAck { message, bytes, rate })
+        Some(SingleFrameAck { message, bytes, rate, since_sent })
     }
 
     /// Processes the acknowledgement of the frames from `from` to before `to`.
@@ -576,6 +647,7 @@ impl Flights {
     ) -> Option<Rate> {
         self.delivered += summary.bytes;
         self.delivered_at = now;
+        self.delivered_frames = self.delivered_frames.wrapping_add(summary.frames);
         let is_unambiguous = summary
             .newest_retransmitted
             .is_none_or(|newest| now.since(newest.sent_at) >= retransmission_ack_delay);
@@ -643,12 +715,15 @@ impl Flights {
     pub fn mark_lost(&mut self, number: u64, summary: &mut LossSummary) {
         let flight = self.isolate(number);
         flight.state = FlightState::Lost;
-        let (length, sent_at) = (flight.length, flight.sent_at);
+        let (length, sent_at, counts) = (flight.length, flight.sent_at, flight.counts);
         self.in_flight -= 1;
+        self.lost_frames = self.lost_frames.wrapping_add(1);
         self.lost.insert(number);
         summary.frames += 1;
         summary.bytes += u64::from(length);
-        summary.sent_at = summary.sent_at.max(sent_at);
+        if summary.frames == 1 || sent_at >= summary.sent_at {
+            (summary.sent_at, summary.counts) = (sent_at, counts);
+        }
         summary.shortest = if summary.frames == 1 { length } else { summary.shortest.min(length) };
     }
 
@@ -708,6 +783,7 @@ impl AckSummary {
                 delivered: flight.delivered,
                 delivered_at: flight.delivered_at,
                 first_sent_at: flight.first_sent_at,
+                counts: flight.counts.after(count - 1),
             });
         }
     }

@@ -113,7 +113,7 @@ fn link_name(cx: &mut Context<'_>, declaration: &Declaration, network: &Network)
     }
 }
 
-/// Checks that the links can change: they carry packets between two nodes.
+/// Checks that the links can change: they join two nodes, and nothing else gives or computes their rates.
 pub(crate) fn check(cx: &mut Context<'_>, network: &Network) {
     for change in &network.changes {
         let Some(link) = network.links.iter().find(|link| link.name == change.link) else { continue };
@@ -121,8 +121,11 @@ pub(crate) fn check(cx: &mut Context<'_>, network: &Network) {
             let node = network.nodes.iter().find(|node| node.name == end);
             node.is_some_and(|node| matches!(node.kind, NodeKind::Hub { .. } | NodeKind::Ring { .. }))
         };
-        let message = if link.medium == Medium::Atm {
-            "a link of ATM does not change"
+        let has_explicit_rates = network.links.iter().any(|link| link.explicit_rate.is_some());
+        let message = if link.medium == Medium::Atm && change.rate.is_some() && has_explicit_rates {
+            "explicit rates are shares of a rate that does not change"
+        } else if link.medium == Medium::Atm && link.pacing_slots.is_some() {
+            "cell slots are those of a link that does not change"
         } else if is_shared(&link.a) || is_shared(&link.b) {
             "a station's place at a hub or ring does not change"
         } else if change.rate.is_some() && link.trace.is_some() {

@@ -341,7 +341,7 @@ fn link(
     inherit(cx, &mut link, [first, second], &given);
     // A payload that could not be read was reported.
     if link.payload == Rate::default() {
-        link.payload = payload_of(link.medium, link.rate);
+        link.payload = link.medium.payload(link.rate);
     }
     check_link(cx, &link, [first, second], &given);
     link.name = numbered(taken, &format!("{}-{}", a.text, b.text));
@@ -481,16 +481,6 @@ fn inherit(cx: &mut Context<'_>, link: &mut Link, ends: [&Node; 2], given: &Give
     }
 }
 
-/// What a line rate leaves to cells: SONET and PLCP take the rest.
-fn payload_of(medium: Medium, line: Rate) -> Rate {
-    match (medium, line.as_bps()) {
-        (Medium::Atm, 155_000_000 | 155_520_000) => Rate::from_bps(149_760_000),
-        (Medium::Atm, 45_000_000 | 44_736_000) => Rate::from_bps(40_704_000),
-        (Medium::Atm, 622_080_000) => Rate::from_bps(599_040_000),
-        _ => line,
-    }
-}
-
 /// `A-B`, then `A-B.2`, `A-B.3`.
 pub(crate) fn numbered(taken: &mut BTreeMap<String, usize>, name: &str) -> String {
     let mut count = taken.get(name).copied().unwrap_or(0);
@@ -523,7 +513,7 @@ pub(crate) fn settle(
         inherit(cx, link, ends, given);
     }
     if follows && !given.contains_key("payload") {
-        link.payload = payload_of(link.medium, link.rate);
+        link.payload = link.medium.payload(link.rate);
     }
     if link.medium != Medium::Atm {
         // They mean nothing there, and two plans that mean the same are the same.
@@ -537,7 +527,7 @@ pub(crate) fn settle(
 
 /// Whether the payload of a link is what its rate leaves to frames or cells.
 pub(crate) fn payload_follows(link: &Link) -> bool {
-    link.payload == payload_of(link.medium, link.rate)
+    link.payload == link.medium.payload(link.rate)
 }
 
 fn check_link(cx: &mut Context<'_>, link: &Link, ends: [&Node; 2], given: &Given) {
@@ -586,16 +576,12 @@ fn check_medium(
         let error = Diagnostic::error(at(name), *message);
         cx.report(error.label("expected `medium = atm` on this link"));
     }
-    let of_packets = [
+    let of_a_queue = [
         (link.queue.is_some(), "queue"),
         (link.shape.is_some(), "shape"),
         (link.police.is_some(), "police"),
         (link.trace.is_some(), "trace"),
     ];
-    for (_, name) in of_packets.iter().filter(|(said, _)| *said && link.medium == Medium::Atm) {
-        let error = Diagnostic::error(at(name), format!("a link of ATM has no `{name}`"));
-        cx.report(error.label("expected `medium = ethernet` or `ppp` on this link"));
-    }
     let shared = ends.into_iter().find(|node| shared_rate(node).is_some());
     if let Some(node) = shared.filter(|_| link.medium != Medium::Ethernet) {
         let message = format!("the stations of `{}` have its own framing", shorten(&node.name));
@@ -610,7 +596,7 @@ fn check_medium(
         (link.reorder > 0.0, "reorder"),
         (link.pacing.is_some(), "pacing"),
     ];
-    let of_a_line = of_a_line.iter().chain(&of_packets);
+    let of_a_line = of_a_line.iter().chain(&of_a_queue);
     for (_, name) in of_a_line.filter(|(said, _)| *said && shared.is_some()) {
         let error =
             Diagnostic::error(at(name), format!("a station's place at a hub or ring has no `{name}`"));
@@ -646,12 +632,16 @@ fn cells_of(packet: u64, encapsulation: Encapsulation) -> u64 {
     (packet + header + 8).div_ceil(CELL_PAYLOAD)
 }
 
-/// A buffer holds at least one packet (of an ATM switch one cell), and a ring's frame the link's largest packet.
+/// A buffer holds at least one packet (of an ATM switch that queues cells one cell), and a ring's frame the link's largest packet.
 fn check_room(cx: &mut Context<'_>, link: &Link, node: &Node, mtu: SourceRange) {
     let mut packet = link.mtu.as_bytes();
     let room = match &node.kind {
         NodeKind::Switch { buffer, .. } => {
-            packet = if link.medium == Medium::Atm { CELL } else { packet };
+            packet = match link.medium {
+                Medium::Atm if link.queues_packets() => cells_of(packet, link.encapsulation) * CELL,
+                Medium::Atm => CELL,
+                _ => packet,
+            };
             Some(*buffer)
         }
         NodeKind::Host(costs) => {

@@ -65,6 +65,8 @@ const ARQ_CONGESTION: &[(&str, ArqCongestion)] = &[
     ("cubic", ArqCongestion::Cubic),
     ("paced", ArqCongestion::Paced),
     ("tcp-friendly", ArqCongestion::TcpFriendly),
+    ("bbr", ArqCongestion::Bbr),
+    ("bbr3", ArqCongestion::Bbr3),
 ];
 
 /// Keywords of `congestion`, the congestion controls of `quic`.

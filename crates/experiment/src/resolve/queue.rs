@@ -1,5 +1,7 @@
 //! `queue = codel (target = 5 ms)`, `shape = RATE : BURST`, `police = RATE : BURST` of a link.
 
+use std::collections::BTreeMap;
+
 use trunkline_units::{Size, Span};
 
 use super::dscp::{dscp_of, dscp_text};
@@ -8,7 +10,9 @@ use super::quantity::{Dimension, number, single};
 use super::{Context, write};
 use crate::diagnostic::Diagnostic;
 use crate::parse::shorten;
-use crate::plan::{Amount, CoDel, Link, Node, Queue, SourceRange, TokenRate};
+use crate::plan::{
+    Amount, CoDel, Encapsulation, Link, Medium, Network, Node, NodeKind, Queue, SourceRange, TokenRate,
+};
 use crate::tree::{Part, PartKind, Setting, Value};
 
 /// The smallest quantum: a round serves every class, so that a packet waits for many rounds with a smaller one.
@@ -271,7 +275,7 @@ pub(crate) fn token_rate_text(limits: &TokenRate) -> String {
     format!("{} : {}", write::rate(&limits.rate), write::size(&limits.burst))
 }
 
-/// Checks the queue of a link that carries packets: a burst passes every packet, and a switch or router drops or marks.
+/// Checks the queue of a link: a burst passes every packet, and a switch or router drops or marks.
 pub(crate) fn check_link(
     cx: &mut Context<'_>,
     link: &Link,
@@ -293,5 +297,70 @@ pub(crate) fn check_link(
             let error = Diagnostic::error(at(name), message);
             cx.report(error.label("expected at least the MTU of the link"));
         }
+    }
+}
+
+/// Checks the queues, shapers, policers and traces of ATM links: nothing else decides which cell is sent next.
+pub(crate) fn check_atm(cx: &mut Context<'_>, network: &Network) {
+    let nodes: BTreeMap<&str, &Node> = network.nodes.iter().map(|node| (node.name.as_str(), node)).collect();
+    let is_switch = |node: &&Node| matches!(node.kind, NodeKind::Switch { .. });
+    let atm = || network.links.iter().filter(|link| link.medium == Medium::Atm);
+    let explicit_rates = network.links.iter().find(|link| link.explicit_rate.is_some());
+    let mut credits_at: BTreeMap<&str, &Link> = BTreeMap::new();
+    for link in atm().filter(|link| link.credits.is_some()) {
+        credits_at.entry(&link.a).or_insert(link);
+        credits_at.entry(&link.b).or_insert(link);
+    }
+    let first_with = |encapsulation| atm().find(|link| link.encapsulation == encapsulation);
+    let (llc, null) = (first_with(Encapsulation::Llc), first_with(Encapsulation::Null));
+    for link in atm() {
+        let given = [
+            (link.queue.is_some(), "queue"),
+            (link.shape.is_some(), "shape"),
+            (link.police.is_some(), "police"),
+            (link.trace.is_some(), "trace"),
+        ];
+        let Some((_, name)) = given.iter().find(|(is_given, _)| *is_given) else { continue };
+        let switches = || {
+            [&link.a, &link.b]
+                .into_iter()
+                .filter_map(|end| nodes.get(end.as_str()).copied())
+                .filter(is_switch)
+        };
+        let takes_turns =
+            switches().find(|node| matches!(node.kind, NodeKind::Switch { round_robin: true, .. }));
+        let credits = switches().find_map(|node| credits_at.get(node.name.as_str()).copied());
+        let credits = credits.or_else(|| link.credits.map(|_| link));
+        let other = if link.encapsulation == Encapsulation::Llc { null } else { llc };
+        let (message, with) = if let Some(other) = explicit_rates {
+            (
+                format!("`{name}` cannot be beside explicit rates, which queue the cells of each channel"),
+                Some((other.location, "these")),
+            )
+        } else if let Some(other) = credits {
+            (
+                format!("`{name}` cannot be beside credits, which queue the cells of each channel"),
+                Some((other.location, "these")),
+            )
+        } else if let Some(node) = takes_turns {
+            (
+                format!("`{name}` cannot be at a switch with `scheduling = round-robin`"),
+                Some((node.location, "the switch")),
+            )
+        } else if link.pacing_slots.is_some() {
+            (format!("`{name}` cannot be beside cell slots"), None)
+        } else if let Some(other) = other.filter(|_| link.queues_packets()) {
+            (
+                "a queue of packets needs one encapsulation in the whole network".to_owned(),
+                Some((other.location, "the other")),
+            )
+        } else {
+            continue;
+        };
+        let error = Diagnostic::error(link.location, message).label("expected one or the other");
+        cx.report(match with {
+            Some((location, label)) => error.with(location, label),
+            None => error,
+        });
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Context, explicit_rate};
+use super::{Context, explicit_rate, queue};
 use crate::converters::Groups;
 use crate::diagnostic::Diagnostic;
 use crate::parse::shorten;
@@ -18,6 +18,7 @@ pub(crate) fn check(cx: &mut Context<'_>, network: &Network) {
     let index = index(network);
     check_loops(cx, network, &index);
     explicit_rate::check(cx, network);
+    queue::check_atm(cx, network);
     let mut stations: Vec<Vec<&Link>> = vec![Vec::new(); network.nodes.len()];
     for link in &network.links {
         for end in [&link.a, &link.b] {

@@ -55,6 +55,12 @@ impl Reassembly {
         &mut self.channels[channel]
     }
 
+    /// Returns the number of cells collected of the packet of a channel; at most those of the longest packet plus one.
+    #[inline]
+    pub(crate) fn cells(&mut self, channel: u16) -> u32 {
+        self.channel(channel).cells
+    }
+
     /// Adds a cell. If it ends a packet, returns whether the packet is valid.
     #[inline]
     pub(crate) fn add_cell(&mut self, channel: u16, cell: &Cell) -> Option<bool> {

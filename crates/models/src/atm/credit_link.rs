@@ -8,11 +8,12 @@ use trunkline_units::{Instant, Rate, Span, Stream};
 use crate::atm::CellFrame;
 use crate::atm::aal5::{self, Reassembly};
 use crate::atm::cell::CELL;
+use crate::atm::config::{Config, End};
 use crate::atm::credit_queue::{CreditQueue, Departure};
 use crate::atm::credits::{CreditOptions, CreditReceiver, CreditSender};
 use crate::atm::fine::FineTime;
-use crate::atm::link::{Config, End};
 use crate::impairments::Impairments;
+use crate::media::queue::LinkChange;
 
 /// A link that carries cells, full duplex, whose ends send data cells only as the credits permit ([`credits`]).
 ///
@@ -81,7 +82,11 @@ struct LinkEnd<F> {
     reassembly: Reassembly,
     cell: FineTime,
     delay: Span,
-    impairments: Option<Impairments>,
+    impairments: Impairments,
+    /// Changes to come, in order of time.
+    changes: VecDeque<LinkChange>,
+    /// Whether cells are sent; otherwise they wait.
+    is_up: bool,
     stream: Stream,
     /// Length of the frame that `has_room` last checked.
     refused_length: u32,
@@ -158,6 +163,12 @@ impl<F: CellFrame> CreditLink<F> {
             freed: VecDeque::new(),
             now: Instant::ZERO,
         }
+    }
+
+    /// Sets the changes of both directions, in order of time. A change applies to cells whose transmission begins at or after its
+    /// time, also to credit and check cells. Call it before the first frame.
+    pub fn set_changes(&mut self, changes: &[LinkChange]) {
+        self.ends.iter_mut().for_each(|end| end.changes = changes.iter().copied().collect());
     }
 
     /// Returns whether the link has credits: then each data cell that it delivers to a switch must be
@@ -309,8 +320,6 @@ impl<F: CellFrame> Medium<F> for CreditLink<F> {
 
 impl<F: CellFrame> LinkEnd<F> {
     fn new(config: &Config, options: Option<CreditOptions>, port: usize, stream: Stream) -> Self {
-        let Impairments { loss, corrupt, .. } = config.impairments[port];
-        let impairments = Impairments { loss, corrupt, ..Impairments::default() };
         LinkEnd {
             options,
             queue: CreditQueue::new(config.payload, config.ends[port]),
@@ -323,7 +332,9 @@ impl<F: CellFrame> LinkEnd<F> {
             reassembly: Reassembly::default(),
             cell: FineTime::for_bits(u64::from(CELL) * 8, config.payload),
             delay: config.delay,
-            impairments: impairments.any().then_some(impairments),
+            impairments: in_order(config.impairments[port]),
+            changes: VecDeque::new(),
+            is_up: true,
             stream,
             refused_length: 0,
             room_request: None,
@@ -347,6 +358,7 @@ impl<F: CellFrame> LinkEnd<F> {
     fn next_event(&self) -> Instant {
         let transmission = match &self.transmission {
             Some((at, _)) => *at,
+            None if !self.is_up => Instant::MAX,
             // Without controls, only pacing delays a channel that has a cell and credit.
             None => self.queue.ready_at(),
         };
@@ -357,7 +369,23 @@ impl<F: CellFrame> LinkEnd<F> {
             Some(length) if self.queue.has_room(length) => Instant::ZERO,
             _ => Instant::MAX,
         };
-        transmission.min(flight).min(check).min(room)
+        let change = self.changes.front().map_or(Instant::MAX, |change| change.at);
+        transmission.min(flight).min(check).min(room).min(change)
+    }
+
+    /// Applies the changes that are due.
+    fn change(&mut self, now: Instant) {
+        while let Some(change) = self.changes.front().filter(|change| change.at <= now).copied() {
+            self.changes.pop_front();
+            if let Some(rate) = change.rate {
+                self.cell = FineTime::for_bits(u64::from(CELL) * 8, rate);
+                self.queue.set_line_rate(rate);
+            }
+            self.delay = change.delay.unwrap_or(self.delay);
+            self.is_up = change.is_up.unwrap_or(self.is_up);
+            change.apply_to(&mut self.impairments);
+            self.impairments = in_order(self.impairments);
+        }
     }
 
     /// Processes the earliest event, which is due at `at`.
@@ -442,7 +470,8 @@ impl<F: CellFrame> LinkEnd<F> {
 
     /// Starts the next transmission if the line is idle: of a credit or check cell, or of the next channel in turn.
     fn transmit_next(&mut self, now: Instant) {
-        if self.transmission.is_some() {
+        self.change(now);
+        if self.transmission.is_some() || !self.is_up {
             return;
         }
         if let Some(control) = self.controls.pop_front() {
@@ -488,7 +517,8 @@ impl<F: CellFrame> LinkEnd<F> {
     fn launch(&mut self, end: Instant, mut content: Content<F>) {
         self.busy = self.busy.plus(self.cell);
         self.counters.busy = self.busy.floor();
-        let outcome = self.impairments.map(|impairments| impairments.draw(&mut self.stream));
+        let impairments = Some(self.impairments).filter(Impairments::any);
+        let outcome = impairments.map(|impairments| impairments.draw(&mut self.stream));
         let (mut is_lost, is_damaged) = outcome.map_or((false, false), |o| (o.lost, o.damaged));
         match &mut content {
             Content::Data(frame) => {
@@ -504,7 +534,9 @@ impl<F: CellFrame> LinkEnd<F> {
                 self.credit_counters.lost += u64::from(is_lost);
             }
         }
-        self.flights.push_back(Flight { at: end + self.delay, content, is_lost });
+        // A cell never overtakes an earlier one, even if the delay fell.
+        let earliest = self.flights.back().map_or(Instant::ZERO, |last| last.at);
+        self.flights.push_back(Flight { at: earliest.max(end + self.delay), content, is_lost });
     }
 
     fn queue_control(&mut self, now: Instant, control: Control) {
@@ -542,4 +574,10 @@ impl<F: CellFrame> LinkEnd<F> {
             self.queue_control(now, Control::Credit(channel));
         }
     }
+}
+
+/// Returns the impairments that keep cells in order.
+fn in_order(impairments: Impairments) -> Impairments {
+    let Impairments { loss, corrupt, .. } = impairments;
+    Impairments { loss, corrupt, ..Impairments::default() }
 }

@@ -7,8 +7,8 @@ use trunkline_units::{Instant, Rate};
 
 use crate::atm::CellFrame;
 use crate::atm::cell::{CELL, Encapsulation, MAX_CELLS, MAX_PACKET, cells_of};
+use crate::atm::config::End;
 use crate::atm::fine::FineTime;
-use crate::atm::link::End;
 use crate::atm::pacing::{Pacer, Pacing};
 use crate::atm::train::Run;
 use crate::media::occupancy::Occupancy;
@@ -27,7 +27,7 @@ pub(crate) struct CreditQueue<F> {
     /// Number of cells that have not left.
     cells: u64,
     line: Pacer,
-    pacing: Option<Pacer>,
+    pacing: Option<(Pacing, Pacer)>,
     /// Buffer for a departure.
     runs: Vec<Run>,
 }
@@ -96,7 +96,7 @@ impl<F: CellFrame> CreditQueue<F> {
             occupancy: Occupancy::new(bound),
             cells: 0,
             line: Pacer::new(payload, Pacing::None),
-            pacing: (pacing != Pacing::None).then(|| Pacer::new(payload, pacing)),
+            pacing: (pacing != Pacing::None).then(|| (pacing, Pacer::new(payload, pacing))),
             runs: Vec::new(),
         }
     }
@@ -160,6 +160,14 @@ impl<F: CellFrame> CreditQueue<F> {
         }
     }
 
+    /// Sets the rate of the line for the cells whose transmission begins after this.
+    pub(crate) fn set_line_rate(&mut self, payload: Rate) {
+        self.line = self.line.continued(payload, Pacing::None);
+        if let Some((pacing, pacer)) = &mut self.pacing {
+            *pacer = pacer.continued(payload, *pacing);
+        }
+    }
+
     /// Returns the number of cells that have not left.
     pub(crate) fn cells(&self) -> u64 {
         self.cells
@@ -213,7 +221,7 @@ impl<F: CellFrame> CreditQueue<F> {
             (true, Some((at, _))) => *at,
             (true, None) => return Instant::MAX,
         };
-        channel.max(self.pacing.as_ref().unwrap_or(&self.line).earliest())
+        channel.max(self.pacing.as_ref().map_or(&self.line, |(_, pacer)| pacer).earliest())
     }
 
     /// Takes the line for a cell that is not queued here; returns the end of its transmission.
@@ -251,7 +259,8 @@ impl<F: CellFrame> CreditQueue<F> {
             (true, true) => state.frames.pop_front()?.frame.last_cell(index, cells),
         };
         self.runs.clear();
-        self.pacing.as_mut().unwrap_or(&mut self.line).schedule(now, 1, &mut self.runs);
+        let pacer = self.pacing.as_mut().map_or(&mut self.line, |(_, pacer)| pacer);
+        pacer.schedule(now, 1, &mut self.runs);
         let frees = (is_last && !is_reserved).then_some(u32::from(cells) * CELL);
         Some((self.runs[0].last(), cell, Departure { channel, is_last, frees }))
     }

@@ -2,73 +2,23 @@
 
 use std::collections::VecDeque;
 
-use trunkline_endpoint::{Bound, LossCause, Medium, MediumCounters, MediumInput, MediumOutput, Port};
-use trunkline_units::{Instant, Rate, Span, Stream};
+use trunkline_endpoint::{LossCause, Medium, MediumCounters, MediumInput, MediumOutput, Port};
+use trunkline_units::{Instant, Span, Stream};
 
 use crate::atm::CellFrame;
 use crate::atm::aal5::{self, Reassembly};
-use crate::atm::cell::{CELL, Encapsulation};
+use crate::atm::cell::CELL;
+use crate::atm::config::{Config, End, Mode};
 use crate::atm::fine::FineTime;
-use crate::atm::pacing::Pacing;
+use crate::atm::port::{CellPort, QueueUnit, cells_of};
 use crate::atm::queue::{CellQueue, PacketQueue};
 use crate::atm::train::{Run, Train, append};
 use crate::impairments::Impairments;
+use crate::media::queue::port::{SentCell, Started};
+use crate::media::queue::{QueueCounters, QueueOptions};
 
 /// Maximum number of trains kept for reuse.
 const MAX_SPARE: usize = 64;
-
-/// Configuration of a link.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Config {
-    /// Rate of whole cells: the line rate without the overhead of SONET or PLCP; zero counts as 1 b/s.
-    pub payload: Rate,
-    /// Propagation delay.
-    pub delay: Span,
-    /// The devices at port 0 and port 1.
-    pub ends: [End; 2],
-    /// Impairments of cells sent from port 0 and port 1.
-    pub impairments: [Impairments; 2],
-    /// Whether packets cross cell by cell or as trains.
-    pub mode: Mode,
-}
-
-/// The device at a port.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum End {
-    /// A host adapter: its station sends and receives packets. Segmentation and reassembly take no time here; the
-    /// host model accounts for them.
-    Adapter {
-        /// Pacing of its cells.
-        pacing: Pacing,
-        /// Limit of its send queue: [`Capacity::Frames`](trunkline_endpoint::Capacity) counts packets, `Bytes` the 53
-        /// bytes of each cell. A packet counts in full until its last bit has left.
-        queue: Bound,
-        /// Encapsulation.
-        encapsulation: Encapsulation,
-    },
-    /// A port of a cell switch, which sends and receives cells and trains.
-    SwitchPort {
-        /// Limit of its queue in cells (`Bytes`: 53 each).
-        queue: Bound,
-    },
-}
-
-impl End {
-    /// An adapter without pacing or loss, with LLC/SNAP.
-    pub const ADAPTER: End =
-        End::Adapter { pacing: Pacing::None, queue: Bound::NONE, encapsulation: Encapsulation::LlcSnap };
-}
-
-/// How a packet crosses.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Mode {
-    /// Cell by cell: exact always.
-    #[default]
-    Cells,
-    /// All its cells in one step; exact under the conditions of [`Train`]. A line that duplicates or reorders cells
-    /// still carries them one by one.
-    Trains,
-}
 
 /// A link that carries cells: two ports, full duplex.
 ///
@@ -82,6 +32,9 @@ pub enum Mode {
 ///
 /// **Computed departures.** Because cells do not overtake, a cell's departure and arrival are known when it is
 /// queued. So a cell costs one event, and a cell to an adapter none unless it is the last or lost.
+///
+/// **Explicit queues.** [`CellLink::set_queue`] gives a port a discipline, shaper, policer, trace or changes. Its departures are
+/// computed when the transmission of a packet begins, cell by cell, and its port takes cells, not trains.
 ///
 /// **Counting.** [`MediumCounters`] count cells, also at adapters, as soon as their outcome is certain.
 /// [`CellLink::reassembly_counters`] counts reassembled and failed packets.
@@ -126,7 +79,7 @@ impl TrainPool {
 /// One direction.
 #[derive(Clone, Debug)]
 struct Direction<F> {
-    sender: Sender,
+    sender: Sender<F>,
     /// Reassembly at the far end, if it is an adapter.
     reassembly: Option<Reassembly>,
     /// Transmission time of a cell.
@@ -150,6 +103,8 @@ struct Direction<F> {
     room_request: Option<(Instant, u32)>,
     /// Length of the frame that `has_room` last checked.
     refused_length: u32,
+    /// Frames that the explicit queue dropped.
+    dropped: Vec<(F, LossCause)>,
     counters: MediumCounters,
     /// Transmission time of all cells.
     busy: FineTime,
@@ -161,9 +116,10 @@ struct Direction<F> {
 
 /// The queue at the sending end.
 #[derive(Clone, Debug)]
-enum Sender {
+enum Sender<F> {
     Adapter(PacketQueue),
     SwitchPort(CellQueue),
+    Explicit(Box<CellPort<F>>),
 }
 
 /// A frame that is queued or in flight.
@@ -190,15 +146,36 @@ impl<F: CellFrame> CellLink<F> {
         }
     }
 
+    /// Gives the sending side of `port` an explicit queue, whose stream draws the random numbers of the discipline. `config` is
+    /// that of the link, and `unit` matters for a switch port. Call it before the first frame.
+    ///
+    /// # Panics
+    /// If a rate is zero.
+    pub fn set_queue(&mut self, config: &Config, port: Port, unit: QueueUnit, options: QueueOptions) {
+        let direction = &mut self.directions[usize::from(port.0)];
+        let queue = CellPort::new(config, usize::from(port.0), unit, options);
+        direction.sender = Sender::Explicit(Box::new(queue));
+        direction.update_shortcuts();
+    }
+
+    /// Returns the counters of the explicit queue at `port`, if there is one.
+    pub fn queue_counters(&self, port: Port) -> Option<&QueueCounters> {
+        match &self.directions[usize::from(port.0)].sender {
+            Sender::Explicit(queue) => Some(queue.counters()),
+            _ => None,
+        }
+    }
+
     /// Returns the reassembly counters of the adapter at `port`; zero for a switch port.
     pub fn reassembly_counters(&self, port: Port) -> aal5::ReassemblyCounters {
         let reassembly = &self.directions[usize::from(port.0 ^ 1)].reassembly;
         reassembly.as_ref().map(|reassembly| reassembly.counters).unwrap_or_default()
     }
 
-    /// Returns whether the line from `port` has no impairments.
+    /// Returns whether the line from `port` has no impairments and no explicit queue.
     pub fn is_perfect(&self, port: Port) -> bool {
-        self.directions[usize::from(port.0)].impairments.is_none()
+        let direction = &self.directions[usize::from(port.0)];
+        direction.impairments.is_none() && !matches!(direction.sender, Sender::Explicit(_))
     }
 
     /// Adds to the delay of the line from `port`. Call it before the first frame.
@@ -287,13 +264,25 @@ impl<F: CellFrame> CellLink<F> {
         if let Some((frame, cause)) = direction.queue_frame(self.now, frame, &mut self.train_pool) {
             self.lost.push_back((port, frame, cause));
         }
+        self.take_dropped();
         self.update_next_output();
     }
 
     #[cold]
     fn release_waiting(&mut self) {
-        self.directions.iter_mut().for_each(|direction| direction.release_waiting(self.now));
+        for direction in &mut self.directions {
+            direction.release_waiting(self.now);
+            direction.run_queue(self.now);
+        }
+        self.take_dropped();
         self.update_next_output();
+    }
+
+    /// Takes the frames that explicit queues dropped.
+    fn take_dropped(&mut self) {
+        for (direction, port) in self.directions.iter_mut().zip([Port(0), Port(1)]) {
+            self.lost.extend(direction.dropped.drain(..).map(|(frame, cause)| (port, frame, cause)));
+        }
     }
 
     #[inline]
@@ -318,6 +307,7 @@ impl<F: CellFrame> Medium<F> for CellLink<F> {
             MediumInput::Frame { port, frame } => self.queue_frame(port, frame),
             MediumInput::RequestRoom { port } => {
                 self.directions[usize::from(port.0)].request_room(now);
+                self.take_dropped();
                 self.update_next_output();
             }
             MediumInput::Wake => {
@@ -336,7 +326,12 @@ impl<F: CellFrame> Medium<F> for CellLink<F> {
     fn has_room(&mut self, now: Instant, port: Port, length: u32) -> bool {
         let direction = &mut self.directions[usize::from(port.0)];
         direction.refused_length = length;
-        direction.room_at(now, length) <= now
+        let has_room = direction.room_at(now, length) <= now;
+        if !direction.only_flights {
+            self.take_dropped();
+            self.update_next_output();
+        }
+        has_room
     }
 
     fn counters(&self, port: Port) -> &MediumCounters {
@@ -373,6 +368,7 @@ impl<F: CellFrame> Direction<F> {
             held: None,
             room_request: None,
             refused_length: 0,
+            dropped: Vec::new(),
             counters: MediumCounters::default(),
             busy: FineTime::ZERO,
             longest: FineTime::ZERO,
@@ -384,7 +380,8 @@ impl<F: CellFrame> Direction<F> {
 
     /// Updates `only_flights` and `is_simple`.
     fn update_shortcuts(&mut self) {
-        self.only_flights = self.impairments.is_none() && self.room_request.is_none();
+        let is_explicit = matches!(self.sender, Sender::Explicit(_));
+        self.only_flights = self.impairments.is_none() && self.room_request.is_none() && !is_explicit;
         self.is_simple = self.only_flights && matches!(self.sender, Sender::SwitchPort(_));
     }
 
@@ -409,7 +406,11 @@ impl<F: CellFrame> Direction<F> {
     fn include_waiting(&mut self) {
         let held = self.held.as_ref().map_or(Instant::MAX, |(at, _)| *at);
         let notification = self.room_request.map_or(Instant::MAX, |(at, _)| at);
-        self.next_output = self.next_output.min(held).min(notification);
+        let queue = match &self.sender {
+            Sender::Explicit(port) => port.queue.next_event(),
+            _ => Instant::MAX,
+        };
+        self.next_output = self.next_output.min(held).min(notification).min(queue);
     }
 
     /// Appends a flight.
@@ -449,12 +450,58 @@ impl<F: CellFrame> Direction<F> {
                 None => self.refuse_kind(frame),
             },
             (Sender::Adapter(_), Some(_)) => self.refuse_kind(frame),
+            (Sender::Explicit(port), _) => {
+                port.send(now, frame, &mut self.counters);
+                self.take_from_queue();
+                None
+            }
         };
         if let Some((_, length)) = self.room_request {
             self.room_request = Some((self.room_at(now, length), length));
             self.update_next_output();
         }
         loss
+    }
+
+    /// Makes everything happen in the explicit queue that is due by `now`.
+    fn run_queue(&mut self, now: Instant) {
+        let Sender::Explicit(port) = &mut self.sender else { return };
+        if port.queue.next_event() <= now {
+            port.queue.run(now, &mut self.counters);
+            self.take_from_queue();
+        }
+        if let Some((at, length)) = &mut self.room_request
+            && let Sender::Explicit(port) = &self.sender
+        {
+            *at = if port.has_room(*length) { now } else { Instant::MAX };
+        }
+        self.update_next_output();
+    }
+
+    /// Sends the cells whose transmission has begun in the explicit queue, and takes the frames that it dropped.
+    #[inline(never)]
+    fn take_from_queue(&mut self) {
+        let Sender::Explicit(port) = &mut self.sender else { return };
+        self.dropped.append(&mut port.queue.dropped);
+        let sent = std::mem::take(&mut port.queue.started_cells);
+        let mut rest = &sent[..];
+        let mut started = std::mem::take(&mut port.queue.started);
+        for Started { frame, .. } in started.drain(..) {
+            let Sender::Explicit(port) = &self.sender else { return };
+            let (cells, others) = rest.split_at(port.segmentation.cells(frame.length()) as usize);
+            rest = others;
+            for (SentCell { arrives, impairments }, cell) in cells_of(frame, cells) {
+                match impairments.any() {
+                    true => self.carry_impaired(arrives, cell, &impairments),
+                    false => self.carry_perfect(arrives, cell),
+                }
+            }
+        }
+        if let Sender::Explicit(port) = &mut self.sender {
+            (port.queue.started, port.queue.started_cells) = (started, sent);
+            port.queue.started_cells.clear();
+        }
+        self.update_next_output();
     }
 
     /// Loses a frame of a kind that the sender's device cannot send.
@@ -623,6 +670,13 @@ impl<F: CellFrame> Direction<F> {
         }
     }
 
+    /// Carries a cell without impairments on a line that may have had some.
+    fn carry_perfect(&mut self, at: Instant, frame: F) {
+        self.release_waiting(at);
+        self.arrive_at_end(at, frame);
+        self.release_overtaken(at);
+    }
+
     fn carry_impaired(&mut self, at: Instant, mut frame: F, impairments: &Impairments) {
         self.release_waiting(at);
         let outcome = impairments.draw(&mut self.stream);
@@ -643,6 +697,12 @@ impl<F: CellFrame> Direction<F> {
             self.arrive_at_end(at, frame.clone());
         }
         self.arrive_at_end(at, frame);
+        self.release_overtaken(at);
+    }
+
+    /// Delivers the reordered cell, which a later one has overtaken.
+    #[inline]
+    fn release_overtaken(&mut self, at: Instant) {
         if let Some((_, held)) = self.held.take() {
             self.counters.reordered += 1;
             self.arrive_at_end(at, held);
@@ -678,6 +738,11 @@ impl<F: CellFrame> Direction<F> {
         match &mut self.sender {
             Sender::Adapter(queue) => queue.room_at(now, length),
             Sender::SwitchPort(queue) => queue.room_at(now),
+            Sender::Explicit(_) => {
+                self.run_queue(now);
+                let Sender::Explicit(port) = &self.sender else { return now };
+                if port.has_room(length) { now } else { Instant::MAX }
+            }
         }
     }
 }

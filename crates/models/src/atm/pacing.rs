@@ -79,6 +79,11 @@ impl Pacer {
         Pacer { cell, gap: gap.max(cell), next: FineTime::ZERO, slots }
     }
 
+    /// Returns a pacer for another rate of the line, which continues after the last cell of this one.
+    pub(crate) fn continued(&self, payload: Rate, pacing: Pacing) -> Self {
+        Pacer { next: self.next, ..Pacer::new(payload, pacing) }
+    }
+
     /// Queues `cells` cells that arrive now, and appends the times at which their last bits leave.
     #[inline]
     pub(crate) fn schedule(&mut self, now: Instant, cells: u32, runs: &mut Vec<Run>) {

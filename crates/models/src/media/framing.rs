@@ -27,6 +27,27 @@ impl Framing {
     }
 }
 
+/// How frames are divided into cells of equal length.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Segmentation {
+    /// Bytes added to each frame before it is divided.
+    pub overhead: u32,
+    /// Bytes of a frame in a cell; not zero.
+    pub payload: u32,
+    /// Bytes of a cell.
+    pub unit: u32,
+    /// Bytes of a cell that a pacing rate counts.
+    pub paced: u32,
+}
+
+impl Segmentation {
+    /// Returns the number of cells of a frame of `length` bytes.
+    #[inline]
+    pub const fn cells(self, length: u32) -> u32 {
+        length.saturating_add(self.overhead).div_ceil(self.payload)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -20,7 +20,7 @@ pub mod switch;
 mod table;
 
 pub use crate::impairments::Impairments;
-pub use framing::Framing;
+pub use framing::{Framing, Segmentation};
 pub use hub::{Hub, HubOptions};
 pub use line::LineOptions;
 pub use link::Link;

@@ -3,5 +3,6 @@ mod common;
 mod credits;
 mod fast_path;
 mod link;
+mod queue;
 mod rates;
 mod reference;

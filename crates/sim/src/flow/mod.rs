@@ -125,7 +125,10 @@ pub struct FlowConfig<'a> {
     pub bundle_options: Option<(MessageOptions, u32)>,
 }
 
-/// Returns a virtual channel of a flow: 0 from the sender, 1 to it, 2 and 3 the same for resource-management cells.
+/// Number of flows whose virtual channels differ.
+pub const MAX_CHANNEL_FLOWS: u32 = 1 << 14;
+
+/// Returns a virtual channel of a flow, the same as that of the flow [`MAX_CHANNEL_FLOWS`] before it: 0 from the sender, 1 to it, 2 and 3 the same for resource-management cells.
 #[inline]
 pub fn channel_of(flow: u32, direction: u16) -> u16 {
     (flow as u16) << 2 | direction

@@ -8,14 +8,15 @@ use trunkline_experiment::plan::{
     Plan, Protocol,
 };
 use trunkline_models::atm::{
-    self, CellFrame, CellLink, Config, CreditLink, CreditOptions, End, Mode, Pacing, PacingUnit,
+    self, CellFrame, CellLink, Config, CreditLink, CreditOptions, End, Mode, Pacing, PacingUnit, QueueUnit,
 };
 use trunkline_models::host::{Costs, Phases, Routes, Station};
+use trunkline_models::media::queue::QueueOptions;
 use trunkline_models::media::{
     Framing, Hub, HubOptions, Impairments, LineOptions, Ring, RingOptions, Switch, SwitchOptions,
 };
 use trunkline_run::{bundle, llc};
-use trunkline_units::{Rate, Seed, Span};
+use trunkline_units::{Rate, Seed, Span, Stream};
 
 use super::queue;
 use super::topology::{Hop, Topology};
@@ -82,12 +83,13 @@ impl<F: CellFrame> Network<F> {
     }
 }
 
-/// Whether cells are computed in trains: neither the text nor credits, explicit rates or round-robin scheduling demand single
-/// cells, and cells of two packets never interleave.
+/// Whether cells are computed in trains: neither the text nor credits, explicit rates, round-robin scheduling or explicit queues
+/// demand single cells, and cells of two packets never interleave.
 fn can_use_trains(plan: &Plan, topology: &Topology<'_>) -> bool {
     let demands_cells = topology.network.links.iter().any(|l| {
         let is_controlled = l.credits.is_some() || l.explicit_rate.is_some();
-        is_controlled || l.medium == LinkMedium::Atm && l.cells == CellMode::Each
+        let is_queued = queue::needs_cells(l, &topology.network.changes);
+        is_controlled || is_queued || l.medium == LinkMedium::Atm && l.cells == CellMode::Each
     });
     let takes_turns = |node: &Node| matches!(node.kind, NodeKind::Switch { round_robin: true, .. });
     let demands_cells = demands_cells || topology.network.nodes.iter().any(takes_turns);
@@ -401,6 +403,7 @@ impl Builder<'_> {
                         medium.limit_channels(Port(port as u16), self.send_queue(*node, costs) as usize);
                     }
                 }
+                medium.set_changes(&queue::changes_of(link, &self.topology.network.changes));
                 Medium::Credits(medium)
             }
             LinkMedium::Atm
@@ -408,9 +411,11 @@ impl Builder<'_> {
             {
                 let round_trip = link.delay * 2;
                 let options = link.credits.map(|window| CreditOptions::new(window, round_trip));
-                Medium::Credits(CreditLink::new(&self.cell_config(link, ends), options, streams))
+                let mut medium = CreditLink::new(&self.cell_config(link, ends), options, streams);
+                medium.set_changes(&queue::changes_of(link, &self.topology.network.changes));
+                Medium::Credits(medium)
             }
-            LinkMedium::Atm => Medium::Cells(CellLink::new(&self.cell_config(link, ends), streams)),
+            LinkMedium::Atm => Medium::Cells(self.cell_link(link, ends, streams)),
             _ => {
                 let framing = if link.medium == LinkMedium::Ppp { Framing::PPP } else { Framing::ETHERNET };
                 let line = |node: usize| LineOptions {
@@ -423,15 +428,37 @@ impl Builder<'_> {
                     queue: None,
                 };
                 let mut lines = ends.map(line);
-                for ((line, end), node) in lines.iter_mut().zip([&link.a, &link.b]).zip(ends) {
-                    let stream = self.seed.stream(&format!("{} / queue from {end}", link.name));
-                    let (drops, changes) = (self.topology.forwards(node), &self.topology.network.changes);
-                    line.queue = queue::options(link, drops, changes, stream).map(Box::new);
+                for (line, options) in lines.iter_mut().zip(self.queue_options(link, ends)) {
+                    line.queue = options.map(Box::new);
                 }
                 Medium::Link(trunkline_models::media::Link::new(lines, streams))
             }
         };
         MediumNode { name: link.name.clone(), medium, attachments, rate: link.payload }
+    }
+
+    /// Creates a link of cells without credits or explicit rates.
+    fn cell_link<F: CellFrame>(&self, link: &Link, ends: [usize; 2], streams: [Stream; 2]) -> CellLink<F> {
+        let config = self.cell_config(link, ends);
+        let mut medium = CellLink::new(&config, streams);
+        let unit = match link.queues_packets() {
+            true => QueueUnit::Packets(encapsulation(link.encapsulation)),
+            false => QueueUnit::Cells,
+        };
+        for (port, options) in self.queue_options(link, ends).into_iter().enumerate() {
+            if let Some(options) = options {
+                medium.set_queue(&config, Port(port as u16), unit, options);
+            }
+        }
+        medium
+    }
+
+    /// Returns the options of the explicit queues at both ends of a link.
+    fn queue_options(&self, link: &Link, ends: [usize; 2]) -> [Option<QueueOptions>; 2] {
+        [(&link.a, ends[0]), (&link.b, ends[1])].map(|(end, node)| {
+            let stream = self.seed.stream(&format!("{} / queue from {end}", link.name));
+            queue::options(link, self.topology.forwards(node), &self.topology.network.changes, stream)
+        })
     }
 
     fn has_explicit_rates(&self) -> bool {

@@ -1,6 +1,6 @@
 //! The explicit queue of a link, from the plan.
 
-use trunkline_experiment::plan::{self, Amount, Link, LinkChange, Queue, TracePoints};
+use trunkline_experiment::plan::{self, Amount, Link, LinkChange, Medium, Queue, TracePoints};
 use trunkline_models::media::queue::{
     self as models, CoDelOptions, DisciplineOptions, DrrOptions, DualPi2Options, FqCoDelOptions,
     Opportunities, PieOptions, QueueOptions, RateSteps, RedOptions, TokenRate, TraceOptions,
@@ -18,8 +18,7 @@ pub fn discipline_at(link: &Link, forwards: bool) -> &Queue {
 
 /// Returns the options of the queue at one end of a link; `None` if the line can compute departures when frames arrive.
 pub fn options(link: &Link, forwards: bool, changes: &[LinkChange], stream: Stream) -> Option<QueueOptions> {
-    let changes: Vec<models::LinkChange> =
-        changes.iter().filter(|change| change.link == link.name).map(change).collect();
+    let changes = changes_of(link, changes);
     let is_plain = link.queue.is_none() && link.shape.is_none() && link.police.is_none();
     if is_plain && link.trace.is_none() && changes.is_empty() {
         return None;
@@ -106,10 +105,22 @@ fn trace_options(points: &TracePoints) -> Option<TraceOptions> {
     }
 }
 
-fn change(change: &LinkChange) -> models::LinkChange {
+/// Returns the changes of a link in order of time.
+pub fn changes_of(link: &Link, changes: &[LinkChange]) -> Vec<models::LinkChange> {
+    let own = changes.iter().filter(|change| change.link == link.name);
+    own.map(|own| change(link, own)).collect()
+}
+
+/// Returns whether the ports of an ATM link have explicit queues, so that its cells are computed one by one.
+pub fn needs_cells(link: &Link, changes: &[LinkChange]) -> bool {
+    let is_changed = changes.iter().any(|change| change.link == link.name);
+    link.medium == Medium::Atm && (link.queues_packets() || link.trace.is_some() || is_changed)
+}
+
+fn change(link: &Link, change: &LinkChange) -> models::LinkChange {
     models::LinkChange {
         at: Instant::ZERO + change.at,
-        rate: change.rate,
+        rate: change.rate.map(|rate| link.medium.payload(rate)),
         delay: change.delay,
         is_up: change.up,
         loss: change.loss,

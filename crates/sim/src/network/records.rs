@@ -47,19 +47,21 @@ pub fn link_records<F: CellFrame>(
             }
             _ => {}
         }
-        if let Medium::Link(medium) = &medium_node.medium {
-            let planned = plan.links.iter().find(|planned| planned.name == medium_node.name);
-            let queue = |port: Port| {
-                let counters = medium.queue_counters(port)?;
-                let forwards = match medium_node.attachments[usize::from(port.0)] {
-                    Attachment::Host(host, _) => network.hosts[host as usize].model.is_router(),
-                    _ => true,
-                };
-                let discipline = queue::discipline_at(planned?, forwards).name();
-                Some(queue_record(network.neighbor_name(medium_node, port), discipline, counters))
+        let planned = plan.links.iter().find(|planned| planned.name == medium_node.name);
+        let queue = |port: Port| {
+            let counters = match &medium_node.medium {
+                Medium::Link(medium) => medium.queue_counters(port)?,
+                Medium::Cells(medium) => medium.queue_counters(port)?,
+                _ => return None,
             };
-            link.queues = ports().filter_map(queue).collect();
-        }
+            let forwards = match medium_node.attachments[usize::from(port.0)] {
+                Attachment::Host(host, _) => network.hosts[host as usize].model.is_router(),
+                _ => true,
+            };
+            let discipline = queue::discipline_at(planned?, forwards).name();
+            Some(queue_record(network.neighbor_name(medium_node, port), discipline, counters))
+        };
+        link.queues = ports().filter_map(queue).collect();
         link
     };
     network.transmission_media().map(record).collect()

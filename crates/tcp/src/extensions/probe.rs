@@ -28,8 +28,9 @@ pub(crate) struct Probe {
 }
 
 impl<C: Content> Tcp<C> {
-    /// Makes the retransmission timer expire early for a probe if one may be sent (RFC 8985 section 7.2), otherwise no longer.
-    pub(crate) fn arm_probe(&mut self, now: Instant) {
+    /// Makes the retransmission timer expire early: at the end of a reordering window, or for a probe if one may be sent (RFC 8985
+    /// sections 6.3 and 7.2), otherwise no longer.
+    pub(crate) fn arm_loss_timer(&mut self, now: Instant) {
         let (mss, smoothed) = (self.maxseg, self.rtt.mean_eighths() / 8);
         let Some(e) = self.extensions.as_deref_mut() else { return };
         let may_probe = e.sack
@@ -55,7 +56,7 @@ impl<C: Content> Tcp<C> {
     }
 
     /// Processes an expiry of the retransmission timer; returns whether it was for a probe or a reordering window.
-    pub(crate) fn expire_probe(&mut self, now: Instant) -> bool {
+    pub(crate) fn expire_loss_timer(&mut self, now: Instant) -> bool {
         let Some(e) = self.extensions.as_deref_mut() else { return false };
         if std::mem::take(&mut e.rack.is_armed) {
             self.expire_reordering(now);

@@ -113,7 +113,7 @@ impl<C: Content> Tcp<C> {
         }
         self.extensions = Some(extensions);
         self.deadlines.retransmit = self.time.after(now, self.rtt.rto());
-        self.arm_probe(now);
+        self.arm_loss_timer(now);
         self.request_output();
     }
 }

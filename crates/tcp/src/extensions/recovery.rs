@@ -107,7 +107,7 @@ impl<C: Content> Tcp<C> {
             self.deadlines.retransmit = self.time.after(now, self.rtt.rto());
         }
         if is_new || delivery.bytes > 0 {
-            self.arm_probe(now);
+            self.arm_loss_timer(now);
         }
     }
 

@@ -51,8 +51,8 @@ pub struct Test {
     /// system's]
     #[arg(long, short = 'w', value_name = "SIZE", value_parser = size)]
     pub window: Option<u64>,
-    /// Congestion control: of TCP, by the kernel's name, e.g. bbr; with --guaranteed fixed, reno, cubic, paced or
-    /// tcp-friendly
+    /// Congestion control: of TCP, by the kernel's name, e.g. bbr; with --guaranteed fixed, reno, cubic, paced,
+    /// tcp-friendly, bbr or bbr3
     #[arg(long, short = 'C', value_name = "NAME", value_parser = congestion, conflicts_with = "udp")]
     pub congestion: Option<String>,
     /// Mark packets with this DSCP: a name, e.g. EF, AF41 or CS1, or a number from 0 to 63

@@ -8,7 +8,7 @@ use trunkline_units::{Instant, Rate, Size, Span};
 /// Bytes of an opportunity.
 const BYTES: u32 = 1504;
 /// Bytes that each packet has beside those of IP: the header of mahimahi's TUN device, which makes 1,504 of 1,500.
-const OVERHEAD: u32 = 4;
+pub const PACKET_OVERHEAD: u32 = 4;
 
 /// The times of the opportunities, from the start of the run, repeated forever with the last time as the period.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,7 +27,12 @@ impl Opportunities {
 
     /// Returns the mean rate in bytes of IP, if every packet has the length of an opportunity.
     pub fn mean_rate(&self) -> Rate {
-        Rate::of(Size::from_bytes(u64::from(BYTES - OVERHEAD) * self.times.len() as u64), self.period)
+        self.mean_rate_with(PACKET_OVERHEAD)
+    }
+
+    /// Returns the mean rate if each opportunity has this many bytes of overhead.
+    fn mean_rate_with(&self, overhead: u32) -> Rate {
+        Rate::of(Size::from_bytes(u64::from(BYTES - overhead) * self.times.len() as u64), self.period)
     }
 
     fn time(&self, number: u64) -> Instant {
@@ -55,13 +60,15 @@ pub struct OpportunityTransmitter {
     at: Instant,
     left: u32,
     mean_rate: Rate,
+    /// Bytes that each packet has beside its length.
+    overhead: u32,
 }
 
 impl OpportunityTransmitter {
-    /// Creates a transmitter before the first opportunity.
-    pub fn new(trace: Opportunities) -> Self {
-        let mean_rate = trace.mean_rate();
-        OpportunityTransmitter { trace, next: 0, at: Instant::ZERO, left: 0, mean_rate }
+    /// Creates a transmitter before the first opportunity. A packet takes `overhead` bytes beside its length.
+    pub fn new(trace: Opportunities, overhead: u32) -> Self {
+        let mean_rate = trace.mean_rate_with(overhead);
+        OpportunityTransmitter { trace, next: 0, at: Instant::ZERO, left: 0, mean_rate, overhead }
     }
 
     /// Returns the earliest time from `from` on at which a transmission can begin.
@@ -76,7 +83,7 @@ impl OpportunityTransmitter {
 
     /// Sends a packet at an opportunity; returns when its last byte leaves.
     pub fn transmit(&mut self, length: u32) -> Instant {
-        let mut rest = length + OVERHEAD;
+        let mut rest = length + self.overhead;
         while rest > 0 {
             if self.left == 0 {
                 (self.at, self.left) = (self.trace.time(self.next), BYTES);
@@ -118,7 +125,7 @@ mod tests {
     #[test]
     fn packets_share_opportunities_and_span_them() {
         let trace = Opportunities::new([1, 2, 5].map(Span::from_ms)).unwrap();
-        let mut transmitter = OpportunityTransmitter::new(trace);
+        let mut transmitter = OpportunityTransmitter::new(trace, PACKET_OVERHEAD);
         assert_eq!(transmitter.ready_at(Instant::ZERO), ms(1));
         assert_eq!(transmitter.transmit(500), ms(1));
         assert_eq!((transmitter.ready_at(ms(1)), transmitter.transmit(1000)), (ms(1), ms(2)));

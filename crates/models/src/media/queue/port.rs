@@ -8,17 +8,17 @@ use trunkline_units::{Instant, Span};
 
 use super::changes::LinkChange;
 use super::fifo::Queued;
-use super::opportunities::OpportunityTransmitter;
+use super::opportunities::{OpportunityTransmitter, PACKET_OVERHEAD};
 use super::rate_steps::RateSteps;
 use super::token_bucket::TokenBucket;
 use super::{Actions, AnyDiscipline, Discipline, QueueOptions, TraceOptions};
 use crate::impairments::Impairments;
 use crate::media::occupancy::Occupancy;
 use crate::media::serializer::Serializer;
-use crate::media::{Framing, LineOptions};
+use crate::media::{Framing, LineOptions, Segmentation};
 
-/// Counters of an explicit queue. A frame is dropped for one cause; the sum is in
-/// [`MediumCounters::queue_drops`](trunkline_endpoint::MediumCounters).
+/// Counters of an explicit queue, in frames: at a port of ATM in packets, or in cells where it queues cells. A frame is dropped for
+/// one cause; the sum is in [`MediumCounters::queue_drops`](trunkline_endpoint::MediumCounters), which counts cells on ATM.
 #[derive(Clone, Debug)]
 pub struct QueueCounters {
     /// Frames dropped because the queue was full: the arriving frame or, in its place, one that the discipline chose.
@@ -50,13 +50,30 @@ pub struct Started<F> {
     pub impairments: Impairments,
 }
 
+/// A cell of a frame whose transmission has begun.
+#[derive(Clone, Copy, Debug)]
+pub struct SentCell {
+    pub arrives: Instant,
+    /// The impairments at the begin of the cell.
+    pub impairments: Impairments,
+}
+
 /// The frame in transmission.
 #[derive(Clone, Copy, Debug)]
 struct Sending {
     departs: Instant,
     busy: Span,
     channel: u16,
-    length: u32,
+    load: Load,
+}
+
+/// What a frame takes of the queue and of the line.
+#[derive(Clone, Copy, Debug)]
+struct Load {
+    /// Bytes in the queue.
+    bytes: u32,
+    /// One frame, or the number of its cells.
+    units: u32,
 }
 
 /// What determines when frames begin and depart.
@@ -102,6 +119,8 @@ pub struct PortQueue<F> {
     shaper: Option<TokenBucket>,
     policer: Option<TokenBucket>,
     framing: Framing,
+    /// How frames are divided into cells, on ATM.
+    segmentation: Option<Segmentation>,
     delay: Span,
     impairments: Impairments,
     changes: VecDeque<LinkChange>,
@@ -116,6 +135,8 @@ pub struct PortQueue<F> {
     actions: Actions<F>,
     counters: QueueCounters,
     pub started: Vec<Started<F>>,
+    /// With segmentation, the cells of the frames in `started`, one after the other.
+    pub started_cells: Vec<SentCell>,
     pub dropped: Vec<(F, LossCause)>,
 }
 
@@ -125,10 +146,21 @@ impl<F: Frame> PortQueue<F> {
     /// # Panics
     /// If a rate is zero.
     pub fn new(options: &LineOptions, queue: QueueOptions) -> Self {
+        Self::with_cells(options, queue, None)
+    }
+
+    /// Like [`new`](Self::new), but each frame is sent as cells: a change applies to the cells that begin after it, the bound
+    /// counts the bytes of cells, and the pacing rate is that of cells. The framing is not used.
+    pub fn with_cells(
+        options: &LineOptions,
+        queue: QueueOptions,
+        segmentation: Option<Segmentation>,
+    ) -> Self {
         let transmitter = match queue.trace {
             None => Transmitter::Rate(Serializer::new(options.rate)),
             Some(TraceOptions::Opportunities(trace)) => {
-                Transmitter::Opportunities(OpportunityTransmitter::new(trace))
+                let overhead = if segmentation.is_some() { 0 } else { PACKET_OVERHEAD };
+                Transmitter::Opportunities(OpportunityTransmitter::new(trace, overhead))
             }
             Some(TraceOptions::Rate(steps)) => Transmitter::Steps(steps),
         };
@@ -139,7 +171,8 @@ impl<F: Frame> PortQueue<F> {
             pacer: options.pacing.map(Serializer::new),
             shaper: queue.shaper.map(TokenBucket::new),
             policer: queue.policer.map(TokenBucket::new),
-            framing: options.framing,
+            framing: if segmentation.is_some() { Framing::NONE } else { options.framing },
+            segmentation,
             delay: options.delay,
             impairments: options.impairments,
             changes: queue.changes.into(),
@@ -152,6 +185,7 @@ impl<F: Frame> PortQueue<F> {
             actions: Actions::default(),
             counters: QueueCounters::default(),
             started: Vec::new(),
+            started_cells: Vec::new(),
             dropped: Vec::new(),
         }
     }
@@ -176,13 +210,13 @@ impl<F: Frame> PortQueue<F> {
         if !is_admitted {
             return self.drop(frame, LossCause::EarlyDrop, counters);
         }
-        while !self.occupancy.try_add(channel, length) {
+        while !self.occupancy.try_add(channel, self.load(length).bytes) {
             // What other channels have queued makes no room in this one.
             let may_evict = !self.occupancy.is_per_channel();
             let Some(victim) = may_evict.then(|| self.discipline.evict(&frame)).flatten() else {
                 return self.drop(frame, LossCause::QueueFull, counters);
             };
-            self.occupancy.remove(victim.channel(), victim.length());
+            self.occupancy.remove(victim.channel(), self.load(victim.length()).bytes);
             self.drop(victim, LossCause::QueueFull, counters);
         }
         counters.queue_max = counters.queue_max.max(self.occupancy.bytes());
@@ -196,9 +230,9 @@ impl<F: Frame> PortQueue<F> {
                 if sending.departs > now {
                     break sending.departs;
                 }
-                self.occupancy.remove(sending.channel, sending.length);
-                counters.frames += 1;
-                counters.bytes += u64::from(sending.length);
+                self.occupancy.remove(sending.channel, sending.load.bytes);
+                counters.frames += u64::from(sending.load.units);
+                counters.bytes += u64::from(sending.load.bytes);
                 counters.busy += sending.busy;
                 (self.sending, self.clock) = (None, sending.departs);
             }
@@ -265,22 +299,72 @@ impl<F: Frame> PortQueue<F> {
             }
             shaper.take(begins, length);
         }
-        if let Some(pacer) = &mut self.pacer {
-            pacer.transmit(begins, u64::from(length));
-        }
         // With auto-resize this cannot fail.
         let _ = self.counters.sojourn_ns.record(begins.since(queued.at).as_ns());
-        let (departs, busy) = self.transmitter.transmit(begins, length, self.framing);
-        self.last_arrival = self.last_arrival.max(departs + self.delay);
-        self.sending = Some(Sending { departs, busy, channel: queued.frame.channel(), length });
+        let (departs, busy) = match self.segmentation {
+            None => self.transmit(begins, length, length),
+            Some(segmentation) => self.transmit_cells(begins, length, segmentation),
+        };
+        let (channel, load) = (queued.frame.channel(), self.load(length));
+        self.sending = Some(Sending { departs, busy, channel, load });
         let (arrives, impairments) = (self.last_arrival, self.impairments);
         self.started.push(Started { arrives, frame: queued.frame, impairments });
+    }
+
+    /// Sends a frame or cell, of which the pacer counts `paced` bytes. Returns when it departs, and how long it keeps the
+    /// transmitter busy.
+    fn transmit(&mut self, begins: Instant, length: u32, paced: u32) -> (Instant, Span) {
+        if let Some(pacer) = &mut self.pacer {
+            pacer.transmit(begins, u64::from(paced));
+        }
+        let (departs, busy) = self.transmitter.transmit(begins, length, self.framing);
+        self.last_arrival = self.last_arrival.max(departs + self.delay);
+        (departs, busy)
+    }
+
+    /// Sends the cells of a frame one after the other. Nothing comes between them, and the changes of the line are known in
+    /// advance, so their times are.
+    fn transmit_cells(
+        &mut self,
+        begins: Instant,
+        length: u32,
+        segmentation: Segmentation,
+    ) -> (Instant, Span) {
+        let (mut departs, mut busy, mut begin) = (begins, Span::ZERO, begins);
+        for cell in 0..segmentation.cells(length) {
+            if cell > 0 {
+                self.clock = self.clock.max(departs);
+                begin = self.next_start(Instant::MAX);
+            }
+            let (end, cell_busy) = match begin {
+                Instant::MAX => {
+                    // The line never sends again.
+                    self.last_arrival = Instant::MAX;
+                    (begin, Span::ZERO)
+                }
+                _ => self.transmit(begin, segmentation.unit, segmentation.paced),
+            };
+            (departs, busy) = (end, busy + cell_busy);
+            let (arrives, impairments) = (self.last_arrival, self.impairments);
+            self.started_cells.push(SentCell { arrives, impairments });
+        }
+        (departs, busy)
+    }
+
+    fn load(&self, length: u32) -> Load {
+        match self.segmentation {
+            None => Load { bytes: length, units: 1 },
+            Some(segmentation) => {
+                let units = segmentation.cells(length);
+                Load { bytes: units * segmentation.unit, units }
+            }
+        }
     }
 
     /// Drops the frames that the discipline dropped.
     fn finish_dequeue(&mut self, counters: &mut MediumCounters) {
         for frame in std::mem::take(&mut self.actions.dropped) {
-            self.occupancy.remove(frame.channel(), frame.length());
+            self.occupancy.remove(frame.channel(), self.load(frame.length()).bytes);
             self.drop(frame, LossCause::EarlyDrop, counters);
         }
         self.count_marks();
@@ -291,7 +375,7 @@ impl<F: Frame> PortQueue<F> {
     }
 
     fn drop(&mut self, frame: F, cause: LossCause, counters: &mut MediumCounters) {
-        counters.queue_drops += 1;
+        counters.queue_drops += u64::from(self.load(frame.length()).units);
         match cause {
             LossCause::EarlyDrop => self.counters.dropped_early += 1,
             LossCause::Policed => self.counters.policed += 1,
@@ -302,7 +386,7 @@ impl<F: Frame> PortQueue<F> {
 
     /// Returns whether a frame of `length` bytes fits.
     pub fn has_room(&self, length: u32) -> bool {
-        self.occupancy.has_room(length)
+        self.occupancy.has_room(self.load(length).bytes)
     }
 
     /// Returns when [`run`](PortQueue::run) has something to do; [`Instant::MAX`] for never.
