@@ -5,7 +5,7 @@ use trunkline_endpoint::Peer;
 use trunkline_units::Instant;
 
 use crate::Content;
-use crate::segment::{ACK, FIN, HEADER, Header, Offer, Problem, RST, SYN, Seq};
+use crate::segment::{ACK, FIN, HEADER, Header, Offer, PSH, Problem, RST, SYN, Seq};
 use crate::tcp::{Reply, State, Tcp, pending_event};
 use crate::time::OFF;
 
@@ -225,6 +225,9 @@ impl<C: Content> Tcp<C> {
         let listens = matches!(self.state, State::Established | State::FinWait1 | State::FinWait2);
         if listens && (fin || !payload.is_empty()) {
             self.receive(now, seq, fin, payload);
+            if EXTENDED && self.options.linux {
+                self.acknowledge_quickly(now, payload.len() as u32, header.has(PSH));
+            }
         }
     }
 

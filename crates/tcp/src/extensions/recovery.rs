@@ -82,7 +82,8 @@ impl<C: Content> Tcp<C> {
                 rate: sample.rate,
                 app_limited: sample.app_limited,
                 since_sent: sample.since_sent,
-                in_recovery: matches!(e.phase, Phase::Recovery { .. }),
+                // Linux counts the acknowledgement that ends a recovery.
+                in_recovery: matches!(e.phase, Phase::Recovery { end } if !self.options.linux || ack.before(end)),
                 peer_amount: 0,
                 sent_at: delivery.sent_at().unwrap_or(now),
             });
@@ -172,7 +173,11 @@ impl<C: Content> Tcp<C> {
             e.controller.on_handshake(now, now.since(self.timed_at));
         }
         let round_trip = delivery.unambiguous.map(|sent_at| now.since(sent_at)).or_else(by_timestamp)?;
-        self.rtt.sample(self.time.between(now - round_trip, now));
+        // Linux smooths the round trips of the first segments, with the delay of their acknowledgements, and gives the controller
+        // those of the last.
+        let first = delivery.first_unambiguous.filter(|_| self.options.linux);
+        let smoothed = first.map_or(round_trip, |sent_at| now.since(sent_at));
+        self.rtt.sample(self.time.between(now - smoothed, now));
         self.counts.round_trips += 1;
         e.min_rtt.sample(now, round_trip);
         Some(round_trip)
@@ -259,6 +264,7 @@ impl<C: Content> Tcp<C> {
         let amount = end.since(start);
         e.scoreboard.sent(start, end, now);
         e.reduction.sent += u64::from(amount);
+        e.burst.remaining = e.burst.remaining.saturating_sub(1);
         e.pace(now, amount);
         let in_flight = e.pipe(mss);
         e.controller.on_sent(&Transmission { now, amount, bytes: amount.into(), in_flight });
