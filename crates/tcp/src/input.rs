@@ -430,7 +430,7 @@ impl<C: Content> Tcp<C> {
         }
         let behind = seq + payload.len() as u32;
         if seq != self.rcv_nxt {
-            return self.store_out_of_order(seq, behind, payload);
+            return self.store_out_of_order(now, seq, behind, payload);
         }
         if !payload.is_empty() {
             self.content.store(self.readable, payload);
@@ -451,9 +451,11 @@ impl<C: Content> Tcp<C> {
     }
 
     /// Stores an out-of-order segment and acknowledges it with the next expected number.
-    fn store_out_of_order(&mut self, seq: Seq, behind: Seq, payload: &[u8]) {
+    fn store_out_of_order(&mut self, now: Instant, seq: Seq, behind: Seq, payload: &[u8]) {
         self.counts.out_of_order += 1;
-        self.request_another_ack();
+        if !self.options.linux || !self.compress_ack(now) {
+            self.request_another_ack();
+        }
         if payload.is_empty() {
             return;
         }

@@ -40,7 +40,8 @@ pub struct Options {
     pub congestion: Option<Algorithm>,
     /// Whether an end with extensions does as Linux 6.18 where the standards leave it open: acknowledgements of each segment
     /// while the receiver would widen its window, bursts of segments whose last is acknowledged at once, round trips of the
-    /// first segment that an acknowledgement reports, and growth by the acknowledgement that ends a recovery.
+    /// first segment that an acknowledgement reports, growth by the acknowledgement that ends a recovery, and one reduction in
+    /// each.
     pub linux: bool,
     /// Whether to offer selective acknowledgements (RFC 2018).
     pub sack: bool,

@@ -64,7 +64,9 @@ impl<C: Content> Tcp<C> {
         }
         let segments = e.burst_segments(mss, smoothed);
         let is_late = |at: Instant, wait: Span| now.since(at) > wait;
+        // Of the smallest bursts a wait leaves one segment, which Linux sends at the end of its buffer, soon.
         let waits = e.phase == Phase::Open
+            && u64::from(segments) > MIN_SEGMENTS
             && room < unsent.min(segments * mss).min(window.min(self.snd_wnd) / 3)
             && !is_late(e.scoreboard.last_sent_at(), MAX_WAIT)
             && e.scoreboard.first_sent_at().is_some_and(|first| is_late(first, smoothed / 2));

@@ -1,5 +1,6 @@
 //! Acknowledgements at once, as Linux sends them: of the first segments of a connection, of each while its receiver widens the
-//! window that it advertises, and of those with the flag PSH. Only other ones are delayed.
+//! window that it advertises, and of those with the flag PSH. Only other ones are delayed. Of segments out of order, those after
+//! the third are acknowledged together (`tcp_comp_sack_delay_ns`).
 //!
 //! Linux widens the window by two segments for each that arrives, up to a limit that follows what a round trip delivers (dynamic
 //! right-sizing). The window of this TCP is the whole buffer from the start; only the decision to acknowledge follows the other.
@@ -11,6 +12,7 @@ use crate::extensions::Extensions;
 use crate::extensions::receiver::timestamp;
 use crate::segment::Seq;
 use crate::tcp::Tcp;
+use crate::time::OFF;
 
 /// Segments at the start that are acknowledged one by one.
 const FIRST_SEGMENTS: u32 = 16;
@@ -20,6 +22,14 @@ const FIRST_WINDOW: u64 = 65_535;
 const FIRST_LIMIT: u64 = 81_920;
 /// Segments that a round trip is assumed to deliver first.
 const FIRST_DELIVERY: u32 = 10;
+
+/// Acknowledgements of segments out of order that leave at once (`TCP_FASTRETRANS_THRESH`), and the most that one replaces
+/// (`tcp_comp_sack_nr`).
+const FIRST_DUPLICATES: u32 = 3;
+const MAX_COMPRESSED: u32 = 44;
+/// How long the others wait: this part of a round-trip time, at most a millisecond.
+const COMPRESSION_PART: u64 = 20;
+const MAX_COMPRESSION: Span = Span::from_ms(1);
 
 /// The window that a receiver as Linux would advertise.
 #[derive(Clone, Copy, Debug)]
@@ -35,6 +45,9 @@ pub(crate) struct QuickAck {
     /// Smoothed round-trip time of the receiver, and the last echo that it was measured by.
     round_trip: Option<Span>,
     last_echo: u32,
+    /// Duplicate acknowledgements of this number, and how many the next one replaces.
+    duplicates: (Seq, u32),
+    compressed: u32,
 }
 
 impl Default for QuickAck {
@@ -47,6 +60,8 @@ impl Default for QuickAck {
             since: (Instant::ZERO, Seq(0)),
             round_trip: None,
             last_echo: 0,
+            duplicates: (Seq(0), 0),
+            compressed: 0,
         }
     }
 }
@@ -87,6 +102,20 @@ impl QuickAck {
         self.since = (now, next);
     }
 
+    /// Returns whether the acknowledgement of a segment out of order waits for others, while `next` is expected.
+    fn compresses(&mut self, next: Seq) -> bool {
+        if self.duplicates.0 != next {
+            self.duplicates = (next, 0);
+        }
+        if self.window < self.limit || self.first > 0 || self.compressed >= MAX_COMPRESSED {
+            return false;
+        }
+        let is_early = self.duplicates.1 < FIRST_DUPLICATES;
+        self.duplicates.1 += u32::from(is_early);
+        self.compressed += u32::from(!is_early);
+        !is_early
+    }
+
     /// Processes a segment of so many bytes; returns whether to acknowledge it at once.
     fn is_due(&mut self, length: u32) -> bool {
         let grows = self.window < self.limit;
@@ -100,6 +129,30 @@ impl QuickAck {
 }
 
 impl<C: Content> Tcp<C> {
+    /// Returns whether the acknowledgement of a segment out of order waits for others, and sets its time.
+    #[cold]
+    pub(crate) fn compress_ack(&mut self, now: Instant) -> bool {
+        let (next, handshake) = (self.rcv_nxt, self.time.span(self.rtt.mean_eighths()) / 8);
+        let is_waiting = self.deadlines.acknowledge != OFF;
+        let Some(Extensions { quick_ack: Some(quick_ack), sack: true, .. }) = self.extensions.as_deref_mut()
+        else {
+            return false;
+        };
+        if !is_waiting {
+            quick_ack.compressed = 0;
+        }
+        if !quick_ack.compresses(next) {
+            return false;
+        }
+        let round_trip = quick_ack.round_trip.map_or(handshake, |round_trip| match handshake.is_zero() {
+            true => round_trip,
+            false => round_trip.min(handshake),
+        });
+        let at = now + (round_trip / COMPRESSION_PART).min(MAX_COMPRESSION);
+        self.deadlines.acknowledge = self.deadlines.acknowledge.min(at);
+        true
+    }
+
     /// Acknowledges a segment with so much data at once if Linux would.
     #[inline(never)]
     pub(crate) fn acknowledge_quickly(&mut self, now: Instant, length: u32, push: bool) {
@@ -158,6 +211,18 @@ mod tests {
         assert_eq!(due, 20);
         let mut first = QuickAck { limit: 0, ..QuickAck::default() };
         assert_eq!((0..30).take_while(|_| first.is_due(MSS)).count(), 16);
+    }
+
+    /// After three, up to 44 wait for one; a new number begins anew.
+    #[test]
+    fn later_duplicates_are_compressed() {
+        let mut quick_ack = QuickAck { first: 0, limit: 0, ..QuickAck::default() };
+        let waiting = (0..50).map(|_| quick_ack.compresses(Seq(7))).collect::<Vec<_>>();
+        assert_eq!(waiting.iter().position(|waits| *waits), Some(3));
+        assert_eq!(waiting.iter().filter(|waits| **waits).count(), 44);
+        assert!(!quick_ack.compresses(Seq(9)));
+        let mut widening = QuickAck { first: 0, ..QuickAck::default() };
+        assert!((0..9).all(|_| !widening.compresses(Seq(7))));
     }
 
     /// A longer round trip counts by an eighth, a shorter one at once, and each echo once.

@@ -91,6 +91,10 @@ impl<C: Content> Tcp<C> {
         if let Phase::Recovery { end } | Phase::Timeout { end } = e.phase
             && !ack.before(end)
         {
+            if self.reduces_once(e) {
+                // What was lost since, and is not repaired, begins another recovery.
+                losses.join(Losses { bytes: e.scoreboard.lost(), sent_at: now, state: None });
+            }
             (e.phase, e.duplicates) = (Phase::Open, 0);
             e.rack.end_recovery();
         }
@@ -112,6 +116,12 @@ impl<C: Content> Tcp<C> {
         }
     }
 
+    /// Returns whether this is a recovery in which losses reduce the window no more, as in Linux.
+    fn reduces_once(&self, e: &Extensions) -> bool {
+        let is_recovery = matches!(e.phase, Phase::Recovery { .. });
+        self.options.linux && is_recovery && !e.controller.controls_recovery()
+    }
+
     /// Reports losses to the controller, and begins their repair; returns whether it begins.
     pub(crate) fn process_losses(
         &mut self,
@@ -121,7 +131,7 @@ impl<C: Content> Tcp<C> {
         in_flight: u32,
     ) -> bool {
         let begins = losses.bytes > 0 && e.phase == Phase::Open;
-        if losses.bytes > 0 {
+        if losses.bytes > 0 && !self.reduces_once(e) {
             e.report_loss(now, losses, in_flight, false);
         }
         if begins {

@@ -153,6 +153,11 @@ impl Scoreboard {
         self.awaiting
     }
 
+    /// Returns the bytes that are lost and not acknowledged, sent again or not.
+    pub(crate) fn lost(&self) -> u32 {
+        self.records.iter().filter(|record| record.lost && !record.sacked).map(Record::len).sum()
+    }
+
     /// Returns whether no further segment may be sent.
     #[inline]
     pub(crate) fn is_full(&self) -> bool {
