@@ -37,7 +37,7 @@ impl Extensions {
         let pace = self.controller.pace().unwrap_or_else(|| {
             Rate::of(Size::from_bytes(window * percent / 100), smoothed.max(Span::from_us(1)))
         });
-        let bytes = pace.as_bps() / 8 >> PACE_SHIFT;
+        let bytes = (pace.as_bps() / 8) >> PACE_SHIFT;
         (bytes / u64::from(mss)).clamp(MIN_SEGMENTS, MAX_SEGMENTS) as u32
     }
 }
