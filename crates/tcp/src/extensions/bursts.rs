@@ -43,7 +43,7 @@ impl Extensions {
 }
 
 impl<C: Content> Tcp<C> {
-    /// Returns whether new data waits until more may leave at once; otherwise a burst begins or goes on.
+    /// Returns whether new data waits until more may leave at once; otherwise a burst begins or continues.
     pub(crate) fn waits_for_burst(&mut self, now: Instant) -> bool {
         if !self.options.linux {
             return false;
