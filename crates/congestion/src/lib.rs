@@ -166,6 +166,8 @@ impl Bounds {
 pub enum Algorithm {
     /// [`Reno`].
     Reno,
+    /// [`Reno::in_segments`].
+    LinuxReno,
     /// [`Cubic`], with HyStart++ (RFC 9406) or without.
     Cubic {
         /// Whether slow start ends by HyStart++.
@@ -196,8 +198,9 @@ impl Algorithm {
     pub const CUBIC: Algorithm = Algorithm::Cubic { hystart: false, reno_friendly: true };
 
     /// All algorithms.
-    pub const ALL: [Algorithm; 8] = [
+    pub const ALL: [Algorithm; 9] = [
         Algorithm::Reno,
+        Algorithm::LinuxReno,
         Algorithm::CUBIC,
         Algorithm::Cubic { hystart: true, reno_friendly: true },
         Algorithm::LinuxCubic,
@@ -211,6 +214,7 @@ impl Algorithm {
     pub fn controller(self, bounds: Bounds) -> Box<dyn Controller> {
         match self {
             Algorithm::Reno => Box::new(Reno::new(bounds)),
+            Algorithm::LinuxReno => Box::new(Reno::in_segments(bounds)),
             Algorithm::Cubic { hystart, reno_friendly } => {
                 let cubic = if hystart { Cubic::with_hystart(bounds) } else { Cubic::new(bounds) };
                 Box::new(if reno_friendly { cubic } else { cubic.without_reno_friendly_region() })

@@ -1,6 +1,7 @@
 //! CUBIC as Linux 6.18 has it, where it differs from RFC 9438.
 //!
-//! - The window has whole segments, also after a reduction.
+//! - The window has whole segments, also after a reduction; so have the cubic function and the acknowledgements that Reno's window
+//!   needs to grow, which small windows feel.
 //! - Growth is computed anew when the window has changed or 1/32 s has passed, not at each acknowledgement.
 //! - Slow start ends by the HyStart of Ha and Rhee.
 //! - Until the first loss, and after a timeout, the window grows by at least 5 % in a round trip.
@@ -17,8 +18,8 @@ use crate::{Acknowledgement, Bounds, Controller, Loss, Transmission, is_used};
 const C: f64 = 0.4;
 /// Multiplicative decrease factor.
 const BETA: f64 = 717.0 / 1024.0;
-/// Acknowledged segments for a segment more of Reno's window, as a multiple of the window.
-const RENO: f64 = (1.0 + BETA) / (1.0 - BETA) / 3.0;
+/// Acknowledged segments for a segment more of Reno's window, in eighths of the window: (1 + BETA) / (1 - BETA) / 3, rounded down.
+const RENO_EIGHTHS: u64 = 15;
 /// Time after which the growth is computed anew.
 const UPDATE: Span = Span::from_us(31_250);
 /// Acknowledged segments for a segment more: at most before the first loss, at least, and without any growth as a multiple of the
@@ -95,15 +96,17 @@ impl Epoch {
             return;
         }
         (self.updated_at, self.updated_for) = (now, window);
+        let each = ((u64::from(window) * RENO_EIGHTHS) >> 3) as f64;
         let window = f64::from(window);
         let time = (now.since(self.started_at) + min_rtt).as_s() - self.k;
-        let target = self.origin + C * time * time * time;
+        // The distance has whole segments: before the origin the target is rounded up.
+        let distance = libm::floor(C * libm::fabs(time * time * time));
+        let target = if time < 0.0 { self.origin - distance } else { self.origin + distance };
         let mut acks = if target > window { window / (target - window) } else { IDLE * window };
         if is_first {
             acks = acks.min(MAX_FIRST);
         }
-        let each = RENO * window;
-        let growth = (self.estimate_credit / each) as u32;
+        let growth = ((self.estimate_credit - 1.0).max(0.0) / each) as u32;
         self.estimate += f64::from(growth);
         self.estimate_credit -= f64::from(growth) * each;
         if self.estimate > window {

@@ -11,7 +11,7 @@ pub(crate) const MIN_THRESHOLD: u32 = 2;
 ///
 /// Acknowledged data is counted, not acknowledgements (RFC 3465), so a batch counts in full. A loss halves the window, not
 /// the flight size: an unused window does not grow, so both are close (as in RFC 9002 section 7.3.2). A mark halves it as a
-/// loss does (RFC 3168 section 6.1.2).
+/// loss does (RFC 3168 section 6.1.2). [`Reno::in_segments`] rounds reductions down to whole segments, as Linux does.
 #[derive(Clone, Copy, Debug)]
 pub struct Reno {
     /// The congestion window (`cwnd`).
@@ -25,6 +25,8 @@ pub struct Reno {
     reduced_at: Instant,
     /// Window and threshold before the last reduction, if a loss was its reason: a mark is never spurious.
     undo: Option<(u32, u32)>,
+    /// Reductions are rounded down to a multiple of this.
+    unit: u32,
 }
 
 impl Reno {
@@ -38,7 +40,13 @@ impl Reno {
             acked: 0,
             reduced_at: Instant::ZERO,
             undo: None,
+            unit: 1,
         }
+    }
+
+    /// Creates a controller whose window has whole segments after a reduction, as in Linux.
+    pub fn in_segments(bounds: Bounds) -> Reno {
+        Reno { unit: bounds.valid().segment, ..Reno::new(bounds) }
     }
 
     /// Processes acknowledged data; a mark reduces the window to `marked_window`. Returns whether the window may have changed.
@@ -81,7 +89,7 @@ impl Reno {
     pub(crate) fn reduce(&mut self, now: Instant, window: u32) {
         let min = self.bounds.segment.saturating_mul(MIN_THRESHOLD);
         self.undo = None;
-        self.threshold = window.max(min).min(self.bounds.max);
+        self.threshold = (window - window % self.unit).max(min).min(self.bounds.max);
         self.reduced_at = now;
         self.window = self.threshold;
         self.acked = 0;
@@ -205,6 +213,17 @@ mod tests {
         reno.on_lost(&lost(4000, 3500, false));
         reno.on_lost(&lost(5000, 3600, true));
         assert_eq!((reno.window(), reno.threshold), (1, 10));
+    }
+
+    /// `tcp_reno_ssthresh` of Linux halves a number of segments.
+    #[test]
+    fn reductions_in_segments_are_rounded_down() {
+        let windows = [Reno::new as fn(Bounds) -> Reno, Reno::in_segments].map(|new| {
+            let mut reno = new(Bounds { segment: 100, initial: 1_300, max: 10_000 });
+            reno.on_lost(&lost(1_000, 500, false));
+            reno.window()
+        });
+        assert_eq!(windows, [650, 600]);
     }
 
     #[test]

@@ -331,9 +331,9 @@ pub struct TcpExtensions {
     /// Initial slow start threshold; `None`: unlimited.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub initial_ssthresh: Option<Size>,
-    /// What `cubic` follows; `None`: the standard.
+    /// What a controller of today and the TCP around it follow; `None`: the standard.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub variant: Option<CubicVariant>,
+    pub variant: Option<TcpVariant>,
     /// Initial window in segments.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub initial_window: Option<u16>,
@@ -345,11 +345,11 @@ pub struct TcpExtensions {
     pub ack_delay: Option<Span>,
 }
 
-/// What CUBIC follows where Linux differs from the standard.
+/// What TCP follows where Linux differs from the standards, or they leave it open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum CubicVariant {
-    /// RFC 9438, and with `hystart` RFC 9406.
+pub enum TcpVariant {
+    /// The standards.
     Standard,
     /// Linux 6.18.
     Linux,

@@ -5,7 +5,7 @@ use trunkline_endpoint::Peer;
 use trunkline_units::Instant;
 
 use crate::Content;
-use crate::segment::{ACK, FIN, HEADER, Header, Offer, Problem, RST, SYN, Seq};
+use crate::segment::{ACK, FIN, HEADER, Header, Offer, PSH, Problem, RST, SYN, Seq};
 use crate::tcp::{Reply, State, Tcp, pending_event};
 use crate::time::OFF;
 
@@ -226,6 +226,9 @@ impl<C: Content> Tcp<C> {
         let listens = matches!(self.state, State::Established | State::FinWait1 | State::FinWait2);
         if listens && (fin || !payload.is_empty()) {
             self.receive(now, seq, fin, payload);
+            if EXTENDED && self.options.linux {
+                self.acknowledge_quickly(now, payload.len() as u32, header.has(PSH));
+            }
         }
     }
 
@@ -428,7 +431,7 @@ impl<C: Content> Tcp<C> {
         }
         let behind = seq + payload.len() as u32;
         if seq != self.rcv_nxt {
-            return self.store_out_of_order(seq, behind, payload);
+            return self.store_out_of_order(now, seq, behind, payload);
         }
         if !payload.is_empty() {
             self.content.store(self.readable, payload);
@@ -449,9 +452,11 @@ impl<C: Content> Tcp<C> {
     }
 
     /// Stores an out-of-order segment and acknowledges it with the next expected number.
-    fn store_out_of_order(&mut self, seq: Seq, behind: Seq, payload: &[u8]) {
+    fn store_out_of_order(&mut self, now: Instant, seq: Seq, behind: Seq, payload: &[u8]) {
         self.counts.out_of_order += 1;
-        self.request_another_ack();
+        if !self.options.linux || !self.compress_ack(now) {
+            self.request_another_ack();
+        }
         if payload.is_empty() {
             return;
         }

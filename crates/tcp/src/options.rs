@@ -38,6 +38,11 @@ pub struct Options {
     /// the rate in proportion (RFC 6937), and sends new segments on the first duplicate acknowledgements (RFC 3042). With
     /// these and `None` it is Reno. BBR controls its window itself while losses are repaired, and its segments are paced.
     pub congestion: Option<Algorithm>,
+    /// Whether an end with extensions does as Linux 6.18 where the standards leave it open: acknowledgements of each segment
+    /// while the receiver would widen its window, bursts of segments whose last is acknowledged at once, round trips of the
+    /// first segment that an acknowledgement reports, growth by the acknowledgement that ends a recovery, and one reduction in
+    /// each.
+    pub linux: bool,
     /// Whether to offer selective acknowledgements (RFC 2018).
     pub sack: bool,
     /// Whether to offer timestamps (RFC 7323).
@@ -76,6 +81,7 @@ impl Default for Options {
             timers: Timers::default(),
             arithmetic: Arithmetic::default(),
             congestion: None,
+            linux: false,
             sack: false,
             timestamps: false,
             ecn: None,

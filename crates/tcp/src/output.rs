@@ -147,6 +147,9 @@ impl<C: Content> Tcp<C> {
         if is_shut && self.force {
             self.snd_nxt = self.snd_una;
         }
+        if !is_shut && self.waits_for_burst(now) {
+            return self.send_ack::<true>(now, buffer);
+        }
         let sent = self.send_next::<true>(now, idle, buffer);
         self.snd_nxt = self.snd_max;
         if sent.is_some() {
@@ -339,7 +342,7 @@ impl<C: Content> Tcp<C> {
         }
         let persisting = self.deadlines.persist != OFF;
         let numbered = length > 0 || fin || persisting;
-        let push = length > 0 && offset + length == self.queued;
+        let push = length > 0 && (offset + length == self.queued || EXTENDED && self.ends_burst());
         let window = self.window() >> self.rcv_scale;
         let seq = if numbered { self.snd_nxt } else { self.snd_max };
         let flags = ACK | if fin { FIN } else { 0 } | if push { PSH } else { 0 };

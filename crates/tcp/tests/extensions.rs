@@ -55,6 +55,7 @@ fn odd(stream: &mut Stream, set: Options) -> Options {
         delayed_ack: stream.chance(0.7),
         nagle: stream.chance(0.7),
         initial_window: 1 + stream.below(20) as u16,
+        linux: stream.chance(0.3),
         ..set
     }
 }

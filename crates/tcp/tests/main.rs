@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | `extensions` | selective acknowledgement, NewReno, timestamps, ECN and other controllers |
 //! | `laws` | the contract of endpoints |
+//! | `linux_variant` | what the variant of Linux changes |
 //! | `linux`, `soak_linux` | transfers to and from this machine's kernel |
 //! | `pacing` | departure times, and the delivery rate that BBR measures |
 //! | `reordering` | loss detection on paths that reorder (RFC 8985) |
@@ -14,6 +15,7 @@
 mod extensions;
 mod laws;
 mod linux;
+mod linux_variant;
 mod pacing;
 mod reordering;
 #[cfg(feature = "soak")]

@@ -14,8 +14,8 @@ use super::{Context, write};
 use crate::diagnostic::Diagnostic;
 use crate::parse::shorten;
 use crate::plan::{
-    ArqCongestion, ArqFec, ArqMode, BundlePriority, Checksum, CubicVariant, Protocol, QuicCongestion,
-    TcpController, TcpEcn, TcpExtensions, TcpTimers,
+    ArqCongestion, ArqFec, ArqMode, BundlePriority, Checksum, Protocol, QuicCongestion, TcpController,
+    TcpEcn, TcpExtensions, TcpTimers, TcpVariant,
 };
 use crate::token;
 use crate::tree::{Part, Value};
@@ -40,8 +40,8 @@ const TCP_ECN: &[(&str, Option<TcpEcn>)] = &[
 const AUTO_ON_OFF: &[(&str, Option<bool>)] = &[("auto", None), ("on", Some(true)), ("off", Some(false))];
 
 /// Keywords of `variant`.
-const CUBIC_VARIANTS: &[(&str, Option<CubicVariant>)] =
-    &[("auto", None), ("standard", Some(CubicVariant::Standard)), ("linux", Some(CubicVariant::Linux))];
+const TCP_VARIANTS: &[(&str, Option<TcpVariant>)] =
+    &[("auto", None), ("standard", Some(TcpVariant::Standard)), ("linux", Some(TcpVariant::Linux))];
 
 /// Keywords of `checksum`, the integrity checks of `guaranteed`.
 const CHECKSUMS: &[(&str, Checksum)] = &[
@@ -231,15 +231,16 @@ fn ignored(
         *extensions;
     let controller = controller(congestion);
     let is_cubic = controller == TcpController::Cubic;
-    let is_standard = is_cubic && variant != Some(CubicVariant::Linux);
+    let is_standard = is_cubic && variant != Some(TcpVariant::Linux);
     let is_bsd = controller == TcpController::Bsd
         && sack != Some(true)
         && timestamps != Some(true)
         && matches!(ecn, None | Some(TcpEcn::Off));
     let is_coarse = timers == TcpTimers::Bsd;
     let coarse = "the timers of 4.3BSD expire at ticks of their own";
-    if variant.is_some() && !is_cubic {
-        Some(("variant", "only `cubic` has variants", "expected `congestion = cubic` beside `variant`"))
+    if variant.is_some() && controller == TcpController::Bsd {
+        let label = "expected a controller of today beside `variant`";
+        Some(("variant", "4.3BSD has no variants", label))
     } else if hystart.is_some() && !is_standard {
         let label = "expected `congestion = cubic`, `variant = standard` beside `hystart`";
         Some(("hystart", "only the standard `cubic` has HyStart++", label))
@@ -319,7 +320,7 @@ pub(crate) fn present(protocol: &mut Protocol, v: &mut Visit<'_, '_>) {
             v.keyword("timestamps", timestamps, AUTO_ON_OFF);
             v.keyword("ecn", ecn, TCP_ECN);
             v.keyword("hystart", hystart, AUTO_ON_OFF);
-            v.keyword("variant", variant, CUBIC_VARIANTS);
+            v.keyword("variant", variant, TCP_VARIANTS);
             v.keyword("reno_friendly", reno_friendly, AUTO_ON_OFF);
             v.optional("initial_ssthresh", initial_ssthresh, "auto", size, write::size);
             let segments = |cx: &mut Context<'_>, value: &Value| integer(cx, value, 1..=1000);

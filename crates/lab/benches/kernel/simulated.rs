@@ -11,8 +11,9 @@ use crate::{Outcome, Transfer, table};
 /// The simulator's options for the kernel's controller.
 fn options(congestion: &str) -> &str {
     match congestion {
-        "reno" => "newreno",
+        "reno" => "newreno, variant = linux",
         "cubic" => "cubic, variant = linux",
+        "bbr" => "bbr, variant = linux",
         other => other,
     }
 }
@@ -65,7 +66,8 @@ fn read(record: &Record, seconds: f64) -> Transfer {
     Transfer {
         goodput_bps: bits / seconds,
         rtt_us: table::median(series.iter().map(|point| point[3]).filter(|rtt| *rtt > 0.0).collect()),
-        retransmissions: series.last().map_or(0.0, |point| point[4]),
+        // A point in whose time nothing happened has no values.
+        retransmissions: series.iter().fold(0.0, |most, point| point[4].max(most)),
         timeouts: connection.counters.get("timeouts").copied().unwrap_or_default(),
         series,
     }

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use trunkline_endpoint::{Destination, Ecn, Endpoint as _, Input, Output, Peer, Port, Reason, Writable};
-use trunkline_experiment::plan::{CubicVariant, Protocol, TcpController, TcpEcn, TcpTimers};
+use trunkline_experiment::plan::{Protocol, TcpController, TcpEcn, TcpTimers, TcpVariant};
 use trunkline_models::host::{Disk, Phases};
 use trunkline_record::Histogram;
 use trunkline_run::message::Header;
@@ -468,6 +468,7 @@ fn options(config: &FlowConfig<'_>, side: usize) -> Options {
     let peer_buffer = window.unwrap_or(DEFAULT_BUFFER).as_bytes().min(1 << 30) as u32;
     let Phases { fast, slow } = config.timer_phases[side];
     let (controller, _) = controller(config);
+    let linux = extensions.variant == Some(TcpVariant::Linux);
     let is_today = controller != TcpController::Bsd;
     let min_rto = extensions.min_rto.unwrap_or(if is_today { TODAY_MIN_RTO } else { Span::ZERO });
     let ecn = extensions.ecn.unwrap_or(match controller {
@@ -493,10 +494,9 @@ fn options(config: &FlowConfig<'_>, side: usize) -> Options {
         nagle: !*nodelay,
         congestion: match controller {
             TcpController::Bsd => None,
+            TcpController::NewReno if linux => Some(Algorithm::LinuxReno),
             TcpController::NewReno => Some(Algorithm::Reno),
-            TcpController::Cubic if extensions.variant == Some(CubicVariant::Linux) => {
-                Some(Algorithm::LinuxCubic)
-            }
+            TcpController::Cubic if linux => Some(Algorithm::LinuxCubic),
             TcpController::Cubic => Some(Algorithm::Cubic {
                 hystart: extensions.hystart.unwrap_or(true),
                 reno_friendly: extensions.reno_friendly.unwrap_or(true),
@@ -506,6 +506,7 @@ fn options(config: &FlowConfig<'_>, side: usize) -> Options {
             TcpController::Bbr => Some(Algorithm::Bbr { seed }),
             TcpController::Bbr3 => Some(Algorithm::Bbr3 { seed }),
         },
+        linux,
         sack: extensions.sack.unwrap_or(is_today),
         timestamps: extensions.timestamps.unwrap_or(is_today),
         ecn: match ecn {

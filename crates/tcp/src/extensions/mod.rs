@@ -10,6 +10,8 @@
 //! | `rack` | loss detection by time (RFC 8985) |
 //! | `rate` | delivery rate samples and departure times of paced segments |
 //! | `accurate` | the counters of Accurate ECN (RFC 9768) |
+//! | `bursts` | bursts of segments, as Linux sends them |
+//! | `quick_ack` | when Linux acknowledges each segment |
 //! | `receiver` | blocks to report, timestamps, ECN feedback; options of sent and received segments |
 
 use std::collections::VecDeque;
@@ -21,12 +23,16 @@ use trunkline_units::Instant;
 use crate::options::{EcnFeedback, Options, Timers};
 use crate::segment::{SegmentOptions, Seq};
 use accurate::AccurateEcn;
+use bursts::Burst;
 use probe::Probe;
+use quick_ack::QuickAck;
 use rack::Rack;
 use scoreboard::{Losses, Scoreboard};
 
 pub(crate) mod accurate;
+mod bursts;
 pub(crate) mod probe;
+mod quick_ack;
 pub(crate) mod rack;
 pub(crate) mod rate;
 pub(crate) mod receiver;
@@ -129,6 +135,10 @@ pub(crate) struct Extensions {
     first_retransmission: Option<(u32, Seq)>,
     probe: Probe,
     rack: Rack,
+    /// State of the decision to acknowledge each segment, as Linux makes it; none with other ends.
+    pub(crate) quick_ack: Option<QuickAck>,
+    /// The segments that leave at once, as in Linux; none with other ends.
+    burst: Burst,
     /// The retransmission timer expired during the handshake.
     pub(crate) handshake_timeout: bool,
     /// When the next paced segment may leave.
@@ -165,6 +175,8 @@ impl Extensions {
             first_retransmission: None,
             probe: Probe::default(),
             rack: Rack::default(),
+            quick_ack: options.linux.then(QuickAck::default),
+            burst: Burst::default(),
             handshake_timeout: false,
             departure: Instant::ZERO,
             min_rtt: WindowedMin::new(MIN_RTT_WINDOW),

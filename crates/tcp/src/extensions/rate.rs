@@ -120,7 +120,7 @@ impl<C: Content> Tcp<C> {
     #[inline]
     pub(crate) fn next_departure(&self, now: Instant) -> Option<Instant> {
         let e = self.extensions.as_deref()?;
-        if e.departure <= now || self.force || self.state >= State::FinWait2 {
+        if e.departure <= now || e.burst.remaining > 0 || self.force || self.state >= State::FinWait2 {
             return None;
         }
         let has_data = self.queued > self.snd_max.since(self.snd_una) || e.scoreboard.awaiting() > 0;

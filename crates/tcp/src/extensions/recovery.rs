@@ -82,7 +82,8 @@ impl<C: Content> Tcp<C> {
                 rate: sample.rate,
                 app_limited: sample.app_limited,
                 since_sent: sample.since_sent,
-                in_recovery: matches!(e.phase, Phase::Recovery { .. }),
+                // Linux counts the acknowledgement that ends a recovery.
+                in_recovery: matches!(e.phase, Phase::Recovery { end } if !self.options.linux || ack.before(end)),
                 peer_amount: 0,
                 sent_at: delivery.sent_at().unwrap_or(now),
             });
@@ -90,6 +91,10 @@ impl<C: Content> Tcp<C> {
         if let Phase::Recovery { end } | Phase::Timeout { end } = e.phase
             && !ack.before(end)
         {
+            if self.reduces_once(e) {
+                // What was lost since, and is not repaired, begins another recovery.
+                losses.join(Losses { bytes: e.scoreboard.lost(), sent_at: now, state: None });
+            }
             (e.phase, e.duplicates) = (Phase::Open, 0);
             e.rack.end_recovery();
         }
@@ -111,6 +116,12 @@ impl<C: Content> Tcp<C> {
         }
     }
 
+    /// Returns whether this is a recovery in which losses reduce the window no more, as in Linux.
+    fn reduces_once(&self, e: &Extensions) -> bool {
+        let is_recovery = matches!(e.phase, Phase::Recovery { .. });
+        self.options.linux && is_recovery && !e.controller.controls_recovery()
+    }
+
     /// Reports losses to the controller, and begins their repair; returns whether it begins.
     pub(crate) fn process_losses(
         &mut self,
@@ -120,7 +131,7 @@ impl<C: Content> Tcp<C> {
         in_flight: u32,
     ) -> bool {
         let begins = losses.bytes > 0 && e.phase == Phase::Open;
-        if losses.bytes > 0 {
+        if losses.bytes > 0 && !self.reduces_once(e) {
             e.report_loss(now, losses, in_flight, false);
         }
         if begins {
@@ -172,7 +183,11 @@ impl<C: Content> Tcp<C> {
             e.controller.on_handshake(now, now.since(self.timed_at));
         }
         let round_trip = delivery.unambiguous.map(|sent_at| now.since(sent_at)).or_else(by_timestamp)?;
-        self.rtt.sample(self.time.between(now - round_trip, now));
+        // Linux smooths the round trips of the first segments, with the delay of their acknowledgements, and gives the controller
+        // those of the last.
+        let first = delivery.first_unambiguous.filter(|_| self.options.linux);
+        let smoothed = first.map_or(round_trip, |sent_at| now.since(sent_at));
+        self.rtt.sample(self.time.between(now - smoothed, now));
         self.counts.round_trips += 1;
         e.min_rtt.sample(now, round_trip);
         Some(round_trip)
@@ -259,6 +274,7 @@ impl<C: Content> Tcp<C> {
         let amount = end.since(start);
         e.scoreboard.sent(start, end, now);
         e.reduction.sent += u64::from(amount);
+        e.burst.remaining = e.burst.remaining.saturating_sub(1);
         e.pace(now, amount);
         let in_flight = e.pipe(mss);
         e.controller.on_sent(&Transmission { now, amount, bytes: amount.into(), in_flight });

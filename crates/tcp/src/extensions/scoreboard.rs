@@ -58,6 +58,8 @@ pub(crate) struct Delivery {
     pub newest: Option<Newest>,
     /// When the last of those was sent that were sent only once.
     pub unambiguous: Option<Instant>,
+    /// When the first of those was sent.
+    pub first_unambiguous: Option<Instant>,
     /// End of the highest block that was acknowledged selectively before, and whether a segment below it that was sent once
     /// has arrived only now (RFC 8985 section 6.2, step 3).
     pub highest_before: Option<Seq>,
@@ -84,6 +86,7 @@ impl Delivery {
         self.reordered |= !ambiguous && self.highest_before.is_some_and(|highest| !end.after(highest));
         if !ambiguous {
             self.unambiguous = self.unambiguous.max(Some(sent_at));
+            self.first_unambiguous = Some(self.first_unambiguous.map_or(sent_at, |first| first.min(sent_at)));
         }
     }
 
@@ -150,6 +153,11 @@ impl Scoreboard {
         self.awaiting
     }
 
+    /// Returns the bytes that are lost and not acknowledged, sent again or not.
+    pub(crate) fn lost(&self) -> u32 {
+        self.records.iter().filter(|record| record.lost && !record.sacked).map(Record::len).sum()
+    }
+
     /// Returns whether no further segment may be sent.
     #[inline]
     pub(crate) fn is_full(&self) -> bool {
@@ -160,6 +168,11 @@ impl Scoreboard {
     pub(crate) fn last_sent_at(&self) -> Instant {
         let last = self.records.back().map_or(Instant::ZERO, |record| record.sent_at);
         last.max(self.retransmissions.back().map_or(Instant::ZERO, |retransmission| retransmission.1))
+    }
+
+    /// Returns when the first segment was last sent.
+    pub(crate) fn first_sent_at(&self) -> Option<Instant> {
+        self.records.front().map(|first| first.sent_at)
     }
 
     /// Returns the index of the first record that ends behind `seq`.
