@@ -93,6 +93,10 @@ impl Engine {
             && medium.channel_has_room(input, channel_of(number, side.min(1) as u16));
         match flow.poll(now, side as usize, room, &mut self.packet_pool) {
             FlowOutput::Send { frame, next_send } => {
+                // First: what follows may poll the end again.
+                if let Some(next_send) = next_send {
+                    self.event_queue.set(node_id, next_send);
+                }
                 if host.model.has_no_costs() {
                     host.model.send_without_costs();
                     if let Some(tracer) = &mut self.tracer {
@@ -103,9 +107,6 @@ impl Engine {
                     let result = host.model.send(now, port, frame);
                     debug_assert!(result.is_ok(), "room was checked above");
                     self.drain_host(h);
-                }
-                if let Some(next_send) = next_send {
-                    self.event_queue.set(node_id, next_send);
                 }
                 next_send.is_none()
             }

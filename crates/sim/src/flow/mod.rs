@@ -81,7 +81,7 @@ enum Transport {
 /// The output of an end.
 #[derive(Debug)]
 pub enum FlowOutput {
-    /// Send this frame. `next_send` is the time of the next, if it is known and no event can change it.
+    /// Send this frame. `next_send` is the end's next deadline, if it has nothing more to do now; [`Instant::MAX`]: none.
     Send { frame: Frame, next_send: Option<Instant> },
     /// Give this message to the LLC station.
     Llc(LlcMessage),

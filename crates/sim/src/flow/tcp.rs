@@ -160,7 +160,8 @@ impl TcpFlow {
                         self.ends[0].start_rtt_probe(now, t.length, &pool.scratch);
                     }
                     let packet = self.make_packet(side, t.length, &pool.scratch);
-                    return FlowOutput::Send { frame: pool.new_frame(packet), next_send: None };
+                    let next_send = self.next_poll(side);
+                    return FlowOutput::Send { frame: pool.new_frame(packet), next_send };
                 }
                 // The application has read the data already.
                 Output::Event(Event::Readable) => {}
@@ -174,6 +175,15 @@ impl TcpFlow {
                 }
             }
         }
+    }
+
+    /// Returns when an end that has sent a segment must be polled, if it has nothing more to do now. [`Instant::MAX`]: never,
+    /// without an event.
+    #[inline]
+    fn next_poll(&self, side: usize) -> Option<Instant> {
+        let end = &self.ends[side];
+        let is_idle = !end.has_changed && !end.tcp.has_output() && !self.messages.finished;
+        is_idle.then(|| earliest(end.next_deadline, end.tcp.deadline()).unwrap_or(Instant::MAX))
     }
 
     #[inline]
@@ -191,6 +201,8 @@ impl TcpFlow {
             .with_traffic_class(self.traffic_class | ecn.bits())
     }
 
+    #[cold]
+    #[inline(never)]
     fn handle_event(&mut self, now: Instant, side: usize, event: Event) {
         match event {
             Event::Connected if side == 0 => self.start_source(now),
@@ -306,6 +318,7 @@ impl TcpFlow {
         deadline
     }
 
+    #[inline(never)]
     fn record_message(&mut self, now: Instant, side: usize, header: &Header) {
         if side == 1 {
             let meter = &mut self.messages.receiver_meters[0];
