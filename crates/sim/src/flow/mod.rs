@@ -11,6 +11,7 @@ pub mod llc;
 #[cfg(feature = "quic")]
 pub mod quic;
 pub mod tcp;
+pub mod tcp_header;
 
 use trunkline_endpoint::{Destination, Port};
 use trunkline_experiment::plan::{self, Protocol};

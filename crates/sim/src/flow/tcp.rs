@@ -15,8 +15,10 @@ use trunkline_tcp::{
 };
 use trunkline_units::{Instant, Size, Span};
 
-use super::{FlowConfig, FlowError, FlowOutput, IP_HEADER, Messages, Next, STREAM_BOUNDS, channel_of};
-use crate::frame::{Content, Packet, PacketPool, TCP_HEADER};
+use super::{
+    FlowConfig, FlowError, FlowOutput, IP_HEADER, Messages, Next, STREAM_BOUNDS, channel_of, tcp_header,
+};
+use crate::frame::{Packet, PacketPool};
 
 /// Default size of both socket buffers: the limit of Linux autotuning.
 const DEFAULT_BUFFER: Size = Size::from_bytes(4 << 20);
@@ -117,13 +119,11 @@ impl TcpFlow {
     #[inline(never)]
     pub fn receive(&mut self, now: Instant, side: usize, packet: &Packet, scratch: &mut [u8]) {
         let whole = (packet.length - IP_HEADER) as usize;
-        if let Content::Segment(header) = &packet.content {
-            scratch[..TCP_HEADER].copy_from_slice(header);
-        } else if copy_long_header(&packet.content, scratch) {
-            self.ends[side].tcp.set_received_ecn(Ecn::from_bits(packet.traffic_class));
-        } else {
+        let header = scratch.first_chunk_mut().expect("the buffer holds the longest segment");
+        if !tcp_header::write(&packet.content, packet.is_reverse, header) {
             return;
         }
+        self.ends[side].tcp.set_received_ecn(Ecn::from_bits(packet.traffic_class));
         let (port, peer, segment) = (Port(0), Peer::NONE, None);
         let input = Input::Frame { port, peer, bytes: &scratch[..whole], segment };
         self.ends[side].has_changed = true;
@@ -159,7 +159,8 @@ impl TcpFlow {
                     if side == 0 {
                         self.ends[0].start_rtt_probe(now, t.length, &pool.scratch);
                     }
-                    let packet = self.make_packet(side, t.length, &pool.scratch);
+                    let header = pool.scratch.first_chunk().expect("the buffer holds the longest segment");
+                    let packet = self.make_packet(side, t.length, header);
                     let next_send = self.next_poll(side);
                     return FlowOutput::Send { frame: pool.new_frame(packet), next_send };
                 }
@@ -187,14 +188,8 @@ impl TcpFlow {
     }
 
     #[inline]
-    fn make_packet(&self, side: usize, length: usize, scratch: &[u8]) -> Packet {
-        let (content, ecn) = if self.has_extensions {
-            (long_segment(scratch), self.ends[side].tcp.sent_ecn())
-        } else {
-            let mut header = [0; TCP_HEADER];
-            header.copy_from_slice(&scratch[..TCP_HEADER]);
-            (Content::Segment(header), Ecn::NotEct)
-        };
+    fn make_packet(&self, side: usize, length: usize, header: &[u8; LONGEST_HEADER]) -> Packet {
+        let (content, ecn) = (tcp_header::content(header), self.ends[side].tcp.sent_ecn());
         // Each direction has its own virtual channel.
         let channel = channel_of(self.flow, side as u16);
         Packet::new(content, length as u32 + IP_HEADER, self.flow, channel, self.ends[side].to, side == 1)
@@ -415,22 +410,6 @@ impl TcpEnd {
     }
 }
 
-/// Copies the header of a long segment; false if it is none.
-#[cold]
-fn copy_long_header(content: &Content, scratch: &mut [u8]) -> bool {
-    let Content::LongSegment(header) = content else { return false };
-    scratch[..LONGEST_HEADER].copy_from_slice(&header[..]);
-    true
-}
-
-/// Returns the content of a segment with the options of today's TCP.
-#[cold]
-fn long_segment(scratch: &[u8]) -> Content {
-    let mut header = [0; LONGEST_HEADER];
-    header.copy_from_slice(&scratch[..LONGEST_HEADER]);
-    Content::LongSegment(Box::new(header))
-}
-
 #[inline]
 fn earliest(a: Option<Instant>, b: Option<Instant>) -> Option<Instant> {
     match (a, b) {
@@ -491,9 +470,8 @@ fn options(config: &FlowConfig<'_>, side: usize) -> Options {
     let random = |name: &str| config.seed.stream(&format!("{} / {name} {side}", config.stream_name)).bits();
     let seed = random("bbr");
     Options {
-        // The ports only make captures readable: both ends know their peer.
-        local: if side == 0 { 49_152 } else { 5_001 },
-        remote: if side == 0 { 5_001 } else { 49_152 },
+        local: tcp_header::PORTS[side],
+        remote: tcp_header::PORTS[1 - side],
         // TCP limits the MSS further.
         mss: (config.mtu - IP_HEADER - MIN_TCP_HEADER).min(u32::from(u16::MAX)) as u16,
         send_buffer: if side == 0 { own_buffer } else { peer_buffer },
