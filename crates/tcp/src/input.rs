@@ -230,7 +230,7 @@ impl<C: Content> Tcp<C> {
 
     /// Header prediction: returns whether a segment only carries the next payload of a one-way stream.
     #[inline]
-    fn is_expected(&self, header: &Header, payload: &[u8]) -> bool {
+    pub(crate) fn is_expected(&self, header: &Header, payload: &[u8]) -> bool {
         header.flags & (FIN | SYN | ACK) == ACK
             && header.seq == self.rcv_nxt
             && header.ack == self.snd_una
@@ -414,7 +414,7 @@ impl<C: Content> Tcp<C> {
 
     /// Processes payload and FIN within the window.
     #[inline]
-    fn receive(&mut self, now: Instant, seq: Seq, fin: bool, mut payload: &[u8]) {
+    pub(crate) fn receive(&mut self, now: Instant, seq: Seq, fin: bool, mut payload: &[u8]) {
         let behind = seq + payload.len() as u32;
         if let Some(end) = self.end {
             if behind.after(end) {

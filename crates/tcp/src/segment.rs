@@ -202,10 +202,13 @@ fn word(bytes: &[u8]) -> u32 {
 }
 
 /// Reads value and echo.
+#[inline]
 fn timestamps(data: &[u8]) -> Option<(u32, u32)> {
-    (data.len() == 8).then(|| (word(&data[..4]), word(&data[4..])))
+    let both = u64::from_be_bytes(data.try_into().ok()?);
+    Some(((both >> 32) as u32, both as u32))
 }
 
+#[inline]
 fn timestamps_option(value: u32, echo: u32) -> [u8; TIMESTAMPS_LENGTH as usize] {
     let mut option = [NOTHING, NOTHING, TIMESTAMPS, 10, 0, 0, 0, 0, 0, 0, 0, 0];
     option[4..8].copy_from_slice(&value.to_be_bytes());
@@ -319,7 +322,18 @@ impl Offer {
 
 impl SegmentOptions {
     /// Decodes the options of a segment, as [`Offer::parse`] does.
+    #[inline]
     pub fn parse(options: &[u8]) -> SegmentOptions {
+        // The usual layout (RFC 7323 appendix A).
+        match options {
+            [NOTHING, NOTHING, TIMESTAMPS, 10, data @ ..] if data.len() == 8 => {
+                SegmentOptions { timestamps: timestamps(data), ..SegmentOptions::default() }
+            }
+            _ => SegmentOptions::parse_any(options),
+        }
+    }
+
+    fn parse_any(options: &[u8]) -> SegmentOptions {
         let mut found = SegmentOptions::default();
         for (kind, data) in OptionReader(options) {
             match kind {
@@ -348,6 +362,7 @@ impl SegmentOptions {
     }
 
     /// Returns the blocks.
+    #[inline]
     pub fn blocks(&self) -> &[(Seq, Seq)] {
         &self.blocks[..self.block_count]
     }
@@ -357,7 +372,21 @@ impl SegmentOptions {
     ///
     /// # Panics
     /// If the buffer is too short.
+    #[inline]
     pub fn write(&self, buffer: &mut [u8]) -> usize {
+        const LENGTH: usize = HEADER + TIMESTAMPS_LENGTH as usize;
+        match self.timestamps {
+            Some((value, echo)) if self.block_count == 0 && self.ecn_bytes.is_none() => {
+                let b: &mut [u8; LENGTH] = buffer.first_chunk_mut().expect("a buffer has room for a header");
+                b[12] = (LENGTH as u8 / 4) << 4;
+                b[HEADER..].copy_from_slice(&timestamps_option(value, echo));
+                LENGTH
+            }
+            _ => self.write_any(buffer),
+        }
+    }
+
+    fn write_any(&self, buffer: &mut [u8]) -> usize {
         let mut length = HEADER;
         let mut put = |bytes: &[u8]| {
             buffer[length..length + bytes.len()].copy_from_slice(bytes);

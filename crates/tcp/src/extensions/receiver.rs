@@ -22,6 +22,7 @@ const TIMESTAMP_LIFETIME: Span = Span::from_s(24 * 86_400);
 const MIN_MSS_FOR_BLOCKS: u32 = 256;
 
 /// Returns the timestamp of a time, in milliseconds.
+#[inline]
 pub(crate) fn timestamp(now: Instant) -> u32 {
     (now.as_ns() / 1_000_000) as u32
 }
@@ -29,6 +30,7 @@ pub(crate) fn timestamp(now: Instant) -> u32 {
 impl Extensions {
     /// Returns the options of a segment that leaves now, with up to so many blocks. Byte counters of Accurate ECN are added to
     /// acknowledgements without data if there is room.
+    #[inline]
     fn segment_options(&self, now: Instant, ranges: &Ranges, blocks: u32, is_bare: bool) -> SegmentOptions {
         let mut options = SegmentOptions {
             timestamps: self.timestamps.map(|timestamps| (timestamp(now), timestamps.recent)),
@@ -44,8 +46,11 @@ impl Extensions {
             ranges.iter().take(2 * MAX_BLOCKS).for_each(&mut push);
         }
         let most = MAX_BLOCKS - 1 - usize::from(options.timestamps.is_some());
-        if is_bare && options.block_count <= most {
-            options.ecn_bytes = self.accurate.as_ref().map(AccurateEcn::option);
+        if is_bare
+            && options.block_count <= most
+            && let Some(accurate) = &self.accurate
+        {
+            options.ecn_bytes = Some(accurate.option());
         }
         options
     }
@@ -69,6 +74,7 @@ impl Extensions {
     }
 
     /// Checks and records the timestamps of a segment; returns whether it is acceptable (RFC 7323, sections 4.3 and 5).
+    #[inline]
     fn accept_timestamps(&mut self, now: Instant, header: &Header, last_ack_sent: Seq) -> bool {
         let Some(timestamps) = &mut self.timestamps else { return true };
         let Some((value, _)) = self.received.timestamps else { return header.has(RST) };
@@ -83,6 +89,7 @@ impl Extensions {
     }
 
     /// Processes the ECN field and the CWR flag of a segment with this much data.
+    #[inline]
     fn process_ecn(&mut self, header: &Header, payload: u32) -> EcnAction {
         let is_marked = self.received_ecn == Ecn::Ce;
         if let Some(accurate) = &mut self.accurate {
@@ -211,6 +218,13 @@ impl<C: Content> Tcp<C> {
             }
             EcnAction::AcknowledgeThis => self.request_ack(),
             EcnAction::AcknowledgeEarlier | EcnAction::None => {}
+        }
+        if self.is_expected(&header, payload) && self.expects_no_ack() {
+            if self.snd_wl1.before(header.seq) || self.snd_wl1 == header.seq {
+                (self.snd_wl1, self.snd_wl2) = (header.seq, header.ack);
+            }
+            (self.dupacks, self.timing) = (0, false);
+            return self.receive(now, header.seq, false, payload);
         }
         self.process_in_window::<true>(now, header, payload);
     }
