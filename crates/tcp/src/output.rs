@@ -130,7 +130,7 @@ impl<C: Content> Tcp<C> {
     }
 
     /// Sends lost data first, then the next segment. `snd_nxt` stays behind all sent data.
-    #[inline(never)]
+    #[inline(always)]
     fn send_next_extended(&mut self, now: Instant, idle: bool, buffer: &mut [u8]) -> Option<usize> {
         if let Some(departure) = self.next_departure(now) {
             self.deadlines.give_up = departure;

@@ -10,7 +10,8 @@ use crate::extensions::{Extensions, Timestamps};
 use crate::options::{EcnFeedback, Options};
 use crate::ranges::Ranges;
 use crate::segment::{
-    ACK, CWR, ECE, Header, MAX_BLOCKS, Offer, RST, SYN, SegmentOptions, Seq, TIMESTAMPS_LENGTH, ace, set_ace,
+    ACK, CWR, ECE, Header, MAX_BLOCKS, Offer, RST, SYN, SegmentOptions, Seq, TIMESTAMPS_LENGTH, ace,
+    only_timestamps, set_ace, write_timestamps,
 };
 use crate::tcp::{MAX_PENDING_ACKS, Tcp};
 use crate::time::OFF;
@@ -30,7 +31,6 @@ pub(crate) fn timestamp(now: Instant) -> u32 {
 impl Extensions {
     /// Returns the options of a segment that leaves now, with up to so many blocks. Byte counters of Accurate ECN are added to
     /// acknowledgements without data if there is room.
-    #[inline]
     fn segment_options(&self, now: Instant, ranges: &Ranges, blocks: u32, is_bare: bool) -> SegmentOptions {
         let mut options = SegmentOptions {
             timestamps: self.timestamps.map(|timestamps| (timestamp(now), timestamps.recent)),
@@ -46,11 +46,8 @@ impl Extensions {
             ranges.iter().take(2 * MAX_BLOCKS).for_each(&mut push);
         }
         let most = MAX_BLOCKS - 1 - usize::from(options.timestamps.is_some());
-        if is_bare
-            && options.block_count <= most
-            && let Some(accurate) = &self.accurate
-        {
-            options.ecn_bytes = Some(accurate.option());
+        if is_bare && options.block_count <= most {
+            options.ecn_bytes = self.accurate.as_ref().map(AccurateEcn::option);
         }
         options
     }
@@ -141,7 +138,7 @@ enum EcnAction {
 
 impl<C: Content> Tcp<C> {
     /// Records the field ACE of a segment, whose flag AE the header does not include.
-    #[cold]
+    #[inline]
     pub(crate) fn note_ace(&mut self, segment: &[u8]) {
         if let Some(extensions) = &mut self.extensions {
             extensions.received_ace = ace(segment);
@@ -199,7 +196,13 @@ impl<C: Content> Tcp<C> {
     ) {
         self.last_received_at = now;
         let Some(extensions) = self.extensions.as_deref_mut() else { return };
-        extensions.received = SegmentOptions::parse(options);
+        match only_timestamps(options) {
+            Some(both) => {
+                let received = &mut extensions.received;
+                (received.timestamps, received.block_count, received.ecn_bytes) = (Some(both), 0, None);
+            }
+            None => extensions.received = SegmentOptions::parse(options),
+        }
         extensions.received_echo = header.has(ECE) && !header.has(SYN) && extensions.ecn.is_some();
         if !header.has(SYN) && !extensions.accept_timestamps(now, &header, self.last_ack_sent) {
             self.counts.outside_window += 1;
@@ -270,7 +273,12 @@ impl<C: Content> Tcp<C> {
             ace |= 0b010;
         }
         let is_used = extensions.ecn.is_some();
-        let length = extensions.segment_options(now, &self.ranges, blocks, length == 0).write(buffer);
+        let length = match extensions.timestamps {
+            Some(Timestamps { recent, .. }) if blocks == 0 && extensions.accurate.is_none() => {
+                write_timestamps(timestamp(now), recent, buffer)
+            }
+            _ => extensions.segment_options(now, &self.ranges, blocks, length == 0).write(buffer),
+        };
         if is_used {
             set_ace(buffer, ace);
         }
@@ -278,10 +286,15 @@ impl<C: Content> Tcp<C> {
     }
 
     /// Writes an acknowledgement of what arrived before a change of the marks (RFC 8257 section 3.2), if one is pending.
-    #[cold]
+    #[inline]
     pub(crate) fn write_early_ack(&mut self, now: Instant, buffer: &mut [u8]) -> Option<usize> {
-        let extensions = self.extensions.as_deref_mut()?;
-        let (ack, was_marked) = extensions.early_acks.pop_front()?;
+        let early = self.extensions.as_deref_mut()?.early_acks.pop_front()?;
+        self.write_ack_of(now, early, buffer)
+    }
+
+    #[cold]
+    fn write_ack_of(&mut self, now: Instant, early: (Seq, bool), buffer: &mut [u8]) -> Option<usize> {
+        let ((ack, was_marked), extensions) = (early, self.extensions.as_deref_mut()?);
         let window = self.rcv_adv.since(ack) >> self.rcv_scale;
         let header = Header {
             source: self.options.local,
