@@ -20,7 +20,7 @@ const SMALLEST_MSS: u16 = 32;
 
 impl<C: Content> Tcp<C> {
     /// Processes a received segment.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn process_segment(&mut self, now: Instant, peer: Peer, bytes: &[u8]) {
         self.counts.segments_received += 1;
         let (header, start) = match Header::parse(bytes) {
@@ -170,6 +170,7 @@ impl<C: Content> Tcp<C> {
     }
 
     /// Processes a segment once the peer's sequence number is known.
+    #[inline(always)]
     fn process_synchronized(&mut self, now: Instant, header: Header, payload: &[u8]) {
         self.last_received_at = now;
         if header.has(RST) {

@@ -46,7 +46,7 @@ impl<C: Content> Tcp<C> {
     }
 
     /// Writes the next segment into `buffer`, if any may leave, and returns its length.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn output(&mut self, now: Instant, buffer: &mut [u8]) -> Option<usize> {
         if self.extensions.is_none() {
             self.output_as::<false>(now, buffer)

@@ -280,7 +280,7 @@ impl Header {
     ///
     /// # Panics
     /// If the buffer is too short.
-    #[inline]
+    #[inline(always)]
     pub fn write(&self, offer: Option<Offer>, buffer: &mut [u8]) -> usize {
         let length = HEADER + offer.map_or(0, |offer| offer.write(&mut buffer[HEADER..]));
         let b: &mut [u8; HEADER] = buffer.first_chunk_mut().expect("a buffer has room for a header");

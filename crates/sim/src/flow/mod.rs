@@ -360,6 +360,15 @@ impl Flow {
         }
     }
 
+    /// Returns the flow over TCP, if it is one.
+    #[inline(always)]
+    pub fn tcp_mut(&mut self) -> Option<&mut TcpFlow> {
+        match &mut self.transport {
+            Transport::Tcp(tcp) => Some(tcp),
+            _ => None,
+        }
+    }
+
     /// Returns the flow over LLC, if it is one.
     #[inline]
     pub fn llc_mut(&mut self) -> Option<&mut LlcFlow> {

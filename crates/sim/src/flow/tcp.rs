@@ -67,7 +67,7 @@ struct TcpEnd {
     rtt_probe: Option<(u32, Instant)>,
     /// The sequence number after the last byte ever sent.
     highest_sent: u32,
-    /// Whether anything has changed since the application last ran, and when it must run again.
+    /// Whether anything has changed since the application last ran, other than a segment, and when it must run again.
     has_changed: bool,
     next_deadline: Option<Instant>,
     /// The application writes no more.
@@ -126,7 +126,6 @@ impl TcpFlow {
         self.ends[side].tcp.set_received_ecn(Ecn::from_bits(packet.traffic_class));
         let (port, peer, segment) = (Port(0), Peer::NONE, None);
         let input = Input::Frame { port, peer, bytes: &scratch[..whole], segment };
-        self.ends[side].has_changed = true;
         // Only a command can be refused.
         let _ = self.ends[side].tcp.handle(now, input);
         if side == 0
@@ -135,6 +134,7 @@ impl TcpFlow {
             self.rtt.record(rtt);
             self.latest_rtt = rtt;
         }
+        self.run_application(now, side);
     }
 
     #[inline(never)]
@@ -143,26 +143,53 @@ impl TcpFlow {
         let _ = self.ends[side].tcp.handle(now, Input::Wake);
     }
 
+    /// Lets the application of an end read what has arrived, and write.
+    #[inline(always)]
+    fn run_application(&mut self, now: Instant, side: usize) {
+        let read_deadline = self.read_messages(now, side);
+        let write_deadline = match side {
+            0 => self.send_messages(now),
+            _ if self.ends[1].remaining > 0 || self.ends[1].closing => self.write(now, 1),
+            _ => None,
+        };
+        let end = &mut self.ends[side];
+        (end.has_changed, end.next_deadline) = (false, earliest(read_deadline, write_deadline));
+    }
+
+    #[inline(never)]
+    fn run_application_again(&mut self, now: Instant, side: usize) {
+        self.run_application(now, side);
+    }
+
     #[inline(never)]
     pub fn poll(&mut self, now: Instant, side: usize, room: bool, pool: &mut PacketPool) -> FlowOutput {
+        self.poll_inlined(now, side, room, pool)
+    }
+
+    /// Like [`poll`](Self::poll), for a caller with a loop of its own.
+    #[inline(always)]
+    pub fn poll_inlined(
+        &mut self,
+        now: Instant,
+        side: usize,
+        room: bool,
+        pool: &mut PacketPool,
+    ) -> FlowOutput {
         let writable = if room { Writable::ALL } else { Writable::NONE };
         loop {
-            // Sending a segment does not change anything for the application.
-            if std::mem::take(&mut self.ends[side].has_changed) {
-                let read_deadline = self.read_messages(now, side);
-                let write_deadline = if side == 0 { self.send_messages(now) } else { self.write(now, 1) };
-                self.ends[side].next_deadline = earliest(read_deadline, write_deadline);
+            if self.ends[side].has_changed {
+                self.run_application_again(now, side);
             }
             let deadline = self.ends[side].next_deadline;
             match self.ends[side].tcp.poll(now, writable, &mut pool.scratch) {
                 Output::Transmit(t) => {
-                    if side == 0 {
-                        self.ends[0].start_rtt_probe(now, t.length, &pool.scratch);
-                    }
                     let header = pool.scratch.first_chunk().expect("the buffer holds the longest segment");
+                    if side == 0 {
+                        self.ends[0].start_rtt_probe(now, t.length, header);
+                    }
                     let packet = self.make_packet(side, t.length, header);
-                    let next_send = self.next_poll(side);
-                    return FlowOutput::Send { frame: pool.new_frame(packet), next_send };
+                    let frame = pool.new_frame(packet);
+                    return FlowOutput::Send { frame, next_send: self.next_poll(side) };
                 }
                 // The application has read the data already.
                 Output::Event(Event::Readable) => {}
@@ -224,7 +251,7 @@ impl TcpFlow {
     }
 
     /// Draws messages and writes them while there is room. Returns when to continue.
-    #[inline]
+    #[inline(always)]
     fn send_messages(&mut self, now: Instant) -> Option<Instant> {
         loop {
             if self.ends[0].remaining > 0 {
@@ -276,7 +303,7 @@ impl TcpFlow {
     }
 
     /// Reads arrived data and records complete messages. Returns when to continue.
-    #[inline]
+    #[inline(always)]
     fn read_messages(&mut self, now: Instant, side: usize) -> Option<Instant> {
         let mut deadline = None;
         while self.ends[side].tcp.readable() > 0 {
@@ -386,10 +413,12 @@ impl TcpEnd {
 /// TCP's own estimate has a resolution of 500 ms.
 impl TcpEnd {
     #[inline]
-    fn start_rtt_probe(&mut self, now: Instant, length: usize, segment: &[u8]) {
-        let payload = length.saturating_sub(header_length(segment)) as u32;
-        let Some(sequence) = segment.get(4..8).filter(|_| payload > 0) else { return };
-        let sequence = u32::from_be_bytes([sequence[0], sequence[1], sequence[2], sequence[3]]);
+    fn start_rtt_probe(&mut self, now: Instant, length: usize, header: &[u8; LONGEST_HEADER]) {
+        let payload = length.saturating_sub(header_length(header)) as u32;
+        if payload == 0 {
+            return;
+        }
+        let sequence = u32::from_be_bytes([header[4], header[5], header[6], header[7]]);
         let end =
             sequence.wrapping_sub(self.tcp.options().initial_sequence.wrapping_add(1)).wrapping_add(payload);
         // Sequence number arithmetic (RFC 793 section 3.3).
