@@ -9,7 +9,7 @@ use crate::bundles::BundleOutput;
 use crate::bundles::worker::BundleWorker;
 use crate::explicit_rates::RateOutput;
 use crate::flow::llc::LlcFlow;
-use crate::flow::{FlowEnd, FlowOutput, channel_of};
+use crate::flow::{FlowEnd, FlowOutput, Received, channel_of};
 use crate::frame::{Content, Frame, Packet};
 use crate::llc_stations::{LlcInterface, LlcOutput};
 use crate::medium::Medium;
@@ -70,7 +70,14 @@ impl Engine {
         // The body of `mix_hash`: the borrow of the flow prevents the call.
         let word = self.hash.rotate_left(23) ^ self.now.as_ps() ^ event;
         self.hash = word.wrapping_mul(0x9e37_79b1_85eb_ca87);
-        flow.receive(self.now, side, packet, &mut self.packet_pool.scratch).then_some(side as u32)
+        match flow.receive(self.now, side, packet, &mut self.packet_pool.scratch) {
+            Received::Nothing => None,
+            Received::Poll => Some(side as u32),
+            Received::Wait(deadline) => {
+                self.event_queue.set(flow.ends[side].node_id, deadline);
+                None
+            }
+        }
     }
 
     /// Sends the segments of an end over TCP that go straight to a link: a short form of [`poll_end`](Self::poll_end). Returns

@@ -92,6 +92,17 @@ pub enum FlowOutput {
     Idle { deadline: Option<Instant>, blocked: bool },
 }
 
+/// What an end does next that has received a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Received {
+    /// Nothing has changed.
+    Nothing,
+    /// It must be polled.
+    Poll,
+    /// It need not be polled before this deadline; [`Instant::MAX`]: none.
+    Wait(Instant),
+}
+
 /// The configuration of a flow.
 #[derive(Debug)]
 pub struct FlowConfig<'a> {
@@ -336,27 +347,27 @@ impl Flow {
         })
     }
 
-    /// Handles a packet that arrived at an end. Returns whether the end must be polled.
+    /// Handles a packet that arrived at an end.
     // Only datagrams are inlined into the event loop: others take far more time.
     #[inline(always)]
-    pub fn receive(&mut self, now: Instant, side: usize, packet: &Packet, scratch: &mut [u8]) -> bool {
+    pub fn receive(&mut self, now: Instant, side: usize, packet: &Packet, scratch: &mut [u8]) -> Received {
         match &mut self.transport {
-            Transport::Datagram(datagram) => datagram.receive(now, side, packet),
-            Transport::Tcp(tcp) => {
-                tcp.receive(now, side, packet, scratch);
-                true
-            }
+            Transport::Datagram(datagram) => match datagram.receive(now, side, packet) {
+                true => Received::Poll,
+                false => Received::Nothing,
+            },
+            Transport::Tcp(tcp) => tcp.receive(now, side, packet, scratch),
             Transport::Guaranteed(guaranteed) => {
                 guaranteed.receive(now, side, packet);
-                true
+                Received::Poll
             }
             #[cfg(feature = "quic")]
             Transport::Quic(quic) => {
                 quic.receive(now, side, packet);
-                true
+                Received::Poll
             }
             // The LLC station or bundle worker handles the packets and delivers messages.
-            Transport::Llc(_) | Transport::Bundle(_) => false,
+            Transport::Llc(_) | Transport::Bundle(_) => Received::Nothing,
         }
     }
 

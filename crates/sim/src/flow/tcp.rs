@@ -16,7 +16,8 @@ use trunkline_tcp::{
 use trunkline_units::{Instant, Size, Span};
 
 use super::{
-    FlowConfig, FlowError, FlowOutput, IP_HEADER, Messages, Next, STREAM_BOUNDS, channel_of, tcp_header,
+    FlowConfig, FlowError, FlowOutput, IP_HEADER, Messages, Next, Received, STREAM_BOUNDS, channel_of,
+    tcp_header,
 };
 use crate::frame::{Packet, PacketPool};
 
@@ -117,11 +118,11 @@ impl TcpFlow {
     }
 
     #[inline(never)]
-    pub fn receive(&mut self, now: Instant, side: usize, packet: &Packet, scratch: &mut [u8]) {
+    pub fn receive(&mut self, now: Instant, side: usize, packet: &Packet, scratch: &mut [u8]) -> Received {
         let whole = (packet.length - IP_HEADER) as usize;
         let header = scratch.first_chunk_mut().expect("the buffer holds the longest segment");
         if !tcp_header::write(&packet.content, packet.is_reverse, header) {
-            return;
+            return Received::Nothing;
         }
         self.ends[side].tcp.set_received_ecn(Ecn::from_bits(packet.traffic_class));
         let (port, peer, segment) = (Port(0), Peer::NONE, None);
@@ -135,6 +136,7 @@ impl TcpFlow {
             self.latest_rtt = rtt;
         }
         self.run_application(now, side);
+        self.next_poll(side).map_or(Received::Poll, Received::Wait)
     }
 
     #[inline(never)]
@@ -166,7 +168,7 @@ impl TcpFlow {
         self.poll_inlined(now, side, room, pool)
     }
 
-    /// Like [`poll`](Self::poll), for a caller with a loop of its own.
+    /// Like [`poll`](Self::poll), for a caller that has its own loop.
     #[inline(always)]
     pub fn poll_inlined(
         &mut self,
@@ -205,8 +207,7 @@ impl TcpFlow {
         }
     }
 
-    /// Returns when an end that has sent a segment must be polled, if it has nothing more to do now. [`Instant::MAX`]: never,
-    /// without an event.
+    /// Returns when an end must be polled, if it has nothing more to do now. [`Instant::MAX`]: never, without an event.
     #[inline]
     fn next_poll(&self, side: usize) -> Option<Instant> {
         let end = &self.ends[side];
