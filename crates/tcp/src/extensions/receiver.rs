@@ -227,6 +227,8 @@ impl<C: Content> Tcp<C> {
                 (self.snd_wl1, self.snd_wl2) = (header.seq, header.ack);
             }
             (self.dupacks, self.timing) = (0, false);
+            // As after any acknowledgement: an end without room waits for it, even if it will have nothing to send.
+            self.request_output();
             return self.receive(now, header.seq, false, payload);
         }
         self.process_in_window::<true>(now, header, payload);
