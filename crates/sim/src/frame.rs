@@ -11,8 +11,8 @@ use trunkline_units::{Instant, Rate};
 
 use crate::stages::FrameTimes;
 
-/// Bytes of the longest TCP header of 4.3BSD. The options of a SYN are an MSS and a window scale.
-pub const TCP_HEADER: usize = 28;
+/// Bytes of a short TCP header that a packet stores: 12 of the fixed part and 16 of options, as `tcp_header` writes them.
+pub const TCP_FIELDS: usize = 28;
 
 /// Octets of an IEEE 802.1Q tag.
 pub const VLAN_TAG: u32 = 4;
@@ -71,9 +71,9 @@ pub struct Packet {
 pub enum Content {
     /// A measurement message, or a fragment of one, over UDP.
     Datagram(Datagram),
-    /// A TCP segment: its header, which contains its own length. The payload length follows from the packet length.
-    Segment([u8; TCP_HEADER]),
-    /// The same with a longer header, for the options that 4.3BSD does not have.
+    /// A TCP segment: fields of its header, which contains its own length. The payload length follows from the packet length.
+    Segment([u8; TCP_FIELDS]),
+    /// The same with a longer header: selective acknowledgements, and a SYN with all options.
     LongSegment(Box<[u8; LONGEST_HEADER]>),
     /// A frame of the guaranteed transport over UDP, with the times at which it passed each point. All bytes are present,
     /// because the receiver verifies a checksum.
@@ -241,7 +241,7 @@ impl Packet {
     /// Frees the memory that the packet owns. What remains has no meaning.
     #[inline(never)]
     fn free_content(&mut self) {
-        (self.content, self.train) = (Content::Segment([0; TCP_HEADER]), None);
+        (self.content, self.train) = (Content::Segment([0; TCP_FIELDS]), None);
     }
 
     /// Creates a packet of an endpoint that serves many flows.
@@ -416,7 +416,7 @@ impl CellFrame for Frame {
 mod tests {
     use super::*;
 
-    const SEGMENT: Content = Content::Segment([7; TCP_HEADER]);
+    const SEGMENT: Content = Content::Segment([7; TCP_FIELDS]);
 
     fn packet(to: Destination, length: u32) -> Packet {
         Packet::new(SEGMENT, length, 3, 0xFEDC, to, true)

@@ -29,9 +29,10 @@ use trunkline_models::atm::CellFrame as _;
 use trunkline_models::host::headers;
 use trunkline_run::bundle;
 use trunkline_run::message::HEADER;
+use trunkline_tcp::segment::LONGEST_HEADER;
 use trunkline_units::Instant;
 
-use crate::flow::{IP_HEADER, UDP_IP_HEADERS};
+use crate::flow::{IP_HEADER, UDP_IP_HEADERS, tcp_header};
 use crate::frame::{Content, Frame, Packet};
 use crate::llc_stations;
 use crate::network::Network;
@@ -345,11 +346,10 @@ fn encode_packet(
             let (from, until) = (offset.saturating_sub(UDP_HEADER), offset + length - UDP_IP_HEADERS);
             out.extend_from_slice(datagram.bytes.get(from as usize..until as usize).unwrap_or_default());
         }
-        Content::Segment(header) => {
-            out.extend_from_slice(&header[..trunkline_tcp::header_length(header).min(header.len())]);
-        }
-        Content::LongSegment(header) => {
-            out.extend_from_slice(&header[..trunkline_tcp::header_length(&header[..]).min(header.len())]);
+        Content::Segment(_) | Content::LongSegment(_) => {
+            let mut header = [0; LONGEST_HEADER];
+            tcp_header::write(&packet.content, packet.is_reverse, &mut header);
+            out.extend_from_slice(&header[..trunkline_tcp::header_length(&header)]);
         }
         _ => {}
     }

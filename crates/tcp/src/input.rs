@@ -20,7 +20,7 @@ const SMALLEST_MSS: u16 = 32;
 
 impl<C: Content> Tcp<C> {
     /// Processes a received segment.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn process_segment(&mut self, now: Instant, peer: Peer, bytes: &[u8]) {
         self.counts.segments_received += 1;
         let (header, start) = match Header::parse(bytes) {
@@ -171,6 +171,7 @@ impl<C: Content> Tcp<C> {
     }
 
     /// Processes a segment once the peer's sequence number is known.
+    #[inline(always)]
     fn process_synchronized(&mut self, now: Instant, header: Header, payload: &[u8]) {
         self.last_received_at = now;
         if header.has(RST) {
@@ -234,7 +235,7 @@ impl<C: Content> Tcp<C> {
 
     /// Header prediction: returns whether a segment only carries the next payload of a one-way stream.
     #[inline]
-    fn is_expected(&self, header: &Header, payload: &[u8]) -> bool {
+    pub(crate) fn is_expected(&self, header: &Header, payload: &[u8]) -> bool {
         header.flags & (FIN | SYN | ACK) == ACK
             && header.seq == self.rcv_nxt
             && header.ack == self.snd_una
@@ -418,7 +419,7 @@ impl<C: Content> Tcp<C> {
 
     /// Processes payload and FIN within the window.
     #[inline]
-    fn receive(&mut self, now: Instant, seq: Seq, fin: bool, mut payload: &[u8]) {
+    pub(crate) fn receive(&mut self, now: Instant, seq: Seq, fin: bool, mut payload: &[u8]) {
         let behind = seq + payload.len() as u32;
         if let Some(end) = self.end {
             if behind.after(end) {

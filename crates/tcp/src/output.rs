@@ -46,7 +46,7 @@ impl<C: Content> Tcp<C> {
     }
 
     /// Writes the next segment into `buffer`, if any may leave, and returns its length.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn output(&mut self, now: Instant, buffer: &mut [u8]) -> Option<usize> {
         if self.extensions.is_none() {
             self.output_as::<false>(now, buffer)
@@ -130,7 +130,7 @@ impl<C: Content> Tcp<C> {
     }
 
     /// Sends lost data first, then the next segment. `snd_nxt` stays behind all sent data.
-    #[inline(never)]
+    #[inline(always)]
     fn send_next_extended(&mut self, now: Instant, idle: bool, buffer: &mut [u8]) -> Option<usize> {
         if let Some(departure) = self.next_departure(now) {
             self.deadlines.give_up_or_departure = departure;

@@ -107,6 +107,7 @@ impl RoundTrip {
     }
 
     /// Smoothed round-trip time, in eighths of a unit.
+    #[inline]
     pub(crate) fn mean_eighths(&self) -> u64 {
         self.mean as u64
     }

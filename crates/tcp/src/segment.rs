@@ -162,6 +162,7 @@ impl EcnBytes {
 ///
 /// # Panics
 /// If the header is too short.
+#[inline]
 pub fn ace(header: &[u8]) -> u8 {
     (header[AE_BYTE] & AE) << 2 | header[AE_BYTE + 1] >> 6
 }
@@ -202,15 +203,38 @@ fn word(bytes: &[u8]) -> u32 {
 }
 
 /// Reads value and echo.
+#[inline]
 fn timestamps(data: &[u8]) -> Option<(u32, u32)> {
-    (data.len() == 8).then(|| (word(&data[..4]), word(&data[4..])))
+    let both = u64::from_be_bytes(data.try_into().ok()?);
+    Some(((both >> 32) as u32, both as u32))
 }
 
+#[inline]
 fn timestamps_option(value: u32, echo: u32) -> [u8; TIMESTAMPS_LENGTH as usize] {
     let mut option = [NOTHING, NOTHING, TIMESTAMPS, 10, 0, 0, 0, 0, 0, 0, 0, 0];
     option[4..8].copy_from_slice(&value.to_be_bytes());
     option[8..].copy_from_slice(&echo.to_be_bytes());
     option
+}
+
+/// Decodes options in the usual layout of timestamps without others (RFC 7323 appendix A): value and echo.
+#[inline]
+pub(crate) fn only_timestamps(options: &[u8]) -> Option<(u32, u32)> {
+    let (start, data) = options.split_first_chunk()?;
+    if *start == [NOTHING, NOTHING, TIMESTAMPS, 10] { timestamps(data) } else { None }
+}
+
+/// Encodes timestamps without other options, as [`SegmentOptions::write`] does.
+///
+/// # Panics
+/// If the buffer is too short.
+#[inline]
+pub(crate) fn write_timestamps(value: u32, echo: u32, buffer: &mut [u8]) -> usize {
+    const LENGTH: usize = HEADER + TIMESTAMPS_LENGTH as usize;
+    let b: &mut [u8; LENGTH] = buffer.first_chunk_mut().expect("a buffer has room for a header");
+    b[12] = (LENGTH as u8 / 4) << 4;
+    b[HEADER..].copy_from_slice(&timestamps_option(value, echo));
+    LENGTH
 }
 
 /// Why a segment is invalid.
@@ -256,7 +280,7 @@ impl Header {
     ///
     /// # Panics
     /// If the buffer is too short.
-    #[inline]
+    #[inline(always)]
     pub fn write(&self, offer: Option<Offer>, buffer: &mut [u8]) -> usize {
         let length = HEADER + offer.map_or(0, |offer| offer.write(&mut buffer[HEADER..]));
         let b: &mut [u8; HEADER] = buffer.first_chunk_mut().expect("a buffer has room for a header");
@@ -348,6 +372,7 @@ impl SegmentOptions {
     }
 
     /// Returns the blocks.
+    #[inline]
     pub fn blocks(&self) -> &[(Seq, Seq)] {
         &self.blocks[..self.block_count]
     }
@@ -448,6 +473,15 @@ mod tests {
                 let expected = HEADER + timestamps.map_or(0, |_| 12) + blocks;
                 assert_eq!((length, header_length(&buffer)), (expected, expected));
                 assert_eq!(SegmentOptions::parse(&buffer[HEADER..length]), options);
+                let only = timestamps.filter(|_| count == 0);
+                assert_eq!(only_timestamps(&buffer[HEADER..length]), only);
+                if let Some((value, echo)) = only {
+                    let mut other = buffer;
+                    other[12..].fill(0xbb);
+                    other[13..HEADER].copy_from_slice(&buffer[13..HEADER]);
+                    assert_eq!(write_timestamps(value, echo, &mut other), length);
+                    assert_eq!(other[..length], buffer[..length]);
+                }
                 assert_eq!(options.blocks().len(), count.min(4 - usize::from(timestamps.is_some())));
             }
         }

@@ -84,7 +84,7 @@ pub enum Command<'a, C: Content> {
 pub enum Event {
     /// The connection is open.
     Connected,
-    /// More data has arrived.
+    /// More data has arrived, and some of it is not yet taken.
     Readable,
     /// After a refused [`Command::Send`]: there is room for its data now.
     Writable,
@@ -333,6 +333,25 @@ impl<C: Content> Tcp<C> {
         self.queued
     }
 
+    /// Returns whether [`poll`](Endpoint::poll) would return an event or a segment, or would look for one.
+    #[inline]
+    pub fn has_output(&self) -> bool {
+        self.pending_events != 0 || self.is_output_due()
+    }
+
+    /// Returns whether there may be a segment to send.
+    #[inline]
+    fn is_output_due(&self) -> bool {
+        self.output_check != OutputCheck::No || self.resend || self.reply.is_some()
+    }
+
+    /// Returns when the first timer expires.
+    #[inline]
+    pub fn deadline(&self) -> Option<Instant> {
+        let next = self.deadlines.next();
+        (next != OFF).then_some(next)
+    }
+
     /// Returns whether the connection is open.
     #[inline]
     pub fn is_open(&self) -> bool {
@@ -461,7 +480,7 @@ impl<C: Content> Tcp<C> {
         self.state = State::Listen;
     }
 
-    #[inline]
+    #[inline(always)]
     fn command(&mut self, now: Instant, command: Command<'_, C>) -> Result<(), Refusal> {
         match command {
             Command::Connect => {
@@ -522,6 +541,9 @@ impl<C: Content> Tcp<C> {
         }
         self.content.take(target);
         self.readable -= count;
+        if self.readable == 0 {
+            self.pending_events &= !pending_event::READABLE;
+        }
         if self.state >= State::Established && self.window_opened() {
             self.request_output();
         }
@@ -592,7 +614,8 @@ impl<C: Content> Endpoint for Tcp<C> {
     type Event = Event;
     type Refusal = Refusal;
 
-    #[inline]
+    // Inlined, so that a command costs no more than its own case, and a segment no more than a caller needs of it.
+    #[inline(always)]
     fn handle(&mut self, now: Instant, input: Input<'_, Command<'_, C>>) -> Result<(), Refusal> {
         // A segment that arrives with a tick is processed after the tick.
         if self.deadlines.next() <= now {
@@ -615,13 +638,13 @@ impl<C: Content> Endpoint for Tcp<C> {
         result
     }
 
-    #[inline]
+    #[inline(always)]
     fn poll(&mut self, now: Instant, writable: Writable<'_>, buffer: &mut [u8]) -> Output<Event> {
         if let Some(event) = self.event() {
             return Output::Event(event);
         }
         let mut reason = Reason::Input;
-        if self.output_check != OutputCheck::No || self.resend || self.reply.is_some() {
+        if self.is_output_due() {
             if !writable.has(PORT) {
                 reason = Reason::Port(PORT);
             } else if self.reply.is_some()
@@ -634,7 +657,6 @@ impl<C: Content> Endpoint for Tcp<C> {
                 return Output::Transmit(Transmit { port: PORT, peer: self.peer, length, segment: None });
             }
         }
-        let next = self.deadlines.next();
-        Output::Idle(Idle { deadline: (next != OFF).then_some(next), reason })
+        Output::Idle(Idle { deadline: self.deadline(), reason })
     }
 }

@@ -87,6 +87,7 @@ impl Time {
     }
 
     /// Converts units to a span.
+    #[inline]
     pub(crate) fn span(self, units: u64) -> Span {
         Span::from_ps(if self.fine { units } else { units.saturating_mul(SLOW.as_ps()) })
     }

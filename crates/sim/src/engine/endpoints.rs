@@ -1,6 +1,6 @@
 //! Packets to and from the endpoints of hosts: ends of flows, LLC stations and bundle workers.
 
-use trunkline_endpoint::Port;
+use trunkline_endpoint::{Medium as _, Port};
 use trunkline_run::message::MessageKind;
 use trunkline_units::Instant;
 
@@ -9,7 +9,7 @@ use crate::bundles::BundleOutput;
 use crate::bundles::worker::BundleWorker;
 use crate::explicit_rates::RateOutput;
 use crate::flow::llc::LlcFlow;
-use crate::flow::{FlowEnd, FlowOutput, channel_of};
+use crate::flow::{FlowEnd, FlowOutput, Received, channel_of};
 use crate::frame::{Content, Frame, Packet};
 use crate::llc_stations::{LlcInterface, LlcOutput};
 use crate::medium::Medium;
@@ -70,11 +70,60 @@ impl Engine {
         // The body of `mix_hash`: the borrow of the flow prevents the call.
         let word = self.hash.rotate_left(23) ^ self.now.as_ps() ^ event;
         self.hash = word.wrapping_mul(0x9e37_79b1_85eb_ca87);
-        flow.receive(self.now, side, packet, &mut self.packet_pool.scratch).then_some(side as u32)
+        match flow.receive(self.now, side, packet, &mut self.packet_pool.scratch) {
+            Received::Nothing => None,
+            Received::Poll => Some(side as u32),
+            Received::Wait(deadline) => {
+                self.event_queue.set(flow.ends[side].node_id, deadline);
+                None
+            }
+        }
+    }
+
+    /// Sends the segments of an end over TCP that go straight to a link: a short form of [`poll_end`](Self::poll_end). Returns
+    /// whether the end has no more to do now.
+    #[inline(always)]
+    fn send_segments(&mut self, number: u32, side: u32) -> bool {
+        let Some(flow) = &mut self.flows[number as usize] else { return false };
+        let FlowEnd { host: h, port, node_id, medium_port: (m, input) } = flow.ends[side as usize];
+        let Some(tcp) = flow.tcp_mut() else { return false };
+        let host = &mut self.network.hosts[h as usize].model;
+        let Medium::Link(link) = &mut self.network.media[m as usize].medium else { return false };
+        let is_direct = host.has_no_costs()
+            && self.tracer.is_none()
+            && self.host_queues[h as usize].pending_frames[port.0 as usize].is_empty();
+        if !is_direct {
+            return false;
+        }
+        let next = loop {
+            let room = link.has_room(self.now, input, 1) && host.has_room();
+            match tcp.poll_inlined(self.now, side as usize, room, &mut self.packet_pool) {
+                FlowOutput::Send { frame, next_send } => {
+                    host.send_without_costs();
+                    let Some(arrives) = link.send(self.now, input, frame) else {
+                        self.schedule_or_drain(m);
+                        return false;
+                    };
+                    self.event_queue.set_earlier(m, arrives);
+                    if let Some(next) = next_send {
+                        break next;
+                    }
+                }
+                FlowOutput::Idle { deadline, blocked: false } if !tcp.messages.finished => {
+                    break deadline.unwrap_or(Instant::MAX);
+                }
+                _ => return false,
+            }
+        };
+        self.event_queue.set(node_id, next);
+        true
     }
 
     #[inline(never)]
     pub(super) fn drain_end(&mut self, number: u32, side: u32) {
+        if self.send_segments(number, side) {
+            return;
+        }
         while self.poll_end(number, side) {}
     }
 
@@ -93,6 +142,10 @@ impl Engine {
             && medium.channel_has_room(input, channel_of(number, side.min(1) as u16));
         match flow.poll(now, side as usize, room, &mut self.packet_pool) {
             FlowOutput::Send { frame, next_send } => {
+                // First: what follows may poll the end again.
+                if let Some(next_send) = next_send {
+                    self.event_queue.set(node_id, next_send);
+                }
                 if host.model.has_no_costs() {
                     host.model.send_without_costs();
                     if let Some(tracer) = &mut self.tracer {
@@ -103,9 +156,6 @@ impl Engine {
                     let result = host.model.send(now, port, frame);
                     debug_assert!(result.is_ok(), "room was checked above");
                     self.drain_host(h);
-                }
-                if let Some(next_send) = next_send {
-                    self.event_queue.set(node_id, next_send);
                 }
                 next_send.is_none()
             }

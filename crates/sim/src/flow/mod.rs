@@ -11,6 +11,7 @@ pub mod llc;
 #[cfg(feature = "quic")]
 pub mod quic;
 pub mod tcp;
+pub mod tcp_header;
 
 use trunkline_endpoint::{Destination, Port};
 use trunkline_experiment::plan::{self, Protocol};
@@ -81,7 +82,7 @@ enum Transport {
 /// The output of an end.
 #[derive(Debug)]
 pub enum FlowOutput {
-    /// Send this frame. `next_send` is the time of the next, if it is known and no event can change it.
+    /// Send this frame. `next_send` is the end's next deadline, if it has nothing more to do now; [`Instant::MAX`]: none.
     Send { frame: Frame, next_send: Option<Instant> },
     /// Give this message to the LLC station.
     Llc(LlcMessage),
@@ -89,6 +90,17 @@ pub enum FlowOutput {
     Bundle { options: MessageOptions, header: Header },
     /// Nothing to do before the deadline. `blocked`: it needs room to send.
     Idle { deadline: Option<Instant>, blocked: bool },
+}
+
+/// What an end does next that has received a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Received {
+    /// Nothing has changed.
+    Nothing,
+    /// It must be polled.
+    Poll,
+    /// It need not be polled before this deadline; [`Instant::MAX`]: none.
+    Wait(Instant),
 }
 
 /// The configuration of a flow.
@@ -338,27 +350,36 @@ impl Flow {
         })
     }
 
-    /// Handles a packet that arrived at an end. Returns whether the end must be polled.
+    /// Handles a packet that arrived at an end.
     // Only datagrams are inlined into the event loop: others take far more time.
     #[inline(always)]
-    pub fn receive(&mut self, now: Instant, side: usize, packet: &Packet, scratch: &mut [u8]) -> bool {
+    pub fn receive(&mut self, now: Instant, side: usize, packet: &Packet, scratch: &mut [u8]) -> Received {
         match &mut self.transport {
-            Transport::Datagram(datagram) => datagram.receive(now, side, packet),
-            Transport::Tcp(tcp) => {
-                tcp.receive(now, side, packet, scratch);
-                true
-            }
+            Transport::Datagram(datagram) => match datagram.receive(now, side, packet) {
+                true => Received::Poll,
+                false => Received::Nothing,
+            },
+            Transport::Tcp(tcp) => tcp.receive(now, side, packet, scratch),
             Transport::Guaranteed(guaranteed) => {
                 guaranteed.receive(now, side, packet);
-                true
+                Received::Poll
             }
             #[cfg(feature = "quic")]
             Transport::Quic(quic) => {
                 quic.receive(now, side, packet);
-                true
+                Received::Poll
             }
             // The LLC station or bundle worker handles the packets and delivers messages.
-            Transport::Llc(_) | Transport::Bundle(_) => false,
+            Transport::Llc(_) | Transport::Bundle(_) => Received::Nothing,
+        }
+    }
+
+    /// Returns the flow over TCP, if it is one.
+    #[inline(always)]
+    pub fn tcp_mut(&mut self) -> Option<&mut TcpFlow> {
+        match &mut self.transport {
+            Transport::Tcp(tcp) => Some(tcp),
+            _ => None,
         }
     }
 

@@ -15,8 +15,11 @@ use trunkline_tcp::{
 };
 use trunkline_units::{Instant, Size, Span};
 
-use super::{FlowConfig, FlowError, FlowOutput, IP_HEADER, Messages, Next, STREAM_BOUNDS, channel_of};
-use crate::frame::{Content, Packet, PacketPool, TCP_HEADER};
+use super::{
+    FlowConfig, FlowError, FlowOutput, IP_HEADER, Messages, Next, Received, STREAM_BOUNDS, channel_of,
+    tcp_header,
+};
+use crate::frame::{Packet, PacketPool};
 
 /// Default size of both socket buffers: the limit of Linux autotuning.
 const DEFAULT_BUFFER: Size = Size::from_bytes(4 << 20);
@@ -65,7 +68,7 @@ struct TcpEnd {
     rtt_probe: Option<(u32, Instant)>,
     /// The sequence number after the last byte ever sent.
     highest_sent: u32,
-    /// Whether anything has changed since the application last ran, and when it must run again.
+    /// Whether anything has changed since the application last ran, other than a segment, and when it must run again.
     has_changed: bool,
     next_deadline: Option<Instant>,
     /// The application writes no more.
@@ -115,18 +118,15 @@ impl TcpFlow {
     }
 
     #[inline(never)]
-    pub fn receive(&mut self, now: Instant, side: usize, packet: &Packet, scratch: &mut [u8]) {
+    pub fn receive(&mut self, now: Instant, side: usize, packet: &Packet, scratch: &mut [u8]) -> Received {
         let whole = (packet.length - IP_HEADER) as usize;
-        if let Content::Segment(header) = &packet.content {
-            scratch[..TCP_HEADER].copy_from_slice(header);
-        } else if copy_long_header(&packet.content, scratch) {
-            self.ends[side].tcp.set_received_ecn(Ecn::from_bits(packet.traffic_class));
-        } else {
-            return;
+        let header = scratch.first_chunk_mut().expect("the buffer holds the longest segment");
+        if !tcp_header::write(&packet.content, packet.is_reverse, header) {
+            return Received::Nothing;
         }
+        self.ends[side].tcp.set_received_ecn(Ecn::from_bits(packet.traffic_class));
         let (port, peer, segment) = (Port(0), Peer::NONE, None);
         let input = Input::Frame { port, peer, bytes: &scratch[..whole], segment };
-        self.ends[side].has_changed = true;
         // Only a command can be refused.
         let _ = self.ends[side].tcp.handle(now, input);
         if side == 0
@@ -135,6 +135,8 @@ impl TcpFlow {
             self.rtt.record(rtt);
             self.latest_rtt = rtt;
         }
+        self.run_application(now, side);
+        self.next_poll(side).map_or(Received::Poll, Received::Wait)
     }
 
     #[inline(never)]
@@ -143,24 +145,53 @@ impl TcpFlow {
         let _ = self.ends[side].tcp.handle(now, Input::Wake);
     }
 
+    /// Lets the application of an end read what has arrived, and write.
+    #[inline(always)]
+    fn run_application(&mut self, now: Instant, side: usize) {
+        let read_deadline = self.read_messages(now, side);
+        let write_deadline = match side {
+            0 => self.send_messages(now),
+            _ if self.ends[1].remaining > 0 || self.ends[1].closing => self.write(now, 1),
+            _ => None,
+        };
+        let end = &mut self.ends[side];
+        (end.has_changed, end.next_deadline) = (false, earliest(read_deadline, write_deadline));
+    }
+
+    #[inline(never)]
+    fn run_application_again(&mut self, now: Instant, side: usize) {
+        self.run_application(now, side);
+    }
+
     #[inline(never)]
     pub fn poll(&mut self, now: Instant, side: usize, room: bool, pool: &mut PacketPool) -> FlowOutput {
+        self.poll_inlined(now, side, room, pool)
+    }
+
+    /// Like [`poll`](Self::poll), for a caller that has its own loop.
+    #[inline(always)]
+    pub fn poll_inlined(
+        &mut self,
+        now: Instant,
+        side: usize,
+        room: bool,
+        pool: &mut PacketPool,
+    ) -> FlowOutput {
         let writable = if room { Writable::ALL } else { Writable::NONE };
         loop {
-            // Sending a segment does not change anything for the application.
-            if std::mem::take(&mut self.ends[side].has_changed) {
-                let read_deadline = self.read_messages(now, side);
-                let write_deadline = if side == 0 { self.send_messages(now) } else { self.write(now, 1) };
-                self.ends[side].next_deadline = earliest(read_deadline, write_deadline);
+            if self.ends[side].has_changed {
+                self.run_application_again(now, side);
             }
             let deadline = self.ends[side].next_deadline;
             match self.ends[side].tcp.poll(now, writable, &mut pool.scratch) {
                 Output::Transmit(t) => {
+                    let header = pool.scratch.first_chunk().expect("the buffer holds the longest segment");
                     if side == 0 {
-                        self.ends[0].start_rtt_probe(now, t.length, &pool.scratch);
+                        self.ends[0].start_rtt_probe(now, t.length, header);
                     }
-                    let packet = self.make_packet(side, t.length, &pool.scratch);
-                    return FlowOutput::Send { frame: pool.new_frame(packet), next_send: None };
+                    let packet = self.make_packet(side, t.length, header);
+                    let frame = pool.new_frame(packet);
+                    return FlowOutput::Send { frame, next_send: self.next_poll(side) };
                 }
                 // The application has read the data already.
                 Output::Event(Event::Readable) => {}
@@ -176,21 +207,25 @@ impl TcpFlow {
         }
     }
 
+    /// Returns when an end must be polled, if it has nothing more to do now. [`Instant::MAX`]: never, without an event.
     #[inline]
-    fn make_packet(&self, side: usize, length: usize, scratch: &[u8]) -> Packet {
-        let (content, ecn) = if self.has_extensions {
-            (long_segment(scratch), self.ends[side].tcp.sent_ecn())
-        } else {
-            let mut header = [0; TCP_HEADER];
-            header.copy_from_slice(&scratch[..TCP_HEADER]);
-            (Content::Segment(header), Ecn::NotEct)
-        };
+    fn next_poll(&self, side: usize) -> Option<Instant> {
+        let end = &self.ends[side];
+        let is_idle = !end.has_changed && !end.tcp.has_output() && !self.messages.finished;
+        is_idle.then(|| earliest(end.next_deadline, end.tcp.deadline()).unwrap_or(Instant::MAX))
+    }
+
+    #[inline]
+    fn make_packet(&self, side: usize, length: usize, header: &[u8; LONGEST_HEADER]) -> Packet {
+        let (content, ecn) = (tcp_header::content(header), self.ends[side].tcp.sent_ecn());
         // Each direction has its own virtual channel.
         let channel = channel_of(self.flow, side as u16);
         Packet::new(content, length as u32 + IP_HEADER, self.flow, channel, self.ends[side].to, side == 1)
             .with_traffic_class(self.traffic_class | ecn.bits())
     }
 
+    #[cold]
+    #[inline(never)]
     fn handle_event(&mut self, now: Instant, side: usize, event: Event) {
         match event {
             Event::Connected if side == 0 => self.start_source(now),
@@ -217,7 +252,7 @@ impl TcpFlow {
     }
 
     /// Draws messages and writes them while there is room. Returns when to continue.
-    #[inline]
+    #[inline(always)]
     fn send_messages(&mut self, now: Instant) -> Option<Instant> {
         loop {
             if self.ends[0].remaining > 0 {
@@ -269,7 +304,7 @@ impl TcpFlow {
     }
 
     /// Reads arrived data and records complete messages. Returns when to continue.
-    #[inline]
+    #[inline(always)]
     fn read_messages(&mut self, now: Instant, side: usize) -> Option<Instant> {
         let mut deadline = None;
         while self.ends[side].tcp.readable() > 0 {
@@ -306,6 +341,7 @@ impl TcpFlow {
         deadline
     }
 
+    #[inline(never)]
     fn record_message(&mut self, now: Instant, side: usize, header: &Header) {
         if side == 1 {
             let meter = &mut self.messages.receiver_meters[0];
@@ -378,10 +414,12 @@ impl TcpEnd {
 /// TCP's own estimate has a resolution of 500 ms.
 impl TcpEnd {
     #[inline]
-    fn start_rtt_probe(&mut self, now: Instant, length: usize, segment: &[u8]) {
-        let payload = length.saturating_sub(header_length(segment)) as u32;
-        let Some(sequence) = segment.get(4..8).filter(|_| payload > 0) else { return };
-        let sequence = u32::from_be_bytes([sequence[0], sequence[1], sequence[2], sequence[3]]);
+    fn start_rtt_probe(&mut self, now: Instant, length: usize, header: &[u8; LONGEST_HEADER]) {
+        let payload = length.saturating_sub(header_length(header)) as u32;
+        if payload == 0 {
+            return;
+        }
+        let sequence = u32::from_be_bytes([header[4], header[5], header[6], header[7]]);
         let end =
             sequence.wrapping_sub(self.tcp.options().initial_sequence.wrapping_add(1)).wrapping_add(payload);
         // Sequence number arithmetic (RFC 793 section 3.3).
@@ -400,22 +438,6 @@ impl TcpEnd {
         let (_, at) = self.rtt_probe.take_if(|(end, _)| acknowledged.wrapping_sub(*end) as i32 >= 0)?;
         Some(now.since(at))
     }
-}
-
-/// Copies the header of a long segment; false if it is none.
-#[cold]
-fn copy_long_header(content: &Content, scratch: &mut [u8]) -> bool {
-    let Content::LongSegment(header) = content else { return false };
-    scratch[..LONGEST_HEADER].copy_from_slice(&header[..]);
-    true
-}
-
-/// Returns the content of a segment with the options of today's TCP.
-#[cold]
-fn long_segment(scratch: &[u8]) -> Content {
-    let mut header = [0; LONGEST_HEADER];
-    header.copy_from_slice(&scratch[..LONGEST_HEADER]);
-    Content::LongSegment(Box::new(header))
 }
 
 #[inline]
@@ -479,9 +501,8 @@ fn options(config: &FlowConfig<'_>, side: usize) -> Options {
     let random = |name: &str| config.seed.stream(&format!("{} / {name} {side}", config.stream_name)).bits();
     let seed = random("bbr");
     Options {
-        // The ports only make captures readable: both ends know their peer.
-        local: if side == 0 { 49_152 } else { 5_001 },
-        remote: if side == 0 { 5_001 } else { 49_152 },
+        local: tcp_header::PORTS[side],
+        remote: tcp_header::PORTS[1 - side],
         // TCP limits the MSS further.
         mss: (config.mtu - IP_HEADER - MIN_TCP_HEADER).min(u32::from(u16::MAX)) as u16,
         send_buffer: if side == 0 { own_buffer } else { peer_buffer },

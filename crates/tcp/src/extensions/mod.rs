@@ -205,6 +205,7 @@ impl Extensions {
     }
 
     /// Returns the congestion window, in bytes.
+    #[inline]
     pub(crate) fn window(&self) -> u32 {
         match self.phase {
             Phase::Recovery { .. } if !self.controller.controls_recovery() => self.reduction.window,
@@ -222,6 +223,7 @@ impl Extensions {
 
     /// Returns the bytes in the network. Without selective acknowledgements each duplicate stands for a segment that has
     /// left it.
+    #[inline]
     pub(crate) fn pipe(&self, mss: u32) -> u32 {
         let pipe = self.scoreboard.pipe();
         if self.sack { pipe } else { pipe.saturating_sub(self.duplicates.saturating_mul(mss)) }

@@ -27,6 +27,14 @@ pub(crate) struct Probe {
     sent: Option<(Seq, bool)>,
 }
 
+impl Probe {
+    /// Returns whether a probe was sent and its outcome is not known yet.
+    #[inline]
+    pub(crate) fn is_sent(&self) -> bool {
+        self.sent.is_some()
+    }
+}
+
 impl<C: Content> Tcp<C> {
     /// Makes the retransmission timer expire early: at the end of a reordering window, or for a probe if one may be sent (RFC 8985
     /// sections 6.3 and 7.2), otherwise no longer.
@@ -72,7 +80,14 @@ impl<C: Content> Tcp<C> {
     }
 
     /// Writes the probe that is due: a new segment if the peer's window has room for it, otherwise the last one again.
+    #[inline]
     pub(crate) fn write_probe(&mut self, now: Instant, buffer: &mut [u8]) -> Option<usize> {
+        self.extensions.as_deref().filter(|e| e.probe.due)?;
+        self.write_due_probe(now, buffer)
+    }
+
+    #[inline(never)]
+    fn write_due_probe(&mut self, now: Instant, buffer: &mut [u8]) -> Option<usize> {
         let segment = self.segment_size();
         let e = self.extensions.as_deref_mut()?;
         if !std::mem::take(&mut e.probe.due) || e.phase != Phase::Open || self.snd_max == self.snd_una {

@@ -10,7 +10,8 @@ use crate::extensions::{Extensions, Timestamps};
 use crate::options::{EcnFeedback, Options};
 use crate::ranges::Ranges;
 use crate::segment::{
-    ACK, CWR, ECE, Header, MAX_BLOCKS, Offer, RST, SYN, SegmentOptions, Seq, TIMESTAMPS_LENGTH, ace, set_ace,
+    ACK, CWR, ECE, Header, MAX_BLOCKS, Offer, RST, SYN, SegmentOptions, Seq, TIMESTAMPS_LENGTH, ace,
+    only_timestamps, set_ace, write_timestamps,
 };
 use crate::tcp::{MAX_PENDING_ACKS, Tcp};
 use crate::time::OFF;
@@ -22,6 +23,7 @@ const TIMESTAMP_LIFETIME: Span = Span::from_s(24 * 86_400);
 const MIN_MSS_FOR_BLOCKS: u32 = 256;
 
 /// Returns the timestamp of a time, in milliseconds.
+#[inline]
 pub(crate) fn timestamp(now: Instant) -> u32 {
     (now.as_ns() / 1_000_000) as u32
 }
@@ -69,6 +71,7 @@ impl Extensions {
     }
 
     /// Checks and records the timestamps of a segment; returns whether it is acceptable (RFC 7323, sections 4.3 and 5).
+    #[inline]
     fn accept_timestamps(&mut self, now: Instant, header: &Header, last_ack_sent: Seq) -> bool {
         let Some(timestamps) = &mut self.timestamps else { return true };
         let Some((value, _)) = self.received.timestamps else { return header.has(RST) };
@@ -83,6 +86,7 @@ impl Extensions {
     }
 
     /// Processes the ECN field and the CWR flag of a segment with this much data.
+    #[inline]
     fn process_ecn(&mut self, header: &Header, payload: u32) -> EcnAction {
         let is_marked = self.received_ecn == Ecn::Ce;
         if let Some(accurate) = &mut self.accurate {
@@ -134,7 +138,7 @@ enum EcnAction {
 
 impl<C: Content> Tcp<C> {
     /// Records the field ACE of a segment, whose flag AE the header does not include.
-    #[cold]
+    #[inline]
     pub(crate) fn note_ace(&mut self, segment: &[u8]) {
         if let Some(extensions) = &mut self.extensions {
             extensions.received_ace = ace(segment);
@@ -192,7 +196,13 @@ impl<C: Content> Tcp<C> {
     ) {
         self.last_received_at = now;
         let Some(extensions) = self.extensions.as_deref_mut() else { return };
-        extensions.received = SegmentOptions::parse(options);
+        match only_timestamps(options) {
+            Some(both) => {
+                let received = &mut extensions.received;
+                (received.timestamps, received.block_count, received.ecn_bytes) = (Some(both), 0, None);
+            }
+            None => extensions.received = SegmentOptions::parse(options),
+        }
         extensions.received_echo = header.has(ECE) && !header.has(SYN) && extensions.ecn.is_some();
         if !header.has(SYN) && !extensions.accept_timestamps(now, &header, self.last_ack_sent) {
             self.counts.outside_window += 1;
@@ -211,6 +221,15 @@ impl<C: Content> Tcp<C> {
             }
             EcnAction::AcknowledgeThis => self.request_ack(),
             EcnAction::AcknowledgeEarlier | EcnAction::None => {}
+        }
+        if self.is_expected(&header, payload) && self.expects_no_ack() {
+            if self.snd_wl1.before(header.seq) || self.snd_wl1 == header.seq {
+                (self.snd_wl1, self.snd_wl2) = (header.seq, header.ack);
+            }
+            (self.dupacks, self.timing) = (0, false);
+            // As after any acknowledgement: an end without room waits for it, even if it will have nothing to send.
+            self.request_output();
+            return self.receive(now, header.seq, false, payload);
         }
         self.process_in_window::<true>(now, header, payload);
     }
@@ -256,7 +275,12 @@ impl<C: Content> Tcp<C> {
             ace |= 0b010;
         }
         let is_used = extensions.ecn.is_some();
-        let length = extensions.segment_options(now, &self.ranges, blocks, length == 0).write(buffer);
+        let length = match extensions.timestamps {
+            Some(Timestamps { recent, .. }) if blocks == 0 && extensions.accurate.is_none() => {
+                write_timestamps(timestamp(now), recent, buffer)
+            }
+            _ => extensions.segment_options(now, &self.ranges, blocks, length == 0).write(buffer),
+        };
         if is_used {
             set_ace(buffer, ace);
         }
@@ -264,10 +288,15 @@ impl<C: Content> Tcp<C> {
     }
 
     /// Writes an acknowledgement of what arrived before a change of the marks (RFC 8257 section 3.2), if one is pending.
-    #[cold]
+    #[inline]
     pub(crate) fn write_early_ack(&mut self, now: Instant, buffer: &mut [u8]) -> Option<usize> {
-        let extensions = self.extensions.as_deref_mut()?;
-        let (ack, was_marked) = extensions.early_acks.pop_front()?;
+        let early = self.extensions.as_deref_mut()?.early_acks.pop_front()?;
+        self.write_ack_of(now, early, buffer)
+    }
+
+    #[cold]
+    fn write_ack_of(&mut self, now: Instant, early: (Seq, bool), buffer: &mut [u8]) -> Option<usize> {
+        let ((ack, was_marked), extensions) = (early, self.extensions.as_deref_mut()?);
         let window = self.rcv_adv.since(ack) >> self.rcv_scale;
         let header = Header {
             source: self.options.local,

@@ -26,6 +26,19 @@ use crate::tcp::Tcp;
 use crate::time::OFF;
 
 impl<C: Content> Tcp<C> {
+    /// Header prediction: returns whether the segment that is being processed cannot acknowledge anything: nothing is sent, no
+    /// loss is being repaired, and nothing is reported but what it carries.
+    #[inline]
+    pub(crate) fn expects_no_ack(&self) -> bool {
+        let Some(e) = self.extensions.as_deref().filter(|_| self.queued == 0) else { return false };
+        e.received.block_count == 0
+            && !e.received_echo
+            && e.accurate.is_none()
+            && e.phase == Phase::Open
+            && !e.probe.is_sent()
+            && e.rack.expires_at.is_none()
+    }
+
     /// Processes an acknowledgement, of new data or not, with its blocks. `window` is the window that it advertises; `empty`
     /// says whether the segment carries nothing else.
     #[inline(never)]
@@ -34,7 +47,9 @@ impl<C: Content> Tcp<C> {
         let e = &mut *extensions;
         let (mss, is_new) = (self.maxseg, ack.after(self.snd_una));
         let (in_flight, duplicates) = (e.pipe(mss), e.duplicates);
-        let delivery = self.record_delivery(e, ack);
+        let highest_before = e.scoreboard.highest_sacked();
+        let mut delivery = Delivery { highest_before, ..Delivery::default() };
+        self.record_delivery(e, ack, &mut delivery);
         let is_duplicate = !is_new
             && ack == self.snd_una
             && self.snd_max != self.snd_una
@@ -68,7 +83,9 @@ impl<C: Content> Tcp<C> {
             false => Self::detect_losses(e, ack, is_new, mss, &delivery),
         };
         let is_bare = !is_new && ack == self.snd_una && empty && e.received.block_count == 0;
-        losses.join(e.check_probe(now, ack, (is_bare, in_flight, smoothed), &delivery));
+        if e.probe.is_sent() {
+            losses.join(e.check_probe(now, ack, (is_bare, in_flight, smoothed), &delivery));
+        }
         let marked = self.count_marks(e, ack, delivery.bytes);
         self.counts.marked_bytes += u64::from(marked);
         if delivery.bytes > 0 || marked > 0 {
@@ -144,22 +161,20 @@ impl<C: Content> Tcp<C> {
     }
 
     /// Records what an acknowledgement and its blocks report. Blocks outside the data in flight are ignored.
-    fn record_delivery(&self, e: &mut Extensions, ack: Seq) -> Delivery {
-        let highest_before = e.scoreboard.highest_sacked();
-        let mut delivery = Delivery { highest_before, ..Delivery::default() };
+    #[inline]
+    fn record_delivery(&self, e: &mut Extensions, ack: Seq, delivery: &mut Delivery) {
         if e.sack {
             let low = if ack.after(self.snd_una) { ack } else { self.snd_una };
-            let received = e.received;
-            for &(start, end) in received.blocks() {
+            for index in 0..e.received.block_count {
+                let (start, end) = e.received.blocks[index];
                 if start.before(end) && !start.before(low) && !end.after(self.snd_max) {
-                    e.scoreboard.sack(start, end, &mut delivery);
+                    e.scoreboard.sack(start, end, delivery);
                 }
             }
         }
         if ack.after(self.snd_una) {
-            e.scoreboard.acknowledge(ack, &mut delivery);
+            e.scoreboard.acknowledge(ack, delivery);
         }
-        delivery
     }
 
     /// Measures the round-trip time: of the last segment that was sent once, or by the echoed timestamp.
@@ -281,13 +296,19 @@ impl<C: Content> Tcp<C> {
     }
 
     /// Sends the next segment that is lost, if there is one and the windows allow it.
-    #[inline(never)]
+    #[inline]
     pub(crate) fn retransmit_lost(&mut self, now: Instant, buffer: &mut [u8]) -> Option<usize> {
+        self.extensions.as_deref().filter(|e| e.scoreboard.awaiting() > 0)?;
+        self.retransmit_first_lost(now, buffer)
+    }
+
+    #[inline(never)]
+    fn retransmit_first_lost(&mut self, now: Instant, buffer: &mut [u8]) -> Option<usize> {
         let segment = self.segment_size();
         let e = self.extensions.as_deref_mut()?;
         let awaiting = e.scoreboard.awaiting();
         let room = e.window().saturating_sub(e.pipe(self.maxseg));
-        if awaiting == 0 || room < segment.min(awaiting) {
+        if room < segment.min(awaiting) {
             return None;
         }
         let (start, length) = e.scoreboard.next_lost(segment)?;

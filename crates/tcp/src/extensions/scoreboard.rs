@@ -76,6 +76,7 @@ pub(crate) struct Newest {
 }
 
 impl Delivery {
+    #[inline]
     fn add(&mut self, record: &Record, bytes: u32) {
         self.bytes += bytes;
         let &Record { sent_at, end, ambiguous, state, .. } = record;
@@ -91,6 +92,7 @@ impl Delivery {
     }
 
     /// Returns when the last of them was sent.
+    #[inline]
     pub(crate) fn sent_at(&self) -> Option<Instant> {
         self.newest.as_ref().map(|newest| newest.sent_at)
     }
@@ -107,6 +109,7 @@ pub(crate) struct Losses {
 
 impl Losses {
     /// Adds other losses.
+    #[inline]
     pub(crate) fn join(&mut self, other: Losses) {
         self.bytes += other.bytes;
         if self.state.is_none() || other.sent_at >= self.sent_at {
@@ -181,6 +184,7 @@ impl Scoreboard {
     }
 
     /// Records new data.
+    #[inline]
     pub(crate) fn sent(&mut self, start: Seq, end: Seq, now: Instant) {
         let length = end.since(start);
         let state = self.rate.on_sent(now, length, self.pipe);
@@ -448,16 +452,19 @@ impl Scoreboard {
     }
 
     /// Returns the number of segments that are acknowledged selectively.
+    #[inline]
     pub(crate) fn sacked(&self) -> u32 {
         self.sacked
     }
 
     /// Returns the end of the highest block that is acknowledged selectively.
+    #[inline]
     pub(crate) fn highest_sacked(&self) -> Option<Seq> {
         self.highest_sacked
     }
 
     /// Returns whether anything is acknowledged selectively.
+    #[inline]
     pub(crate) fn has_sacked(&self) -> bool {
         self.highest_sacked.is_some()
     }
