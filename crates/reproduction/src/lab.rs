@@ -244,11 +244,11 @@ pub fn json(compared: &[Compared]) -> String {
         let rows: Vec<_> = rows.iter().map(row).collect();
         json!({ "experiment": name, "rows": rows, "emulator_late": late })
     });
-    let whole = json!({
+    let document = json!({
         "version": VERSION, "throughput_tolerance": THROUGHPUT_TOLERANCE, "delay_tolerance": DELAY_TOLERANCE,
         "experiments": experiments.collect::<Vec<_>>(),
     });
-    serde_json::to_string_pretty(&whole).expect("text keys only") + "\n"
+    serde_json::to_string_pretty(&document).expect("text keys only") + "\n"
 }
 
 #[cfg(test)]
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn where_shares_are_not_judged_the_sum_is() {
+    fn where_shares_are_not_compared_the_sum_is() {
         let mut lab = record(1e6, 100.0);
         (lab.connections[0].received_bps, lab.connections[2].received_bps) = (0.5e6, 1.5e6);
         let shared = experiment(Some("chance"));

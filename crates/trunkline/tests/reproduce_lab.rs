@@ -11,10 +11,10 @@ fn rows(experiment: &str) -> Option<Vec<Value>> {
     }
     let dir = TestDir::new();
     let ended = dir.execute(&["reproduce", "lab", experiment, "--json", "--out", "out"]);
-    let whole: Value = serde_json::from_str(&ended.out).unwrap_or_else(|_| panic!("{ended:?}"));
+    let document: Value = serde_json::from_str(&ended.out).unwrap_or_else(|_| panic!("{ended:?}"));
     assert_eq!(std::fs::read_to_string(dir.path("out/lab.json")).unwrap(), ended.out);
     let table = std::fs::read_to_string(dir.path("out/lab.txt")).unwrap();
-    let experiments = whole["experiments"].as_array().unwrap();
+    let experiments = document["experiments"].as_array().unwrap();
     assert_eq!((experiments.len(), &experiments[0]["experiment"]), (1, &experiment.into()));
     let rows = experiments[0]["rows"].as_array().unwrap().clone();
     let outside = rows.iter().filter(|row| row["within"] == false).count();
