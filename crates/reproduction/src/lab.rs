@@ -305,7 +305,7 @@ mod tests {
         let shared = experiment(Some("chance"));
         let rows = shared.compare(&record(1e6, 100.0), &lab).unwrap();
         assert!(rows.iter().all(|row| row.has_throughput()), "{rows:?}");
-        assert_eq!(rows[4].throughput, Pair { sim: 4e6, lab: 4e6 });
+        assert_eq!(rows[4].throughput, Pair { sim: 2e6, lab: 2e6 });
         lab.connections[2].received_bps = 1e6;
         let rows = shared.compare(&record(1e6, 100.0), &lab).unwrap();
         assert!(!rows[4].has_throughput(), "{rows:?}");
