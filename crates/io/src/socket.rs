@@ -26,11 +26,11 @@ use bsd as system;
 use linux as system;
 #[cfg(target_os = "linux")]
 pub(crate) use linux::option_words;
+pub use system::{BUFFER_PER_WINDOW, congestion, limit_window, set_multicast_all};
 pub(crate) use system::{
     CAN_DISCONNECT, bind_device, can_segment, control, disconnect, enable_coalescing, enable_timestamps,
     is_bound_to_device, prepare_port, refused, report_ttl, segmentation, share_port,
 };
-pub use system::{congestion, set_multicast_all};
 
 /// What a control message says of a datagram or batch.
 #[cfg_attr(not(target_os = "linux"), allow(dead_code, reason = "not every system has all of them"))]

@@ -14,7 +14,7 @@ use trunkline_units::Seed;
 use crate::{HOLD, plan};
 
 /// Runs an experiment on a backend; received files and outputs of programs go to `out`.
-fn run(backend: &mut dyn Backend, out: &std::path::Path, text: &str) -> Record {
+pub fn run(backend: &mut dyn Backend, out: &std::path::Path, text: &str) -> Record {
     let parsed = parse(&Source { name: "lab", text, folder: None });
     let plan = parsed.plan.unwrap_or_else(|| panic!("{text}: {:?}", parsed.diagnostics));
     assert_eq!(backend.refuse(&plan), []);
@@ -29,7 +29,7 @@ fn run(backend: &mut dyn Backend, out: &std::path::Path, text: &str) -> Record {
     backend.run(&plan, &options, &mut NoProgress)
 }
 
-fn lab() -> LabBackend {
+pub fn lab() -> LabBackend {
     LabBackend { program: std::env::current_exe().unwrap() }
 }
 

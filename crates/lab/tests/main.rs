@@ -5,12 +5,14 @@
 //! | [`network`] | ping and iperf3 through a lab; losses, marks and damage |
 //! | [`backend`] | whole runs beside the simulator; programs, and entering hosts
 //! | [`cleanup`] | what is left of a lab |
+//! | [`transport`] | options of transports that the kernel must keep |
 
 #![allow(clippy::disallowed_methods, reason = "kernels run in real time")]
 
 mod backend;
 mod cleanup;
 mod network;
+mod transport;
 
 use std::os::fd::AsFd as _;
 use std::process::{Command, ExitCode};
@@ -29,7 +31,7 @@ const HOLD: &str = "hold-a-lab";
 /// A test, by name.
 type Test = (&'static str, fn());
 
-const TESTS: [Test; 15] = [
+const TESTS: [Test; 16] = [
     ("network::ping_sees_the_delay", network::ping_sees_the_delay),
     ("network::iperf3_gets_no_more_than_the_rate", network::iperf3_gets_no_more_than_the_rate),
     ("network::losses_are_binomial", network::losses_are_binomial),
@@ -38,6 +40,7 @@ const TESTS: [Test; 15] = [
     ("network::damaged_segments_are_discarded", network::damaged_segments_are_discarded),
     ("network::what_the_lab_does_not_have_is_refused", network::what_the_lab_does_not_have_is_refused),
     ("network::an_interface_that_is_down_loses_packets", network::an_interface_that_is_down_loses_packets),
+    ("transport::a_window_limits_the_throughput", transport::a_window_limits_the_throughput),
     ("cleanup::nothing_is_left", cleanup::nothing_is_left),
     (
         "backend::what_only_the_simulator_applies_is_refused",

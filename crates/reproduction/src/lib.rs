@@ -13,12 +13,14 @@
 //! | `airnet` | AirNET, the LLC network for aircraft (1990) |
 //! | `bundle_1997` | the bundle converter (1997) |
 //! | `guaranteed_1998` | Guaranteed ATM (1998) |
+//! | [`lab`] | experiments in the simulator and in the lab |
 //! | [`tcp_validation`] | CUBIC and DCTCP of ns-3 |
 
 mod aai;
 mod airnet;
 mod bundle_1997;
 mod guaranteed_1998;
+pub mod lab;
 pub mod table;
 pub mod tcp_validation;
 

@@ -64,6 +64,31 @@ fn an_overrun_buffer_costs_little_today() {
     assert!(cubic > 3.0 * bsd, "{bsd} and {cubic}");
 }
 
+/// A message waits for the bytes before it in the send buffer: a few congestion windows, or 4 MiB.
+#[test]
+fn a_send_buffer_of_linux_grows_with_the_window() {
+    let delay = |options: &str| {
+        let record = run(&experiment(&path(0.0), &full(options, 20)));
+        let x = connection(&record, "x");
+        assert_eq!((x.lost, x.messages_sent), (0, x.messages_received), "{options}");
+        x.delay_us.as_ref().unwrap().p50
+    };
+    let standard = delay("congestion = cubic");
+    let linux = delay("congestion = cubic, variant = linux");
+    // At least a round trip, as two windows wait.
+    assert!((50e3..0.7 * standard).contains(&linux), "{linux} us and {standard} us");
+    let buffer = delay("congestion = cubic, variant = linux, window = 4 MiB");
+    assert!((0.9..1.1).contains(&(buffer / standard)), "{buffer} us and {standard} us");
+}
+
+/// As the kernel's: the smoothed estimate, sampled every 50 ms at most.
+#[test]
+fn round_trips_are_samples_of_the_estimate() {
+    let record = run(&experiment(&path(0.0), &full("congestion = cubic", 10)));
+    let rtt = connection(&record, "x").rtt_us.as_ref().unwrap();
+    assert!((50..=210).contains(&rtt.count) && rtt.min >= 50e3, "{rtt:?}");
+}
+
 #[test]
 fn options_of_today_can_be_set() {
     // 28 messages arrive at once, or over several round trips.

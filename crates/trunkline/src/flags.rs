@@ -353,11 +353,11 @@ pub struct Sweep {
 pub struct Reproduce {
     /// The paper: `aai` (alias `1996`, `netspec`), `guaranteed` (`1998`), `airnet` (`1990`) or `bundle` (`1997`,
     /// `converter`) [default: all]; `congestion` checks credits, explicit rates and admission on ATM,
-    /// TCP controllers and queue disciplines
+    /// TCP controllers and queue disciplines; `lab` compares the lab with the simulator, on a machine without other load
     pub paper: Option<String>,
     /// A table or figure of the paper: 12, 17, 18, 20, 21, 22, figure-1, figure-2, ftp-cells; for `guaranteed` 6, or its curves:
     /// curves (all), figure-13, …, figure-20, fec (forward error correction); for `congestion` credits, rates, admission,
-    /// controllers, queues or curves [default: all but the curves]
+    /// controllers, queues or curves; for `lab` the name of an experiment [default: all but the curves]
     pub table: Option<String>,
     /// Runs per experiment, each with a different seed [default: 100 where timer phases matter, else 1 to 20]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=100_000))]

@@ -19,7 +19,7 @@
 //! | `lab` | `trunkline run --on lab` and `trunkline lab` |
 //! | `llc_tools`, `llc_wire` | the LLC commands, and their frames in Wireshark |
 //! | `monitor_poll` | polling devices and interfaces |
-//! | `reproduce`, `studies`, `study`, `sweep`, `torture` | these commands |
+//! | `reproduce`, `reproduce_lab`, `studies`, `study`, `sweep`, `torture` | these commands |
 //! | `replay` | recorded traffic as a test |
 //! | `runs`, `simulated` | live and simulated runs |
 //! | `scenario`, `schedule` | these commands |
@@ -52,6 +52,7 @@ mod llc_wire;
 mod monitor_poll;
 mod replay;
 mod reproduce;
+mod reproduce_lab;
 mod runs;
 mod scenario;
 mod schedule;

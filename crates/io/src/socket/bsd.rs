@@ -73,6 +73,14 @@ pub fn congestion(_stream: &std::net::TcpStream) -> Option<Vec<u8>> {
     None
 }
 
+/// Does nothing: the receive buffer limits the window.
+pub fn limit_window(_stream: &std::net::TcpStream, _bytes: u32) -> io::Result<()> {
+    Ok(())
+}
+
+/// How much larger than a limited window the receive buffer must be.
+pub const BUFFER_PER_WINDOW: u64 = 1;
+
 /// Sets a buffer to `bytes`, or to half as often as the system refuses: unlike Linux it refuses more than its maximum.
 pub(super) fn set_buffer(mut bytes: usize, set: impl Fn(usize) -> io::Result<()>) -> io::Result<()> {
     const MIN: usize = 4096;

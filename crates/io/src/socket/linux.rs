@@ -18,7 +18,7 @@ use nix::sys::socket::{
 use nix::sys::time::TimeSpec;
 use socket2::{SockRef, Socket};
 
-use super::{Control, set_options};
+use super::{Control, set_option, set_options};
 
 /// Whether a socket can be [disconnected](disconnect) and keeps its local address.
 pub(crate) const CAN_DISCONNECT: bool = true;
@@ -66,6 +66,18 @@ pub(crate) fn set_congestion(socket: &Socket, name: &str) -> io::Result<()> {
 pub fn congestion(stream: &std::net::TcpStream) -> Option<Vec<u8>> {
     SockRef::from(stream).tcp_congestion().ok()
 }
+
+/// Limits the receive window that a stream advertises, in bytes (`TCP_WINDOW_CLAMP`). The kernel forgets the limit when the share of
+/// payload in what it has received changes, so it has to be set again.
+///
+/// # Errors
+/// System errors.
+pub fn limit_window(stream: &std::net::TcpStream, bytes: u32) -> io::Result<()> {
+    set_option(stream, libc::IPPROTO_TCP, libc::TCP_WINDOW_CLAMP, &bytes)
+}
+
+/// How much larger than a limited window the receive buffer must be, as the kernel counts its bookkeeping too.
+pub const BUFFER_PER_WINDOW: u64 = 2;
 
 /// Sets a buffer to `bytes`; the kernel silently grants its maximum instead of more.
 pub(super) fn set_buffer(bytes: usize, set: impl Fn(usize) -> io::Result<()>) -> io::Result<()> {

@@ -41,7 +41,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, OnceLock};
 
 use trunkline_experiment::plan::{Checksum, MAX_QUIC_DATAGRAM, Protocol};
-use trunkline_io::socket::Options;
+use trunkline_io::socket::{BUFFER_PER_WINDOW, Options};
 use trunkline_io::usage::CpuTime;
 use trunkline_io::{Clock, Pacer, SocketError};
 use trunkline_run::message::{HEADER, MAX_MESSAGE, Payload};
@@ -471,6 +471,18 @@ impl EndContext {
         self.sample = Some((now.since(self.start).as_s(), metrics));
     }
 
+    /// Returns the limit of the receive window of a TCP receiver, if the plan gives the window and no buffer.
+    pub fn receive_window(&self) -> Option<u32> {
+        let Protocol::Tcp { window, .. } = &self.spec.protocol else { return None };
+        let window = window.filter(|_| self.spec.buffer.is_none())?;
+        Some(u32::try_from(window.as_bytes()).unwrap_or(u32::MAX))
+    }
+
+    /// Returns the receive buffer that holds such a window.
+    fn receive_buffer(&self) -> Option<Size> {
+        self.receive_window().map(|window| Size::from_bytes(u64::from(window) * BUFFER_PER_WINDOW))
+    }
+
     /// Returns the options of the end's socket.
     pub fn options(&self) -> Options {
         let (window, congestion, nodelay) = match &self.spec.protocol {
@@ -481,7 +493,7 @@ impl EndContext {
         let (message_buffer, other_buffer) = (self.spec.buffer.or(window), window);
         let (send_buffer, receive_buffer) = match self.spec.role {
             Role::Sender { .. } => (message_buffer, other_buffer),
-            Role::Receiver { .. } => (other_buffer, message_buffer),
+            Role::Receiver { .. } => (other_buffer, self.receive_buffer().or(message_buffer)),
         };
         Options { send_buffer, receive_buffer, congestion, nodelay, dscp: self.spec.dscp }
     }

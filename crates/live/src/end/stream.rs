@@ -365,7 +365,11 @@ fn receive_messages(
     let peer = stream.peer_addr().map_err(io_error("reading the peer address"))?;
     let mut deframer = Deframer::new(context.spec.token, context.payload.clone(), context.payload_interval());
     let mut buffer = vec![0; READ_BUFFER];
+    let window = context.receive_window();
     while !context.control.is_stopped() {
+        if let Some(window) = window {
+            socket::limit_window(stream, window).map_err(io_error("limiting the window"))?;
+        }
         *calls += 1;
         let received = match stream.read(&mut buffer) {
             Ok(0) if deframer.is_at_boundary() => return Ok(()),

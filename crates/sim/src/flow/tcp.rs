@@ -23,6 +23,11 @@ use crate::frame::{Packet, PacketPool};
 
 /// Default size of both socket buffers: the limit of Linux autotuning.
 const DEFAULT_BUFFER: Size = Size::from_bytes(4 << 20);
+/// How Linux grows the send buffer of a socket without a size (tcp_sndbuf_expand): twice the congestion window, with BBR three
+/// times, at least ten segments, each of which counts as a power of two with the kernel's headers, plus its bookkeeping.
+const LINUX_SEGMENT_HEADERS: u32 = 640;
+const LINUX_SEGMENT_BOOKKEEPING: u32 = 256;
+const LINUX_MIN_SEGMENTS: u32 = 10;
 /// Bytes of a TCP header without options.
 const MIN_TCP_HEADER: u32 = 20;
 /// What a congestion controller of today brings along, as in Linux: minimum and initial retransmission timeout, initial window
@@ -64,6 +69,8 @@ struct TcpEnd {
     /// Bytes read from the stream.
     read: u64,
     disk_until: Instant,
+    /// The limit of queued bytes, if the send buffer grows as that of Linux, and how often it holds the congestion window.
+    grown_buffer: Option<(u32, u32)>,
     /// The segment whose round trip is being measured: the sequence number after it, and its send time.
     rtt_probe: Option<(u32, Instant)>,
     /// The sequence number after the last byte ever sent.
@@ -90,6 +97,7 @@ impl TcpFlow {
             boundaries: VecDeque::new(),
             read: 0,
             disk_until: start,
+            grown_buffer: windows_in_send_buffer(config).map(|windows| (0, windows)),
             rtt_probe: None,
             highest_sent: 0,
             has_changed: true,
@@ -132,8 +140,10 @@ impl TcpFlow {
         if side == 0
             && let Some(rtt) = self.ends[0].finish_rtt_probe(now)
         {
-            self.rtt.record(rtt);
             self.latest_rtt = rtt;
+            if !self.has_exact_timers() {
+                self.rtt.record(rtt);
+            }
         }
         self.run_application(now, side);
         self.next_poll(side).map_or(Received::Poll, Received::Wait)
@@ -261,7 +271,7 @@ impl TcpFlow {
                     return deadline;
                 }
             }
-            if self.ends[0].tcp.room() == 0 || self.ends[0].closing {
+            if self.ends[0].room() == 0 || self.ends[0].closing {
                 return self.write(now, 0);
             }
             match self.messages.next(now) {
@@ -281,7 +291,7 @@ impl TcpFlow {
         let (end, disk) = (&mut self.ends[side], &mut self.disks[0]);
         let mut disk = disk.as_mut().filter(|_| side == 0);
         while end.remaining > 0 {
-            let mut count = end.remaining.min(end.tcp.room());
+            let mut count = end.remaining.min(end.room());
             if let Some(disk) = &mut disk {
                 if now < end.disk_until {
                     return Some(end.disk_until);
@@ -355,15 +365,22 @@ impl TcpFlow {
         }
     }
 
+    fn has_exact_timers(&self) -> bool {
+        matches!(self.ends[0].tcp.options().timers, Timers::Fine { .. })
+    }
+
     #[inline]
     fn sample(&mut self, now: Instant) {
         if !self.samples.is_due(now) {
             return;
         }
         let gauges = self.ends[0].tcp.gauges();
+        let mut rtt = self.latest_rtt;
         // As kernels report it; ticks are too coarse for it.
-        let is_exact = matches!(self.ends[0].tcp.options().timers, Timers::Fine { .. });
-        let rtt = if is_exact { gauges.smoothed_rtt } else { self.latest_rtt };
+        if self.has_exact_timers() {
+            rtt = gauges.smoothed_rtt;
+            self.rtt.record(rtt);
+        }
         let metrics = [
             ("cwnd_bytes", f64::from(gauges.cwnd)),
             ("rtt_us", rtt.as_us()),
@@ -401,6 +418,19 @@ impl TcpFlow {
 }
 
 impl TcpEnd {
+    /// Returns the bytes that the send buffer has room for.
+    #[inline]
+    fn room(&mut self) -> u32 {
+        let room = self.tcp.room();
+        let Some((limit, windows)) = &mut self.grown_buffer else { return room };
+        let gauges = self.tcp.gauges();
+        let segment = (gauges.mss + LINUX_SEGMENT_HEADERS).next_power_of_two() + LINUX_SEGMENT_BOOKKEEPING;
+        let segments = (gauges.cwnd / gauges.mss.max(1)).max(LINUX_MIN_SEGMENTS);
+        *limit = segments.saturating_mul(*windows * segment).max(*limit);
+        let queued = self.tcp.options().send_buffer - room;
+        room.min(limit.saturating_sub(queued))
+    }
+
     /// Starts to write a message.
     #[inline]
     fn queue_message(&mut self, header: Header) {
@@ -477,6 +507,17 @@ fn controller(config: &FlowConfig<'_>) -> (TcpController, &'static str) {
         TcpController::Bbr => (TcpController::Bbr, "bbr"),
         TcpController::Bbr3 => (TcpController::Bbr3, "bbr3"),
     }
+}
+
+/// Returns how many congestion windows the send buffers hold, if they grow as those of Linux: with its variant, unless the plan
+/// gives a size.
+fn windows_in_send_buffer(config: &FlowConfig<'_>) -> Option<u32> {
+    let Protocol::Tcp { window: None, extensions, .. } = &config.plan.protocol else { return None };
+    let grows = extensions.variant == Some(TcpVariant::Linux) && config.plan.from.buffer.is_none();
+    grows.then(|| match controller(config).0 {
+        TcpController::Bbr | TcpController::Bbr3 => 3,
+        _ => 2,
+    })
 }
 
 /// Returns the TCP options of one end.

@@ -62,6 +62,9 @@ pub fn run(command: Command) -> Result<(), Failure> {
         Command::Reproduce(flags) if flags.paper.as_deref() == Some(congestion::NAME) => {
             congestion::congestion(&flags)
         }
+        Command::Reproduce(flags) if flags.paper.as_deref() == Some(reproduce::lab::NAME) => {
+            reproduce::lab::lab(&flags)
+        }
         Command::Reproduce(flags) => reproduce::reproduce(&flags),
         Command::Torture(flags) => torture::torture(&flags),
         Command::Top(flags) => crate::top::top(&flags),

@@ -1,5 +1,7 @@
 //! `trunkline reproduce`: runs the experiments of papers in the simulator, and prints paper, result and deviation by cell.
 
+pub mod lab;
+
 use std::path::Path;
 
 use trunkline_experiment::{Plan, Source, parse};

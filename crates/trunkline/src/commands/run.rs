@@ -166,7 +166,7 @@ fn backend(name: &str, flags: &Run, plan: &Plan) -> Result<Box<dyn Backend>, Fai
 
 /// Returns the backend of a lab, and enters the user namespace that an ordinary user needs for it.
 #[cfg(target_os = "linux")]
-fn lab_backend() -> Result<Box<dyn Backend>, Failure> {
+pub(super) fn lab_backend() -> Result<Box<dyn Backend>, Failure> {
     let program = std::env::current_exe()
         .map_err(|e| Failure::run(format!("cannot find the path of this program: {e}")))?;
     trunkline_lab::enter_user_namespace().map_err(Failure::run)?;
@@ -174,7 +174,7 @@ fn lab_backend() -> Result<Box<dyn Backend>, Failure> {
 }
 
 #[cfg(not(target_os = "linux"))]
-fn lab_backend() -> Result<Box<dyn Backend>, Failure> {
+pub(super) fn lab_backend() -> Result<Box<dyn Backend>, Failure> {
     Err(Failure::input("a lab needs the network namespaces of Linux"))
 }
 
