@@ -13,8 +13,8 @@ use trunkline_units::Seed;
 
 use crate::{HOLD, plan};
 
-/// Runs an experiment on a backend; received files and outputs of programs go to `out`.
-fn run(backend: &mut dyn Backend, out: &std::path::Path, text: &str) -> Record {
+/// Runs an experiment on a backend; captures, received files and outputs of programs go to `out`.
+pub fn run(backend: &mut dyn Backend, out: &std::path::Path, text: &str) -> Record {
     let parsed = parse(&Source { name: "lab", text, folder: None });
     let plan = parsed.plan.unwrap_or_else(|| panic!("{text}: {:?}", parsed.diagnostics));
     assert_eq!(backend.refuse(&plan), []);
@@ -29,8 +29,8 @@ fn run(backend: &mut dyn Backend, out: &std::path::Path, text: &str) -> Record {
     backend.run(&plan, &options, &mut NoProgress)
 }
 
-fn lab() -> LabBackend {
-    LabBackend { program: std::env::current_exe().unwrap() }
+pub fn lab() -> LabBackend {
+    LabBackend { program: std::env::current_exe().unwrap(), trace: Vec::new() }
 }
 
 /// What only the simulator applies is refused, and not left out.

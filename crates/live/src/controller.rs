@@ -35,7 +35,7 @@ use self::repetition::Repetition;
 use self::start::Start;
 use crate::bundles::{self, NodeRole, SubscriptionTotals};
 use crate::emulation::{Emulation, EmulationError};
-use crate::launch::{AgentClock, ExitDescription, Launch};
+use crate::launch::{AgentClock, ExitDescription, Launch, STATION_INTERFACE};
 use crate::locked;
 use crate::observation::Observation;
 use crate::station::StationConfig;
@@ -156,7 +156,7 @@ impl<'a> Controller<'a> {
         clock: Clock,
     ) -> Result<Self, RunError> {
         let routes: Arc<EventRoutes> = Arc::default();
-        let bundles = bundles::nodes_from_plan(plan, clock);
+        let bundles = bundles::nodes_from_plan(plan, clock, launch.has_namespaces().then_some(addresses));
         // Converters first: a host that sends before its converter is open has to retransmit.
         let converters = bundles.iter().filter(|(_, node)| node.is_converter()).map(|(name, _)| name);
         let hosts = plan.hosts.iter().filter(|host| !converters.clone().any(|name| name == *host));
@@ -174,7 +174,7 @@ impl<'a> Controller<'a> {
                 None => assigned.or(node.map(bundles::BundleNode::address)).or(outside),
             };
             let address = address.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
-            let station = station(plan, host, clock);
+            let station = station(plan, host, clock, launch.has_namespaces());
             let has_consent = outside.is_some();
             let setup = Setup { index, host, address, clock, station, bundles: node.cloned(), has_consent };
             Agent::new(launched, setup, &routes).map_err(|cause| RunError::Start(host.clone(), cause))
@@ -434,15 +434,18 @@ impl<'a> Controller<'a> {
     }
 }
 
-/// Returns the station of a host, if it has one. The stations of a run have their own groups on the loopback, so that
-/// concurrent runs do not receive each other's frames.
-fn station(plan: &Plan, host: &str, clock: Clock) -> Option<StationConfig> {
+/// Returns the station of a host, if it has one, at the interface of its namespace or on the loopback. There the stations of a run have
+/// their own groups, so that concurrent runs do not receive each other's frames.
+fn station(plan: &Plan, host: &str, clock: Clock, has_namespace: bool) -> Option<StationConfig> {
     let stations = llc::stations(plan);
     let number = stations.iter().position(|other| *other == host)? as u8 + 1;
     let [x, y, p, q, ..] = xxh3_64_with_seed(plan.name.as_bytes(), clock.epoch_ns()).to_be_bytes();
     // Below the system's range of ephemeral ports.
     let port = 20_000 + u16::from_be_bytes([p, q]) % 12_000;
-    let network = format!("udp:239.{x}.{y}.0:{port}");
+    let network = match has_namespace {
+        true => format!("eth:{STATION_INTERFACE}"),
+        false => format!("udp:239.{x}.{y}.0:{port}"),
+    };
     Some(StationConfig { number, stations: stations.len() as u8, network, token: llc::has_token(plan) })
 }
 

@@ -16,6 +16,9 @@ use crate::agent;
 use crate::limits::Limits;
 use crate::time_exchange::TimeGrant;
 
+/// The Ethernet interface of the LLC station of a host in a network namespace.
+pub const STATION_INTERFACE: &str = "llc0";
+
 /// Starts the agent of a host.
 pub trait Launch: Sync {
     /// Starts the agent of `host`, which is reached over a stream.
@@ -23,6 +26,12 @@ pub trait Launch: Sync {
 
     /// Returns whether the agent of `host` runs on another machine.
     fn is_remote(&self, _host: &str) -> bool {
+        false
+    }
+
+    /// Returns whether each host and converter has a network namespace, with an Ethernet interface [`STATION_INTERFACE`] if it
+    /// has an LLC station, and with routes for groups if it sends or receives bundles.
+    fn has_namespaces(&self) -> bool {
         false
     }
 }

@@ -81,7 +81,8 @@ pub mod time_exchange;
 mod wire;
 
 pub use backend::Live;
-pub use launch::{AgentClock, Launch, LaunchedAgent, Processes, RemoteAgent, Threads};
+pub use bundles::group_of_hosts;
+pub use launch::{AgentClock, Launch, LaunchedAgent, Processes, RemoteAgent, STATION_INTERFACE, Threads};
 pub use wire::MAX_REMOTE_MESSAGES;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};

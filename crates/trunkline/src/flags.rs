@@ -205,8 +205,8 @@ pub struct Run {
     pub emulate: bool,
     #[command(flatten)]
     pub keys: agents::KeyDirectory,
-    /// Capture the packets of a link or host of a simulated run as pcapng, next to its record
-    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    /// Capture the packets of a link, one direction of it (LINK:NODE) or a host as pcapng, next to the record; in sim and lab
+    #[arg(long, visible_alias = "capture", value_name = "NAME", value_delimiter = ',')]
     pub trace: Vec<String>,
     #[command(flatten)]
     pub overrides: Overrides,
