@@ -11,9 +11,10 @@ use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
 use std::process::Stdio;
+use std::sync::Arc;
 
 use trunkline_experiment::plan::{Plan, Protocol, SourceRange};
-use trunkline_live::{Launch, LaunchedAgent, Live};
+use trunkline_live::{Admission, Launch, LaunchedAgent, Live};
 use trunkline_record::Record;
 use trunkline_run::backend::failed_record;
 use trunkline_run::{Backend, ProgressObserver, Refusal, RunOptions, expect};
@@ -22,9 +23,11 @@ use trunkline_sim::network::topology::Topology;
 use trunkline_sim::{capture, refuse_llc};
 use trunkline_units::Instant;
 
+use crate::admission::LabAdmission;
 use crate::bundles;
 use crate::capture::CaptureOptions;
 use crate::emulator::Report;
+use crate::explicit_rates::{self, RateControllers};
 use crate::laboratory::{Lab, LabError};
 use crate::namespace::Namespace;
 use crate::programs::Programs;
@@ -76,15 +79,6 @@ impl Backend for LabBackend {
             return vec![Refusal { location: SourceRange::default(), text }];
         };
         let mut refusals = Vec::new();
-        for link in &network.links {
-            let option = match (&link.explicit_rate, link.admission.is_none()) {
-                (Some(_), _) => "explicit_rate",
-                (None, false) => "admission",
-                (None, true) => continue,
-            };
-            let text = format!("{}: the lab does not apply `{option}`", link.name);
-            refusals.push(Refusal { location: link.location, text });
-        }
         let topology = Topology::new(network);
         for c in &plan.connections {
             let text = match &c.protocol {
@@ -97,6 +91,7 @@ impl Backend for LabBackend {
             refusals.push(Refusal { location: c.protocol_location, text: format!("{}: {text}", c.name) });
         }
         refusals.extend(refuse_llc(plan, network));
+        refusals.extend(explicit_rates::refuse(plan, &topology));
         refusals.extend(bundles::refuse(plan, network, &topology));
         let refused_captures = self.trace.iter().filter_map(|name| capture::refuse(name, network));
         refusals.extend(refused_captures.map(|text| Refusal { location: SourceRange::default(), text }));
@@ -116,7 +111,16 @@ impl Backend for LabBackend {
         let namespaces = lab.hosts().iter().map(|host| (host.name.clone(), host.namespace.clone())).collect();
         let addresses =
             lab.hosts().iter().map(|host| (host.name.clone(), IpAddr::V4(host.address))).collect();
-        let mut record = self.live(namespaces, addresses).run(plan, options, observer);
+        let live = self.live(namespaces, addresses);
+        let mut record = match RateControllers::start(plan, &lab) {
+            Ok(controllers) => {
+                let admission =
+                    LabAdmission::new(plan, &lab).map(|links| Arc::new(links) as Arc<dyn Admission>);
+                let live = live.with_rate_controllers(controllers.addresses.clone());
+                live.with_admission(admission).run(plan, options, observer)
+            }
+            Err(error) => failed_record(self.planned_record(plan, options), plan, error.to_string()),
+        };
         let failures =
             programs.finish(plan.connections.is_empty() && plan.measures.is_empty(), &options.stop);
         drop(session);

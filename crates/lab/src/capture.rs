@@ -223,3 +223,34 @@ fn ipv6_group_mac(group: Ipv6Addr) -> [u8; 6] {
     let [.., a, b, c, d] = group.octets();
     [0x33, 0x33, a, b, c, d]
 }
+
+#[cfg(test)]
+mod tests {
+    use trunkline_endpoint::Destination;
+
+    use super::*;
+
+    /// Pushes packets into a queue that nothing empties; returns how many were dropped.
+    fn dropped(packets: usize, length: usize) -> u64 {
+        let (sender, _packets) = sync_channel(MAX_PACKETS);
+        let mut queue = Queue { sender, bytes: Arc::default(), dropped: 0 };
+        let packet = Packet::ethernet(vec![0; length], Destination::All, length as u32, 1);
+        (0..packets).for_each(|_| queue.push(0, 0, Instant::ZERO, &packet));
+        assert!(queue.bytes.load(Ordering::Relaxed) <= MAX_BYTES);
+        queue.dropped
+    }
+
+    #[test]
+    fn a_full_queue_drops() {
+        assert_eq!(dropped(MAX_PACKETS + 5, 60), 5);
+        assert_eq!(dropped(MAX_BYTES / 60_000 + 3, 60_000), 3);
+    }
+
+    #[test]
+    fn groups_have_their_mac_addresses() {
+        let mac = |text: &str| station_or_group_mac(&BTreeMap::new(), text.parse().expect("an address"));
+        assert_eq!(mac("234.133.1.2"), [0x01, 0x00, 0x5e, 5, 1, 2]);
+        assert_eq!(mac("ff02::1:ff00:7"), [0x33, 0x33, 0xff, 0, 0, 7]);
+        assert_eq!(mac("255.255.255.255"), [0xff; 6]);
+    }
+}

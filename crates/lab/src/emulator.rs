@@ -91,11 +91,22 @@ pub struct Report {
 /// Bytes of each medium by its first two ports.
 type LinkBytes = Vec<(String, [u64; 2])>;
 
+/// What the media of an emulator have carried, as of its last update.
+#[derive(Clone, Debug)]
+pub struct CarriedBytes(Arc<Mutex<LinkBytes>>);
+
+impl CarriedBytes {
+    /// Returns the bytes that each medium has sent from its first two ports.
+    pub fn get(&self) -> LinkBytes {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
 /// A running emulator. Dropping it stops it and removes the interfaces.
 #[derive(Debug)]
 pub struct Emulator {
     stop: Arc<AtomicBool>,
-    carried: Arc<Mutex<LinkBytes>>,
+    carried: CarriedBytes,
     thread: Option<JoinHandle<io::Result<Report>>>,
 }
 
@@ -121,12 +132,12 @@ impl Emulator {
             worker.forwarding.captures = captures;
             worker.run(&stopping, &updated)
         })?;
-        Ok(Emulator { stop, carried, thread: Some(thread) })
+        Ok(Emulator { stop, carried: CarriedBytes(carried), thread: Some(thread) })
     }
 
-    /// Returns the bytes that each medium had carried at the last update.
-    pub fn link_bytes(&self) -> LinkBytes {
-        self.carried.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    /// Returns a reader of the bytes that each medium has carried.
+    pub fn carried(&self) -> CarriedBytes {
+        self.carried.clone()
     }
 
     /// Returns whether the thread still runs.

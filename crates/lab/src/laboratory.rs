@@ -19,7 +19,7 @@ use trunkline_units::Seed;
 
 use crate::bundles;
 use crate::capture::{CaptureOptions, CaptureWriter};
-use crate::emulator::{Emulator, Interface, Report, Station};
+use crate::emulator::{CarriedBytes, Emulator, Interface, Report, Station};
 use crate::namespace::{Namespace, NamespaceError};
 use crate::packet::Packet;
 
@@ -201,7 +201,12 @@ impl Lab {
 
     /// Returns the bytes that each link has carried from its two ends so far, a moment ago.
     pub fn link_bytes(&self) -> Vec<(String, [u64; 2])> {
-        self.emulator.link_bytes()
+        self.emulator.carried().get()
+    }
+
+    /// Returns a reader of the bytes that each link has carried, which outlives the lab.
+    pub fn carried_bytes(&self) -> CarriedBytes {
+        self.emulator.carried()
     }
 
     /// Returns whether the emulator still runs; if not, [`Lab::finish`] returns the reason.

@@ -12,6 +12,8 @@
 //! | [`laboratory`] | [`Lab`]: hosts and links of a plan |
 //! | [`namespace`] | network namespaces, also for an ordinary user |
 //! | [`backend`] | [`LabBackend`]: runs an experiment in its network
+//! | `admission` | links that admit connections
+//! | `explicit_rates` | controllers of links with explicit rates
 //! | `bundles` | groups of bundle converters
 //! | `programs` | the programs of hosts
 //! | [`session`] | running labs, and entering their hosts
@@ -26,10 +28,12 @@
 
 #![allow(clippy::disallowed_methods, reason = "this crate runs in real time")]
 
+mod admission;
 pub mod backend;
 mod bundles;
 pub mod capture;
 pub mod emulator;
+mod explicit_rates;
 mod export;
 pub mod forwarding;
 pub mod laboratory;

@@ -36,8 +36,11 @@ pub fn lab() -> LabBackend {
 /// What only the simulator applies is refused, and not left out.
 pub fn what_only_the_simulator_applies_is_refused() {
     for (option, text) in [
-        ("explicit_rate = erica", "a-s: the lab does not apply `explicit_rate`"),
-        ("admission = peak", "a-s: the lab does not apply `admission`"),
+        (
+            "explicit_rate = erica",
+            "a-s: no switch of the lab computes rates (`erica`); a controlling host does",
+        ),
+        ("admission = peak", ""),
         ("credits = 100", ""),
     ] {
         let network = "host a, b; switch s; link b - s (rate = 10 Mb/s, medium = atm); link a - s (rate = 10 Mb/s, medium = atm";

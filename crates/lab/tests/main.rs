@@ -7,6 +7,7 @@
 //! | [`capture`] | captures as tshark reads them
 //! | [`bundles`] | bundle converters
 //! | [`llc`] | stations of IEEE 802.2
+//! | [`rates`] | credits, explicit rates, admission
 //! | [`cleanup`] | what is left of a lab |
 
 #![allow(clippy::disallowed_methods, reason = "kernels run in real time")]
@@ -17,6 +18,7 @@ mod capture;
 mod cleanup;
 mod llc;
 mod network;
+mod rates;
 
 use std::os::fd::AsFd as _;
 use std::process::{Command, ExitCode};
@@ -38,7 +40,7 @@ const HOLD_CAPTURE: &str = "hold-a-capture";
 /// A test, by name.
 type Test = (&'static str, fn());
 
-const TESTS: [Test; 21] = [
+const TESTS: [Test; 26] = [
     ("network::ping_sees_the_delay", network::ping_sees_the_delay),
     ("network::iperf3_gets_no_more_than_the_rate", network::iperf3_gets_no_more_than_the_rate),
     ("network::losses_are_binomial", network::losses_are_binomial),
@@ -77,6 +79,14 @@ const TESTS: [Test; 21] = [
         "bundles::converters_carry_what_they_carry_in_the_simulator",
         bundles::converters_carry_what_they_carry_in_the_simulator,
     ),
+    ("rates::credits_of_datagrams_lose_nothing", rates::credits_of_datagrams_lose_nothing),
+    ("rates::losses_never_stop_a_sender_with_credits", rates::losses_never_stop_a_sender_with_credits),
+    ("rates::explicit_rates_share_a_line", rates::explicit_rates_share_a_line),
+    (
+        "rates::explicit_rates_that_no_one_obeys_are_refused",
+        rates::explicit_rates_that_no_one_obeys_are_refused,
+    ),
+    ("rates::a_link_admits_what_fits", rates::a_link_admits_what_fits),
     ("llc::a_token_goes_round", llc::a_token_goes_round),
 ];
 

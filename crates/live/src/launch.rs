@@ -36,6 +36,18 @@ pub trait Launch: Sync {
     }
 }
 
+/// Decides whether a repetition of a connection may start.
+pub trait Admission: Send + Sync {
+    /// Asks for a connection, by name.
+    ///
+    /// # Errors
+    /// Why it may not start, in one line.
+    fn request(&self, connection: &str) -> Result<(), String>;
+
+    /// Ends what was admitted.
+    fn release(&self, connection: &str);
+}
+
 /// A running agent.
 pub struct LaunchedAgent {
     /// The stream to the agent, or to what carries its messages to another machine.

@@ -401,7 +401,8 @@ impl SimulationRun<'_> {
         let (now, flow) = (self.engine.now(), self.engine.next_flow());
         for receiver in &receivers {
             let media = network.media_between(self.topology, from, *receiver);
-            if let Err(error) = self.admissions.request(now, flow, &media, c.declared, network) {
+            let sent = |medium: u32, port| network.media[medium as usize].medium.counters(port).bytes;
+            if let Err(error) = self.admissions.request(now, flow, &media, c.declared, sent) {
                 self.admissions.release(flow);
                 return Err(error.into());
             }

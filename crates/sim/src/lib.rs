@@ -30,7 +30,7 @@
 //!
 //! | module | contents |
 //! | --- | --- |
-//! | `admission` | links that admit connections |
+//! | [`admission`] | links that admit connections |
 //! | `backend` | [`Sim`], the backend: takes a plan, returns a record |
 //! | `bundles` | bundle converters and the interfaces of their hosts |
 //! | [`capture`] | captures of links and hosts: their points and files, for frames of any type |
@@ -49,7 +49,7 @@
 //!
 //! A run is single-threaded and depends only on the plan and the seed. Parallel runs are independent.
 
-mod admission;
+pub mod admission;
 mod backend;
 mod bundles;
 pub mod capture;

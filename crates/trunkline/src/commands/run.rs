@@ -26,10 +26,7 @@ pub(super) const PARTIAL_RESULTS_STORED: &str = "the partial results are stored"
 /// Runs an experiment on each backend, stores the records and shows the report.
 pub fn run(flags: &Run) -> Result<(), Failure> {
     let (experiment, mut backends) = prepare(flags)?;
-    if flags.emulate && !flags.on.iter().any(|on| on == "live") {
-        return Err(Failure::input("--emulate: only `live` emulates links"));
-    }
-    if experiment.plan.network.is_some() && !flags.emulate && flags.on.iter().any(|on| on == "live") {
+    if experiment.plan.network.is_some() && flags.on.iter().any(|on| on == "live") {
         let _ = writeln!(
             io::stderr(),
             "warning: `live` uses the real network: the rates, delays and losses of `network` are not applied"
@@ -156,7 +153,7 @@ fn backend(name: &str, flags: &Run, plan: &Plan) -> Result<Box<dyn Backend>, Fai
     match name {
         "live" => {
             let live = live_backend(plan, &flags.at, &flags.keys)?;
-            Ok(Box::new(if flags.emulate { live.with_emulated_links() } else { live }))
+            Ok(Box::new(live))
         }
         "sim" => Ok(Box::new(Sim { trace: flags.trace.clone(), link_series: true })),
         "lab" => lab_backend(&flags.trace),
