@@ -107,8 +107,8 @@ fn unique(name: &str, longest: usize, used: &mut BTreeSet<String>) -> String {
         let end = format!("_{number}");
         format!("{}{end}", &name[..name.len().min(longest - end.len())])
     };
-    let whole = (name.len() <= longest).then(|| name.to_owned());
-    let mut candidates = whole.into_iter().chain((1..).map(shortened));
+    let unchanged = (name.len() <= longest).then(|| name.to_owned());
+    let mut candidates = unchanged.into_iter().chain((1..).map(shortened));
     let name = candidates.find(|name| !used.contains(name)).expect("there are infinitely many numbers");
     used.insert(name.clone());
     name

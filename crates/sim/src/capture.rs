@@ -93,8 +93,8 @@ pub fn refuse(name: &str, network: &plan::Network) -> Option<String> {
         }
         (Some(_), _) => None,
         (None, Some(l)) if shared(&l.a) || shared(&l.b) => {
-            let whole = if shared(&l.a) { &l.a } else { &l.b };
-            Some(format!("--trace {name}: this link is part of a shared medium; capture `{whole}`"))
+            let medium = if shared(&l.a) { &l.a } else { &l.b };
+            Some(format!("--trace {name}: this link is part of a shared medium; capture `{medium}`"))
         }
         (None, Some(l)) => from.filter(|from| *from != l.a && *from != l.b).map(|from| {
             format!("--trace {name}: `{from}` is no end of the link; its ends are `{}` and `{}`", l.a, l.b)

@@ -101,6 +101,32 @@ fn a_host_is_entered_with_its_names_and_its_status_is_that_of_the_command() {
 }
 
 #[test]
+fn an_interrupt_completes_captures() {
+    if !has_labs() || !can(&["tshark", "--version"]) {
+        return;
+    }
+    let dir = TestDir::new();
+    dir.write("experiment.ns", format!("experiment \"captured\" {{ {NETWORK} }}"));
+    let refused = execute(&dir, &["lab", "experiment.ns", "--trace", "screen-s:server"]);
+    refused.assert_line(2, "`server` is no end of the link");
+    let arguments = ["lab", "experiment.ns", "--out", "out", "--capture", "screen-s:screen,server"];
+    let lab = Running::start(with_runtime(dir.trunkline(&arguments), &dir));
+    let ping = ["lab", "enter", "screen", "--", "ping", "-q", "-c", "3", "-i", "0.01", "server"];
+    within(Duration::from_secs(60), "a lab", || execute(&dir, &ping).status == 0);
+    signal(lab.id(), Signal::SIGINT);
+    assert_eq!(lab.end().status, 0);
+    for (name, packets) in [("screen-s_screen", 3), ("server", 6)] {
+        let file = dir.path(&format!("out/lab/{name}.pcapng"));
+        let mut tshark = Command::new("tshark");
+        let output = tshark.arg("-r").arg(file).args(["-Y", "icmp"]).output().unwrap();
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        // All of the last three pings; there may have been others while the lab opened.
+        assert!(output.status.success() && text.lines().count() >= packets, "{name}: {text}");
+        assert_eq!(text.lines().count() % packets, 0, "{name}: {text}");
+    }
+}
+
+#[test]
 fn an_interrupt_removes_everything() {
     if !has_labs() {
         return;
