@@ -165,7 +165,8 @@ fn an_exported_topology_has_the_nodes_and_links() {
     assert_eq!(read["name"], "beside");
     let nodes = &read["topology"]["nodes"];
     assert_eq!((&nodes["screen"]["kind"], &nodes["s"]["kind"]), (&"linux".into(), &"bridge".into()));
-    assert_eq!(nodes["server"]["exec"], serde_json::json!(["echo serving; exec sleep 1000"]));
+    let line = "sh -c '(echo serving; exec sleep 1000\n) > /program.txt 2>&1 &'";
+    assert_eq!(nodes["server"]["exec"], serde_json::json!([line]));
     let endpoints = |link: usize| read["topology"]["links"][link]["endpoints"].clone();
     assert_eq!(endpoints(0), serde_json::json!(["screen:eth1", "s:s-0"]));
     assert_eq!(endpoints(1), serde_json::json!(["s:s-1", "server:eth1"]));
