@@ -21,6 +21,8 @@ const ETHERNET: u64 = 14;
 fn tshark(file: &Path, filter: &str, fields: &[&str]) -> Option<Vec<Vec<String>>> {
     let mut command = Command::new("tshark");
     command.arg("-r").arg(file).args(["-Y", filter, "-T", "fields"]);
+    // Where the configuration of root cannot be read.
+    command.env("HOME", file.parent().unwrap()).env_remove("XDG_CONFIG_HOME");
     for field in fields {
         command.args(["-e", field]);
     }
