@@ -30,20 +30,21 @@ struct MembershipSocket {
 }
 
 impl Memberships {
-    /// Creates an empty set on the interface with this address.
+    /// Creates an empty set on the interface with this address; with an unspecified one, each group is joined on the interface
+    /// to which it is routed.
     ///
     /// # Errors
     /// If no interface has the address.
     pub fn new(interface: Ipv4Addr) -> Result<Memberships, SocketError> {
         let index = socket::interface_index(IpAddr::V4(interface));
-        if index == 0 {
+        if index == 0 && !interface.is_unspecified() {
             let fail = at(Step::Bind, (interface, 0).into());
             return Err(fail(io::ErrorKind::AddrNotAvailable.into()));
         }
         Ok(Memberships { index, sockets: Vec::new(), groups: BTreeMap::new() })
     }
 
-    /// Returns the interface index.
+    /// Returns the interface index; 0 if the routes choose interfaces.
     pub fn interface(&self) -> u32 {
         self.index
     }

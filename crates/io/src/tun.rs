@@ -1,4 +1,5 @@
-//! A TUN device: a network interface whose other end is this process. Each call carries one IP packet.
+//! A TUN or TAP device: a network interface whose other end is this process. Each call carries one IP packet, or one Ethernet
+//! frame without its FCS.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -31,7 +32,7 @@ mod call {
     nix::ioctl_readwrite_bad!(get_flags, libc::SIOCGIFFLAGS, ifreq);
 }
 
-/// A non-blocking Linux TUN device without the packet information header. Dropping it removes the interface.
+/// A non-blocking Linux TUN or TAP device without the packet information header. Dropping it removes the interface.
 #[derive(Debug)]
 pub struct Tun {
     file: File,
@@ -45,10 +46,22 @@ impl Tun {
     /// # Errors
     /// If the name has more than 15 bytes, the device exists, or the system refuses.
     pub fn open(name: &str) -> io::Result<Tun> {
+        Tun::create(name, libc::IFF_TUN)
+    }
+
+    /// Creates the device `name` as [`Tun::open`] does, for Ethernet frames (TAP).
+    ///
+    /// # Errors
+    /// Those of [`Tun::open`].
+    pub fn open_ethernet(name: &str) -> io::Result<Tun> {
+        Tun::create(name, libc::IFF_TAP)
+    }
+
+    fn create(name: &str, kind: libc::c_int) -> io::Result<Tun> {
         let flags = OFlag::O_RDWR | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
         let file = File::from(open("/dev/net/tun", flags, Mode::empty())?);
         let mut request = request(name)?;
-        request.ifr_ifru.ifru_flags = (libc::IFF_TUN | libc::IFF_NO_PI) as i16;
+        request.ifr_ifru.ifru_flags = (kind | libc::IFF_NO_PI) as i16;
         // SAFETY: the descriptor is open and the request is whole; the call writes the name it gave into it.
         unsafe { call::set_interface(file.as_raw_fd(), &raw const request)? };
         let name = request.ifr_name.iter().take_while(|c| **c != 0).map(|c| char::from(*c as u8)).collect();
@@ -80,9 +93,20 @@ impl Tun {
             call::set_address(descriptor, &raw const request)?;
             request.ifr_ifru.ifru_netmask = socket_address(Ipv4Addr::from_bits(mask));
             call::set_mask(descriptor, &raw const request)?;
-            request.ifr_ifru.ifru_mtu = i32::from(mtu);
-            call::set_mtu(descriptor, &raw const request)?;
         }
+        self.set_up_without_address(mtu)
+    }
+
+    /// Sets the MTU in bytes and brings the interface up.
+    ///
+    /// # Errors
+    /// System errors.
+    pub fn set_up_without_address(&self, mtu: u16) -> io::Result<()> {
+        let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?; // any socket will do
+        let mut request = request(&self.name)?;
+        request.ifr_ifru.ifru_mtu = i32::from(mtu);
+        // SAFETY: the request is whole and the socket is open.
+        unsafe { call::set_mtu(socket.as_raw_fd(), &raw const request)? };
         bring_up(&self.name)
     }
 
@@ -180,15 +204,28 @@ pub(crate) struct RouteEntry {
 /// # Errors
 /// If there is no such interface, or other system errors.
 pub fn add_host_route(name: &str, host: Ipv4Addr) -> io::Result<()> {
+    add_route(name, (host, Ipv4Addr::BROADCAST), libc::RTF_HOST)
+}
+
+/// Routes packets to multicast groups through the interface `name` of this thread's network namespace.
+///
+/// # Errors
+/// If there is no such interface, or other system errors.
+pub fn add_group_route(name: &str) -> io::Result<()> {
+    let (groups, mask) = (Ipv4Addr::new(224, 0, 0, 0), Ipv4Addr::new(240, 0, 0, 0));
+    add_route(name, (groups, mask), 0)
+}
+
+fn add_route(name: &str, (network, mask): (Ipv4Addr, Ipv4Addr), flags: libc::c_ushort) -> io::Result<()> {
     let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
     let mut device = std::ffi::CString::new(name)?.into_bytes_with_nul();
     let unspecified = socket_address(Ipv4Addr::UNSPECIFIED);
     let route = RouteEntry {
         pad1: 0,
-        destination: socket_address(host),
+        destination: socket_address(network),
         gateway: unspecified,
-        mask: socket_address(Ipv4Addr::BROADCAST),
-        flags: libc::RTF_UP | libc::RTF_HOST,
+        mask: socket_address(mask),
+        flags: libc::RTF_UP | flags,
         pad2: 0,
         pad3: 0,
         pad4: std::ptr::null_mut(),

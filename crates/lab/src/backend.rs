@@ -11,17 +11,23 @@ use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
 use std::process::Stdio;
+use std::sync::Arc;
 
-use trunkline_experiment::plan::{NodeKind, Plan, Protocol, SourceRange};
-use trunkline_live::{Launch, LaunchedAgent, Live};
+use trunkline_experiment::plan::{Plan, Protocol, SourceRange};
+use trunkline_live::{Admission, Launch, LaunchedAgent, Live};
 use trunkline_record::Record;
 use trunkline_run::backend::failed_record;
 use trunkline_run::{Backend, ProgressObserver, Refusal, RunOptions, expect};
 use trunkline_sim::network::records::{link_records, switch_records};
 use trunkline_sim::network::topology::Topology;
+use trunkline_sim::{capture, refuse_llc};
 use trunkline_units::Instant;
 
+use crate::admission::LabAdmission;
+use crate::bundles;
+use crate::capture::CaptureOptions;
 use crate::emulator::Report;
+use crate::explicit_rates::{self, RateControllers};
 use crate::laboratory::{Lab, LabError};
 use crate::namespace::Namespace;
 use crate::programs::Programs;
@@ -32,6 +38,8 @@ use crate::session::Session;
 pub struct LabBackend {
     /// The program whose command `agent --stdio NAME` is an agent.
     pub program: PathBuf,
+    /// Names of links, their directions and hosts to capture as `NAME.pcapng` in the folder of the record.
+    pub trace: Vec<String>,
 }
 
 /// Starts each agent as a process in the namespace of its host.
@@ -54,6 +62,10 @@ impl Launch for NamespaceAgents {
             .spawn()?;
         Ok(LaunchedAgent { stream: ours, child: Some(child), remote: None })
     }
+
+    fn has_namespaces(&self) -> bool {
+        true
+    }
 }
 
 impl Backend for LabBackend {
@@ -67,25 +79,9 @@ impl Backend for LabBackend {
             return vec![Refusal { location: SourceRange::default(), text }];
         };
         let mut refusals = Vec::new();
-        for node in &network.nodes {
-            if matches!(node.kind, NodeKind::Converter { .. }) {
-                let text = LabError::Converter(node.name.clone()).to_string();
-                refusals.push(Refusal { location: node.location, text });
-            }
-        }
-        for link in &network.links {
-            let option = match (&link.explicit_rate, link.admission.is_none()) {
-                (Some(_), _) => "explicit_rate",
-                (None, false) => "admission",
-                (None, true) => continue,
-            };
-            let text = format!("{}: the lab does not apply `{option}`", link.name);
-            refusals.push(Refusal { location: link.location, text });
-        }
         let topology = Topology::new(network);
         for c in &plan.connections {
             let text = match &c.protocol {
-                Protocol::Llc { .. } => "the lab carries IP packets only, and no frames of LLC".to_owned(),
                 Protocol::Multicast { .. } => match router_on_path(plan, &topology, c) {
                     Some(router) => format!("the kernel of the router `{router}` forwards to no group"),
                     None => continue,
@@ -94,6 +90,11 @@ impl Backend for LabBackend {
             };
             refusals.push(Refusal { location: c.protocol_location, text: format!("{}: {text}", c.name) });
         }
+        refusals.extend(refuse_llc(plan, network));
+        refusals.extend(explicit_rates::refuse(plan, &topology));
+        refusals.extend(bundles::refuse(plan, network, &topology));
+        let refused_captures = self.trace.iter().filter_map(|name| capture::refuse(name, network));
+        refusals.extend(refused_captures.map(|text| Refusal { location: SourceRange::default(), text }));
         refusals.extend(self.live(BTreeMap::new(), BTreeMap::new()).refuse(plan));
         refusals
     }
@@ -103,19 +104,28 @@ impl Backend for LabBackend {
     }
 
     fn run(&mut self, plan: &Plan, options: &RunOptions, observer: &mut dyn ProgressObserver) -> Record {
-        let (lab, session, programs) = match start(plan, options) {
+        let (lab, session, programs) = match self.start(plan, options) {
             Ok(started) => started,
             Err(problem) => return failed_record(self.planned_record(plan, options), plan, problem),
         };
         let namespaces = lab.hosts().iter().map(|host| (host.name.clone(), host.namespace.clone())).collect();
         let addresses =
             lab.hosts().iter().map(|host| (host.name.clone(), IpAddr::V4(host.address))).collect();
-        let mut record = self.live(namespaces, addresses).run(plan, options, observer);
+        let live = self.live(namespaces, addresses);
+        let mut record = match RateControllers::start(plan, &lab) {
+            Ok(controllers) => {
+                let admission =
+                    LabAdmission::new(plan, &lab).map(|links| Arc::new(links) as Arc<dyn Admission>);
+                let live = live.with_rate_controllers(controllers.addresses.clone());
+                live.with_admission(admission).run(plan, options, observer)
+            }
+            Err(error) => failed_record(self.planned_record(plan, options), plan, error.to_string()),
+        };
         let failures =
             programs.finish(plan.connections.is_empty() && plan.measures.is_empty(), &options.stop);
         drop(session);
         match lab.finish() {
-            Ok(report) => add_report(&mut record, plan, &report),
+            Ok(report) => add_report(&mut record, plan, report),
             Err(error) => record.problems.push(error.to_string()),
         }
         record.problems.extend(failures);
@@ -131,14 +141,16 @@ impl LabBackend {
         let agents = NamespaceAgents { program: self.program.clone(), namespaces };
         Live::in_namespaces(Box::new(agents), addresses)
     }
-}
 
-/// Starts the network of a plan and the programs of its hosts.
-fn start(plan: &Plan, options: &RunOptions) -> Result<(Lab, Session, Programs), String> {
-    let lab = Lab::start(plan, options.seed).map_err(|error| error.to_string())?;
-    let session = Session::start(&plan.name, &lab).map_err(|error| error.to_string())?;
-    let programs = Programs::start(plan, &lab, &session, &options.out).map_err(|error| error.to_string())?;
-    Ok((lab, session, programs))
+    /// Starts the network of a plan and the programs of its hosts.
+    fn start(&self, plan: &Plan, options: &RunOptions) -> Result<(Lab, Session, Programs), String> {
+        let captures = CaptureOptions { names: self.trace.clone(), folder: options.out.clone() };
+        let lab = Lab::start_captured(plan, options.seed, &captures).map_err(|error| error.to_string())?;
+        let session = Session::start(&plan.name, &lab).map_err(|error| error.to_string())?;
+        let programs =
+            Programs::start(plan, &lab, &session, &options.out).map_err(|error| error.to_string())?;
+        Ok((lab, session, programs))
+    }
 }
 
 /// Returns a router on the path of a connection to one of its receivers.
@@ -156,9 +168,11 @@ fn router_on_path(
 }
 
 /// Adds what the media have counted and how late the emulator was.
-fn add_report(record: &mut Record, plan: &Plan, report: &Report) {
+fn add_report(record: &mut Record, plan: &Plan, report: Report) {
     if let (Some(network), Some(described)) = (&report.network, &plan.network) {
-        record.links = link_records(network, described, Instant::ZERO + report.duration);
+        let end = Instant::ZERO + report.duration;
+        record.links = link_records(network, described, end);
+        report.link_series.finish(network, end, &mut record.links);
         record.switches = switch_records(network);
     }
     let late = |quantile: f64| report.lateness_ns.value_at_quantile(quantile) as f64 / 1e3;
@@ -179,4 +193,9 @@ fn add_report(record: &mut Record, plan: &Plan, report: &Report) {
         );
         record.environment.insert("emulator_lost".into(), text);
     }
+    if report.capture_drops > 0 {
+        let text = format!("{} packets: they came faster than they were written", report.capture_drops);
+        record.environment.insert("captures_lost".into(), text);
+    }
+    record.problems.extend(report.capture_error.map(|error| error.to_string()));
 }

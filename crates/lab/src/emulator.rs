@@ -10,11 +10,14 @@ use std::thread::JoinHandle;
 use hdrhistogram::Histogram;
 use trunkline_endpoint::{Destination, MediumCounters, Port};
 use trunkline_io::{Clock, Tun};
+use trunkline_sim::capture::CaptureError;
+use trunkline_sim::link_series::LinkSeries;
 use trunkline_sim::network::Network;
 use trunkline_units::{Instant, Span};
 
+use crate::capture::Captures;
 use crate::forwarding::Forwarding;
-use crate::packet::{Packet, destination_address};
+use crate::packet::{Packet, destination_address, station_destination, station_frame_length};
 use crate::wait::Waiter;
 
 /// Packets read from one interface before deliveries that have become due.
@@ -37,6 +40,23 @@ pub struct Interface {
     pub at: (u32, Port),
     /// Longest packet, bytes.
     pub mtu: u32,
+    /// The LLC station whose Ethernet frames it carries; IP packets without.
+    pub station: Option<Station>,
+}
+
+/// The LLC station of a host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Station {
+    /// Its number, from 1.
+    pub number: u8,
+    /// Whether the medium is Ethernet, and not a ring.
+    pub on_ethernet: bool,
+}
+
+impl Interface {
+    fn key(&self) -> (u32, Port, bool) {
+        (self.at.0, self.at.1, self.station.is_some())
+    }
 }
 
 /// What an emulator has done.
@@ -56,6 +76,12 @@ pub struct Report {
     pub media: Vec<(String, Vec<MediumCounters>)>,
     /// The media as they were at the end, with their queues and counters.
     pub network: Option<Network<Packet>>,
+    /// The counters of link ends over time.
+    pub link_series: LinkSeries,
+    /// Packets that are missing in the captures, because their queue was full.
+    pub capture_drops: u64,
+    /// Why captures are incomplete: a file could not be written.
+    pub capture_error: Option<CaptureError>,
     /// How long it ran.
     pub duration: Span,
     /// Whether the thread ran at a real-time priority to the end.
@@ -65,17 +91,28 @@ pub struct Report {
 /// Bytes of each medium by its first two ports.
 type LinkBytes = Vec<(String, [u64; 2])>;
 
+/// What the media of an emulator have carried, as of its last update.
+#[derive(Clone, Debug)]
+pub struct CarriedBytes(Arc<Mutex<LinkBytes>>);
+
+impl CarriedBytes {
+    /// Returns the bytes that each medium has sent from its first two ports.
+    pub fn get(&self) -> LinkBytes {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
 /// A running emulator. Dropping it stops it and removes the interfaces.
 #[derive(Debug)]
 pub struct Emulator {
     stop: Arc<AtomicBool>,
-    carried: Arc<Mutex<LinkBytes>>,
+    carried: CarriedBytes,
     thread: Option<JoinHandle<io::Result<Report>>>,
 }
 
 impl Emulator {
-    /// Starts to carry packets. `interfaces` are those of all hosts of the network, and `addresses` those of its hosts, in its
-    /// order.
+    /// Starts to carry packets at time 0 of the clock. `interfaces` are those of all hosts of the network, and `addresses`
+    /// those of its hosts, in its order.
     ///
     /// # Errors
     /// If there is no thread.
@@ -83,6 +120,7 @@ impl Emulator {
         network: Network<Packet>,
         interfaces: Vec<Interface>,
         addresses: &[Ipv4Addr],
+        (clock, captures): (Clock, Option<Captures>),
     ) -> io::Result<Emulator> {
         let destinations = destinations(&network, addresses);
         let stop = Arc::new(AtomicBool::new(false));
@@ -90,15 +128,16 @@ impl Emulator {
         let carried = Arc::new(Mutex::new(link_bytes(&network)));
         let updated = Arc::clone(&carried);
         let thread = std::thread::Builder::new().name("emulator".into()).spawn(move || {
-            let clock = Clock::start();
-            Worker::new(network, interfaces, destinations, clock)?.run(&stopping, &updated)
+            let mut worker = Worker::new(network, interfaces, destinations, clock)?;
+            worker.forwarding.captures = captures;
+            worker.run(&stopping, &updated)
         })?;
-        Ok(Emulator { stop, carried, thread: Some(thread) })
+        Ok(Emulator { stop, carried: CarriedBytes(carried), thread: Some(thread) })
     }
 
-    /// Returns the bytes that each medium had carried at the last update.
-    pub fn link_bytes(&self) -> LinkBytes {
-        self.carried.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    /// Returns a reader of the bytes that each medium has carried.
+    pub fn carried(&self) -> CarriedBytes {
+        self.carried.clone()
     }
 
     /// Returns whether the thread still runs.
@@ -133,8 +172,10 @@ impl Drop for Emulator {
 struct Worker {
     forwarding: Forwarding,
     interfaces: Vec<Interface>,
-    /// Index of each interface by host and port.
-    numbers: BTreeMap<(u32, Port), usize>,
+    /// Index of each interface by host, port and whether it is that of an LLC station.
+    numbers: BTreeMap<(u32, Port, bool), usize>,
+    /// Numbers of the hosts of the LLC stations, in the order of the stations.
+    stations: Vec<u32>,
     /// Numbers of the hosts by their addresses, and groups.
     destinations: BTreeMap<Ipv4Addr, Destination>,
     clock: Clock,
@@ -168,6 +209,9 @@ impl Worker {
             refused: 0,
             media: Vec::new(),
             network: None,
+            link_series: LinkSeries::new(&network),
+            capture_drops: 0,
+            capture_error: None,
             duration: Span::ZERO,
             is_real_time: set_scheduler(libc::SCHED_FIFO, PRIORITY),
         };
@@ -175,7 +219,8 @@ impl Worker {
             forwarding: Forwarding::new(network),
             readable: vec![true; interfaces.len()],
             blocked: vec![false; interfaces.len()],
-            numbers: (0..).zip(&interfaces).map(|(number, interface)| (interface.at, number)).collect(),
+            numbers: (0..).zip(&interfaces).map(|(number, interface)| (interface.key(), number)).collect(),
+            stations: station_hosts(&interfaces),
             interfaces,
             destinations,
             clock,
@@ -191,6 +236,7 @@ impl Worker {
         while !stop.load(Ordering::Relaxed) {
             if self.clock.now().since(updated) >= UPDATE_INTERVAL {
                 updated = self.clock.now();
+                self.report.link_series.sample_if_due(self.forwarding.network(), updated);
                 // A reader that holds the lock reads older counts the next time.
                 if let Ok(mut carried) = carried.try_lock() {
                     *carried = link_bytes(self.forwarding.network());
@@ -213,6 +259,7 @@ impl Worker {
             self.deliver()?;
         }
         self.report.media = media_counters(self.forwarding.network());
+        self.report.capture_drops = self.forwarding.captures.take().map_or(0, |captures| captures.dropped());
         self.report.duration = self.clock.now().since(Instant::ZERO);
         self.report.network = Some(self.forwarding.into_network());
         Ok(self.report)
@@ -220,7 +267,7 @@ impl Worker {
 
     /// Reads a batch of packets from an interface; returns whether there may be more.
     fn read(&mut self, interface: usize) -> io::Result<bool> {
-        let Interface { at: (number, port), mtu, .. } = self.interfaces[interface];
+        let Interface { at: (number, port), mtu, station, .. } = self.interfaces[interface];
         let drops = self.forwarding.network().hosts[number as usize].model.is_router();
         for _ in 0..BATCH {
             let now = self.clock.now();
@@ -234,6 +281,17 @@ impl Worker {
             };
             self.report.packets_in += 1;
             let bytes = &self.buffer[..length];
+            if let Some(station) = station {
+                let Some(to) = station_destination(bytes, &self.stations) else {
+                    self.report.unroutable += 1;
+                    continue;
+                };
+                let length = station_frame_length(bytes, station.on_ethernet);
+                self.serial = self.serial.wrapping_add(1);
+                let packet = Packet::ethernet(bytes.to_vec(), to, length, self.serial);
+                self.forwarding.send(now, number, port, packet);
+                continue;
+            }
             let to = destination_address(bytes).and_then(|address| self.destinations.get(&address).copied());
             let Some(to) = to else {
                 self.report.unroutable += 1;
@@ -253,8 +311,10 @@ impl Worker {
             let late = self.clock.now().since(delivery.at);
             // With auto-resize this cannot fail.
             let _ = self.report.lateness_ns.record(late.as_ns());
+            let key = (delivery.host, delivery.port, delivery.packet.is_ethernet());
+            // A frame to all stations reaches hosts without a station.
+            let Some(&interface) = self.numbers.get(&key) else { continue };
             let Some(bytes) = delivery.packet.into_bytes() else { continue };
-            let interface = self.numbers[&(delivery.host, delivery.port)];
             match self.interfaces[interface].tun.write(&bytes) {
                 Ok(true) => self.report.packets_out += 1,
                 Ok(false) => self.report.refused += 1,
@@ -266,10 +326,22 @@ impl Worker {
             }
         }
         while let Some(interface) = self.forwarding.take_ready() {
-            self.blocked[self.numbers[&interface]] = false;
+            let (host, port) = interface;
+            for number in
+                [false, true].into_iter().filter_map(|is_station| self.numbers.get(&(host, port, is_station)))
+            {
+                self.blocked[*number] = false;
+            }
         }
         Ok(())
     }
+}
+
+/// Returns the numbers of the hosts of the LLC stations, in the order of the stations.
+fn station_hosts(interfaces: &[Interface]) -> Vec<u32> {
+    let stations =
+        interfaces.iter().filter_map(|interface| Some((interface.station?.number, interface.at.0)));
+    stations.collect::<BTreeMap<u8, u32>>().into_values().collect()
 }
 
 /// Returns what is behind each address: hosts and groups.

@@ -11,6 +11,7 @@ use trunkline_sim::medium::Medium;
 use trunkline_sim::network::{Attachment, Network};
 use trunkline_units::Instant;
 
+use crate::capture::Captures;
 use crate::packet::Packet;
 
 /// A packet that has arrived at a host.
@@ -41,6 +42,8 @@ pub struct Forwarding {
     delivered: VecDeque<Delivery>,
     /// Interfaces of hosts that have room again.
     ready: Vec<(u32, Port)>,
+    /// Copies packets, if captures are requested.
+    pub captures: Option<Captures>,
 }
 
 impl Forwarding {
@@ -54,6 +57,7 @@ impl Forwarding {
             in_transit: VecDeque::new(),
             delivered: VecDeque::new(),
             ready: Vec::new(),
+            captures: None,
         }
     }
 
@@ -84,6 +88,9 @@ impl Forwarding {
     /// Sends a packet from an interface of a host. The interface of a router drops it if it has no room.
     pub fn send(&mut self, now: Instant, host: u32, port: Port, packet: Packet) {
         self.run(now);
+        if let Some(captures) = &mut self.captures {
+            captures.at_host(self.now, host, port, &packet);
+        }
         let (m, port) = self.network.hosts[host as usize].medium_ports[usize::from(port.0)];
         self.in_transit.push_back((m, port, packet));
         self.forward();
@@ -152,9 +159,15 @@ impl Forwarding {
 
     /// Passes a packet from the port of a medium to what is attached to it.
     fn pass_on(&mut self, m: u32, port: Port, packet: Packet) {
+        if let Some(captures) = &mut self.captures {
+            captures.at_medium(self.now, m, port, &packet);
+        }
         match self.network.media[m as usize].attachments[usize::from(port.0)] {
             Attachment::Medium(next, input) => self.in_transit.push_back((next, input, packet)),
             Attachment::Host(host, port) => {
+                if let Some(captures) = &mut self.captures {
+                    captures.at_host(self.now, host, port, &packet);
+                }
                 // On a shared medium a router must not forward what is for another station there.
                 let station = &self.network.hosts[host as usize].model;
                 if !station.is_router() || station.accepts(port, &packet) {

@@ -6,19 +6,28 @@ use std::process::Command;
 
 use thiserror::Error;
 use trunkline_endpoint::Port;
-use trunkline_experiment::plan::{NodeKind, Plan};
-use trunkline_io::Tun;
-use trunkline_io::tun::add_host_route;
+use trunkline_experiment::plan::Plan;
+use trunkline_io::tun::{add_group_route, add_host_route};
+use trunkline_io::{Clock, Tun};
+use trunkline_live::STATION_INTERFACE;
+use trunkline_run::llc;
+use trunkline_sim::capture::CaptureError;
 use trunkline_sim::network::topology::Topology;
 use trunkline_sim::network::{self, Network};
+use trunkline_sim::station_port;
 use trunkline_units::Seed;
 
-use crate::emulator::{Emulator, Interface, Report};
+use crate::bundles;
+use crate::capture::{CaptureOptions, CaptureWriter};
+use crate::emulator::{CarriedBytes, Emulator, Interface, Report, Station};
 use crate::namespace::{Namespace, NamespaceError};
 use crate::packet::Packet;
 
 /// Names of the interfaces of a host begin with this; a number follows, from 0 in the order of its links.
 const INTERFACE: &str = "eth";
+/// Longest PDU with a length field (IEEE 802.3 clause 3.2.6), and octets of a tag.
+const MAX_LLC_MTU: u64 = 1500;
+const TAG: u32 = 4;
 /// Packets of a kernel that wait until the emulator reads them.
 const QUEUE: u32 = 10_000;
 /// The network of all hosts.
@@ -50,9 +59,6 @@ pub enum LabError {
     /// There are more hosts than addresses.
     #[error("{0} hosts are more than the lab has addresses for")]
     TooManyHosts(usize),
-    /// A node that is neither a host nor a medium.
-    #[error("{0} is a bundle converter, which the lab does not have")]
-    Converter(String),
     /// A namespace.
     #[error(transparent)]
     Namespace(#[from] NamespaceError),
@@ -72,6 +78,9 @@ pub enum LabError {
         /// The system error.
         error: io::Error,
     },
+    /// A capture.
+    #[error(transparent)]
+    Capture(#[from] CaptureError),
     /// The emulator.
     #[error("the emulator: {0}")]
     Emulator(io::Error),
@@ -93,6 +102,7 @@ pub struct Host {
 pub struct Lab {
     // Before the namespaces, so that no packet comes from one that has ended.
     emulator: Emulator,
+    captures: Option<CaptureWriter>,
     hosts: Vec<Host>,
 }
 
@@ -103,20 +113,28 @@ impl Lab {
     /// # Errors
     /// If the plan has something that a lab does not have, or the system refuses.
     pub fn start(plan: &Plan, seed: Seed) -> Result<Lab, LabError> {
+        Lab::start_captured(plan, seed, &CaptureOptions::default())
+    }
+
+    /// Builds the network of a plan as [`Lab::start`] does, and writes captures.
+    ///
+    /// # Errors
+    /// Those of [`Lab::start`], or if the file of a capture cannot be created.
+    pub fn start_captured(plan: &Plan, seed: Seed, options: &CaptureOptions) -> Result<Lab, LabError> {
         let described = plan.network.as_ref().ok_or(LabError::NoNetwork)?;
         let topology = Topology::new(described);
-        let network: Network<Packet> = Network::build(plan, &topology, seed);
+        let mut network: Network<Packet> = Network::build(plan, &topology, seed);
+        bundles::join_groups(plan, &topology, &mut network);
+        let group_ports = bundles::group_ports(plan, &topology);
         if network.hosts.len() > MAX_HOSTS {
             return Err(LabError::TooManyHosts(network.hosts.len()));
         }
         let addresses: Vec<Ipv4Addr> =
             (1..).zip(&network.hosts).map(|(n, _)| Ipv4Addr::from_bits(NETWORK.to_bits() + n)).collect();
         let (mut hosts, mut interfaces) = (Vec::new(), Vec::new());
+        let stations = llc::stations(plan);
         for (number, host) in (0u32..).zip(&network.hosts) {
             let (name, node, address) = (host.name.clone(), host.plan_node, addresses[number as usize]);
-            if matches!(described.nodes[node].kind, NodeKind::Converter { .. }) {
-                return Err(LabError::Converter(name));
-            }
             let ports = &topology.ports[node];
             if ports.is_empty() {
                 return Err(LabError::Unlinked(name));
@@ -133,7 +151,18 @@ impl Lab {
                 let mtu = described.links[hop.link].mtu.as_bytes().min(u64::from(u16::MAX)) as u16;
                 let tun = namespace.run(|| open(&format!("{INTERFACE}{port}"), address, prefix, mtu));
                 let tun = tun.map_err(|error| LabError::Interface { host: name.clone(), error })?;
-                interfaces.push(Interface { tun, at: (number, Port(port)), mtu: mtu.into() });
+                interfaces.push(Interface { tun, at: (number, Port(port)), mtu: mtu.into(), station: None });
+            }
+            let station = stations.iter().zip(1u8..).find(|(station, _)| **station == name);
+            if let Some((_, station)) = station
+                && let Some(at) = station_port(plan, &topology, &name)
+            {
+                let mtu = described.links[ports[usize::from(at.port.0)].link].mtu.as_bytes().min(MAX_LLC_MTU);
+                let tun = namespace.run(|| open_station(mtu as u16));
+                let tun = tun.map_err(|error| LabError::Interface { host: name.clone(), error })?;
+                let station = Station { number: station, on_ethernet: at.ethernet };
+                let mtu = mtu as u32 + TAG;
+                interfaces.push(Interface { tun, at: (number, at.port), mtu, station: Some(station) });
             }
             if ports.len() > 1 {
                 let routes = routes(&network, &topology, node, &addresses);
@@ -144,10 +173,20 @@ impl Lab {
                 });
                 set.map_err(|error| LabError::Routes { host: name.clone(), error })?;
             }
+            if let Some(port) = group_ports.get(&node) {
+                let set = namespace.run(|| add_group_route(&format!("{INTERFACE}{}", port.0)));
+                set.map_err(|error| LabError::Routes { host: name.clone(), error })?;
+            }
             hosts.push(Host { name, address, namespace });
         }
-        let emulator = Emulator::start(network, interfaces, &addresses).map_err(LabError::Emulator)?;
-        Ok(Lab { emulator, hosts })
+        let clock = Clock::start();
+        let has_captures = !options.names.is_empty();
+        let captures = has_captures
+            .then(|| CaptureWriter::start(options, (&network, &topology), &addresses, clock))
+            .transpose()?;
+        let (captures, copies) = captures.unzip();
+        let emulator = Emulator::start(network, interfaces, &addresses, (clock, copies));
+        Ok(Lab { emulator: emulator.map_err(LabError::Emulator)?, captures, hosts })
     }
 
     /// Returns the hosts in the order of the plan.
@@ -162,7 +201,12 @@ impl Lab {
 
     /// Returns the bytes that each link has carried from its two ends so far, a moment ago.
     pub fn link_bytes(&self) -> Vec<(String, [u64; 2])> {
-        self.emulator.link_bytes()
+        self.emulator.carried().get()
+    }
+
+    /// Returns a reader of the bytes that each link has carried, which outlives the lab.
+    pub fn carried_bytes(&self) -> CarriedBytes {
+        self.emulator.carried()
     }
 
     /// Returns whether the emulator still runs; if not, [`Lab::finish`] returns the reason.
@@ -170,12 +214,15 @@ impl Lab {
         self.emulator.is_running()
     }
 
-    /// Stops the network and removes it. Returns what the emulator did and the media as they were at the end.
+    /// Stops the network and removes it. Returns what the emulator did and the media as they were at the end. All captures
+    /// are written.
     ///
     /// # Errors
     /// System errors that ended the emulator before.
     pub fn finish(self) -> Result<Report, LabError> {
-        self.emulator.finish().map_err(LabError::Emulator)
+        let mut report = self.emulator.finish().map_err(LabError::Emulator)?;
+        report.capture_error = self.captures.and_then(|captures| captures.finish().err());
+        Ok(report)
     }
 }
 
@@ -199,6 +246,14 @@ fn routes(
         Some((port, *address))
     };
     others.filter_map(route).collect()
+}
+
+/// Opens the interface of an LLC station in the namespace of this thread.
+fn open_station(mtu: u16) -> io::Result<Tun> {
+    let tun = Tun::open_ethernet(STATION_INTERFACE)?;
+    tun.set_queue_length(QUEUE)?;
+    tun.set_up_without_address(mtu)?;
+    Ok(tun)
 }
 
 /// Opens an interface of a host in the namespace of this thread.

@@ -12,8 +12,12 @@
 //! | [`laboratory`] | [`Lab`]: hosts and links of a plan |
 //! | [`namespace`] | network namespaces, also for an ordinary user |
 //! | [`backend`] | [`LabBackend`]: runs an experiment in its network
+//! | `admission` | links that admit connections
+//! | `explicit_rates` | controllers of links with explicit rates
+//! | `bundles` | groups of bundle converters
 //! | `programs` | the programs of hosts
 //! | [`session`] | running labs, and entering their hosts
+//! | [`capture`] | captures of links and hosts
 //! | `export` | the topology for containerlab
 //! | [`emulator`] | the thread that carries packets in real time |
 //! | [`forwarding`] | packets through the media of a plan, as a state machine |
@@ -24,8 +28,12 @@
 
 #![allow(clippy::disallowed_methods, reason = "this crate runs in real time")]
 
+mod admission;
 pub mod backend;
+mod bundles;
+pub mod capture;
 pub mod emulator;
+mod explicit_rates;
 mod export;
 pub mod forwarding;
 pub mod laboratory;
@@ -36,6 +44,7 @@ pub mod session;
 mod wait;
 
 pub use backend::LabBackend;
+pub use capture::CaptureOptions;
 pub use emulator::Report;
 pub use export::containerlab;
 pub use laboratory::{Host, Lab, LabError};

@@ -1,4 +1,4 @@
-//! IP packets of real kernels as frames of the media.
+//! IP packets of real kernels and Ethernet frames of LLC stations as frames of the media.
 
 use std::hash::Hasher as _;
 use std::net::Ipv4Addr;
@@ -24,7 +24,35 @@ pub fn destination_address(bytes: &[u8]) -> Option<Ipv4Addr> {
     (bytes[0] >> 4 == 4).then(|| address.into())
 }
 
-/// An IPv4 packet, a cell or a train of cells.
+/// Octets of an Ethernet header: destination, source, length or type.
+const ETHERNET: usize = 14;
+/// The type of an IEEE 802.1Q tag, which precedes the length.
+const TAG: [u8; 2] = [0x81, 0x00];
+
+/// Returns the destination of an Ethernet frame between LLC stations, whose hosts have these numbers, in the order of the
+/// stations; `None` for any other frame.
+pub fn station_destination(bytes: &[u8], hosts: &[u32]) -> Option<Destination> {
+    match *bytes.first_chunk::<6>()? {
+        [0xff, 0xff, 0xff, 0xff, 0xff, 0xff] => Some(Destination::All),
+        [2, 0, 0, 0, 0, station] => {
+            hosts.get(usize::from(station).checked_sub(1)?).copied().map(Destination::Station)
+        }
+        _ => None,
+    }
+}
+
+/// Returns the length of an Ethernet frame of an LLC station on its medium, as in the simulator: on Ethernet a tag and the padded
+/// PDU, on a ring the PDU.
+pub fn station_frame_length(bytes: &[u8], on_ethernet: bool) -> u32 {
+    let length = bytes.len().saturating_sub(ETHERNET) as u32;
+    let length_at = if bytes.get(12..14) == Some(&TAG) { 16 } else { 12 };
+    match bytes.get(length_at..length_at + 2) {
+        Some(&[a, b]) if !on_ethernet => length.min(u16::from_be_bytes([a, b]).into()),
+        _ => length,
+    }
+}
+
+/// An IPv4 packet, an Ethernet frame of an LLC station, a cell or a train of cells.
 #[derive(Clone, Debug)]
 pub struct Packet {
     /// `None` for a cell that is not the last of its packet.
@@ -36,6 +64,8 @@ pub struct Packet {
     cell: Option<(u16, u16)>,
     serial: u32,
     is_damaged: bool,
+    /// Whether the bytes are an Ethernet frame.
+    is_ethernet: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -50,11 +80,33 @@ impl Packet {
         debug_assert!(destination_address(&bytes).is_some(), "only IPv4 packets have a destination");
         let length = bytes.len() as u32;
         let content = Some(Box::new(Content { bytes, train: None }));
-        Packet { content, length, to, channel, cell: None, serial, is_damaged: false }
+        Packet { content, length, to, channel, cell: None, serial, is_damaged: false, is_ethernet: false }
     }
 
-    /// Returns the bytes to deliver. Those of a damaged packet fail the checksum of its transport.
+    /// Creates a packet for the Ethernet frame of an LLC station, which has this length on its medium.
+    pub fn ethernet(bytes: Vec<u8>, to: Destination, length: u32, serial: u32) -> Packet {
+        let content = Some(Box::new(Content { bytes, train: None }));
+        Packet { content, length, to, channel: 0, cell: None, serial, is_damaged: false, is_ethernet: true }
+    }
+
+    /// Returns whether this is an Ethernet frame of an LLC station, and not an IP packet.
+    pub fn is_ethernet(&self) -> bool {
+        self.is_ethernet
+    }
+
+    /// Returns a copy of the bytes as they are now; `None` for a cell that is not the last of its packet.
+    pub fn captured(&self) -> Option<Vec<u8>> {
+        let content = self.content.as_ref()?;
+        Packet { content: Some(Box::new(Content { bytes: content.bytes.clone(), train: None })), ..*self }
+            .into_bytes()
+    }
+
+    /// Returns the bytes to deliver. Those of a damaged packet fail the checksum of its transport; a damaged Ethernet frame,
+    /// whose FCS no interface checks here, is not delivered.
     pub fn into_bytes(self) -> Option<Vec<u8>> {
+        if self.is_damaged && self.is_ethernet {
+            return None;
+        }
         let mut bytes = self.content?.bytes;
         if self.is_damaged
             && let Some(last) = bytes.last_mut()
@@ -64,8 +116,9 @@ impl Packet {
         Some(bytes)
     }
 
+    /// Returns the bytes of an IP packet; none of an Ethernet frame.
     fn bytes(&self) -> &[u8] {
-        self.content.as_ref().map_or(&[], |content| &content.bytes)
+        self.content.as_ref().filter(|_| !self.is_ethernet).map_or(&[], |content| &content.bytes)
     }
 }
 
@@ -122,7 +175,7 @@ impl Frame for Packet {
     }
 
     fn mark_ce(&mut self) {
-        if let Some(content) = &mut self.content {
+        if let Some(content) = self.content.as_mut().filter(|_| !self.is_ethernet) {
             let class = content.bytes[TRAFFIC_CLASS] | Ecn::Ce.bits();
             set_traffic_class(&mut content.bytes, class);
         }
@@ -139,8 +192,7 @@ impl Frame for Packet {
 
 impl CellFrame for Packet {
     fn cell(&self, index: u16, count: u16) -> Self {
-        let Packet { to, channel, serial, is_damaged, .. } = *self;
-        Packet { content: None, length: CELL, to, channel, cell: Some((index, count)), serial, is_damaged }
+        Packet { content: None, length: CELL, cell: Some((index, count)), ..*self }
     }
 
     fn last_cell(self, index: u16, count: u16) -> Self {

@@ -13,7 +13,7 @@ use trunkline_units::Seed;
 
 use crate::{HOLD, plan};
 
-/// Runs an experiment on a backend; received files and outputs of programs go to `out`.
+/// Runs an experiment on a backend; captures, received files and outputs of programs go to `out`.
 pub fn run(backend: &mut dyn Backend, out: &std::path::Path, text: &str) -> Record {
     let parsed = parse(&Source { name: "lab", text, folder: None });
     let plan = parsed.plan.unwrap_or_else(|| panic!("{text}: {:?}", parsed.diagnostics));
@@ -30,14 +30,17 @@ pub fn run(backend: &mut dyn Backend, out: &std::path::Path, text: &str) -> Reco
 }
 
 pub fn lab() -> LabBackend {
-    LabBackend { program: std::env::current_exe().unwrap() }
+    LabBackend { program: std::env::current_exe().unwrap(), trace: Vec::new() }
 }
 
 /// What only the simulator applies is refused, and not left out.
 pub fn what_only_the_simulator_applies_is_refused() {
     for (option, text) in [
-        ("explicit_rate = erica", "a-s: the lab does not apply `explicit_rate`"),
-        ("admission = peak", "a-s: the lab does not apply `admission`"),
+        (
+            "explicit_rate = erica",
+            "a-s: no switch of the lab computes rates (`erica`); a controlling host does",
+        ),
+        ("admission = peak", ""),
         ("credits = 100", ""),
     ] {
         let network = "host a, b; switch s; link b - s (rate = 10 Mb/s, medium = atm); link a - s (rate = 10 Mb/s, medium = atm";

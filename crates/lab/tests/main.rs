@@ -4,14 +4,22 @@
 //! | --- | --- |
 //! | [`network`] | ping and iperf3 through a lab; losses, marks and damage |
 //! | [`backend`] | whole runs beside the simulator; programs, and entering hosts
+//! | [`capture`] | captures as tshark reads them
+//! | [`bundles`] | bundle converters
+//! | [`llc`] | stations of IEEE 802.2
+//! | [`rates`] | credits, explicit rates, admission
 //! | [`cleanup`] | what is left of a lab |
 //! | [`transport`] | options of transports that the kernel must keep |
 
 #![allow(clippy::disallowed_methods, reason = "kernels run in real time")]
 
 mod backend;
+mod bundles;
+mod capture;
 mod cleanup;
+mod llc;
 mod network;
+mod rates;
 mod transport;
 
 use std::os::fd::AsFd as _;
@@ -28,10 +36,13 @@ const ORDINARY: &str = "TRUNKLINE_LAB_AS_ORDINARY_USER";
 /// The argument of the process that holds a lab.
 const HOLD: &str = "hold-a-lab";
 
+/// The arguments of the process that captures in a lab: this and the folder.
+const HOLD_CAPTURE: &str = "hold-a-capture";
+
 /// A test, by name.
 type Test = (&'static str, fn());
 
-const TESTS: [Test; 16] = [
+const TESTS: [Test; 27] = [
     ("network::ping_sees_the_delay", network::ping_sees_the_delay),
     ("network::iperf3_gets_no_more_than_the_rate", network::iperf3_gets_no_more_than_the_rate),
     ("network::losses_are_binomial", network::losses_are_binomial),
@@ -60,6 +71,26 @@ const TESTS: [Test; 16] = [
         "backend::a_running_lab_is_entered_and_a_killed_one_is_forgotten",
         backend::a_running_lab_is_entered_and_a_killed_one_is_forgotten,
     ),
+    ("capture::a_capture_has_what_the_link_carried", capture::a_capture_has_what_the_link_carried),
+    ("capture::the_capture_of_a_killed_lab_can_be_read", capture::the_capture_of_a_killed_lab_can_be_read),
+    (
+        "llc::stations_exchange_what_they_exchange_in_the_simulator",
+        llc::stations_exchange_what_they_exchange_in_the_simulator,
+    ),
+    ("llc::acknowledged_messages_survive_losses", llc::acknowledged_messages_survive_losses),
+    (
+        "bundles::converters_carry_what_they_carry_in_the_simulator",
+        bundles::converters_carry_what_they_carry_in_the_simulator,
+    ),
+    ("rates::credits_of_datagrams_lose_nothing", rates::credits_of_datagrams_lose_nothing),
+    ("rates::losses_never_stop_a_sender_with_credits", rates::losses_never_stop_a_sender_with_credits),
+    ("rates::explicit_rates_share_a_line", rates::explicit_rates_share_a_line),
+    (
+        "rates::explicit_rates_that_no_one_obeys_are_refused",
+        rates::explicit_rates_that_no_one_obeys_are_refused,
+    ),
+    ("rates::a_link_admits_what_fits", rates::a_link_admits_what_fits),
+    ("llc::a_token_goes_round", llc::a_token_goes_round),
 ];
 
 /// The tests as root, and again as an ordinary user without capabilities.
@@ -80,6 +111,9 @@ fn main() -> ExitCode {
     }
     if first.as_deref() == Some(HOLD) {
         backend::hold();
+    }
+    if let (Some(HOLD_CAPTURE), Some(folder)) = (first.as_deref(), std::env::args_os().nth(2)) {
+        capture::hold(folder.as_ref());
     }
     if !std::path::Path::new("/dev/net/tun").exists() {
         skip("no /dev/net/tun");

@@ -1,7 +1,8 @@
 //! The live backend: assigns addresses to hosts, refuses unsupported plans and assembles the record.
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
 
@@ -18,10 +19,9 @@ use trunkline_units::Instant;
 
 use crate::agent::REPORT_CHECK_INTERVAL;
 use crate::controller::{Controller, RunError};
-use crate::emulation::Emulation;
 use crate::environment;
 use crate::interface_sampler::InterfaceSampler;
-use crate::launch::Launch;
+use crate::launch::{Admission, Launch};
 use crate::station::MAX_PDU;
 
 /// Maximum interval between progress reports.
@@ -34,25 +34,40 @@ pub struct Live {
     assigned: BTreeMap<String, IpAddr>,
     /// Whether each host has a network namespace and its address there.
     has_namespaces: bool,
-    emulates_links: bool,
+    /// The controllers of explicit rates that connections obey, by name.
+    rate_controllers: BTreeMap<String, SocketAddr>,
+    admission: Option<Arc<dyn Admission>>,
 }
 
 impl Live {
     /// Creates a backend. The hosts in `assigned` use these addresses of this machine; all others use the loopback
     /// interface.
     pub fn new(launch: Box<dyn Launch + Send>, assigned: BTreeMap<String, IpAddr>) -> Self {
-        Live { launch, assigned, has_namespaces: false, emulates_links: false }
+        Live { launch, assigned, has_namespaces: false, rate_controllers: BTreeMap::new(), admission: None }
     }
 
     /// Creates a backend whose agents run in network namespaces with these addresses.
     pub fn in_namespaces(launch: Box<dyn Launch + Send>, addresses: BTreeMap<String, IpAddr>) -> Self {
-        Live { launch, assigned: addresses, has_namespaces: true, emulates_links: false }
+        Live {
+            launch,
+            assigned: addresses,
+            has_namespaces: true,
+            rate_controllers: BTreeMap::new(),
+            admission: None,
+        }
     }
 
-    /// Makes connections over `udp` and `guaranteed` cross the slowest link on their path, emulated on this machine.
+    /// Lets the senders of connections obey controllers of explicit rates at these addresses, by the name of the connection.
     #[must_use]
-    pub fn with_emulated_links(mut self) -> Self {
-        self.emulates_links = true;
+    pub fn with_rate_controllers(mut self, controllers: BTreeMap<String, SocketAddr>) -> Self {
+        self.rate_controllers = controllers;
+        self
+    }
+
+    /// Asks before a repetition of a connection starts.
+    #[must_use]
+    pub fn with_admission(mut self, admission: Option<Arc<dyn Admission>>) -> Self {
+        self.admission = admission;
         self
     }
 
@@ -104,21 +119,6 @@ impl Live {
     }
 }
 
-impl Live {
-    fn refuse_emulation(&self, plan: &Plan) -> Option<Refusal> {
-        let is_elsewhere = |host: &&String| self.assigned.contains_key(*host) || self.launch.is_remote(host);
-        let text = match plan.hosts.iter().find(is_elsewhere) {
-            _ if !self.emulates_links => return None,
-            Some(host) => format!("--at {host}: emulated links join hosts on the loopback only"),
-            None if plan.network.is_none() => {
-                "an experiment without a network has no link to emulate".to_owned()
-            }
-            None => return None,
-        };
-        Some(Refusal { location: Default::default(), text })
-    }
-}
-
 impl Backend for Live {
     fn name(&self) -> &'static str {
         if self.has_namespaces { "lab" } else { "live" }
@@ -140,20 +140,13 @@ impl Backend for Live {
             all.push(Refusal { location: Default::default(), text });
         }
         all.extend(self.refuse_bundles(plan));
-        all.extend(self.refuse_emulation(plan));
         all
     }
 
     fn planned_record(&self, plan: &Plan, options: &RunOptions) -> Record {
         let mut environment = environment::describe();
         if plan.network.is_some() && !self.has_namespaces {
-            let mut network = match self.emulates_links {
-                true => {
-                    "emulated: `udp` and `guaranteed` cross the slowest link of their path, with its delay"
-                        .to_owned()
-                }
-                false => "described in the experiment, not applied: live uses the real one".to_owned(),
-            };
+            let mut network = "described in the experiment, not applied: live uses the real one".to_owned();
             if bundle::sides(plan).is_some() {
                 network += "; its converters run on the loopback, at no cost but their own";
             }
@@ -169,11 +162,11 @@ impl Backend for Live {
             Ok(addresses) => addresses,
             Err(error) => return failed_record(record, plan, error.to_string()),
         };
-        let mut controller = match Controller::new(plan, options, &addresses, self.launch.as_ref(), clock) {
-            Ok(controller) => {
-                let emulation = self.emulates_links.then(|| Emulation::new(plan, clock, options.seed));
-                controller.observe(observer.report_interval()).emulate(emulation)
-            }
+        let controller = match Controller::new(plan, options, &addresses, self.launch.as_ref(), clock) {
+            Ok(controller) => controller
+                .observe(observer.report_interval())
+                .limit_rates(self.rate_controllers.clone())
+                .admit(self.admission.clone()),
             Err(error) => return failed_record(record, plan, error.to_string()),
         };
         if let Err(error) = controller.await_subscriptions().and_then(|()| controller.check_limits()) {
@@ -202,7 +195,6 @@ impl Backend for Live {
         let outcomes: Vec<_> = controller.outcomes().collect();
         record.duration_s = clock.now().as_s();
         record.interfaces = sampler.finish(clock.now());
-        record.links = controller.finish_emulation();
         let cpu_seconds = controller.shut_down();
         record.connections =
             plan.connections.iter().zip(&outcomes).map(|(c, o)| assemble::connection(c, o)).collect();

@@ -23,7 +23,7 @@ use std::time::Duration;
 use trunkline_experiment::Plan;
 use trunkline_experiment::plan::{self, Block, Protocol};
 use trunkline_io::{Clock, Pacer};
-use trunkline_record::schema::{self, Measured};
+use trunkline_record::schema::Measured;
 use trunkline_run::assemble::RepetitionOutcome;
 use trunkline_run::{RunOptions, StopFlag, llc};
 use trunkline_traffic::VariableError;
@@ -34,8 +34,7 @@ use self::agent::{Agent, EventRoutes, Setup};
 use self::repetition::Repetition;
 use self::start::Start;
 use crate::bundles::{self, NodeRole, SubscriptionTotals};
-use crate::emulation::{Emulation, EmulationError};
-use crate::launch::{AgentClock, ExitDescription, Launch};
+use crate::launch::{Admission, AgentClock, ExitDescription, Launch, STATION_INTERFACE};
 use crate::locked;
 use crate::observation::Observation;
 use crate::station::StationConfig;
@@ -55,8 +54,6 @@ const START_DELAY_PER_CONNECTION: Span = Span::from_ms(1);
 /// Error of a run or of one of its repetitions.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
-    #[error(transparent)]
-    Emulation(#[from] EmulationError),
     /// No agent serves the address that was assigned to a host.
     #[error("host {0} does not answer: {1} is not an address of this machine, and no agent serves it")]
     NotLocal(String, IpAddr),
@@ -142,8 +139,9 @@ pub struct Controller<'a> {
     outcomes: Vec<Mutex<Vec<RepetitionOutcome>>>,
     /// Outcomes so far.
     observation: Observation,
-    /// The links that are emulated, if any.
-    emulation: Option<Emulation<'a>>,
+    /// The controllers of explicit rates that connections obey, by name.
+    rate_controllers: BTreeMap<String, SocketAddr>,
+    admission: Option<Arc<dyn Admission>>,
 }
 
 impl<'a> Controller<'a> {
@@ -156,7 +154,7 @@ impl<'a> Controller<'a> {
         clock: Clock,
     ) -> Result<Self, RunError> {
         let routes: Arc<EventRoutes> = Arc::default();
-        let bundles = bundles::nodes_from_plan(plan, clock);
+        let bundles = bundles::nodes_from_plan(plan, clock, launch.has_namespaces().then_some(addresses));
         // Converters first: a host that sends before its converter is open has to retransmit.
         let converters = bundles.iter().filter(|(_, node)| node.is_converter()).map(|(name, _)| name);
         let hosts = plan.hosts.iter().filter(|host| !converters.clone().any(|name| name == *host));
@@ -174,7 +172,7 @@ impl<'a> Controller<'a> {
                 None => assigned.or(node.map(bundles::BundleNode::address)).or(outside),
             };
             let address = address.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
-            let station = station(plan, host, clock);
+            let station = station(plan, host, clock, launch.has_namespaces());
             let has_consent = outside.is_some();
             let setup = Setup { index, host, address, clock, station, bundles: node.cloned(), has_consent };
             Agent::new(launched, setup, &routes).map_err(|cause| RunError::Start(host.clone(), cause))
@@ -194,7 +192,8 @@ impl<'a> Controller<'a> {
             next_id,
             outcomes,
             observation,
-            emulation: None,
+            rate_controllers: BTreeMap::new(),
+            admission: None,
         })
     }
 
@@ -204,17 +203,18 @@ impl<'a> Controller<'a> {
         self
     }
 
-    /// Emulates links.
+    /// Lets the senders of connections obey controllers of explicit rates, by the name of the connection.
     #[must_use]
-    pub fn emulate(mut self, emulation: Option<Emulation<'a>>) -> Self {
-        self.emulation = emulation;
+    pub fn limit_rates(mut self, controllers: BTreeMap<String, SocketAddr>) -> Self {
+        self.rate_controllers = controllers;
         self
     }
 
-    /// Ends the emulated links; returns their entries in the record.
-    pub fn finish_emulation(&mut self) -> Vec<schema::Link> {
-        let duration = self.clock.now().since(Instant::ZERO);
-        self.emulation.take().map_or(Vec::new(), |emulation| emulation.finish(duration))
+    /// Asks before a repetition of a connection starts.
+    #[must_use]
+    pub fn admit(mut self, admission: Option<Arc<dyn Admission>>) -> Self {
+        self.admission = admission;
+        self
     }
 
     /// Returns the outcomes so far, for the observer.
@@ -362,7 +362,15 @@ impl<'a> Controller<'a> {
             1 => connection.name.clone(),
             n => format!("{} / run {n}", connection.name),
         };
-        let mut outcome = Repetition::new(self, connection, name).run(start);
+        let repetition = Repetition::new(self, connection, name);
+        let admitted = self.admission.as_ref().map_or(Ok(()), |links| links.request(&connection.name));
+        let mut outcome = match admitted {
+            Ok(()) => repetition.run(start),
+            Err(reason) => return repetition.refuse(start, reason),
+        };
+        if let Some(links) = &self.admission {
+            links.release(&connection.name);
+        }
         if outcome.error.is_none() && self.stop_flag().is_requested() {
             outcome.error = Some(RunError::Stopped.to_string());
         }
@@ -434,15 +442,18 @@ impl<'a> Controller<'a> {
     }
 }
 
-/// Returns the station of a host, if it has one. The stations of a run have their own groups on the loopback, so that
-/// concurrent runs do not receive each other's frames.
-fn station(plan: &Plan, host: &str, clock: Clock) -> Option<StationConfig> {
+/// Returns the station of a host, if it has one, at the interface of its namespace or on the loopback. There the stations of a run have
+/// their own groups, so that concurrent runs do not receive each other's frames.
+fn station(plan: &Plan, host: &str, clock: Clock, has_namespace: bool) -> Option<StationConfig> {
     let stations = llc::stations(plan);
     let number = stations.iter().position(|other| *other == host)? as u8 + 1;
     let [x, y, p, q, ..] = xxh3_64_with_seed(plan.name.as_bytes(), clock.epoch_ns()).to_be_bytes();
     // Below the system's range of ephemeral ports.
     let port = 20_000 + u16::from_be_bytes([p, q]) % 12_000;
-    let network = format!("udp:239.{x}.{y}.0:{port}");
+    let network = match has_namespace {
+        true => format!("eth:{STATION_INTERFACE}"),
+        false => format!("udp:239.{x}.{y}.0:{port}"),
+    };
     Some(StationConfig { number, stations: stations.len() as u8, network, token: llc::has_token(plan) })
 }
 

@@ -1,4 +1,4 @@
-//! Explicit rates of an emulated link: its controller, and the sources of senders.
+//! Explicit rates of a link in a lab: its controller on a host, and the sources of senders.
 //!
 //! The state machines are those of `trunkline_models::atm::abr`, as in the simulator. Requests and answers are measurement
 //! messages of the kind [`MessageKind::Progress`] between a socket of the source and one of the controller: the token names the
@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::net::{SocketAddr, UdpSocket};
+use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
@@ -25,12 +25,12 @@ use crate::locked;
 const WAIT: Span = Span::from_ms(20);
 /// Most sources of a controller; others are not answered.
 const MAX_SOURCES: usize = 64;
-/// The rate that a source asks for: more than any emulated link has. 48 bits.
+/// The rate that a source asks for: more than any link of a lab has. 48 bits.
 const DEMAND: Rate = Rate::from_bps(1 << 47);
-/// Bytes that a message takes on an emulated link beyond its own: headers of IPv4 and UDP, 28, and the framing of Ethernet, 38.
-const UDP_OVERHEAD: u64 = 28 + 38;
+/// Bytes of the headers of a message in an AAL5 packet: IPv4 and UDP, 28, and LLC/SNAP, 8.
+const UDP_HEADERS: u64 = 28 + 8;
 /// The same with the headers of a frame of `guaranteed`, at most.
-const GUARANTEED_OVERHEAD: u64 = UDP_OVERHEAD + 64;
+const GUARANTEED_HEADERS: u64 = UDP_HEADERS + 64;
 
 fn message(token: u32, rate: Rate, now: Instant) -> [u8; HEADER] {
     let mut message = [0; HEADER];
@@ -47,7 +47,7 @@ fn decode(bytes: &[u8]) -> Option<(u32, Rate)> {
 }
 
 /// Divides `capacity` among the sources that ask at a socket, until a stop is requested.
-pub(crate) fn control(capacity: Rate, socket: &UdpSocket, clock: Clock, stop: &AtomicBool) {
+fn control(capacity: Rate, socket: &UdpSocket, clock: Clock, stop: &AtomicBool) {
     let mut controller = Controller::new(capacity, LIFETIME);
     // With the time of the last request: a source that repeats none for as long as its rate lives makes room for others.
     let mut sources: BTreeMap<u32, (SocketAddr, Instant)> = BTreeMap::new();
@@ -80,11 +80,34 @@ pub(crate) fn control(capacity: Rate, socket: &UdpSocket, clock: Clock, stop: &A
     }
 }
 
-/// Opens the socket of a controller on the loopback.
-pub(crate) fn controller_socket() -> io::Result<UdpSocket> {
-    let socket = UdpSocket::bind("127.0.0.1:0")?;
-    socket::limit_blocking(&socket, WAIT)?;
-    Ok(socket)
+/// The controller of a line, on a separate thread. It ends when it is dropped.
+#[derive(Debug)]
+pub struct RateController {
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl RateController {
+    /// Divides `capacity` among the sources that send to a socket.
+    ///
+    /// # Errors
+    /// System errors.
+    pub fn start(capacity: Rate, socket: UdpSocket, clock: Clock) -> io::Result<RateController> {
+        socket::limit_blocking(&socket, WAIT)?;
+        let stop = Arc::<AtomicBool>::default();
+        let stopped = Arc::clone(&stop);
+        let thread = std::thread::Builder::new()
+            .name("rate controller".into())
+            .spawn(move || control(capacity, &socket, clock, &stopped))?;
+        Ok(RateController { stop, thread: Some(thread) })
+    }
+}
+
+impl Drop for RateController {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        self.thread.take().map(JoinHandle::join);
+    }
 }
 
 /// The source of a sender, on a separate thread. It ends when it is dropped.
@@ -103,11 +126,11 @@ impl RateSource {
         is_guaranteed: bool,
         (clock, start): (Clock, Instant),
     ) -> io::Result<Self> {
-        let socket = UdpSocket::bind("127.0.0.1:0")?;
+        let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
         socket.connect(controller)?;
         socket::limit_blocking(&socket, WAIT)?;
-        let overhead = if is_guaranteed { GUARANTEED_OVERHEAD } else { UDP_OVERHEAD };
-        let limit = RateLimit::with_overhead(Rate::default(), overhead);
+        let headers = if is_guaranteed { GUARANTEED_HEADERS } else { UDP_HEADERS };
+        let limit = RateLimit::in_cells(Rate::default(), headers);
         let (series, stop) = (Arc::new(Mutex::new(RateSeries::new(start))), Arc::<AtomicBool>::default());
         let thread = std::thread::Builder::new().name("explicit rate".into()).spawn({
             let (limit, series, stop) = (limit.clone(), series.clone(), stop.clone());

@@ -16,6 +16,9 @@ use crate::agent;
 use crate::limits::Limits;
 use crate::time_exchange::TimeGrant;
 
+/// The Ethernet interface of the LLC station of a host in a network namespace.
+pub const STATION_INTERFACE: &str = "llc0";
+
 /// Starts the agent of a host.
 pub trait Launch: Sync {
     /// Starts the agent of `host`, which is reached over a stream.
@@ -25,6 +28,24 @@ pub trait Launch: Sync {
     fn is_remote(&self, _host: &str) -> bool {
         false
     }
+
+    /// Returns whether each host and converter has a network namespace, with an Ethernet interface [`STATION_INTERFACE`] if it
+    /// has an LLC station, and with routes for groups if it sends or receives bundles.
+    fn has_namespaces(&self) -> bool {
+        false
+    }
+}
+
+/// Decides whether a repetition of a connection may start.
+pub trait Admission: Send + Sync {
+    /// Asks for a connection, by name.
+    ///
+    /// # Errors
+    /// Why it may not start, in one line.
+    fn request(&self, connection: &str) -> Result<(), String>;
+
+    /// Ends what was admitted.
+    fn release(&self, connection: &str);
 }
 
 /// A running agent.

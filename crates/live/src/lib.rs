@@ -45,8 +45,7 @@
 //! | `launch` | starts agents as processes or threads |
 //! | [`limits`] | what an agent permits to controllers on other machines |
 //! | `wire` | messages between controller and agents |
-//! | `explicit_rate` | explicit rates of emulated links |
-//! | [`emulation`] | links of the plan that relays on this machine emulate |
+//! | `explicit_rate` | explicit rates of links in a lab |
 //! | `end` | the ends of connections: datagrams, streams, requests, files, LLC, bundles |
 //! | [`clock_offset`] | offset between the clocks of two hosts, with a proven bound |
 //! | `station` | the LLC station of a host, shared by its ends |
@@ -66,7 +65,6 @@ mod bundles;
 pub mod clock_offset;
 pub mod consent;
 mod controller;
-pub mod emulation;
 mod end;
 pub mod environment;
 mod explicit_rate;
@@ -81,7 +79,11 @@ pub mod time_exchange;
 mod wire;
 
 pub use backend::Live;
-pub use launch::{AgentClock, Launch, LaunchedAgent, Processes, RemoteAgent, Threads};
+pub use bundles::group_of_hosts;
+pub use explicit_rate::RateController;
+pub use launch::{
+    Admission, AgentClock, Launch, LaunchedAgent, Processes, RemoteAgent, STATION_INTERFACE, Threads,
+};
 pub use wire::MAX_REMOTE_MESSAGES;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -6,7 +6,6 @@ mod applications;
 mod bundle;
 mod consent;
 mod dscp;
-mod emulation;
 mod llc;
 #[cfg(feature = "quic")]
 mod quic;

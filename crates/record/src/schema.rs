@@ -420,7 +420,7 @@ pub struct Link {
     /// The queues at its ends. Only with a queue discipline, a shaper, a policer or a trace, or if the link changes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub queues: Vec<LinkQueue>,
-    /// Counters of its ends over time. Only in simulated runs that request them.
+    /// Counters of its ends over time. In a lab, and in simulated runs that request them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ends: Vec<LinkEnd>,
 }

@@ -8,12 +8,17 @@ use trunkline_units::{Instant, Rate, Span};
 /// How far messages may be ahead of the limit: less would delay the messages of a late wakeup.
 const TOLERANCE: Span = Span::from_ms(2);
 
+/// Bytes of the trailer of AAL5, of the payload of a cell and of a cell.
+const AAL5_TRAILER: u64 = 8;
+const CELL_PAYLOAD: u64 = 48;
+const CELL: u64 = 53;
+
 /// A limit of the sum of the rates of all senders that share it.
 #[derive(Clone, Debug)]
 pub struct RateLimit {
     bps: Arc<AtomicU64>,
-    /// Bytes that a message takes beyond its own.
-    overhead: u64,
+    /// Bytes of headers of a message in cells; `None` if only its own bytes count.
+    headers_in_cells: Option<u64>,
     /// When everything sent so far would have left at the limit, in picoseconds.
     earliest_ps: Arc<AtomicU64>,
     has_delayed: Arc<AtomicBool>,
@@ -22,14 +27,19 @@ pub struct RateLimit {
 impl RateLimit {
     /// Limits the rate to `bps` bit/s of messages, apart from a burst of 2 ms and one message, or one batch, of each sender.
     pub fn new(bps: u64) -> RateLimit {
-        RateLimit::with_overhead(Rate::from_bps(bps.max(1)), 0)
+        RateLimit::create(Rate::from_bps(bps.max(1)), None)
     }
 
-    /// Limits the rate of messages that take `overhead` bytes more than their own; a rate of zero stops them.
-    pub fn with_overhead(rate: Rate, overhead: u64) -> RateLimit {
+    /// Limits the rate of the cells of messages, each of which has `headers` bytes more than its own in an AAL5 packet; a rate of
+    /// zero stops them.
+    pub fn in_cells(rate: Rate, headers: u64) -> RateLimit {
+        RateLimit::create(rate, Some(headers))
+    }
+
+    fn create(rate: Rate, headers_in_cells: Option<u64>) -> RateLimit {
         RateLimit {
             bps: Arc::new(AtomicU64::new(rate.as_bps())),
-            overhead,
+            headers_in_cells,
             earliest_ps: Arc::default(),
             has_delayed: Arc::default(),
         }
@@ -71,7 +81,14 @@ impl RateLimit {
 
     /// Records that `count` messages of `bytes` together are sent at `now`.
     pub fn record_messages(&self, bytes: u64, count: u64, now: Instant) {
-        self.record(bytes + self.overhead * count, now);
+        let bytes = match self.headers_in_cells {
+            Some(headers) if count > 0 => {
+                let packet = bytes.div_ceil(count) + headers + AAL5_TRAILER;
+                count * packet.div_ceil(CELL_PAYLOAD) * CELL
+            }
+            _ => bytes,
+        };
+        self.record(bytes, now);
     }
 
     /// Records that `bytes` were sent at `now`.
@@ -90,16 +107,17 @@ mod tests {
     #[test]
     fn a_new_rate_counts_for_what_was_sent_before() {
         let at = |ms| Instant::ZERO + Span::from_ms(ms);
-        let limit = RateLimit::with_overhead(Rate::default(), 250);
+        let limit = RateLimit::in_cells(Rate::default(), 132);
         assert_eq!(limit.wait(at(0)), Some(at(2)), "a rate of zero stops everything");
         limit.set_rate(Rate::from_bps(1_000_000), at(0));
         assert_eq!(limit.wait(at(0)), None);
-        // 2 × (1,000 + 250) bytes last 20 ms.
+        // 1,000 + 132 + 8 bytes are 24 cells, so two messages last 20.352 ms.
         limit.record_messages(2_000, 2, at(0));
-        assert_eq!(limit.wait(at(0)), Some(at(18)));
+        let us = |us| Some(Instant::ZERO + Span::from_us(us));
+        assert_eq!(limit.wait(at(0)), us(18_352));
         limit.set_rate(Rate::from_bps(2_000_000), at(0));
-        assert_eq!(limit.wait(at(0)), Some(at(8)));
+        assert_eq!(limit.wait(at(0)), us(8_176));
         limit.set_rate(Rate::from_bps(500_000), at(5));
-        assert_eq!(limit.wait(at(5)), Some(at(23)));
+        assert_eq!(limit.wait(at(5)), us(23_704));
     }
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use trunkline_endpoint::Port;
 use trunkline_experiment::plan::{self, Amount, NodeKind};
+use trunkline_models::atm::CellFrame;
 use trunkline_models::atm::admission::{Descriptor, Line, Method, Refused};
 use trunkline_models::atm::cell::CELL;
 use trunkline_units::{Instant, Rate, Size, Span};
@@ -45,7 +46,7 @@ pub struct AdmissionError {
 
 impl Admissions {
     /// Finds the links that admit connections.
-    pub fn new(topology: &Topology<'_>, network: &Network) -> Self {
+    pub fn new<F: CellFrame>(topology: &Topology<'_>, network: &Network<F>) -> Self {
         let mut lines = BTreeMap::new();
         for link in &topology.network.links {
             let method = match link.admission {
@@ -80,7 +81,13 @@ impl Admissions {
         Admissions { lines }
     }
 
-    /// Asks all links on the way of a flow. A connection that declares nothing needs the whole of a link.
+    /// Returns whether no link admits connections.
+    pub fn is_empty(&self) -> bool {
+        self.lines.is_empty()
+    }
+
+    /// Asks all links on the way of a flow. A connection that declares nothing needs the whole of a link. `sent` returns the
+    /// bytes that a medium has sent from a port.
     ///
     /// # Errors
     /// The first link that refuses; then no link has admitted it.
@@ -90,13 +97,12 @@ impl Admissions {
         flow: u32,
         path: &[(u32, Port)],
         declared: Option<plan::Declared>,
-        network: &Network,
+        sent: impl Fn(u32, Port) -> u64,
     ) -> Result<(), AdmissionError> {
         let hops: Vec<(u32, u16)> = path.iter().map(|(medium, port)| (*medium, port.0)).collect();
         for hop in &hops {
             let Some(admitting) = self.lines.get_mut(hop) else { continue };
-            let sent = network.media[hop.0 as usize].medium.counters(Port(hop.1)).bytes;
-            admitting.measure(now, sent);
+            admitting.measure(now, sent(hop.0, Port(hop.1)));
             let descriptor = admitting.descriptor(declared);
             let others: Vec<Descriptor> = admitting.admitted.values().copied().collect();
             let measured = Rate::from_bps(admitting.rate.as_bps() + admitting.unmeasured_bps);

@@ -6,7 +6,7 @@ use std::{fs, io};
 
 use trunkline_endpoint::{Destination, Port};
 use trunkline_experiment::plan::{
-    self, Connection, NodeKind, Plan, Protocol, QuicCongestion, SourceRange, TcpController,
+    self, Connection, Plan, Protocol, QuicCongestion, SourceRange, TcpController,
 };
 use trunkline_record::Record;
 use trunkline_record::schema;
@@ -21,6 +21,7 @@ use trunkline_units::{Instant, Span};
 
 use crate::admission::{AdmissionError, Admissions};
 use crate::bundles::{self, BundleWorkers};
+use crate::capture;
 use crate::engine::Engine;
 use crate::explicit_rates::ExplicitRates;
 use crate::flow::{Flow, FlowConfig, FlowError, MAX_CHANNEL_FLOWS};
@@ -41,7 +42,7 @@ const MAX_TCP_WINDOW: u64 = 1 << 30;
 /// The simulator.
 #[derive(Clone, Debug, Default)]
 pub struct Sim {
-    /// Names of links and hosts to capture as `NAME.pcapng` in the folder of the record.
+    /// Names of links, their directions and hosts to capture as `NAME.pcapng` in the folder of the record.
     pub trace: Vec<String>,
     /// Whether to record the counters of link ends over time.
     pub link_series: bool,
@@ -65,7 +66,7 @@ impl Backend for Sim {
         all.extend(plan.connections.iter().filter_map(|c| refuse_path(c, network)));
         all.extend(refuse_cell_control(plan, network));
         for name in &self.trace {
-            if let Some(text) = refuse_trace(name, network) {
+            if let Some(text) = capture::refuse(name, network) {
                 all.push(Refusal { location: SourceRange::default(), text });
             }
         }
@@ -240,27 +241,6 @@ fn refuse_cell_control(plan: &Plan, network: &plan::Network) -> Vec<Refusal> {
 }
 
 /// Returns why a capture of that name is refused.
-fn refuse_trace(name: &str, network: &plan::Network) -> Option<String> {
-    let node = |name: &str| network.nodes.iter().find(|n| n.name == name);
-    let shared = |name: &str| {
-        node(name).is_some_and(|n| matches!(n.kind, NodeKind::Hub { .. } | NodeKind::Ring { .. }))
-    };
-    match (node(name), network.links.iter().find(|l| l.name == name)) {
-        (Some(n), _) if matches!(n.kind, NodeKind::Switch { .. }) => {
-            Some(format!("--trace {name}: capture the links of a switch, or the hosts at them"))
-        }
-        (Some(_), _) => None,
-        (None, Some(l)) if shared(&l.a) || shared(&l.b) => {
-            let whole = if shared(&l.a) { &l.a } else { &l.b };
-            Some(format!("--trace {name}: this link is part of a shared medium; capture `{whole}`"))
-        }
-        (None, Some(_)) => None,
-        (None, None) => {
-            Some(format!("--trace {name}: the network has no link, host, hub or ring of that name"))
-        }
-    }
-}
-
 /// Refuses connections whose path or window cannot be simulated.
 fn refuse_path(c: &Connection, network: &plan::Network) -> Option<Refusal> {
     let location = |end: &plan::ConnectionEnd| end.location;
@@ -337,23 +317,13 @@ impl SimulationRun<'_> {
     fn start_llc_stations(&mut self) {
         let mut interfaces = Vec::new();
         for name in llc::stations(self.plan) {
-            let network = self.engine.network();
-            let over_llc =
-                self.plan.connections.iter().filter(|c| matches!(c.protocol, Protocol::Llc { .. }));
-            let mut others = over_llc.filter_map(|c| {
-                let (from, to) = (c.from.host.as_str(), c.to.first()?.host.as_str());
-                if from == name { Some(to) } else { (to == name).then_some(from) }
-            });
-            let path = others.next().and_then(|other| {
-                let host = network.host_number(name)?;
-                Some((host, network.path(self.topology, host, network.host_number(other)?)?))
-            });
-            let Some((host, path)) = path else { continue };
-            let node = network.hosts[host as usize].plan_node;
-            let neighbor = self.topology.ports[node][usize::from(path.port.0)].neighbor;
-            let ethernet = !matches!(self.topology.network.nodes[neighbor].kind, NodeKind::Ring { .. });
+            let host = self.engine.network().host_number(name);
+            let Some((host, at)) = host.zip(llc_stations::station_port(self.plan, self.topology, name))
+            else {
+                continue;
+            };
             let station = format!("{name} / station");
-            interfaces.push((host, self.engine.add_llc_station(host, path.port, &station, ethernet)));
+            interfaces.push((host, self.engine.add_llc_station(host, at.port, &station, at.ethernet)));
         }
         if !interfaces.is_empty() {
             self.engine.start_llc(LlcStations::new(self.plan, self.topology, &interfaces));
@@ -457,7 +427,8 @@ impl SimulationRun<'_> {
         }
         for receiver in &receivers {
             let media = network.media_between(self.topology, from, *receiver);
-            if let Err(error) = self.admissions.request(now, flow, &media, c.declared, network) {
+            let sent = |medium: u32, port| network.media[medium as usize].medium.counters(port).bytes;
+            if let Err(error) = self.admissions.request(now, flow, &media, c.declared, sent) {
                 self.admissions.release(flow);
                 return Err(error.into());
             }

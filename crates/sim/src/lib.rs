@@ -30,33 +30,35 @@
 //!
 //! | module | contents |
 //! | --- | --- |
-//! | `admission` | links that admit connections |
+//! | [`admission`] | links that admit connections |
 //! | `backend` | [`Sim`], the backend: takes a plan, returns a record |
 //! | `bundles` | bundle converters and the interfaces of their hosts |
+//! | [`capture`] | captures of links and hosts: their points and files, for frames of any type |
 //! | `engine` | the event loop: handles deadlines and forwards frames |
 //! | `event_queue` | deadlines ordered by time and node |
 //! | `explicit_rates` | explicit rates of ATM links: controlling hosts, switches, sources |
 //! | `flow` | the ends of one run of a connection, and their measurements |
 //! | `frame` | frames and packets: lengths and metadata, few bytes |
-//! | `link_series` | counters of link ends over time |
+//! | [`link_series`] | counters of link ends over time |
 //! | `llc_stations` | the LLC stations of hosts and the token ring among them |
 //! | [`medium`] | all media as one enum |
 //! | [`network`] | media, hosts and forwarding tables of a plan, for frames of any type |
 //! | `schedule` | serial, parallel, repeat: when each connection starts |
 //! | `stages` | delay of guaranteed messages by stage |
-//! | `trace` | captures of links and hosts as pcapng |
+//! | `trace` | simulated frames as captured packets |
 //!
 //! A run is single-threaded and depends only on the plan and the seed. Parallel runs are independent.
 
-mod admission;
+pub mod admission;
 mod backend;
 mod bundles;
+pub mod capture;
 mod engine;
 mod event_queue;
 mod explicit_rates;
 mod flow;
 mod frame;
-mod link_series;
+pub mod link_series;
 mod llc_stations;
 pub mod medium;
 pub mod network;
@@ -65,3 +67,7 @@ mod stages;
 mod trace;
 
 pub use backend::Sim;
+pub use bundles::refuse::refuse as refuse_bundles;
+pub use bundles::wide_area_port;
+pub use llc_stations::refuse::refuse as refuse_llc;
+pub use llc_stations::{StationPort, station_port};

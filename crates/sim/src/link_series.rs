@@ -5,6 +5,7 @@
 //! the link is next woken after the frame has left.
 
 use trunkline_endpoint::Port;
+use trunkline_models::atm::CellFrame;
 use trunkline_record::schema::{Link, LinkEnd};
 use trunkline_units::{Instant, Span};
 
@@ -34,7 +35,7 @@ pub struct LinkSeries {
 
 impl LinkSeries {
     /// Takes the first sample, of a network in which nothing has happened.
-    pub fn new(network: &Network) -> LinkSeries {
+    pub fn new<F: CellFrame>(network: &Network<F>) -> LinkSeries {
         let ends: usize = network.transmission_media().map(|medium_node| medium_node.attachments.len()).sum();
         let max_samples = (MAX_COUNTS / ends.max(1)).clamp(8, MAX_SAMPLES);
         let (times, samples) = (Vec::new(), Vec::new());
@@ -46,14 +47,14 @@ impl LinkSeries {
 
     /// Takes a sample if one is due.
     #[inline]
-    pub fn sample_if_due(&mut self, network: &Network, now: Instant) {
+    pub fn sample_if_due<F: CellFrame>(&mut self, network: &Network<F>, now: Instant) {
         if now >= self.next {
             self.sample(network, now);
         }
     }
 
     #[cold]
-    fn sample(&mut self, network: &Network, now: Instant) {
+    fn sample<F: CellFrame>(&mut self, network: &Network<F>, now: Instant) {
         if self.times.len() >= self.max_samples {
             self.halve();
         }
@@ -78,7 +79,7 @@ impl LinkSeries {
     }
 
     /// Takes the last sample and stores the samples of each link in its record.
-    pub fn finish(mut self, network: &Network, end: Instant, links: &mut [Link]) {
+    pub fn finish<F: CellFrame>(mut self, network: &Network<F>, end: Instant, links: &mut [Link]) {
         self.times.retain(|time| *time < end);
         self.samples.truncate(self.times.len() * self.ends);
         self.sample(network, end);

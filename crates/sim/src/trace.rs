@@ -1,29 +1,17 @@
-//! Captures of links and hosts as pcapng files with nanosecond timestamps.
+//! The captures of a simulated run: its frames as packets.
 //!
 //! Headers are complete. Of the payload only the header of a measurement message is present; frames of the guaranteed transport
 //! are complete. The original length is correct, so a packet looks as if captured with a short snapshot length.
 //!
-//! Links, hubs and rings are captured where frames arrive, so a lost frame is missing; hosts where packets leave and
-//! arrive. Frames of an ATM link
-//! are AAL5 packets (`LINKTYPE_SUNATM`) with the timestamp of their last cell.
+//! The files, and where frames are captured, are those of [`capture`].
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::fs::{self, File};
-use std::io::{self, BufWriter, Write as _};
 use std::net::{IpAddr, Ipv4Addr};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use etherparse::{IpDscp, IpEcn, IpFragOffset, IpNumber, Ipv4Header, UdpHeader};
-use pcap_file::DataLink;
-use pcap_file::pcapng::PcapNgWriter;
-use pcap_file::pcapng::blocks::enhanced_packet::EnhancedPacketBlock;
-use pcap_file::pcapng::blocks::interface_description::{
-    InterfaceDescriptionBlock, InterfaceDescriptionOption,
-};
 use trunkline_endpoint::{Destination, Port};
-use trunkline_experiment::plan::{Encapsulation, Link, Medium as LinkMedium};
 use trunkline_llc::wire::{ALL, HEADER as PDU_HEADER, MAX_PRIORITY};
 use trunkline_models::atm::CellFrame as _;
 use trunkline_models::host::headers;
@@ -32,6 +20,7 @@ use trunkline_run::message::HEADER;
 use trunkline_tcp::segment::LONGEST_HEADER;
 use trunkline_units::Instant;
 
+use crate::capture::{self, CaptureError, CaptureFile, CapturePoints, Framing, IPV4, group_mac, link_header};
 use crate::flow::{IP_HEADER, UDP_IP_HEADERS, tcp_header};
 use crate::frame::{Content, Frame, Packet};
 use crate::llc_stations;
@@ -42,130 +31,81 @@ use crate::network::topology::Topology;
 const PORTS: (u16, u16) = (49_152, 5_001);
 /// Bytes of a UDP header.
 const UDP_HEADER: u32 = UDP_IP_HEADERS - IP_HEADER;
-/// The framing on a hub or a ring.
-const ETHERNET: Framing = (LinkMedium::Ethernet, Encapsulation::Llc);
-/// Snapshot length in interface descriptions; the default of tcpdump.
-const SNAPLEN: u32 = 262_144;
-
-/// Error of a capture.
-#[derive(Debug, thiserror::Error)]
-pub enum TraceError {
-    #[error("writing {}: {}", .0.display(), .1)]
-    Create(PathBuf, io::Error),
-    #[error("writing the capture of {0}: {1}")]
-    Write(String, io::Error),
-}
 
 /// The captures of a run.
 pub struct Tracer {
-    captures: Vec<Capture>,
-    /// The capture of each medium, as an index.
-    media: Vec<Option<usize>>,
-    hosts: Vec<Option<usize>>,
+    points: CapturePoints,
+    encoder: Encoder,
+}
+
+/// Encodes packets and writes them to the files of captures.
+struct Encoder {
+    files: Vec<CaptureFile>,
     /// The addresses of each flow.
     flows: Vec<FlowAddresses>,
     /// The multicast address of each group.
     groups: BTreeMap<u32, [u8; 4]>,
     buffer: Vec<u8>,
-    error: Option<TraceError>,
+    error: Option<CaptureError>,
 }
 
 /// Sender, destination, and the TTL of packets to a group.
 type FlowAddresses = (u32, Destination, u8);
 
-struct Capture {
-    name: String,
-    file: PcapNgWriter<BufWriter<File>>,
-    interfaces: Vec<Framing>,
-    /// On a shared medium, the serial number of the last captured frame: many stations receive it, one record is written.
-    shared: Option<Option<u32>>,
-}
-
-/// The link layer of packets in a capture; packets over PPP are raw IP.
-type Framing = (LinkMedium, Encapsulation);
-
-fn link_type((medium, _): Framing) -> DataLink {
-    match medium {
-        LinkMedium::Ethernet => DataLink::ETHERNET,
-        LinkMedium::Atm => DataLink::SUNATM,
-        LinkMedium::Ppp => DataLink::RAW,
-    }
-}
-
 impl Tracer {
-    /// Opens `FOLDER/NAME.pcapng` for each link, hub, ring or host of `names`.
+    /// Opens the captures of `names` in a folder, as [`capture::open`] does.
     ///
     /// # Errors
-    /// Returns [`TraceError::Create`] with the file that could not be created.
+    /// Returns [`CaptureError::Create`] with the file that could not be created.
     pub fn open(
         names: &[String],
         network: &Network,
         topology: &Topology<'_>,
         folder: &Path,
-    ) -> Result<Tracer, TraceError> {
-        let mut tracer = Tracer {
-            captures: Vec::new(),
-            media: vec![None; network.media.len()],
-            hosts: vec![None; network.hosts.len()],
-            flows: Vec::new(),
-            groups: group_addresses(network),
-            buffer: Vec::new(),
-            error: None,
-        };
-        for name in names {
-            let links = || topology.network.links.iter();
-            let framing = |l: &Link| (l.medium, l.encapsulation);
-            let number = tracer.captures.len();
-            let interfaces = if let Some(s) = network.hosts.iter().position(|h| h.name == *name) {
-                tracer.hosts[s] = Some(number);
-                let ports = topology.ports[network.hosts[s].plan_node].iter();
-                ports.map(|hop| framing(&topology.network.links[hop.link])).collect()
-            } else if let Some(m) = network.media.iter().position(|m| m.name == *name) {
-                tracer.media[m] = Some(number);
-                vec![links().find(|l| l.name == *name).map_or(ETHERNET, framing)]
-            } else {
-                continue;
-            };
-            let path = folder.join(format!("{}.pcapng", name.replace('/', "_")));
-            let shared = topology.node(name).is_some_and(|node| topology.is_shared(node));
-            let capture = Capture::create(name, &path, interfaces, shared);
-            tracer.captures.push(capture.map_err(|cause| TraceError::Create(path, cause))?);
-        }
-        Ok(tracer)
+    ) -> Result<Tracer, CaptureError> {
+        let (points, files) = capture::open(names, network, topology, folder)?;
+        let (flows, groups, buffer) = (Vec::new(), group_addresses(network), Vec::new());
+        Ok(Tracer { points, encoder: Encoder { files, flows, groups, buffer, error: None } })
     }
 
     /// Adds the addresses of the next flow.
     pub fn add_flow(&mut self, from: u32, to: Destination, group_ttl: u8) {
-        self.flows.push((from, to, group_ttl));
+        self.encoder.flows.push((from, to, group_ttl));
     }
 
-    /// Captures a frame that has crossed a medium.
+    /// Captures a frame that has crossed a medium and leaves it at a port.
     #[inline]
-    pub fn capture_medium(&mut self, now: Instant, medium: u32, frame: &Frame) {
-        if let Some(capture) = self.media[medium as usize] {
-            self.write(capture, 0, now, frame);
+    pub fn capture_medium(&mut self, now: Instant, medium: u32, port: Port, frame: &Frame) {
+        // Of the cells of a packet only the last carries the packet.
+        if let Some(packet) = frame.packet() {
+            let Tracer { points, encoder } = self;
+            points.at_medium(medium, port, frame.serial(), |capture| encoder.write(capture, 0, now, packet));
         }
     }
 
     /// Captures a frame that a host sends or receives at an interface.
     #[inline]
     pub fn capture_host(&mut self, now: Instant, host: u32, port: Port, frame: &Frame) {
-        if let Some(capture) = self.hosts[host as usize] {
-            self.write(capture, port.0, now, frame);
+        if let (Some(capture), Some(packet)) = (self.points.at_host(host), frame.packet()) {
+            self.encoder.write(capture, port.0, now, packet);
         }
     }
 
+    /// Writes all packets to the files.
+    ///
+    /// # Errors
+    /// Returns the first error of any capture.
+    pub fn finish(mut self) -> Result<(), CaptureError> {
+        self.encoder.error.map_or(Ok(()), Err)?;
+        self.encoder.files.iter_mut().try_for_each(CaptureFile::flush)
+    }
+}
+
+impl Encoder {
     #[cold]
-    fn write(&mut self, capture: usize, interface: u16, now: Instant, frame: &Frame) {
-        // Of the cells of a packet only the last carries the packet.
-        let Some(packet) = frame.packet() else { return };
-        let capture = &mut self.captures[capture];
-        if let Some(last) = &mut capture.shared
-            && last.replace(frame.serial()) == Some(frame.serial())
-        {
-            return;
-        }
-        let framing = capture.interfaces[usize::from(interface)];
+    fn write(&mut self, capture: usize, interface: u16, now: Instant, packet: &Packet) {
+        let file = &mut self.files[capture];
+        let framing = file.framing(interface);
         self.buffer.clear();
         let length = match &packet.content {
             Content::Pdu { from, to, bytes } => {
@@ -180,54 +120,12 @@ impl Tracer {
                 encode_packet(&mut self.buffer, framing, addresses, &self.groups, packet)
             }),
         };
+        let at = Duration::from_nanos(now.as_ns());
         if let Some(length) = length
-            && let Err(e) = capture.write_packet(interface, now, &self.buffer, length)
+            && let Err(error) = file.write(interface, at, &self.buffer, length)
         {
-            self.error.get_or_insert_with(|| TraceError::Write(capture.name.clone(), e));
+            self.error.get_or_insert(error);
         }
-    }
-
-    /// Flushes all captures.
-    ///
-    /// # Errors
-    /// Returns the first error of any capture.
-    pub fn finish(mut self) -> Result<(), TraceError> {
-        for capture in &mut self.captures {
-            if let Err(e) = capture.file.get_mut().flush() {
-                self.error.get_or_insert_with(|| TraceError::Write(capture.name.clone(), e));
-            }
-        }
-        self.error.map_or(Ok(()), Err)
-    }
-}
-
-impl Capture {
-    fn create(name: &str, path: &Path, interfaces: Vec<Framing>, shared: bool) -> io::Result<Capture> {
-        if let Some(folder) = path.parent() {
-            fs::create_dir_all(folder)?;
-        }
-        let mut file = PcapNgWriter::new(BufWriter::new(File::create(path)?)).map_err(io::Error::other)?;
-        for (n, framing) in interfaces.iter().enumerate() {
-            let mut block = InterfaceDescriptionBlock::new(link_type(*framing), SNAPLEN);
-            let label = if interfaces.len() == 1 { name.to_string() } else { format!("{name}.{n}") };
-            block.options = vec![
-                InterfaceDescriptionOption::IfName(Cow::Owned(label)),
-                InterfaceDescriptionOption::IfTsResol(9),
-            ];
-            file.write_pcapng_block(block).map_err(io::Error::other)?;
-        }
-        Ok(Capture { name: name.to_string(), file, interfaces, shared: shared.then_some(None) })
-    }
-
-    fn write_packet(&mut self, interface: u16, now: Instant, bytes: &[u8], length: u32) -> io::Result<()> {
-        let block = EnhancedPacketBlock {
-            interface_id: interface.into(),
-            timestamp: Duration::from_nanos(now.as_ns()),
-            original_len: length,
-            data: Cow::Borrowed(bytes),
-            options: Vec::new(),
-        };
-        self.file.write_pcapng_block(block).map(drop).map_err(io::Error::other)
     }
 }
 
@@ -265,26 +163,11 @@ fn encode_packet(
         _ => None,
     };
     let (destination, hops) = group.map_or((headers::ip(to), 64), |address| (*address, group_ttl));
-    match framing {
-        (LinkMedium::Ethernet, _) => {
-            headers::ethernet(from, to, out);
-            if let (Destination::Group(_), [_, b, c, d]) = (to, destination) {
-                // RFC 1112 section 6.4: the lower 23 bits of the group address.
-                let start = out.len() - headers::ETHERNET;
-                out[start..start + 6].copy_from_slice(&[0x01, 0x00, 0x5e, b & 0x7f, c, d]);
-            }
-        }
-        (LinkMedium::Atm, encapsulation) => {
-            // Traffic type LLC or none, VPI 0, VCI from 32 up (lower values are reserved).
-            let kind = if encapsulation == Encapsulation::Llc { 2 } else { 0 };
-            out.extend_from_slice(&[kind, 0]);
-            out.extend_from_slice(&(32 + packet.channel % 0x7fff).to_be_bytes());
-            if encapsulation == Encapsulation::Llc {
-                headers::llc_snap(out);
-            }
-        }
-        (LinkMedium::Ppp, _) => {}
-    }
+    let mac = match to {
+        Destination::Group(_) => group_mac(destination),
+        to => headers::mac(to),
+    };
+    link_header(out, framing, (headers::station_mac(from), mac), IPV4, packet.channel);
     let before = out.len() as u32;
     let length = packet.length;
     let payload = u16::try_from(length - IP_HEADER).unwrap_or(u16::MAX);

@@ -338,8 +338,5 @@ fn unsupported_messages_are_refused() {
     );
     let atm = SEGMENTS.replace("link router - wan (", "link router - wan (medium = atm, ");
     let one = flow("x", "router", "h1", "address = 7", 1);
-    assert_eq!(
-        refusals(&experiment(&atm, &one)),
-        ["x: `sim` does not support bundles over ATM: link router-wan"]
-    );
+    assert_eq!(refusals(&experiment(&atm, &one)), ["x: bundles do not cross ATM: link router-wan"]);
 }

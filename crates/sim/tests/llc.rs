@@ -229,10 +229,7 @@ fn unsupported_plans_are_refused() {
         format!("protocol = llc ({options}); test = cbr (messagesize = 100, period = 10 ms);")
     };
     let messages = |network: &str, options: &str| refusals(&experiment(network, &cbr(options))).join("\n");
-    assert_eq!(
-        messages(atm, "sap = 4"),
-        "x: `sim` supports llc over Ethernet and rings; link a-b is neither"
-    );
+    assert_eq!(messages(atm, "sap = 4"), "x: llc needs Ethernet or rings; link a-b is neither");
     assert_eq!(messages(RING, "token = on"), "x: `m` is a token ring already; `token = on` is for Ethernet");
     assert_eq!(messages(RING, "sap = 4"), "");
     assert!(
@@ -248,5 +245,5 @@ fn unsupported_plans_are_refused() {
     let middle = "experiment \"t\" { network { host a, b, c; link a - b (rate = 1 Mb/s); link b - c (rate = 1 Mb/s); } parallel {
         connection x { xmt = a; rcv = b; protocol = llc; test = full; }
         connection y { xmt = b; rcv = c; protocol = llc; test = full; } } }";
-    assert_eq!(refusals(middle), ["y: `sim` has one LLC station per host, but b would need two interfaces"]);
+    assert_eq!(refusals(middle), ["y: a host has one LLC station, but b would need two interfaces"]);
 }

@@ -206,13 +206,10 @@ pub struct Run {
     /// Run a host at an address of this machine, or on an agent (NAME=agent:AGENT) [default: a loopback address]
     #[arg(long, value_name = "NAME=ADDRESS", value_parser = placement)]
     pub at: Vec<(String, Placement)>,
-    /// Emulate the slowest link on the path of each connection over udp and guaranteed, in a live run on this machine
-    #[arg(long)]
-    pub emulate: bool,
     #[command(flatten)]
     pub keys: agents::KeyDirectory,
-    /// Capture the packets of a link or host of a simulated run as pcapng, next to its record
-    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    /// Capture the packets of a link, one direction of it (LINK:NODE) or a host as pcapng, next to the record; in sim and lab
+    #[arg(long, visible_alias = "capture", value_name = "NAME", value_delimiter = ',')]
     pub trace: Vec<String>,
     #[command(flatten)]
     pub overrides: Overrides,

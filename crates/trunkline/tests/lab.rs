@@ -101,6 +101,32 @@ fn a_host_is_entered_with_its_names_and_its_status_is_that_of_the_command() {
 }
 
 #[test]
+fn an_interrupt_completes_captures() {
+    if !has_labs() || !can(&["tshark", "--version"]) {
+        return;
+    }
+    let dir = TestDir::new();
+    dir.write("experiment.ns", format!("experiment \"captured\" {{ {NETWORK} }}"));
+    let refused = execute(&dir, &["lab", "experiment.ns", "--trace", "screen-s:server"]);
+    refused.assert_line(2, "`server` is no end of the link");
+    let arguments = ["lab", "experiment.ns", "--out", "out", "--capture", "screen-s:screen,server"];
+    let lab = Running::start(with_runtime(dir.trunkline(&arguments), &dir));
+    let ping = ["lab", "enter", "screen", "--", "ping", "-q", "-c", "3", "-i", "0.01", "server"];
+    within(Duration::from_secs(60), "a lab", || execute(&dir, &ping).status == 0);
+    signal(lab.id(), Signal::SIGINT);
+    assert_eq!(lab.end().status, 0);
+    for (name, packets) in [("screen-s_screen", 3), ("server", 6)] {
+        let file = dir.path(&format!("out/lab/{name}.pcapng"));
+        let mut tshark = Command::new("tshark");
+        let output = tshark.arg("-r").arg(file).args(["-Y", "icmp"]).output().unwrap();
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        // All of the last three pings; there may have been others while the lab opened.
+        assert!(output.status.success() && text.lines().count() >= packets, "{name}: {text}");
+        assert_eq!(text.lines().count() % packets, 0, "{name}: {text}");
+    }
+}
+
+#[test]
 fn an_interrupt_removes_everything() {
     if !has_labs() {
         return;
@@ -139,7 +165,8 @@ fn an_exported_topology_has_the_nodes_and_links() {
     assert_eq!(read["name"], "beside");
     let nodes = &read["topology"]["nodes"];
     assert_eq!((&nodes["screen"]["kind"], &nodes["s"]["kind"]), (&"linux".into(), &"bridge".into()));
-    assert_eq!(nodes["server"]["exec"], serde_json::json!(["echo serving; exec sleep 1000"]));
+    let line = "sh -c '(echo serving; exec sleep 1000\n) > /program.txt 2>&1 &'";
+    assert_eq!(nodes["server"]["exec"], serde_json::json!([line]));
     let endpoints = |link: usize| read["topology"]["links"][link]["endpoints"].clone();
     assert_eq!(endpoints(0), serde_json::json!(["screen:eth1", "s:s-0"]));
     assert_eq!(endpoints(1), serde_json::json!(["s:s-1", "server:eth1"]));

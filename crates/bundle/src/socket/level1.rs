@@ -45,7 +45,8 @@ pub struct Level1Options {
     pub central: SocketAddrV4,
     /// The address that receives from the central converter.
     pub listen: SocketAddrV4,
-    /// The address of the interface with the groups.
+    /// The address of the interface with the groups; unspecified if the routes say which it is. Then `listen` has the address
+    /// of the machine.
     pub interface: Ipv4Addr,
     /// The group of packet address 0. The other groups follow.
     pub base: Ipv4Addr,
@@ -98,7 +99,10 @@ impl Level1Socket {
         let receiver = memberships::shared_port(options.port, &socket_options())?;
         let sender =
             socket::multicast_sender(options.interface.into(), options.ttl, &socket::Options::default())?;
-        let own_address = sender.local_addr()?;
+        let mut own_address = sender.local_addr()?;
+        if options.interface.is_unspecified() {
+            own_address.set_ip((*options.listen.ip()).into());
+        }
         // The order of the sockets is that of the endpoint's ports.
         event_loop.ports.add(receiver)?;
         event_loop.ports.add(bind_exclusive(options.listen)?)?;
@@ -213,7 +217,9 @@ impl GroupJoiner<'_> {
 /// Returns the group to which a datagram on an interface was sent.
 fn group_of(datagram: &Received, interface: u32) -> Option<Ipv4Addr> {
     match datagram.to {
-        Some(IpAddr::V4(group)) if datagram.interface.is_none_or(|on| on == interface) => Some(group),
+        Some(IpAddr::V4(group)) if datagram.interface.is_none_or(|on| interface == 0 || on == interface) => {
+            Some(group)
+        }
         _ => None,
     }
 }

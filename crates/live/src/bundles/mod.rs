@@ -9,8 +9,8 @@
 //! | --- | --- |
 //! | [`worker`] | the thread of a converter or of a host's interface |
 //!
-//! Each run has its own loopback addresses, groups and ports, so that concurrent runs do not receive each other's
-//! messages.
+//! On the loopback each run has its own addresses, groups and ports, so that concurrent runs do not receive each other's
+//! messages. Where hosts have network namespaces, they use their addresses there and the groups of the wide area.
 
 pub mod worker;
 
@@ -21,8 +21,8 @@ use serde::{Deserialize, Serialize};
 use trunkline_bundle::wire::classic::PACKET_ADDRESSES;
 use trunkline_bundle::wire::format2::packet_address;
 use trunkline_experiment::Plan;
-use trunkline_experiment::converters::number;
-use trunkline_experiment::plan::BundleFormat;
+use trunkline_experiment::converters::{Sides, number};
+use trunkline_experiment::plan::{BundleFormat, Node};
 use trunkline_io::Clock;
 use trunkline_run::bundle::{self, ConverterConfig, PORTS};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
@@ -30,54 +30,97 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 pub(crate) use worker::BundleWorker;
 
 /// Addresses of the converters of a run and of their hosts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BundleAddresses {
-    /// Address of the central converter; those of level 1 are the next addresses.
-    site: Ipv4Addr,
+    /// Address of the central converter.
+    central: Ipv4Addr,
+    /// Addresses of the level-1 converters.
+    level1: Vec<Ipv4Addr>,
     /// Group of packet address 0; the groups of the other packet addresses follow, then the group of bundles for
     /// hosts.
     base: Ipv4Addr,
     /// Port of the groups; bundles for hosts use the next port.
     port: u16,
+    /// Address of the interface with the groups; unspecified if the routes say which it is.
+    interface: Ipv4Addr,
 }
 
 impl BundleAddresses {
     /// Derives the addresses of a run from the plan's name and the start of the clock.
-    fn from_plan(plan: &Plan, clock: Clock) -> BundleAddresses {
+    fn on_loopback(plan: &Plan, clock: Clock) -> BundleAddresses {
         let seed = format!("{} / bundles", plan.name);
         let [a, b, c, d, e, p, q, _] = xxh3_64_with_seed(seed.as_bytes(), clock.epoch_ns()).to_be_bytes();
+        // With space for seven more addresses, and away from common loopback addresses.
+        let central = Ipv4Addr::new(127, 1 + a % 254, b, 8 * (c % 31) + 1);
         BundleAddresses {
-            // With space for seven more addresses, and away from common loopback addresses.
-            site: Ipv4Addr::new(127, 1 + a % 254, b, 8 * (c % 31) + 1),
+            central,
+            level1: (1..8).map(|count| offset(central, count)).collect(),
             // With space for 2,049 groups.
             base: Ipv4Addr::new(239, d, e & 0xF0, 0),
             // Below the system's range of ephemeral ports.
             port: 20_000 + u16::from_be_bytes([p, q]) % 12_000,
+            interface: Ipv4Addr::LOCALHOST,
         }
     }
 
-    fn central_for_level1(self) -> SocketAddrV4 {
-        SocketAddrV4::new(self.site, PORTS.from_level1)
+    /// Returns the addresses of converters in namespaces, whose hosts have these addresses.
+    fn in_namespaces(sides: &Sides<'_>, hosts: &BTreeMap<String, IpAddr>) -> BundleAddresses {
+        let address = |node: &&Node| match hosts.get(&node.name) {
+            Some(IpAddr::V4(address)) => *address,
+            _ => Ipv4Addr::UNSPECIFIED,
+        };
+        BundleAddresses {
+            central: sides.central.first().map_or(Ipv4Addr::UNSPECIFIED, address),
+            level1: sides.level1.iter().map(address).collect(),
+            base: bundle::WIDE_AREA_BASE,
+            port: PORTS.wide_area,
+            interface: Ipv4Addr::UNSPECIFIED,
+        }
     }
 
-    fn central_for_hosts(self) -> SocketAddrV4 {
-        SocketAddrV4::new(self.site, PORTS.from_hosts)
+    fn central_for_level1(&self) -> SocketAddrV4 {
+        SocketAddrV4::new(self.central, PORTS.from_level1)
+    }
+
+    fn central_for_hosts(&self) -> SocketAddrV4 {
+        SocketAddrV4::new(self.central, PORTS.from_hosts)
+    }
+
+    /// Returns where the central converter listens: with routes at all interfaces, so that these choose that of a group.
+    fn central_listens(&self, at: SocketAddrV4) -> SocketAddrV4 {
+        let ip = if self.interface.is_unspecified() { self.interface } else { *at.ip() };
+        SocketAddrV4::new(ip, at.port())
+    }
+
+    /// Returns the address of the interface with the groups.
+    pub(crate) fn interface(&self) -> Ipv4Addr {
+        self.interface
     }
 
     /// Returns where the level-1 converter at this index receives from the central converter.
-    fn level1(self, index: u8) -> SocketAddrV4 {
-        SocketAddrV4::new(offset(self.site, 1 + u32::from(index)), PORTS.to_level1)
+    fn level1(&self, index: u8) -> SocketAddrV4 {
+        SocketAddrV4::new(self.level1[usize::from(index)], PORTS.to_level1)
     }
 
     /// Returns where all hosts receive from the central converter.
-    fn hosts(self) -> SocketAddrV4 {
-        SocketAddrV4::new(offset(self.base, PACKET_ADDRESSES as u32), self.port + 1)
+    fn hosts(&self) -> SocketAddrV4 {
+        SocketAddrV4::new(bundle_group(self.base), self.port + 1)
     }
 
     /// Returns the group of a message address in the wide area.
-    pub(crate) fn group(self, address: u32) -> SocketAddrV4 {
+    pub(crate) fn group(&self, address: u32) -> SocketAddrV4 {
         SocketAddrV4::new(offset(self.base, packet_address(address).into()), self.port)
     }
+}
+
+/// Returns the group of bundles for hosts, which follows those of messages.
+fn bundle_group(base: Ipv4Addr) -> Ipv4Addr {
+    offset(base, PACKET_ADDRESSES as u32)
+}
+
+/// Returns the group of bundles for hosts where hosts have network namespaces.
+pub fn group_of_hosts() -> Ipv4Addr {
+    bundle_group(bundle::WIDE_AREA_BASE)
 }
 
 /// Returns the address that is `count` addresses higher.
@@ -89,6 +132,8 @@ fn offset(address: Ipv4Addr, count: u32) -> Ipv4Addr {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct BundleNode {
     pub addresses: BundleAddresses,
+    /// The address of its sockets.
+    pub own: Ipv4Addr,
     pub role: NodeRole,
 }
 
@@ -144,21 +189,34 @@ impl BundleNode {
 
     pub(crate) fn address(&self) -> IpAddr {
         match self.role {
-            NodeRole::Central { .. } => self.addresses.site.into(),
+            NodeRole::Central { .. } => self.addresses.central.into(),
             NodeRole::Level1 { index, .. } => (*self.addresses.level1(index).ip()).into(),
-            NodeRole::Host { .. } | NodeRole::WideArea { .. } => Ipv4Addr::LOCALHOST.into(),
+            NodeRole::Host { .. } | NodeRole::WideArea { .. } => self.own.into(),
         }
     }
 }
 
-/// Returns the bundle nodes of a plan by name.
-pub fn nodes_from_plan(plan: &Plan, clock: Clock) -> BTreeMap<String, BundleNode> {
+/// Returns the bundle nodes of a plan by name: in network namespaces where hosts and converters have these addresses, else on
+/// the loopback.
+pub fn nodes_from_plan(
+    plan: &Plan,
+    clock: Clock,
+    namespaces: Option<&BTreeMap<String, IpAddr>>,
+) -> BTreeMap<String, BundleNode> {
     let (Some(sides), Some(network)) = (bundle::sides(plan), &plan.network) else { return BTreeMap::new() };
     let Some(central) = bundle::CentralConfig::from_plan(network, &sides) else { return BTreeMap::new() };
-    let addresses = BundleAddresses::from_plan(plan, clock);
+    let addresses = match namespaces {
+        Some(hosts) => BundleAddresses::in_namespaces(&sides, hosts),
+        None => BundleAddresses::on_loopback(plan, clock),
+    };
     let (config, mut nodes) = (central.converter, BTreeMap::new());
-    let mut add =
-        |name: &str, role: NodeRole| drop(nodes.insert(name.to_owned(), BundleNode { addresses, role }));
+    let mut add = |name: &str, role: NodeRole| {
+        let own = match namespaces.and_then(|hosts| hosts.get(name)) {
+            Some(IpAddr::V4(own)) => *own,
+            _ => Ipv4Addr::LOCALHOST,
+        };
+        nodes.insert(name.to_owned(), BundleNode { addresses: addresses.clone(), own, role });
+    };
     let mut subscriptions = Vec::new();
     for (number, name) in (1..).zip(&sides.hosts) {
         let of_host: Vec<u32> = bundle::subscriptions(plan, name).into_iter().collect();
@@ -226,7 +284,7 @@ mod tests {
 
     #[test]
     fn every_host_and_converter_has_a_node() {
-        let nodes = nodes_from_plan(&plan(), Clock::at(1));
+        let nodes = nodes_from_plan(&plan(), Clock::at(1), None);
         assert!(
             matches!(&nodes["h2"].role, NodeRole::Host { number: 2, subscriptions, .. } if *subscriptions == [0, 31, 32])
         );
@@ -249,10 +307,10 @@ mod tests {
     fn addresses_stay_in_their_ranges() {
         let plan = plan();
         for epoch in 0..2_000 {
-            let addresses = BundleAddresses::from_plan(&plan, Clock::at(epoch));
+            let addresses = BundleAddresses::on_loopback(&plan, Clock::at(epoch));
             let last = *addresses.level1(5).ip();
-            assert_eq!(last.octets()[..3], addresses.site.octets()[..3], "{addresses:?}");
-            assert!(last.is_loopback() && addresses.site.octets()[1] > 0, "{addresses:?}");
+            assert_eq!(last.octets()[..3], addresses.central.octets()[..3], "{addresses:?}");
+            assert!(last.is_loopback() && addresses.central.octets()[1] > 0, "{addresses:?}");
             assert!(
                 addresses.hosts().ip().is_multicast() && addresses.hosts().port() < 32_768,
                 "{addresses:?}"
@@ -261,8 +319,8 @@ mod tests {
             assert_ne!(addresses.hosts().ip(), addresses.group(65_535).ip());
         }
         assert_ne!(
-            BundleAddresses::from_plan(&plan, Clock::at(1)),
-            BundleAddresses::from_plan(&plan, Clock::at(2))
+            BundleAddresses::on_loopback(&plan, Clock::at(1)),
+            BundleAddresses::on_loopback(&plan, Clock::at(2))
         );
     }
 }

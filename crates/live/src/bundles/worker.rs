@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::error::Error;
 use std::io::{self, Read, Write};
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::SocketAddrV4;
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -185,10 +185,9 @@ impl BundleWorker {
         });
         let mut worker_thread =
             WorkerThread { shared: shared.clone(), clock, writer: writer.clone(), last_reported: None };
-        let addresses = node.addresses;
+        let (addresses, own) = (node.addresses.clone(), SocketAddrV4::new(node.own, 0));
         let is_format2 = node.format() == BundleFormat::Wide;
         // In format 2, hosts and level-1 converters are identified by the source address of their bundles.
-        let own = SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0);
         let mut wide_area_sender = None;
         let thread: Option<Box<dyn FnOnce() -> Counts + Send>> = match node.role.clone() {
             NodeRole::WideArea { config, index } => {
@@ -207,8 +206,8 @@ impl BundleWorker {
                     rebalance: Span::ZERO,
                     ..CentralOptions::on_loopback(
                         config.settings,
-                        addresses.central_for_level1(),
-                        addresses.central_for_hosts(),
+                        addresses.central_listens(addresses.central_for_level1()),
+                        addresses.central_listens(addresses.central_for_hosts()),
                     )
                 };
                 let socket = CentralSocket::open(&CentralOptions { config, ..options }, clock)?;
@@ -220,7 +219,7 @@ impl BundleWorker {
                     number,
                     central: addresses.central_for_level1(),
                     listen: if is_format2 { own } else { addresses.level1(index) },
-                    interface: Ipv4Addr::LOCALHOST,
+                    interface: addresses.interface(),
                     base: addresses.base,
                     port: addresses.port,
                     ttl: TTL,
@@ -232,6 +231,7 @@ impl BundleWorker {
                 let (settings, central) = (config.settings(), addresses.central_for_hosts());
                 let options = HostOptions {
                     listen: if is_format2 { own } else { addresses.hosts() },
+                    interface: addresses.interface(),
                     ..HostOptions::on_loopback(settings, number, central)
                 };
                 let mut socket = HostSocket::open(&options, clock)?;
@@ -432,6 +432,8 @@ fn with_sockets(mut counts: Counts, socket: &impl SocketDriver) -> Counts {
 #[cfg(test)]
 mod tests {
     use super::super::BundleAddresses;
+    use std::net::Ipv4Addr;
+
     use super::*;
     use trunkline_experiment::plan::BundleTimers;
     use trunkline_run::bundle::ConverterConfig;
@@ -447,11 +449,17 @@ mod tests {
             outbox: Mutex::default(),
             receivers: Mutex::default(),
         };
-        let addresses =
-            BundleAddresses { site: Ipv4Addr::LOCALHOST, base: Ipv4Addr::new(239, 1, 0, 0), port: 20_000 };
+        let addresses = BundleAddresses {
+            central: Ipv4Addr::LOCALHOST,
+            level1: Vec::new(),
+            base: Ipv4Addr::new(239, 1, 0, 0),
+            port: 20_000,
+            interface: Ipv4Addr::LOCALHOST,
+        };
         let (format, timers, deadlines) = (BundleFormat::Classic, BundleTimers::Classic, Default::default());
         let config = ConverterConfig { format, timers, deadlines, path_mtu: 1_472 };
-        let node = BundleNode { addresses, role: NodeRole::WideArea { config, index: 0 } };
+        let node =
+            BundleNode { addresses, own: Ipv4Addr::LOCALHOST, role: NodeRole::WideArea { config, index: 0 } };
         let (shared, wide_area_sender) = (Arc::new(shared), Mutex::new(None));
         (
             BundleWorker(Arc::new(WorkerInner { node, shared, wide_area_sender, thread: Mutex::new(None) })),

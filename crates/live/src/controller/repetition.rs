@@ -74,8 +74,6 @@ pub(super) struct Repetition<'a, 'c> {
     outcome: RepetitionOutcome,
     /// The SHA-256 of the receiver's public key, over QUIC.
     receiver_key: Option<[u8; 32]>,
-    /// The controller of explicit rates that the sender obeys.
-    rate_controller: Option<SocketAddr>,
 }
 
 impl<'a, 'c> Repetition<'a, 'c> {
@@ -92,11 +90,19 @@ impl<'a, 'c> Repetition<'a, 'c> {
             event_sender,
             ends: BTreeMap::new(),
             receiver_key: None,
-            rate_controller: None,
             clocks: BTreeMap::new(),
             consent: None,
             outcome,
         }
+    }
+
+    /// Returns the outcome of a repetition that may not start.
+    pub fn refuse(mut self, start: &Start, reason: String) -> RepetitionOutcome {
+        // The others must not wait for it.
+        drop(start.participant());
+        self.outcome.start = start.origin();
+        self.outcome.error = Some(reason);
+        std::mem::take(&mut self.outcome)
     }
 
     /// Executes the repetition, even if parts of it fail.
@@ -240,10 +246,7 @@ impl<'a, 'c> Repetition<'a, 'c> {
             port = Some(address.port()); // the receivers of a group share its port
             peer.get_or_insert(address);
         }
-        let mut peer = peer.ok_or(RunError::NoReceiver)?;
-        if let Some(emulation) = &self.controller.emulation {
-            (peer, self.rate_controller) = emulation.address_for(connection, peer)?;
-        }
+        let peer = peer.ok_or(RunError::NoReceiver)?;
         let file = self.sent_file();
         let role = Role::Sender { peer, limit, receivers: connection.to.len(), file };
         let sender = self.prepare(&connection.from, None, role, None)?;
@@ -368,6 +371,7 @@ impl<'a, 'c> Repetition<'a, 'c> {
         };
         self.clocks.extend(clock.map(|clock| (end.host.clone(), clock)));
         let consent = self.end_consent(receiver.is_none())?;
+        let rate_controller = controller.rate_controllers.get(&self.connection.name).copied();
         Ok(Box::new(EndSpec {
             id,
             repetition_name: self.name.clone(),
@@ -384,7 +388,7 @@ impl<'a, 'c> Repetition<'a, 'c> {
                 Some(_) => self.connection.test.without_messages(),
             },
             peer_key: self.receiver_key.filter(|_| receiver.is_none()),
-            rate_controller: self.rate_controller.filter(|_| receiver.is_none()),
+            rate_controller: rate_controller.filter(|_| receiver.is_none()),
             role,
             receiver: receiver.unwrap_or(0) as u32,
             consent,

@@ -1,6 +1,6 @@
 //! Ends over bundles: behind the converters they use the interface of their host, in the wide area their own sockets.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -33,7 +33,7 @@ fn worker(context: &EndContext) -> Result<BundleWorker, EndError> {
 
 /// Returns the addresses of the run if this host is in the wide area.
 fn wide_area_addresses(worker: &BundleWorker) -> Option<BundleAddresses> {
-    matches!(worker.node().role, NodeRole::WideArea { .. }).then_some(worker.node().addresses)
+    matches!(worker.node().role, NodeRole::WideArea { .. }).then(|| worker.node().addresses.clone())
 }
 
 /// Returns the address and options of the connection's messages.
@@ -111,7 +111,7 @@ fn open_sender(
     address: u32,
 ) -> Result<UdpSocket, EndError> {
     let to = SocketAddr::V4(addresses.group(address));
-    let socket = socket::multicast_sender(IpAddr::V4(Ipv4Addr::LOCALHOST), 1, &context.options())?;
+    let socket = socket::multicast_sender(IpAddr::V4(addresses.interface()), 1, &context.options())?;
     socket.connect(to).map_err(io_error("connecting to the group"))?;
     socket::limit_blocking(&socket, STOP_CHECK_INTERVAL).map_err(io_error("setting a time limit"))?;
     Ok(socket)
@@ -155,7 +155,7 @@ fn receive_from_group(
 ) -> Result<Report, EndFailure> {
     let group = SocketAddr::V4(addresses.group(message_options(&context, worker)?.address));
     let is_format2 = worker.node().format() == BundleFormat::Wide;
-    let socket = socket::multicast_receiver(group, IpAddr::V4(Ipv4Addr::LOCALHOST), &context.options())?;
+    let socket = socket::multicast_receiver(group, IpAddr::V4(addresses.interface()), &context.options())?;
     socket::limit_blocking(&socket, STOP_CHECK_INTERVAL).map_err(io_error("setting a time limit"))?;
     let start = context.ready(local_address(&context))?;
     let (mut meter, mut buffer, mut error) =

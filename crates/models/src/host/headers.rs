@@ -55,16 +55,10 @@ pub const fn mac(to: Destination) -> [u8; 6] {
     }
 }
 
-/// Appends the Ethernet II header of an IPv4 packet.
-pub fn ethernet(from: u32, to: Destination, out: &mut Vec<u8>) {
-    out.extend_from_slice(&mac(to));
-    out.extend_from_slice(&station_mac(from));
-    out.extend_from_slice(&[0x08, 0x00]);
-}
-
-/// Appends the LLC/SNAP header of an IPv4 packet in AAL5 (RFC 1483, section 4.1).
-pub fn llc_snap(out: &mut Vec<u8>) {
-    out.extend_from_slice(&[0xAA, 0xAA, 0x03, 0x00, 0x00, 0x00, 0x08, 0x00]);
+/// Appends the LLC/SNAP header of a packet with this EtherType in AAL5 (RFC 1483, section 4.1).
+pub fn llc_snap(ethertype: [u8; 2], out: &mut Vec<u8>) {
+    out.extend_from_slice(&[0xAA, 0xAA, 0x03, 0x00, 0x00, 0x00]);
+    out.extend_from_slice(&ethertype);
 }
 
 #[cfg(test)]

@@ -24,8 +24,8 @@ use trunkline_run::message::Header;
 use trunkline_units::{Instant, Seed, Span};
 
 use crate::frame::PacketPool;
+use crate::network::Network;
 use crate::network::topology::Topology;
-use crate::network::{Forwarder, Network};
 use worker::{BundleWorker, EgressPath, WorkerRole};
 
 /// Maximum time until all converters have the subscriptions, in addition to the delay of the links.
@@ -157,6 +157,12 @@ struct WorkerBuilder<'b> {
     sides: &'b Sides<'b>,
 }
 
+/// Returns the port of a level-1 converter to the wide area, given that to its central converter.
+pub fn wide_area_port(topology: &Topology<'_>, node: usize, to_central: Port) -> Port {
+    let mut ports = (0..topology.ports[node].len() as u16).map(Port);
+    ports.find(|port| *port != to_central).unwrap_or(to_central)
+}
+
 /// The incarnation number of all machines: they start once.
 const INCARNATION: u32 = 1;
 
@@ -205,9 +211,7 @@ impl WorkerBuilder<'_> {
         let central = self.central_name()?;
         let central_egress = self.egress(&node.name, &[central])?;
         let at = self.topology.node(&node.name)?;
-        let mut ports = 0..self.topology.ports[at].len() as u16;
-        let wide_area_port =
-            ports.find(|port| *port != central_egress.port.0).unwrap_or(central_egress.port.0);
+        let wide_area_port = wide_area_port(self.topology, at, central_egress.port).0;
         let role = WorkerRole::Level1 {
             machine: Box::new(Level1::new(
                 number(node) as u16,
@@ -217,7 +221,7 @@ impl WorkerBuilder<'_> {
             groups: self.groups(),
             joined: Default::default(),
             central: (self.station(central)?, central_egress),
-            forwarders: self.forwarders(at, wide_area_port),
+            forwarders: self.network.forwarders_behind(self.topology, (at, Port(wide_area_port))),
             wide_area: self.wide_area_egress(at, wide_area_port)?,
         };
         self.worker(&node.name, role)
@@ -262,14 +266,5 @@ impl WorkerBuilder<'_> {
         let paths = destinations.filter_map(|other| self.topology.mtu(&self.topology.path(node, other)?));
         let own = self.topology.mtu(&[(node, port)])?;
         Some(EgressPath::new(port, paths.fold(own, u32::min)))
-    }
-
-    /// Returns the forwarders in the segment behind a port of a node, and their ports towards the node.
-    fn forwarders(&self, node: usize, port: u16) -> Vec<(Forwarder, Port)> {
-        let towards = |at: usize| {
-            let port = self.topology.path(at, node)?.first()?.1;
-            Some((self.network.forwarder(self.topology, at)?, Port(port)))
-        };
-        self.topology.nodes_behind(node, usize::from(port)).into_iter().filter_map(towards).collect()
     }
 }

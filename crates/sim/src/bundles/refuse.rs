@@ -32,7 +32,7 @@ fn refuse_media(plan: &Plan, topology: &Topology<'_>) -> Option<String> {
             for (node, port) in topology.path(*from, *to).unwrap_or_default() {
                 let link = &topology.network.links[topology.ports[node][usize::from(port)].link];
                 if link.medium == Medium::Atm {
-                    return Some(format!("`sim` does not support bundles over ATM: link {}", link.name));
+                    return Some(format!("bundles do not cross ATM: link {}", link.name));
                 }
             }
         }

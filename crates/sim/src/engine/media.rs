@@ -170,7 +170,7 @@ impl Engine {
         let mut medium_node = &mut self.network.media[m as usize];
         loop {
             if let Some(tracer) = &mut self.tracer {
-                tracer.capture_medium(self.now, m, &frame);
+                tracer.capture_medium(self.now, m, port, &frame);
             }
             let (next, input) = match medium_node.attachments[port.0 as usize] {
                 Attachment::Medium(next, input) => (next, input),

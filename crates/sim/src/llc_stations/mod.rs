@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use trunkline_endpoint::{Destination, Endpoint as _, Input, Output, Peer, Port, Reason, Writable};
-use trunkline_experiment::plan::Plan;
+use trunkline_experiment::plan::{NodeKind, Plan, Protocol};
 use trunkline_llc::admit;
 use trunkline_llc::station::Config;
 use trunkline_llc::token::{self, Ring};
@@ -45,6 +45,29 @@ pub struct LlcStations {
     pub forms_within: Option<Span>,
     /// The delay bound of each connection that has one.
     bounds: BTreeMap<usize, Span>,
+}
+
+/// The port of a host's LLC station.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StationPort {
+    /// The interface of its host.
+    pub port: Port,
+    /// Whether the medium is Ethernet: frames have a VLAN tag and are padded.
+    pub ethernet: bool,
+}
+
+/// Returns the port of the station of a host: the one that leads to the other end of its first connection over LLC.
+pub fn station_port(plan: &Plan, topology: &Topology<'_>, name: &str) -> Option<StationPort> {
+    let over_llc = plan.connections.iter().filter(|c| matches!(c.protocol, Protocol::Llc { .. }));
+    let mut others = over_llc.filter_map(|c| {
+        let (from, to) = (c.from.host.as_str(), c.to.first()?.host.as_str());
+        if from == name { Some(to) } else { (to == name).then_some(from) }
+    });
+    let node = topology.node(name)?;
+    let (_, port) = *topology.path(node, topology.node(others.next()?)?)?.first()?;
+    let neighbor = topology.ports[node][usize::from(port)].neighbor;
+    let ethernet = !matches!(topology.network.nodes[neighbor].kind, NodeKind::Ring { .. });
+    Some(StationPort { port: Port(port), ethernet })
 }
 
 /// The interface and the node of a station.

@@ -9,7 +9,7 @@ use trunkline_run::{Refusal, llc};
 use super::line;
 use crate::network::topology::Topology;
 
-/// Returns why a plan's connections over LLC cannot be simulated, or why their traffic contracts cannot be kept.
+/// Returns why the connections over LLC cannot cross the network of a plan, or why their traffic contracts cannot be kept.
 pub fn refuse(plan: &Plan, network: &Network) -> Vec<Refusal> {
     let topology = Topology::new(network);
     let over_llc = || plan.connections.iter().filter(|c| matches!(c.protocol, Protocol::Llc { .. }));
@@ -40,10 +40,7 @@ fn refuse_medium(topology: &Topology<'_>, c: &Connection) -> Option<String> {
         }
         let link = &topology.network.links[topology.ports[node][usize::from(port)].link];
         if link.medium != Medium::Ethernet {
-            return Some(format!(
-                "`sim` supports llc over Ethernet and rings; link {} is neither",
-                link.name
-            ));
+            return Some(format!("llc needs Ethernet or rings; link {} is neither", link.name));
         }
         if let (NodeKind::Ring { .. }, true) =
             (&topology.network.nodes[node].kind, matches!(c.protocol, Protocol::Llc { token: true, .. }))
@@ -64,7 +61,7 @@ fn refuse_interfaces<'c>(
     for (host, other) in [(&c.from.host, &to.host), (&to.host, &c.from.host)] {
         let port = topology.path(topology.node(host)?, topology.node(other)?)?.first()?.1;
         if *ports.entry(host).or_insert(port) != port {
-            return Some(format!("`sim` has one LLC station per host, but {host} would need two interfaces"));
+            return Some(format!("a host has one LLC station, but {host} would need two interfaces"));
         }
     }
     None

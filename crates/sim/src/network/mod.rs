@@ -248,6 +248,19 @@ impl<F: CellFrame> Network<F> {
         }
     }
 
+    /// Returns the forwarders in the segment behind a port of a node, and their ports towards the node.
+    pub fn forwarders_behind(
+        &self,
+        topology: &Topology<'_>,
+        (node, port): (usize, Port),
+    ) -> Vec<(Forwarder, Port)> {
+        let towards = |at: usize| {
+            let port = topology.path(at, node)?.first()?.1;
+            Some((self.forwarder(topology, at)?, Port(port)))
+        };
+        topology.nodes_behind(node, usize::from(port.0)).into_iter().filter_map(towards).collect()
+    }
+
     /// Returns the number of the host with this name.
     pub fn host_number(&self, name: &str) -> Option<u32> {
         self.hosts.iter().position(|h| h.name == name).map(|s| s as u32)

@@ -1,4 +1,4 @@
-//! Test body for `udp (control = credit)` over a slow link, shared by the simulator and the live backend, which emulates it.
+//! Test body for `udp (control = credit)` over a slow link, shared by the simulator and the lab.
 
 use trunkline_record::Record;
 

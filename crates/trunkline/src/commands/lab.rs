@@ -6,7 +6,8 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use trunkline_lab::session::{RunningHost, RunningLab, running};
-use trunkline_lab::{Lab, Programs, Session, containerlab, enter_user_namespace};
+use trunkline_lab::{CaptureOptions, Lab, Programs, Session, containerlab, enter_user_namespace};
+use trunkline_sim::capture;
 use trunkline_units::Seed;
 
 use super::experiment::Experiment;
@@ -38,9 +39,12 @@ fn open(flags: &Open) -> Result<(), Failure> {
     enter_user_namespace().map_err(Failure::run)?;
     let stop = stop_on_signals()?;
     let plan = &experiment.plan;
-    let lab = Lab::start(plan, Seed(flags.seed)).map_err(Failure::run)?;
-    let session = Session::start(&plan.name, &lab).map_err(Failure::run)?;
+    let refused = |network| flags.trace.iter().find_map(|name| capture::refuse(name, network));
+    plan.network.as_ref().and_then(refused).map_or(Ok(()), |text| Err(Failure::input(text)))?;
     let out = out_folder(&flags.out, &plan.name).join("lab");
+    let captures = CaptureOptions { names: flags.trace.clone(), folder: out.clone() };
+    let lab = Lab::start_captured(plan, Seed(flags.seed), &captures).map_err(Failure::run)?;
+    let session = Session::start(&plan.name, &lab).map_err(Failure::run)?;
     let programs = Programs::start(plan, &lab, &session, &out).map_err(Failure::run)?;
     print(&host_lines(&plan.name, lab.hosts().iter().map(|host| (&host.name[..], host.address))))?;
     let is_terminal = io::stdout().is_terminal();
@@ -59,7 +63,11 @@ fn open(flags: &Open) -> Result<(), Failure> {
     }
     let failures = programs.finish(false, &stop);
     drop(session);
-    lab.finish().map_err(Failure::run)?;
+    let report = lab.finish().map_err(Failure::run)?;
+    report.capture_error.map_or(Ok(()), |error| Err(Failure::run(error)))?;
+    if report.capture_drops > 0 {
+        let _ = writeln!(io::stderr(), "warning: the captures lack {} packets", report.capture_drops);
+    }
     failures.into_iter().next().map_or(Ok(()), |failure| Err(Failure::run(failure)))
 }
 

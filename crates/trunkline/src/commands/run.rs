@@ -26,10 +26,7 @@ pub(super) const PARTIAL_RESULTS_STORED: &str = "the partial results are stored"
 /// Runs an experiment on each backend, stores the records and shows the report.
 pub fn run(flags: &Run) -> Result<(), Failure> {
     let (experiment, mut backends) = prepare(flags)?;
-    if flags.emulate && !flags.on.iter().any(|on| on == "live") {
-        return Err(Failure::input("--emulate: only `live` emulates links"));
-    }
-    if experiment.plan.network.is_some() && !flags.emulate && flags.on.iter().any(|on| on == "live") {
+    if experiment.plan.network.is_some() && flags.on.iter().any(|on| on == "live") {
         let _ = writeln!(
             io::stderr(),
             "warning: `live` uses the real network: the rates, delays and losses of `network` are not applied"
@@ -84,8 +81,8 @@ pub(super) fn prepare(flags: &Run) -> Result<(Experiment, Vec<Box<dyn Backend>>)
     }
     let backends =
         flags.on.iter().map(|name| backend(name, flags, &experiment.plan)).collect::<Result<Vec<_>, _>>()?;
-    if !flags.trace.is_empty() && !flags.on.iter().any(|on| on == "sim") {
-        return Err(Failure::input("--trace needs a simulated run; add `--on sim`"));
+    if !flags.trace.is_empty() && flags.on.iter().all(|on| on == "live") {
+        return Err(Failure::input("--trace needs simulated links; add `--on sim` or `--on lab`"));
     }
     if !flags.at.is_empty() && !flags.on.iter().any(|on| on == "live") {
         return Err(Failure::input("--at needs a live run; add `--on live`"));
@@ -156,25 +153,25 @@ fn backend(name: &str, flags: &Run, plan: &Plan) -> Result<Box<dyn Backend>, Fai
     match name {
         "live" => {
             let live = live_backend(plan, &flags.at, &flags.keys)?;
-            Ok(Box::new(if flags.emulate { live.with_emulated_links() } else { live }))
+            Ok(Box::new(live))
         }
         "sim" => Ok(Box::new(Sim { trace: flags.trace.clone(), link_series: true })),
-        "lab" => lab_backend(),
+        "lab" => lab_backend(&flags.trace),
         _ => Err(Failure::input(format!("there is no backend `{name}`; use `live`, `lab` or `sim`"))),
     }
 }
 
 /// Returns the backend of a lab, and enters the user namespace that an ordinary user needs for it.
 #[cfg(target_os = "linux")]
-pub(super) fn lab_backend() -> Result<Box<dyn Backend>, Failure> {
+pub(super) fn lab_backend(trace: &[String]) -> Result<Box<dyn Backend>, Failure> {
     let program = std::env::current_exe()
         .map_err(|e| Failure::run(format!("cannot find the path of this program: {e}")))?;
     trunkline_lab::enter_user_namespace().map_err(Failure::run)?;
-    Ok(Box::new(trunkline_lab::LabBackend { program }))
+    Ok(Box::new(trunkline_lab::LabBackend { program, trace: trace.to_vec() }))
 }
 
 #[cfg(not(target_os = "linux"))]
-pub(super) fn lab_backend() -> Result<Box<dyn Backend>, Failure> {
+pub(super) fn lab_backend(_: &[String]) -> Result<Box<dyn Backend>, Failure> {
     Err(Failure::input("a lab needs the network namespaces of Linux"))
 }
 

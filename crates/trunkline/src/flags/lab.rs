@@ -29,7 +29,10 @@ pub struct Open {
     /// Seed of all random numbers
     #[arg(long, value_name = "N", default_value_t = trunkline_units::Seed::default().0)]
     pub seed: u64,
-    /// Folder for what the programs of hosts write [default: trunkline-results/NAME]
+    /// Capture the packets of a link, one direction of it (LINK:NODE) or a host as pcapng in `lab` of the folder
+    #[arg(long, visible_alias = "capture", value_name = "NAME", value_delimiter = ',')]
+    pub trace: Vec<String>,
+    /// Folder for captures and what the programs of hosts write [default: trunkline-results/NAME]
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub out: Option<PathBuf>,
 }
