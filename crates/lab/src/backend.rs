@@ -12,18 +12,23 @@ use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
 use std::process::Stdio;
 
+use trunkline_endpoint::Port;
 use trunkline_experiment::plan::{NodeKind, Plan, Protocol, SourceRange};
 use trunkline_live::{Launch, LaunchedAgent, Live};
 use trunkline_record::Record;
+use trunkline_record::schema::{Link, LinkEnd};
 use trunkline_run::backend::failed_record;
 use trunkline_run::{Backend, ProgressObserver, Refusal, RunOptions, expect};
+use trunkline_sim::network::Network;
 use trunkline_sim::network::records::{link_records, switch_records};
 use trunkline_sim::network::topology::Topology;
-use trunkline_units::Instant;
+use trunkline_units::{Instant, Span};
 
 use crate::emulator::Report;
+use crate::group_routes::unreachable;
 use crate::laboratory::{Lab, LabError};
 use crate::namespace::Namespace;
+use crate::packet::Packet;
 use crate::programs::Programs;
 use crate::session::Session;
 
@@ -86,8 +91,8 @@ impl Backend for LabBackend {
         for c in &plan.connections {
             let text = match &c.protocol {
                 Protocol::Llc { .. } => "the lab carries IP packets only, and no frames of LLC".to_owned(),
-                Protocol::Multicast { .. } => match router_on_path(plan, &topology, c) {
-                    Some(router) => format!("the kernel of the router `{router}` forwards to no group"),
+                Protocol::Multicast { .. } => match unreachable(c, &topology) {
+                    Some(text) => text,
                     None => continue,
                 },
                 _ => continue,
@@ -141,25 +146,16 @@ fn start(plan: &Plan, options: &RunOptions) -> Result<(Lab, Session, Programs), 
     Ok((lab, session, programs))
 }
 
-/// Returns a router on the path of a connection to one of its receivers.
-fn router_on_path(
-    plan: &Plan,
-    topology: &Topology<'_>,
-    c: &trunkline_experiment::plan::Connection,
-) -> Option<String> {
-    let network = plan.network.as_ref()?;
-    c.to.iter().find_map(|to| {
-        let path = topology.path(topology.node(&c.from.host)?, topology.node(&to.host)?)?;
-        let router = path.iter().skip(1).find(|(node, _)| topology.is_router(*node))?;
-        Some(network.nodes[router.0].name.clone())
-    })
-}
-
 /// Adds what the media have counted and how late the emulator was.
 fn add_report(record: &mut Record, plan: &Plan, report: &Report) {
     if let (Some(network), Some(described)) = (&report.network, &plan.network) {
         record.links = link_records(network, described, Instant::ZERO + report.duration);
         record.switches = switch_records(network);
+        add_ends(&mut record.links, network, report.duration);
+    }
+    if plan.connections.is_empty() && plan.measures.is_empty() {
+        // The programs were all of it.
+        record.duration_s = report.duration.as_s();
     }
     let late = |quantile: f64| report.lateness_ns.value_at_quantile(quantile) as f64 / 1e3;
     let lateness = format!(
@@ -171,6 +167,10 @@ fn add_report(record: &mut Record, plan: &Plan, report: &Report) {
         if report.is_real_time { "" } else { "; the system allowed no real-time priority" },
     );
     record.environment.insert("emulator_late".into(), lateness);
+    if report.group_reports > 0 {
+        let text = format!("{} packets of IGMP or MLD", report.group_reports);
+        record.environment.insert("emulator_group_reports".into(), text);
+    }
     let lost = report.unroutable + report.refused;
     if lost > 0 {
         let text = format!(
@@ -178,5 +178,21 @@ fn add_report(record: &mut Record, plan: &Plan, report: &Report) {
             report.unroutable, report.refused
         );
         record.environment.insert("emulator_lost".into(), text);
+    }
+}
+
+/// Adds what each end of the links has sent from the start to the end.
+fn add_ends(links: &mut [Link], network: &Network<Packet>, duration: Span) {
+    for (node, link) in network.transmission_media().zip(links) {
+        let end = |port: Port| {
+            let counters = node.medium.counters(port);
+            let dropped = counters.queue_drops + counters.other_losses;
+            LinkEnd {
+                node: network.neighbor_name(node, port).to_owned(),
+                unit: node.medium.unit().to_owned(),
+                counts: vec![(0.0, 0, 0, 0), (duration.as_s(), counters.bytes, counters.frames, dropped)],
+            }
+        };
+        link.ends = (0..node.attachments.len() as u16).map(|port| end(Port(port))).collect();
     }
 }
