@@ -84,10 +84,11 @@ fn blocks(text: &str, language: &str) -> Vec<String> {
 #[test]
 fn every_experiment_checks_and_is_listed() {
     let list = document("experiments/README.md");
-    let experiments = files(&root().join("experiments"), "ns");
+    let folder = root().join("experiments");
+    let experiments = files(&folder, "ns");
     assert!(!experiments.is_empty());
     for path in experiments {
-        let name = path.file_name().unwrap().to_string_lossy().into_owned();
+        let name = path.strip_prefix(&folder).unwrap().to_string_lossy().into_owned();
         assert!(list.contains(&format!("`{name}`")), "experiments/README.md does not list {name}");
         assert_success(&trunkline(&["check", &format!("experiments/{name}")], ""), &name);
     }
