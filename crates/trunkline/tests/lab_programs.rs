@@ -184,7 +184,7 @@ fn the_monitor_counts_what_the_link_carries() {
     use trunkline_counters::counter::Timestamp;
 
     run("snmp", &[&["snmpd", "-v"], &["iperf3", "--version"]], |dir, record| {
-        let reader = Reader::open(&dir.path("counters.sqlite")).unwrap();
+        let reader = Reader::open(dir.path("counters.sqlite")).unwrap();
         let tables = reader.tables(TableId(0), 100).unwrap();
         let table = tables.iter().find(|table| table.name == "interfaces").unwrap();
         let series = reader.series(table.id).unwrap();
