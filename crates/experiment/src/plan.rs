@@ -633,6 +633,9 @@ pub struct HostCosts {
     pub mcast_filter: Option<u32>,
     /// A program to start on this host. Only for `lab`.
     pub program: Option<String>,
+    /// Whether the program runs until all others have ended, as servers do. Only for `lab`.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub service: bool,
     /// Whether the host is in the wide area of bundles, beyond level 1, although it has a path to the central
     /// converter.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -677,6 +680,7 @@ impl Default for HostCosts {
             disk: None,
             mcast_filter: None,
             program: None,
+            service: false,
             wide_area: false,
             forward: false,
         }

@@ -153,7 +153,7 @@ impl Printer {
 }
 
 /// Options that are written only if they have another value.
-const UNWRITTEN: [(&str, &str); 25] = [
+const UNWRITTEN: [(&str, &str); 26] = [
     ("sack", "auto"),
     ("timestamps", "auto"),
     ("ecn", "auto"),
@@ -168,6 +168,7 @@ const UNWRITTEN: [(&str, &str); 25] = [
     ("within", "none"),
     ("deadline", "none"),
     ("priority_deadline", "none"),
+    ("service", "off"),
     ("wide_area", "off"),
     ("forward", "off"),
     ("rx_buffer_per", "host"),

@@ -1,16 +1,19 @@
 //! A TUN or TAP device: a network interface whose other end is this process. Each call carries one IP packet, or one Ethernet
 //! frame without its FCS.
 
+mod group_routes;
+mod netlink;
+
+pub use group_routes::GroupRoutes;
+
 use std::fs::File;
 use std::io::{self, Read, Write};
-use std::net::{Ipv4Addr, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 use libc::ifreq;
 use nix::fcntl::{OFlag, open};
-use nix::net::if_::if_nametoindex;
 use nix::poll::{PollFd, PollFlags};
-use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType, socket};
 use nix::sys::stat::Mode;
 use trunkline_units::{Instant, Span};
 
@@ -28,7 +31,6 @@ mod call {
     nix::ioctl_write_ptr_bad!(set_mask, libc::SIOCSIFNETMASK, ifreq);
     nix::ioctl_write_ptr_bad!(set_mtu, libc::SIOCSIFMTU, ifreq);
     nix::ioctl_write_ptr_bad!(set_flags, libc::SIOCSIFFLAGS, ifreq);
-    nix::ioctl_write_ptr_bad!(add_route, libc::SIOCADDRT, super::RouteEntry);
     nix::ioctl_readwrite_bad!(get_flags, libc::SIOCGIFFLAGS, ifreq);
 }
 
@@ -115,20 +117,16 @@ impl Tun {
     /// # Errors
     /// System errors.
     pub fn set_queue_length(&self, packets: u32) -> io::Result<()> {
-        let index = if_nametoindex(self.name.as_str())?;
-        // By netlink: the ioctl needs privileges outside of a user namespace too.
-        let socket = socket(
-            AddressFamily::Netlink,
-            SockType::Raw,
-            SockFlag::SOCK_CLOEXEC,
-            SockProtocol::NetlinkRoute,
-        )?;
-        nix::sys::socket::send(socket.as_raw_fd(), &queue_length_request(index, packets), MsgFlags::empty())?;
-        let mut answer = [0; 64];
-        nix::sys::socket::recv(socket.as_raw_fd(), &mut answer, MsgFlags::empty())?;
-        // An `nlmsgerr` follows the header: the negated error, or 0.
-        let error = i32::from_ne_bytes([answer[16], answer[17], answer[18], answer[19]]);
-        if error == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(-error)) }
+        netlink::set_queue_length(&self.name, packets)
+    }
+
+    /// Gives the kernel's end a second address, of IPv6, with a prefix length. The interface is up and its MTU at least 1,280
+    /// bytes. Where a name has addresses of both families, programs prefer IPv4: the address is marked as deprecated.
+    ///
+    /// # Errors
+    /// System errors.
+    pub fn add_ipv6(&self, address: Ipv6Addr, prefix: u8) -> io::Result<()> {
+        netlink::add_address(&self.name, address, prefix)
     }
 
     /// Reads the next packet into `buffer` and returns its length; `None` if none is queued. A longer packet is
@@ -180,64 +178,23 @@ impl AsFd for Tun {
     }
 }
 
-/// `struct rtentry` of Linux.
-#[repr(C)]
-#[derive(Debug)]
-pub(crate) struct RouteEntry {
-    pad1: libc::c_ulong,
-    destination: libc::sockaddr,
-    gateway: libc::sockaddr,
-    mask: libc::sockaddr,
-    flags: libc::c_ushort,
-    pad2: libc::c_short,
-    pad3: libc::c_ulong,
-    pad4: *mut libc::c_void,
-    metric: libc::c_short,
-    device: *mut libc::c_char,
-    mtu: libc::c_ulong,
-    window: libc::c_ulong,
-    initial_rtt: libc::c_ushort,
-}
-
 /// Routes packets to a host through the interface `name` of this thread's network namespace.
 ///
 /// # Errors
-/// If there is no such interface, or other system errors.
-pub fn add_host_route(name: &str, host: Ipv4Addr) -> io::Result<()> {
-    add_route(name, (host, Ipv4Addr::BROADCAST), libc::RTF_HOST)
+/// If there is no such interface or there is such a route already, or other system errors.
+pub fn add_host_route(name: &str, host: impl Into<IpAddr>) -> io::Result<()> {
+    let host = host.into();
+    let bits = if host.is_ipv4() { 32 } else { 128 };
+    netlink::add_route(name, host, bits)
 }
 
-/// Routes packets to multicast groups through the interface `name` of this thread's network namespace.
+/// Routes packets to multicast groups of IPv4 through the interface `name` of this thread's network namespace, where the sender
+/// does not choose one. For IPv6 each interface has such a route.
 ///
 /// # Errors
-/// If there is no such interface, or other system errors.
+/// As [`add_host_route`].
 pub fn add_group_route(name: &str) -> io::Result<()> {
-    let (groups, mask) = (Ipv4Addr::new(224, 0, 0, 0), Ipv4Addr::new(240, 0, 0, 0));
-    add_route(name, (groups, mask), 0)
-}
-
-fn add_route(name: &str, (network, mask): (Ipv4Addr, Ipv4Addr), flags: libc::c_ushort) -> io::Result<()> {
-    let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
-    let mut device = std::ffi::CString::new(name)?.into_bytes_with_nul();
-    let unspecified = socket_address(Ipv4Addr::UNSPECIFIED);
-    let route = RouteEntry {
-        pad1: 0,
-        destination: socket_address(network),
-        gateway: unspecified,
-        mask: socket_address(mask),
-        flags: libc::RTF_UP | flags,
-        pad2: 0,
-        pad3: 0,
-        pad4: std::ptr::null_mut(),
-        metric: 0,
-        device: device.as_mut_ptr().cast(),
-        mtu: 0,
-        window: 0,
-        initial_rtt: 0,
-    };
-    // SAFETY: the route is whole, and the name that it points to lives until the call returns.
-    unsafe { call::add_route(socket.as_raw_fd(), &raw const route)? };
-    Ok(())
+    netlink::add_route(name, Ipv4Addr::new(224, 0, 0, 0).into(), 4)
 }
 
 /// Brings the interface `name` of this thread's network namespace up.
@@ -254,25 +211,6 @@ pub fn bring_up(name: &str) -> io::Result<()> {
         call::set_flags(socket.as_raw_fd(), &raw const request)?;
     }
     Ok(())
-}
-
-/// Returns the message that sets the queue length of an interface (`rtnetlink(7)`): header, `ifinfomsg`, one attribute.
-fn queue_length_request(index: u32, packets: u32) -> [u8; 40] {
-    let flags = (libc::NLM_F_REQUEST | libc::NLM_F_ACK) as u32;
-    let attribute = u32::from_ne_bytes({
-        let ([a, b], [c, d]) = (8u16.to_ne_bytes(), libc::IFLA_TXQLEN.to_ne_bytes());
-        [a, b, c, d]
-    });
-    let kind = u32::from_ne_bytes({
-        let ([a, b], [c, d]) = (libc::RTM_SETLINK.to_ne_bytes(), (flags as u16).to_ne_bytes());
-        [a, b, c, d]
-    });
-    let words = [40, kind, 1, 0, 0, index, 0, 0, attribute, packets];
-    let mut message = [0; 40];
-    for (to, word) in message.chunks_exact_mut(4).zip(words) {
-        to.copy_from_slice(&word.to_ne_bytes());
-    }
-    message
 }
 
 /// Returns an otherwise empty request for the interface `name`.

@@ -28,6 +28,7 @@ use crate::bundles;
 use crate::capture::CaptureOptions;
 use crate::emulator::Report;
 use crate::explicit_rates::{self, RateControllers};
+use crate::group_routes::unreachable;
 use crate::laboratory::{Lab, LabError};
 use crate::namespace::Namespace;
 use crate::programs::Programs;
@@ -82,8 +83,8 @@ impl Backend for LabBackend {
         let topology = Topology::new(network);
         for c in &plan.connections {
             let text = match &c.protocol {
-                Protocol::Multicast { .. } => match router_on_path(plan, &topology, c) {
-                    Some(router) => format!("the kernel of the router `{router}` forwards to no group"),
+                Protocol::Multicast { .. } => match unreachable(c, &topology) {
+                    Some(text) => text,
                     None => continue,
                 },
                 _ => continue,
@@ -153,20 +154,6 @@ impl LabBackend {
     }
 }
 
-/// Returns a router on the path of a connection to one of its receivers.
-fn router_on_path(
-    plan: &Plan,
-    topology: &Topology<'_>,
-    c: &trunkline_experiment::plan::Connection,
-) -> Option<String> {
-    let network = plan.network.as_ref()?;
-    c.to.iter().find_map(|to| {
-        let path = topology.path(topology.node(&c.from.host)?, topology.node(&to.host)?)?;
-        let router = path.iter().skip(1).find(|(node, _)| topology.is_router(*node))?;
-        Some(network.nodes[router.0].name.clone())
-    })
-}
-
 /// Adds what the media have counted and how late the emulator was.
 fn add_report(record: &mut Record, plan: &Plan, report: Report) {
     if let (Some(network), Some(described)) = (&report.network, &plan.network) {
@@ -174,6 +161,10 @@ fn add_report(record: &mut Record, plan: &Plan, report: Report) {
         record.links = link_records(network, described, end);
         report.link_series.finish(network, end, &mut record.links);
         record.switches = switch_records(network);
+    }
+    if plan.connections.is_empty() && plan.measures.is_empty() {
+        // The programs were all of it.
+        record.duration_s = report.duration.as_s();
     }
     let late = |quantile: f64| report.lateness_ns.value_at_quantile(quantile) as f64 / 1e3;
     let lateness = format!(
@@ -185,6 +176,10 @@ fn add_report(record: &mut Record, plan: &Plan, report: Report) {
         if report.is_real_time { "" } else { "; the system allowed no real-time priority" },
     );
     record.environment.insert("emulator_late".into(), lateness);
+    if report.group_reports > 0 {
+        let text = format!("{} packets of IGMP or MLD", report.group_reports);
+        record.environment.insert("emulator_group_reports".into(), text);
+    }
     let lost = report.unroutable + report.refused;
     if lost > 0 {
         let text = format!(

@@ -17,7 +17,10 @@ use trunkline_units::{Instant, Span};
 
 use crate::capture::Captures;
 use crate::forwarding::Forwarding;
-use crate::packet::{Packet, destination_address, station_destination, station_frame_length};
+use crate::ipv6;
+use crate::packet::{
+    Packet, destination_address, is_group_report, station_destination, station_frame_length,
+};
 use crate::wait::Waiter;
 
 /// Packets read from one interface before deliveries that have become due.
@@ -28,7 +31,7 @@ const PRIORITY: libc::c_int = 20;
 const BUSY_NICE: libc::c_int = -20;
 /// How often the counts of the links are updated for readers.
 const UPDATE_INTERVAL: Span = Span::from_ms(250);
-/// Longest IPv4 packet.
+/// Longest IP packet.
 const MAX_PACKET: usize = 65_535;
 
 /// The interface of a host.
@@ -68,8 +71,10 @@ pub struct Report {
     pub packets_in: u64,
     /// Packets delivered to interfaces.
     pub packets_out: u64,
-    /// Packets to addresses that no host has, or not of IPv4.
+    /// Packets to addresses that no host has, or not of IP.
     pub unroutable: u64,
+    /// Reports of kernels about their groups (IGMP, MLD), which no one needs: switches send groups to all.
+    pub group_reports: u64,
     /// Packets that the kernel did not accept.
     pub refused: u64,
     /// Counters of each medium: its name and those of its two ends, or of its ports.
@@ -176,8 +181,8 @@ struct Worker {
     numbers: BTreeMap<(u32, Port, bool), usize>,
     /// Numbers of the hosts of the LLC stations, in the order of the stations.
     stations: Vec<u32>,
-    /// Numbers of the hosts by their addresses, and groups.
-    destinations: BTreeMap<Ipv4Addr, Destination>,
+    /// Numbers of the hosts by their addresses, and groups of the plan.
+    destinations: BTreeMap<IpAddr, Destination>,
     clock: Clock,
     waiter: Waiter,
     /// Whether an interface may have packets to read, and whether it waits for room.
@@ -192,7 +197,7 @@ impl Worker {
     fn new(
         network: Network<Packet>,
         interfaces: Vec<Interface>,
-        destinations: BTreeMap<Ipv4Addr, Destination>,
+        destinations: BTreeMap<IpAddr, Destination>,
         clock: Clock,
     ) -> io::Result<Worker> {
         let waiter = Waiter::new(clock)?;
@@ -206,6 +211,7 @@ impl Worker {
             packets_in: 0,
             packets_out: 0,
             unroutable: 0,
+            group_reports: 0,
             refused: 0,
             media: Vec::new(),
             network: None,
@@ -292,7 +298,11 @@ impl Worker {
                 self.forwarding.send(now, number, port, packet);
                 continue;
             }
-            let to = destination_address(bytes).and_then(|address| self.destinations.get(&address).copied());
+            if is_group_report(bytes) {
+                self.report.group_reports += 1;
+                continue;
+            }
+            let to = destination_address(bytes).and_then(|address| self.destination(address));
             let Some(to) = to else {
                 self.report.unroutable += 1;
                 continue;
@@ -302,6 +312,13 @@ impl Worker {
             self.forwarding.send(now, number, port, packet);
         }
         Ok(true)
+    }
+
+    /// Returns what is behind an address. A group that is not in the plan is that of a program: all stations on its side of the
+    /// routers receive it, and their kernels filter it.
+    fn destination(&self, address: IpAddr) -> Option<Destination> {
+        let of_program = || address.is_multicast().then_some(Destination::All);
+        self.destinations.get(&address).copied().or_else(of_program)
     }
 
     /// Delivers what has arrived by now.
@@ -345,13 +362,13 @@ fn station_hosts(interfaces: &[Interface]) -> Vec<u32> {
 }
 
 /// Returns what is behind each address: hosts and groups.
-fn destinations(network: &Network<Packet>, addresses: &[Ipv4Addr]) -> BTreeMap<Ipv4Addr, Destination> {
-    let hosts = (0..).zip(addresses).map(|(number, address)| (*address, Destination::Station(number)));
-    let groups = network.groups.iter().filter_map(|(address, group)| match address {
-        IpAddr::V4(address) => Some((*address, Destination::Group(*group))),
-        IpAddr::V6(_) => None,
+fn destinations(network: &Network<Packet>, addresses: &[Ipv4Addr]) -> BTreeMap<IpAddr, Destination> {
+    let hosts = (0..).zip(addresses).flat_map(|(number, address)| {
+        let addresses = [IpAddr::V4(*address), IpAddr::V6(ipv6::address(*address))];
+        addresses.map(|address| (address, Destination::Station(number)))
     });
-    hosts.chain(groups).chain([(Ipv4Addr::BROADCAST, Destination::All)]).collect()
+    let groups = network.groups.iter().map(|(address, group)| (*address, Destination::Group(*group)));
+    hosts.chain(groups).chain([(IpAddr::V4(Ipv4Addr::BROADCAST), Destination::All)]).collect()
 }
 
 /// Returns the virtual channel of packets of a host to a destination.

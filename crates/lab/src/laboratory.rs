@@ -1,18 +1,18 @@
 //! The network of a plan on this machine: a namespace with its own kernel stack for each host, and the links between them.
 
 use std::io;
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::process::Command;
 
 use thiserror::Error;
 use trunkline_endpoint::Port;
-use trunkline_experiment::plan::Plan;
-use trunkline_io::tun::{add_group_route, add_host_route};
+use trunkline_experiment::plan::{self, Plan};
+use trunkline_io::tun::{GroupRoutes, add_group_route, add_host_route};
 use trunkline_io::{Clock, Tun};
 use trunkline_live::STATION_INTERFACE;
 use trunkline_run::llc;
 use trunkline_sim::capture::CaptureError;
-use trunkline_sim::network::topology::Topology;
+use trunkline_sim::network::topology::{Hop, Topology};
 use trunkline_sim::network::{self, Network};
 use trunkline_sim::station_port;
 use trunkline_units::Seed;
@@ -20,6 +20,8 @@ use trunkline_units::Seed;
 use crate::bundles;
 use crate::capture::{CaptureOptions, CaptureWriter};
 use crate::emulator::{CarriedBytes, Emulator, Interface, Report, Station};
+use crate::group_routes::{GroupRoute, group_routes};
+use crate::ipv6;
 use crate::namespace::{Namespace, NamespaceError};
 use crate::packet::Packet;
 
@@ -35,10 +37,8 @@ const NETWORK: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 0);
 const PREFIX: u8 = 16;
 /// Number of addresses in it.
 const MAX_HOSTS: usize = (1 << (32 - PREFIX)) - 2;
-/// Settings of each namespace. Addresses are of IPv4 only, so the kernel need not look for others.
-const SETTINGS: [(&str, &str); 6] = [
-    ("net/ipv6/conf/all/disable_ipv6", "1"),
-    ("net/ipv6/conf/default/disable_ipv6", "1"),
+/// Settings of each namespace.
+const SETTINGS: [(&str, &str); 4] = [
     // A connection must not start with what an earlier one has learnt.
     ("net/ipv4/tcp_no_metrics_save", "1"),
     // A namespace starts with these as the machine has them: a host that is no router would forward what it hears on a hub.
@@ -70,7 +70,7 @@ pub enum LabError {
         /// The system error.
         error: io::Error,
     },
-    /// The routes of a host with several interfaces.
+    /// The routes of a host.
     #[error("host {host}: cannot set its routes: {error}")]
     Routes {
         /// The host.
@@ -104,6 +104,8 @@ pub struct Lab {
     emulator: Emulator,
     captures: Option<CaptureWriter>,
     hosts: Vec<Host>,
+    /// Those of the kernels of routers.
+    _group_routes: Vec<GroupRoutes>,
 }
 
 impl Lab {
@@ -143,12 +145,19 @@ impl Lab {
             for (setting, value) in SETTINGS {
                 namespace.set(setting, value)?;
             }
+            let has_ipv6 = ipv6::is_available();
+            for (setting, value) in ipv6::SETTINGS.into_iter().filter(|_| has_ipv6) {
+                namespace.set(setting, value)?;
+            }
             if topology.is_router(node) {
                 namespace.set("net/ipv4/ip_forward", "1")?;
+                if has_ipv6 {
+                    namespace.set(ipv6::FORWARDING, "1")?;
+                }
             }
             let prefix = if ports.len() == 1 { PREFIX } else { 32 };
             for (port, hop) in (0..).zip(ports) {
-                let mtu = described.links[hop.link].mtu.as_bytes().min(u64::from(u16::MAX)) as u16;
+                let mtu = mtu(described, hop);
                 let tun = namespace.run(|| open(&format!("{INTERFACE}{port}"), address, prefix, mtu));
                 let tun = tun.map_err(|error| LabError::Interface { host: name.clone(), error })?;
                 interfaces.push(Interface { tun, at: (number, Port(port)), mtu: mtu.into(), station: None });
@@ -164,21 +173,33 @@ impl Lab {
                 let mtu = mtu as u32 + TAG;
                 interfaces.push(Interface { tun, at: (number, at.port), mtu, station: Some(station) });
             }
+            let group_port = group_ports.get(&node).map_or(0, |port| port.0);
+            let group_route = namespace.run(|| add_group_route(&format!("{INTERFACE}{group_port}")));
+            group_route.map_err(|error| LabError::Routes { host: name.clone(), error })?;
             if ports.len() > 1 {
                 let routes = routes(&network, &topology, node, &addresses);
                 let set = namespace.run(|| {
-                    routes
-                        .iter()
-                        .try_for_each(|(port, to)| add_host_route(&format!("{INTERFACE}{port}"), *to))
+                    routes.iter().try_for_each(|(port, to)| {
+                        let interface = format!("{INTERFACE}{port}");
+                        add_host_route(&interface, *to)?;
+                        if !(has_ipv6 && mtu(described, &ports[usize::from(*port)]) >= ipv6::MIN_MTU) {
+                            return Ok(());
+                        }
+                        add_host_route(&interface, ipv6::address(*to))
+                    })
                 });
-                set.map_err(|error| LabError::Routes { host: name.clone(), error })?;
-            }
-            if let Some(port) = group_ports.get(&node) {
-                let set = namespace.run(|| add_group_route(&format!("{INTERFACE}{}", port.0)));
                 set.map_err(|error| LabError::Routes { host: name.clone(), error })?;
             }
             hosts.push(Host { name, address, namespace });
         }
+        let routers = network.hosts.iter().zip(&hosts);
+        let group_routes = routers
+            .map(|(numbered, host)| {
+                set_group_routes(plan, &topology, numbered.plan_node, host, &addresses, &network)
+                    .map_err(|error| LabError::Routes { host: host.name.clone(), error })
+            })
+            .filter_map(Result::transpose);
+        let group_routes = group_routes.collect::<Result<Vec<_>, _>>()?;
         let clock = Clock::start();
         let has_captures = !options.names.is_empty();
         let captures = has_captures
@@ -186,7 +207,7 @@ impl Lab {
             .transpose()?;
         let (captures, copies) = captures.unzip();
         let emulator = Emulator::start(network, interfaces, &addresses, (clock, copies));
-        Ok(Lab { emulator: emulator.map_err(LabError::Emulator)?, captures, hosts })
+        Ok(Lab { emulator: emulator.map_err(LabError::Emulator)?, captures, hosts, _group_routes: group_routes })
     }
 
     /// Returns the hosts in the order of the plan.
@@ -227,10 +248,20 @@ impl Lab {
 }
 
 impl Host {
+    /// Returns its IPv6 address. Its kernel has it on each link whose MTU is at least 1,280 bytes.
+    pub fn ipv6_address(&self) -> Ipv6Addr {
+        ipv6::address(self.address)
+    }
+
     /// Returns a command that runs a program on this host; see [`Namespace::command`].
     pub fn command(&self, program: &str) -> Command {
         self.namespace.command(program)
     }
+}
+
+/// Returns the longest packet that a link carries, bytes.
+fn mtu(network: &plan::Network, hop: &Hop) -> u16 {
+    network.links[hop.link].mtu.as_bytes().min(u64::from(u16::MAX)) as u16
 }
 
 /// Returns the port through which a host with several links reaches each other host.
@@ -256,6 +287,33 @@ fn open_station(mtu: u16) -> io::Result<Tun> {
     Ok(tun)
 }
 
+/// Sets the multicast routes of a host if it is a router that needs some.
+fn set_group_routes(
+    plan: &Plan,
+    topology: &Topology<'_>,
+    node: usize,
+    host: &Host,
+    addresses: &[Ipv4Addr],
+    network: &Network<Packet>,
+) -> io::Result<Option<GroupRoutes>> {
+    let routes = if topology.is_router(node) { group_routes(plan, topology, node) } else { Vec::new() };
+    if routes.is_empty() {
+        return Ok(None);
+    }
+    let interfaces: Vec<String> =
+        (0..topology.ports[node].len()).map(|port| format!("{INTERFACE}{port}")).collect();
+    let set = host.namespace.run(|| {
+        let kernel = GroupRoutes::open(&interfaces)?;
+        for GroupRoute { source, group, from, to } in &routes {
+            let source = network.hosts.iter().position(|host| host.plan_node == *source);
+            let source = source.ok_or(io::ErrorKind::NotFound)?;
+            kernel.add(addresses[source], *group, *from, to)?;
+        }
+        Ok(kernel)
+    })?;
+    Ok(Some(set))
+}
+
 /// Opens an interface of a host in the namespace of this thread.
 fn open(name: &str, address: Ipv4Addr, prefix: u8, mtu: u16) -> io::Result<Tun> {
     let tun = Tun::open(name).map_err(|error| match error.kind() {
@@ -266,5 +324,8 @@ fn open(name: &str, address: Ipv4Addr, prefix: u8, mtu: u16) -> io::Result<Tun> 
     })?;
     tun.set_queue_length(QUEUE)?;
     tun.set_up(address, prefix, mtu)?;
+    if ipv6::is_available() && mtu >= ipv6::MIN_MTU {
+        tun.add_ipv6(ipv6::address(address), if prefix == PREFIX { ipv6::PREFIX } else { 128 })?;
+    }
     Ok(tun)
 }

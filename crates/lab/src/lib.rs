@@ -21,6 +21,8 @@
 //! | `export` | the topology for containerlab
 //! | [`emulator`] | the thread that carries packets in real time |
 //! | [`forwarding`] | packets through the media of a plan, as a state machine |
+//! | `group_routes` | routes of multicast groups
+//! | `ipv6` | addresses and settings of IPv6
 //! | [`packet`] | IP packets as frames of the media |
 //! | `wait` | waiting for packets and a point in time |
 //!
@@ -36,6 +38,8 @@ pub mod emulator;
 mod explicit_rates;
 mod export;
 pub mod forwarding;
+mod group_routes;
+mod ipv6;
 pub mod laboratory;
 pub mod namespace;
 pub mod packet;

@@ -1,27 +1,44 @@
 //! IP packets of real kernels and Ethernet frames of LLC stations as frames of the media.
 
 use std::hash::Hasher as _;
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 
 use siphasher::sip::SipHasher13;
 use trunkline_endpoint::{Destination, Ecn, Frame};
 use trunkline_models::atm::{CellFrame, Train, cell::CELL};
 
-/// Bytes of an IPv4 header without options.
-const MIN_HEADER: usize = 20;
-/// Offsets in an IPv4 header (RFC 791 section 3.1).
+/// Bytes of an IPv4 header without options, and offsets in it (RFC 791 section 3.1).
+const IPV4_HEADER: usize = 20;
 const TRAFFIC_CLASS: usize = 1;
 const FRAGMENT: usize = 6;
 const PROTOCOL: usize = 9;
 const CHECKSUM: usize = 10;
-const DESTINATION: usize = 16;
+const IPV4_DESTINATION: usize = 16;
 /// Bits of the fragment offset.
 const FRAGMENT_OFFSET: u16 = 0x1fff;
+/// Bytes of an IPv6 header without extensions, and offsets in it (RFC 8200 section 3).
+const IPV6_HEADER: usize = 40;
+const NEXT_HEADER: usize = 6;
+const IPV6_SOURCE: usize = 8;
+const IPV6_DESTINATION: usize = 24;
+/// Bytes of a hop-by-hop header with the option that reports of groups have (RFC 2711).
+const ROUTER_ALERT: usize = 8;
+/// Types of IGMP messages that report groups, of all versions (RFC 3376 section 4), and of ICMPv6 (RFC 3810 section 5.2, RFC 2710
+/// section 3).
+const IGMP_REPORTS: [u8; 4] = [0x12, 0x16, 0x17, 0x22];
+const MLD_REPORTS: [u8; 3] = [131, 132, 143];
 
-/// Returns the destination address of an IPv4 packet; `None` for anything else.
-pub fn destination_address(bytes: &[u8]) -> Option<Ipv4Addr> {
-    let address: [u8; 4] = bytes.get(DESTINATION..MIN_HEADER)?.try_into().ok()?;
-    (bytes[0] >> 4 == 4).then(|| address.into())
+fn is_ipv6(bytes: &[u8]) -> bool {
+    bytes.first().is_some_and(|byte| byte >> 4 == 6)
+}
+
+/// Returns the destination address of an IP packet; `None` for anything else.
+pub fn destination_address(bytes: &[u8]) -> Option<IpAddr> {
+    match bytes.first()? >> 4 {
+        4 => Some(IpAddr::from(*bytes.get(IPV4_DESTINATION..)?.first_chunk::<4>()?)),
+        6 => Some(IpAddr::from(*bytes.get(IPV6_DESTINATION..)?.first_chunk::<16>()?)),
+        _ => None,
+    }
 }
 
 /// Octets of an Ethernet header: destination, source, length or type.
@@ -52,7 +69,25 @@ pub fn station_frame_length(bytes: &[u8], on_ethernet: bool) -> u32 {
     }
 }
 
-/// An IPv4 packet, an Ethernet frame of an LLC station, a cell or a train of cells.
+/// Returns whether a packet reports the groups of a host to multicast routers (IGMP, MLD).
+pub fn is_group_report(bytes: &[u8]) -> bool {
+    let has = |at: usize, value: i32| bytes.get(at).is_some_and(|byte| i32::from(*byte) == value);
+    let has_kind = |at: usize, kinds: &[u8]| bytes.get(at).is_some_and(|kind| kinds.contains(kind));
+    if is_ipv6(bytes) {
+        has(NEXT_HEADER, libc::IPPROTO_HOPOPTS)
+            && has(IPV6_HEADER, libc::IPPROTO_ICMPV6)
+            && has_kind(IPV6_HEADER + ROUTER_ALERT, &MLD_REPORTS)
+    } else {
+        has(PROTOCOL, libc::IPPROTO_IGMP) && has_kind(ipv4_header(bytes), &IGMP_REPORTS)
+    }
+}
+
+/// Returns the length of an IPv4 header with its options.
+fn ipv4_header(bytes: &[u8]) -> usize {
+    usize::from(bytes.first().map_or(0, |byte| byte & 0xf)) * 4
+}
+
+/// An IP packet, an Ethernet frame of an LLC station, a cell or a train of cells.
 #[derive(Clone, Debug)]
 pub struct Packet {
     /// `None` for a cell that is not the last of its packet.
@@ -75,9 +110,9 @@ struct Content {
 }
 
 impl Packet {
-    /// Creates a packet to a destination. `bytes` have a whole IPv4 header; `serial` differs from that of packets before it.
+    /// Creates a packet to a destination. `bytes` have a whole IP header; `serial` differs from that of packets before it.
     pub fn new(bytes: Vec<u8>, to: Destination, channel: u16, serial: u32) -> Packet {
-        debug_assert!(destination_address(&bytes).is_some(), "only IPv4 packets have a destination");
+        debug_assert!(destination_address(&bytes).is_some(), "only IP packets have a destination");
         let length = bytes.len() as u32;
         let content = Some(Box::new(Content { bytes, train: None }));
         Packet { content, length, to, channel, cell: None, serial, is_damaged: false, is_ethernet: false }
@@ -122,8 +157,22 @@ impl Packet {
     }
 }
 
-/// Replaces the traffic class of an IPv4 packet and updates its header checksum (RFC 1624, equation 3).
+/// Returns the traffic class of an IP packet.
+fn traffic_class(bytes: &[u8]) -> u8 {
+    match bytes {
+        [first, second, ..] if first >> 4 == 6 => first << 4 | second >> 4,
+        [_, class, ..] => *class,
+        _ => 0,
+    }
+}
+
+/// Replaces the traffic class of an IP packet. That of IPv4 changes the header checksum (RFC 1624, equation 3).
 fn set_traffic_class(bytes: &mut [u8], class: u8) {
+    if is_ipv6(bytes) {
+        bytes[0] = 6 << 4 | class >> 4;
+        bytes[1] = class << 4 | bytes[1] & 0xf;
+        return;
+    }
     let word = |bytes: &[u8], at: usize| u32::from(u16::from_be_bytes([bytes[at], bytes[at + 1]]));
     let before = word(bytes, 0);
     bytes[TRAFFIC_CLASS] = class;
@@ -152,31 +201,34 @@ impl Frame for Packet {
     fn flow(&self) -> u64 {
         let bytes = self.bytes();
         let mut hasher = SipHasher13::new();
-        if bytes.len() < MIN_HEADER {
-            return 0;
-        }
-        hasher.write(&bytes[CHECKSUM + 2..MIN_HEADER]);
-        hasher.write_u8(bytes[PROTOCOL]);
-        let header = usize::from(bytes[0] & 0xf) * 4;
+        let (addresses, protocol, ports) = match is_ipv6(bytes) {
+            true => (IPV6_SOURCE..IPV6_HEADER, NEXT_HEADER, IPV6_HEADER),
+            false => (CHECKSUM + 2..IPV4_HEADER, PROTOCOL, ipv4_header(bytes)),
+        };
+        let Some(addresses) = bytes.get(addresses) else { return 0 };
+        hasher.write(addresses);
+        hasher.write_u8(bytes[protocol]);
+        // A fragment of IPv6 has another protocol.
         let offset = u16::from_be_bytes([bytes[FRAGMENT], bytes[FRAGMENT + 1]]) & FRAGMENT_OFFSET;
-        let has_ports = matches!(i32::from(bytes[PROTOCOL]), libc::IPPROTO_TCP | libc::IPPROTO_UDP);
-        if let Some(ports) = bytes.get(header..header + 4).filter(|_| has_ports && offset == 0) {
+        let has_ports = matches!(i32::from(bytes[protocol]), libc::IPPROTO_TCP | libc::IPPROTO_UDP)
+            && (is_ipv6(bytes) || offset == 0);
+        if let Some(ports) = bytes.get(ports..ports + 4).filter(|_| has_ports) {
             hasher.write(ports);
         }
         hasher.finish()
     }
 
     fn dscp(&self) -> u8 {
-        self.bytes().get(TRAFFIC_CLASS).map_or(0, |class| class >> 2)
+        traffic_class(self.bytes()) >> 2
     }
 
     fn ecn(&self) -> Ecn {
-        self.bytes().get(TRAFFIC_CLASS).map_or(Ecn::NotEct, |class| Ecn::from_bits(*class))
+        Ecn::from_bits(traffic_class(self.bytes()))
     }
 
     fn mark_ce(&mut self) {
         if let Some(content) = self.content.as_mut().filter(|_| !self.is_ethernet) {
-            let class = content.bytes[TRAFFIC_CLASS] | Ecn::Ce.bits();
+            let class = traffic_class(&content.bytes) | Ecn::Ce.bits();
             set_traffic_class(&mut content.bytes, class);
         }
     }
@@ -226,6 +278,8 @@ impl CellFrame for Packet {
 
 #[cfg(test)]
 mod tests {
+    use std::net::Ipv6Addr;
+
     use super::*;
 
     /// A UDP datagram of 4 bytes from 10.0.0.1 to 10.0.0.2 with the code point AF41 and ECT(0).
@@ -239,7 +293,7 @@ mod tests {
 
     /// The one's complement sum of the header: 0xffff if the checksum is valid.
     fn header_sum(bytes: &[u8]) -> u16 {
-        let words = bytes[..MIN_HEADER].chunks(2).map(|w| u32::from(u16::from_be_bytes([w[0], w[1]])));
+        let words = bytes[..IPV4_HEADER].chunks(2).map(|w| u32::from(u16::from_be_bytes([w[0], w[1]])));
         let mut sum: u32 = words.sum();
         while sum > 0xffff {
             sum = (sum & 0xffff) + (sum >> 16);
@@ -295,15 +349,77 @@ mod tests {
         assert_eq!(fragment(1), fragment(2));
     }
 
+    /// The same datagram from fd00::1 to fd00::2, with the flow label 0x12345.
+    fn ipv6_datagram() -> Vec<u8> {
+        let class = 34 << 2 | 2;
+        let mut bytes = vec![6 << 4 | class >> 4, class << 4 | 1, 0x23, 0x45, 0, 12, 17, 64];
+        for host in [1, 2] {
+            bytes.extend(Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, host).octets());
+        }
+        bytes.extend([0x12, 0x34, 0x56, 0x78, 0, 12, 0, 0, 1, 2, 3, 4]);
+        bytes
+    }
+
     #[test]
-    fn only_ipv4_has_a_destination() {
+    fn a_mark_of_ipv6_changes_two_bits() {
+        for ecn in [Ecn::Ect0, Ecn::Ect1] {
+            let mut bytes = ipv6_datagram();
+            set_traffic_class(&mut bytes, 34 << 2 | ecn.bits());
+            let mut packet = packet(bytes.clone());
+            assert_eq!((packet.ecn(), packet.dscp()), (ecn, 34));
+            packet.mark_ce();
+            assert_eq!((packet.ecn(), packet.dscp()), (Ecn::Ce, 34));
+            bytes[1] |= 3 << 4;
+            assert_eq!(packet.into_bytes(), Some(bytes));
+        }
+    }
+
+    #[test]
+    fn flows_of_ipv6_differ_by_ports_and_addresses() {
+        let change = |at: usize| {
+            let mut bytes = ipv6_datagram();
+            bytes[at] ^= 1;
+            packet(bytes).flow()
+        };
+        let flow = packet(ipv6_datagram()).flow();
+        for at in [8, 23, 24, 39, 41, 43] {
+            assert_ne!(change(at), flow, "byte {at}");
+        }
+        // Traffic class, flow label, hop limit, checksum of UDP, payload.
+        for at in [1, 3, 7, 47, 51] {
+            assert_eq!(change(at), flow, "byte {at}");
+        }
+    }
+
+    #[test]
+    fn only_ip_has_a_destination() {
         let bytes = datagram();
-        assert_eq!(destination_address(&bytes), Some(Ipv4Addr::new(10, 0, 0, 2)));
+        assert_eq!(destination_address(&bytes), Some([10, 0, 0, 2].into()));
         assert_eq!(destination_address(&bytes[..19]), None);
         assert_eq!(destination_address(&[]), None);
-        let mut other = bytes;
-        other[0] = 0x65;
-        assert_eq!(destination_address(&other), None);
+        let bytes = ipv6_datagram();
+        assert_eq!(destination_address(&bytes), Some("fd00::2".parse().unwrap()));
+        assert_eq!(destination_address(&bytes[..39]), None);
+        assert_eq!(destination_address(&[0x56; 60]), None);
+    }
+
+    #[test]
+    fn only_igmp_and_mld_report_groups() {
+        let mut igmp = datagram();
+        (igmp[PROTOCOL], igmp[20]) = (2, 0x22);
+        let mut mld = ipv6_datagram();
+        mld.splice(40.., [58, 0, 5, 2, 0, 0, 1, 0, 143, 0]);
+        mld[NEXT_HEADER] = 0;
+        assert!(is_group_report(&igmp) && is_group_report(&mld));
+        let mut echo = mld.clone();
+        echo[48] = 128;
+        let mut query = igmp.clone();
+        query[20] = 0x11;
+        for other in
+            [datagram(), ipv6_datagram(), echo, query, mld[..48].to_vec(), igmp[..9].to_vec(), vec![]]
+        {
+            assert!(!is_group_report(&other), "{other:?}");
+        }
     }
 
     #[test]

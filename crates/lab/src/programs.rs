@@ -42,6 +42,8 @@ struct Program {
     group: Pid,
     /// What it has written.
     output: PathBuf,
+    /// Whether it runs until the others have ended.
+    is_service: bool,
 }
 
 impl Programs {
@@ -57,20 +59,23 @@ impl Programs {
             let output = out.join(format!("{}.txt", node.name));
             let started = fs::create_dir_all(out).and_then(|()| File::create(&output)).and_then(|file| {
                 let mut command = host.namespace.command_with_names("sh", session.names())?;
-                command.args(["-c", program]).stdin(Stdio::null()).process_group(0);
+                command.args(["-c", program]).env("TRUNKLINE_HOST", &node.name);
+                command.stdin(Stdio::null()).process_group(0);
                 command.stdout(file.try_clone()?).stderr(file).spawn()
             });
             let child = started.map_err(|error| ProgramError { host: node.name.clone(), error })?;
             let group = Pid::from_raw(child.id() as i32);
-            programs.0.push(Program { host: node.name.clone(), child, group, output });
+            let is_service = costs.service;
+            programs.0.push(Program { host: node.name.clone(), child, group, output, is_service });
         }
         Ok(programs)
     }
 
-    /// Ends the programs and returns a line for each that failed by itself. With `wait` those that end by themselves are
-    /// waited for, until a stop is requested.
+    /// Ends the programs and returns a line for each that failed by itself. With `wait` those that are no services are waited
+    /// for, until a stop is requested.
     pub fn finish(mut self, wait: bool, stop: &StopFlag) -> Vec<String> {
-        while wait && !stop.is_requested() && self.0.iter().any(Program::is_running) {
+        let is_awaited = |program: &Program| !program.is_service && program.is_running();
+        while wait && !stop.is_requested() && self.0.iter().any(is_awaited) {
             std::thread::sleep(CHECK_INTERVAL);
         }
         let failures = self.0.iter_mut().filter_map(Program::failure).collect();

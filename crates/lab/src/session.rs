@@ -145,8 +145,9 @@ impl RunningLab {
 
 /// Returns the names and addresses of the hosts of a lab in the format of `/etc/hosts`.
 fn host_file(lab: &Lab) -> String {
-    let hosts = lab.hosts().iter().map(|host| format!("{}\t{}\n", host.address, host.name));
-    ["127.0.0.1\tlocalhost\n".to_owned()].into_iter().chain(hosts).collect()
+    let hosts = lab.hosts().iter();
+    let lines = hosts.map(|host| format!("{}\t{2}\n{}\t{2}\n", host.address, host.ipv6_address(), host.name));
+    ["127.0.0.1\tlocalhost\n::1\tlocalhost\n".to_owned()].into_iter().chain(lines).collect()
 }
 
 /// Returns the folder of the user's running labs, and creates it.

@@ -97,6 +97,39 @@ pub fn a_router_on_a_hub_forwards_only_what_leaves_the_hub() {
     }
 }
 
+/// Routers forward groups of the plan to their members, as in the simulator.
+pub fn routers_forward_groups() {
+    let text = |ttl: u8| {
+        format!(
+            "experiment \"groups\" {{ network {{
+                host a, b, c, d, e; host q, r (forward); switch s;
+                link a - q (rate = 10 Mb/s); link q - s (rate = 10 Mb/s); link b - s (rate = 10 Mb/s);
+                link s - r (rate = 10 Mb/s); link r - c (rate = 10 Mb/s); link r - d (rate = 10 Mb/s);
+                link q - e (rate = 10 Mb/s);
+            }}
+            connection x {{ xmt = a; rcv = b, c; protocol = multicast (group = 239.1.1.1, ttl = {ttl}); test = cbr (messagesize = 500, period = 2 ms); messages = 200; }}
+            connection y {{ xmt = c; rcv = a; protocol = multicast (group = 239.1.1.2, ttl = {ttl}); test = cbr (messagesize = 500, period = 2 ms); messages = 100; }}
+            }}"
+        )
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let [sim, lab]: [Record; 2] =
+        [run(&mut Sim::default(), folder.path(), &text(3)), run(&mut lab(), folder.path(), &text(3))];
+    assert_eq!(lab.problems, [""; 0]);
+    for (s, l) in sim.connections.iter().zip(&lab.connections) {
+        assert_eq!((l.messages_received, l.lost, l.duplicated), (s.messages_received, 0, 0), "{}", l.name);
+    }
+    assert_eq!(lab.connections[0].messages_received, 400);
+    // No host behind these links is a member.
+    for name in ["r-d", "q-e"] {
+        let link = lab.links.iter().find(|link| link.name == name).unwrap();
+        assert!(link.ends.iter().all(|end| end.counts.last().unwrap().2 == 0), "{link:?}");
+    }
+    let parsed = parse(&Source { name: "lab", text: &text(2), folder: None });
+    let refusals = self::lab().refuse(&parsed.plan.unwrap());
+    assert_eq!(refusals[0].text, "x: with `ttl = 2` the kernel of the router `r` forwards nothing to c");
+}
+
 /// Programs know the names of the hosts; what they write is kept, and a failure of one is a failure of the run.
 pub fn programs_run_on_their_hosts() {
     let text = |last: &str| {
@@ -135,7 +168,10 @@ pub fn a_running_lab_is_entered_and_a_killed_one_is_forgotten() {
     let lab = Lab::start(&plan, Seed(1)).unwrap();
     let session = Session::start("first", &lab).unwrap();
     let names = fs::read_to_string(session.names()).unwrap();
-    assert_eq!(names, "127.0.0.1\tlocalhost\n10.0.0.1\ta\n10.0.0.2\tb\n");
+    assert_eq!(
+        names,
+        "127.0.0.1\tlocalhost\n::1\tlocalhost\n10.0.0.1\ta\nfd00::1\ta\n10.0.0.2\tb\nfd00::2\tb\n"
+    );
     let me = std::process::id();
     let of_this_process = || running().unwrap().into_iter().find(|lab| lab.pid == me);
     assert_eq!(of_this_process().unwrap().hosts.keys().collect::<Vec<_>>(), ["a", "b"]);

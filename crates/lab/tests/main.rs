@@ -3,6 +3,8 @@
 //! | module | contents |
 //! | --- | --- |
 //! | [`network`] | ping and iperf3 through a lab; losses, marks and damage |
+//! | [`groups`] | packets to multicast groups, and what kernels send by themselves |
+//! | [`ipv6`] | the same over IPv6, and routers |
 //! | [`backend`] | whole runs beside the simulator; programs, and entering hosts
 //! | [`capture`] | captures as tshark reads them
 //! | [`bundles`] | bundle converters
@@ -17,6 +19,8 @@ mod backend;
 mod bundles;
 mod capture;
 mod cleanup;
+mod groups;
+mod ipv6;
 mod llc;
 mod network;
 mod rates;
@@ -42,7 +46,7 @@ const HOLD_CAPTURE: &str = "hold-a-capture";
 /// A test, by name.
 type Test = (&'static str, fn());
 
-const TESTS: [Test; 27] = [
+const TESTS: [Test; 35] = [
     ("network::ping_sees_the_delay", network::ping_sees_the_delay),
     ("network::iperf3_gets_no_more_than_the_rate", network::iperf3_gets_no_more_than_the_rate),
     ("network::losses_are_binomial", network::losses_are_binomial),
@@ -52,6 +56,13 @@ const TESTS: [Test; 27] = [
     ("network::what_the_lab_does_not_have_is_refused", network::what_the_lab_does_not_have_is_refused),
     ("network::an_interface_that_is_down_loses_packets", network::an_interface_that_is_down_loses_packets),
     ("transport::a_window_limits_the_throughput", transport::a_window_limits_the_throughput),
+    ("ipv6::a_router_forwards_and_counts_hops", ipv6::a_router_forwards_and_counts_hops),
+    ("ipv6::a_router_reports_packets_that_are_too_big", ipv6::a_router_reports_packets_that_are_too_big),
+    ("ipv6::a_link_with_a_short_mtu_has_ipv4_only", ipv6::a_link_with_a_short_mtu_has_ipv4_only),
+    ("ipv6::the_kernel_sees_marks", ipv6::the_kernel_sees_marks),
+    ("ipv6::damaged_segments_are_discarded", ipv6::damaged_segments_are_discarded),
+    ("groups::kernels_send_nothing_by_themselves", groups::kernels_send_nothing_by_themselves),
+    ("groups::groups_of_programs_stay_between_routers", groups::groups_of_programs_stay_between_routers),
     ("cleanup::nothing_is_left", cleanup::nothing_is_left),
     (
         "backend::what_only_the_simulator_applies_is_refused",
@@ -62,6 +73,7 @@ const TESTS: [Test; 27] = [
         "backend::a_router_on_a_hub_forwards_only_what_leaves_the_hub",
         backend::a_router_on_a_hub_forwards_only_what_leaves_the_hub,
     ),
+    ("backend::routers_forward_groups", backend::routers_forward_groups),
     ("backend::programs_run_on_their_hosts", backend::programs_run_on_their_hosts),
     (
         "backend::a_failed_program_is_reported_beside_one_that_runs",

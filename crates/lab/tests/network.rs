@@ -1,7 +1,7 @@
 //! Packets of real kernels through links.
 
 use std::io::{Read as _, Write as _};
-use std::net::{TcpListener, TcpStream, UdpSocket};
+use std::net::{IpAddr, TcpListener, TcpStream, UdpSocket};
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
@@ -11,22 +11,22 @@ use trunkline_units::Seed;
 
 use crate::plan;
 
-fn start(network: &str) -> Lab {
+pub fn start(network: &str) -> Lab {
     Lab::start(&plan(network), Seed(1996)).unwrap_or_else(|error| panic!("{network}: {error}"))
 }
 
-fn ends(lab: &Lab) -> (&Host, &Host) {
+pub fn ends(lab: &Lab) -> (&Host, &Host) {
     (lab.host("a").unwrap(), lab.host("b").unwrap())
 }
 
 /// Returns the frames that a medium has sent, and dropped or lost, from its port 0 and 1.
-fn counters(report: &Report, medium: &str) -> [(u64, u64, u64); 2] {
+pub fn counters(report: &Report, medium: &str) -> [(u64, u64, u64); 2] {
     let (_, ports) = report.media.iter().find(|(name, _)| name == medium).expect("the medium is in the plan");
     [0, 1].map(|port| (ports[port].frames, ports[port].queue_drops, ports[port].other_losses))
 }
 
 /// Runs a program, or skips the test if there is none.
-fn run(command: &mut Command) -> Option<Output> {
+pub fn run(command: &mut Command) -> Option<Output> {
     match command.stdin(Stdio::null()).output() {
         Ok(output) => Some(output),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
@@ -200,14 +200,19 @@ pub fn an_interface_that_is_down_loses_packets() {
 
 /// Sends bytes from `a` to `b` over TCP; returns how many arrive.
 fn transfer(lab: &Lab, bytes: usize) -> usize {
+    transfer_to(lab, ends(lab).1.address.into(), bytes)
+}
+
+/// Sends bytes from `a` to `b` over TCP, to one of its addresses; returns how many arrive.
+pub fn transfer_to(lab: &Lab, address: IpAddr, bytes: usize) -> usize {
     let (a, b) = ends(lab);
-    let listener = b.namespace.run(|| TcpListener::bind((b.address, 5001))).unwrap();
+    let listener = b.namespace.run(|| TcpListener::bind((address, 5001))).unwrap();
     let receiving = std::thread::spawn(move || {
         let mut received = Vec::new();
         listener.accept().unwrap().0.read_to_end(&mut received).unwrap();
         received.len()
     });
-    let mut sender = a.namespace.run(|| TcpStream::connect((b.address, 5001))).unwrap();
+    let mut sender = a.namespace.run(|| TcpStream::connect((address, 5001))).unwrap();
     sender.write_all(&vec![7; bytes]).unwrap();
     drop(sender);
     receiving.join().unwrap()

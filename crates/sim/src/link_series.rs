@@ -9,7 +9,6 @@ use trunkline_models::atm::CellFrame;
 use trunkline_record::schema::{Link, LinkEnd};
 use trunkline_units::{Instant, Span};
 
-use crate::medium::Medium;
 use crate::network::Network;
 
 /// Maximum number of samples per link end.
@@ -85,11 +84,6 @@ impl LinkSeries {
         self.sample(network, end);
         let mut end_index = 0;
         for (medium_node, link) in network.transmission_media().zip(links) {
-            let unit = if matches!(medium_node.medium, Medium::Cells(_) | Medium::Credits(_)) {
-                "cells"
-            } else {
-                "frames"
-            };
             for port in 0..medium_node.attachments.len() as u16 {
                 let samples = self.times.iter().zip(self.samples.chunks(self.ends.max(1)));
                 let point = |(time, samples): (&Instant, &[[u64; 3]])| {
@@ -98,7 +92,7 @@ impl LinkSeries {
                 };
                 link.ends.push(LinkEnd {
                     node: network.neighbor_name(medium_node, Port(port)).to_owned(),
-                    unit: unit.into(),
+                    unit: medium_node.medium.unit().to_owned(),
                     counts: samples.map(point).collect(),
                 });
                 end_index += 1;

@@ -75,6 +75,14 @@ impl<F: CellFrame> Medium<F> {
         }
     }
 
+    /// Returns what the medium carries, as records name it: `frames` or `cells`.
+    pub fn unit(&self) -> &'static str {
+        match self {
+            Medium::Cells(_) | Medium::Credits(_) => "cells",
+            _ => "frames",
+        }
+    }
+
     /// Returns the counters of the frames that the station at `port` has sent.
     pub fn counters(&self, port: Port) -> &MediumCounters {
         dispatch!(self, medium => medium.counters(port))

@@ -86,11 +86,14 @@ fn a_host_is_entered_with_its_names_and_its_status_is_that_of_the_command() {
     let dir = TestDir::new();
     let lab = open(&dir);
     let enter = |command: &str| execute(&dir, &["lab", "enter", "screen", "--", "sh", "-c", command]);
-    let ended = enter("cat /etc/hosts /proc/net/dev; echo $TRUNKLINE_HOST; exit 7");
+    let ended = enter("cat /etc/hosts /proc/net/dev; getent ahosts server; echo $TRUNKLINE_HOST; exit 7");
     assert_eq!((ended.status, ended.err.as_str()), (7, ""));
-    for text in ["10.0.0.2\tserver\n", " eth0:", "\nscreen\n"] {
+    for text in ["10.0.0.2\tserver\n", "fd00::2\tserver\n", " eth0:", "\nscreen\n"] {
         assert!(ended.out.contains(text), "{text:?} in {}", ended.out);
     }
+    // Programs that take either family prefer IPv4.
+    let first = |address: &str| ended.out.find(&format!("\n{address} ")).expect("both addresses");
+    assert!(first("10.0.0.2") < first("fd00::2"), "{}", ended.out);
     assert!(!std::fs::read_to_string("/etc/hosts").unwrap().contains("10.0.0.2\tserver"));
     execute(&dir, &["lab", "enter", "nobody", "--", "true"]).assert_line(2, "no running lab");
     execute(&dir, &["lab", "enter", "screen", "--lab", "other", "--", "true"])

@@ -17,6 +17,7 @@
 //! | `documents` | examples, commands, links and tables of the documents |
 //! | `trouble` | invalid input, failing disks and peers, signals |
 //! | `lab` | `trunkline run --on lab` and `trunkline lab` |
+//! | `lab_programs` | programs of hosts in a lab: iperf3, nginx, OpenSSH, net-snmp and others |
 //! | `llc_tools`, `llc_wire` | the LLC commands, and their frames in Wireshark |
 //! | `monitor_poll` | polling devices and interfaces |
 //! | `reproduce`, `reproduce_lab`, `studies`, `study`, `sweep`, `torture` | these commands |
@@ -47,6 +48,7 @@ mod dissect;
 mod documents;
 mod fmt;
 mod lab;
+mod lab_programs;
 mod llc_tools;
 mod llc_wire;
 mod monitor_poll;

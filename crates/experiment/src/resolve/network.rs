@@ -123,12 +123,12 @@ fn node_kind(cx: &mut Context<'_>, declaration: &Declaration) -> NodeKind {
     kind
 }
 
-/// A router's option may stand alone: `forward` is `forward = on`.
+/// Some options may stand alone: `forward` is `forward = on`, and so is `service`.
 fn named_flag(setting: &Setting) -> Setting {
     let mut setting = setting.clone();
     if let ([value], None) = (&mut setting.values[..], &setting.key)
         && let [part] = &mut value.parts[..]
-        && part.text == "forward"
+        && matches!(part.text.as_str(), "forward" | "service")
     {
         setting.key = Some(Word { text: part.text.clone(), location: value.location });
         "on".clone_into(&mut part.text);
@@ -179,6 +179,7 @@ pub(crate) fn present_node(kind: &mut NodeKind, v: &mut Visit<'_, '_>) {
             v.optional("disk", &mut host.disk, "none", rate, write::rate);
             v.optional("mcast_filter", &mut host.mcast_filter, "none", filter_bits, u32::to_string);
             v.optional("program", &mut host.program, "none", command, |program| quoted(program));
+            v.on_off("service", &mut host.service);
             v.on_off("wide_area", &mut host.wide_area);
             v.on_off("forward", &mut host.forward);
         }
