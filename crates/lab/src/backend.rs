@@ -10,7 +10,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 
 use trunkline_experiment::plan::{NodeKind, Plan, Protocol, SourceRange};
 use trunkline_live::{Launch, LaunchedAgent, Live};
@@ -24,6 +24,7 @@ use trunkline_units::Instant;
 use crate::emulator::Report;
 use crate::laboratory::{Lab, LabError};
 use crate::namespace::Namespace;
+use crate::processes::Processes;
 use crate::programs::Programs;
 use crate::session::Session;
 
@@ -38,20 +39,23 @@ pub struct LabBackend {
 struct NamespaceAgents {
     program: PathBuf,
     namespaces: BTreeMap<String, Namespace>,
+    /// `None` before the lab is started.
+    processes: Option<Processes>,
 }
 
 impl Launch for NamespaceAgents {
     fn launch(&self, host: &str) -> io::Result<LaunchedAgent> {
         let namespace = self.namespaces.get(host).ok_or(io::ErrorKind::NotFound)?;
         let (ours, theirs) = UnixStream::pair()?;
-        let child = namespace
-            .command(&self.program)
+        let mut command = Command::new(&self.program);
+        command
             .args(["agent", "--stdio", host])
             .stdin(Stdio::from(OwnedFd::from(theirs)))
             .stdout(Stdio::null())
             // Ctrl-C signals the whole process group of the terminal; only the controller handles it.
-            .process_group(0)
-            .spawn()?;
+            .process_group(0);
+        namespace.enter(&mut command);
+        let child = self.processes.as_ref().ok_or(io::ErrorKind::NotFound)?.spawn(&mut command)?;
         Ok(LaunchedAgent { stream: ours, child: Some(child), remote: None })
     }
 }
@@ -94,12 +98,12 @@ impl Backend for LabBackend {
             };
             refusals.push(Refusal { location: c.protocol_location, text: format!("{}: {text}", c.name) });
         }
-        refusals.extend(self.live(BTreeMap::new(), BTreeMap::new()).refuse(plan));
+        refusals.extend(self.live(None).refuse(plan));
         refusals
     }
 
     fn planned_record(&self, plan: &Plan, options: &RunOptions) -> Record {
-        self.live(BTreeMap::new(), BTreeMap::new()).planned_record(plan, options)
+        self.live(None).planned_record(plan, options)
     }
 
     fn run(&mut self, plan: &Plan, options: &RunOptions, observer: &mut dyn ProgressObserver) -> Record {
@@ -107,10 +111,7 @@ impl Backend for LabBackend {
             Ok(started) => started,
             Err(problem) => return failed_record(self.planned_record(plan, options), plan, problem),
         };
-        let namespaces = lab.hosts().iter().map(|host| (host.name.clone(), host.namespace.clone())).collect();
-        let addresses =
-            lab.hosts().iter().map(|host| (host.name.clone(), IpAddr::V4(host.address))).collect();
-        let mut record = self.live(namespaces, addresses).run(plan, options, observer);
+        let mut record = self.live(Some(&lab)).run(plan, options, observer);
         let failures =
             programs.finish(plan.connections.is_empty() && plan.measures.is_empty(), &options.stop);
         drop(session);
@@ -126,10 +127,16 @@ impl Backend for LabBackend {
 }
 
 impl LabBackend {
-    /// Returns the backend of the ends, with the namespace and the address of each host.
-    fn live(&self, namespaces: BTreeMap<String, Namespace>, addresses: BTreeMap<String, IpAddr>) -> Live {
-        let agents = NamespaceAgents { program: self.program.clone(), namespaces };
-        Live::in_namespaces(Box::new(agents), addresses)
+    /// Returns the backend of the ends, on the hosts of a lab if it runs already.
+    fn live(&self, lab: Option<&Lab>) -> Live {
+        let hosts = || lab.into_iter().flat_map(Lab::hosts);
+        let agents = NamespaceAgents {
+            program: self.program.clone(),
+            namespaces: hosts().map(|host| (host.name.clone(), host.namespace.clone())).collect(),
+            processes: lab.map(|lab| lab.processes().clone()),
+        };
+        let addresses = hosts().map(|host| (host.name.clone(), IpAddr::V4(host.address)));
+        Live::in_namespaces(Box::new(agents), addresses.collect())
     }
 }
 

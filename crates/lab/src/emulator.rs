@@ -15,7 +15,7 @@ use trunkline_units::{Instant, Span};
 
 use crate::forwarding::Forwarding;
 use crate::packet::{Packet, destination_address};
-use crate::wait::Waiter;
+use crate::wait::{Waiter, processor_time};
 
 /// Packets read from one interface before deliveries that have become due.
 const BATCH: usize = 16;
@@ -58,6 +58,8 @@ pub struct Report {
     pub network: Option<Network<Packet>>,
     /// How long it ran.
     pub duration: Span,
+    /// Processor time of its thread.
+    pub processor_time: Span,
     /// Whether the thread ran at a real-time priority to the end.
     pub is_real_time: bool,
 }
@@ -169,6 +171,7 @@ impl Worker {
             media: Vec::new(),
             network: None,
             duration: Span::ZERO,
+            processor_time: Span::ZERO,
             is_real_time: set_scheduler(libc::SCHED_FIFO, PRIORITY),
         };
         Ok(Worker {
@@ -213,6 +216,7 @@ impl Worker {
             self.deliver()?;
         }
         self.report.media = media_counters(self.forwarding.network());
+        self.report.processor_time = processor_time();
         self.report.duration = self.clock.now().since(Instant::ZERO);
         self.report.network = Some(self.forwarding.into_network());
         Ok(self.report)

@@ -14,8 +14,9 @@ use trunkline_sim::network::{self, Network};
 use trunkline_units::Seed;
 
 use crate::emulator::{Emulator, Interface, Report};
-use crate::namespace::{Namespace, NamespaceError};
+use crate::namespace::{self, Namespace, NamespaceError};
 use crate::packet::Packet;
+use crate::processes::Processes;
 
 /// Names of the interfaces of a host begin with this; a number follows, from 0 in the order of its links.
 const INTERFACE: &str = "eth";
@@ -72,6 +73,9 @@ pub enum LabError {
         /// The system error.
         error: io::Error,
     },
+    /// The namespace of processes.
+    #[error("cannot create a namespace for processes: {0}")]
+    Processes(io::Error),
     /// The emulator.
     #[error("the emulator: {0}")]
     Emulator(io::Error),
@@ -93,6 +97,7 @@ pub struct Host {
 pub struct Lab {
     // Before the namespaces, so that no packet comes from one that has ended.
     emulator: Emulator,
+    processes: Processes,
     hosts: Vec<Host>,
 }
 
@@ -121,33 +126,34 @@ impl Lab {
             if ports.is_empty() {
                 return Err(LabError::Unlinked(name));
             }
-            let namespace = Namespace::new()?;
-            for (setting, value) in SETTINGS {
-                namespace.set(setting, value)?;
-            }
-            if topology.is_router(node) {
-                namespace.set("net/ipv4/ip_forward", "1")?;
-            }
-            let prefix = if ports.len() == 1 { PREFIX } else { 32 };
-            for (port, hop) in (0..).zip(ports) {
-                let mtu = described.links[hop.link].mtu.as_bytes().min(u64::from(u16::MAX)) as u16;
-                let tun = namespace.run(|| open(&format!("{INTERFACE}{port}"), address, prefix, mtu));
-                let tun = tun.map_err(|error| LabError::Interface { host: name.clone(), error })?;
-                interfaces.push(Interface { tun, at: (number, Port(port)), mtu: mtu.into() });
-            }
-            if ports.len() > 1 {
-                let routes = routes(&network, &topology, node, &addresses);
-                let set = namespace.run(|| {
-                    routes
-                        .iter()
-                        .try_for_each(|(port, to)| add_host_route(&format!("{INTERFACE}{port}"), *to))
-                });
-                set.map_err(|error| LabError::Routes { host: name.clone(), error })?;
-            }
+            let mtus = ports
+                .iter()
+                .map(|hop| described.links[hop.link].mtu.as_bytes().min(u64::from(u16::MAX)) as u16);
+            let routes =
+                if ports.len() > 1 { routes(&network, &topology, node, &addresses) } else { Vec::new() };
+            let stack = Stack {
+                name: &name,
+                address,
+                is_router: topology.is_router(node),
+                mtus: mtus.collect(),
+                routes,
+            };
+            let (namespace, opened) = Namespace::with(|| stack.set_up())?;
+            interfaces.extend((0..).zip(opened?).zip(&stack.mtus).map(|((port, tun), mtu)| Interface {
+                tun,
+                at: (number, Port(port)),
+                mtu: (*mtu).into(),
+            }));
             hosts.push(Host { name, address, namespace });
         }
+        let processes = Processes::start().map_err(LabError::Processes)?;
         let emulator = Emulator::start(network, interfaces, &addresses).map_err(LabError::Emulator)?;
-        Ok(Lab { emulator, hosts })
+        Ok(Lab { emulator, processes, hosts })
+    }
+
+    /// Returns the namespace for processes of the lab: those in it end with the lab.
+    pub fn processes(&self) -> &Processes {
+        &self.processes
     }
 
     /// Returns the hosts in the order of the plan.
@@ -180,9 +186,43 @@ impl Lab {
 }
 
 impl Host {
-    /// Returns a command that runs a program on this host; see [`Namespace::command`].
+    /// Returns a command that runs a program on this host; see [`Namespace::command`]. What the program itself starts may outlive
+    /// the lab, if the command is not spawned by [`Lab::processes`].
     pub fn command(&self, program: &str) -> Command {
         self.namespace.command(program)
+    }
+}
+
+/// What is set up in the namespace of a host.
+struct Stack<'a> {
+    name: &'a str,
+    address: Ipv4Addr,
+    is_router: bool,
+    /// Those of its interfaces.
+    mtus: Vec<u16>,
+    /// The interface to each host, if there are several.
+    routes: Vec<(u16, Ipv4Addr)>,
+}
+
+impl Stack<'_> {
+    /// Sets everything up in the namespace of this thread, and returns the interfaces.
+    fn set_up(&self) -> Result<Vec<Tun>, LabError> {
+        for (setting, value) in SETTINGS {
+            namespace::set(setting, value)?;
+        }
+        if self.is_router {
+            namespace::set("net/ipv4/ip_forward", "1")?;
+        }
+        let host = || self.name.to_owned();
+        let prefix = if self.mtus.len() == 1 { PREFIX } else { 32 };
+        let open = |(port, mtu): (u16, &u16)| open(&format!("{INTERFACE}{port}"), self.address, prefix, *mtu);
+        let interfaces: io::Result<Vec<Tun>> = (0..).zip(&self.mtus).map(open).collect();
+        let interfaces = interfaces.map_err(|error| LabError::Interface { host: host(), error })?;
+        for (port, to) in &self.routes {
+            add_host_route(&format!("{INTERFACE}{port}"), *to)
+                .map_err(|error| LabError::Routes { host: host(), error })?;
+        }
+        Ok(interfaces)
     }
 }
 

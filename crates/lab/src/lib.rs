@@ -13,6 +13,7 @@
 //! | [`namespace`] | network namespaces, also for an ordinary user |
 //! | [`backend`] | [`LabBackend`]: runs an experiment in its network
 //! | `programs` | the programs of hosts
+//! | [`processes`] | processes that end with their lab
 //! | [`session`] | running labs, and entering their hosts
 //! | `export` | the topology for containerlab
 //! | [`emulator`] | the thread that carries packets in real time |
@@ -31,6 +32,7 @@ pub mod forwarding;
 pub mod laboratory;
 pub mod namespace;
 pub mod packet;
+pub mod processes;
 mod programs;
 pub mod session;
 mod wait;
@@ -40,5 +42,6 @@ pub use emulator::Report;
 pub use export::containerlab;
 pub use laboratory::{Host, Lab, LabError};
 pub use namespace::{Namespace, NamespaceError, enter_user_namespace};
+pub use processes::Processes;
 pub use programs::{ProgramError, Programs};
 pub use session::Session;

@@ -54,12 +54,36 @@ fn forbidden_by(setting: &Option<String>) -> String {
     setting.as_ref().map(|setting| format!(" (the kernel forbids it: {setting})")).unwrap_or_default()
 }
 
-/// Moves this process to a new mount namespace, in which the file `names` is `/etc/hosts`. Makes system calls only.
-pub(crate) fn set_names(names: &CStr) -> io::Result<()> {
+/// Moves this process to a new mount namespace, in which the file `names` is `/etc/hosts` and `/proc` shows the processes of its
+/// process ID namespace. Makes system calls only.
+pub(crate) fn set_mounts(names: &CStr) -> io::Result<()> {
     let none = None::<&CStr>;
     unshare(CloneFlags::CLONE_NEWNS)?;
     mount(none, c"/", none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none)?;
-    Ok(mount(Some(names), c"/etc/hosts", none, MsFlags::MS_BIND, none)?)
+    mount(Some(names), c"/etc/hosts", none, MsFlags::MS_BIND, none)?;
+    // A container that hides parts of its /proc permits no other; programs see the numbers of all processes there.
+    let _ = mount(Some(c"proc"), c"/proc", Some(c"proc"), MsFlags::empty(), none);
+    Ok(())
+}
+
+/// Makes the file `names` the `/etc/hosts` of a command's program, and its `/proc` that of its process ID namespace.
+///
+/// # Errors
+/// If the path has a zero byte.
+pub(crate) fn mount_names(command: &mut Command, names: &Path) -> io::Result<()> {
+    let names = CString::new(names.as_os_str().as_bytes())?;
+    // SAFETY: between fork and exec the closure only makes system calls, with strings that it keeps.
+    unsafe { command.pre_exec(move || set_mounts(&names)) };
+    Ok(())
+}
+
+/// Writes a setting of the network namespace of this thread, for example `net/ipv4/tcp_rmem`.
+///
+/// # Errors
+/// If the system refuses the name or the value.
+pub(crate) fn set(name: &str, value: &str) -> Result<(), NamespaceError> {
+    fs::write(format!("/proc/sys/{name}"), value)
+        .map_err(|error| NamespaceError::Setting { setting: format!("{name} = {value}"), error })
 }
 
 /// Enters a user namespace in which an ordinary user may create network namespaces; root stays where it is. Call it before the
@@ -100,15 +124,24 @@ impl Namespace {
     /// # Errors
     /// If the system refuses.
     pub fn new() -> Result<Namespace, NamespaceError> {
+        Namespace::with(|| ()).map(|(namespace, ())| namespace)
+    }
+
+    /// Creates a namespace as [`Namespace::new`] does, and runs a function on a thread in it.
+    ///
+    /// # Errors
+    /// If the system refuses.
+    pub fn with<T: Send>(set_up: impl FnOnce() -> T + Send) -> Result<(Namespace, T), NamespaceError> {
         // Only this thread enters the new namespace.
         let create = || {
             unshare(CloneFlags::CLONE_NEWNET)?;
             trunkline_io::tun::bring_up("lo")?;
-            File::open("/proc/thread-self/ns/net")
+            let file = File::open("/proc/thread-self/ns/net")?;
+            Ok((Namespace { file: Arc::new(file) }, set_up()))
         };
-        let file = thread::scope(|scope| scope.spawn(create).join())
+        let created = thread::scope(|scope| scope.spawn(create).join())
             .unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-        file.map(|file| Namespace { file: Arc::new(file) }).map_err(NamespaceError::Network)
+        created.map_err(NamespaceError::Network)
     }
 
     /// Runs a function on a thread in the namespace. What it opens stays in the namespace.
@@ -129,34 +162,25 @@ impl Namespace {
     /// # Errors
     /// If the system refuses the name or the value.
     pub fn set(&self, name: &str, value: &str) -> Result<(), NamespaceError> {
-        self.run(|| fs::write(format!("/proc/sys/{name}"), value))
-            .map_err(|error| NamespaceError::Setting { setting: format!("{name} = {value}"), error })
+        let set = self.run(|| Ok(set(name, value)));
+        set.unwrap_or_else(|error| Err(NamespaceError::Network(error)))
     }
 
-    /// Returns a command that runs a program in the namespace. The program is killed when the thread that starts it ends.
+    /// Returns a command that runs a program in the namespace. The program is killed when the thread that starts it ends; what it
+    /// starts itself is not.
     pub fn command(&self, program: impl AsRef<OsStr>) -> Command {
         let mut command = Command::new(program);
-        let file = Arc::clone(&self.file);
-        // SAFETY: between fork and exec the closure only makes two system calls, with a descriptor that it keeps open.
-        unsafe {
-            command.pre_exec(move || {
-                set_pdeathsig(Signal::SIGKILL)?;
-                Ok(setns(file.as_fd(), CloneFlags::CLONE_NEWNET)?)
-            });
-        }
+        // SAFETY: between fork and exec the closure only makes a system call.
+        unsafe { command.pre_exec(|| Ok(set_pdeathsig(Signal::SIGKILL)?)) };
+        self.enter(&mut command);
         command
     }
 
-    /// Returns a command as [`Namespace::command`] does, for which the file `names` is `/etc/hosts`.
-    ///
-    /// # Errors
-    /// If the path has a zero byte.
-    pub fn command_with_names(&self, program: impl AsRef<OsStr>, names: &Path) -> io::Result<Command> {
-        let mut command = self.command(program);
-        let names = CString::new(names.as_os_str().as_bytes())?;
-        // SAFETY: between fork and exec the closure only makes system calls, with strings that it keeps.
-        unsafe { command.pre_exec(move || set_names(&names)) };
-        Ok(command)
+    /// Makes the program of a command run in the namespace.
+    pub(crate) fn enter(&self, command: &mut Command) {
+        let file = Arc::clone(&self.file);
+        // SAFETY: between fork and exec the closure only makes a system call, with a descriptor that it keeps open.
+        unsafe { command.pre_exec(move || Ok(setns(file.as_fd(), CloneFlags::CLONE_NEWNET)?)) };
     }
 
     /// Returns the descriptor that holds the namespace.

@@ -110,7 +110,7 @@ impl Waiter {
 }
 
 /// Returns the processor time that the calling thread has used.
-fn processor_time() -> Span {
+pub fn processor_time() -> Span {
     clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map_or(Span::ZERO, |time| Duration::from(time).into())
 }
 

@@ -138,7 +138,9 @@ pub fn a_running_lab_is_entered_and_a_killed_one_is_forgotten() {
     assert_eq!(of_this_process().unwrap().hosts.keys().collect::<Vec<_>>(), ["a", "b"]);
     // This program again, which holds a lab until it is killed.
     let mut other = Command::new(std::env::current_exe().unwrap());
-    let mut other = other.arg(HOLD).stdout(Stdio::piped()).spawn().unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    other.arg(HOLD).current_dir(folder.path()).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut other = other.spawn().unwrap();
     let mut line = [0; 5];
     std::io::Read::read_exact(other.stdout.as_mut().unwrap(), &mut line).unwrap();
     let pid = other.id();
@@ -155,14 +157,4 @@ pub fn a_running_lab_is_entered_and_a_killed_one_is_forgotten() {
         [me, pid].iter().any(|pid| name.to_string_lossy().starts_with(&format!("{pid}.")))
     };
     assert_eq!(left.iter().filter(of_them).count(), 0, "{left:?}");
-}
-
-/// Holds a lab until the process is killed.
-pub fn hold() -> ! {
-    let lab = Lab::start(&plan("host a, b; link a - b (rate = 1 Mb/s);"), Seed(1)).unwrap();
-    let _session = Session::start("held", &lab).unwrap();
-    println!("ready");
-    loop {
-        std::thread::park();
-    }
 }

@@ -29,7 +29,7 @@ const HOLD: &str = "hold-a-lab";
 /// A test, by name.
 type Test = (&'static str, fn());
 
-const TESTS: [Test; 15] = [
+const TESTS: [Test; 16] = [
     ("network::ping_sees_the_delay", network::ping_sees_the_delay),
     ("network::iperf3_gets_no_more_than_the_rate", network::iperf3_gets_no_more_than_the_rate),
     ("network::losses_are_binomial", network::losses_are_binomial),
@@ -39,6 +39,7 @@ const TESTS: [Test; 15] = [
     ("network::what_the_lab_does_not_have_is_refused", network::what_the_lab_does_not_have_is_refused),
     ("network::an_interface_that_is_down_loses_packets", network::an_interface_that_is_down_loses_packets),
     ("cleanup::nothing_is_left", cleanup::nothing_is_left),
+    ("cleanup::killed_labs_leave_nothing", cleanup::killed_labs_leave_nothing),
     (
         "backend::what_only_the_simulator_applies_is_refused",
         backend::what_only_the_simulator_applies_is_refused,
@@ -76,7 +77,8 @@ fn main() -> ExitCode {
         return ExitCode::SUCCESS;
     }
     if first.as_deref() == Some(HOLD) {
-        backend::hold();
+        cleanup::hold();
+        return ExitCode::SUCCESS;
     }
     if !std::path::Path::new("/dev/net/tun").exists() {
         skip("no /dev/net/tun");
