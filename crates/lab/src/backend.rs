@@ -19,8 +19,9 @@ use trunkline_run::backend::failed_record;
 use trunkline_run::{Backend, ProgressObserver, Refusal, RunOptions, expect};
 use trunkline_sim::network::records::{link_records, switch_records};
 use trunkline_sim::network::topology::Topology;
-use trunkline_units::Instant;
+use trunkline_units::{Instant, Span};
 
+use crate::capacity;
 use crate::emulator::Report;
 use crate::laboratory::{Lab, LabError};
 use crate::namespace::Namespace;
@@ -33,7 +34,12 @@ use crate::session::Session;
 pub struct LabBackend {
     /// The program whose command `agent --stdio NAME` is an agent.
     pub program: PathBuf,
+    /// Whether to run what asks for more packets per second than this machine carries.
+    pub overload: bool,
 }
+
+/// When 99 % of the packets are not later than this, what a lab measures is that of its links.
+const MAX_LATE: Span = Span::from_ms(1);
 
 /// Starts each agent as a process in the namespace of its host.
 struct NamespaceAgents {
@@ -99,6 +105,10 @@ impl Backend for LabBackend {
             refusals.push(Refusal { location: c.protocol_location, text: format!("{}: {text}", c.name) });
         }
         refusals.extend(self.live(None).refuse(plan));
+        if refusals.is_empty() && !self.overload {
+            let shortage = capacity::shortage(plan);
+            refusals.extend(shortage.map(|text| Refusal { location: SourceRange::default(), text }));
+        }
         refusals
     }
 
@@ -115,12 +125,17 @@ impl Backend for LabBackend {
         let failures =
             programs.finish(plan.connections.is_empty() && plan.measures.is_empty(), &options.stop);
         drop(session);
+        let mut late = None;
         match lab.finish() {
-            Ok(report) => add_report(&mut record, plan, &report),
+            Ok(report) => {
+                add_report(&mut record, plan, &report);
+                late = lateness_problem(&report);
+            }
             Err(error) => record.problems.push(error.to_string()),
         }
         record.problems.extend(failures);
         record.partial |= !record.problems.is_empty();
+        record.problems.extend(late);
         record.expectations = expect::evaluate(&plan.expectations, &record);
         record
     }
@@ -159,6 +174,18 @@ fn router_on_path(
         let path = topology.path(topology.node(&c.from.host)?, topology.node(&to.host)?)?;
         let router = path.iter().skip(1).find(|(node, _)| topology.is_router(*node))?;
         Some(network.nodes[router.0].name.clone())
+    })
+}
+
+/// Returns a line about packets that were too late for what was measured to be that of the links.
+fn lateness_problem(report: &Report) -> Option<String> {
+    let late = report.lateness_ns.value_at_quantile(0.99);
+    (late > MAX_LATE.as_ns()).then(|| {
+        format!(
+            "packets were late: 1 % of {} by more than {:.1} ms; delays and rates are those of a machine that is too busy, not of the links",
+            report.packets_out,
+            late as f64 / 1e6
+        )
     })
 }
 

@@ -14,15 +14,13 @@ use trunkline_sim::network::Network;
 use trunkline_units::{Instant, Span};
 
 use crate::forwarding::Forwarding;
-use crate::packet::{Packet, destination_address};
+use crate::packet::{Packet, destination_address, is_group_report};
 use crate::wait::{Waiter, processor_time};
 
 /// Packets read from one interface before deliveries that have become due.
 const BATCH: usize = 16;
-/// Real-time priority of the thread, where the system allows it. The kernel stops a thread with such a priority for 50 ms of a
-/// second in which it never sleeps, so a busy thread takes the highest of the other priorities.
+/// Real-time priority of the thread, where the system allows it.
 const PRIORITY: libc::c_int = 20;
-const BUSY_NICE: libc::c_int = -20;
 /// How often the counts of the links are updated for readers.
 const UPDATE_INTERVAL: Span = Span::from_ms(250);
 /// Longest IPv4 packet.
@@ -48,7 +46,7 @@ pub struct Report {
     pub packets_in: u64,
     /// Packets delivered to interfaces.
     pub packets_out: u64,
-    /// Packets to addresses that no host has, or not of IPv4.
+    /// Packets to addresses that no host has, or not of IPv4; those of IGMP have no receiver and do not count.
     pub unroutable: u64,
     /// Packets that the kernel did not accept.
     pub refused: u64,
@@ -60,7 +58,7 @@ pub struct Report {
     pub duration: Span,
     /// Processor time of its thread.
     pub processor_time: Span,
-    /// Whether the thread ran at a real-time priority to the end.
+    /// Whether the thread had a real-time priority.
     pub is_real_time: bool,
 }
 
@@ -77,7 +75,7 @@ pub struct Emulator {
 
 impl Emulator {
     /// Starts to carry packets. `interfaces` are those of all hosts of the network, and `addresses` those of its hosts, in its
-    /// order.
+    /// order; `broadcast` is the address of all of them.
     ///
     /// # Errors
     /// If there is no thread.
@@ -85,8 +83,9 @@ impl Emulator {
         network: Network<Packet>,
         interfaces: Vec<Interface>,
         addresses: &[Ipv4Addr],
+        broadcast: Ipv4Addr,
     ) -> io::Result<Emulator> {
-        let destinations = destinations(&network, addresses);
+        let destinations = destinations(&network, addresses, broadcast);
         let stop = Arc::new(AtomicBool::new(false));
         let stopping = Arc::clone(&stop);
         let carried = Arc::new(Mutex::new(link_bytes(&network)));
@@ -190,7 +189,7 @@ impl Worker {
     }
 
     fn run(mut self, stop: &AtomicBool, carried: &Mutex<LinkBytes>) -> io::Result<Report> {
-        let mut updated = Instant::ZERO;
+        let (mut updated, mut counted) = (Instant::ZERO, 0);
         while !stop.load(Ordering::Relaxed) {
             if self.clock.now().since(updated) >= UPDATE_INTERVAL {
                 updated = self.clock.now();
@@ -203,13 +202,13 @@ impl Worker {
             for interface in 0..self.interfaces.len() {
                 if self.readable[interface] && !self.blocked[interface] {
                     has_more |= self.read(interface)?;
+                    // What has become due meanwhile does not wait for the other interfaces.
+                    self.deliver()?;
                 }
             }
-            self.deliver()?;
-            if self.report.is_real_time && self.waiter.is_busy() {
-                self.report.is_real_time = false;
-                leave_real_time();
-            }
+            let packets = self.report.packets_in + self.report.packets_out;
+            self.waiter.count(packets - counted);
+            counted = packets;
             let until = if has_more { Instant::ZERO } else { self.forwarding.deadline() };
             let readable = &mut self.readable;
             self.waiter.wait(until, |interface| readable[interface as usize] = true)?;
@@ -240,7 +239,7 @@ impl Worker {
             let bytes = &self.buffer[..length];
             let to = destination_address(bytes).and_then(|address| self.destinations.get(&address).copied());
             let Some(to) = to else {
-                self.report.unroutable += 1;
+                self.report.unroutable += u64::from(!is_group_report(bytes));
                 continue;
             };
             self.serial = self.serial.wrapping_add(1);
@@ -277,13 +276,18 @@ impl Worker {
 }
 
 /// Returns what is behind each address: hosts and groups.
-fn destinations(network: &Network<Packet>, addresses: &[Ipv4Addr]) -> BTreeMap<Ipv4Addr, Destination> {
+fn destinations(
+    network: &Network<Packet>,
+    addresses: &[Ipv4Addr],
+    broadcast: Ipv4Addr,
+) -> BTreeMap<Ipv4Addr, Destination> {
     let hosts = (0..).zip(addresses).map(|(number, address)| (*address, Destination::Station(number)));
     let groups = network.groups.iter().filter_map(|(address, group)| match address {
         IpAddr::V4(address) => Some((*address, Destination::Group(*group))),
         IpAddr::V6(_) => None,
     });
-    hosts.chain(groups).chain([(Ipv4Addr::BROADCAST, Destination::All)]).collect()
+    let all = [broadcast, Ipv4Addr::BROADCAST].map(|address| (address, Destination::All));
+    hosts.chain(groups).chain(all).collect()
 }
 
 /// Returns the virtual channel of packets of a host to a destination.
@@ -299,13 +303,6 @@ fn set_scheduler(policy: libc::c_int, priority: libc::c_int) -> bool {
     let priority = libc::sched_param { sched_priority: priority };
     // SAFETY: the parameter lives until the call returns, and 0 is the calling thread.
     unsafe { libc::sched_setscheduler(0, policy, &raw const priority) == 0 }
-}
-
-/// Gives the calling thread the highest priority that is not a real-time one.
-fn leave_real_time() {
-    set_scheduler(libc::SCHED_OTHER, 0);
-    // SAFETY: the call has no pointers; 0 is the calling thread. If it fails, the thread has the priority of its process.
-    unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, BUSY_NICE) };
 }
 
 fn link_bytes(network: &Network<Packet>) -> LinkBytes {

@@ -25,6 +25,8 @@ const QUEUE: u32 = 10_000;
 /// The network of all hosts.
 const NETWORK: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 0);
 const PREFIX: u8 = 16;
+/// The address of all of them.
+const BROADCAST: Ipv4Addr = Ipv4Addr::from_bits(NETWORK.to_bits() | (u32::MAX >> PREFIX));
 /// Number of addresses in it.
 const MAX_HOSTS: usize = (1 << (32 - PREFIX)) - 2;
 /// Settings of each namespace. Addresses are of IPv4 only, so the kernel need not look for others.
@@ -147,7 +149,8 @@ impl Lab {
             hosts.push(Host { name, address, namespace });
         }
         let processes = Processes::start().map_err(LabError::Processes)?;
-        let emulator = Emulator::start(network, interfaces, &addresses).map_err(LabError::Emulator)?;
+        let emulator =
+            Emulator::start(network, interfaces, &addresses, BROADCAST).map_err(LabError::Emulator)?;
         Ok(Lab { emulator, processes, hosts })
     }
 

@@ -11,6 +11,7 @@
 //! | --- | --- |
 //! | [`laboratory`] | [`Lab`]: hosts and links of a plan |
 //! | [`namespace`] | network namespaces, also for an ordinary user |
+//! | `capacity` | whether this machine carries what a plan asks for
 //! | [`backend`] | [`LabBackend`]: runs an experiment in its network
 //! | `programs` | the programs of hosts
 //! | [`processes`] | processes that end with their lab
@@ -26,6 +27,7 @@
 #![allow(clippy::disallowed_methods, reason = "this crate runs in real time")]
 
 pub mod backend;
+mod capacity;
 pub mod emulator;
 mod export;
 pub mod forwarding;

@@ -19,12 +19,15 @@ use nix::sys::signal::Signal;
 use nix::unistd::{getegid, geteuid};
 use thiserror::Error;
 
-/// Kernel settings that forbid user namespaces to ordinary users, with the value that does.
+/// Kernel settings that forbid user namespaces to ordinary users, with the value that does: that of Ubuntu (AppArmor), that of
+/// Debian, and the limit of every kernel.
 const SETTINGS: [(&str, &str); 3] = [
     ("/proc/sys/kernel/apparmor_restrict_unprivileged_userns", "1"),
     ("/proc/sys/kernel/unprivileged_userns_clone", "0"),
     ("/proc/sys/user/max_user_namespaces", "0"),
 ];
+/// The limit of network namespaces of a user.
+const MAX_NETWORKS: &str = "/proc/sys/user/max_net_namespaces";
 
 /// Why there is no namespace.
 #[derive(Debug, Error)]
@@ -38,8 +41,16 @@ pub enum NamespaceError {
         error: io::Error,
     },
     /// The kernel refuses a network namespace.
-    #[error("cannot create a network namespace: {0}")]
-    Network(io::Error),
+    #[error("cannot create a network namespace{}: {error}", forbidden_by(setting))]
+    Network {
+        /// The setting that forbids it, if one is known to.
+        setting: Option<String>,
+        /// The system error.
+        error: io::Error,
+    },
+    /// The namespace cannot be entered.
+    #[error("cannot enter a network namespace: {0}")]
+    Enter(io::Error),
     /// A setting of a namespace.
     #[error("cannot set {setting} in a network namespace: {error}")]
     Setting {
@@ -102,14 +113,33 @@ pub fn enter_user_namespace() -> Result<(), NamespaceError> {
         fs::write("/proc/self/uid_map", format!("0 {user} 1"))?;
         fs::write("/proc/self/gid_map", format!("0 {group} 1"))
     };
-    enter().map_err(|error| NamespaceError::User { setting: forbidding_setting(), error })
+    enter().map_err(|error| NamespaceError::User { setting: forbidding_setting(read), error })
 }
 
-/// Returns the first setting of this kernel that forbids user namespaces.
-fn forbidding_setting() -> Option<String> {
-    let is_set =
-        |(path, value): &&(&str, &str)| fs::read_to_string(path).is_ok_and(|text| text.trim() == *value);
+/// Returns the first setting that forbids user namespaces. `read` returns the value of one, if the kernel has it.
+fn forbidding_setting(read: impl Fn(&str) -> Option<String>) -> Option<String> {
+    let is_set = |(path, value): &&(&str, &str)| read(path).is_some_and(|text| text == *value);
     SETTINGS.iter().find(is_set).map(|(path, value)| format!("{path} is {value}"))
+}
+
+fn read(path: &str) -> Option<String> {
+    fs::read_to_string(path).ok().map(|text| text.trim().to_owned())
+}
+
+/// Describes why there is no network namespace. AppArmor lets a user namespace be created and then forbids what it is for.
+fn network_error(error: io::Error) -> NamespaceError {
+    let setting = match error.raw_os_error() {
+        Some(libc::EPERM) if !is_first_user_namespace() => forbidding_setting(read),
+        // Of this user namespace or of one around it, whose value cannot be read here.
+        Some(libc::ENOSPC) => Some(format!("the limit {MAX_NETWORKS} is reached")),
+        _ => None,
+    };
+    NamespaceError::Network { setting, error }
+}
+
+/// Whether this process is in the user namespace of the machine, whose map has all users.
+fn is_first_user_namespace() -> bool {
+    read("/proc/self/uid_map").is_some_and(|map| map.ends_with("4294967295"))
 }
 
 /// A network namespace, without a name and without a file. It ends when this is dropped and its last process has ended.
@@ -141,7 +171,7 @@ impl Namespace {
         };
         let created = thread::scope(|scope| scope.spawn(create).join())
             .unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-        created.map_err(NamespaceError::Network)
+        created.map_err(network_error)
     }
 
     /// Runs a function on a thread in the namespace. What it opens stays in the namespace.
@@ -163,7 +193,7 @@ impl Namespace {
     /// If the system refuses the name or the value.
     pub fn set(&self, name: &str, value: &str) -> Result<(), NamespaceError> {
         let set = self.run(|| Ok(set(name, value)));
-        set.unwrap_or_else(|error| Err(NamespaceError::Network(error)))
+        set.unwrap_or_else(|error| Err(NamespaceError::Enter(error)))
     }
 
     /// Returns a command that runs a program in the namespace. The program is killed when the thread that starts it ends; what it
@@ -194,5 +224,30 @@ impl Namespace {
     /// System errors.
     pub fn number(&self) -> io::Result<u64> {
         Ok(self.file.metadata()?.ino())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_setting_that_forbids_is_named() {
+        let forbidding = |values: &[(&str, &str)]| {
+            forbidding_setting(|path| {
+                let found = values.iter().find(|(name, _)| path.ends_with(name));
+                found.map(|(_, value)| (*value).to_owned())
+            })
+        };
+        let apparmor = "apparmor_restrict_unprivileged_userns";
+        assert_eq!(forbidding(&[]), None);
+        assert_eq!(forbidding(&[(apparmor, "0"), ("max_user_namespaces", "96365")]), None);
+        for (name, value, path) in [
+            (apparmor, "1", "/proc/sys/kernel/apparmor_restrict_unprivileged_userns is 1"),
+            ("unprivileged_userns_clone", "0", "/proc/sys/kernel/unprivileged_userns_clone is 0"),
+            ("max_user_namespaces", "0", "/proc/sys/user/max_user_namespaces is 0"),
+        ] {
+            assert_eq!(forbidding(&[(name, value)]).as_deref(), Some(path));
+        }
     }
 }

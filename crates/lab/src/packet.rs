@@ -24,6 +24,11 @@ pub fn destination_address(bytes: &[u8]) -> Option<Ipv4Addr> {
     (bytes[0] >> 4 == 4).then(|| address.into())
 }
 
+/// Returns whether a packet of IPv4 is a report of a kernel about its groups (IGMP, RFC 3376), which is for routers.
+pub fn is_group_report(bytes: &[u8]) -> bool {
+    destination_address(bytes).is_some() && i32::from(bytes[PROTOCOL]) == libc::IPPROTO_IGMP
+}
+
 /// An IPv4 packet, a cell or a train of cells.
 #[derive(Clone, Debug)]
 pub struct Packet {

@@ -5,11 +5,13 @@
 //! | [`network`] | ping and iperf3 through a lab; losses, marks and damage |
 //! | [`backend`] | whole runs beside the simulator; programs, and entering hosts
 //! | [`cleanup`] | what is left of a lab |
+//! | [`forbidden`] | settings of the kernel that forbid labs |
 
 #![allow(clippy::disallowed_methods, reason = "kernels run in real time")]
 
 mod backend;
 mod cleanup;
+mod forbidden;
 mod network;
 
 use std::os::fd::AsFd as _;
@@ -26,10 +28,13 @@ const ORDINARY: &str = "TRUNKLINE_LAB_AS_ORDINARY_USER";
 /// The argument of the process that holds a lab.
 const HOLD: &str = "hold-a-lab";
 
+/// The argument of the process that prints why it can have no namespace.
+const FORBIDDEN: &str = "forbidden";
+
 /// A test, by name.
 type Test = (&'static str, fn());
 
-const TESTS: [Test; 16] = [
+const TESTS: [Test; 20] = [
     ("network::ping_sees_the_delay", network::ping_sees_the_delay),
     ("network::iperf3_gets_no_more_than_the_rate", network::iperf3_gets_no_more_than_the_rate),
     ("network::losses_are_binomial", network::losses_are_binomial),
@@ -40,10 +45,14 @@ const TESTS: [Test; 16] = [
     ("network::an_interface_that_is_down_loses_packets", network::an_interface_that_is_down_loses_packets),
     ("cleanup::nothing_is_left", cleanup::nothing_is_left),
     ("cleanup::killed_labs_leave_nothing", cleanup::killed_labs_leave_nothing),
+    ("forbidden::the_setting_that_forbids_is_named", forbidden::the_setting_that_forbids_is_named),
+    ("network::broadcasts_reach_the_network", network::broadcasts_reach_the_network),
+    ("network::reports_about_groups_are_no_losses", network::reports_about_groups_are_no_losses),
     (
         "backend::what_only_the_simulator_applies_is_refused",
         backend::what_only_the_simulator_applies_is_refused,
     ),
+    ("backend::what_no_machine_carries_is_refused", backend::what_no_machine_carries_is_refused),
     ("backend::a_lab_loses_what_the_simulator_loses", backend::a_lab_loses_what_the_simulator_loses),
     (
         "backend::a_router_on_a_hub_forwards_only_what_leaves_the_hub",
@@ -71,6 +80,9 @@ fn main() -> ExitCode {
     }
     let filter: Vec<String> = std::env::args().skip(1).filter(|word| !word.starts_with('-')).collect();
     let is_root = nix::unistd::geteuid().is_root();
+    if first.as_deref() == Some(FORBIDDEN) {
+        return forbidden::report();
+    }
     // Before there is a second thread.
     if let Err(error) = trunkline_lab::enter_user_namespace() {
         skip(error);

@@ -203,6 +203,9 @@ pub struct Run {
     /// Emulate the slowest link on the path of each connection over udp and guaranteed, in a live run on this machine
     #[arg(long)]
     pub emulate: bool,
+    /// Run a lab even if its connections ask for more packets per second than this machine carries
+    #[arg(long)]
+    pub overload: bool,
     #[command(flatten)]
     pub keys: agents::KeyDirectory,
     /// Capture the packets of a link or host of a simulated run as pcapng, next to its record

@@ -13,7 +13,7 @@ use trunkline_units::Seed;
 use crate::{Outcome, lateness, plan};
 
 /// Links of 10 Mb/s that carry packets at once.
-const LINKS: [usize; 4] = [50, 100, 200, 300];
+const LINKS: [usize; 4] = [50, 100, 150, 200];
 /// How long they do.
 const TIME: Duration = Duration::from_secs(4);
 /// Rate of a link, and of what a frame of 1,500 bytes has in addition: preamble, header, check sequence and gap.
@@ -21,6 +21,8 @@ const RATE_BPS: f64 = 10e6;
 const FRAMING: u64 = 38;
 /// Payload of a datagram that is as long as the MTU.
 const DATAGRAM: usize = 1472;
+/// How often the TCP connections are written to and read from.
+const ROUND: Duration = Duration::from_millis(2);
 /// Datagrams are sent at this part of the rate.
 const LOAD: f64 = 0.98;
 
@@ -31,19 +33,20 @@ const STARTS: usize = 10;
 /// How late packets are when many links carry as much as they can: first with TCP of the kernel, then with datagrams at a
 /// constant rate. Senders and receivers run on the same processors.
 pub fn links() -> Outcome<()> {
-    println!("\nlinks  senders   packets/s   rate of the frames   processors: emulator, all");
+    println!("\nlinks  senders   packets/s   rate of the frames   processors: emulator, all, idle");
     for (name, send) in [("TCP", tcp as Send), ("UDP", udp as Send)] {
         for count in LINKS {
             let lab = start(count)?;
             let pairs: Vec<(&Host, &Host)> = lab.hosts().chunks(2).map(|pair| (&pair[0], &pair[1])).collect();
-            let before = (Instant::now(), processor_time());
+            let before = (Instant::now(), processor_time(), idle_time());
             send(&pairs).map_err(|error| format!("{name} over {count} links: {error}"))?;
             let (elapsed, used) = (before.0.elapsed().as_secs_f64(), processor_time() - before.1);
+            let idle = (idle_time() - before.2) / elapsed;
             let report = lab.finish().map_err(|error| error.to_string())?;
             let ports = report.media.iter().map(|(_, ports)| &ports[usize::from(Port(0).0)]);
             let bits: u64 = ports.map(|port| (port.bytes + port.frames * FRAMING) * 8).sum();
             println!(
-                "{count:5}  {name:7} {:11.0}  {:15.1} %    {:8.2} {:5.2}             {}{}",
+                "{count:5}  {name:7} {:11.0}  {:15.1} %    {:8.2} {:5.2} {idle:5.2}             {}{}",
                 report.packets_in as f64 / elapsed,
                 bits as f64 / TIME.as_secs_f64() / RATE_BPS / count as f64 * 100.0,
                 report.processor_time.as_s() / report.duration.as_s(),
@@ -67,29 +70,34 @@ fn start(links: usize) -> Outcome<Lab> {
     Lab::start(&plan, Seed(1)).map_err(|error| error.to_string())
 }
 
-/// As fast as the kernel takes it: a thread for each sender and each receiver.
+/// As fast as the kernel takes it, with CUBIC. One thread writes to all and reads from all once in a while: a receiver that the
+/// kernel wakes for each packet costs more than the packet.
 fn tcp(pairs: &[(&Host, &Host)]) -> io::Result<()> {
     let mut streams = Vec::new();
     for (a, b) in pairs {
         let listener = b.namespace.run(|| TcpListener::bind((b.address, 5001)))?;
-        let stream = a.namespace.run(|| TcpStream::connect((b.address, 5001)))?;
-        streams.push((stream, listener.accept()?.0));
+        let to = SocketAddr::from((b.address, 5001));
+        let sender = a.namespace.run(|| {
+            let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None)?;
+            socket.set_tcp_congestion(b"cubic")?;
+            socket.connect(&to.into())?;
+            Ok(TcpStream::from(socket))
+        })?;
+        let receiver = listener.accept()?.0;
+        sender.set_nonblocking(true)?;
+        receiver.set_nonblocking(true)?;
+        streams.push((sender, receiver));
     }
     let start = Instant::now();
-    thread::scope(|scope| {
-        for (sender, receiver) in &streams {
-            scope.spawn(move || {
-                let (mut sender, block) = (sender, [0; 1 << 16]);
-                while start.elapsed() < TIME && sender.write_all(&block).is_ok() {}
-                // What is still queued is of no interest.
-                sender.shutdown(std::net::Shutdown::Both)
-            });
-            scope.spawn(move || {
-                let (mut receiver, mut buffer) = (receiver, [0; 1 << 16]);
-                while let Ok(1..) = receiver.read(&mut buffer) {}
-            });
+    let (block, mut buffer) = ([0; 1 << 16], [0; 1 << 16]);
+    while start.elapsed() < TIME {
+        for (sender, receiver) in &mut streams {
+            // Neither waits; what does not fit waits until the next round.
+            let _ = sender.write(&block);
+            let _ = receiver.read(&mut buffer);
         }
-    });
+        thread::sleep(ROUND);
+    }
     Ok(())
 }
 
@@ -121,6 +129,13 @@ fn udp(pairs: &[(&Host, &Host)]) -> io::Result<()> {
 /// Processor time of this process, and so of the kernel's work for it.
 fn processor_time() -> Duration {
     clock_gettime(ClockId::CLOCK_PROCESS_CPUTIME_ID).map_or(Duration::ZERO, Duration::from)
+}
+
+/// Seconds for which the processors of this machine had nothing to do, summed: what is left of them other programs have used.
+fn idle_time() -> f64 {
+    // `cpu  user nice system idle …` in hundredths of a second.
+    let text = std::fs::read_to_string("/proc/stat").unwrap_or_default();
+    text.split_whitespace().nth(4).and_then(|ticks| ticks.parse().ok()).unwrap_or(0.0) / 100.0
 }
 
 /// How long a lab of 20 hosts takes to start and to end.
