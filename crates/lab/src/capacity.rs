@@ -41,15 +41,15 @@ const TIME: Duration = Duration::from_millis(20);
 /// Returns why this machine cannot carry a plan: what its connections ask for, and what it carries. `None` if it can, or if
 /// that cannot be measured.
 pub fn shortage(plan: &Plan) -> Option<String> {
-    let asked = demand(plan);
-    if asked <= SURE {
+    let requested = demand(plan);
+    if requested <= SURE {
         return None;
     }
     let carried = capacity().ok()?;
-    (asked > carried).then(|| {
+    (requested > carried).then(|| {
         format!(
             "the connections ask the lab for about {:.0} packets/s, and this machine carries about {:.0}: reduce rates, or run them anyway with --overload",
-            rounded(asked),
+            rounded(requested),
             rounded(carried)
         )
     })

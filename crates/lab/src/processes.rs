@@ -30,7 +30,7 @@ pub struct Processes(Arc<Inner>);
 #[derive(Debug)]
 struct Inner {
     init: Pid,
-    /// `None` after init was told to end.
+    /// `None` when init may end.
     pipe: Option<OwnedFd>,
     namespace: File,
 }

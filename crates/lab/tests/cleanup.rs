@@ -15,7 +15,7 @@ use crate::{HOLD, plan};
 
 /// Labs that are started and killed.
 const KILLS: u32 = if cfg!(feature = "soak") { 100 } else { 20 };
-/// Processes `sleep` of a lab that is held: children, a grandchild, and one in a session of its own.
+/// Processes `sleep` of a lab that is held: children, a grandchild, and one in another session.
 const SLEEPS: usize = 5;
 /// In the environment of a lab that is held, and so of all that it starts.
 const MARK: &str = "TRUNKLINE_LAB_TEST";
@@ -79,7 +79,7 @@ pub fn killed_labs_leave_nothing() {
     let before = (count("/sys/class/net"), mounts());
     for round in 0..KILLS {
         let mark = format!("{}-{round}", std::process::id());
-        let mut lab = start_held(folder.path(), &mark);
+        let mut lab = start_lab(folder.path(), &mark);
         if round % 2 == 0 {
             wait_until("programs", || sleeping(&marked(&mark)) == SLEEPS);
         } else {
@@ -92,7 +92,7 @@ pub fn killed_labs_leave_nothing() {
     }
     // One that ends by itself removes the files of all.
     let mark = format!("{}-last", std::process::id());
-    let mut lab = start_held(folder.path(), &mark);
+    let mut lab = start_lab(folder.path(), &mark);
     wait_until("programs", || sleeping(&marked(&mark)) == SLEEPS);
     drop(lab.stdin.take());
     assert!(lab.wait().unwrap().success());
@@ -131,7 +131,7 @@ fn replace(name: &str, value: &str) -> String {
 }
 
 /// Starts this program again, which holds a lab until its standard input ends.
-fn start_held(folder: &Path, mark: &str) -> Child {
+fn start_lab(folder: &Path, mark: &str) -> Child {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.arg(HOLD).env(MARK, mark).env("XDG_RUNTIME_DIR", folder).current_dir(folder);
     command.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap()
@@ -152,10 +152,10 @@ fn sleeping(processes: &[String]) -> usize {
     processes.iter().filter(|line| line.starts_with("sleep\0")).count()
 }
 
-fn wait_until(what: &str, is_so: impl Fn() -> bool) {
+fn wait_until(condition: &str, is_so: impl Fn() -> bool) {
     let start = Instant::now();
     while !is_so() {
-        assert!(start.elapsed() < LIMIT, "{what}");
+        assert!(start.elapsed() < LIMIT, "{condition}");
         sleep(Duration::from_millis(5));
     }
 }
