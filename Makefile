@@ -8,7 +8,7 @@ RUN     = $(CARGO) run --release --quiet --locked --features full --
 # Every command, and the socket APIs and encryption of the protocol crates.
 FEATURES = --features trunkline/full,trunkline-arq/tokio,trunkline-arq/aead,trunkline-llc/sockets,trunkline-bundle/sockets
 # Long tests, which only `make soak` runs, must compile.
-SOAK     = ,trunkline/soak,trunkline-agent/soak,trunkline-arq/soak,trunkline-bundle/soak,trunkline-congestion/soak,trunkline-live/soak,trunkline-llc/soak,trunkline-models/soak,trunkline-sim/soak,trunkline-tcp/soak,trunkline-traffic/soak
+SOAK     = ,trunkline/soak,trunkline-agent/soak,trunkline-arq/soak,trunkline-bundle/soak,trunkline-congestion/soak,trunkline-lab/soak,trunkline-live/soak,trunkline-llc/soak,trunkline-models/soak,trunkline-sim/soak,trunkline-tcp/soak,trunkline-traffic/soak
 TARGET  = $(or $(CARGO_TARGET_DIR),target)
 # Most tests wait for other programs or for timers: run three per processor.
 THREADS = RUST_TEST_THREADS=$$((3 * $$(nproc)))
@@ -102,6 +102,7 @@ soak: ## what takes long: theory and real peers, then experiments for SECONDS, s
 		--test ring_stations -- --nocapture
 	$(CARGO) test --release --locked -p trunkline --features full,soak --test main -- --nocapture converter_replay converter_router monitor_poll agents::
 	$(CARGO) test --release --locked -p trunkline-agent --features soak --test hostile -- --nocapture
+	$(CARGO) test --release --locked -p trunkline-lab --features soak --test main killed_labs
 	$(CARGO) build --release --locked -p trunkline --features full
 	@set -eu; until=$$(( $$(date +%s) + $(SECONDS) )); seed=0; \
 	while [ "$$(date +%s)" -lt "$$until" ]; do seed=$$(( seed + 1 )); \

@@ -10,7 +10,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 
 use trunkline_experiment::plan::{Plan, Protocol, SourceRange};
@@ -21,16 +21,18 @@ use trunkline_run::{Backend, ProgressObserver, Refusal, RunOptions, expect};
 use trunkline_sim::network::records::{link_records, switch_records};
 use trunkline_sim::network::topology::Topology;
 use trunkline_sim::{capture, refuse_llc};
-use trunkline_units::Instant;
+use trunkline_units::{Instant, Span};
 
 use crate::admission::LabAdmission;
 use crate::bundles;
+use crate::capacity;
 use crate::capture::CaptureOptions;
 use crate::emulator::Report;
 use crate::explicit_rates::{self, RateControllers};
 use crate::group_routes::unreachable;
 use crate::laboratory::{Lab, LabError};
 use crate::namespace::Namespace;
+use crate::processes::Processes;
 use crate::programs::Programs;
 use crate::session::Session;
 
@@ -41,26 +43,34 @@ pub struct LabBackend {
     pub program: PathBuf,
     /// Names of links, their directions and hosts to capture as `NAME.pcapng` in the folder of the record.
     pub trace: Vec<String>,
+    /// Whether to run what asks for more packets per second than this machine carries.
+    pub overload: bool,
 }
+
+/// When 99 % of the packets are not later than this, what a lab measures is that of its links.
+const MAX_LATE: Span = Span::from_ms(1);
 
 /// Starts each agent as a process in the namespace of its host.
 struct NamespaceAgents {
     program: PathBuf,
     namespaces: BTreeMap<String, Namespace>,
+    /// `None` before the lab is started.
+    processes: Option<Processes>,
 }
 
 impl Launch for NamespaceAgents {
     fn launch(&self, host: &str) -> io::Result<LaunchedAgent> {
         let namespace = self.namespaces.get(host).ok_or(io::ErrorKind::NotFound)?;
         let (ours, theirs) = UnixStream::pair()?;
-        let child = namespace
-            .command(&self.program)
+        let mut command = Command::new(&self.program);
+        command
             .args(["agent", "--stdio", host])
             .stdin(Stdio::from(OwnedFd::from(theirs)))
             .stdout(Stdio::null())
             // Ctrl-C signals the whole process group of the terminal; only the controller handles it.
-            .process_group(0)
-            .spawn()?;
+            .process_group(0);
+        namespace.enter(&mut command);
+        let child = self.processes.as_ref().ok_or(io::ErrorKind::NotFound)?.spawn(&mut command)?;
         Ok(LaunchedAgent { stream: ours, child: Some(child), remote: None })
     }
 
@@ -96,12 +106,16 @@ impl Backend for LabBackend {
         refusals.extend(bundles::refuse(plan, network, &topology));
         let refused_captures = self.trace.iter().filter_map(|name| capture::refuse(name, network));
         refusals.extend(refused_captures.map(|text| Refusal { location: SourceRange::default(), text }));
-        refusals.extend(self.live(BTreeMap::new(), BTreeMap::new()).refuse(plan));
+        refusals.extend(self.live(None).refuse(plan));
+        if refusals.is_empty() && !self.overload {
+            let shortage = capacity::shortage(plan);
+            refusals.extend(shortage.map(|text| Refusal { location: SourceRange::default(), text }));
+        }
         refusals
     }
 
     fn planned_record(&self, plan: &Plan, options: &RunOptions) -> Record {
-        self.live(BTreeMap::new(), BTreeMap::new()).planned_record(plan, options)
+        self.live(None).planned_record(plan, options)
     }
 
     fn run(&mut self, plan: &Plan, options: &RunOptions, observer: &mut dyn ProgressObserver) -> Record {
@@ -109,15 +123,11 @@ impl Backend for LabBackend {
             Ok(started) => started,
             Err(problem) => return failed_record(self.planned_record(plan, options), plan, problem),
         };
-        let namespaces = lab.hosts().iter().map(|host| (host.name.clone(), host.namespace.clone())).collect();
-        let addresses =
-            lab.hosts().iter().map(|host| (host.name.clone(), IpAddr::V4(host.address))).collect();
-        let live = self.live(namespaces, addresses);
         let mut record = match RateControllers::start(plan, &lab) {
             Ok(controllers) => {
                 let admission =
                     LabAdmission::new(plan, &lab).map(|links| Arc::new(links) as Arc<dyn Admission>);
-                let live = live.with_rate_controllers(controllers.addresses.clone());
+                let live = self.live(Some(&lab)).with_rate_controllers(controllers.addresses.clone());
                 live.with_admission(admission).run(plan, options, observer)
             }
             Err(error) => failed_record(self.planned_record(plan, options), plan, error.to_string()),
@@ -125,22 +135,33 @@ impl Backend for LabBackend {
         let failures =
             programs.finish(plan.connections.is_empty() && plan.measures.is_empty(), &options.stop);
         drop(session);
+        let mut late = None;
         match lab.finish() {
-            Ok(report) => add_report(&mut record, plan, report),
+            Ok(report) => {
+                late = lateness_problem(&report);
+                add_report(&mut record, plan, report);
+            }
             Err(error) => record.problems.push(error.to_string()),
         }
         record.problems.extend(failures);
         record.partial |= !record.problems.is_empty();
+        record.problems.extend(late);
         record.expectations = expect::evaluate(&plan.expectations, &record);
         record
     }
 }
 
 impl LabBackend {
-    /// Returns the backend of the ends, with the namespace and the address of each host.
-    fn live(&self, namespaces: BTreeMap<String, Namespace>, addresses: BTreeMap<String, IpAddr>) -> Live {
-        let agents = NamespaceAgents { program: self.program.clone(), namespaces };
-        Live::in_namespaces(Box::new(agents), addresses)
+    /// Returns the backend of the ends, on the hosts of a lab if it runs already.
+    fn live(&self, lab: Option<&Lab>) -> Live {
+        let hosts = || lab.into_iter().flat_map(Lab::hosts);
+        let agents = NamespaceAgents {
+            program: self.program.clone(),
+            namespaces: hosts().map(|host| (host.name.clone(), host.namespace.clone())).collect(),
+            processes: lab.map(|lab| lab.processes().clone()),
+        };
+        let addresses = hosts().map(|host| (host.name.clone(), IpAddr::V4(host.address)));
+        Live::in_namespaces(Box::new(agents), addresses.collect())
     }
 
     /// Starts the network of a plan and the programs of its hosts.
@@ -152,6 +173,18 @@ impl LabBackend {
             Programs::start(plan, &lab, &session, &options.out).map_err(|error| error.to_string())?;
         Ok((lab, session, programs))
     }
+}
+
+/// Returns a line about packets that were too late for what was measured to be that of the links.
+fn lateness_problem(report: &Report) -> Option<String> {
+    let late = report.lateness_ns.value_at_quantile(0.99);
+    (late > MAX_LATE.as_ns()).then(|| {
+        format!(
+            "packets were late: 1 % of {} by more than {:.1} ms; delays and rates are those of a machine that is too busy, not of the links",
+            report.packets_out,
+            late as f64 / 1e6
+        )
+    })
 }
 
 /// Adds what the media have counted and how late the emulator was.

@@ -1,7 +1,8 @@
 //! The thread that carries packets between the interfaces of hosts, in real time.
 
 use std::collections::BTreeMap;
-use std::io;
+use std::fs::File;
+use std::io::{self, Write as _};
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -21,14 +22,12 @@ use crate::ipv6;
 use crate::packet::{
     Packet, destination_address, is_group_report, station_destination, station_frame_length,
 };
-use crate::wait::Waiter;
+use crate::wait::{Waiter, processor_time};
 
 /// Packets read from one interface before deliveries that have become due.
 const BATCH: usize = 16;
-/// Real-time priority of the thread, where the system allows it. The kernel stops a thread with such a priority for 50 ms of a
-/// second in which it never sleeps, so a busy thread takes the highest of the other priorities.
+/// Real-time priority of the thread, where the system allows it.
 const PRIORITY: libc::c_int = 20;
-const BUSY_NICE: libc::c_int = -20;
 /// How often the counts of the links are updated for readers.
 const UPDATE_INTERVAL: Span = Span::from_ms(250);
 /// Longest IP packet.
@@ -89,7 +88,9 @@ pub struct Report {
     pub capture_error: Option<CaptureError>,
     /// How long it ran.
     pub duration: Span,
-    /// Whether the thread ran at a real-time priority to the end.
+    /// Processor time of its thread.
+    pub processor_time: Span,
+    /// Whether the thread had a real-time priority.
     pub is_real_time: bool,
 }
 
@@ -117,7 +118,7 @@ pub struct Emulator {
 
 impl Emulator {
     /// Starts to carry packets at time 0 of the clock. `interfaces` are those of all hosts of the network, and `addresses`
-    /// those of its hosts, in its order.
+    /// those of its hosts, in its order; `broadcast` is the address of all of them.
     ///
     /// # Errors
     /// If there is no thread.
@@ -125,9 +126,10 @@ impl Emulator {
         network: Network<Packet>,
         interfaces: Vec<Interface>,
         addresses: &[Ipv4Addr],
+        broadcast: Ipv4Addr,
         (clock, captures): (Clock, Option<Captures>),
     ) -> io::Result<Emulator> {
-        let destinations = destinations(&network, addresses);
+        let destinations = destinations(&network, addresses, broadcast);
         let stop = Arc::new(AtomicBool::new(false));
         let stopping = Arc::clone(&stop);
         let carried = Arc::new(Mutex::new(link_bytes(&network)));
@@ -191,6 +193,8 @@ struct Worker {
     buffer: Box<[u8]>,
     serial: u32,
     report: Report,
+    /// Keeps the processors awake.
+    _latency: Option<File>,
 }
 
 impl Worker {
@@ -219,6 +223,7 @@ impl Worker {
             capture_drops: 0,
             capture_error: None,
             duration: Span::ZERO,
+            processor_time: Span::ZERO,
             is_real_time: set_scheduler(libc::SCHED_FIFO, PRIORITY),
         };
         Ok(Worker {
@@ -234,11 +239,12 @@ impl Worker {
             buffer: vec![0; MAX_PACKET].into(),
             serial: 0,
             report,
+            _latency: keep_processors_awake(),
         })
     }
 
     fn run(mut self, stop: &AtomicBool, carried: &Mutex<LinkBytes>) -> io::Result<Report> {
-        let mut updated = Instant::ZERO;
+        let (mut updated, mut counted) = (Instant::ZERO, 0);
         while !stop.load(Ordering::Relaxed) {
             if self.clock.now().since(updated) >= UPDATE_INTERVAL {
                 updated = self.clock.now();
@@ -252,13 +258,13 @@ impl Worker {
             for interface in 0..self.interfaces.len() {
                 if self.readable[interface] && !self.blocked[interface] {
                     has_more |= self.read(interface)?;
+                    // What has become due meanwhile does not wait for the other interfaces.
+                    self.deliver()?;
                 }
             }
-            self.deliver()?;
-            if self.report.is_real_time && self.waiter.is_busy() {
-                self.report.is_real_time = false;
-                leave_real_time();
-            }
+            let packets = self.report.packets_in + self.report.packets_out;
+            self.waiter.count(packets - counted);
+            counted = packets;
             let until = if has_more { Instant::ZERO } else { self.forwarding.deadline() };
             let readable = &mut self.readable;
             self.waiter.wait(until, |interface| readable[interface as usize] = true)?;
@@ -266,6 +272,7 @@ impl Worker {
         }
         self.report.media = media_counters(self.forwarding.network());
         self.report.capture_drops = self.forwarding.captures.take().map_or(0, |captures| captures.dropped());
+        self.report.processor_time = processor_time();
         self.report.duration = self.clock.now().since(Instant::ZERO);
         self.report.network = Some(self.forwarding.into_network());
         Ok(self.report)
@@ -362,13 +369,18 @@ fn station_hosts(interfaces: &[Interface]) -> Vec<u32> {
 }
 
 /// Returns what is behind each address: hosts and groups.
-fn destinations(network: &Network<Packet>, addresses: &[Ipv4Addr]) -> BTreeMap<IpAddr, Destination> {
+fn destinations(
+    network: &Network<Packet>,
+    addresses: &[Ipv4Addr],
+    broadcast: Ipv4Addr,
+) -> BTreeMap<IpAddr, Destination> {
     let hosts = (0..).zip(addresses).flat_map(|(number, address)| {
         let addresses = [IpAddr::V4(*address), IpAddr::V6(ipv6::address(*address))];
         addresses.map(|address| (address, Destination::Station(number)))
     });
     let groups = network.groups.iter().map(|(address, group)| (*address, Destination::Group(*group)));
-    hosts.chain(groups).chain([(IpAddr::V4(Ipv4Addr::BROADCAST), Destination::All)]).collect()
+    let all = [broadcast, Ipv4Addr::BROADCAST].map(|address| (IpAddr::V4(address), Destination::All));
+    hosts.chain(groups).chain(all).collect()
 }
 
 /// Returns the virtual channel of packets of a host to a destination.
@@ -379,18 +391,19 @@ fn channel(from: u32, to: Destination) -> u16 {
     }
 }
 
+/// Asks the kernel for processors that wake at once, until the file is closed (`Documentation/power/pm_qos_interface.rst`). Waking
+/// one that sleeps takes tens of microseconds, and a packet wakes the emulator and its receiver. `None` if only root may ask.
+fn keep_processors_awake() -> Option<File> {
+    let mut file = File::options().write(true).open("/dev/cpu_dma_latency").ok()?;
+    file.write_all(&0i32.to_ne_bytes()).ok()?;
+    Some(file)
+}
+
 /// Changes how the calling thread is scheduled; returns whether the system allows it.
 fn set_scheduler(policy: libc::c_int, priority: libc::c_int) -> bool {
     let priority = libc::sched_param { sched_priority: priority };
     // SAFETY: the parameter lives until the call returns, and 0 is the calling thread.
     unsafe { libc::sched_setscheduler(0, policy, &raw const priority) == 0 }
-}
-
-/// Gives the calling thread the highest priority that is not a real-time one.
-fn leave_real_time() {
-    set_scheduler(libc::SCHED_OTHER, 0);
-    // SAFETY: the call has no pointers; 0 is the calling thread. If it fails, the thread has the priority of its process.
-    unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, BUSY_NICE) };
 }
 
 fn link_bytes(network: &Network<Packet>) -> LinkBytes {

@@ -22,8 +22,9 @@ use crate::capture::{CaptureOptions, CaptureWriter};
 use crate::emulator::{CarriedBytes, Emulator, Interface, Report, Station};
 use crate::group_routes::{GroupRoute, group_routes};
 use crate::ipv6;
-use crate::namespace::{Namespace, NamespaceError};
+use crate::namespace::{self, Namespace, NamespaceError};
 use crate::packet::Packet;
+use crate::processes::Processes;
 
 /// Names of the interfaces of a host begin with this; a number follows, from 0 in the order of its links.
 const INTERFACE: &str = "eth";
@@ -35,6 +36,8 @@ const QUEUE: u32 = 10_000;
 /// The network of all hosts.
 const NETWORK: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 0);
 const PREFIX: u8 = 16;
+/// The address of all of them.
+const BROADCAST: Ipv4Addr = Ipv4Addr::from_bits(NETWORK.to_bits() | (u32::MAX >> PREFIX));
 /// Number of addresses in it.
 const MAX_HOSTS: usize = (1 << (32 - PREFIX)) - 2;
 /// Settings of each namespace.
@@ -81,6 +84,9 @@ pub enum LabError {
     /// A capture.
     #[error(transparent)]
     Capture(#[from] CaptureError),
+    /// The namespace of processes.
+    #[error("cannot create a namespace for processes: {0}")]
+    Processes(io::Error),
     /// The emulator.
     #[error("the emulator: {0}")]
     Emulator(io::Error),
@@ -95,6 +101,8 @@ pub struct Host {
     pub address: Ipv4Addr,
     /// Its namespace.
     pub namespace: Namespace,
+    /// The multicast routes of its kernel, if it is a router.
+    _group_routes: Option<GroupRoutes>,
 }
 
 /// A running network. Dropping it removes everything.
@@ -103,9 +111,8 @@ pub struct Lab {
     // Before the namespaces, so that no packet comes from one that has ended.
     emulator: Emulator,
     captures: Option<CaptureWriter>,
+    processes: Processes,
     hosts: Vec<Host>,
-    /// Those of the kernels of routers.
-    _group_routes: Vec<GroupRoutes>,
 }
 
 impl Lab {
@@ -141,73 +148,56 @@ impl Lab {
             if ports.is_empty() {
                 return Err(LabError::Unlinked(name));
             }
-            let namespace = Namespace::new()?;
-            for (setting, value) in SETTINGS {
-                namespace.set(setting, value)?;
-            }
-            let has_ipv6 = ipv6::is_available();
-            for (setting, value) in ipv6::SETTINGS.into_iter().filter(|_| has_ipv6) {
-                namespace.set(setting, value)?;
-            }
-            if topology.is_router(node) {
-                namespace.set("net/ipv4/ip_forward", "1")?;
-                if has_ipv6 {
-                    namespace.set(ipv6::FORWARDING, "1")?;
-                }
-            }
-            let prefix = if ports.len() == 1 { PREFIX } else { 32 };
-            for (port, hop) in (0..).zip(ports) {
-                let mtu = mtu(described, hop);
-                let tun = namespace.run(|| open(&format!("{INTERFACE}{port}"), address, prefix, mtu));
-                let tun = tun.map_err(|error| LabError::Interface { host: name.clone(), error })?;
-                interfaces.push(Interface { tun, at: (number, Port(port)), mtu: mtu.into(), station: None });
-            }
+            let mtus: Vec<u16> = ports.iter().map(|hop| mtu(described, hop)).collect();
+            let at = station_port(plan, &topology, &name);
             let station = stations.iter().zip(1u8..).find(|(station, _)| **station == name);
-            if let Some((_, station)) = station
-                && let Some(at) = station_port(plan, &topology, &name)
-            {
-                let mtu = described.links[ports[usize::from(at.port.0)].link].mtu.as_bytes().min(MAX_LLC_MTU);
-                let tun = namespace.run(|| open_station(mtu as u16));
-                let tun = tun.map_err(|error| LabError::Interface { host: name.clone(), error })?;
+            let station = station.and_then(|(_, station)| Some((station, at?)));
+            let station_mtu = |port: u16| {
+                described.links[ports[usize::from(port)].link].mtu.as_bytes().min(MAX_LLC_MTU) as u16
+            };
+            let stack = Stack {
+                name: &name,
+                address,
+                is_router: topology.is_router(node),
+                routes: if ports.len() > 1 {
+                    routes(&network, &topology, node, &addresses)
+                } else {
+                    Vec::new()
+                },
+                group_port: group_ports.get(&node).map_or(0, |port| port.0),
+                group_routes: forwarded_groups(plan, &topology, node, &addresses, &network),
+                station_mtu: station.as_ref().map(|(_, at)| station_mtu(at.port.0)),
+                mtus,
+            };
+            let (namespace, opened) = Namespace::with(|| stack.set_up())?;
+            let Opened { interfaces: tuns, station: tun, group_routes } = opened?;
+            interfaces.extend((0..).zip(tuns).zip(&stack.mtus).map(|((port, tun), mtu)| Interface {
+                tun,
+                at: (number, Port(port)),
+                mtu: (*mtu).into(),
+                station: None,
+            }));
+            if let (Some(tun), Some((station, at)), Some(mtu)) = (tun, station, stack.station_mtu) {
                 let station = Station { number: station, on_ethernet: at.ethernet };
-                let mtu = mtu as u32 + TAG;
+                let mtu = u32::from(mtu) + TAG;
                 interfaces.push(Interface { tun, at: (number, at.port), mtu, station: Some(station) });
             }
-            let group_port = group_ports.get(&node).map_or(0, |port| port.0);
-            let group_route = namespace.run(|| add_group_route(&format!("{INTERFACE}{group_port}")));
-            group_route.map_err(|error| LabError::Routes { host: name.clone(), error })?;
-            if ports.len() > 1 {
-                let routes = routes(&network, &topology, node, &addresses);
-                let set = namespace.run(|| {
-                    routes.iter().try_for_each(|(port, to)| {
-                        let interface = format!("{INTERFACE}{port}");
-                        add_host_route(&interface, *to)?;
-                        if !(has_ipv6 && mtu(described, &ports[usize::from(*port)]) >= ipv6::MIN_MTU) {
-                            return Ok(());
-                        }
-                        add_host_route(&interface, ipv6::address(*to))
-                    })
-                });
-                set.map_err(|error| LabError::Routes { host: name.clone(), error })?;
-            }
-            hosts.push(Host { name, address, namespace });
+            hosts.push(Host { name, address, namespace, _group_routes: group_routes });
         }
-        let routers = network.hosts.iter().zip(&hosts);
-        let group_routes = routers
-            .map(|(numbered, host)| {
-                set_group_routes(plan, &topology, numbered.plan_node, host, &addresses, &network)
-                    .map_err(|error| LabError::Routes { host: host.name.clone(), error })
-            })
-            .filter_map(Result::transpose);
-        let group_routes = group_routes.collect::<Result<Vec<_>, _>>()?;
+        let processes = Processes::start().map_err(LabError::Processes)?;
         let clock = Clock::start();
         let has_captures = !options.names.is_empty();
         let captures = has_captures
             .then(|| CaptureWriter::start(options, (&network, &topology), &addresses, clock))
             .transpose()?;
         let (captures, copies) = captures.unzip();
-        let emulator = Emulator::start(network, interfaces, &addresses, (clock, copies));
-        Ok(Lab { emulator: emulator.map_err(LabError::Emulator)?, captures, hosts, _group_routes: group_routes })
+        let emulator = Emulator::start(network, interfaces, &addresses, BROADCAST, (clock, copies));
+        Ok(Lab { emulator: emulator.map_err(LabError::Emulator)?, captures, processes, hosts })
+    }
+
+    /// Returns the namespace for processes of the lab: those in it end with the lab.
+    pub fn processes(&self) -> &Processes {
+        &self.processes
     }
 
     /// Returns the hosts in the order of the plan.
@@ -253,7 +243,8 @@ impl Host {
         ipv6::address(self.address)
     }
 
-    /// Returns a command that runs a program on this host; see [`Namespace::command`].
+    /// Returns a command that runs a program on this host; see [`Namespace::command`]. What the program itself starts may outlive
+    /// the lab, if the command is not spawned by [`Lab::processes`].
     pub fn command(&self, program: &str) -> Command {
         self.namespace.command(program)
     }
@@ -262,6 +253,81 @@ impl Host {
 /// Returns the longest packet that a link carries, bytes.
 fn mtu(network: &plan::Network, hop: &Hop) -> u16 {
     network.links[hop.link].mtu.as_bytes().min(u64::from(u16::MAX)) as u16
+}
+
+/// What is set up in the namespace of a host.
+struct Stack<'a> {
+    name: &'a str,
+    address: Ipv4Addr,
+    is_router: bool,
+    /// Those of its interfaces.
+    mtus: Vec<u16>,
+    /// The interface to each host, if there are several.
+    routes: Vec<(u16, Ipv4Addr)>,
+    /// The interface to multicast groups.
+    group_port: u16,
+    /// What its kernel forwards to multicast groups, and the address of the source.
+    group_routes: Vec<(Ipv4Addr, GroupRoute)>,
+    /// The MTU of the interface of its LLC station.
+    station_mtu: Option<u16>,
+}
+
+/// What is open in the namespace of a host.
+struct Opened {
+    interfaces: Vec<Tun>,
+    station: Option<Tun>,
+    group_routes: Option<GroupRoutes>,
+}
+
+impl Stack<'_> {
+    /// Sets everything up in the namespace of this thread.
+    fn set_up(&self) -> Result<Opened, LabError> {
+        let has_ipv6 = ipv6::is_available();
+        let ipv6_settings = ipv6::SETTINGS.into_iter().filter(|_| has_ipv6);
+        for (setting, value) in SETTINGS.into_iter().chain(ipv6_settings) {
+            namespace::set(setting, value)?;
+        }
+        if self.is_router {
+            namespace::set("net/ipv4/ip_forward", "1")?;
+            if has_ipv6 {
+                namespace::set(ipv6::FORWARDING, "1")?;
+            }
+        }
+        let interface_error = |error| LabError::Interface { host: self.name.to_owned(), error };
+        let prefix = if self.mtus.len() == 1 { PREFIX } else { 32 };
+        let open = |(port, mtu): (u16, &u16)| open(&interface(port), self.address, prefix, *mtu);
+        let interfaces: io::Result<Vec<Tun>> = (0..).zip(&self.mtus).map(open).collect();
+        let station = self.station_mtu.map(open_station).transpose().map_err(interface_error)?;
+        let interfaces = interfaces.map_err(interface_error)?;
+        let group_routes = self.set_routes(has_ipv6);
+        let group_routes =
+            group_routes.map_err(|error| LabError::Routes { host: self.name.to_owned(), error })?;
+        Ok(Opened { interfaces, station, group_routes })
+    }
+
+    fn set_routes(&self, has_ipv6: bool) -> io::Result<Option<GroupRoutes>> {
+        add_group_route(&interface(self.group_port))?;
+        for (port, to) in &self.routes {
+            add_host_route(&interface(*port), *to)?;
+            if has_ipv6 && self.mtus[usize::from(*port)] >= ipv6::MIN_MTU {
+                add_host_route(&interface(*port), ipv6::address(*to))?;
+            }
+        }
+        if self.group_routes.is_empty() {
+            return Ok(None);
+        }
+        let interfaces: Vec<String> = (0..self.mtus.len() as u16).map(interface).collect();
+        let kernel = GroupRoutes::open(&interfaces)?;
+        for (source, GroupRoute { group, from, to, .. }) in &self.group_routes {
+            kernel.add(*source, *group, *from, to)?;
+        }
+        Ok(Some(kernel))
+    }
+}
+
+/// Returns the name of an interface of a host.
+fn interface(port: u16) -> String {
+    format!("{INTERFACE}{port}")
 }
 
 /// Returns the port through which a host with several links reaches each other host.
@@ -287,31 +353,20 @@ fn open_station(mtu: u16) -> io::Result<Tun> {
     Ok(tun)
 }
 
-/// Sets the multicast routes of a host if it is a router that needs some.
-fn set_group_routes(
+/// Returns what a router forwards to multicast groups, with the addresses of the sources; nothing for any other host.
+fn forwarded_groups(
     plan: &Plan,
     topology: &Topology<'_>,
     node: usize,
-    host: &Host,
     addresses: &[Ipv4Addr],
     network: &Network<Packet>,
-) -> io::Result<Option<GroupRoutes>> {
+) -> Vec<(Ipv4Addr, GroupRoute)> {
     let routes = if topology.is_router(node) { group_routes(plan, topology, node) } else { Vec::new() };
-    if routes.is_empty() {
-        return Ok(None);
-    }
-    let interfaces: Vec<String> =
-        (0..topology.ports[node].len()).map(|port| format!("{INTERFACE}{port}")).collect();
-    let set = host.namespace.run(|| {
-        let kernel = GroupRoutes::open(&interfaces)?;
-        for GroupRoute { source, group, from, to } in &routes {
-            let source = network.hosts.iter().position(|host| host.plan_node == *source);
-            let source = source.ok_or(io::ErrorKind::NotFound)?;
-            kernel.add(addresses[source], *group, *from, to)?;
-        }
-        Ok(kernel)
-    })?;
-    Ok(Some(set))
+    let with_source = |route: GroupRoute| {
+        let source = network.hosts.iter().position(|host| host.plan_node == route.source)?;
+        Some((addresses[source], route))
+    };
+    routes.into_iter().filter_map(with_source).collect()
 }
 
 /// Opens an interface of a host in the namespace of this thread.

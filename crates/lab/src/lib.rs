@@ -11,11 +11,13 @@
 //! | --- | --- |
 //! | [`laboratory`] | [`Lab`]: hosts and links of a plan |
 //! | [`namespace`] | network namespaces, also for an ordinary user |
+//! | `capacity` | whether this machine carries what a plan asks for
 //! | [`backend`] | [`LabBackend`]: runs an experiment in its network
 //! | `admission` | links that admit connections
 //! | `explicit_rates` | controllers of links with explicit rates
 //! | `bundles` | groups of bundle converters
 //! | `programs` | the programs of hosts
+//! | [`processes`] | processes that end with their lab
 //! | [`session`] | running labs, and entering their hosts
 //! | [`capture`] | captures of links and hosts
 //! | `export` | the topology for containerlab
@@ -33,6 +35,7 @@
 mod admission;
 pub mod backend;
 mod bundles;
+mod capacity;
 pub mod capture;
 pub mod emulator;
 mod explicit_rates;
@@ -43,6 +46,7 @@ mod ipv6;
 pub mod laboratory;
 pub mod namespace;
 pub mod packet;
+pub mod processes;
 mod programs;
 pub mod session;
 mod wait;
@@ -53,5 +57,6 @@ pub use emulator::Report;
 pub use export::containerlab;
 pub use laboratory::{Host, Lab, LabError};
 pub use namespace::{Namespace, NamespaceError, enter_user_namespace};
+pub use processes::Processes;
 pub use programs::{ProgramError, Programs};
 pub use session::Session;

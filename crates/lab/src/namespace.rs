@@ -19,12 +19,15 @@ use nix::sys::signal::Signal;
 use nix::unistd::{getegid, geteuid};
 use thiserror::Error;
 
-/// Kernel settings that forbid user namespaces to ordinary users, with the value that does.
+/// Kernel settings that forbid user namespaces to ordinary users, with the value that does: that of Ubuntu (AppArmor), that of
+/// Debian, and the limit of every kernel.
 const SETTINGS: [(&str, &str); 3] = [
     ("/proc/sys/kernel/apparmor_restrict_unprivileged_userns", "1"),
     ("/proc/sys/kernel/unprivileged_userns_clone", "0"),
     ("/proc/sys/user/max_user_namespaces", "0"),
 ];
+/// The limit of network namespaces of a user.
+const MAX_NETWORKS: &str = "/proc/sys/user/max_net_namespaces";
 
 /// Why there is no namespace.
 #[derive(Debug, Error)]
@@ -38,8 +41,16 @@ pub enum NamespaceError {
         error: io::Error,
     },
     /// The kernel refuses a network namespace.
-    #[error("cannot create a network namespace: {0}")]
-    Network(io::Error),
+    #[error("cannot create a network namespace{}: {error}", forbidden_by(setting))]
+    Network {
+        /// The setting that forbids it, if one is known to.
+        setting: Option<String>,
+        /// The system error.
+        error: io::Error,
+    },
+    /// The namespace cannot be entered.
+    #[error("cannot enter a network namespace: {0}")]
+    Enter(io::Error),
     /// A setting of a namespace.
     #[error("cannot set {setting} in a network namespace: {error}")]
     Setting {
@@ -54,12 +65,36 @@ fn forbidden_by(setting: &Option<String>) -> String {
     setting.as_ref().map(|setting| format!(" (the kernel forbids it: {setting})")).unwrap_or_default()
 }
 
-/// Moves this process to a new mount namespace, in which the file `names` is `/etc/hosts`. Makes system calls only.
-pub(crate) fn set_names(names: &CStr) -> io::Result<()> {
+/// Moves this process to a new mount namespace, in which the file `names` is `/etc/hosts` and `/proc` shows the processes of its
+/// process ID namespace. Makes system calls only.
+pub(crate) fn set_mounts(names: &CStr) -> io::Result<()> {
     let none = None::<&CStr>;
     unshare(CloneFlags::CLONE_NEWNS)?;
     mount(none, c"/", none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none)?;
-    Ok(mount(Some(names), c"/etc/hosts", none, MsFlags::MS_BIND, none)?)
+    mount(Some(names), c"/etc/hosts", none, MsFlags::MS_BIND, none)?;
+    // A container that hides parts of its /proc permits no other; programs see the numbers of all processes there.
+    let _ = mount(Some(c"proc"), c"/proc", Some(c"proc"), MsFlags::empty(), none);
+    Ok(())
+}
+
+/// Makes the file `names` the `/etc/hosts` of a command's program, and its `/proc` that of its process ID namespace.
+///
+/// # Errors
+/// If the path has a zero byte.
+pub(crate) fn mount_names(command: &mut Command, names: &Path) -> io::Result<()> {
+    let names = CString::new(names.as_os_str().as_bytes())?;
+    // SAFETY: between fork and exec the closure only makes system calls, with strings that it keeps.
+    unsafe { command.pre_exec(move || set_mounts(&names)) };
+    Ok(())
+}
+
+/// Writes a setting of the network namespace of this thread, for example `net/ipv4/tcp_rmem`.
+///
+/// # Errors
+/// If the system refuses the name or the value.
+pub(crate) fn set(name: &str, value: &str) -> Result<(), NamespaceError> {
+    fs::write(format!("/proc/sys/{name}"), value)
+        .map_err(|error| NamespaceError::Setting { setting: format!("{name} = {value}"), error })
 }
 
 /// Enters a user namespace in which an ordinary user may create network namespaces; root stays where it is. Call it before the
@@ -78,14 +113,33 @@ pub fn enter_user_namespace() -> Result<(), NamespaceError> {
         fs::write("/proc/self/uid_map", format!("0 {user} 1"))?;
         fs::write("/proc/self/gid_map", format!("0 {group} 1"))
     };
-    enter().map_err(|error| NamespaceError::User { setting: forbidding_setting(), error })
+    enter().map_err(|error| NamespaceError::User { setting: forbidding_setting(read), error })
 }
 
-/// Returns the first setting of this kernel that forbids user namespaces.
-fn forbidding_setting() -> Option<String> {
-    let is_set =
-        |(path, value): &&(&str, &str)| fs::read_to_string(path).is_ok_and(|text| text.trim() == *value);
+/// Returns the first setting that forbids user namespaces. `read` returns the value of one, if the kernel has it.
+fn forbidding_setting(read: impl Fn(&str) -> Option<String>) -> Option<String> {
+    let is_set = |(path, value): &&(&str, &str)| read(path).is_some_and(|text| text == *value);
     SETTINGS.iter().find(is_set).map(|(path, value)| format!("{path} is {value}"))
+}
+
+fn read(path: &str) -> Option<String> {
+    fs::read_to_string(path).ok().map(|text| text.trim().to_owned())
+}
+
+/// Describes why there is no network namespace. AppArmor lets a user namespace be created and then forbids what it is for.
+fn network_error(error: io::Error) -> NamespaceError {
+    let setting = match error.raw_os_error() {
+        Some(libc::EPERM) if !is_first_user_namespace() => forbidding_setting(read),
+        // Of this user namespace or of one around it, whose value cannot be read here.
+        Some(libc::ENOSPC) => Some(format!("the limit {MAX_NETWORKS} is reached")),
+        _ => None,
+    };
+    NamespaceError::Network { setting, error }
+}
+
+/// Whether this process is in the user namespace of the machine, whose map has all users.
+fn is_first_user_namespace() -> bool {
+    read("/proc/self/uid_map").is_some_and(|map| map.ends_with("4294967295"))
 }
 
 /// A network namespace, without a name and without a file. It ends when this is dropped and its last process has ended.
@@ -100,15 +154,24 @@ impl Namespace {
     /// # Errors
     /// If the system refuses.
     pub fn new() -> Result<Namespace, NamespaceError> {
+        Namespace::with(|| ()).map(|(namespace, ())| namespace)
+    }
+
+    /// Creates a namespace as [`Namespace::new`] does, and runs a function on a thread in it.
+    ///
+    /// # Errors
+    /// If the system refuses.
+    pub fn with<T: Send>(set_up: impl FnOnce() -> T + Send) -> Result<(Namespace, T), NamespaceError> {
         // Only this thread enters the new namespace.
         let create = || {
             unshare(CloneFlags::CLONE_NEWNET)?;
             trunkline_io::tun::bring_up("lo")?;
-            File::open("/proc/thread-self/ns/net")
+            let file = File::open("/proc/thread-self/ns/net")?;
+            Ok((Namespace { file: Arc::new(file) }, set_up()))
         };
-        let file = thread::scope(|scope| scope.spawn(create).join())
+        let created = thread::scope(|scope| scope.spawn(create).join())
             .unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-        file.map(|file| Namespace { file: Arc::new(file) }).map_err(NamespaceError::Network)
+        created.map_err(network_error)
     }
 
     /// Runs a function on a thread in the namespace. What it opens stays in the namespace.
@@ -129,34 +192,25 @@ impl Namespace {
     /// # Errors
     /// If the system refuses the name or the value.
     pub fn set(&self, name: &str, value: &str) -> Result<(), NamespaceError> {
-        self.run(|| fs::write(format!("/proc/sys/{name}"), value))
-            .map_err(|error| NamespaceError::Setting { setting: format!("{name} = {value}"), error })
+        let set = self.run(|| Ok(set(name, value)));
+        set.unwrap_or_else(|error| Err(NamespaceError::Enter(error)))
     }
 
-    /// Returns a command that runs a program in the namespace. The program is killed when the thread that starts it ends.
+    /// Returns a command that runs a program in the namespace. The program is killed when the thread that starts it ends; what it
+    /// starts itself is not.
     pub fn command(&self, program: impl AsRef<OsStr>) -> Command {
         let mut command = Command::new(program);
-        let file = Arc::clone(&self.file);
-        // SAFETY: between fork and exec the closure only makes two system calls, with a descriptor that it keeps open.
-        unsafe {
-            command.pre_exec(move || {
-                set_pdeathsig(Signal::SIGKILL)?;
-                Ok(setns(file.as_fd(), CloneFlags::CLONE_NEWNET)?)
-            });
-        }
+        // SAFETY: between fork and exec the closure only makes a system call.
+        unsafe { command.pre_exec(|| Ok(set_pdeathsig(Signal::SIGKILL)?)) };
+        self.enter(&mut command);
         command
     }
 
-    /// Returns a command as [`Namespace::command`] does, for which the file `names` is `/etc/hosts`.
-    ///
-    /// # Errors
-    /// If the path has a zero byte.
-    pub fn command_with_names(&self, program: impl AsRef<OsStr>, names: &Path) -> io::Result<Command> {
-        let mut command = self.command(program);
-        let names = CString::new(names.as_os_str().as_bytes())?;
-        // SAFETY: between fork and exec the closure only makes system calls, with strings that it keeps.
-        unsafe { command.pre_exec(move || set_names(&names)) };
-        Ok(command)
+    /// Makes the program of a command run in the namespace.
+    pub(crate) fn enter(&self, command: &mut Command) {
+        let file = Arc::clone(&self.file);
+        // SAFETY: between fork and exec the closure only makes a system call, with a descriptor that it keeps open.
+        unsafe { command.pre_exec(move || Ok(setns(file.as_fd(), CloneFlags::CLONE_NEWNET)?)) };
     }
 
     /// Returns the descriptor that holds the namespace.
@@ -170,5 +224,30 @@ impl Namespace {
     /// System errors.
     pub fn number(&self) -> io::Result<u64> {
         Ok(self.file.metadata()?.ino())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_setting_that_forbids_is_named() {
+        let forbidding = |values: &[(&str, &str)]| {
+            forbidding_setting(|path| {
+                let found = values.iter().find(|(name, _)| path.ends_with(name));
+                found.map(|(_, value)| (*value).to_owned())
+            })
+        };
+        let apparmor = "apparmor_restrict_unprivileged_userns";
+        assert_eq!(forbidding(&[]), None);
+        assert_eq!(forbidding(&[(apparmor, "0"), ("max_user_namespaces", "96365")]), None);
+        for (name, value, path) in [
+            (apparmor, "1", "/proc/sys/kernel/apparmor_restrict_unprivileged_userns is 1"),
+            ("unprivileged_userns_clone", "0", "/proc/sys/kernel/unprivileged_userns_clone is 0"),
+            ("max_user_namespaces", "0", "/proc/sys/user/max_user_namespaces is 0"),
+        ] {
+            assert_eq!(forbidding(&[(name, value)]).as_deref(), Some(path));
+        }
     }
 }

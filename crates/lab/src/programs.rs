@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::io;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, killpg};
@@ -15,6 +15,7 @@ use trunkline_experiment::plan::{NodeKind, Plan};
 use trunkline_run::StopFlag;
 
 use crate::laboratory::Lab;
+use crate::namespace::mount_names;
 use crate::session::Session;
 
 /// How long a program may take to end after SIGTERM before it is killed.
@@ -58,10 +59,16 @@ impl Programs {
             let (Some(program), Some(host)) = (&costs.program, lab.host(&node.name)) else { continue };
             let output = out.join(format!("{}.txt", node.name));
             let started = fs::create_dir_all(out).and_then(|()| File::create(&output)).and_then(|file| {
-                let mut command = host.namespace.command_with_names("sh", session.names())?;
-                command.args(["-c", program]).env("TRUNKLINE_HOST", &node.name);
-                command.stdin(Stdio::null()).process_group(0);
-                command.stdout(file.try_clone()?).stderr(file).spawn()
+                let mut command = Command::new("sh");
+                command
+                    .args(["-c", program])
+                    .env("TRUNKLINE_HOST", &node.name)
+                    .stdin(Stdio::null())
+                    .process_group(0);
+                command.stdout(file.try_clone()?).stderr(file);
+                host.namespace.enter(&mut command);
+                mount_names(&mut command, session.names())?;
+                lab.processes().spawn(&mut command)
             });
             let child = started.map_err(|error| ProgramError { host: node.name.clone(), error })?;
             let group = Pid::from_raw(child.id() as i32);

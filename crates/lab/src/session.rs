@@ -5,21 +5,24 @@
 //! lab's process.
 
 use std::collections::BTreeMap;
-use std::ffi::CString;
+use std::ffi::OsStr;
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io;
 use std::net::Ipv4Addr;
 use std::os::fd::{AsFd as _, AsRawFd as _};
-use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use nix::sched::{CloneFlags, setns};
+use nix::sys::prctl::set_pdeathsig;
+use nix::sys::signal::Signal;
 use nix::unistd::geteuid;
 use serde::{Deserialize, Serialize};
 
 use crate::laboratory::Lab;
-use crate::namespace::set_names;
+use crate::namespace::mount_names;
 
 /// Longest file of a lab that is read, bytes.
 const MAX_LENGTH: u64 = 16 << 20;
@@ -33,6 +36,8 @@ pub struct RunningLab {
     pub name: String,
     /// Its process.
     pub pid: u32,
+    /// The descriptor of the namespace of its processes in that process.
+    processes: i32,
     /// Its hosts, by name.
     pub hosts: BTreeMap<String, RunningHost>,
 }
@@ -62,7 +67,8 @@ impl Session {
     /// System errors, or if the folder belongs to another user.
     pub fn start(name: &str, lab: &Lab) -> io::Result<Session> {
         let folder = folder()?;
-        running()?; // removes the files of labs that were killed
+        let _locked = lock(&folder)?;
+        read_all(&folder)?; // removes the files of labs that were killed
         let hosts = lab.hosts().iter().map(|host| {
             let descriptor = host.namespace.as_fd().as_raw_fd();
             (host.name.clone(), RunningHost { address: host.address, descriptor })
@@ -72,13 +78,16 @@ impl Session {
         fs::write(&names, host_file(lab))?;
         // Programs that are not this user's read it too.
         fs::set_permissions(&names, fs::Permissions::from_mode(0o644))?;
-        let lab = RunningLab { names: names.clone(), name: name.to_owned(), pid, hosts: hosts.collect() };
-        // Others see the file when it is complete and locked; one that is not locked they remove.
-        let new = path.with_extension("new");
-        let file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
+        let lab = RunningLab {
+            names: names.clone(),
+            name: name.to_owned(),
+            pid,
+            processes: lab.processes().descriptor(),
+            hosts: hosts.collect(),
+        };
+        let file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&path)?;
         file.lock()?;
         serde_json::to_writer(&file, &lab)?;
-        fs::rename(&new, &path)?;
         Ok(Session { path, names, _file: file })
     }
 
@@ -101,20 +110,40 @@ impl Drop for Session {
 /// # Errors
 /// System errors, or if the folder belongs to another user.
 pub fn running() -> io::Result<Vec<RunningLab>> {
+    let folder = folder()?;
+    let _locked = lock(&folder)?;
+    read_all(&folder)
+}
+
+/// Locks the folder, in which labs are added and removed one at a time, until the file is dropped.
+fn lock(folder: &Path) -> io::Result<File> {
+    let file = File::open(folder)?;
+    file.lock()?;
+    Ok(file)
+}
+
+/// Reads the files of the labs that run now, and removes those of labs that have ended.
+fn read_all(folder: &Path) -> io::Result<Vec<RunningLab>> {
     let mut labs = Vec::new();
-    for entry in fs::read_dir(folder()?)? {
+    for entry in fs::read_dir(folder)? {
         let path = entry?.path();
-        if path.extension().is_some_and(|extension| extension == "json")
-            && let Ok(file) = File::open(&path)
-        {
-            match file.try_lock() {
-                Ok(()) => {
-                    let _ = fs::remove_file(path.with_extension("hosts"));
-                    let _ = fs::remove_file(&path);
-                }
-                Err(TryLockError::WouldBlock) => labs.extend(read(&file)),
-                Err(TryLockError::Error(error)) => return Err(error),
+        match path.extension().and_then(OsStr::to_str) {
+            Some("json") => {}
+            // Of a lab that was killed while it started.
+            Some("hosts") if !path.with_extension("json").exists() => {
+                let _ = fs::remove_file(&path);
+                continue;
             }
+            _ => continue,
+        }
+        let Ok(file) = File::open(&path) else { continue };
+        match file.try_lock() {
+            Ok(()) => {
+                let _ = fs::remove_file(path.with_extension("hosts"));
+                let _ = fs::remove_file(&path);
+            }
+            Err(TryLockError::WouldBlock) => labs.extend(read(&file)),
+            Err(TryLockError::Error(error)) => return Err(error),
         }
     }
     labs.sort_by_key(|lab: &RunningLab| lab.pid);
@@ -127,19 +156,27 @@ fn read(file: &File) -> Option<RunningLab> {
 }
 
 impl RunningLab {
-    /// Moves this thread, the only one of its process, to a host of the lab.
+    /// Moves this thread, the only one of its process, to a host of the lab, and returns a command that runs a program there. What
+    /// it starts ends with the lab, as the program does.
     ///
     /// # Errors
     /// If there is no such host, the lab has ended, or the system refuses.
-    pub fn enter(&self, host: &str) -> io::Result<()> {
+    pub fn enter(&self, host: &str, program: &str) -> io::Result<Command> {
         let host = self.hosts.get(host).ok_or(io::ErrorKind::NotFound)?;
         let user = File::open(format!("/proc/{}/ns/user", self.pid))?;
-        let network = File::open(format!("/proc/{}/fd/{}", self.pid, host.descriptor))?;
+        let open = |descriptor| File::open(format!("/proc/{}/fd/{descriptor}", self.pid));
+        let (network, processes) = (open(host.descriptor)?, open(self.processes)?);
         if user.metadata()?.ino() != fs::metadata("/proc/self/ns/user")?.ino() {
             setns(user.as_fd(), CloneFlags::CLONE_NEWUSER)?;
         }
         setns(network.as_fd(), CloneFlags::CLONE_NEWNET)?;
-        set_names(&CString::new(self.names.as_os_str().as_bytes())?)
+        // That of the processes that this one starts.
+        setns(processes.as_fd(), CloneFlags::CLONE_NEWPID)?;
+        let mut command = Command::new(program);
+        // SAFETY: between fork and exec the closure only makes a system call.
+        unsafe { command.pre_exec(|| Ok(set_pdeathsig(Signal::SIGKILL)?)) };
+        mount_names(&mut command, &self.names)?;
+        Ok(command)
     }
 }
 

@@ -1,8 +1,11 @@
 //! Waiting for packets and for a point in time at once.
 //!
-//! A sleep ends late by what the kernel needs to wake the thread. So the thread sleeps until a margin before the deadline and then
-//! asks for packets without sleeping. The margin is the mean lateness of recent sleeps, and bounded. A thread with much to do has no
-//! margin: one with a real-time priority that hardly sleeps is stopped by the kernel for 50 ms of each second.
+//! A sleep ends late by what the kernel needs to wake the thread. So with few packets the thread sleeps until a margin before the
+//! deadline and then asks for packets without sleeping. The margin is the mean lateness of recent sleeps, and bounded.
+//!
+//! With many packets, waking for each costs more than carrying it, and the processors have other work: the senders and receivers. So
+//! the thread pauses for a fixed short time, and then handles all that has arrived or become due. The pauses are at least a part of
+//! its time: the kernel stops a thread with a real-time priority that never sleeps for 50 ms of each second.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -16,16 +19,23 @@ use trunkline_units::{Instant, Span};
 
 /// Largest margin.
 const MAX_MARGIN: Span = Span::from_us(30);
-/// Time over which the processor time of the thread is measured; how much of it permits a margin; and how much is too much, in
-/// this number of periods in a row.
+/// Time over which packets and the processor time of the thread are counted.
 const PERIOD: Span = Span::from_ms(50);
+/// Processor time in a period that permits a margin.
 const MAX_WITH_MARGIN: Span = Span::from_ms(30);
-const MAX_PROCESSOR: Span = Span::from_ms(42);
-const BUSY_PERIODS: u32 = 3;
+/// Packets in a period, read and delivered, from which on the thread pauses, and below which it wakes for each again.
+const MANY: u64 = 1_000;
+const FEW: u64 = 500;
+/// Length of a pause: this, and at least this part of the time since the last one. If packets wait, only that part, and not
+/// more often than this.
+const PAUSE: Span = Span::from_us(30);
+const PAUSE_PART: u64 = 14;
+const MAX_WITHOUT_PAUSE: Span = Span::from_ms(1);
+const MAX_PAUSE: Span = Span::from_us(300);
 /// Longest sleep, so that the request to stop is noticed.
 const MAX_SLEEP: Span = Span::from_ms(20);
 /// Descriptors reported at once.
-const MAX_EVENTS: usize = 64;
+const MAX_EVENTS: usize = 512;
 
 /// Descriptors to wait for. Each is reported once when it becomes readable; read it until it is empty.
 #[derive(Debug)]
@@ -35,10 +45,13 @@ pub struct Waiter {
     /// Mean lateness of recent sleeps.
     lateness: Span,
     has_margin: bool,
-    /// Start of the period, and the processor time of the thread then.
+    /// Start of the period, the processor time of the thread then, and the packets since then.
     period: Instant,
     processor_time: Span,
-    busy_periods: u32,
+    packets: u64,
+    /// Whether there are many packets, and the end of the last pause.
+    pauses: bool,
+    paused: Instant,
 }
 
 impl Waiter {
@@ -55,21 +68,38 @@ impl Waiter {
             has_margin: false,
             period: Instant::ZERO,
             processor_time: processor_time(),
-            busy_periods: 0,
+            packets: 0,
+            pauses: false,
+            paused: Instant::ZERO,
         })
     }
 
     fn begin_period(&mut self, now: Instant) {
         let total = processor_time();
-        let used = total - self.processor_time;
-        self.has_margin = used <= MAX_WITH_MARGIN;
-        self.busy_periods = if used > MAX_PROCESSOR { self.busy_periods + 1 } else { 0 };
-        (self.period, self.processor_time) = (now, total);
+        let had_pauses = self.pauses;
+        self.pauses = self.packets > if had_pauses { FEW } else { MANY };
+        if !had_pauses {
+            self.paused = now;
+        }
+        self.has_margin = !self.pauses && total - self.processor_time <= MAX_WITH_MARGIN;
+        (self.period, self.processor_time, self.packets) = (now, total, 0);
     }
 
-    /// Returns whether the thread has had too much to do for a while.
-    pub fn is_busy(&self) -> bool {
-        self.busy_periods >= BUSY_PERIODS
+    /// Counts packets that were read or delivered.
+    pub fn count(&mut self, packets: u64) {
+        self.packets += packets;
+    }
+
+    /// Sleeps for a while if there are many packets.
+    fn pause(&mut self, now: Instant, has_more: bool) {
+        let part = now.since(self.paused) / PAUSE_PART;
+        let length = match has_more {
+            false => part.clamp(PAUSE, MAX_PAUSE),
+            true if part * PAUSE_PART >= MAX_WITHOUT_PAUSE => part.min(MAX_PAUSE),
+            true => return,
+        };
+        std::thread::sleep(length.into());
+        self.paused = self.clock.now();
     }
 
     /// Adds a descriptor, which is reported as `key`.
@@ -82,7 +112,7 @@ impl Waiter {
     }
 
     /// Passes the keys of descriptors that have become readable to `each`. If there are none, waits until there is one, until
-    /// `until`, or for 20 ms.
+    /// `until`, or for 20 ms; with many packets only for a pause. `until` is zero if packets wait to be read.
     ///
     /// # Errors
     /// System errors.
@@ -91,7 +121,10 @@ impl Waiter {
         if start.since(self.period) >= PERIOD {
             self.begin_period(start);
         }
-        let left = until.since(start);
+        if self.pauses {
+            self.pause(start, until == Instant::ZERO);
+        }
+        let left = if self.pauses { Span::ZERO } else { until.since(start) };
         let margin = if self.has_margin { self.lateness.min(MAX_MARGIN) } else { Span::ZERO };
         let timeout = if left > margin { (left - margin).min(MAX_SLEEP) } else { Span::ZERO };
         let mut events = [EpollEvent::empty(); MAX_EVENTS];
@@ -110,7 +143,7 @@ impl Waiter {
 }
 
 /// Returns the processor time that the calling thread has used.
-fn processor_time() -> Span {
+pub fn processor_time() -> Span {
     clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map_or(Span::ZERO, |time| Duration::from(time).into())
 }
 

@@ -75,7 +75,7 @@ pub fn a_capture_has_what_the_link_carried() {
     let [sim, lab] = [(); 2].map(|()| tempfile::tempdir().unwrap());
     run(&mut Sim { trace: trace.clone(), ..Sim::default() }, sim.path(), text);
     let program = std::env::current_exe().unwrap();
-    let record = run(&mut LabBackend { program, trace }, lab.path(), text);
+    let record = run(&mut LabBackend { program, trace, overload: false }, lab.path(), text);
     assert_eq!((record.problems.len(), record.environment.get("captures_lost")), (0, None));
     let file = |name: &str| lab.path().join(format!("{name}.pcapng"));
     let (frames, octets, _) = counters(&record, "a-s", "a");

@@ -12,6 +12,7 @@
 //! | [`rates`] | credits, explicit rates, admission
 //! | [`cleanup`] | what is left of a lab |
 //! | [`transport`] | options of transports that the kernel must keep |
+//! | [`forbidden`] | settings of the kernel that forbid labs |
 
 #![allow(clippy::disallowed_methods, reason = "kernels run in real time")]
 
@@ -19,6 +20,7 @@ mod backend;
 mod bundles;
 mod capture;
 mod cleanup;
+mod forbidden;
 mod groups;
 mod ipv6;
 mod llc;
@@ -42,11 +44,13 @@ const HOLD: &str = "hold-a-lab";
 
 /// The arguments of the process that captures in a lab: this and the folder.
 const HOLD_CAPTURE: &str = "hold-a-capture";
+/// The argument of the process that prints why it can have no namespace.
+const FORBIDDEN: &str = "forbidden";
 
 /// A test, by name.
 type Test = (&'static str, fn());
 
-const TESTS: [Test; 35] = [
+const TESTS: [Test; 40] = [
     ("network::ping_sees_the_delay", network::ping_sees_the_delay),
     ("network::iperf3_gets_no_more_than_the_rate", network::iperf3_gets_no_more_than_the_rate),
     ("network::losses_are_binomial", network::losses_are_binomial),
@@ -64,10 +68,15 @@ const TESTS: [Test; 35] = [
     ("groups::kernels_send_nothing_by_themselves", groups::kernels_send_nothing_by_themselves),
     ("groups::groups_of_programs_stay_between_routers", groups::groups_of_programs_stay_between_routers),
     ("cleanup::nothing_is_left", cleanup::nothing_is_left),
+    ("cleanup::killed_labs_leave_nothing", cleanup::killed_labs_leave_nothing),
+    ("forbidden::the_setting_that_forbids_is_named", forbidden::the_setting_that_forbids_is_named),
+    ("network::broadcasts_reach_the_network", network::broadcasts_reach_the_network),
+    ("network::reports_about_groups_are_no_losses", network::reports_about_groups_are_no_losses),
     (
         "backend::what_only_the_simulator_applies_is_refused",
         backend::what_only_the_simulator_applies_is_refused,
     ),
+    ("backend::what_no_machine_carries_is_refused", backend::what_no_machine_carries_is_refused),
     ("backend::a_lab_loses_what_the_simulator_loses", backend::a_lab_loses_what_the_simulator_loses),
     (
         "backend::a_router_on_a_hub_forwards_only_what_leaves_the_hub",
@@ -116,13 +125,17 @@ fn main() -> ExitCode {
     }
     let filter: Vec<String> = std::env::args().skip(1).filter(|word| !word.starts_with('-')).collect();
     let is_root = nix::unistd::geteuid().is_root();
+    if first.as_deref() == Some(FORBIDDEN) {
+        return forbidden::report();
+    }
     // Before there is a second thread.
     if let Err(error) = trunkline_lab::enter_user_namespace() {
         skip(error);
         return ExitCode::SUCCESS;
     }
     if first.as_deref() == Some(HOLD) {
-        backend::hold();
+        cleanup::hold();
+        return ExitCode::SUCCESS;
     }
     if let (Some(HOLD_CAPTURE), Some(folder)) = (first.as_deref(), std::env::args_os().nth(2)) {
         capture::hold(folder.as_ref());

@@ -236,3 +236,44 @@ pub fn what_the_lab_does_not_have_is_refused() {
     none.network = None;
     assert!(matches!(Lab::start(&none, Seed(1)), Err(LabError::NoNetwork)));
 }
+
+/// A datagram to all hosts of the network reaches every other host, by either of the two addresses that mean all.
+pub fn broadcasts_reach_the_network() {
+    let lab = start(
+        "host a, b, c; switch s; link a - s (rate = 1 Gb/s); link b - s (rate = 1 Gb/s); link c - s (rate = 1 Gb/s);",
+    );
+    let host = |name| lab.host(name).unwrap();
+    let receivers =
+        ["b", "c"].map(|name| host(name).namespace.run(|| UdpSocket::bind(("0.0.0.0", 9))).unwrap());
+    let sender = host("a").namespace.run(|| UdpSocket::bind((host("a").address, 9))).unwrap();
+    sender.set_broadcast(true).unwrap();
+    for to in ["10.0.255.255", "255.255.255.255"] {
+        // The limited broadcast has no route.
+        if let Err(error) = sender.send_to(to.as_bytes(), (to, 9)) {
+            assert_eq!((to, error.kind()), ("255.255.255.255", std::io::ErrorKind::NetworkUnreachable));
+            continue;
+        }
+        for receiver in &receivers {
+            receiver.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+            let mut buffer = [0; 100];
+            let length = receiver.recv(&mut buffer).unwrap();
+            assert_eq!(&buffer[..length], to.as_bytes());
+        }
+    }
+    assert_eq!(lab.finish().unwrap().unroutable, 0);
+}
+
+/// A kernel reports the groups of its programs. The media need no reports, so they are neither carried nor lost.
+pub fn reports_about_groups_are_no_losses() {
+    let lab = start("host a, b; link a - b (rate = 1 Gb/s);");
+    let (a, b) = ends(&lab);
+    let socket = a.namespace.run(|| UdpSocket::bind(("0.0.0.0", 9))).unwrap();
+    socket.join_multicast_v4(&"239.1.1.1".parse().unwrap(), &a.address).unwrap();
+    let mut ping = a.command("ping");
+    if run(ping.args(["-c", "3", "-i", "0.01", "-q"]).arg(b.address.to_string())).is_none() {
+        return;
+    }
+    let report = lab.finish().unwrap();
+    assert_eq!((report.packets_in > 6, report.unroutable), (true, 0), "{report:?}");
+    assert_eq!(counters(&report, "a-b"), [(3, 0, 0); 2]);
+}

@@ -206,6 +206,9 @@ pub struct Run {
     /// Run a host at an address of this machine, or on an agent (NAME=agent:AGENT) [default: a loopback address]
     #[arg(long, value_name = "NAME=ADDRESS", value_parser = placement)]
     pub at: Vec<(String, Placement)>,
+    /// Run a lab even if its connections ask for more packets per second than this machine carries
+    #[arg(long)]
+    pub overload: bool,
     #[command(flatten)]
     pub keys: agents::KeyDirectory,
     /// Capture the packets of a link, one direction of it (LINK:NODE) or a host as pcapng, next to the record; in sim and lab

@@ -74,7 +74,7 @@ const CRATES: &[(&str, &[&str])] = &[
             "record",
         ],
     ),
-    ("lab", &["live", "sim", "run", "record", "experiment", "models", "endpoint", "io", "units"]),
+    ("lab", &["live", "sim", "run", "record", "experiment", "models", "traffic", "endpoint", "io", "units"]),
     ("chart", &[]),
     ("report", &["chart", "record"]),
     ("reproduction", &["experiment", "record", "report", "units"]),

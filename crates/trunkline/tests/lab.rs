@@ -137,7 +137,8 @@ fn an_interrupt_removes_everything() {
     let dir = TestDir::new();
     let lab = open(&dir);
     let programs = children(lab.id());
-    assert_eq!(programs.len(), 1);
+    // The one of the host, and the init of its namespace.
+    assert_eq!(programs.len(), 2);
     signal(lab.id(), Signal::SIGINT);
     let ended = lab.end();
     assert_eq!((ended.status, ended.err.as_str()), (0, ""));
@@ -146,6 +147,27 @@ fn an_interrupt_removes_everything() {
         "{ended:?}"
     );
     assert!(programs.iter().all(|program| is_gone(*program)));
+    assert_eq!(execute(&dir, &["lab", "list"]).out, "");
+    assert_eq!(std::fs::read_dir(dir.path("trunkline-labs")).unwrap().count(), 0);
+}
+
+/// What runs on the hosts of a lab ends with it: its programs, and a shell that was entered, with what they have started.
+#[test]
+fn a_killed_lab_takes_its_processes_along() {
+    if !has_labs() {
+        return;
+    }
+    let dir = TestDir::new();
+    let lab = open(&dir);
+    let programs = children(lab.id());
+    let script = "echo $$ > entered; sleep 1000 & exec sleep 1000";
+    let entered = with_runtime(dir.trunkline(&["lab", "enter", "screen", "--", "sh", "-c", script]), &dir);
+    let entered = Running::start(entered);
+    within(Duration::from_secs(60), "a shell", || dir.path("entered").exists());
+    signal(lab.id(), Signal::SIGKILL);
+    // As a shell reports SIGKILL.
+    assert_eq!(entered.end().status, 128 + 9);
+    within(Duration::from_secs(60), "their end", || programs.iter().all(|program| is_gone(*program)));
     assert_eq!(execute(&dir, &["lab", "list"]).out, "");
     assert_eq!(std::fs::read_dir(dir.path("trunkline-labs")).unwrap().count(), 0);
 }

@@ -73,8 +73,44 @@ fn request(kind: u16, flags: libc::c_int, body: &[u8]) -> io::Result<()> {
     send(socket.as_raw_fd(), &message.concat(), MsgFlags::empty())?;
     // An error has a copy of the request behind it, which may be cut off.
     let mut answer = [0; 64];
-    recv(socket.as_raw_fd(), &mut answer, MsgFlags::empty())?;
-    // An `nlmsgerr` follows the header: the negated error, or 0.
-    let error = i32::from_ne_bytes([answer[16], answer[17], answer[18], answer[19]]);
-    if error == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(-error)) }
+    let length = recv(socket.as_raw_fd(), &mut answer, MsgFlags::empty())?;
+    acknowledgement(&answer[..length])
+}
+
+/// Reads the answer of netlink to a request that asks for one: a header with the type at byte 4, and an `nlmsgerr`, which begins
+/// with the negated error, or 0.
+fn acknowledgement(answer: &[u8]) -> io::Result<()> {
+    let (kind, error) = match answer {
+        [_, _, _, _, k0, k1, _, _, _, _, _, _, _, _, _, _, e0, e1, e2, e3, ..] => {
+            (u16::from_ne_bytes([*k0, *k1]), i32::from_ne_bytes([*e0, *e1, *e2, *e3]))
+        }
+        _ => return Err(io::ErrorKind::InvalidData.into()),
+    };
+    match (i32::from(kind), error) {
+        (libc::NLMSG_ERROR, 0) => Ok(()),
+        (libc::NLMSG_ERROR, ..0) => Err(io::Error::from_raw_os_error(error.saturating_neg())),
+        _ => Err(io::ErrorKind::InvalidData.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_that_is_no_acknowledgement_is_an_error() {
+        let answer = |kind: i32, error: i32| {
+            let mut answer = [0; 36];
+            answer[4..6].copy_from_slice(&(kind as u16).to_ne_bytes());
+            answer[16..20].copy_from_slice(&error.to_ne_bytes());
+            answer
+        };
+        assert!(acknowledgement(&answer(libc::NLMSG_ERROR, 0)).is_ok());
+        let refused = acknowledgement(&answer(libc::NLMSG_ERROR, -libc::EPERM)).unwrap_err();
+        assert_eq!(refused.kind(), io::ErrorKind::PermissionDenied);
+        for other in [&answer(libc::NLMSG_DONE, 0)[..], &answer(libc::NLMSG_ERROR, 0)[..19], &[]] {
+            assert_eq!(acknowledgement(other).unwrap_err().kind(), io::ErrorKind::InvalidData);
+        }
+        assert!(acknowledgement(&answer(libc::NLMSG_ERROR, i32::MIN)).is_err());
+    }
 }

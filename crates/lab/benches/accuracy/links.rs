@@ -1,7 +1,7 @@
 //! Rates, delays and losses of a link as Debian's iperf3 and ping see them.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -42,28 +42,58 @@ pub fn rates() -> Outcome<()> {
     Ok(())
 }
 
-/// The delay of a link, from the round-trip times of ICMP echo messages. The summary of `ping` has their mean only.
+/// The delay of a link: one way, from the call that sends a datagram to the return of the one that receives it, and the round-trip
+/// times of ICMP echo messages. The summary of `ping` has their mean only.
 pub fn delays() -> Outcome<()> {
-    println!("\nround trip of the link   above it: median      p99   ping: mean");
+    println!(
+        "\ndelay of the link   above it, one way: median      p99   round trip: median      p99   ping: mean"
+    );
     for delay_ms in [1, 10, 100] {
         let lab = start(&format!("host a, b; link a - b (rate = 10 Gb/s, delay = {delay_ms} ms);"))?;
         let (a, b) = ends(&lab)?;
+        let one_way = datagrams(a, b).map_err(|error| format!("datagrams: {error}"))?;
         let times = echo(a, b).map_err(|error| format!("echo: {error}"))?;
         let mut ping = a.command("ping");
         let text = run(ping.args(["-q", "-i", "0.005", "-c", "200"]).arg(b.address.to_string()))?;
         // `rtt min/avg/max/mdev = 2.041/2.057/…`
         let mean = text.split("= ").nth(1).and_then(|times| times.split('/').nth(1)).unwrap_or("?");
         let report = lab.finish().map_err(|error| error.to_string())?;
-        let link = f64::from(2 * delay_ms);
-        let above = |index: usize| times[index] - link * 1e3;
+        let link = f64::from(delay_ms) * 1e3;
         println!(
-            "{link:19} ms  {:17.0} us  {:5.0} us  {mean:>8} ms   {}",
-            above(PINGS / 2),
-            above(PINGS * 99 / 100),
+            "{delay_ms:14} ms {:23.0} us {:5.0} us {:16.0} us {:5.0} us {mean:>8} ms   {}",
+            one_way[PINGS / 2] - link,
+            one_way[PINGS * 99 / 100] - link,
+            times[PINGS / 2] - 2.0 * link,
+            times[PINGS * 99 / 100] - 2.0 * link,
             lateness(&report)
         );
     }
     Ok(())
+}
+
+/// Sends a datagram every 5 ms; returns the delays in microseconds, in ascending order.
+fn datagrams(from: &Host, to: &Host) -> io::Result<Vec<f64>> {
+    let receiver = to.namespace.run(|| UdpSocket::bind((to.address, 9)))?;
+    receiver.set_read_timeout(Some(Duration::from_secs(1)))?;
+    let sender = from.namespace.run(|| UdpSocket::bind((from.address, 9)))?;
+    let to = (to.address, 9);
+    let clock = Clock::start();
+    let sending = std::thread::spawn(move || {
+        for _ in 0..PINGS {
+            sender.send_to(&clock.now().as_ns().to_be_bytes(), to)?;
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        Ok::<(), io::Error>(())
+    });
+    let mut times = Vec::new();
+    while times.len() < PINGS {
+        let mut sent_at = [0; 8];
+        receiver.recv(&mut sent_at)?;
+        times.push(clock.now().since(Instant::from_ns(u64::from_be_bytes(sent_at))).as_us());
+    }
+    sending.join().map_err(|_| io::Error::other("the sender panicked"))??;
+    times.sort_by(f64::total_cmp);
+    Ok(times)
 }
 
 /// Sends an echo request every 5 ms; returns the round-trip times in microseconds, in ascending order.

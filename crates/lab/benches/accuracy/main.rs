@@ -1,9 +1,10 @@
 //! How exactly a lab keeps rates, delays and losses, and what a packet costs:
-//! `cargo bench -p trunkline-lab --bench accuracy -- [rates] [delays] [losses] [packets] [interfaces]`.
+//! `cargo bench -p trunkline-lab --bench accuracy -- [rates] [delays] [losses] [packets] [links] [starts] [interfaces]`.
 //!
 //! | module | contents |
 //! | --- | --- |
 //! | [`links`] | rates by iperf3, delays and losses by ping |
+//! | [`many`] | lateness with many links at once; starts and ends of many hosts |
 //! | [`packets`] | packets per second through a link, beside a bare veth pair |
 //! | [`interfaces`] | what a packet costs at a TUN device, and at a veth pair with a packet socket |
 //!
@@ -13,6 +14,7 @@
 
 mod interfaces;
 mod links;
+mod many;
 mod packets;
 
 use std::process::{Command, ExitCode, Output, Stdio};
@@ -32,11 +34,13 @@ const ATTEMPTS: usize = 20;
 /// A figure by its name.
 type Figure = (&'static str, fn() -> Outcome<()>);
 
-const FIGURES: [Figure; 5] = [
+const FIGURES: [Figure; 7] = [
     ("rates", links::rates),
     ("delays", links::delays),
     ("losses", links::losses),
     ("packets", packets::packets),
+    ("links", many::links),
+    ("starts", many::starts),
     ("interfaces", interfaces::interfaces),
 ];
 
@@ -62,12 +66,13 @@ fn main() -> ExitCode {
 
 /// Starts a lab of the hosts `a` and `b`.
 fn start(network: &str) -> Outcome<Lab> {
-    Lab::start(&plan(network)?, Seed(1)).map_err(|error| error.to_string())
+    Lab::start(&plan(network, "a", "b")?, Seed(1)).map_err(|error| error.to_string())
 }
 
-fn plan(network: &str) -> Outcome<Plan> {
+/// Returns the plan of a network with a connection between two of its hosts, which a plan must have.
+fn plan(network: &str, from: &str, to: &str) -> Outcome<Plan> {
     let text = format!(
-        "experiment \"accuracy\" {{ network {{ {network} }} connection {{ xmt = a; rcv = b; protocol = udp; test = full; duration = 1 s; }} }}"
+        "experiment \"accuracy\" {{ network {{ {network} }} connection {{ xmt = {from}; rcv = {to}; protocol = udp; test = full; duration = 1 s; }} }}"
     );
     let parsed = parse(&Source { name: "accuracy", text: &text, folder: None });
     parsed.plan.ok_or_else(|| format!("{:?} in {text}", parsed.diagnostics))

@@ -1,10 +1,11 @@
 //! `trunkline lab`: the network of an experiment on this machine, without its connections.
 
 use std::io::{self, IsTerminal as _, Write as _};
-use std::os::unix::process::CommandExt as _;
-use std::process::Command;
+use std::os::unix::process::ExitStatusExt as _;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use signal_hook::consts::{SIGINT, SIGQUIT};
 use trunkline_lab::session::{RunningHost, RunningLab, running};
 use trunkline_lab::{CaptureOptions, Lab, Programs, Session, containerlab, enter_user_namespace};
 use trunkline_sim::capture;
@@ -106,21 +107,29 @@ fn status(before: &[(String, [u64; 2])], now: &[(String, [u64; 2])], elapsed: Du
     line
 }
 
-/// Runs a shell or a command on a host of a running lab.
+/// Runs a shell or a command on a host of a running lab, and ends with its status.
 fn enter(flags: &Enter) -> Result<(), Failure> {
     let lab = find(flags)?;
-    lab.enter(&flags.host).map_err(|e| Failure::run(format!("cannot enter {}: {e}", flags.host)))?;
     let shell = std::env::var("SHELL").unwrap_or_else(|_| "/bin/sh".to_owned());
     let (program, arguments) = match flags.command.split_first() {
         Some((program, arguments)) => (program.as_str(), arguments),
         None => (shell.as_str(), &[][..]),
     };
-    let error = Command::new(program)
+    let entered = lab.enter(&flags.host, program);
+    let mut command = entered.map_err(|e| Failure::run(format!("cannot enter {}: {e}", flags.host)))?;
+    // The terminal signals the command too, which decides what they mean.
+    for signal in [SIGINT, SIGQUIT] {
+        signal_hook::flag::register(signal, Arc::default())
+            .map_err(|e| Failure::run(format!("cannot handle signals: {e}")))?;
+    }
+    let status = command
         .args(arguments)
         .env("TRUNKLINE_HOST", &flags.host)
         .env("PS1", format!("{}$ ", flags.host))
-        .exec();
-    Err(Failure::run(format!("cannot run {program}: {error}")))
+        .status()
+        .map_err(|error| Failure::run(format!("cannot run {program}: {error}")))?;
+    // As a shell reports a signal.
+    std::process::exit(status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or_default()));
 }
 
 /// Returns the running lab that has a host.

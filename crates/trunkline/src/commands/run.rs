@@ -156,22 +156,22 @@ fn backend(name: &str, flags: &Run, plan: &Plan) -> Result<Box<dyn Backend>, Fai
             Ok(Box::new(live))
         }
         "sim" => Ok(Box::new(Sim { trace: flags.trace.clone(), link_series: true })),
-        "lab" => lab_backend(&flags.trace),
+        "lab" => lab_backend(&flags.trace, flags.overload),
         _ => Err(Failure::input(format!("there is no backend `{name}`; use `live`, `lab` or `sim`"))),
     }
 }
 
 /// Returns the backend of a lab, and enters the user namespace that an ordinary user needs for it.
 #[cfg(target_os = "linux")]
-pub(super) fn lab_backend(trace: &[String]) -> Result<Box<dyn Backend>, Failure> {
+pub(super) fn lab_backend(trace: &[String], overload: bool) -> Result<Box<dyn Backend>, Failure> {
     let program = std::env::current_exe()
         .map_err(|e| Failure::run(format!("cannot find the path of this program: {e}")))?;
     trunkline_lab::enter_user_namespace().map_err(Failure::run)?;
-    Ok(Box::new(trunkline_lab::LabBackend { program, trace: trace.to_vec() }))
+    Ok(Box::new(trunkline_lab::LabBackend { program, trace: trace.to_vec(), overload }))
 }
 
 #[cfg(not(target_os = "linux"))]
-pub(super) fn lab_backend(_: &[String]) -> Result<Box<dyn Backend>, Failure> {
+pub(super) fn lab_backend(_: &[String], _: bool) -> Result<Box<dyn Backend>, Failure> {
     Err(Failure::input("a lab needs the network namespaces of Linux"))
 }
 
