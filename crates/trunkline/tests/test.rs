@@ -104,7 +104,7 @@ fn wrong_usage_is_one_line() {
         (&["elsewhere"][..], "the key store has no agent `elsewhere`: add it with `trunkline keys add`"),
         (&["192.0.2.7"], "host 192.0.2.7: this is no address of this machine"),
         (&["local", "-C", "nonesuch"], "nonesuch"),
-        (&["local", "--guaranteed", "-C", "bbr"], "`bbr` is not possible here"),
+        (&["local", "--guaranteed", "-C", "vegas"], "`vegas` is not possible here"),
         (&["local", "-u", "-l", "70000"], "70000"),
     ] {
         let ended = dir.execute(&[&["test"], arguments].concat());
