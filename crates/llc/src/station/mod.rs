@@ -55,8 +55,8 @@ pub struct Config {
     /// that. The same at all stations.
     pub lifetime: Span,
     /// Maximum number of remembered sequences of acknowledged messages (local SAP, remote SAP, priority) per
-    /// direction. For sending, an idle sequence is replaced; the limit is exceeded only while messages are queued in
-    /// more. For receiving, further senders are refused until a sequence has been idle for a lifetime.
+    /// direction. For sending, an idle sequence is replaced; the table exceeds the limit, and remains as large, only if messages
+    /// are queued in more. For receiving, further senders are refused until a sequence has been idle for a lifetime.
     pub sequences: usize,
     /// Whether it accepts frames from its own number, on a path that loops them back.
     pub hears_itself: bool,
