@@ -140,7 +140,7 @@ fn missing_things_are_errors() {
     for (words, said) in [
         (
             &["reproduce", "nonsense"][..],
-            "unknown paper `nonsense`; the papers are: aai, guaranteed, airnet, bundle",
+            "unknown paper `nonsense`; the papers are: aai, guaranteed, airnet, bundle; others: congestion, lab",
         ),
         (
             &["reproduce", "1997", "4-22"],

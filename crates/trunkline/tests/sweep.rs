@@ -166,6 +166,8 @@ fn what_cannot_be_swept_is_an_error_of_one_line() {
         (vec!["--vary", "a-s.loss=0..1", "--points", "10000", "--seeds", "1000"], "at most 1000000 runs"),
         (vec!["--vary", "a-s.loss=0..1", "--seed", "18446744073709551615"], "exceeds the largest seed"),
         (vec!["--vary", "a-s.delay=1ms..2ms", "--step", "1kB"], "`1kB` is no step"),
+        (vec!["--vary", "a-s.loss=0,0.1", "--seeds", "3", "--until", "0.1"], "--until needs --seeds above 3"),
+        (vec!["--vary", "a-s.loss=0,0.1", "--shard", "1/2", "--json"], "a shard has no results to print"),
     ] {
         let dir = TestDir::new();
         let ended = sweep(&dir, LOSS, &more);

@@ -297,13 +297,20 @@ fn hosts(network: Option<&Network>, connections: &[Connection], measures: &[Meas
     all.filter(|host| !host.is_empty() && seen.insert(*host)).cloned().collect()
 }
 
-/// Reports an experiment without connections and programs, unless an error was reported already.
+/// Reports an experiment without connections and programs, unless an error was reported already. A network alone can be opened as
+/// a lab.
 fn something_runs(cx: &mut Context<'_>, plan: &Plan) {
     let program = |kind: &NodeKind| matches!(kind, NodeKind::Host(costs) if costs.program.is_some());
     let programs = plan.network.iter().flat_map(|n| &n.nodes).any(|n| program(&n.kind));
     if plan.connections.is_empty() && plan.measures.is_empty() && !programs && cx.diagnostics.errors() == 0 {
-        let error = Diagnostic::error(SourceRange::default(), "nothing happens in this experiment");
-        cx.report(error.label("expected at least one `connection { … }`"));
+        let (nowhere, text) = (SourceRange::default(), "nothing happens in this experiment");
+        let label = "expected at least one `connection { … }`";
+        cx.report(match &plan.network {
+            None => Diagnostic::error(nowhere, text).label(label),
+            Some(_) => Diagnostic::warning(nowhere, text)
+                .label(label)
+                .help("`trunkline lab` opens a network without connections"),
+        });
     }
 }
 

@@ -40,6 +40,9 @@ fn open(flags: &Open) -> Result<(), Failure> {
     enter_user_namespace().map_err(Failure::run)?;
     let stop = stop_on_signals()?;
     let plan = &experiment.plan;
+    if plan.network.is_none() {
+        return Err(Failure::input("the experiment has no network"));
+    }
     let refused = |network| flags.trace.iter().find_map(|name| capture::refuse(name, network));
     plan.network.as_ref().and_then(refused).map_or(Ok(()), |text| Err(Failure::input(text)))?;
     let out = out_folder(&flags.out, &plan.name).join("lab");
@@ -134,19 +137,22 @@ fn enter(flags: &Enter) -> Result<(), Failure> {
 
 /// Returns the running lab that has a host.
 fn find(flags: &Enter) -> Result<RunningLab, Failure> {
-    let labs = running().map_err(Failure::run)?;
-    let is_meant = |lab: &&RunningLab| {
-        flags.lab.as_ref().is_none_or(|wanted| *wanted == lab.name || *wanted == lab.pid.to_string())
-    };
-    let mut found: Vec<&RunningLab> =
-        labs.iter().filter(is_meant).filter(|lab| lab.hosts.contains_key(&flags.host)).collect();
-    match (found.pop(), found.is_empty()) {
-        (Some(lab), true) => Ok(lab.clone()),
-        (Some(_), false) => {
-            let host = &flags.host;
-            Err(Failure::input(format!("several labs have a host {host}: say which one with --lab PID")))
+    let mut labs = running().map_err(Failure::run)?;
+    if let Some(wanted) = &flags.lab {
+        labs.retain(|lab| *wanted == lab.name || *wanted == lab.pid.to_string());
+        if labs.is_empty() {
+            return Err(Failure::input(format!("no running lab of this user is {wanted}")));
         }
-        (None, _) => Err(Failure::input(format!("no running lab of this user has a host {}", flags.host))),
+    }
+    labs.retain(|lab| lab.hosts.contains_key(&flags.host));
+    match &labs[..] {
+        [lab] => Ok(lab.clone()),
+        [] => Err(Failure::input(format!("no running lab of this user has a host {}", flags.host))),
+        several => {
+            let processes: Vec<String> = several.iter().map(|lab| lab.pid.to_string()).collect();
+            let (host, processes) = (&flags.host, processes.join(", "));
+            Err(Failure::input(format!("several labs have a host {host}; say which with --lab: {processes}")))
+        }
     }
 }
 

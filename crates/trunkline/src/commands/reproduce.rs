@@ -67,7 +67,9 @@ pub(super) fn jobs(
             Some(names) => Some(names[0]),
             None => {
                 let papers = PAPERS.map(|names| names[0]).join(", ");
-                return Err(Failure::input(format!("unknown paper `{name}`; the papers are: {papers}")));
+                return Err(Failure::input(format!(
+                    "unknown paper `{name}`; the papers are: {papers}; others: congestion, lab"
+                )));
             }
         },
     };

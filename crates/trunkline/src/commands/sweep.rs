@@ -39,6 +39,11 @@ pub fn sweep(command: &SweepCommand) -> Result<(), Failure> {
 
 /// Runs what is missing. The whole sweep writes its files and prints its tables, a shard stores its runs only.
 fn run(flags: &Sweep) -> Result<(), Failure> {
+    if flags.shard.is_some() && (flags.printed.json || flags.printed.csv) {
+        return Err(Failure::input(
+            "a shard has no results to print: `trunkline sweep merge` has --json and --csv",
+        ));
+    }
     let sweep = Simulation::read(flags)?;
     let stop = stop_on_signals()?;
     // Check the output folder before the runs.
@@ -159,6 +164,9 @@ impl<'f> Simulation<'f> {
         }
         let vary = variations(flags, plan)?;
         let figures = shown(flags, plan)?;
+        if flags.until.is_some() && flags.seeds <= report::MIN_SAMPLES {
+            return Err(Failure::input(format!("--until needs --seeds above {}", report::MIN_SAMPLES)));
+        }
         if flags.seed.checked_add(flags.seeds).is_none() {
             return Err(Failure::input("--seed plus --seeds exceeds the largest seed"));
         }
