@@ -151,7 +151,7 @@ fn the_trace_hashes_of_controllers_are_pinned() {
 }
 
 /// The first ten were the same before TCP with extensions had its header prediction and sent segments straight to a link.
-const PINNED: [(&str, [&str; 3]); 12] = [
+const PINNED: [(&str, [&str; 3]); 13] = [
     ("reno", ["f69b97d3bd036b5c", "12a90f219b6dbdcc", "c7f350594cc36915"]),
     ("reno, sack = on, timestamps = on", ["c114d9552fcd0d1a", "8152a79223e777e1", "5a2745e548315946"]),
     ("newreno", ["3b2ececcd696d1ed", "5a32b00afe356bee", "388b1fcae176ac6d"]),
@@ -164,6 +164,7 @@ const PINNED: [(&str, [&str; 3]); 12] = [
     ("bbr3", ["8a01ba2027c6aac2", "d842aa22ebd88527", "a1d161001348c490"]),
     ("cubic, variant = linux", ["21fd712a36e409ca", "5ae198f9c325da55", "4ba0f951c46ec76c"]),
     ("newreno, variant = linux", ["0fdfe87f6094762f", "4b40a8d6dcef1972", "2d2c992fd3c092ef"]),
+    ("bbr, variant = linux", ["ce8b3818aba3679d", "6efd052a7ff70b66", "658998355495f6ff"]),
 ];
 
 #[test]
