@@ -28,7 +28,7 @@ use crate::network::Network;
 use crate::network::topology::Topology;
 
 /// UDP and TCP ports of a simulated connection: sender, receiver.
-const PORTS: (u16, u16) = (49_152, 5_001);
+const PORTS: (u16, u16) = (tcp_header::PORTS[0], tcp_header::PORTS[1]);
 /// Bytes of a UDP header.
 const UDP_HEADER: u32 = UDP_IP_HEADERS - IP_HEADER;
 

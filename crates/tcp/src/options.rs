@@ -39,9 +39,9 @@ pub struct Options {
     /// these and `None` it is Reno. BBR controls its window itself while losses are repaired, and its segments are paced.
     pub congestion: Option<Algorithm>,
     /// Whether an end with extensions does as Linux 6.18 where the standards leave it open: acknowledgements of each segment
-    /// while the receiver would widen its window, bursts of segments whose last is acknowledged at once, round trips of the
-    /// first segment that an acknowledgement reports, growth by the acknowledgement that ends a recovery, and one reduction in
-    /// each.
+    /// while the receiver would widen its window, one for many segments out of order, bursts of segments whose last is
+    /// acknowledged at once, round trips of the first segment that an acknowledgement reports, growth by the acknowledgement
+    /// that ends a recovery, and one reduction in each.
     pub linux: bool,
     /// Whether to offer selective acknowledgements (RFC 2018).
     pub sack: bool,

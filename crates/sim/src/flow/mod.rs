@@ -140,7 +140,8 @@ pub struct FlowConfig<'a> {
 /// Number of flows whose virtual channels differ.
 pub const MAX_CHANNEL_FLOWS: u32 = 1 << 14;
 
-/// Returns a virtual channel of a flow, the same as that of the flow [`MAX_CHANNEL_FLOWS`] before it: 0 from the sender, 1 to it, 2 and 3 the same for resource-management cells.
+/// Returns a virtual channel of a flow, the same as that of the flow [`MAX_CHANNEL_FLOWS`] before it: 0 from the sender, 1 to
+/// it, 2 and 3 the same for resource-management cells.
 #[inline]
 pub fn channel_of(flow: u32, direction: u16) -> u16 {
     (flow as u16) << 2 | direction

@@ -95,7 +95,7 @@ impl QuickAck {
         let delivered = u64::from(next.since(from));
         if delivered > self.delivered {
             let twice = 2 * delivered;
-            let growth = twice * (delivered - self.delivered) / self.delivered;
+            let growth = twice.saturating_mul(delivered - self.delivered) / self.delivered;
             self.limit = self.limit.max(twice + 2 * growth + u64::from(ahead));
             self.delivered = delivered;
         }

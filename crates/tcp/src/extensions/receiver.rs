@@ -10,7 +10,7 @@ use crate::extensions::{Extensions, Timestamps};
 use crate::options::{EcnFeedback, Options};
 use crate::ranges::Ranges;
 use crate::segment::{
-    ACK, CWR, ECE, Header, MAX_BLOCKS, Offer, RST, SYN, SegmentOptions, Seq, TIMESTAMPS_LENGTH, ace,
+    ACK, CWR, ECE, Header, MAX_BLOCKS, Offer, PSH, RST, SYN, SegmentOptions, Seq, TIMESTAMPS_LENGTH, ace,
     only_timestamps, set_ace, write_timestamps,
 };
 use crate::tcp::{MAX_PENDING_ACKS, Tcp};
@@ -229,7 +229,11 @@ impl<C: Content> Tcp<C> {
             (self.dupacks, self.timing) = (0, false);
             // As after any acknowledgement: an end without room waits for it, even if it will have nothing to send.
             self.request_output();
-            return self.receive(now, header.seq, false, payload);
+            self.receive(now, header.seq, false, payload);
+            if self.options.linux {
+                self.acknowledge_quickly(now, payload.len() as u32, header.has(PSH));
+            }
+            return;
         }
         self.process_in_window::<true>(now, header, payload);
     }
