@@ -23,7 +23,6 @@ use trunkline_sim::network::topology::Topology;
 use trunkline_units::Instant;
 
 use crate::ipv6;
-use crate::laboratory::BROADCAST;
 use crate::packet::{Packet, destination_address, source_address};
 
 /// The bounds of the queue.
@@ -115,23 +114,28 @@ impl Queue {
 pub struct CaptureWriter(JoinHandle<Result<(), CaptureError>>);
 
 impl CaptureWriter {
-    /// Opens the files and starts the thread. The hosts have these addresses, in the order of the network. Timestamps are
-    /// those of the machine's clock.
+    /// Opens the files and starts the thread. The hosts have these addresses, in the order of the network; the other is that of
+    /// all of them. Timestamps are those of the machine's clock.
     ///
     /// # Errors
     /// If a file cannot be created.
     pub fn start(
         options: &CaptureOptions,
         (network, topology): (&Network<Packet>, &Topology<'_>),
-        addresses: &[Ipv4Addr],
+        (addresses, broadcast): (&[Ipv4Addr], Ipv4Addr),
         clock: Clock,
     ) -> Result<(CaptureWriter, Captures), CaptureError> {
         let (points, files) = capture::open(&options.names, network, topology, &options.folder)?;
         let (sender, packets) = sync_channel(MAX_PACKETS);
         let bytes = Arc::<AtomicUsize>::default();
         let started_at = clock.unix().saturating_sub(since_start(clock.now()));
-        let writer =
-            Writer { files, packets, bytes: Arc::clone(&bytes), stations: stations(addresses), started_at };
+        let writer = Writer {
+            files,
+            packets,
+            bytes: Arc::clone(&bytes),
+            stations: stations(addresses, broadcast),
+            started_at,
+        };
         let thread = std::thread::Builder::new().name("captures".into()).spawn(move || writer.run());
         let thread = thread.map_err(|cause| CaptureError::Write(options.names.join(", "), cause))?;
         Ok((CaptureWriter(thread), Captures { points, queue: Queue { sender, bytes, dropped: 0 } }))
@@ -151,8 +155,8 @@ struct Writer {
     files: Vec<CaptureFile>,
     packets: Receiver<Captured>,
     bytes: Arc<AtomicUsize>,
-    /// The numbers of hosts in MAC addresses.
-    stations: BTreeMap<IpAddr, u32>,
+    /// The MAC addresses of hosts, and of all of them.
+    stations: BTreeMap<IpAddr, [u8; 6]>,
     /// Since 1970.
     started_at: Duration,
 }
@@ -201,19 +205,21 @@ fn since_start(at: Instant) -> Duration {
     Duration::from_nanos(at.as_ns())
 }
 
-/// Returns the numbers of hosts by both addresses of each.
-fn stations(addresses: &[Ipv4Addr]) -> BTreeMap<IpAddr, u32> {
-    let hosts = (1..).zip(addresses);
-    hosts.flat_map(|(number, address)| ipv6::both(*address).map(|address| (address, number))).collect()
+/// Returns the MAC addresses of hosts by both addresses of each, and of all hosts.
+fn stations(addresses: &[Ipv4Addr], broadcast: Ipv4Addr) -> BTreeMap<IpAddr, [u8; 6]> {
+    let hosts = (1..).zip(addresses).flat_map(|(number, address)| {
+        ipv6::both(*address).map(|address| (address, headers::station_mac(number)))
+    });
+    let all = [broadcast, Ipv4Addr::BROADCAST].map(|address| (IpAddr::V4(address), [0xff; 6]));
+    hosts.chain(all).collect()
 }
 
 /// Returns the MAC address of a host, a group or all hosts.
-fn station_or_group_mac(stations: &BTreeMap<IpAddr, u32>, address: IpAddr) -> [u8; 6] {
+fn station_or_group_mac(stations: &BTreeMap<IpAddr, [u8; 6]>, address: IpAddr) -> [u8; 6] {
     match address {
         IpAddr::V4(group) if group.is_multicast() => group_mac(group.octets()),
-        IpAddr::V4(BROADCAST | Ipv4Addr::BROADCAST) => [0xff; 6],
         IpAddr::V6(group) if group.is_multicast() => ipv6_group_mac(group),
-        host => headers::station_mac(stations.get(&host).copied().unwrap_or_default()),
+        host => stations.get(&host).copied().unwrap_or_else(|| headers::station_mac(0)),
     }
 }
 
@@ -247,7 +253,7 @@ mod tests {
 
     #[test]
     fn hosts_and_groups_have_their_mac_addresses() {
-        let stations = stations(&[[10, 0, 0, 1].into(), [10, 0, 0, 2].into()]);
+        let stations = stations(&[[10, 0, 0, 1].into(), [10, 0, 0, 2].into()], [10, 0, 255, 255].into());
         let mac = |text: &str| station_or_group_mac(&stations, text.parse().expect("an address"));
         for host in ["10.0.0.2", "fd00::2"] {
             assert_eq!(mac(host), [2, 0, 0, 0, 0, 2]);

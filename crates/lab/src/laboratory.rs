@@ -37,7 +37,7 @@ const QUEUE: u32 = 10_000;
 const NETWORK: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 0);
 const PREFIX: u8 = 16;
 /// The address of all of them.
-pub(crate) const BROADCAST: Ipv4Addr = Ipv4Addr::from_bits(NETWORK.to_bits() | (u32::MAX >> PREFIX));
+const BROADCAST: Ipv4Addr = Ipv4Addr::from_bits(NETWORK.to_bits() | (u32::MAX >> PREFIX));
 /// Number of addresses in it.
 const MAX_HOSTS: usize = (1 << (32 - PREFIX)) - 2;
 /// Settings of each namespace.
@@ -188,7 +188,7 @@ impl Lab {
         let clock = Clock::start();
         let has_captures = !options.names.is_empty();
         let captures = has_captures
-            .then(|| CaptureWriter::start(options, (&network, &topology), &addresses, clock))
+            .then(|| CaptureWriter::start(options, (&network, &topology), (&addresses, BROADCAST), clock))
             .transpose()?;
         let (captures, copies) = captures.unzip();
         let emulator = Emulator::start(network, interfaces, &addresses, BROADCAST, (clock, copies));
