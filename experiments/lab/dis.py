@@ -21,6 +21,7 @@ def entity_state(number):
 
 
 receiver = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+receiver.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 20)
 receiver.bind(("127.0.0.1", 3001))
 receiver.settimeout(0.002)
 missing, sent, last_probe = set(range(1, COUNT + 1)), 0, 0.0

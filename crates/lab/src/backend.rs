@@ -13,7 +13,7 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
-use trunkline_experiment::plan::{Plan, Protocol, SourceRange};
+use trunkline_experiment::plan::{Plan, SourceRange};
 use trunkline_live::{Admission, Launch, LaunchedAgent, Live};
 use trunkline_record::Record;
 use trunkline_run::backend::failed_record;
@@ -89,18 +89,12 @@ impl Backend for LabBackend {
             let text = LabError::NoNetwork.to_string();
             return vec![Refusal { location: SourceRange::default(), text }];
         };
-        let mut refusals = Vec::new();
         let topology = Topology::new(network);
-        for c in &plan.connections {
-            let text = match &c.protocol {
-                Protocol::Multicast { .. } => match unreachable(c, &topology) {
-                    Some(text) => text,
-                    None => continue,
-                },
-                _ => continue,
-            };
-            refusals.push(Refusal { location: c.protocol_location, text: format!("{}: {text}", c.name) });
-        }
+        let unreachable = plan.connections.iter().filter_map(|c| {
+            let text = format!("{}: {}", c.name, unreachable(c, &topology)?);
+            Some(Refusal { location: c.protocol_location, text })
+        });
+        let mut refusals: Vec<Refusal> = unreachable.collect();
         refusals.extend(refuse_llc(plan, network));
         refusals.extend(explicit_rates::refuse(plan, &topology));
         refusals.extend(bundles::refuse(plan, network, &topology));
@@ -161,7 +155,7 @@ impl LabBackend {
             processes: lab.map(|lab| lab.processes().clone()),
         };
         let addresses = hosts().map(|host| (host.name.clone(), IpAddr::V4(host.address)));
-        Live::in_namespaces(Box::new(agents), addresses.collect())
+        Live::new(Box::new(agents), addresses.collect())
     }
 
     /// Starts the network of a plan and the programs of its hosts.

@@ -72,7 +72,7 @@ fn refuse_routes(sides: &Sides<'_>, plan: &Plan, topology: &Topology<'_>) -> Opt
     let router = |from: &str, to: &str| {
         let path = path(from, to)?;
         let node = path.iter().skip(1).find(|(node, _)| topology.is_router(*node))?.0;
-        Some(format!("the kernel of the router `{}` forwards to no group", topology.network.nodes[node].name))
+        Some(format!("the router `{}` does not forward groups of bundles", topology.network.nodes[node].name))
     };
     let level1 = || sides.level1.iter().map(|node| node.name.as_str());
     let wide = sides.wide.iter().flat_map(|wide| level1().map(move |level1| (*wide, level1)));

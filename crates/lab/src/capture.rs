@@ -22,7 +22,8 @@ use trunkline_sim::network::Network;
 use trunkline_sim::network::topology::Topology;
 use trunkline_units::Instant;
 
-use crate::packet::Packet;
+use crate::ipv6;
+use crate::packet::{Packet, destination_address, source_address};
 
 /// The bounds of the queue.
 const MAX_PACKETS: usize = 65_536;
@@ -113,23 +114,28 @@ impl Queue {
 pub struct CaptureWriter(JoinHandle<Result<(), CaptureError>>);
 
 impl CaptureWriter {
-    /// Opens the files and starts the thread. The hosts have these addresses, in the order of the network. Timestamps are
-    /// those of the machine's clock.
+    /// Opens the files and starts the thread. The hosts have these addresses, in the order of the network; the other is that of
+    /// all of them. Timestamps are those of the machine's clock.
     ///
     /// # Errors
     /// If a file cannot be created.
     pub fn start(
         options: &CaptureOptions,
         (network, topology): (&Network<Packet>, &Topology<'_>),
-        addresses: &[Ipv4Addr],
+        (addresses, broadcast): (&[Ipv4Addr], Ipv4Addr),
         clock: Clock,
     ) -> Result<(CaptureWriter, Captures), CaptureError> {
         let (points, files) = capture::open(&options.names, network, topology, &options.folder)?;
         let (sender, packets) = sync_channel(MAX_PACKETS);
         let bytes = Arc::<AtomicUsize>::default();
-        let stations = (1..).zip(addresses).map(|(n, address)| (IpAddr::from(*address), n)).collect();
         let started_at = clock.unix().saturating_sub(since_start(clock.now()));
-        let writer = Writer { files, packets, bytes: Arc::clone(&bytes), stations, started_at };
+        let writer = Writer {
+            files,
+            packets,
+            bytes: Arc::clone(&bytes),
+            stations: stations(addresses, broadcast),
+            started_at,
+        };
         let thread = std::thread::Builder::new().name("captures".into()).spawn(move || writer.run());
         let thread = thread.map_err(|cause| CaptureError::Write(options.names.join(", "), cause))?;
         Ok((CaptureWriter(thread), Captures { points, queue: Queue { sender, bytes, dropped: 0 } }))
@@ -149,8 +155,8 @@ struct Writer {
     files: Vec<CaptureFile>,
     packets: Receiver<Captured>,
     bytes: Arc<AtomicUsize>,
-    /// The numbers of hosts in MAC addresses.
-    stations: BTreeMap<IpAddr, u32>,
+    /// The MAC addresses of hosts, and of all of them.
+    stations: BTreeMap<IpAddr, [u8; 6]>,
     /// Since 1970.
     started_at: Duration,
 }
@@ -183,7 +189,9 @@ impl Writer {
         buffer.clear();
         let file = &mut self.files[capture];
         if !is_ethernet {
-            let (from, to) = addresses(&bytes);
+            let unknown = Ipv4Addr::UNSPECIFIED.into();
+            let from = source_address(&bytes).unwrap_or(unknown);
+            let to = destination_address(&bytes).unwrap_or(unknown);
             let mac = |address| station_or_group_mac(&self.stations, address);
             let ethertype = if to.is_ipv6() { IPV6 } else { IPV4 };
             link_header(buffer, file.framing(interface), (mac(from), mac(to)), ethertype, channel);
@@ -197,24 +205,21 @@ fn since_start(at: Instant) -> Duration {
     Duration::from_nanos(at.as_ns())
 }
 
-/// Returns the source and destination address of an IP packet.
-fn addresses(bytes: &[u8]) -> (IpAddr, IpAddr) {
-    let v4 = |at: usize| bytes.get(at..at + 4).and_then(|b| b.try_into().ok()).map(<[u8; 4]>::into);
-    let v6 = |at: usize| bytes.get(at..at + 16).and_then(|b| b.try_into().ok()).map(<[u8; 16]>::into);
-    let pair = match bytes.first().map(|first| first >> 4) {
-        Some(6) => v6(8).zip(v6(24)),
-        _ => v4(12).zip(v4(16)),
-    };
-    pair.unwrap_or((Ipv4Addr::UNSPECIFIED.into(), Ipv4Addr::UNSPECIFIED.into()))
+/// Returns the MAC addresses of hosts by both addresses of each, and of all hosts.
+fn stations(addresses: &[Ipv4Addr], broadcast: Ipv4Addr) -> BTreeMap<IpAddr, [u8; 6]> {
+    let hosts = (1..).zip(addresses).flat_map(|(number, address)| {
+        ipv6::both(*address).map(|address| (address, headers::station_mac(number)))
+    });
+    let all = [broadcast, Ipv4Addr::BROADCAST].map(|address| (IpAddr::V4(address), [0xff; 6]));
+    hosts.chain(all).collect()
 }
 
 /// Returns the MAC address of a host, a group or all hosts.
-fn station_or_group_mac(stations: &BTreeMap<IpAddr, u32>, address: IpAddr) -> [u8; 6] {
+fn station_or_group_mac(stations: &BTreeMap<IpAddr, [u8; 6]>, address: IpAddr) -> [u8; 6] {
     match address {
         IpAddr::V4(group) if group.is_multicast() => group_mac(group.octets()),
-        IpAddr::V4(Ipv4Addr::BROADCAST) => [0xff; 6],
         IpAddr::V6(group) if group.is_multicast() => ipv6_group_mac(group),
-        host => headers::station_mac(stations.get(&host).copied().unwrap_or_default()),
+        host => stations.get(&host).copied().unwrap_or_else(|| headers::station_mac(0)),
     }
 }
 
@@ -247,10 +252,16 @@ mod tests {
     }
 
     #[test]
-    fn groups_have_their_mac_addresses() {
-        let mac = |text: &str| station_or_group_mac(&BTreeMap::new(), text.parse().expect("an address"));
+    fn hosts_and_groups_have_their_mac_addresses() {
+        let stations = stations(&[[10, 0, 0, 1].into(), [10, 0, 0, 2].into()], [10, 0, 255, 255].into());
+        let mac = |text: &str| station_or_group_mac(&stations, text.parse().expect("an address"));
+        for host in ["10.0.0.2", "fd00::2"] {
+            assert_eq!(mac(host), [2, 0, 0, 0, 0, 2]);
+        }
         assert_eq!(mac("234.133.1.2"), [0x01, 0x00, 0x5e, 5, 1, 2]);
         assert_eq!(mac("ff02::1:ff00:7"), [0x33, 0x33, 0xff, 0, 0, 7]);
-        assert_eq!(mac("255.255.255.255"), [0xff; 6]);
+        for all in ["255.255.255.255", "10.0.255.255"] {
+            assert_eq!(mac(all), [0xff; 6]);
+        }
     }
 }

@@ -375,8 +375,7 @@ fn destinations(
     broadcast: Ipv4Addr,
 ) -> BTreeMap<IpAddr, Destination> {
     let hosts = (0..).zip(addresses).flat_map(|(number, address)| {
-        let addresses = [IpAddr::V4(*address), IpAddr::V6(ipv6::address(*address))];
-        addresses.map(|address| (address, Destination::Station(number)))
+        ipv6::both(*address).map(|address| (address, Destination::Station(number)))
     });
     let groups = network.groups.iter().map(|(address, group)| (*address, Destination::Group(*group)));
     let all = [broadcast, Ipv4Addr::BROADCAST].map(|address| (IpAddr::V4(address), Destination::All));

@@ -3,7 +3,7 @@
 //! The interfaces have no link-local addresses and discover no neighbours, as point-to-point interfaces need neither; so the kernels
 //! send nothing by themselves.
 
-use std::net::{Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::Path;
 
 /// The network of all hosts, unique local (RFC 4193). It is never seen outside of a lab, so its identifier is not random.
@@ -24,6 +24,11 @@ pub const FORWARDING: &str = "net/ipv6/conf/all/forwarding";
 /// Returns the IPv6 address of a host: that with the number of its IPv4 address, fd00::3 for 10.0.0.3.
 pub fn address(of: Ipv4Addr) -> Ipv6Addr {
     Ipv6Addr::from_bits(NETWORK.to_bits() | u128::from(of.to_bits() & 0x00ff_ffff))
+}
+
+/// Returns both addresses of a host.
+pub fn both(of: Ipv4Addr) -> [IpAddr; 2] {
+    [of.into(), address(of).into()]
 }
 
 /// Returns whether this kernel has IPv6.

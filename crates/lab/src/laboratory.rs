@@ -188,7 +188,7 @@ impl Lab {
         let clock = Clock::start();
         let has_captures = !options.names.is_empty();
         let captures = has_captures
-            .then(|| CaptureWriter::start(options, (&network, &topology), &addresses, clock))
+            .then(|| CaptureWriter::start(options, (&network, &topology), (&addresses, BROADCAST), clock))
             .transpose()?;
         let (captures, copies) = captures.unzip();
         let emulator = Emulator::start(network, interfaces, &addresses, BROADCAST, (clock, copies));

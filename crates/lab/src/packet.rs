@@ -13,6 +13,7 @@ const TRAFFIC_CLASS: usize = 1;
 const FRAGMENT: usize = 6;
 const PROTOCOL: usize = 9;
 const CHECKSUM: usize = 10;
+const IPV4_SOURCE: usize = 12;
 const IPV4_DESTINATION: usize = 16;
 /// Bits of the fragment offset.
 const FRAGMENT_OFFSET: u16 = 0x1fff;
@@ -32,11 +33,20 @@ fn is_ipv6(bytes: &[u8]) -> bool {
     bytes.first().is_some_and(|byte| byte >> 4 == 6)
 }
 
+/// Returns the source address of an IP packet; `None` for anything else.
+pub fn source_address(bytes: &[u8]) -> Option<IpAddr> {
+    address(bytes, IPV4_SOURCE, IPV6_SOURCE)
+}
+
 /// Returns the destination address of an IP packet; `None` for anything else.
 pub fn destination_address(bytes: &[u8]) -> Option<IpAddr> {
+    address(bytes, IPV4_DESTINATION, IPV6_DESTINATION)
+}
+
+fn address(bytes: &[u8], in_ipv4: usize, in_ipv6: usize) -> Option<IpAddr> {
     match bytes.first()? >> 4 {
-        4 => Some(IpAddr::from(*bytes.get(IPV4_DESTINATION..)?.first_chunk::<4>()?)),
-        6 => Some(IpAddr::from(*bytes.get(IPV6_DESTINATION..)?.first_chunk::<16>()?)),
+        4 => Some(IpAddr::from(*bytes.get(in_ipv4..)?.first_chunk::<4>()?)),
+        6 => Some(IpAddr::from(*bytes.get(in_ipv6..)?.first_chunk::<16>()?)),
         _ => None,
     }
 }
@@ -203,7 +213,7 @@ impl Frame for Packet {
         let mut hasher = SipHasher13::new();
         let (addresses, protocol, ports) = match is_ipv6(bytes) {
             true => (IPV6_SOURCE..IPV6_HEADER, NEXT_HEADER, IPV6_HEADER),
-            false => (CHECKSUM + 2..IPV4_HEADER, PROTOCOL, ipv4_header(bytes)),
+            false => (IPV4_SOURCE..IPV4_HEADER, PROTOCOL, ipv4_header(bytes)),
         };
         let Some(addresses) = bytes.get(addresses) else { return 0 };
         hasher.write(addresses);
@@ -395,10 +405,12 @@ mod tests {
     fn only_ip_has_a_destination() {
         let bytes = datagram();
         assert_eq!(destination_address(&bytes), Some([10, 0, 0, 2].into()));
+        assert_eq!(source_address(&bytes), Some([10, 0, 0, 1].into()));
         assert_eq!(destination_address(&bytes[..19]), None);
         assert_eq!(destination_address(&[]), None);
         let bytes = ipv6_datagram();
         assert_eq!(destination_address(&bytes), Some("fd00::2".parse().unwrap()));
+        assert_eq!(source_address(&bytes), Some("fd00::1".parse().unwrap()));
         assert_eq!(destination_address(&bytes[..39]), None);
         assert_eq!(destination_address(&[0x56; 60]), None);
     }

@@ -48,7 +48,8 @@ struct Program {
 }
 
 impl Programs {
-    /// Starts the programs in the namespaces of their hosts, where the names of the hosts are known. What they write goes to `HOST.txt` in the folder `out`.
+    /// Starts the programs in the namespaces of their hosts, where the names of the hosts are known. What they write goes to
+    /// `HOST.txt` in the folder `out`.
     ///
     /// # Errors
     /// If one cannot be started; the others are killed.

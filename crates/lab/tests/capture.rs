@@ -11,7 +11,7 @@ use trunkline_run::message::Header;
 use trunkline_sim::Sim;
 use trunkline_units::Seed;
 
-use crate::backend::run;
+use crate::backend::{self, run};
 use crate::{HOLD_CAPTURE, plan};
 
 /// Octets of an Ethernet header.
@@ -74,8 +74,7 @@ pub fn a_capture_has_what_the_link_carried() {
     let trace: Vec<String> = ["a-s:a", "a-s:s", "s-b", "b"].map(str::to_owned).into();
     let [sim, lab] = [(); 2].map(|()| tempfile::tempdir().unwrap());
     run(&mut Sim { trace: trace.clone(), ..Sim::default() }, sim.path(), text);
-    let program = std::env::current_exe().unwrap();
-    let record = run(&mut LabBackend { program, trace, overload: false }, lab.path(), text);
+    let record = run(&mut LabBackend { trace, ..backend::lab() }, lab.path(), text);
     assert_eq!((record.problems.len(), record.environment.get("captures_lost")), (0, None));
     let file = |name: &str| lab.path().join(format!("{name}.pcapng"));
     let (frames, octets, _) = counters(&record, "a-s", "a");

@@ -72,12 +72,14 @@ pub fn damaged_segments_are_discarded() {
     let lab = start("host a, b; link a - b (rate = 50 Mb/s, delay = 1 ms, corrupt = 0.02);");
     let (_, b) = ends(&lab);
     assert_eq!(transfer_to(&lab, b.ipv6_address().into(), 1_000_000), 1_000_000);
-    let delivered = b.namespace.run(|| counter("Ip6InDelivers")).unwrap();
+    let namespace = b.namespace.clone();
     let report = lab.finish().unwrap();
+    let delivered = namespace.run(|| counter("Ip6InDelivers")).unwrap();
     let (_, ports) = report.media.iter().find(|(name, _)| name == "a-b").unwrap();
-    assert!(ports[0].damaged > 0, "{ports:?}");
-    // The damage is in the payload: the header has no checksum.
-    assert_eq!((delivered, report.refused), (ports[0].frames, 0));
+    // The damage is in the payload: the header has no checksum. The last acknowledgements may be on the line at the end.
+    let missing = ports[0].frames - delivered;
+    assert!(missing <= 2 && ports[0].damaged > 2, "{missing} {ports:?}");
+    assert_eq!(report.refused, 0);
 }
 
 /// Reads a counter of `/proc/net/snmp6`.

@@ -169,14 +169,15 @@ pub fn the_kernel_sees_marks() {
 pub fn damaged_segments_are_discarded() {
     let lab = start("host a, b; link a - b (rate = 50 Mb/s, delay = 1 ms, corrupt = 0.02);");
     assert_eq!(transfer(&lab, 1_000_000), 1_000_000);
-    let errors = ends(&lab).1.namespace.run(|| {
+    let namespace = ends(&lab).1.namespace.clone();
+    let report = lab.finish().unwrap();
+    let errors = namespace.run(|| {
         let text = std::fs::read_to_string("/proc/thread-self/net/snmp")?;
         let mut lines = text.lines().filter(|line| line.starts_with("Tcp:"));
         let (names, values) = (lines.next().unwrap_or(""), lines.next().unwrap_or(""));
         let at = names.split(' ').position(|name| name == "InCsumErrors");
         Ok(at.and_then(|at| values.split(' ').nth(at)?.parse().ok()).unwrap_or(0u64))
     });
-    let report = lab.finish().unwrap();
     let (_, ports) = report.media.iter().find(|(name, _)| name == "a-b").unwrap();
     assert!(ports[0].damaged > 0, "{ports:?}");
     assert_eq!(errors.unwrap(), ports[0].damaged);

@@ -30,31 +30,18 @@ const PROGRESS_INTERVAL: Duration = Duration::from_millis(250);
 /// The live backend.
 pub struct Live {
     launch: Box<dyn Launch + Send>,
-    /// The addresses given by `--at`, by host.
+    /// The addresses given by `--at`, or those in network namespaces, by host.
     assigned: BTreeMap<String, IpAddr>,
-    /// Whether each host has a network namespace and its address there.
-    has_namespaces: bool,
     /// The controllers of explicit rates that connections obey, by name.
     rate_controllers: BTreeMap<String, SocketAddr>,
     admission: Option<Arc<dyn Admission>>,
 }
 
 impl Live {
-    /// Creates a backend. The hosts in `assigned` use these addresses of this machine; all others use the loopback
-    /// interface.
+    /// Creates a backend. The hosts in `assigned` use these addresses, of their network namespaces if the agents have some, else
+    /// of this machine; all others use the loopback interface.
     pub fn new(launch: Box<dyn Launch + Send>, assigned: BTreeMap<String, IpAddr>) -> Self {
-        Live { launch, assigned, has_namespaces: false, rate_controllers: BTreeMap::new(), admission: None }
-    }
-
-    /// Creates a backend whose agents run in network namespaces with these addresses.
-    pub fn in_namespaces(launch: Box<dyn Launch + Send>, addresses: BTreeMap<String, IpAddr>) -> Self {
-        Live {
-            launch,
-            assigned: addresses,
-            has_namespaces: true,
-            rate_controllers: BTreeMap::new(),
-            admission: None,
-        }
+        Live { launch, assigned, rate_controllers: BTreeMap::new(), admission: None }
     }
 
     /// Lets the senders of connections obey controllers of explicit rates at these addresses, by the name of the connection.
@@ -75,7 +62,7 @@ impl Live {
     /// use the same port. If some hosts are on other machines, the loopback is of no use: these get their address later.
     fn assign_addresses(&self, plan: &Plan) -> Result<BTreeMap<String, IpAddr>, RunError> {
         for (name, address) in &self.assigned {
-            if !self.has_namespaces && usage::interface_of(*address).is_none() {
+            if !self.launch.has_namespaces() && usage::interface_of(*address).is_none() {
                 return Err(RunError::NotLocal(name.clone(), *address));
             }
         }
@@ -121,7 +108,7 @@ impl Live {
 
 impl Backend for Live {
     fn name(&self) -> &'static str {
-        if self.has_namespaces { "lab" } else { "live" }
+        if self.launch.has_namespaces() { "lab" } else { "live" }
     }
 
     fn refuse(&self, plan: &Plan) -> Vec<Refusal> {
@@ -145,7 +132,7 @@ impl Backend for Live {
 
     fn planned_record(&self, plan: &Plan, options: &RunOptions) -> Record {
         let mut environment = environment::describe();
-        if plan.network.is_some() && !self.has_namespaces {
+        if plan.network.is_some() && !self.launch.has_namespaces() {
             let mut network = "described in the experiment, not applied: live uses the real one".to_owned();
             if bundle::sides(plan).is_some() {
                 network += "; its converters run on the loopback, at no cost but their own";

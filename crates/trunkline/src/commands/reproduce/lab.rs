@@ -24,7 +24,8 @@ pub fn lab(flags: &Reproduce) -> Result<(), Failure> {
         None => Seed::default(),
         Some(_) => return Err(Failure::input("--seeds: `lab` runs each experiment once")),
     };
-    let mut backend = lab_backend(&[], false)?;
+    // Of a machine that is too slow the output says how late the packets were.
+    let mut backend = lab_backend(&[], true)?;
     let stop = stop_on_signals()?;
     flags.out.as_deref().map_or(Ok(()), create_folder)?;
     let bar = progress_bar(selected.len() as u64, "lab [{bar:40}] {pos} of {len} experiments, {msg}");
