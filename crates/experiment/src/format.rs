@@ -3,6 +3,7 @@
 //! Only white space between tokens changes, so the meaning of a text cannot.
 
 use crate::diagnostic::{Diagnostic, Diagnostics};
+use crate::parse::DEEPEST;
 use crate::token::{Kind, Token, tokens};
 
 /// Spaces for each level of brackets.
@@ -120,7 +121,8 @@ impl Layout {
         let ended = matches!(self.last_token, None | Some(Kind::Sign('{' | '}' | ';')));
         let is_block = matches!(kind, ItemKind::Token(Kind::Sign('{' | '}' | ')')));
         let continues = !ended && !is_block && self.open.last() != Some(&'(');
-        let levels = self.open.len() + usize::from(continues);
+        // Deeper texts are no experiments, and their indentation would be far longer than they are.
+        let levels = (self.open.len() + usize::from(continues)).min(DEEPEST);
         self.out.extend(std::iter::repeat_n(' ', levels * INDENT));
     }
 
@@ -180,6 +182,13 @@ mod tests {
             assert_eq!(format(text).as_deref(), Ok(expected), "{text:?}");
         }
         assert!(format("a = \"never ends").is_err() && format("a /* never ends").is_err());
+    }
+
+    #[test]
+    fn indentation_has_a_bound() {
+        let formatted = format(&"{\n".repeat(10_000)).expect("tokens");
+        assert!(formatted.len() < 10_000 * (2 * DEEPEST + 2), "{} bytes", formatted.len());
+        assert!(format(&formatted) == Ok(formatted));
     }
 
     /// Every experiment of the project.

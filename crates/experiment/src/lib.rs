@@ -20,7 +20,7 @@
 //! | [`converters`] | the hosts on each side of the bundle converters | plan |
 //! | [`diagnostic`] | errors and warnings as plain data | locations of the plan |
 //! | `token` | text → words, strings, signs | diagnostics |
-//! | `format` | texts in one layout | tokens |
+//! | `format` | texts in one layout | tokens, the depth limit of `parse` |
 //! | `tree`, `parse` | tokens → one tree for both dialects; recovers from errors | tokens |
 //! | `resolve` | tree → plan: names, defaults, units, checks | the tree |
 //! | [`support`](mod@support) | which tests run over which protocols, and where | plan |

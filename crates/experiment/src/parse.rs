@@ -8,7 +8,7 @@ use crate::token::{Kind, Token, unescape};
 use crate::tree::{Declaration, Part, PartKind, Script, Setting, Statement, Value, Word};
 
 /// How deep blocks and lists may nest.
-const DEEPEST: usize = 64;
+pub(crate) const DEEPEST: usize = 64;
 
 /// What can begin a statement.
 const STATEMENTS: &[&str] = &[

@@ -276,8 +276,40 @@ fn parts_of_different_sweeps_are_not_merged() {
     sweep(&dir, LOSS, &[&VARIED[..], &["--seed", "7", "--shard", "2/2"]].concat());
     dir.execute(&["sweep", "merge", "out"]).assert_line(2, "are of different sweeps");
     dir.execute(&["sweep", "merge", "nowhere"]).assert_line(2, "cannot read nowhere");
+    let refused = "has no results of this version's sweeps";
     dir.write("forged", "{\"program\":\"trunkline\"}\n");
-    dir.execute(&["sweep", "merge", "forged"]).assert_line(2, "has no results of this version's sweeps");
+    dir.execute(&["sweep", "merge", "forged"]).assert_line(2, refused);
+    let file =
+        fs::read_dir(dir.path("out/runs")).expect("a folder").next().expect("a file").expect("an entry");
+    let text = fs::read_to_string(file.path()).expect("text");
+    for (from, to) in [
+        ("\"program\":\"trunkline ", "\"program\":\"trunkline 0."),
+        ("\"at\":[11]", "\"at\":[12]"),
+        ("\"at\":[11]", "\"at\":[]"),
+        ("\"vary\":[{", "\"vary\":[],\"x\":[{"),
+        ("\"count\":3", "\"count\":18446744073709551615"),
+        ("\"numbers\":[", "\"numbers\":[1.0,"),
+    ] {
+        let (other, version) = (text.replacen(from, to, 1), from.contains("program"));
+        assert_ne!(text, other, "{from}");
+        dir.write("forged", &other);
+        let own = file.path();
+        let words = ["sweep", "merge", "forged", own.to_str().expect("text")];
+        let expected = if version { "are of different sweeps" } else { refused };
+        dir.execute(&words).assert_line(2, expected);
+    }
+}
+
+/// Two ways to write a value give two points with one plan.
+#[test]
+fn points_with_one_plan_are_all_stored() {
+    let dir = TestDir::new();
+    let varied = ["--vary", "a-s.loss=0.1,0.10", "--seeds", "2"];
+    points(&dir, LOSS, &varied);
+    let all = bytes(&dir, "out");
+    let ended = dir.execute(&["sweep", "merge", "out", "--out", "merged"]);
+    assert_eq!((ended.status, ended.err.as_str()), (0, ""));
+    assert!(bytes(&dir, "merged") == all);
 }
 
 #[test]

@@ -409,33 +409,32 @@ impl Flights {
             (self.delivered_at, self.first_sent_at) = (now, now);
         }
         let (order, delivered, delivered_at) = (self.order, self.delivered, self.delivered_at);
-        let first_sent_at = self.first_sent_at;
-        let mut counts = self.counts(0);
+        let (first_sent_at, counts) = (self.first_sent_at, self.counts());
         let flight = self.isolate(number);
         let previous = std::mem::replace(&mut flight.state, FlightState::InFlight);
         flight.transmissions = flight.transmissions.saturating_add(1);
         (flight.sent_at, flight.order, flight.length) = (now, order, length as u16);
         (flight.delivered, flight.delivered_at) = (delivered, delivered_at);
-        flight.first_sent_at = first_sent_at;
+        (flight.first_sent_at, flight.counts) = (first_sent_at, counts);
         match previous {
             FlightState::Unsent => self.unsent = number + 1,
             FlightState::Lost => {
                 self.lost.remove(&number);
             }
-            FlightState::InFlight | FlightState::Acknowledged => self.in_flight -= 1,
+            FlightState::InFlight | FlightState::Acknowledged => {
+                flight.counts.in_flight -= 1;
+                self.in_flight -= 1;
+            }
         }
         self.in_flight += 1;
-        counts.in_flight = self.in_flight;
-        let index = self.index(number);
-        self.flights[index].counts = counts;
         self.record_departure(number, 1);
     }
 
-    /// Returns the counts to store with the last of `count` frames that are sent.
+    /// Returns the counts to store with the next frame that is sent.
     #[inline(always)]
-    fn counts(&self, count: u32) -> SendCounts {
+    fn counts(&self) -> SendCounts {
         let (delivered, lost) = (self.delivered_frames, self.lost_frames);
-        SendCounts { delivered, lost, in_flight: self.in_flight + count }
+        SendCounts { delivered, lost, in_flight: self.in_flight + 1 }
     }
 
     /// Returns what has happened since a frame was sent.
@@ -485,7 +484,7 @@ impl Flights {
             delivered: self.delivered,
             delivered_at: self.delivered_at,
             first_sent_at: self.first_sent_at,
-            counts: self.counts(1),
+            counts: self.counts(),
         });
         self.in_flight += u32::from(count);
         self.unsent = number + u64::from(count);
@@ -497,7 +496,7 @@ impl Flights {
     #[inline(never)]
     pub fn send_single(&mut self, now: Instant, piece: Piece, body_length: u16, length: u16) {
         let (number, order) = (self.base, self.order);
-        let counts = self.counts(1);
+        let counts = self.counts();
         let index = match self.free_indices.pop() {
             Some(index) => index,
             None => self.insert(Flight::new(FrameContent::default(), 0)),

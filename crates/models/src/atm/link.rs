@@ -466,16 +466,11 @@ impl<F: CellFrame> Direction<F> {
     /// Makes everything happen in the explicit queue that is due by `now`.
     fn run_queue(&mut self, now: Instant) {
         let Sender::Explicit(port) = &mut self.sender else { return };
-        if port.queue.next_event() <= now {
-            port.queue.run(now, &mut self.counters);
-            self.take_from_queue();
-        }
-        if let Some((at, length)) = &mut self.room_request
-            && let Sender::Explicit(port) = &self.sender
-        {
+        port.queue.run(now, &mut self.counters);
+        if let Some((at, length)) = &mut self.room_request {
             *at = if port.has_room(*length) { now } else { Instant::MAX };
         }
-        self.update_next_output();
+        self.take_from_queue();
     }
 
     /// Sends the cells whose transmission has begun in the explicit queue, and takes the frames that it dropped.

@@ -29,6 +29,9 @@ use store::{MAX_RUNS, Request, RunFile, RunResult};
 /// Maximum number of varied options, because plots have no more dimensions.
 const MAX_VARIED: usize = 2;
 
+/// Why a sweep has no result yet.
+const STOPPED: &str = "stopped on request; the same command runs what is missing";
+
 /// Runs a sweep, or merges the parts of one.
 pub fn sweep(command: &SweepCommand) -> Result<(), Failure> {
     match &command.action {
@@ -53,13 +56,11 @@ fn run(flags: &Sweep) -> Result<(), Failure> {
     let mut results =
         if flags.fresh { vec![None; sweep.request.runs()] } else { store::stored(&out, &sweep.request)? };
     let threads = pool::threads(flags.threads);
-    sweep.run(&mut results, flags.shard, threads, &file, &out, &stop)?;
+    let is_complete = sweep.run(&mut results, flags.shard, threads, &file, &out, &stop)?;
     if let Some(shard) = flags.shard {
-        return report_shard(&sweep.request, &results, shard, &out);
+        return report_shard(&sweep.request, &results, shard, is_complete, &out);
     }
-    show(&sweep.request, &results, &out, flags.printed, || {
-        "stopped on request; the same command runs what is missing".to_owned()
-    })
+    show(&sweep.request, &results, &out, flags.printed, || STOPPED.to_owned())
 }
 
 /// Writes and prints the results of parts.
@@ -111,22 +112,22 @@ fn report_shard(
     request: &Request,
     results: &[Option<RunResult>],
     shard: Shard,
+    is_complete: bool,
     out: &Path,
 ) -> Result<(), Failure> {
     let (index, out) = (shard.index + 1, out.display());
-    let own = (0..results.len()).filter(|run| request.belongs_to(*run, shard));
-    let (stored, own) =
-        own.fold((0, 0), |(stored, all), run| (stored + usize::from(results[run].is_some()), all + 1));
+    let own = || (0..results.len()).filter(|run| request.belongs_to(*run, shard));
+    let stored: Vec<&RunResult> = own().filter_map(|run| results[run].as_ref()).collect();
+    let all = own().count();
     print(&format!(
-        "Shard {index} of {}: {stored} of {own} runs are in {out}; trunkline sweep merge reads them.\n",
-        shard.count
+        "Shard {index} of {}: {} of {all} runs are in {out}; trunkline sweep merge reads them.\n",
+        shard.count,
+        stored.len()
     ))?;
-    let missing = request.needed(results, Some(shard), 1).len();
-    if missing > 0 {
-        return Err(Failure::run("stopped on request; the same command runs what is missing"));
+    if !is_complete {
+        return Err(Failure::run(STOPPED));
     }
-    let runs = (0..results.len()).filter(|run| request.belongs_to(*run, shard));
-    check_runs(runs.filter_map(|run| results[run].as_ref()), own)
+    check_runs(stored.into_iter(), all)
 }
 
 /// Fails if a run did.
@@ -247,7 +248,8 @@ impl<'f> Simulation<'f> {
         }
     }
 
-    /// Simulates what is missing and stores each result at once. Returns early if `stop` is requested.
+    /// Simulates what is missing and stores each result at once. Returns whether nothing is missing: it returns early if `stop` is
+    /// requested.
     ///
     /// # Errors
     /// If a result cannot be stored.
@@ -259,12 +261,12 @@ impl<'f> Simulation<'f> {
         file: &RunFile,
         out: &Path,
         stop: &StopFlag,
-    ) -> Result<(), Failure> {
-        let failure = OnceLock::new();
-        loop {
-            let runs = self.request.needed(results, shard, threads);
-            if runs.is_empty() {
-                break;
+    ) -> Result<bool, Failure> {
+        let (failure, mut too_few) = (OnceLock::new(), vec![0; results.len() / self.request.seeds()]);
+        let is_complete = loop {
+            let runs = self.request.needed(results, shard, threads, &mut too_few);
+            if runs.is_empty() || stop.is_requested() {
+                break runs.is_empty();
             }
             let one = |index: usize| {
                 let result = self.one(runs[index], out, stop)?;
@@ -277,11 +279,8 @@ impl<'f> Simulation<'f> {
             };
             let new = pool::run_all("sweep", runs.len(), threads, stop, one);
             runs.iter().zip(new).for_each(|(run, result)| results[*run] = result);
-            if stop.is_requested() {
-                break;
-            }
-        }
-        failure.into_inner().map_or(Ok(()), Err)
+        };
+        failure.into_inner().map_or(Ok(is_complete), Err)
     }
 
     /// Runs one simulation; `None` if it was stopped.

@@ -60,6 +60,12 @@ impl Model {
         }
     }
 
+    fn resend(&mut self, now: Instant, number: u64) {
+        self.flights.send(now, number, LENGTH.into());
+        let stored = self.flights.get(number).unwrap().counts.in_flight;
+        assert_eq!(stored, self.flights.in_flight(), "with the frame, once");
+    }
+
     fn acknowledge(&mut self, cumulative: u64, summary: &mut AckSummary) {
         while let Some(content) = self.flights.pop_acknowledged(cumulative, summary) {
             let FrameContent::Encoded(encoded) = content else { panic!("all frames are encoded") };
@@ -82,12 +88,12 @@ impl Model {
             }
             Step::Retransmit => {
                 if let Some(number) = self.flights.next_to_send() {
-                    self.flights.send(now, number, LENGTH.into());
+                    self.resend(now, number);
                 }
             }
             Step::Resend(ahead) => {
                 if self.flights.sent_at(base + ahead).is_some() {
-                    self.flights.send(now, base + ahead, LENGTH.into());
+                    self.resend(now, base + ahead);
                 }
             }
             Step::DetectLost => {

@@ -12,8 +12,9 @@ use std::sync::Mutex;
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
-use trunkline_report::sweep::{MAX_PROBLEMS, Point, Spread, Sweep, VERSION};
+use trunkline_report::sweep::{MAX_PROBLEMS, Parameter, Point, Spread, Sweep, VERSION};
 
+use super::MAX_VARIED;
 use crate::failure::Failure;
 use crate::flags::Shard;
 
@@ -96,9 +97,11 @@ impl Request {
         ])
     }
 
-    /// Returns every run by its id.
-    fn by_id(&self) -> BTreeMap<String, usize> {
-        (0..self.runs()).map(|run| (self.run_id(run), run)).collect()
+    /// Returns the runs by their ids. Points with the same plan share them.
+    fn by_id(&self) -> BTreeMap<String, Vec<usize>> {
+        let mut by_id: BTreeMap<String, Vec<usize>> = BTreeMap::new();
+        (0..self.runs()).for_each(|run| by_id.entry(self.run_id(run)).or_default().push(run));
+        by_id
     }
 
     /// Whether a shard has this run. It has whole points if the results of a point decide how many runs it needs.
@@ -108,16 +111,25 @@ impl Request {
     }
 
     /// Returns the runs to do next, in order: all that are missing, or, if the results decide, as many seeds of each open point as
-    /// keep the threads busy.
-    pub fn needed(&self, results: &[Option<RunResult>], shard: Option<Shard>, threads: usize) -> Vec<usize> {
+    /// keep the threads busy. `too_few` has a number of seeds of each point that is known not to be enough, and is updated.
+    pub fn needed(
+        &self,
+        results: &[Option<RunResult>],
+        shard: Option<Shard>,
+        threads: usize,
+        too_few: &mut [usize],
+    ) -> Vec<usize> {
         let is_own = |run: &usize| shard.is_none_or(|shard| self.belongs_to(*run, shard));
         if self.sweep.until.is_none() {
             return (0..results.len()).filter(|run| results[*run].is_none()).filter(is_own).collect();
         }
-        let points = results.chunks(self.seeds()).enumerate();
-        let open = points
-            .filter(|(point, results)| is_own(&(point * self.seeds())) && self.seeds_used(results).is_none());
-        let open: Vec<(usize, &[Option<RunResult>])> = open.collect();
+        let mut open: Vec<(usize, &[Option<RunResult>])> = results.chunks(self.seeds()).enumerate().collect();
+        open.retain(|(point, results)| {
+            is_own(&(point * self.seeds())) && self.seeds_used(results, too_few[*point]).is_none()
+        });
+        for (point, results) in &open {
+            too_few[*point] = results.iter().take_while(|result| result.is_some()).count();
+        }
         let each = threads.div_ceil(open.len().max(1));
         let missing = |(point, results): &(usize, &[Option<RunResult>])| {
             let missing = results.iter().enumerate().filter(|(_, result)| result.is_none()).take(each);
@@ -127,14 +139,14 @@ impl Request {
     }
 
     /// Returns the number of seeds that a point uses, or `None` if it is not complete. That depends only on the results in the
-    /// order of the seeds, never on which run ended first.
-    pub fn seeds_used(&self, results: &[Option<RunResult>]) -> Option<usize> {
+    /// order of the seeds, never on which run ended first. `too_few` seeds are known not to be enough.
+    fn seeds_used(&self, results: &[Option<RunResult>], too_few: usize) -> Option<usize> {
         let Some(share) = self.sweep.until else {
             return results.iter().all(Option::is_some).then_some(results.len());
         };
         let known: Vec<&RunResult> = results.iter().map_while(Option::as_ref).collect();
         let is_narrow = |n: &usize| self.spreads(&known[..*n]).iter().all(|spread| spread.is_within(share));
-        let narrow = (1..=known.len()).find(is_narrow);
+        let narrow = (too_few + 1..=known.len()).find(is_narrow);
         narrow.or_else(|| (known.len() == results.len()).then_some(known.len()))
     }
 
@@ -147,7 +159,7 @@ impl Request {
     pub fn report(&self, results: &[Option<RunResult>]) -> Sweep {
         let (mut points, mut problems) = (Vec::new(), Vec::new());
         for (point, results) in self.sweep.points.iter().zip(results.chunks(self.seeds())) {
-            let used = self.seeds_used(results);
+            let used = self.seeds_used(results, 0);
             let runs: Vec<&RunResult> = results[..used.unwrap_or(results.len())].iter().flatten().collect();
             problems.extend(runs.iter().filter_map(|run| run.problem.clone()));
             if used.is_some() {
@@ -296,11 +308,21 @@ fn read_error(path: &Path, error: impl std::fmt::Display) -> Failure {
     Failure::input(format!("cannot read {}: {error}", path.display()))
 }
 
-/// Whether the number of runs is one that a sweep can have.
+/// Whether a sweep can have this number of runs and these points.
 fn is_possible(sweep: &Sweep) -> bool {
     let runs = (sweep.points.len() as u64).checked_mul(sweep.seeds.count);
     let last = sweep.seeds.first.unwrap_or_default().checked_add(sweep.seeds.count);
-    runs.is_some_and(|runs| (1..=MAX_RUNS as u64).contains(&runs)) && last.is_some()
+    let is_even = |parameter: &Parameter| parameter.numbers.len() == parameter.values.len();
+    let has_place = |point: &Point| {
+        let lengths = sweep.parameters.iter().map(|parameter| parameter.values.len());
+        point.indices.len() == sweep.parameters.len()
+            && point.indices.iter().zip(lengths).all(|(index, length)| *index < length)
+    };
+    runs.is_some_and(|runs| (1..=MAX_RUNS as u64).contains(&runs))
+        && last.is_some()
+        && (1..=MAX_VARIED).contains(&sweep.parameters.len())
+        && sweep.parameters.iter().all(is_even)
+        && sweep.points.iter().all(has_place)
 }
 
 /// Reads the first line of a file.
@@ -337,8 +359,10 @@ fn collect(paths: &[PathBuf], request: &Request) -> Result<Vec<Option<RunResult>
         for line in BufReader::new(file).split(b'\n').skip(1) {
             let line = line.map_err(|error| read_error(path, error))?;
             let Ok(Line { id, result, .. }) = serde_json::from_slice(&line) else { continue };
-            if let Some(run) = runs.get(&id).filter(|_| result.figures.len() == request.sweep.metrics.len()) {
-                results[*run].get_or_insert(result);
+            if result.figures.len() == request.sweep.metrics.len() {
+                for run in runs.get(&id).into_iter().flatten() {
+                    results[*run].get_or_insert_with(|| result.clone());
+                }
             }
         }
     }
