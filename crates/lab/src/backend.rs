@@ -14,6 +14,7 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 
 use trunkline_experiment::plan::{Plan, SourceRange};
+use trunkline_io::kernel_counters;
 use trunkline_live::{Admission, Launch, LaunchedAgent, Live};
 use trunkline_record::Record;
 use trunkline_run::backend::failed_record;
@@ -129,6 +130,7 @@ impl Backend for LabBackend {
         let failures =
             programs.finish(plan.connections.is_empty() && plan.measures.is_empty(), &options.stop);
         drop(session);
+        add_kernel_counters(&mut record, &lab);
         let mut late = None;
         match lab.finish() {
             Ok(report) => {
@@ -166,6 +168,17 @@ impl LabBackend {
         let programs =
             Programs::start(plan, &lab, &session, &options.out).map_err(|error| error.to_string())?;
         Ok((lab, session, programs))
+    }
+}
+
+/// Adds the counters of the kernels of the hosts, which began with the lab. A kernel drops what does not fit its interface's queue.
+fn add_kernel_counters(record: &mut Record, lab: &Lab) {
+    for host in lab.hosts() {
+        let read = || Ok([kernel_counters::interfaces(), kernel_counters::protocols()].concat());
+        let described = record.hosts.iter_mut().find(|described| described.name == host.name);
+        if let (Some(described), Ok(counters)) = (described, host.namespace.run(read)) {
+            described.interfaces.extend(counters.into_iter().map(|(name, count)| (name, count as u64)));
+        }
     }
 }
 

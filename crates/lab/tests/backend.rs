@@ -241,3 +241,17 @@ pub fn a_running_lab_is_entered_and_a_killed_one_is_forgotten() {
     };
     assert_eq!(left.iter().filter(of_them).count(), 0, "{left:?}");
 }
+
+/// A kernel does not let UDP wait for its interface: what exceeds its queue is dropped, and counted.
+pub fn what_a_host_cannot_send_is_counted() {
+    let out = tempfile::tempdir().unwrap();
+    let text = "experiment \"overload\" {
+        network { host a, b; link a - b (rate = 100 Mb/s); }
+        connection x { xmt = a; rcv = b; protocol = udp; test = cbr (messagesize = 60000, period = 1 ms); duration = 1 s; }
+    }";
+    let record = run(&mut lab(), out.path(), text);
+    let host = record.hosts.iter().find(|host| host.name == "a").expect("a host");
+    let x = &record.connections[0];
+    assert!(x.lost > 0 && record.links[0].dropped_queue.unwrap_or_default() == 0, "{x:?}");
+    assert!(host.interfaces["eth0.tx_dropped"] > 1000, "{:?}", host.interfaces);
+}

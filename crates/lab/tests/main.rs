@@ -50,7 +50,7 @@ const FORBIDDEN: &str = "forbidden";
 /// A test, by name.
 type Test = (&'static str, fn());
 
-const TESTS: [Test; 40] = [
+const TESTS: [Test; 41] = [
     ("network::ping_sees_the_delay", network::ping_sees_the_delay),
     ("network::iperf3_gets_no_more_than_the_rate", network::iperf3_gets_no_more_than_the_rate),
     ("network::losses_are_binomial", network::losses_are_binomial),
@@ -72,6 +72,7 @@ const TESTS: [Test; 40] = [
     ("forbidden::the_setting_that_forbids_is_named", forbidden::the_setting_that_forbids_is_named),
     ("network::broadcasts_reach_the_network", network::broadcasts_reach_the_network),
     ("network::reports_about_groups_are_no_losses", network::reports_about_groups_are_no_losses),
+    ("backend::what_a_host_cannot_send_is_counted", backend::what_a_host_cannot_send_is_counted),
     (
         "backend::what_only_the_simulator_applies_is_refused",
         backend::what_only_the_simulator_applies_is_refused,

@@ -140,7 +140,12 @@ fn network(record: &Record) -> Vec<String> {
         let count = |name| h.interfaces.get(name).copied().unwrap_or(0);
         let processor =
             (h.cpu_percent > 0.0).then(|| format!("processor {}", Unit::Percent.format(h.cpu_percent)));
+        // The simulator's interfaces (`if0`, …) drop what their links count.
+        let unsent = h.interfaces.iter().filter(|(name, _)| !name.starts_with("if"));
+        let unsent = unsent.filter(|(name, _)| name.ends_with(".tx_dropped")).map(|(_, count)| count).sum();
         let dropped = counts([
+            (unsent, "dropped at the full queue of an interface"),
+            (count("udp.receive_buffer_errors"), "dropped at the full buffer of a socket"),
             (count("dropped_full"), "dropped at a full buffer"),
             (count("dropped_damaged"), "dropped as corrupt"),
         ]);
