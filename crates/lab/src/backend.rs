@@ -203,8 +203,9 @@ fn add_report(record: &mut Record, plan: &Plan, report: Report) {
         record.switches = switch_records(network);
     }
     if plan.connections.is_empty() && plan.measures.is_empty() {
-        // The programs were all of it.
+        // The programs were all of it, and agents did nothing.
         record.duration_s = report.duration.as_s();
+        record.hosts.iter_mut().for_each(|host| host.cpu_percent = 0.0);
     }
     let late = |quantile: f64| report.lateness_ns.value_at_quantile(quantile) as f64 / 1e3;
     let lateness = format!(
