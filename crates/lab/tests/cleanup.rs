@@ -74,7 +74,7 @@ pub fn nothing_is_left() {
 /// session, no namespace and no file.
 pub fn killed_labs_leave_nothing() {
     let folder = tempfile::tempdir().unwrap();
-    let limit = NamespaceLimit::set(6);
+    let limit = NamespaceLimit::set(15);
     let mounts = || fs::read_to_string("/proc/self/mountinfo").unwrap().lines().count();
     let before = (count("/sys/class/net"), mounts());
     for round in 0..KILLS {
