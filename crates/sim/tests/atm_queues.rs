@@ -44,14 +44,8 @@ fn codel_holds_its_target_on_atm() {
 
 #[test]
 fn the_dscp_selects_the_class_on_atm() {
-    let flow = |name: &str, host: &str, dscp: &str| {
-        format!(
-            "connection {name} {{ xmt = {host}; rcv = b; protocol = udp; dscp = {dscp};
-             test = cbr (messagesize = 972, period = 1 ms); duration = 5 s; }} "
-        )
-    };
     // Each offers 22 cells in 1 ms, 9.3 Mb/s.
-    let both = flow("x", "a", "AF11") + &flow("y", "a2", "EF");
+    let both = crate::queues::flow("x", "a", "AF11") + &crate::queues::flow("y", "a2", "EF");
     let fifo = run(&bottleneck("", &both));
     assert!(connection(&fifo, "y").lost > 1000);
     let record = run(&bottleneck(", queue = priority", &both));

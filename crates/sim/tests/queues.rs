@@ -87,14 +87,16 @@ fn fq_codel_separates_a_sparse_flow_from_bulk_flows() {
     assert!(connection(&common, "call").delay_us.as_ref().expect("messages").p50 > 100e3);
 }
 
+/// A connection over UDP that sends 1,000 messages a second with a DSCP.
+pub fn flow(name: &str, host: &str, dscp: &str) -> String {
+    format!(
+        "connection {name} {{ xmt = {host}; rcv = b; protocol = udp; dscp = {dscp};
+         test = cbr (messagesize = 972, period = 1 ms); duration = 5 s; }} "
+    )
+}
+
 #[test]
 fn the_dscp_selects_the_class() {
-    let flow = |name: &str, host: &str, dscp: &str| {
-        format!(
-            "connection {name} {{ xmt = {host}; rcv = b; protocol = udp; dscp = {dscp};
-             test = cbr (messagesize = 972, period = 1 ms); duration = 5 s; }} "
-        )
-    };
     // Each offers 8.3 Mb/s.
     let both = flow("x", "a", "AF11") + &flow("y", "a2", "EF");
     let record = run(&bottleneck(", queue = priority", &both));

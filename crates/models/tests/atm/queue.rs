@@ -11,22 +11,13 @@ use trunkline_models::media::queue::{
 };
 use trunkline_units::{Instant, Rate, Seed, Span};
 
+use crate::media::queue::queue_of;
+
 use super::common::{Chain, LEFT, Outcomes, Packet, RIGHT, adapter, config, mbps, switch_port};
 
 const PACKETS: QueueUnit = QueueUnit::Packets(Encapsulation::LlcSnap);
 /// A cell takes 100 us at this rate.
 const SLOW: Rate = Rate::from_bps(4_240_000);
-
-fn queue_of(discipline: DisciplineOptions) -> QueueOptions {
-    QueueOptions {
-        discipline,
-        shaper: None,
-        policer: None,
-        trace: None,
-        changes: Vec::new(),
-        stream: Seed(7).stream("queue"),
-    }
-}
 
 fn at_us(us: u64) -> Instant {
     Instant::ZERO + Span::from_us(us)

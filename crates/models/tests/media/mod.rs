@@ -5,7 +5,7 @@ mod hub;
 mod hub_reference;
 mod hub_theory;
 mod link;
-mod queue;
+pub mod queue;
 mod queueing;
 mod ring;
 mod soak_hub_theory;

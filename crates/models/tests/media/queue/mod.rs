@@ -17,7 +17,7 @@ use trunkline_units::{Rate, Seed, Span};
 use super::common::{Log, Packet};
 
 /// An explicit queue with a discipline and nothing else.
-fn queue_of(discipline: DisciplineOptions) -> QueueOptions {
+pub fn queue_of(discipline: DisciplineOptions) -> QueueOptions {
     QueueOptions {
         discipline,
         shaper: None,
